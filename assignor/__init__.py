@@ -1,0 +1,1 @@
+"""Placement as pure functions over integer arrays."""

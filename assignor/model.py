@@ -1,0 +1,255 @@
+"""What an assignor sees and what it answers: frozen arrays in, frozen arrays out.
+
+Tasks are indexes into a `TaskTable`; members are indexes into `GroupView.members`, which is sorted
+by id. An assignor is a pure function of the view: it knows no clock, no epochs, no records.
+
+`Placement` answers two questions apart (design, idea 4). ``destination`` says where each active
+belongs in the end. ``active``, ``standby`` and ``learner`` say what this generation asks for: a
+stateful active whose destination is still cold stays with a warm owner while a learner restores.
+The two are equal when nothing is staged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Protocol, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from muster.protocol.ids import Role
+from muster.protocol.settings import Settings
+from muster.protocol.tasks import IntArray, TaskTable
+
+BoolArray: TypeAlias = NDArray[np.bool_]
+NOBODY = -1
+"""Value of an owner vector where no member holds the task."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Pairs:
+    """Some (task, member) pairs, ascending by task, then member.
+
+    Attributes:
+        task: int32[K] task indexes.
+        member: int32[K] member indexes.
+    """
+
+    task: IntArray
+    member: IntArray
+
+    @classmethod
+    def of(cls, task: IntArray, member: IntArray) -> Pairs:
+        """Sort arbitrary pairs and drop repeated ones."""
+        code = np.unique(task.astype(np.int64) << 32 | member.astype(np.int64))
+        return cls((code >> 32).astype(np.int32), (code & 0xFFFFFFFF).astype(np.int32))
+
+    def __len__(self) -> int:
+        return len(self.task)
+
+    @property
+    def code(self) -> NDArray[np.int64]:
+        """int64[K], ``task << 32 | member``: ascending, for set algebra."""
+        return self.task.astype(np.int64) << 32 | self.member.astype(np.int64)
+
+
+def no_pairs() -> Pairs:
+    """The empty set of pairs."""
+    return Pairs(np.empty(0, dtype=np.int32), np.empty(0, dtype=np.int32))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Lags:
+    """How far copies are behind, in offsets, ascending by (task, member).
+
+    A pair that is absent has no state at all: a full restore is needed. An owned active needs no
+    entry, it is caught up.
+    """
+
+    task: IntArray
+    member: IntArray
+    offsets: NDArray[np.int64]
+
+
+def no_lags() -> Lags:
+    """Nothing is known about any copy."""
+    return Lags(
+        np.empty(0, dtype=np.int32), np.empty(0, dtype=np.int32), np.empty(0, dtype=np.int64)
+    )
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class GroupView:
+    """A group as an assignor sees it. Build with `group_view`, which fills in what is not given.
+
+    Attributes:
+        tasks: the group's tasks.
+        settings: the group's settings.
+        members: M member ids, ascending.
+        capacity: int64[M], relative weight (threads), at least 1.
+        active: int32[T], who holds each active now, `NOBODY` where nobody does.
+        standby, learner, ready: pairs held now; `ready` is a part of `learner`.
+        lags: lags told, any role.
+        draining: bool[M], members that are to be emptied.
+        racks: distinct rack ids, ascending; rack: int32[M], index into it, -1 = unknown.
+        tags: per member its tags.
+        topics: per member the subtopologies it may take; None = all.
+        static: per member the jobs it is pinned to, printed ids; empty = wildcard (KIP-987).
+        protocols: per member the protocols it speaks, best first; empty = all.
+        also_active: pairs that claim an active somebody else holds too (Connect's duplicates).
+        report_order: int32[T], place of each task in its holder's report; None = index order.
+            Connect revokes the first reported (`kafka.md` 2.1.6).
+        config_offsets: int64[M], newest config each member has read (Connect), -1 = not told.
+        now_ms: time of the group's clock.
+        memory: what the same assignor asked to remember last time (JSON-able); None = nothing.
+        whole_generation: whether the last placement reached every member (Connect's S3-F09).
+    """
+
+    tasks: TaskTable
+    settings: Settings
+    members: tuple[str, ...]
+    capacity: NDArray[np.int64]
+    active: IntArray
+    standby: Pairs
+    learner: Pairs
+    ready: Pairs
+    lags: Lags
+    draining: BoolArray
+    racks: tuple[str, ...]
+    rack: IntArray
+    tags: tuple[Mapping[str, str], ...]
+    topics: tuple[frozenset[str] | None, ...]
+    static: tuple[frozenset[str], ...]
+    protocols: tuple[tuple[str, ...], ...]
+    also_active: Pairs
+    report_order: IntArray | None
+    config_offsets: NDArray[np.int64]
+    now_ms: int
+    memory: Mapping[str, object] | None
+    whole_generation: bool
+
+
+def group_view(
+    *,
+    tasks: TaskTable,
+    settings: Settings,
+    members: tuple[str, ...],
+    capacity: NDArray[np.int64] | None = None,
+    active: IntArray | None = None,
+    standby: Pairs | None = None,
+    learner: Pairs | None = None,
+    ready: Pairs | None = None,
+    lags: Lags | None = None,
+    draining: BoolArray | None = None,
+    rack: tuple[str | None, ...] | None = None,
+    tags: tuple[Mapping[str, str], ...] | None = None,
+    topics: tuple[frozenset[str] | None, ...] | None = None,
+    static: tuple[frozenset[str], ...] | None = None,
+    protocols: tuple[tuple[str, ...], ...] | None = None,
+    also_active: Pairs | None = None,
+    report_order: IntArray | None = None,
+    config_offsets: NDArray[np.int64] | None = None,
+    now_ms: int = 0,
+    memory: Mapping[str, object] | None = None,
+    whole_generation: bool = True,
+) -> GroupView:
+    """Build a view; `rack` is given by name per member, everything else as in `GroupView`."""
+    count = len(members)
+    names = rack if rack is not None else (None,) * count
+    racks = tuple(sorted({r for r in names if r is not None}))
+    number = {r: i for i, r in enumerate(racks)}
+    return GroupView(
+        tasks=tasks,
+        settings=settings,
+        members=members,
+        capacity=np.ones(count, dtype=np.int64) if capacity is None else capacity,
+        active=np.full(len(tasks), NOBODY, dtype=np.int32) if active is None else active,
+        standby=standby or no_pairs(),
+        learner=learner or no_pairs(),
+        ready=ready or no_pairs(),
+        lags=lags or no_lags(),
+        draining=np.zeros(count, dtype=np.bool_) if draining is None else draining,
+        racks=racks,
+        rack=np.array([-1 if r is None else number[r] for r in names], dtype=np.int32),
+        tags=({},) * count if tags is None else tags,
+        topics=(None,) * count if topics is None else topics,
+        static=(frozenset[str](),) * count if static is None else static,
+        protocols=((),) * count if protocols is None else protocols,
+        also_active=also_active or no_pairs(),
+        report_order=report_order,
+        config_offsets=(
+            np.full(count, -1, dtype=np.int64) if config_offsets is None else config_offsets
+        ),
+        now_ms=now_ms,
+        memory=memory,
+        whole_generation=whole_generation,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """Why one task moved.
+
+    Attributes:
+        task: task index.
+        role: the role that moved.
+        source, destination: member indexes, `NOBODY` = nobody.
+        text: short and true, for a person: what was gained or forced.
+    """
+
+    task: int
+    role: Role
+    source: int
+    destination: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Placement:
+    """An assignor's answer.
+
+    Attributes:
+        active: int32[T], who should hold each active in this generation; `NOBODY` = unassigned on
+            purpose (a Connect round that stops first, work waiting for a delay, nobody eligible).
+        destination: int32[T], who should hold it in the end.
+        standby, learner: pairs this generation asks for.
+        reasons: one for every active, standby and learner that changes hands.
+        revoked: pairs whose present active copy must stop in this round (Connect).
+        unassigned: task indexes nobody can take (reported, not an error).
+        delay_ms: lost work waits this long (Connect); 0 = no delay runs.
+        followup_ms: run again after this long; None = not needed.
+        again: run again as soon as every release of this placement is acknowledged (Connect).
+        cost, cost_lower_bound: objective reached and a proven bound; equal = optimal.
+        memory: to be remembered until the next call; None = nothing.
+        warnings: what could not be honoured, one line each.
+    """
+
+    active: IntArray
+    destination: IntArray
+    standby: Pairs = field(default_factory=no_pairs)
+    learner: Pairs = field(default_factory=no_pairs)
+    reasons: tuple[Reason, ...] = ()
+    revoked: Pairs = field(default_factory=no_pairs)
+    unassigned: IntArray = field(default_factory=lambda: np.empty(0, dtype=np.int32))
+    delay_ms: int = 0
+    followup_ms: int | None = None
+    again: bool = False
+    cost: int = 0
+    cost_lower_bound: int = 0
+    memory: Mapping[str, object] | None = None
+    warnings: tuple[str, ...] = ()
+
+
+class Assignor(Protocol):
+    """Anything that places. Must be deterministic in the view."""
+
+    name: str
+
+    def assign(self, view: GroupView) -> Placement:
+        """Place every task of the view.
+
+        Raises:
+            AssignorError: no answer; the group keeps its target.
+        """
+        ...

@@ -1,0 +1,1 @@
+"""muster: Kafka-native task assignment as a service."""

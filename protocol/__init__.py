@@ -1,0 +1,1 @@
+"""What coordinator and members must agree on: ids, events, records, bytes."""

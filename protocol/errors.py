@@ -1,0 +1,70 @@
+"""Errors of muster, and of the protocol.
+
+Every error says what is wrong, where, and what would be right; every class knows whether trying
+again can help (`retriable`). Errors survive pickling, because Spark sends them between processes.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class MusterError(Exception):
+    """Root of every error muster raises on purpose.
+
+    Operator action: read the message; it names the place.
+    """
+
+    retriable: ClassVar[bool] = False
+
+
+class ConfigError(MusterError):
+    """A setting that cannot be used.
+
+    Operator action: change the named key to what the message says is accepted.
+
+    Attributes:
+        key: the setting, as the user wrote it.
+        value: what was given.
+        accepted: what would be right.
+    """
+
+    def __init__(self, key: str, value: object, accepted: str) -> None:
+        super().__init__(key, value, accepted)
+        self.key = key
+        self.value = value
+        self.accepted = accepted
+
+    def __str__(self) -> str:
+        return f"{self.key}: {self.value!r} is not accepted; expected {self.accepted}"
+
+
+class ProtocolError(MusterError):
+    """Bytes or values that break the protocol."""
+
+
+class DecodeError(ProtocolError):
+    """Bytes that are not a record of ours.
+
+    Operator action: find who writes to the topic; the dead letter names topic, partition, offset.
+
+    Attributes:
+        reason: what is wrong with the bytes.
+        offset: byte offset of the fault within the value.
+    """
+
+    def __init__(self, reason: str, offset: int = 0) -> None:
+        super().__init__(reason, offset)
+        self.reason = reason
+        self.offset = offset
+
+    def __str__(self) -> str:
+        return f"{self.reason} (at byte {self.offset})"
+
+
+class UnknownRecord(DecodeError):
+    """A well-framed value of a schema this version does not know."""
+
+
+class EncodeError(ProtocolError):
+    """A value that cannot be written, or would exceed a topic's message limit."""

@@ -1,0 +1,302 @@
+"""The tasks of a group: declared by config, numbered densely, held in sets.
+
+Three values:
+
+- `Subtopology` and `Connector`: what a group's config declares (`formats.md` section 1).
+- `TaskTable`: every task of a group with a dense index, units in order, numbers ascending. All
+  arithmetic on tasks (owner vectors, placement) is over these indexes.
+- `TaskSet`: some tasks without a table: per unit an ascending array of numbers. It is what records
+  and reports carry, so that a member needs no table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from muster.protocol.errors import ConfigError
+from muster.protocol.ids import CONNECTOR_ITSELF, Task, parse_task
+
+IntArray: TypeAlias = NDArray[np.int32]
+_SetOperation: TypeAlias = Callable[[IntArray, IntArray], IntArray]
+RackLists: TypeAlias = tuple[tuple[tuple[str, ...], ...], ...]
+"""Per partition, per topic read by the task, the racks that hold a replica."""
+
+
+@dataclass(frozen=True, slots=True)
+class Subtopology:
+    """Partitions that are assigned one by one.
+
+    Attributes:
+        name: e.g. "0", or a topic.
+        partitions: how many tasks; they are numbered from 0.
+        stateful: whether a task has state to restore (standbys and learners make sense).
+        weight: load of each task, 1 by default.
+        source_racks: per partition the racks of its inputs' replicas; None = unknown.
+        changelog_racks: the same for its changelogs.
+    """
+
+    name: str
+    partitions: int
+    stateful: bool = False
+    weight: float = 1
+    source_racks: RackLists | None = None
+    changelog_racks: RackLists | None = None
+
+    @property
+    def size(self) -> int:
+        """Number of tasks."""
+        return self.partitions
+
+
+@dataclass(frozen=True, slots=True)
+class Connector:
+    """A connector and its tasks. The connector itself is a task too, numbered -1.
+
+    Attributes:
+        name: connector name.
+        tasks: how many tasks beside the connector itself.
+        weight: load of each task.
+        connector_weight: load of the connector itself.
+    """
+
+    name: str
+    tasks: int
+    weight: float = 1
+    connector_weight: float = 1
+
+    @property
+    def size(self) -> int:
+        """Number of tasks, the connector itself included."""
+        return self.tasks + 1
+
+
+Unit: TypeAlias = Subtopology | Connector
+
+
+def unit_order(name: str) -> tuple[int, int, str]:
+    """Sort key of unit names: numbers as numbers first (Kafka's TaskId order), then text."""
+    if name.isascii() and name.isdigit():
+        return (0, int(name), name)
+    return (1, 0, name)
+
+
+class TaskTable:
+    """Every task of a group, densely indexed; immutable.
+
+    Units are sorted (subtopologies before connectors, each by `unit_order`); within a unit tasks
+    ascend by number, the connector itself first.
+
+    Attributes:
+        units: the declared units, sorted.
+        start: int32[U + 1], index of each unit's first task; the last entry is the total.
+    """
+
+    def __init__(self, units: Iterable[Unit]) -> None:
+        self.units: tuple[Unit, ...] = tuple(
+            sorted(units, key=lambda u: (isinstance(u, Connector), unit_order(u.name)))
+        )
+        sizes = [unit.size for unit in self.units]
+        self.start: IntArray = np.concatenate(([0], np.cumsum(sizes, dtype=np.int64))).astype(
+            np.int32
+        )
+        self._unit_index: dict[tuple[str, bool], int] = {}
+        for position, unit in enumerate(self.units):
+            key = (unit.name, isinstance(unit, Connector))
+            if key in self._unit_index:
+                raise ConfigError("tasks", unit.name, "each subtopology and connector named once")
+            self._unit_index[key] = position
+        self._refuse_ids_that_print_alike()
+
+    def _refuse_ids_that_print_alike(self) -> None:
+        for unit in self.units:
+            if not isinstance(unit, Connector):
+                continue
+            clash = self.find(parse_task(unit.name))
+            if clash is not None and self.task(clash).unit != unit.name:
+                raise ConfigError(
+                    "tasks",
+                    unit.name,
+                    f"a connector name that does not print as task {self.task(clash)}",
+                )
+
+    def __len__(self) -> int:
+        return int(self.start[-1])
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, TaskTable) and self.units == other.units
+
+    def __hash__(self) -> int:
+        return hash(self.units)
+
+    @cached_property
+    def unit_of(self) -> IntArray:
+        """int32[T]: position in `units` of each task's unit."""
+        return np.repeat(np.arange(len(self.units), dtype=np.int32), np.diff(self.start))
+
+    @cached_property
+    def number_of(self) -> IntArray:
+        """int32[T]: `Task.number` of each task."""
+        numbers = np.arange(len(self), dtype=np.int32) - self.start[self.unit_of]
+        return (numbers - self.is_connector_unit[self.unit_of]).astype(np.int32)
+
+    @cached_property
+    def is_connector_unit(self) -> NDArray[np.bool_]:
+        """bool[U]: whether the unit is a connector."""
+        return np.array([isinstance(u, Connector) for u in self.units], dtype=np.bool_)
+
+    @cached_property
+    def is_connector(self) -> NDArray[np.bool_]:
+        """bool[T]: whether the task is a connector itself (not one of its tasks)."""
+        mask: NDArray[np.bool_] = self.number_of == CONNECTOR_ITSELF
+        return mask
+
+    @cached_property
+    def stateful(self) -> NDArray[np.bool_]:
+        """bool[T]: whether the task has state."""
+        per_unit = np.array(
+            [isinstance(u, Subtopology) and u.stateful for u in self.units], dtype=np.bool_
+        )
+        return per_unit[self.unit_of]
+
+    @cached_property
+    def weight(self) -> NDArray[np.float64]:
+        """float64[T]: declared load of each task."""
+        per_unit = np.array([u.weight for u in self.units], dtype=np.float64)
+        weights = per_unit[self.unit_of]
+        for position, unit in enumerate(self.units):
+            if isinstance(unit, Connector):
+                weights[self.start[position]] = unit.connector_weight
+        return weights
+
+    def task(self, index: int) -> Task:
+        """The task at an index."""
+        unit = int(self.unit_of[index])
+        return Task(
+            self.units[unit].name, int(self.number_of[index]), bool(self.is_connector_unit[unit])
+        )
+
+    def find(self, task: Task) -> int | None:
+        """Index of a task, None when the group has no such task."""
+        unit = self._unit_index.get((task.unit, task.connector))
+        if unit is None:
+            return None
+        offset = task.number + 1 if task.connector else task.number
+        return int(self.start[unit]) + offset if 0 <= offset < self.units[unit].size else None
+
+    def index(self, text: str) -> int | None:
+        """Index of a printed task id, None when the group has no such task."""
+        exact = self.find(Task(text, CONNECTOR_ITSELF, connector=True))
+        return exact if exact is not None or not text else self.find(parse_task(text))
+
+    def set_of(self, indexes: IntArray) -> TaskSet:
+        """The `TaskSet` of ascending, distinct task indexes."""
+        if len(indexes) == 0:
+            return EMPTY
+        units = self.unit_of[indexes]
+        cuts = np.flatnonzero(np.diff(units)) + 1
+        parts = np.split(self.number_of[indexes], cuts)
+        firsts = units[np.concatenate(([0], cuts))].tolist()
+        return TaskSet(
+            (self.units[u].name, bool(self.is_connector_unit[u]), part)
+            for u, part in zip(firsts, parts, strict=True)
+        )
+
+    def indexes_of(self, tasks: TaskSet) -> tuple[IntArray, TaskSet]:
+        """Indexes (ascending) of the tasks known here, and the set of those that are not."""
+        known: list[IntArray] = []
+        unknown: list[tuple[str, bool, IntArray]] = []
+        for name, connector, numbers in tasks.units:
+            unit = self._unit_index.get((name, connector))
+            if unit is None:
+                unknown.append((name, connector, numbers))
+                continue
+            offsets = numbers.astype(np.int64) + int(connector)
+            inside = (offsets >= 0) & (offsets < self.units[unit].size)
+            known.append((self.start[unit] + offsets[inside]).astype(np.int32))
+            if not inside.all():
+                unknown.append((name, connector, numbers[~inside]))
+        found = np.sort(np.concatenate(known)) if known else np.empty(0, dtype=np.int32)
+        return found, TaskSet(unknown)
+
+
+class TaskSet:
+    """Some tasks, per unit an ascending array of numbers; immutable, ordered, comparable.
+
+    Attributes:
+        units: (unit name, whether it is a connector, int32 numbers ascending), sorted as in
+            `TaskTable`; no unit is empty.
+    """
+
+    __slots__ = ("units",)
+
+    def __init__(self, units: Iterable[tuple[str, bool, IntArray]] = ()) -> None:
+        kept = [(n, c, np.asarray(a, dtype=np.int32)) for n, c, a in units if len(a)]
+        kept.sort(key=lambda u: (u[1], unit_order(u[0])))
+        self.units: tuple[tuple[str, bool, IntArray], ...] = tuple(kept)
+
+    @classmethod
+    def of(cls, tasks: Iterable[Task | str]) -> TaskSet:
+        """Collect tasks, or printed task ids; duplicates fold into one."""
+        numbers: dict[tuple[str, bool], set[int]] = {}
+        for item in tasks:
+            task = parse_task(item) if isinstance(item, str) else item
+            numbers.setdefault((task.unit, task.connector), set()).add(task.number)
+        return cls((n, c, np.array(sorted(s), dtype=np.int32)) for (n, c), s in numbers.items())
+
+    def __iter__(self) -> Iterator[Task]:
+        for name, connector, numbers in self.units:
+            for number in numbers.tolist():
+                yield Task(name, number, connector)
+
+    def __len__(self) -> int:
+        return sum(len(numbers) for _, _, numbers in self.units)
+
+    def __contains__(self, task: object) -> bool:
+        if not isinstance(task, Task):
+            return False
+        for name, connector, numbers in self.units:
+            if (name, connector) == (task.unit, task.connector):
+                place = int(np.searchsorted(numbers, task.number))
+                return place < len(numbers) and int(numbers[place]) == task.number
+        return False
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, TaskSet):
+            return NotImplemented
+        return len(self.units) == len(other.units) and all(
+            a[:2] == b[:2] and np.array_equal(a[2], b[2])
+            for a, b in zip(self.units, other.units, strict=True)
+        )
+
+    def __hash__(self) -> int:
+        return hash(tuple((n, c, a.tobytes()) for n, c, a in self.units))
+
+    def __repr__(self) -> str:
+        return f"TaskSet({', '.join(map(str, self))})"
+
+    def __or__(self, other: TaskSet) -> TaskSet:
+        return self._combine(other, lambda a, b: np.union1d(a, b))
+
+    def __sub__(self, other: TaskSet) -> TaskSet:
+        return self._combine(other, lambda a, b: np.setdiff1d(a, b, assume_unique=True))
+
+    def __and__(self, other: TaskSet) -> TaskSet:
+        return self._combine(other, lambda a, b: np.intersect1d(a, b, assume_unique=True))
+
+    def _combine(self, other: TaskSet, operation: _SetOperation) -> TaskSet:
+        nothing = np.empty(0, dtype=np.int32)
+        mine = {(n, c): a for n, c, a in self.units}
+        theirs = {(n, c): a for n, c, a in other.units}
+        return TaskSet(
+            (n, c, operation(mine.get((n, c), nothing), theirs.get((n, c), nothing)))
+            for n, c in {**mine, **theirs}
+        )
+
+
+EMPTY = TaskSet()

@@ -1,0 +1,1 @@
+"""The group as a value, and `advance`, the only way it changes."""
