@@ -1,0 +1,99 @@
+"""House rules that a linter does not know, as a test with a ratchet."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+CODE = ("protocol", "assignor", "state", "streams", "muster", "bench", "examples")
+FILE_LINES_MAX = 400
+FUNCTION_LINES_MAX = 70
+OLD_GIANTS: dict[str, int] = {}
+"""Files that are longer, with the length they must not grow past. Keep it empty."""
+
+
+def tracked(*endings: str) -> list[Path]:
+    """Files git knows, links and vectors left out."""
+    out = subprocess.run(
+        ["git", "ls-files", "-co", "--exclude-standard"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if out.returncode:
+        pytest.skip("not a git checkout")
+    paths = [ROOT / line for line in out.stdout.splitlines()]
+    return [p for p in paths if p.suffix in endings and p.is_file() and not p.is_symlink()]
+
+
+def python_code() -> list[Path]:
+    """Our Python files, tests left out."""
+    return [p for p in tracked(".py") if p.relative_to(ROOT).parts[0] in CODE]
+
+
+def test_files_have_one_idea() -> None:
+    """No code file grows past its budget of lines."""
+    long = {
+        str(p.relative_to(ROOT)): lines
+        for p in python_code()
+        if (lines := len(p.read_text().splitlines()))
+        > OLD_GIANTS.get(str(p.relative_to(ROOT)), FILE_LINES_MAX)
+    }
+    assert long == {}
+
+
+def test_functions_fit_on_a_screen() -> None:
+    """No function is longer than a screen."""
+    long = []
+    for path in python_code():
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                lines = (node.end_lineno or 0) - node.lineno + 1
+                if lines > FUNCTION_LINES_MAX:
+                    long.append(f"{path.relative_to(ROOT)}:{node.lineno} {node.name} {lines}")
+    assert long == []
+
+
+def test_no_task_is_left_in_a_comment() -> None:
+    """What is open is an issue, not a remark in the code."""
+    mark = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b")
+    found = [
+        f"{p.relative_to(ROOT)}:{number}"
+        for p in tracked(".py", ".md", ".toml", ".yaml", ".yml", ".sh", ".go", ".js", ".java")
+        if p.name not in {"test_tidy.py", "LICENSE"}
+        for number, line in enumerate(p.read_text().splitlines(), 1)
+        if mark.search(line)
+    ]
+    assert found == []
+
+
+def test_every_module_says_what_it_decides() -> None:
+    """Every code file opens with a docstring."""
+    silent = [
+        str(p.relative_to(ROOT))
+        for p in python_code()
+        if p.read_text().strip() and not ast.get_docstring(ast.parse(p.read_text()))
+    ]
+    assert silent == []
+
+
+def test_every_test_says_what_it_shows() -> None:
+    """Every test function has a docstring."""
+    silent = []
+    for path in tracked(".py"):
+        if path.relative_to(ROOT).parts[0] != "tests":
+            continue
+        for node in ast.walk(ast.parse(path.read_text())):
+            if (
+                isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+                and node.name.startswith("test_")
+                and not ast.get_docstring(node)
+            ):
+                silent.append(f"{path.relative_to(ROOT)}:{node.lineno} {node.name}")
+    assert silent == []

@@ -1,0 +1,78 @@
+"""The artefact users install: what it holds, and that a worker's install never loads Spark."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A wheel built from a copy of the checkout in which the links are lost."""
+    source = tmp_path_factory.mktemp("source")
+    files = subprocess.run(
+        ["git", "ls-files", "-co", "--exclude-standard"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.splitlines()
+    for name in files:
+        path = ROOT / name
+        if path.is_symlink() or not path.is_file():
+            continue
+        target = source / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(path.read_bytes())
+    out = tmp_path_factory.mktemp("wheel")
+    subprocess.run(
+        [sys.executable, "-m", "build", "--wheel", "--outdir", str(out), str(source)],
+        check=True,
+        capture_output=True,
+    )
+    return next(out.glob("*.whl"))
+
+
+@pytest.mark.slow
+def test_wheel_holds_every_module_and_its_data(wheel: Path) -> None:
+    """Every code file, schema and lock of the checkout is in the wheel, links or no links."""
+    names = set(zipfile.ZipFile(wheel).namelist())
+    expected = set()
+    for room in ("protocol", "assignor", "state", "streams"):
+        for pattern in ("*.py", "schemas/*.avsc", "GRAMMAR.md"):
+            expected |= {
+                f"muster/{room}/{p.relative_to(ROOT / room)}" for p in (ROOT / room).glob(pattern)
+            }
+    for pattern in ("*.py", "*/*.py", "py.typed", "broker/*.lock"):
+        expected |= {
+            str(p.relative_to(ROOT))
+            for p in (ROOT / "muster").glob(pattern)
+            if not any(parent.is_symlink() for parent in p.parents)
+        }
+    assert expected <= names
+
+
+def test_importing_the_sdk_leaves_spark_and_solvers_alone() -> None:
+    """`import muster` and its Worker load neither Spark, nor solvers, nor the coordinator."""
+    probe = (
+        "import sys, muster; muster.Worker; "
+        "print(sorted(m for m in ('pyspark', 'ortools', 'pandas', 'muster.state', "
+        "'muster.assignor', 'muster.streams') if m in sys.modules))"
+    )
+    out = subprocess.run(
+        [sys.executable, "-c", probe], capture_output=True, text=True, check=True, cwd=ROOT.parent
+    )
+    assert out.stdout.strip() == "[]"
+
+
+def test_public_names() -> None:
+    """What users import is what was promised, no more."""
+    import muster
+
+    assert sorted(muster.__all__) == ["MusterError", "Worker", "__version__"]
