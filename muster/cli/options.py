@@ -1,0 +1,86 @@
+"""Options that many commands share, spelled and explained once."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from muster.cli.errors import BadInput
+from muster.clients import DEFAULT_BOOTSTRAP, ClientSettings, client_settings
+
+DEFAULT_PREFIX = "muster"
+
+
+def add_kafka(parser: argparse.ArgumentParser) -> None:
+    """``--bootstrap-server --command-config --topic-prefix``; read them with `kafka_settings`."""
+    group = parser.add_argument_group("Kafka")
+    group.add_argument(
+        "--bootstrap-server",
+        metavar="HOST:PORT[,…]",
+        help=f"the cluster (default: the config file's bootstrap.servers, else {DEFAULT_BOOTSTRAP})",
+    )
+    group.add_argument(
+        "--command-config",
+        metavar="FILE",
+        help="properties file with client settings (SASL, TLS, …), as Kafka's own tools take it",
+    )
+    group.add_argument(
+        "--topic-prefix",
+        metavar="P",
+        default=DEFAULT_PREFIX,
+        help="prefix of muster's topics (default: %(default)s)",
+    )
+
+
+def kafka_settings(args: argparse.Namespace) -> ClientSettings:
+    """What `add_kafka` read.
+
+    Raises:
+        ConfigError: the properties file cannot be read.
+    """
+    return client_settings(args.bootstrap_server, args.command_config)
+
+
+def add_format(parser: argparse.ArgumentParser) -> None:
+    """``--format json|table``; table is the default."""
+    parser.add_argument(
+        "--format",
+        choices=("table", "json"),
+        default="table",
+        help="table for people, json for scripts (default: %(default)s)",
+    )
+
+
+def key_values(pairs: Sequence[str], option: str) -> dict[str, str]:
+    """Read repeated ``K=V`` arguments; the last of a key wins.
+
+    Raises:
+        BadInput: one without ``=`` or without a key.
+    """
+    found: dict[str, str] = {}
+    for pair in pairs:
+        key, separator, value = pair.partition("=")
+        if not key or not separator:
+            raise BadInput(f"{option} {pair!r}: expected KEY=VALUE")
+        found[key] = value
+    return found
+
+
+def read_json(path: str) -> object:
+    """Read a JSON file, or standard input when the path is ``-``.
+
+    Raises:
+        BadInput: it cannot be read, or is not JSON; the message names line and column.
+    """
+    try:
+        text = Path("/dev/stdin" if path == "-" else path).read_text(encoding="utf-8")
+        return json.loads(text)
+    except OSError as error:
+        raise BadInput(f"{path}: cannot be read ({error.strerror})") from None
+    except UnicodeDecodeError as error:
+        raise BadInput(f"{path}: not UTF-8 ({error.reason} at byte {error.start})") from None
+    except json.JSONDecodeError as error:
+        where = f"line {error.lineno}, column {error.colno}"
+        raise BadInput(f"{path}: not JSON ({error.msg} at {where})") from None

@@ -1,0 +1,297 @@
+"""Settings of Kafka clients: read once, spoken in both dialects.
+
+muster talks to Kafka through two clients: the Java client inside Spark and librdkafka
+(confluent-kafka) everywhere else. Users write their settings once, in either dialect: a
+``--command-config FILE.properties`` as Kafka's own tools take it, or ``kafka.`` keys of a config.
+Most names are shared and pass through unchanged; the tables below hold those that are not (SASL
+logins and TLS stores). What cannot be said in the other dialect is an error that names the key.
+
+Knows no topic and opens no connection; imports neither client.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeAlias
+
+import javaproperties
+
+from muster.protocol.errors import ConfigError
+
+DEFAULT_BOOTSTRAP = "localhost:9092"
+BOOTSTRAP = "bootstrap.servers"
+RdKafkaValue: TypeAlias = str | int | bool
+HOST_CHECK = "ssl.endpoint.identification.algorithm"
+"""Off is an empty value for Java, ``none`` for librdkafka."""
+HIDDEN = "(hidden)"
+
+PRODUCER: Mapping[str, str] = {
+    # Every client must agree on a key's partition, the Java client and Spark among them.
+    "partitioner": "murmur2_random",
+    "enable.idempotence": "true",
+    "acks": "all",
+    "linger.ms": "0",
+    "reconnect.backoff.max.ms": "1000",
+}
+"""What every producer of muster sets, in librdkafka's names; users may change all but the first."""
+
+_SECRET = re.compile(r"password|secret|jaas|token(?!\.endpoint)|keystore\.key|key\.pem", re.I)
+
+_JAVA_ONLY = re.compile(
+    r"""ssl\.(protocol|provider|enabled\.protocols|truststore\.\w+
+        |keystore\.(type|key|certificate\.chain|location|password)|engine\.factory\.class
+        |(key|trust)manager\.algorithm|secure\.random\.implementation)
+    |sasl\.(jaas\.config|login\..*|client\.callback\.handler\.class|kerberos\.kinit\.cmd
+        |kerberos\.ticket\..*|kerberos\.min\.time\..*|oauthbearer\.(jwks|clock|expected|scope\.claim
+        |sub\.claim|header|jwt\.retriever|jwt\.validator).*)
+    |(key|value)\.(de)?serializer|interceptor\.classes|metric\.reporters|metrics\..*
+    |default\.api\.timeout\.ms|max\.block\.ms|buffer\.memory|auto\.include\.jmx\.reporter
+    |(send|receive)\.buffer\.bytes""",
+    re.X,
+)
+"""Keys only the Java client has; librdkafka would refuse them, and does without."""
+
+_JAAS_TO_RDKAFKA: Mapping[str, str] = {
+    "username": "sasl.username",
+    "password": "sasl.password",
+    "clientId": "sasl.oauthbearer.client.id",
+    "clientSecret": "sasl.oauthbearer.client.secret",
+    "scope": "sasl.oauthbearer.scope",
+    "keyTab": "sasl.kerberos.keytab",
+    "principal": "sasl.kerberos.principal",
+}
+_RDKAFKA_TO_JAAS = {rdkafka: jaas for jaas, rdkafka in _JAAS_TO_RDKAFKA.items()}
+
+_LOGIN_MODULES: Mapping[str, str] = {
+    "PLAIN": "org.apache.kafka.common.security.plain.PlainLoginModule",
+    "SCRAM-SHA-256": "org.apache.kafka.common.security.scram.ScramLoginModule",
+    "SCRAM-SHA-512": "org.apache.kafka.common.security.scram.ScramLoginModule",
+    "OAUTHBEARER": "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule",
+    "GSSAPI": "com.sun.security.auth.module.Krb5LoginModule",
+}
+
+_PEM_TO_RDKAFKA: Mapping[str, str] = {
+    "ssl.truststore.location": "ssl.ca.location",
+    "ssl.truststore.certificates": "ssl.ca.pem",
+    "ssl.keystore.certificate.chain": "ssl.certificate.pem",
+    "ssl.keystore.key": "ssl.key.pem",
+}
+"""Java's PEM stores -> librdkafka. (A keystore *file* is both a certificate and a key there.)"""
+
+
+@dataclass(frozen=True, slots=True)
+class ClientSettings:
+    """How to reach a Kafka cluster, in the user's own words. Printing it hides secrets.
+
+    Attributes:
+        values: key -> value as given, ``bootstrap.servers`` among them.
+    """
+
+    values: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def bootstrap(self) -> str:
+        """The cluster's address, ``HOST:PORT[,...]``."""
+        return self.values.get(BOOTSTRAP, DEFAULT_BOOTSTRAP)
+
+    def librdkafka(self, more: Mapping[str, RdKafkaValue] | None = None) -> dict[str, RdKafkaValue]:
+        """For confluent-kafka's clients; `more` wins over the user's values.
+
+        Raises:
+            ConfigError: a setting librdkafka has no word for (a JKS store, say).
+        """
+        given = {BOOTSTRAP: self.bootstrap, **self.values}
+        plain = {k: v for k, v in given.items() if not _JAVA_ONLY.fullmatch(k)}
+        return {**plain, **_sasl_for_rdkafka(given), **_tls_for_rdkafka(given), **(more or {})}
+
+    def producer(self, more: Mapping[str, RdKafkaValue] | None = None) -> dict[str, RdKafkaValue]:
+        """For confluent-kafka's Producer: `PRODUCER`, then the user's values, then `more`."""
+        chosen = {**PRODUCER, **self.librdkafka(more)}
+        return {**chosen, "partitioner": PRODUCER["partitioner"]}
+
+    def java(self) -> dict[str, str]:
+        """For the Java client.
+
+        Raises:
+            ConfigError: a setting the Java client has no word for.
+        """
+        given = {BOOTSTRAP: self.bootstrap, **self.values}
+        plain = {k: v for k, v in given.items() if not _RDKAFKA_ONLY.fullmatch(k)}
+        return {**plain, **_sasl_for_java(given), **_tls_for_java(given)}
+
+    def spark(self) -> dict[str, str]:
+        """For Spark's Kafka source and sink: `java`, every key behind ``kafka.``."""
+        return {f"kafka.{key}": value for key, value in self.java().items()}
+
+    def __repr__(self) -> str:
+        return f"ClientSettings({redacted(self.values)})"
+
+
+def client_settings(
+    bootstrap: str | None = None,
+    command_config: str | Path | None = None,
+    kafka: Mapping[str, str] | None = None,
+) -> ClientSettings:
+    """Collect settings: the properties file, then ``kafka.`` keys, then the address given.
+
+    Args:
+        bootstrap: ``--bootstrap-server``; None = the file's ``bootstrap.servers``, else
+            `DEFAULT_BOOTSTRAP`.
+        command_config: a Java properties file, as Kafka's own tools take it.
+        kafka: further settings; a ``kafka.`` before a key is dropped.
+
+    Raises:
+        ConfigError: the file cannot be read.
+    """
+    values = {} if command_config is None else read_properties(command_config)
+    for key, value in (kafka or {}).items():
+        values[key.removeprefix("kafka.")] = value
+    if bootstrap is not None:
+        values[BOOTSTRAP] = bootstrap
+    return ClientSettings(values)
+
+
+def read_properties(path: str | Path) -> dict[str, str]:
+    """Read a Java properties file; a ``kafka.`` before a key is dropped.
+
+    Raises:
+        ConfigError: there is no such file, or it is no properties file.
+    """
+    try:
+        with Path(path).open(encoding="utf-8") as lines:
+            found = javaproperties.load(lines)
+    except OSError as error:
+        problem = f"a readable properties file ({error.strerror})"
+        raise ConfigError("--command-config", str(path), problem) from None
+    except ValueError as error:
+        problem = f"a properties file, UTF-8 ({error})"
+        raise ConfigError("--command-config", str(path), problem) from None
+    return {str(key).removeprefix("kafka."): str(value) for key, value in found.items()}
+
+
+def is_secret(key: str) -> bool:
+    """Whether a setting's value must never be printed."""
+    return _SECRET.search(key) is not None
+
+
+def redacted(values: Mapping[str, object]) -> dict[str, object]:
+    """The settings with every secret hidden: for logs, errors and `repr`."""
+    return {key: HIDDEN if is_secret(key) else value for key, value in values.items()}
+
+
+# ---------------------------------------------------------------- Java's words -> librdkafka's
+
+_JAAS_OPTION = re.compile(r"""(\w+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|'([^']*)'|([^\s;]+))""")
+
+
+def _sasl_for_rdkafka(given: Mapping[str, str]) -> dict[str, str]:
+    jaas = given.get("sasl.jaas.config")
+    if jaas is None:
+        return {}
+    spoken = {
+        _JAAS_TO_RDKAFKA[name]: re.sub(r"\\(.)", r"\1", quoted) or single or bare
+        for name, quoted, single, bare in _JAAS_OPTION.findall(jaas)
+        if name in _JAAS_TO_RDKAFKA
+    }
+    if not spoken:
+        accepted = 'a login such as ...LoginModule required username="U" password="P";'
+        raise ConfigError("sasl.jaas.config", HIDDEN, accepted)
+    if "sasl.oauthbearer.client.id" in spoken:
+        spoken["sasl.oauthbearer.method"] = "oidc"
+    return spoken
+
+
+def _tls_for_rdkafka(given: Mapping[str, str]) -> dict[str, str]:
+    spoken = {HOST_CHECK: "none"} if given.get(HOST_CHECK) == "" else {}
+    if "ssl.ca.location" not in given:
+        _refuse_binary_store(given, "ssl.truststore")
+        spoken |= {new: given[old] for old, new in _PEM_TO_RDKAFKA.items() if old in given}
+    store = given.get("ssl.keystore.location")
+    kind = given.get("ssl.keystore.type", "JKS").upper()
+    if store is not None and kind == "PEM":
+        spoken |= {"ssl.certificate.location": store, "ssl.key.location": store}
+    elif store is not None and kind == "PKCS12":
+        spoken |= {
+            k: given[k] for k in ("ssl.keystore.location", "ssl.keystore.password") if k in given
+        }
+    elif store is not None:
+        raise ConfigError("ssl.keystore.type", kind, "PEM or PKCS12; librdkafka reads no JKS")
+    return spoken
+
+
+def _refuse_binary_store(given: Mapping[str, str], store: str) -> None:
+    kind = given.get(f"{store}.type", "JKS").upper()
+    if f"{store}.location" in given and kind != "PEM":
+        accepted = "PEM (or ssl.ca.location beside it); librdkafka reads no JKS or PKCS12 trust"
+        raise ConfigError(f"{store}.type", kind, accepted)
+
+
+# ---------------------------------------------------------------- librdkafka's words -> Java's
+
+_RDKAFKA_ONLY = re.compile(
+    r"""sasl\.(username|password|mechanisms|kerberos\.(keytab|principal)
+        |oauthbearer\.(method|client\.id|client\.secret|scope|config))
+    |ssl\.(ca|certificate|key)\.(location|pem)
+    |partitioner|debug|log_level|statistics\.interval\.ms|socket\..*|broker\..*|queue\..*
+    |enable\.ssl\.certificate\.verification|topic\.metadata\..*""",
+    re.X,
+)
+"""Keys only librdkafka has; the Java client would warn about them, and does without."""
+
+
+def _sasl_for_java(given: Mapping[str, str]) -> dict[str, str]:
+    spoken: dict[str, str] = {}
+    mechanism = given.get("sasl.mechanism", given.get("sasl.mechanisms"))
+    if mechanism is not None:
+        spoken["sasl.mechanism"] = mechanism
+    options = {jaas: given[key] for key, jaas in _RDKAFKA_TO_JAAS.items() if key in given}
+    if not options or "sasl.jaas.config" in given:
+        return spoken
+    module = _LOGIN_MODULES.get((mechanism or "").upper())
+    if module is None:
+        raise ConfigError("sasl.mechanism", mechanism, f"one of {', '.join(_LOGIN_MODULES)}")
+    if "keyTab" in options:
+        options["useKeyTab"] = "true"
+    words = " ".join(f"{name}={_quoted(value)}" for name, value in options.items())
+    spoken["sasl.jaas.config"] = f"{module} required {words};"
+    return spoken
+
+
+def _quoted(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
+
+
+def _tls_for_java(given: Mapping[str, str]) -> dict[str, str]:
+    spoken: dict[str, str] = {}
+    if given.get("enable.ssl.certificate.verification", "true").lower() == "false":
+        key = "enable.ssl.certificate.verification"
+        raise ConfigError(key, "false", "true; the Java client of Spark always verifies")
+    if not any(key.startswith("ssl.truststore.") for key in given):
+        authority = {"ssl.ca.location": "location", "ssl.ca.pem": "certificates"}
+        found = {f"ssl.truststore.{name}": given[k] for k, name in authority.items() if k in given}
+        spoken |= {**found, "ssl.truststore.type": "PEM"} if found else {}
+    if given.get(HOST_CHECK) == "none":
+        spoken[HOST_CHECK] = ""
+    return {**spoken, **_keystore_for_java(given)}
+
+
+def _keystore_for_java(given: Mapping[str, str]) -> dict[str, str]:
+    if any(key.startswith("ssl.keystore.") for key in given):
+        return {}
+    certificate, key = given.get("ssl.certificate.location"), given.get("ssl.key.location")
+    if certificate is not None:
+        if certificate != key:
+            accepted = "one PEM file with key and certificates, named by both keys: Java reads one"
+            raise ConfigError("ssl.certificate.location", certificate, accepted)
+        return {"ssl.keystore.type": "PEM", "ssl.keystore.location": certificate}
+    if "ssl.certificate.pem" in given:
+        return {
+            "ssl.keystore.type": "PEM",
+            "ssl.keystore.certificate.chain": given["ssl.certificate.pem"],
+            "ssl.keystore.key": given.get("ssl.key.pem", ""),
+        }
+    return {}
