@@ -142,9 +142,8 @@ def _missing(error: ModuleNotFoundError) -> str:
     return f"needs {package}; install it with: pip install 'muster-kafka[{EXTRAS[package]}]'"
 
 
-def _say(name: str, error: object, code: int) -> int:
-    line = " ".join(str(error).split("\n")) if not isinstance(error, str) else error
-    print(f"{f'muster {name}'.rstrip()}: {line}", file=sys.stderr)
+def _say(name: str, message: object, code: int) -> int:
+    print(f"{f'muster {name}'.rstrip()}: {message}", file=sys.stderr)
     return code
 
 

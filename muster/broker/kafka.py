@@ -1,0 +1,342 @@
+"""A real Kafka in one process: KRaft, one node, from the published jars; no Docker, no install.
+
+For tests, demos and laptops. `EmbeddedKafka` starts the JVM, waits until the broker answers the
+Kafka protocol (never until a log says so), and ends it when it is closed or when this process ends,
+by SIGKILL too (`tether.py`). Stopped and started again it has the same port and the same data.
+
+A data directory holds all there is: ``server.properties``, ``kafka.log``, ``logs/``. One that
+is not given is made, and thrown away at the end.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import signal
+import socket
+import tempfile
+import time
+import uuid
+from base64 import urlsafe_b64encode
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import IO
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+
+from muster.broker.errors import BrokerFailed
+from muster.broker.jars import jars
+from muster.broker.java import java
+from muster.broker.tether import Tethered
+
+VERSION = "4.3.1"
+HOST = "127.0.0.1"
+START_TIMEOUT_S = 60
+STOP_TIMEOUT_S = 20
+PORT_ATTEMPTS = 5
+LOG_TAIL = 12
+"""Lines of the broker's log shown in an error."""
+
+JVM_OPTIONS = (
+    "-Xms128m",
+    "-Xmx512m",
+    "-XX:+UseSerialGC",
+    "-Xshare:auto",
+    "-Djava.awt.headless=true",
+)
+QUICK_JVM_OPTIONS = ("-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
+"""For the short-lived tool that formats the data directory."""
+
+PROPERTIES: Mapping[str, str] = {
+    "process.roles": "broker,controller",
+    "node.id": "1",
+    "controller.listener.names": "CONTROLLER",
+    "inter.broker.listener.name": "PLAINTEXT",
+    "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
+    "auto.create.topics.enable": "false",
+    # One node: nothing can be replicated.
+    "offsets.topic.replication.factor": "1",
+    "transaction.state.log.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
+    "share.coordinator.state.topic.replication.factor": "1",
+    "share.coordinator.state.topic.min.isr": "1",
+    # Small and quick.
+    "offsets.topic.num.partitions": "1",
+    "transaction.state.log.num.partitions": "1",
+    "share.coordinator.state.topic.num.partitions": "1",
+    "group.initial.rebalance.delay.ms": "0",
+    "log.cleaner.dedupe.buffer.size": "16777216",
+    # A killed broker may come back only when its old session is over.
+    "broker.session.timeout.ms": "4000",
+    "broker.heartbeat.interval.ms": "500",
+}
+"""What every embedded broker has; the caller's properties win over these."""
+
+LOG_CONFIG = """\
+rootLogger.level = WARN
+rootLogger.appenderRef.out.ref = out
+appender.out.type = Console
+appender.out.name = out
+appender.out.layout.type = PatternLayout
+appender.out.layout.pattern = %d %p %c: %m%n
+"""
+
+
+class EmbeddedKafka:
+    """One Kafka node of our own; a context manager.
+
+    Attributes:
+        data_dir: where everything is kept.
+        port: where clients connect; known once started.
+    """
+
+    def __init__(
+        self,
+        data_dir: str | Path | None = None,
+        *,
+        port: int | None = None,
+        properties: Mapping[str, str] | None = None,
+        format_arguments: Sequence[str] = (),
+        client: Mapping[str, str] | None = None,
+        jvm_options: Sequence[str] = JVM_OPTIONS,
+    ) -> None:
+        """Nothing is started yet.
+
+        Args:
+            data_dir: kept; None = a temporary one, thrown away by `close`.
+            port: where clients connect; None = a free one.
+            properties: more of ``server.properties`` (listeners, SASL, ACLs, ...). ``{port}`` and
+                ``{controller_port}`` in a value stand for the ports chosen.
+            format_arguments: more for ``kafka-storage format`` (``--add-scram ...``).
+            client: client settings the readiness check needs (librdkafka's names).
+            jvm_options: of the broker's JVM.
+        """
+        self._thrown_away = data_dir is None
+        self.data_dir = Path(data_dir or tempfile.mkdtemp(prefix="muster-kafka-")).resolve()
+        self.port = port
+        self._chosen_port = port
+        self._properties = dict(properties or {})
+        self._format_arguments = tuple(format_arguments)
+        self._client = dict(client or {})
+        self._jvm_options = tuple(jvm_options)
+        self._controller_port: int | None = None
+        self._process: Tethered | None = None
+
+    @property
+    def bootstrap_server(self) -> str:
+        """``HOST:PORT`` for clients."""
+        return f"{HOST}:{self.port}"
+
+    @property
+    def log_file(self) -> Path:
+        """What the broker itself says."""
+        return self.data_dir / "kafka.log"
+
+    @property
+    def pid(self) -> int | None:
+        """Process id of the JVM; None when it is not running."""
+        return self._process.pid if self.running and self._process else None
+
+    @property
+    def running(self) -> bool:
+        """Whether the JVM is there."""
+        return self._process is not None and self._process.poll() is None
+
+    def start(self, timeout_s: float = START_TIMEOUT_S) -> EmbeddedKafka:
+        """Start it and wait until it answers; again after `stop`: same port, same data.
+
+        Raises:
+            BrokerFailed: it did not come up; the message ends with the last lines of its log.
+            JarsError, JavaNotFound: what it needs is not there.
+        """
+        if self.running:
+            return self
+        self.data_dir.mkdir(parents=True, exist_ok=True)
+        for attempt in range(1, PORT_ATTEMPTS + 1):
+            may_choose = self._choose_ports()
+            try:
+                self._launch(timeout_s)
+                return self
+            except BrokerFailed as error:
+                taken = "already in use" in str(error)
+                if not (taken and may_choose and attempt < PORT_ATTEMPTS):
+                    raise
+                self.port = self._controller_port = None  # somebody was quicker: choose again
+        raise AssertionError("unreachable")
+
+    def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> None:
+        """Shut it down in order (SIGTERM, SIGKILL after `timeout_s`). Data and port are kept."""
+        if self._process is not None:
+            self._process.stop(timeout_s)
+            self._process = None
+
+    def kill(self) -> None:
+        """SIGKILL: what a crash of the broker looks like. Data and port are kept."""
+        if self._process is not None:
+            self._process.kill()
+            self._process = None
+
+    def freeze(self) -> None:
+        """SIGSTOP: the broker is there and does not answer."""
+        if self._process is not None:
+            self._process.send(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """SIGCONT."""
+        if self._process is not None:
+            self._process.send(signal.SIGCONT)
+
+    def wait(self) -> int:
+        """Wait until it ends by itself or is stopped; the exit code."""
+        return self._process.wait() if self._process is not None else 0
+
+    def close(self) -> None:
+        """Stop it; a temporary data directory is removed. Idempotent."""
+        try:
+            self.stop()
+        finally:
+            if self._thrown_away:
+                shutil.rmtree(self.data_dir, ignore_errors=True)
+
+    def __enter__(self) -> EmbeddedKafka:
+        try:
+            return self.start()
+        except BaseException:
+            self.close()
+            raise
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # ------------------------------------------------------------ starting
+
+    def _choose_ports(self) -> bool:
+        """Settle both ports; whether they may be chosen anew when one turns out to be taken."""
+        may_choose = self._controller_port is None
+        if self.port is None:
+            self.port = free_port()
+        if self._controller_port is None:
+            self._controller_port = free_port(besides=self.port)
+        return may_choose and self._chosen_port is None
+
+    def _launch(self, timeout_s: float) -> None:
+        config = self._write_config()
+        if not (self.data_dir / "logs" / "meta.properties").exists():
+            self._format(config)
+        with self.log_file.open("ab") as log:
+            self._process = self._java(self._jvm_options, ["kafka.Kafka", str(config)], log)
+        try:
+            self._await_answer(timeout_s)
+        except BaseException:
+            self.kill()
+            raise
+
+    def _write_config(self) -> Path:
+        (self.data_dir / "log4j2.properties").write_text(LOG_CONFIG)
+        ports = {"port": str(self.port), "controller_port": str(self._controller_port)}
+        listeners = {
+            "listeners": "PLAINTEXT://{host}:{port},CONTROLLER://{host}:{controller_port}",
+            "advertised.listeners": "PLAINTEXT://{host}:{port}",
+            "controller.quorum.voters": "1@{host}:{controller_port}",
+            "log.dirs": str(self.data_dir / "logs"),
+        }
+        lines = [
+            f"{key}={_filled(value, {'host': HOST, **ports})}"
+            for key, value in {**PROPERTIES, **listeners, **self._properties}.items()
+        ]
+        config = self.data_dir / "server.properties"
+        config.touch(mode=0o600)  # may hold passwords
+        config.write_text("\n".join(lines) + "\n")
+        return config
+
+    def _format(self, config: Path) -> None:
+        cluster = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        words = ["kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(config)]
+        with self.log_file.open("ab") as log:
+            tool = self._java(QUICK_JVM_OPTIONS, [*words, *self._format_arguments], log)
+            with tool:
+                code = tool.wait(START_TIMEOUT_S)
+        if code != 0:
+            raise self._failure(f"its data directory cannot be formatted (exit code {code})")
+
+    def _java(self, options: Sequence[str], words: Sequence[str], log: IO[bytes]) -> Tethered:
+        class_path = os.pathsep.join(map(str, jars("kafka")))
+        settings = [
+            f"-Dlog4j2.configurationFile={(self.data_dir / 'log4j2.properties').as_uri()}",
+            f"-Dkafka.logs.dir={self.data_dir}",
+        ]
+        return Tethered(
+            [str(java()), *options, *settings, "-cp", class_path, *words],
+            output=log,
+            grace_s=STOP_TIMEOUT_S,
+            sweep=self.data_dir if self._thrown_away else None,
+        )
+
+    def _await_answer(self, timeout_s: float) -> None:
+        """Until the broker lists itself, which it does once it may serve clients."""
+        deadline = time.monotonic() + timeout_s
+        admin = AdminClient(
+            {
+                "bootstrap.servers": self.bootstrap_server,
+                "reconnect.backoff.ms": 20,
+                "reconnect.backoff.max.ms": 100,
+                "log_level": 0,
+                **self._client,
+            }
+        )
+        while True:
+            assert self._process is not None
+            code = self._process.poll()
+            if code is not None:
+                raise self._failure(f"it ended with exit code {code}")
+            try:
+                if admin.list_topics(timeout=0.5).brokers:
+                    return
+            except KafkaException as error:
+                if time.monotonic() >= deadline:
+                    reason = error.args[0].str()
+                    raise self._failure(f"no answer within {timeout_s:g} s ({reason})") from None
+
+    def _failure(self, what: str) -> BrokerFailed:
+        lines = self.log_file.read_text(errors="replace").splitlines()[-LOG_TAIL:]
+        story = "\n".join(f"  {line}" for line in lines) or "  (empty)"
+        kept = "" if self._thrown_away else f" ({self.log_file})"
+        return BrokerFailed(f"Kafka did not start: {what}; its log{kept} ends with\n{story}")
+
+
+def _filled(value: str, words: Mapping[str, str]) -> str:
+    """Put ports and host in; braces that are none of ours stay (JAAS, regular expressions)."""
+    for word, text in words.items():
+        value = value.replace(f"{{{word}}}", text)
+    return value
+
+
+def free_port(besides: int | None = None) -> int:
+    """A TCP port on the loopback address that nobody listens on.
+
+    Taken from below the range the system gives to outgoing connections: a port from within it could
+    be lost to any client while the broker is stopped, and a restart would fail.
+    """
+    low, high = 20_000, min(_first_ephemeral_port(), 60_000)
+    candidates = random.sample(range(low, high), k=min(200, max(high - low, 0)))
+    for port in [*candidates, 0]:
+        if port == besides:
+            continue
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind((HOST, port))
+            except OSError:
+                continue
+            return int(probe.getsockname()[1])
+    raise BrokerFailed(f"no free port on {HOST}")
+
+
+def _first_ephemeral_port() -> int:
+    try:
+        text = Path("/proc/sys/net/ipv4/ip_local_port_range").read_text()
+        return int(text.split()[0])
+    except (OSError, ValueError, IndexError):
+        return 49_152  # IANA's, and macOS's

@@ -1,0 +1,57 @@
+"""Run a real single-node Kafka in the foreground, until Ctrl-C or SIGTERM.
+
+For laptops and tests; no Docker needed. Its jars and, where the machine has no Java 17, Java itself
+are downloaded once. Data lives in --data-dir, or is thrown away at the end.
+"""
+
+from __future__ import annotations
+
+import argparse
+import signal
+from pathlib import Path
+
+from muster.broker.errors import BrokerFailed
+from muster.broker.kafka import VERSION, EmbeddedKafka
+from muster.cli.errors import BadInput
+
+DEFAULT_PORT = 9092
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the options."""
+    parser.add_argument(
+        "--port",
+        type=int,
+        default=DEFAULT_PORT,
+        metavar="N",
+        help="where clients connect on this machine; 0 = any free port (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--data-dir",
+        type=Path,
+        metavar="DIR",
+        help="keep data here, and find it again at the next start (default: thrown away)",
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run until somebody asks to stop, or Kafka ends by itself."""
+    if not 0 <= args.port <= 65_535:
+        raise BadInput(f"--port {args.port}: expected 0 to 65535")
+    signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        with EmbeddedKafka(args.data_dir, port=args.port or None) as kafka:
+            where = f"in {kafka.data_dir}" if args.data_dir else "thrown away at the end"
+            print(f"Kafka {VERSION} on {kafka.bootstrap_server}; data {where}; Ctrl-C stops it")
+            print(
+                f"next: muster topics create --bootstrap-server {kafka.bootstrap_server}",
+                flush=True,
+            )
+            code = kafka.wait()
+            raise BrokerFailed(f"Kafka ended by itself with exit code {code}; see {kafka.log_file}")
+    except KeyboardInterrupt:
+        return 0
+
+
+def _interrupt(*_: object) -> None:
+    raise KeyboardInterrupt
