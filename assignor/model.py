@@ -11,7 +11,7 @@ The two are equal when nothing is staged.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
 
@@ -229,7 +229,7 @@ class Placement:
     destination: IntArray
     standby: Pairs = field(default_factory=no_pairs)
     learner: Pairs = field(default_factory=no_pairs)
-    reasons: tuple[Reason, ...] = ()
+    reasons: Sequence[Reason] = ()
     revoked: Pairs = field(default_factory=no_pairs)
     unassigned: IntArray = field(default_factory=lambda: np.empty(0, dtype=np.int32))
     delay_ms: int = 0

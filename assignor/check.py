@@ -1,0 +1,150 @@
+"""The law every placement obeys, whoever made it.
+
+`valid` raises at the first violation it finds; violations are looked for in a fixed order, and
+within one kind the lowest task is named, so that the same nonsense gives the same story. Names
+are KIP-924's where it has one (S1-F07).
+
+The law does not say that a placement is good (see `muster.assignor.score`).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from muster.assignor.eligible import may_take
+from muster.assignor.errors import InvalidPlacement
+from muster.assignor.model import NOBODY, BoolArray, GroupView, Pairs, Placement
+from muster.protocol.tasks import IntArray
+
+UNKNOWN_TASK_ID = "UNKNOWN_TASK_ID"
+UNKNOWN_PROCESS_ID = "UNKNOWN_PROCESS_ID"
+ACTIVE_TASK_ASSIGNED_MULTIPLE_TIMES = "ACTIVE_TASK_ASSIGNED_MULTIPLE_TIMES"
+INVALID_STANDBY_TASK = "INVALID_STANDBY_TASK"
+MISSING_PROCESS_ID = "MISSING_PROCESS_ID"
+TWO_ROLES = "ACTIVE_AND_STANDBY_TASK_ASSIGNED_TO_SAME_KAFKASTREAMS"
+ILL_FORMED = "ILL_FORMED_PLACEMENT"
+NOT_ELIGIBLE = "TASK_ASSIGNED_TO_INELIGIBLE_MEMBER"
+DRAINING = "TASK_ASSIGNED_TO_DRAINING_MEMBER"
+LEFT_OUT = "ACTIVE_TASK_NOT_ASSIGNED"
+
+
+def valid(view: GroupView, placement: Placement) -> None:
+    """Check a placement against the law.
+
+    1. Owner vectors have one entry per task and name members that exist; pairs name tasks and
+       members that exist, are ascending and distinct.
+    2. Standbys and learners belong to stateful tasks only.
+    3. No member has two roles of one task.
+    4. Nobody gets a task it may not take; a draining member gets nothing new
+       (unless the whole group drains).
+    5. An active without an owner is declared: nobody can take it, it is being revoked, or it
+       waits for a delay or another round.
+
+    Raises:
+        InvalidPlacement: naming the first violation.
+    """
+    _well_formed(view, placement)
+    _roles(view, placement)
+    _takers(view, placement)
+    _everything_is_somewhere(view, placement)
+
+
+def _fail(view: GroupView, error: str, task: int | None = None, member: int | None = None) -> None:
+    tasks, members = view.tasks, view.members
+    raise InvalidPlacement(
+        error,
+        None if task is None else _named(task, len(tasks), lambda i: str(tasks.task(i))),
+        None if member is None else _named(member, len(members), lambda i: members[i]),
+    )
+
+
+def _named(index: int, size: int, name: object) -> str:
+    return name(index) if 0 <= index < size and callable(name) else f"#{index}"
+
+
+def _well_formed(view: GroupView, placement: Placement) -> None:
+    tasks, members = len(view.tasks), len(view.members)
+    for vector in (placement.active, placement.destination):
+        if vector.shape != (tasks,) or not np.issubdtype(vector.dtype, np.integer):
+            _fail(view, ILL_FORMED)
+        _first(view, UNKNOWN_PROCESS_ID, (vector < NOBODY) | (vector >= members), vector)
+    for pairs in (placement.standby, placement.learner, placement.revoked):
+        if pairs.task.shape != pairs.member.shape or pairs.task.ndim != 1:
+            _fail(view, ILL_FORMED)
+        if len(pairs) == 0:
+            continue
+        _first_pair(view, UNKNOWN_TASK_ID, (pairs.task < 0) | (pairs.task >= tasks), pairs)
+        _first_pair(view, UNKNOWN_PROCESS_ID, (pairs.member < 0) | (pairs.member >= members), pairs)
+        unordered = np.diff(pairs.code) <= 0
+        _first_pair(view, ILL_FORMED, np.append(False, unordered), pairs)
+    outside = (placement.unassigned < 0) | (placement.unassigned >= tasks)
+    if outside.any():
+        _fail(view, UNKNOWN_TASK_ID, int(placement.unassigned[np.argmax(outside)]))
+
+
+def _roles(view: GroupView, placement: Placement) -> None:
+    standby, learner = placement.standby, placement.learner
+    for pairs in (standby, learner):
+        if len(pairs):
+            _first_pair(view, INVALID_STANDBY_TASK, ~view.tasks.stateful[pairs.task], pairs)
+            _first_pair(view, TWO_ROLES, placement.active[pairs.task] == pairs.member, pairs)
+    if len(standby) and len(learner):
+        _first_pair(view, TWO_ROLES, np.isin(learner.code, standby.code), learner)
+
+
+def _takers(view: GroupView, placement: Placement) -> None:
+    everyone = all(topics is None for topics in view.topics)
+    if everyone and not view.draining.any():
+        return
+    task = np.arange(len(view.tasks), dtype=np.int32)
+    for vector in (placement.active, placement.destination):
+        owned = vector != NOBODY
+        gained = owned & (vector != view.active)
+        _draining(view, gained, task, vector)
+        if not everyone:
+            _eligible(view, task[owned], vector[owned])
+    for pairs, held in ((placement.standby, view.standby), (placement.learner, view.learner)):
+        if len(pairs) == 0:
+            continue
+        owner = view.active[pairs.task] == pairs.member
+        new = ~owner & ~np.isin(pairs.code, held.code)
+        _draining(view, new, pairs.task, pairs.member)
+        if not everyone:
+            _eligible(view, pairs.task, pairs.member)
+
+
+def _draining(view: GroupView, gained: BoolArray, task: IntArray, member: IntArray) -> None:
+    bad = gained & view.draining[member] & (not view.draining.all())
+    if bad.any():
+        place = int(np.argmax(bad))
+        _fail(view, DRAINING, int(task[place]), int(member[place]))
+
+
+def _eligible(view: GroupView, task: IntArray, member: IntArray) -> None:
+    bad = ~may_take(view, task, member)
+    if bad.any():
+        place = int(np.argmax(bad))
+        _fail(view, NOT_ELIGIBLE, int(task[place]), int(member[place]))
+
+
+def _everything_is_somewhere(view: GroupView, placement: Placement) -> None:
+    if placement.again or placement.delay_ms:
+        return
+    nowhere = placement.active == NOBODY
+    if not nowhere.any():
+        return
+    nowhere[placement.unassigned] = False
+    nowhere[placement.revoked.task] = False
+    _first(view, LEFT_OUT, nowhere, None)
+
+
+def _first(view: GroupView, error: str, bad: BoolArray, member: IntArray | None) -> None:
+    if bad.any():
+        place = int(np.argmax(bad))
+        _fail(view, error, place, None if member is None else int(member[place]))
+
+
+def _first_pair(view: GroupView, error: str, bad: BoolArray, pairs: Pairs) -> None:
+    if bad.any():
+        place = int(np.argmax(bad))
+        _fail(view, error, int(pairs.task[place]), int(pairs.member[place]))

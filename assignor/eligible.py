@@ -1,0 +1,50 @@
+"""Who may take what: the `topics` of members, as small boolean tables.
+
+Members with the same topics form a *kind*; there are few kinds however many members there are.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from muster.assignor.model import BoolArray, GroupView
+from muster.protocol.tasks import IntArray
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Kinds:
+    """Members grouped by what they may take.
+
+    Attributes:
+        kind_of: int32[M], kind of each member.
+        allowed: bool[K, U], whether a kind may take a unit's tasks.
+    """
+
+    kind_of: IntArray
+    allowed: BoolArray
+
+
+def kinds(view: GroupView) -> Kinds:
+    """Group the members of a view by their topics; kinds are numbered by first member."""
+    names = [unit.name for unit in view.tasks.units]
+    number: dict[frozenset[str] | None, int] = {}
+    kind_of = np.array([number.setdefault(t, len(number)) for t in view.topics], dtype=np.int32)
+    allowed = np.ones((len(number), len(names)), dtype=np.bool_)
+    for topics, kind in number.items():
+        if topics is not None:
+            allowed[kind] = [name in topics for name in names]
+    return Kinds(kind_of, allowed)
+
+
+def everyone_takes_everything(view: GroupView) -> bool:
+    """Whether no member restricts its topics (the common case)."""
+    return all(topics is None for topics in view.topics)
+
+
+def may_take(view: GroupView, task: IntArray, member: IntArray) -> BoolArray:
+    """bool[K]: whether each member of the pairs may take the task beside it."""
+    table = kinds(view)
+    answer: BoolArray = table.allowed[table.kind_of[member], view.tasks.unit_of[task]]
+    return answer

@@ -1,0 +1,97 @@
+"""Reasons kept as arrays: a million moves cost a few arrays, not a million objects.
+
+An assignor says in bulk why tasks moved; a `Reason` is made when somebody reads it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import overload
+
+import numpy as np
+
+from muster.assignor.model import NOBODY, Reason
+from muster.protocol.ids import Role
+from muster.protocol.tasks import IntArray
+
+Text = Callable[[int, int, int], str]
+"""(task, source, destination) -> the reason in words."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Moves:
+    """Moves of one role that share a way to say why.
+
+    Attributes:
+        role: the role that moved.
+        task, source, destination: int32[K].
+        text: called with one move's three numbers when its reason is read.
+    """
+
+    role: Role
+    task: IntArray
+    source: IntArray
+    destination: IntArray
+    text: Text
+
+    def __len__(self) -> int:
+        return len(self.task)
+
+    def reason(self, place: int) -> Reason:
+        """The reason of one move."""
+        task, source, destination = (
+            int(self.task[place]),
+            int(self.source[place]),
+            int(self.destination[place]),
+        )
+        text = self.text(task, source, destination)
+        return Reason(task, self.role, source, destination, text)
+
+
+class Reasons(Sequence[Reason]):
+    """Reasons of several batches of moves, made when read."""
+
+    __slots__ = ("_batches",)
+
+    def __init__(self, batches: Sequence[Moves] = ()) -> None:
+        self._batches = tuple(batch for batch in batches if len(batch))
+
+    def __len__(self) -> int:
+        return sum(len(batch) for batch in self._batches)
+
+    @overload
+    def __getitem__(self, index: int) -> Reason: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Reason]: ...
+
+    def __getitem__(self, index: int | slice) -> Reason | Sequence[Reason]:
+        if isinstance(index, slice):
+            return [self[place] for place in range(*index.indices(len(self)))]
+        place = index + len(self) if index < 0 else index
+        for batch in self._batches:
+            if 0 <= place < len(batch):
+                return batch.reason(place)
+            place -= len(batch)
+        raise IndexError(index)
+
+    def __iter__(self) -> Iterator[Reason]:
+        for batch in self._batches:
+            for place in range(len(batch)):
+                yield batch.reason(place)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and tuple(self) == tuple(other)
+
+    def __hash__(self) -> int:
+        return hash(tuple(self))
+
+    def __repr__(self) -> str:
+        return f"Reasons({list(self)!r})"
+
+
+def changed(before: IntArray, after: IntArray) -> tuple[IntArray, IntArray, IntArray]:
+    """Tasks whose owner differs, with old and new owner; tasks that end unowned are left out."""
+    task = np.flatnonzero((before != after) & (after != NOBODY)).astype(np.int32)
+    return task, before[task], after[task]

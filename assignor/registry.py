@@ -1,0 +1,66 @@
+"""Assignors by name. Modules are imported when their assignor is asked for, not before.
+
+Third parties register under the entry point group ``muster.assignors``, or are named as
+``module:Class``. A plug-in is either an `Assignor` of this package or a KIP-924 `TaskAssignor`.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib import import_module
+from importlib.metadata import entry_points
+
+from muster.assignor.errors import UnknownAssignor
+from muster.assignor.model import Assignor
+
+ENTRY_POINTS = "muster.assignors"
+
+BUILT_IN = {
+    "eager": "muster.assignor.connect_eager:Eager",
+    "cooperative": "muster.assignor.connect_cooperative:Cooperative",
+    "static": "muster.assignor.static:Static",
+    "high-availability": "muster.assignor.availability:HighAvailability",
+    "sticky": "muster.assignor.sticky:Sticky",
+    "fallback": "muster.assignor.fallback:Fallback",
+    "learner": "muster.assignor.learner:Learner",
+}
+
+
+def names() -> tuple[str, ...]:
+    """Names of the built-in assignors, then of installed plug-ins."""
+    plugged = sorted(point.name for point in entry_points(group=ENTRY_POINTS))
+    return (*BUILT_IN, *(name for name in plugged if name not in BUILT_IN))
+
+
+@cache
+def get(name: str) -> Assignor:
+    """The assignor of that name: built in, ``module:Class``, or an installed entry point.
+
+    Raises:
+        UnknownAssignor: no such name; the message lists the names there are.
+    """
+    path = BUILT_IN.get(name) or _entry_point(name) or (name if ":" in name else None)
+    if path is None:
+        raise UnknownAssignor(
+            f"no assignor is called {name!r}; there are {', '.join(names())},"
+            " or module:Class of an installed plug-in"
+        )
+    return _load(name, path)
+
+
+def _entry_point(name: str) -> str | None:
+    for point in entry_points(group=ENTRY_POINTS, name=name):
+        return point.value
+    return None
+
+
+def _load(name: str, path: str) -> Assignor:
+    module, _, attribute = path.partition(":")
+    try:
+        made = getattr(import_module(module), attribute)()
+    except Exception as failure:  # a plug-in may fail in any way
+        raise UnknownAssignor(f"assignor {name!r} cannot be loaded: {failure}") from failure
+    if not callable(getattr(made, "assign", None)):
+        raise UnknownAssignor(f"assignor {name!r}: {path} has no method assign(view)")
+    assignor: Assignor = made
+    return assignor
