@@ -1,0 +1,194 @@
+"""Events and records to bytes and back: one table from topic and schema to type.
+
+`encode` gives key, value and headers of anything; `decode` reads what the coordinator reads
+(membership, config, lag), `decode_record` what it writes. Keys carry group and member and are not
+repeated in values where they say all; a missing value is a tombstone and means what the topic's
+tombstones mean. Whatever is wrong with bytes is a `DecodeError`, and nothing else: what they claim
+is checked before it is believed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple, TypeAlias
+
+from muster.protocol import event_rows, record_rows
+from muster.protocol.errors import DecodeError
+from muster.protocol.events import (
+    Drain,
+    Event,
+    GroupConfig,
+    GroupDeleted,
+    Heartbeat,
+    Join,
+    LagReport,
+    Leave,
+    Origin,
+    Report,
+    Tick,
+)
+from muster.protocol.framing import KNOWN, Row, Schemas, write
+from muster.protocol.ids import GroupId
+from muster.protocol.keys import COORDINATOR_KEY, Key, key_of, parse_key
+from muster.protocol.records import (
+    CoordinatorClaim,
+    GroupGone,
+    GroupSnapshot,
+    MemberAssignment,
+    MemberGone,
+    Record,
+    Rejected,
+    WakeUp,
+)
+from muster.protocol.snapshot import snapshot_from, snapshot_row
+from muster.protocol.topics import TopicKind
+
+Headers: TypeAlias = tuple[tuple[str, bytes], ...]
+CONTENT_TYPE = ("content-type", b"application/avro")
+
+
+class Encoded(NamedTuple):
+    """What goes to Kafka. A value of None is a tombstone."""
+
+    key: bytes
+    value: bytes | None
+    headers: Headers
+
+
+_EventFrom: TypeAlias = Callable[[GroupId, Row, Origin], Event]
+
+EVENTS: dict[tuple[TopicKind, str], _EventFrom] = {
+    (TopicKind.MEMBERSHIP, "Join"): event_rows.join_from,
+    (TopicKind.MEMBERSHIP, "Report"): event_rows.report_from,
+    (TopicKind.MEMBERSHIP, "Heartbeat"): event_rows.heartbeat_from,
+    (TopicKind.MEMBERSHIP, "Leave"): event_rows.leave_from,
+    (TopicKind.MEMBERSHIP, "Drain"): event_rows.drain_from,
+    (TopicKind.MEMBERSHIP, "Tick"): event_rows.tick_from,
+    (TopicKind.LAG, "LagReport"): event_rows.lag_report_from,
+    (TopicKind.CONFIG, "GroupConfig"): event_rows.config_from,
+}
+"""(topic, schema) → how to read an event."""
+
+RECORDS: dict[tuple[TopicKind, str], Callable[[Key, Row], Record]] = {
+    (TopicKind.ASSIGNMENTS, "MemberAssignment"): record_rows.assignment_from,
+    (TopicKind.GROUPS, "GroupSnapshot"): snapshot_from,
+    (TopicKind.CLOCK, "WakeUp"): record_rows.wake_up_from,
+    (TopicKind.REJECTED, "Rejected"): lambda _key, row: record_rows.rejected_from(row),
+    (TopicKind.COORDINATOR, "CoordinatorClaim"): lambda _key, row: record_rows.claim_from(row),
+}
+"""(topic, schema) → how to read a record."""
+
+
+def decode(
+    kind: TopicKind,
+    key: bytes | None,
+    value: bytes | None,
+    origin: Origin,
+    *,
+    schemas: Schemas = KNOWN,
+) -> Event:
+    """Read an event.
+
+    Args:
+        kind: membership, config or lag.
+        key: as Kafka has it.
+        value: the same; None is a tombstone.
+        origin: where they were read.
+        schemas: what is known beside our own schemas.
+
+    Raises:
+        DecodeError: the bytes are no event of this topic.
+    """
+    group, member, part = parse_key(key)
+    if member is not None or part:
+        raise DecodeError(f"key {key!r}; expected the group id alone"[:200])
+    if value is None:
+        if kind == TopicKind.CONFIG:
+            return GroupDeleted(group=group, origin=origin)
+        raise DecodeError(f"a tombstone on {kind}, where it means nothing")
+    name, row = schemas.read(bytes(value))
+    build = EVENTS.get((kind, name))
+    if build is None:
+        raise DecodeError(f"a {name} does not belong on {kind}")
+    return build(group, row, origin)
+
+
+def decode_record(
+    kind: TopicKind, key: bytes | None, value: bytes | None, *, schemas: Schemas = KNOWN
+) -> Record:
+    """Read a record the coordinator published.
+
+    Raises:
+        DecodeError: the bytes are no record of this topic.
+    """
+    keyed = kind not in (TopicKind.REJECTED, TopicKind.COORDINATOR)
+    parsed = parse_key(key) if keyed else Key(GroupId(""))
+    if value is None:
+        return _tombstone(kind, parsed)
+    name, row = schemas.read(bytes(value))
+    build = RECORDS.get((kind, name))
+    if build is None:
+        raise DecodeError(f"a {name} does not belong on {kind}")
+    return build(parsed, row)
+
+
+def _tombstone(kind: TopicKind, key: Key) -> Record:
+    if kind == TopicKind.ASSIGNMENTS and key.member is not None:
+        return MemberGone(group=key.group, member=key.member)
+    if kind == TopicKind.GROUPS:
+        return GroupGone(group=key.group)
+    if kind == TopicKind.CLOCK:
+        return WakeUp(group=key.group, at_ms=None)
+    raise DecodeError(f"a tombstone on {kind}, where it means nothing")
+
+
+def encode(value: Event | Record) -> Encoded:
+    """Key, value and headers of an event or record.
+
+    Raises:
+        EncodeError: an id or number that cannot be written.
+    """
+    match value:
+        case GroupDeleted() | GroupGone() | WakeUp(at_ms=None):
+            return Encoded(key_of(value.group), None, ())
+        case MemberGone():
+            return Encoded(key_of(value.group, value.member), None, ())
+        case Heartbeat():
+            # No headers: they would double what comes by the million.
+            row = event_rows.heartbeat_row(value)
+            return Encoded(key_of(value.group), write("Heartbeat", row), ())
+        case Rejected():
+            topic, partition, offset, _ = value.origin
+            key = f"{topic}|{partition}|{offset}".encode()
+            reason = ("reason", value.reason.encode())
+            return _framed(key, "Rejected", record_rows.rejected_row(value), reason)
+        case CoordinatorClaim():
+            return _framed(COORDINATOR_KEY, "CoordinatorClaim", record_rows.claim_row(value))
+        case MemberAssignment():
+            generation = ("generation", str(value.generation).encode())
+            key = key_of(value.group, value.member)
+            return _framed(key, "MemberAssignment", record_rows.assignment_row(value), generation)
+        case GroupSnapshot():
+            generation = ("generation", str(value.generation).encode())
+            row = snapshot_row(value)
+            return _framed(key_of(value.group), "GroupSnapshot", row, generation)
+        case _:
+            name = type(value).__name__
+            return _framed(key_of(value.group), name, _ROWS[type(value)](value))
+
+
+_ROWS: dict[type, Callable[..., Row]] = {
+    Join: event_rows.join_row,
+    Report: event_rows.report_row,
+    Leave: event_rows.leave_row,
+    Drain: event_rows.drain_row,
+    LagReport: event_rows.lag_report_row,
+    GroupConfig: event_rows.config_row,
+    Tick: event_rows.tick_row,
+    WakeUp: record_rows.wake_up_row,
+}
+
+
+def _framed(key: bytes, name: str, row: Row, *headers: tuple[str, bytes]) -> Encoded:
+    schema = ("schema", f"muster.{name}".encode())
+    return Encoded(key, write(name, row), (CONTENT_TYPE, schema, *headers))

@@ -1,0 +1,167 @@
+"""Events and their Avro rows: one pair of functions per event, ``*_row`` and ``*_from``."""
+
+from __future__ import annotations
+
+from muster.protocol import rows
+from muster.protocol.errors import DecodeError
+from muster.protocol.events import (
+    Drain,
+    GroupConfig,
+    Heartbeat,
+    Join,
+    LagReport,
+    Leave,
+    Origin,
+    Report,
+    Tick,
+)
+from muster.protocol.framing import Row
+from muster.protocol.ids import GroupId
+
+
+def join_row(event: Join) -> Row:
+    """The Avro row of a join."""
+    plain = ("member", "instance_id", "rack", "capacity", "config_offset", "rebalance_timeout_ms")
+    return {
+        **{name: getattr(event, name) for name in plain},
+        "incarnation": rows.u64(event.incarnation),
+        "tags": dict(sorted(event.tags)),
+        "protocols": list(event.protocols),
+        "topics": None if event.topics is None else list(event.topics),
+        "static": list(event.static),
+        "make_before_break": event.make_before_break,
+        **rows.holding_row(event.holding, event.lags),
+    }
+
+
+def join_from(group: GroupId, row: Row, origin: Origin) -> Join:
+    """A join from its row, checked."""
+    if row["capacity"] < 1:
+        raise DecodeError(f"capacity {row['capacity']}; expected at least 1")
+    rows.not_negative(row, "rebalance_timeout_ms")
+    holding, lags = rows.holding_from(row)
+    plain = ("instance_id", "rack", "capacity", "config_offset", "rebalance_timeout_ms")
+    return Join(
+        group=group,
+        member=rows.member_from(row["member"]),
+        incarnation=rows.u64_from(row["incarnation"]),
+        tags=rows.tags_from(row["tags"]),
+        protocols=tuple(row["protocols"]),
+        topics=rows.optional_names(row["topics"]),
+        static=tuple(row["static"]),
+        make_before_break=row["make_before_break"],
+        holding=holding,
+        lags=lags,
+        origin=origin,
+        **{name: row[name] for name in plain},
+    )
+
+
+def report_row(event: Report) -> Row:
+    """The Avro row of a report."""
+    return {
+        "member": event.member,
+        "incarnation": rows.u64(event.incarnation),
+        "epoch": event.epoch,
+        "revision": event.revision,
+        **rows.holding_row(event.holding, event.lags),
+    }
+
+
+def report_from(group: GroupId, row: Row, origin: Origin) -> Report:
+    """A report from its row, checked."""
+    holding, lags = rows.holding_from(row)
+    return Report(
+        group=group,
+        member=rows.member_from(row["member"]),
+        incarnation=rows.u64_from(row["incarnation"]),
+        epoch=row["epoch"],
+        revision=row["revision"],
+        holding=holding,
+        lags=lags,
+        origin=origin,
+    )
+
+
+def heartbeat_row(event: Heartbeat) -> Row:
+    """The Avro row of a heartbeat."""
+    return {"member": event.member, "epoch": event.epoch, "digest": rows.u64(event.digest)}
+
+
+def heartbeat_from(group: GroupId, row: Row, origin: Origin) -> Heartbeat:
+    """A heartbeat from its row, checked."""
+    return Heartbeat(
+        group=group,
+        member=rows.member_from(row["member"]),
+        epoch=row["epoch"],
+        digest=rows.u64_from(row["digest"]),
+        origin=origin,
+    )
+
+
+def leave_row(event: Leave) -> Row:
+    """The Avro row of a leave."""
+    incarnation = rows.u64(event.incarnation)
+    return {"member": event.member, "incarnation": incarnation, "temporary": event.temporary}
+
+
+def leave_from(group: GroupId, row: Row, origin: Origin) -> Leave:
+    """A leave from its row, checked."""
+    return Leave(
+        group=group,
+        member=rows.member_from(row["member"]),
+        incarnation=rows.u64_from(row["incarnation"]),
+        temporary=row["temporary"],
+        origin=origin,
+    )
+
+
+def drain_row(event: Drain) -> Row:
+    """The Avro row of a drain."""
+    return {"member": event.member, "on": event.on}
+
+
+def drain_from(group: GroupId, row: Row, origin: Origin) -> Drain:
+    """A drain from its row, checked."""
+    member = rows.member_from(row["member"])
+    return Drain(group=group, member=member, on=row["on"], origin=origin)
+
+
+def lag_report_row(event: LagReport) -> Row:
+    """The Avro row of a lag report."""
+    return {"member": event.member, **rows.lag_report_row(event.lags)}
+
+
+def lag_report_from(group: GroupId, row: Row, origin: Origin) -> LagReport:
+    """A lag report from its row, checked."""
+    member = rows.member_from(row["member"])
+    lags = rows.lags_from(row["lags"], rows.units_from(row["units"]))
+    return LagReport(group=group, member=member, lags=lags, origin=origin)
+
+
+def config_row(event: GroupConfig) -> Row:
+    """The Avro row of a config."""
+    settings = rows.settings_row(event.settings, event.assignor)
+    return {"assignor": event.assignor, "settings": settings, **rows.tasks_row(event.tasks)}
+
+
+def config_from(group: GroupId, row: Row, origin: Origin) -> GroupConfig:
+    """A config from its row, checked."""
+    assignor = row["assignor"]
+    return GroupConfig(
+        group=group,
+        assignor=assignor,
+        settings=rows.settings_from(row["settings"], assignor),
+        tasks=rows.tasks_from(row),
+        origin=origin,
+    )
+
+
+def tick_row(event: Tick) -> Row:
+    """The Avro row of a tick."""
+    return {}
+
+
+def tick_from(group: GroupId, row: Row, origin: Origin) -> Tick:
+    """A tick from its row, checked."""
+    return Tick(group=group, origin=origin)

@@ -1,0 +1,160 @@
+"""Frames: which schema a value was written with, and the Avro body behind it.
+
+A value is ``C3 01``, the CRC-64-AVRO fingerprint of its schema (8 bytes, little endian) and the
+Avro body (Avro's single-object encoding). Where the operator configured a schema by its registry
+id, ``00``, the id (4 bytes, big endian) and the body are read too (Confluent's form).
+
+`Schemas` holds the schemas a reader knows: those of ``schemas/*.avsc`` and any the operator adds,
+of older and newer writers; a body is resolved to our schema of the same name by Avro's rules. What
+a value claims about itself (lengths, counts) is never trusted: reading costs time and memory in
+proportion to the bytes that are really there, because no schema of ours has an item of no bytes.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from importlib.resources import files
+from io import BytesIO
+from typing import Any, NamedTuple, TypeAlias
+
+from fastavro import parse_schema, schemaless_reader, schemaless_writer
+from fastavro.schema import fingerprint, to_parsing_canonical_form
+
+from muster.protocol.errors import DecodeError, EncodeError, UnknownRecord
+
+MARKER = b"\xc3\x01"
+CONFLUENT_MARKER = 0
+FRAME_BYTES = 10
+"""Marker and fingerprint."""
+VALUE_BYTES_MAX = 64 << 20
+"""No value is read beyond this, joined and inflated ones included."""
+
+Schema: TypeAlias = Mapping[str, Any]
+Row: TypeAlias = dict[str, Any]
+"""A record as fastavro reads and writes it: field name to value."""
+
+
+class Writer(NamedTuple):
+    """A schema somebody may have written with.
+
+    Attributes:
+        name: record name without namespace; ours of the same name is what it is read as.
+        schema: parsed schema.
+    """
+
+    name: str
+    schema: Schema
+
+
+def fingerprint_of(schema: object) -> bytes:
+    """CRC-64-AVRO of a schema's parsing canonical form, little endian, 8 bytes."""
+    # fastavro prints the bytes in the order in which they go on the wire.
+    canonical = to_parsing_canonical_form(schema)  # type: ignore[arg-type]  # any parsed schema
+    return bytes.fromhex(fingerprint(canonical, "CRC-64-AVRO"))
+
+
+def _load_own() -> dict[str, Schema]:
+    folder = files("muster.protocol") / "schemas"
+    found: dict[str, Schema] = {}
+    for file in sorted(folder.iterdir(), key=lambda f: f.name):
+        if file.name.endswith(".avsc"):
+            schema = json.loads(file.read_text(encoding="utf-8"))
+            found[schema["name"]] = parse_schema(schema)  # type: ignore[assignment]  # a record
+    return found
+
+
+OWN: Mapping[str, Schema] = _load_own()
+"""Our schemas by record name."""
+PREFIX: Mapping[str, bytes] = {name: MARKER + fingerprint_of(s) for name, s in OWN.items()}
+"""The first `FRAME_BYTES` of a value, by record name."""
+
+
+class Schemas:
+    """The schemas a reader knows; immutable.
+
+    Args:
+        writers: schemas of older or newer writers, as parsed JSON.
+        confluent: registry id → schema, as parsed JSON.
+
+    Raises:
+        DecodeError: a schema whose record name is none of ours.
+    """
+
+    def __init__(
+        self, writers: tuple[Schema, ...] = (), confluent: Mapping[int, Schema] | None = None
+    ) -> None:
+        self._by_prefix = {PREFIX[name]: Writer(name, schema) for name, schema in OWN.items()}
+        for schema in writers:
+            self._by_prefix.setdefault(MARKER + fingerprint_of(schema), _writer(schema))
+        self._by_id = {number: _writer(schema) for number, schema in (confluent or {}).items()}
+
+    def read(self, value: bytes) -> tuple[str, Row]:
+        """Read a framed value whole.
+
+        Returns:
+            Record name and row, the row in the shape of our schema of that name.
+
+        Raises:
+            UnknownRecord: well framed, but no schema is known for it.
+            DecodeError: anything else that is wrong with the bytes.
+        """
+        if len(value) > VALUE_BYTES_MAX:
+            raise DecodeError(f"a value of {len(value)} bytes; {VALUE_BYTES_MAX} are accepted")
+        writer, start = self._writer_of(value)
+        body = BytesIO(value)
+        body.seek(start)
+        ours = OWN[writer.name]
+        reader = None if writer.schema is ours else ours
+        try:
+            row = schemaless_reader(body, writer.schema, reader)  # type: ignore[arg-type]
+        except Exception as error:
+            # Whatever fastavro meets in hostile bytes, the bytes are at fault.
+            reason = str(error) or "the value ends too early"
+            raise DecodeError(f"not a {writer.name}: {reason}"[:300], body.tell()) from None
+        if body.tell() != len(value):
+            trailing = len(value) - body.tell()
+            raise DecodeError(f"{trailing} bytes behind the {writer.name}", body.tell())
+        return writer.name, row  # type: ignore[return-value]  # our schemas are all records
+
+    def _writer_of(self, value: bytes) -> tuple[Writer, int]:
+        writer = self._by_prefix.get(value[:FRAME_BYTES])
+        if writer is not None:
+            return writer, FRAME_BYTES
+        if self._by_id and len(value) >= 5 and value[0] == CONFLUENT_MARKER:
+            number = int.from_bytes(value[1:5], "big")
+            if number not in self._by_id:
+                raise UnknownRecord(f"schema id {number} is not configured", 1)
+            return self._by_id[number], 5
+        if value[:2] != MARKER[: len(value)]:
+            raise DecodeError(f"starts with {value[:2].hex()}; expected {MARKER.hex()}")
+        if len(value) < FRAME_BYTES:
+            raise DecodeError("the value ends within its frame", len(value))
+        raise UnknownRecord(f"unknown schema fingerprint {value[2:FRAME_BYTES].hex()}", 2)
+
+
+def _writer(schema: Schema) -> Writer:
+    parsed: Any = parse_schema(dict(schema))
+    name = str(parsed.get("name", "")).rpartition(".")[2]
+    if name not in OWN:
+        raise DecodeError(f"a schema for {name!r}; expected one of {', '.join(OWN)}")
+    return Writer(name, parsed)
+
+
+KNOWN = Schemas()
+"""What a reader knows without configuration."""
+
+
+def write(name: str, row: Row) -> bytes:
+    """Frame a row.
+
+    Raises:
+        EncodeError: the row does not fit the schema.
+    """
+    out = BytesIO()
+    out.write(PREFIX[name])
+    try:
+        schemaless_writer(out, OWN[name], row)  # type: ignore[arg-type]  # a parsed schema
+    except (ValueError, TypeError, OverflowError, AttributeError, KeyError) as error:
+        raise EncodeError(f"cannot write a {name}: {error}") from error
+    return out.getvalue()

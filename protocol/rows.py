@@ -1,0 +1,252 @@
+"""Values and their Avro rows, shared by events and records.
+
+One pair of functions per value: ``*_row`` or ``put_*`` to write, ``*_from`` to read. What is read
+here is checked here; what breaks the protocol raises `DecodeError`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
+
+from muster.protocol.digest import Holding
+from muster.protocol.errors import ConfigError, DecodeError, EncodeError
+from muster.protocol.events import Lag
+from muster.protocol.framing import Row
+from muster.protocol.ids import MemberId, Task
+from muster.protocol.keys import member_fault
+from muster.protocol.settings import SETTINGS, Settings, Value, parse_settings
+from muster.protocol.tasks import (
+    Connector,
+    RackLists,
+    Subtopology,
+    TaskSet,
+    TaskTable,
+    Unit,
+    unit_order,
+)
+from muster.protocol.taskset import (
+    UNIT_SIZE_MAX,
+    UnitRef,
+    check_units,
+    decode_set,
+    encode_set,
+    label_of,
+    units_of,
+)
+
+GROUP_TASKS_MAX = 1 << 24
+"""No group of more tasks is read."""
+HOLDING_SETS = ("active", "standby", "learner", "ready", "releasing")
+MAX_U64 = 2**64 - 1
+
+
+def u64(number: int) -> bytes:
+    """An unsigned 64-bit number, little endian."""
+    if not 0 <= number <= MAX_U64:
+        raise EncodeError(f"{number} is no unsigned 64-bit number")
+    return number.to_bytes(8, "little")
+
+
+def u64_from(data: bytes) -> int:
+    """The number back."""
+    return int.from_bytes(data, "little")
+
+
+def member_from(text: str) -> MemberId:
+    """A member id out of a value."""
+    fault = member_fault(text)
+    if fault is not None:
+        raise DecodeError(fault)
+    return MemberId(text)
+
+
+def not_negative(row: Row, *names: str) -> None:
+    """Refuse negative numbers in fields that count something."""
+    for name in names:
+        if row[name] is not None and row[name] < 0:
+            raise DecodeError(f"{name} is {row[name]}; expected 0 or more")
+
+
+def units_row(units: Sequence[UnitRef]) -> list[Row]:
+    """`UnitRef` list."""
+    return [unit._asdict() for unit in units]
+
+
+def units_from(rows: list[Row]) -> tuple[UnitRef, ...]:
+    """`UnitRef` list, checked."""
+    units = tuple(UnitRef(row["label"], row["size"]) for row in rows)
+    check_units(units)
+    return units
+
+
+def _widened(units: tuple[UnitRef, ...], lags: Iterable[Lag]) -> tuple[UnitRef, ...]:
+    sizes = {(unit.name, unit.connector): unit.size for unit in units}
+    for lag in lags:
+        key = (lag.task.unit, lag.task.connector)
+        sizes[key] = max(sizes.get(key, 0), lag.task.number + 1 + lag.task.connector)
+    ordered = sorted(sizes, key=lambda key: (key[1], unit_order(key[0])))
+    return tuple(UnitRef(label_of(*key), sizes[key]) for key in ordered)
+
+
+def holding_row(holding: Holding, lags: tuple[Lag, ...]) -> Row:
+    """Units, sets and lags of a join or report."""
+    sets = {name: getattr(holding, name) for name in HOLDING_SETS}
+    units = _widened(units_of(sets.values()), lags)
+    row: Row = {name: encode_set(tasks, units) for name, tasks in sets.items()}
+    return row | {"units": units_row(units), "lags": lags_row(lags, units)}
+
+
+def holding_from(row: Row) -> tuple[Holding, tuple[Lag, ...]]:
+    """Holding and lags of a join or report."""
+    units = units_from(row["units"])
+    holding = Holding(**{name: decode_set(row[name], units) for name in HOLDING_SETS})
+    return holding, lags_from(row["lags"], units)
+
+
+def lag_report_row(lags: tuple[Lag, ...]) -> Row:
+    """Units and lags of a lag report."""
+    units = _widened((), lags)
+    return {"units": units_row(units), "lags": lags_row(lags, units)}
+
+
+def lags_row(lags: tuple[Lag, ...], units: tuple[UnitRef, ...]) -> list[Row]:
+    """`Lag` list, given the units."""
+    index = {(unit.name, unit.connector): i for i, unit in enumerate(units)}
+    return [
+        {
+            "unit": index[lag.task.unit, lag.task.connector],
+            "position": lag.task.number + lag.task.connector,
+            "offsets": lag.offsets,
+        }
+        for lag in lags
+    ]
+
+
+def lags_from(rows: list[Row], units: tuple[UnitRef, ...]) -> tuple[Lag, ...]:
+    """`Lag` list, checked."""
+    found: list[Lag] = []
+    for row in rows:
+        if not 0 <= row["unit"] < len(units):
+            raise DecodeError(f"a lag in unit {row['unit']}; there are {len(units)}")
+        unit = units[row["unit"]]
+        if not 0 <= row["position"] < unit.size:
+            raise DecodeError(f"a lag at position {row['position']} of {unit.label[:40]!r}")
+        not_negative(row, "offsets")
+        task = Task(unit.name, row["position"] - unit.connector, unit.connector)
+        found.append(Lag(task, row["offsets"]))
+    return tuple(found)
+
+
+def sets_row(sets: Mapping[str, TaskSet]) -> Row:
+    """Units and sets of an assignment."""
+    units = units_of(sets.values())
+    row: Row = {name: encode_set(tasks, units) for name, tasks in sets.items()}
+    return row | {"units": units_row(units)}
+
+
+def settings_row(settings: Settings, assignor: str) -> dict[str, str]:
+    """The settings that differ from the assignor's defaults, by Kafka's name."""
+    plain = parse_settings({}, assignor)
+    return {
+        setting.key: _text(getattr(settings, setting.field))
+        for setting in SETTINGS
+        if getattr(settings, setting.field) != getattr(plain, setting.field)
+    }
+
+
+def _text(value: Value) -> str:
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return str(value).lower()
+    return ",".join(value) if isinstance(value, tuple) else str(value)
+
+
+def settings_from(row: Mapping[str, str], assignor: str) -> Settings:
+    """Settings, checked."""
+    try:
+        return parse_settings(row, assignor)
+    except ConfigError as error:
+        raise DecodeError(str(error)) from None
+
+
+def tasks_row(tasks: Sequence[Unit]) -> Row:
+    """Declared units; distinct replica racks are written once and referred to by number."""
+    placements: dict[tuple[tuple[str, ...], ...], int] = {}
+
+    def refer(racks: RackLists | None) -> list[int] | None:
+        if racks is None:
+            return None
+        return [placements.setdefault(each, len(placements)) for each in racks]
+
+    rows = [
+        {
+            "name": unit.name,
+            "connector": isinstance(unit, Connector),
+            "count": unit.tasks if isinstance(unit, Connector) else unit.partitions,
+            "weight": float(unit.weight),
+            "connector_weight": float(getattr(unit, "connector_weight", 1)),
+            "stateful": getattr(unit, "stateful", False),
+            "source_racks": refer(getattr(unit, "source_racks", None)),
+            "changelog_racks": refer(getattr(unit, "changelog_racks", None)),
+        }
+        for unit in tasks
+    ]
+    return {"tasks": rows, "placements": [[list(t) for t in p] for p in placements]}
+
+
+def tasks_from(row: Row) -> tuple[Unit, ...]:
+    """Declared units, checked to make a `TaskTable`."""
+    placements = tuple(tuple(tuple(topic) for topic in each) for each in row["placements"])
+    units = tuple(_unit_from(each, placements) for each in row["tasks"])
+    if sum(unit.size for unit in units) > GROUP_TASKS_MAX:
+        raise DecodeError(f"a group of more than {GROUP_TASKS_MAX} tasks")
+    try:
+        TaskTable(units)
+    except ConfigError as error:
+        raise DecodeError(str(error)) from None
+    return units
+
+
+def _unit_from(row: Row, placements: RackLists) -> Unit:
+    name, count = row["name"], row["count"]
+    if not name:
+        raise DecodeError("a unit without a name")
+    if not 0 <= count < UNIT_SIZE_MAX:
+        raise DecodeError(f"{count} tasks of unit {name[:40]!r}")
+    for field in ("weight", "connector_weight"):
+        if not (math.isfinite(row[field]) and row[field] >= 0):
+            raise DecodeError(f"{field} {row[field]} of unit {name[:40]!r}; expected 0 or more")
+    if row["connector"]:
+        return Connector(name, count, _number(row["weight"]), _number(row["connector_weight"]))
+    racks = []
+    for field in ("source_racks", "changelog_racks"):
+        refs = row[field]
+        if refs is not None and len(refs) != count:
+            raise DecodeError(f"{len(refs)} {field} for {count} partitions of {name[:40]!r}")
+        if refs and not 0 <= min(refs) <= max(refs) < len(placements):
+            raise DecodeError(f"{field} of {name[:40]!r} refer to racks that are not there")
+        racks.append(None if refs is None else tuple(placements[i] for i in refs))
+    return Subtopology(name, count, row["stateful"], _number(row["weight"]), *racks)
+
+
+def _number(value: float) -> float:
+    """Whole numbers as int, so that what was declared as 1 prints as 1."""
+    return int(value) if value.is_integer() and abs(value) < 2**53 else value
+
+
+def tags_from(row: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    """Tags, sorted by key."""
+    return tuple(sorted(row.items()))
+
+
+def optional_names(names: list[str] | None) -> tuple[str, ...] | None:
+    """A list of names, or None."""
+    return None if names is None else tuple(names)
+
+
+def ascending(values: Iterable[int]) -> bool:
+    """Whether numbers strictly ascend."""
+    return all(a < b for a, b in pairwise(values))
