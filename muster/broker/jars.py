@@ -1,8 +1,9 @@
 """Jars: never vendored, downloaded once, always the ones in the lock file.
 
-``jars.lock`` holds two sets: ``kafka`` (a whole broker) and ``spark`` (what PySpark needs to talk
-to Kafka). `jars` answers with the files of a set. Each has been compared with its sha256; a file
-that differs is deleted and fetched anew, and if it still differs refused.
+``jars.lock`` holds three sets: ``kafka`` (a whole broker), ``spark`` (what PySpark needs to talk
+to Kafka) and ``bench`` (Kafka's own assignors, to compare with). `jars` answers with the files of
+a set. Each has been compared with its sha256; a file that differs is deleted and fetched anew, and
+if it still differs refused.
 
 Where they come from:
 
@@ -34,7 +35,7 @@ import pooch
 
 from muster.broker.errors import JarsError
 
-JarSet: TypeAlias = Literal["kafka", "spark"]
+JarSet: TypeAlias = Literal["kafka", "spark", "bench"]
 _Advance: TypeAlias = Callable[[int], None]
 OFFLINE_DIR = "MUSTER_JARS_DIR"
 BASE_URL = "MUSTER_MAVEN_URL"

@@ -1,0 +1,256 @@
+"""Problems to compare assignors on, in format 1; the same seed gives the same problem.
+
+Three kinds: big regular ones for speed (Kafka's own benchmark grid, its scale tests, Connect, rack
+aware), small random ones for quality, and histories (members come and go) for convergence.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+Problem = dict[str, Any]
+RACKS = ("r0", "r1", "r2")
+TOPICS = 100
+BUCKETS = 5
+
+
+# ---------------------------------------------------------------- big ones, for speed
+
+
+def grid(members: int, ratio: int, event: str, *, heterogeneous: bool = False) -> Problem:
+    """A cell of Kafka's benchmark of group assignors.
+
+    Args:
+        members: members after the event.
+        ratio: tasks per member.
+        event: ``full`` (nothing is owned), ``join`` (of one), ``leave`` (of one).
+        heterogeneous: members in five groups, each with a fifth of the topics.
+    """
+    topics = [str(n) for n in range(TOPICS)]
+    size = members * ratio // TOPICS
+    units = [{"subtopology": t, "partitions": size} for t in topics]
+    before = {"full": 0, "join": members - 1, "leave": members + 1}[event]
+    names = [member_id(n) for n in range(max(members, before))]
+    bucket = {name: n % BUCKETS if heterogeneous else 0 for n, name in enumerate(names)}
+    groups = BUCKETS if heterogeneous else 1
+    owned: dict[str, list[str]] = {name: [] for name in names}
+    for group in range(groups):
+        holders = [n for n in names[:before] if bucket[n] == group]
+        tasks = [f"{t}_{p}" for t in topics[group::groups] for p in range(size)]
+        deal(tasks, holders, owned)
+    gone = names[before // 2] if event == "leave" else None
+    listed = []
+    for name in names:
+        if name != gone:
+            member: Problem = {"id": name, "active": owned[name]}
+            if heterogeneous:
+                member["topics"] = topics[bucket[name] :: groups]
+            listed.append(member)
+    return {"assignor": "sticky", "tasks": units, "members": listed}
+
+
+def scale(partitions: int, members: int, capacity: int, standbys: int, assignor: str) -> Problem:
+    """A row of Kafka's scale test: one stateful subtopology, nothing owned yet."""
+    return {
+        "assignor": assignor,
+        "config": {"num.standby.replicas": standbys},
+        "tasks": [{"subtopology": "0", "partitions": partitions, "stateful": True}],
+        "members": [{"id": member_id(n), "capacity": capacity} for n in range(members)],
+    }
+
+
+def stateful_join(members: int, tasks: int, assignor: str, standbys: int = 0) -> Problem:
+    """A balanced group of stateful tasks that one empty member joins."""
+    owned = deal([f"0_{p}" for p in range(tasks)], [member_id(n) for n in range(members - 1)])
+    copies = {name: [] for name in owned}
+    for position, name in enumerate(owned):
+        for step in range(1, standbys + 1):
+            copies[member_id((position + step) % (members - 1))].extend(owned[name])
+    return {
+        "assignor": assignor,
+        "config": {"num.standby.replicas": standbys},
+        "tasks": [{"subtopology": "0", "partitions": tasks, "stateful": True}],
+        "members": [
+            {
+                "id": name,
+                "active": owned[name],
+                "standby": copies[name],
+                "lag": dict.fromkeys(copies[name], 0),
+            }
+            for name in owned
+        ]
+        + [{"id": member_id(members - 1)}],
+    }
+
+
+def connect(workers: int, connectors: int, tasks: int, event: str) -> tuple[Problem, Problem]:
+    """Two rounds of a Connect group: a balanced one, and the one after a ``join`` or ``leave``."""
+    units = [{"connector": f"c{n:04d}", "tasks": tasks} for n in range(connectors)]
+    names = [member_id(n) for n in range(workers)]
+    before = names[:-1] if event == "join" else names
+    owned = deal([u["connector"] for u in units], before)
+    deal([f"{u['connector']}-{n}" for u in units for n in range(tasks)], before, owned)
+    after = names if event == "join" else names[: workers // 2] + names[workers // 2 + 1 :]
+
+    def round_of(present: list[str]) -> Problem:
+        return {
+            "assignor": "cooperative",
+            "tasks": units,
+            "members": [{"id": w, "active": owned.get(w, [])} for w in present],
+        }
+
+    return round_of(before), round_of(after)
+
+
+def rack_aware(
+    members: int, tasks: int, strategy: str, assignor: str = "high-availability", seed: int = 0
+) -> Problem:
+    """Stateless-free group in three racks, each task's topics on two of them, nothing owned."""
+    chance = random.Random(seed)
+    units = []
+    for unit in range(4):
+        partitions = tasks // 4
+        units.append(
+            {
+                "subtopology": str(unit),
+                "partitions": partitions,
+                "stateful": True,
+                "source_racks": [
+                    [chance.sample(RACKS, 2) for _ in range(2)] for _ in range(partitions)
+                ],
+                "changelog_racks": [[chance.sample(RACKS, 2)] for _ in range(partitions)],
+            }
+        )
+    return {
+        "assignor": assignor,
+        "config": {"rack.aware.assignment.strategy": strategy},
+        "tasks": units,
+        "members": [{"id": member_id(n), "rack": chance.choice(RACKS)} for n in range(members)],
+    }
+
+
+def member_id(number: int) -> str:
+    """Ids that sort by number."""
+    return f"m{number:06d}"
+
+
+def deal(
+    tasks: list[str], members: list[str], owned: dict[str, list[str]] | None = None
+) -> dict[str, list[str]]:
+    """Deal tasks round robin, on top of what is owned."""
+    held = owned if owned is not None else {}
+    for name in members:
+        held.setdefault(name, [])
+    for position, name in enumerate(members):
+        held[name].extend(tasks[position :: len(members)])
+    return held
+
+
+# ---------------------------------------------------------------- small ones, for quality
+
+
+def small(seed: int, assignor: str, *, racks: bool = False) -> Problem:
+    """A random group of 2 to 7 members with any past: balanced or not, warm copies, dead owners."""
+    chance = random.Random(f"{seed}/{assignor}/{racks}")
+    units = _units(chance, racks)
+    standbys = chance.choice((0, 0, 1, 1, 2))
+    config: dict[str, Any] = {
+        "num.standby.replicas": standbys,
+        "max.warmup.replicas": chance.choice((1, 2, 2, 4)),
+        "acceptable.recovery.lag": 100,
+    }
+    if racks:
+        config["rack.aware.assignment.strategy"] = chance.choice(
+            ("min_traffic", "balance_subtopology")
+        )
+    names = [f"P{n}" for n in range(1, chance.randint(2, 7) + 1)]
+    members: dict[str, Problem] = {
+        n: {"id": n, "capacity": 1, "active": [], "standby": [], "lag": {}} for n in names
+    }
+    threads = chance.choice(((1,), (1, 1, 2), (1, 2, 4)))
+    for member in members.values():
+        member["capacity"] = chance.choice(threads)
+        if racks:
+            member["rack"] = chance.choice(RACKS)
+    _past(chance, units, members, standbys)
+    return {
+        "assignor": assignor,
+        "config": config,
+        "tasks": units,
+        "members": list(members.values()),
+    }
+
+
+def _units(chance: random.Random, racks: bool) -> list[Problem]:
+    units: list[Problem] = []
+    for number in range(chance.randint(1, 4)):
+        unit: Problem = {
+            "subtopology": str(number),
+            "partitions": chance.randint(1, 8),
+            "stateful": chance.random() < 0.75,
+        }
+        if racks:
+            topics = chance.choice((1, 1, 2))
+            size = unit["partitions"]
+            unit["source_racks"] = [
+                [chance.sample(RACKS, 2) for _ in range(topics)] for _ in range(size)
+            ]
+            if unit["stateful"]:
+                unit["changelog_racks"] = [[chance.sample(RACKS, 2)] for _ in range(size)]
+        units.append(unit)
+    return units
+
+
+def _past(
+    chance: random.Random, units: list[Problem], members: Mapping[str, Problem], standbys: int
+) -> None:
+    """Write who held what: dealt round robin, at random or by few; some owners have died."""
+    names = list(members)
+    favoured = names[: max(1, len(names) // 2)]
+    style = chance.choice(("deal", "random", "few", "none"))
+    dead = chance.choice((0, 0, 0.15, 0.4))
+    for position, (task, stateful) in enumerate(_tasks(units)):
+        pool = favoured if style == "few" else names
+        owner = None
+        if style != "none" and chance.random() >= dead:
+            owner = pool[position % len(pool)] if style == "deal" else chance.choice(pool)
+            members[owner]["active"].append(task)
+        if not stateful:
+            continue
+        others = [n for n in names if n != owner]
+        copies = min(len(others), chance.choice((standbys, standbys, 0, 1)))
+        for name in chance.sample(others, copies):
+            members[name]["standby"].append(task)
+            if chance.random() < 0.9:
+                members[name]["lag"][task] = chance.choice((0, 0, 50, 100, 101, 5000))
+        for name in others:  # state left on disk by an earlier life
+            if task not in members[name]["standby"] and chance.random() < 0.05:
+                members[name]["lag"][task] = chance.choice((50, 500, 50_000))
+
+
+def _tasks(units: list[Problem]) -> Iterator[tuple[str, bool]]:
+    for unit in units:
+        for partition in range(unit["partitions"]):
+            yield f"{unit['subtopology']}_{partition}", unit["stateful"]
+
+
+def history(seed: int, events: int = 6) -> Iterator[list[str]]:
+    """Who is there, event by event: one member joins or one leaves; names come back."""
+    chance = random.Random(f"history/{seed}")
+    pool = [f"P{n}" for n in range(1, 9)]
+    present = sorted(chance.sample(pool, chance.randint(1, 4)))
+    yield list(present)
+    for _ in range(events):
+        absent = [n for n in pool if n not in present]
+        if len(present) > 1 and (not absent or chance.random() < 0.5):
+            present.remove(chance.choice(present))
+        else:
+            present = sorted([*present, chance.choice(absent)])
+        yield list(present)
+
+
+def tasks_of(problem: Mapping[str, Any]) -> list[tuple[str, bool]]:
+    """Every task of a Streams problem, printed, and whether it has state."""
+    return list(_tasks(problem["tasks"]))
