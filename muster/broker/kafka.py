@@ -37,7 +37,7 @@ START_TIMEOUT_S = 60
 STOP_TIMEOUT_S = 20
 PORT_ATTEMPTS = 5
 LOG_TAIL = 12
-"""Lines of the broker's log shown in an error."""
+"""Lines of the broker's log shown in an error; stack frames do not count."""
 
 JVM_OPTIONS = (
     "-Xms128m",
@@ -123,6 +123,7 @@ class EmbeddedKafka:
         self._jvm_options = tuple(jvm_options)
         self._controller_port: int | None = None
         self._process: Tethered | None = None
+        self._log_start = 0
 
     @property
     def bootstrap_server(self) -> str:
@@ -223,6 +224,7 @@ class EmbeddedKafka:
 
     def _launch(self, timeout_s: float) -> None:
         config = self._write_config()
+        self._log_start = self.log_file.stat().st_size if self.log_file.exists() else 0
         if not (self.data_dir / "logs" / "meta.properties").exists():
             self._format(config)
         with self.log_file.open("ab") as log:
@@ -300,8 +302,10 @@ class EmbeddedKafka:
                     raise self._failure(f"no answer within {timeout_s:g} s ({reason})") from None
 
     def _failure(self, what: str) -> BrokerFailed:
-        lines = self.log_file.read_text(errors="replace").splitlines()[-LOG_TAIL:]
-        story = "\n".join(f"  {line}" for line in lines) or "  (empty)"
+        with self.log_file.open(errors="replace") as log:
+            log.seek(self._log_start)
+            lines = [line.rstrip() for line in log if not line.startswith("\tat ")]
+        story = "\n".join(f"  {line}" for line in lines[-LOG_TAIL:]) or "  (nothing)"
         kept = "" if self._thrown_away else f" ({self.log_file})"
         return BrokerFailed(f"Kafka did not start: {what}; its log{kept} ends with\n{story}")
 

@@ -19,7 +19,7 @@ def add_kafka(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--bootstrap-server",
         metavar="HOST:PORT[,…]",
-        help=f"the cluster (default: the config file's bootstrap.servers, else {DEFAULT_BOOTSTRAP})",
+        help=f"the cluster (default: the file's bootstrap.servers, else {DEFAULT_BOOTSTRAP})",
     )
     group.add_argument(
         "--command-config",

@@ -1,0 +1,106 @@
+"""Children that cannot outlive us."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+
+from muster.broker.tether import Tethered
+
+PYTHON = [sys.executable, "-c"]
+SLEEPER = "import time; time.sleep(600)"
+STUBBORN = (
+    "import signal, sys, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); "
+    "print('up', flush=True); time.sleep(600)"
+)
+
+
+def gone(*pids: int) -> bool:
+    """Wait until the processes have ended (a zombie has)."""
+    there = [psutil.Process(pid) for pid in pids if psutil.pid_exists(pid)]
+    psutil.wait_procs(there, timeout=30)
+    return all(p.status() == psutil.STATUS_ZOMBIE for p in there if p.is_running())
+
+
+def test_it_runs_and_ends_with_its_code(tmp_path: Path) -> None:
+    """Output goes where it is told, the environment is passed, the exit code comes back."""
+    with (tmp_path / "out").open("wb") as out:
+        code = "import os, sys; print(os.environ['WORD']); sys.stderr.write('err'); sys.exit(7)"
+        child = Tethered([*PYTHON, code], output=out, env={**os.environ, "WORD": "hello"})
+        assert child.wait(30) == 7
+    assert sorted((tmp_path / "out").read_text().split()) == ["err", "hello"]
+    assert child.poll() == 7
+    assert child.stop() == 7
+
+
+def test_a_program_that_is_not_there() -> None:
+    """A command that cannot be started is an error here, not a silent guard."""
+    with pytest.raises(OSError, match=r"no/such/program cannot be started: .*No such file"):
+        Tethered(["no/such/program"])
+
+
+def test_stop_asks_then_kills() -> None:
+    """SIGTERM ends what listens to it; SIGKILL ends what does not."""
+    with Tethered([*PYTHON, SLEEPER]) as polite:
+        assert polite.stop() == 128 + signal.SIGTERM
+    read, write = os.pipe()
+    stubborn = Tethered([*PYTHON, STUBBORN], output=write)
+    os.close(write)
+    with os.fdopen(read) as said:
+        assert said.readline() == "up\n"
+        assert stubborn.stop(grace_s=0.1) == 128 + signal.SIGKILL
+    assert gone(polite.pid, stubborn.pid)
+
+
+def test_signals_reach_the_command_itself() -> None:
+    """The pid is the command's own, and `kill` and `send` go to it."""
+    child = Tethered([*PYTHON, SLEEPER])
+    assert psutil.Process(child.pid).cmdline()[-1] == SLEEPER
+    child.send(signal.SIGUSR1)
+    assert child.wait(30) == 128 + signal.SIGUSR1
+    child.send(signal.SIGUSR1)  # nothing happens when it has ended
+    other = Tethered([*PYTHON, SLEEPER])
+    assert other.kill() == 128 + signal.SIGKILL
+
+
+OWNER = """
+import sys, time
+from pathlib import Path
+from muster.broker.tether import Tethered
+child = Tethered([sys.executable, "-c", sys.argv[1]], grace_s=0.2, sweep=Path(sys.argv[2]))
+print(child.pid, flush=True)
+time.sleep(600)
+"""
+
+
+@pytest.mark.parametrize("command", [SLEEPER, STUBBORN], ids=["polite", "stubborn"])
+def test_the_owner_is_killed(command: str, tmp_path: Path) -> None:
+    """When the owner dies by SIGKILL its child ends, even one that ignores SIGTERM."""
+    sweep = tmp_path / "thrown-away"
+    sweep.mkdir()
+    owner = subprocess.Popen(
+        [*PYTHON, OWNER, command, str(sweep)], stdout=subprocess.PIPE, text=True
+    )
+    assert owner.stdout is not None
+    with owner.stdout:
+        pid = int(owner.stdout.readline())
+        guard = psutil.Process(pid).ppid()
+        owner.kill()
+        owner.wait()
+    assert gone(pid, guard)
+    assert not sweep.exists()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the kernel's death signal is Linux only")
+def test_the_guard_is_killed() -> None:
+    """When the guard dies by SIGKILL the kernel kills the command."""
+    child = Tethered([*PYTHON, SLEEPER])
+    os.kill(psutil.Process(child.pid).ppid(), signal.SIGKILL)
+    assert gone(child.pid)
+    child.wait(30)

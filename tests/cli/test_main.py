@@ -1,0 +1,112 @@
+"""The table of commands and what each must have."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import subprocess
+import sys
+
+import pytest
+
+from muster.cli import main as cli
+from muster.cli.errors import BadInput, NotFound
+from muster.protocol.errors import ConfigError
+
+
+def test_every_command_can_be_called(capsys: pytest.CaptureFixture[str]) -> None:
+    """Each row of the table names a module with configure and run, and its help prints."""
+    for name, (module, line) in cli.COMMANDS.items():
+        loaded = importlib.import_module(module)
+        assert callable(loaded.run), name
+        with pytest.raises(SystemExit) as end:
+            cli.main([name, "--help"])
+        assert end.value.code == 0
+        assert f"usage: muster {name}" in capsys.readouterr().out
+        assert line == line.strip()
+        assert len(line) < 70
+
+
+def test_help_lists_the_commands(capsys: pytest.CaptureFixture[str]) -> None:
+    """`muster --help` prints every command with its line; `muster` alone is a usage error."""
+    assert cli.main([]) == cli.USAGE
+    shown = capsys.readouterr().out
+    assert all(f"  {name} " in shown and line in shown for name, (_, line) in cli.COMMANDS.items())
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    """`muster --version` prints the distribution's version."""
+    with pytest.raises(SystemExit) as end:
+        cli.main(["--version"])
+    assert (end.value.code, capsys.readouterr().out) == (0, f"muster {cli.muster_version()}\n")
+
+
+def test_an_unknown_command_suggests_a_near_one(capsys: pytest.CaptureFixture[str]) -> None:
+    """A misspelt command is a usage error with the word that was probably meant."""
+    assert cli.main(["gruops"]) == cli.USAGE
+    assert capsys.readouterr().err == "muster: no command 'gruops'; did you mean 'groups'?\n"
+
+
+class Command:
+    """A command that ends the way the test wants."""
+
+    def __init__(self, ending: BaseException) -> None:
+        self.ending = ending
+
+    def configure(self, parser: argparse.ArgumentParser) -> None:
+        """No options."""
+
+    def run(self, args: argparse.Namespace) -> int:
+        """End."""
+        raise self.ending
+
+
+@pytest.mark.parametrize(
+    ("ending", "code", "said"),
+    [
+        (NotFound("no group 'g'"), 1, "muster drain: no group 'g'\n"),
+        (BadInput("--member: empty"), 2, "muster drain: --member: empty\n"),
+        (
+            ConfigError("group.max.size", 0, "a whole number, 1 or more"),
+            2,
+            "muster drain: group.max.size: 0 is not accepted; expected a whole number, 1 or more\n",
+        ),
+        (
+            ModuleNotFoundError("No module named 'ortools.graph'", name="ortools.graph"),
+            1,
+            "muster drain: needs ortools; install it with: pip install 'muster-kafka[assignor]'\n",
+        ),
+        (KeyboardInterrupt(), 130, ""),
+    ],
+)
+def test_how_a_command_ends(
+    ending: BaseException,
+    code: int,
+    said: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Each kind of failure has its exit code and one line on standard error."""
+    monkeypatch.setattr(cli, "_load", lambda name: Command(ending))
+    assert cli.main(["drain"]) == code
+    assert capsys.readouterr().err == said
+
+
+def test_a_bug_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Errors that are not ours are not dressed up as the user's."""
+    monkeypatch.setattr(cli, "_load", lambda name: Command(ZeroDivisionError()))
+    with pytest.raises(ZeroDivisionError):
+        cli.main(["drain"])
+    monkeypatch.setattr(cli, "_load", lambda name: Command(ModuleNotFoundError(name="muster.x")))
+    with pytest.raises(ModuleNotFoundError):
+        cli.main(["drain"])
+
+
+def test_help_loads_nothing_heavy() -> None:
+    """`muster --help` in a fresh interpreter imports neither Kafka nor numpy nor Spark."""
+    code = (
+        "import sys; from muster.cli.main import main; main([]); "
+        "print(sorted({'confluent_kafka', 'numpy', 'pyspark', 'rich'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"
