@@ -60,8 +60,25 @@ def _load_own() -> dict[str, Schema]:
     for file in sorted(folder.iterdir(), key=lambda f: f.name):
         if file.name.endswith(".avsc"):
             schema = json.loads(file.read_text(encoding="utf-8"))
-            found[schema["name"]] = parse_schema(schema)  # type: ignore[assignment]  # a record
+            parsed: Any = parse_schema(schema)
+            _default_to_bytes(parsed)
+            found[schema["name"]] = parsed
     return found
+
+
+def _default_to_bytes(schema: Any) -> None:
+    """Turn defaults of bytes and fixed fields into bytes: JSON has only text, fastavro keeps it."""
+    fixed = {"bytes"}
+    for field in schema["fields"]:
+        kind = field["type"]
+        if isinstance(kind, dict) and kind["type"] == "fixed":
+            fixed.add(kind["name"])
+        named = kind["name"] if isinstance(kind, dict) and "name" in kind else kind
+        if isinstance(named, str) and named in fixed:
+            field["default"] = field["default"].encode("latin-1")
+        items = kind.get("items") if isinstance(kind, dict) else None
+        if isinstance(items, dict) and items.get("type") == "record":
+            _default_to_bytes(items)
 
 
 OWN: Mapping[str, Schema] = _load_own()

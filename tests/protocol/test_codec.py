@@ -1,0 +1,242 @@
+"""Events and records to bytes and back; whatever is wrong with bytes is a DecodeError."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support import wire
+
+from muster.protocol.codec import Encoded, decode, decode_record, encode
+from muster.protocol.errors import DecodeError, EncodeError, UnknownRecord
+from muster.protocol.events import GroupDeleted, Heartbeat, Tick
+from muster.protocol.framing import OWN, PREFIX, write
+from muster.protocol.heartbeats import heartbeats
+from muster.protocol.records import GroupGone, MemberGone, WakeUp
+from muster.protocol.topics import TopicKind
+
+quick = settings(max_examples=60, deadline=None)
+
+
+def again(kind: TopicKind, value: object) -> object:
+    """Encode and decode an event."""
+    encoded = encode(value)
+    return decode(kind, encoded.key, encoded.value, wire.ORIGIN)
+
+
+@quick
+@given(wire.membership)
+def test_membership_events_round_trip(event: object) -> None:
+    """Every membership event reads back as written, compared whole."""
+    assert again(TopicKind.MEMBERSHIP, event) == event
+
+
+@quick
+@given(
+    st.one_of(
+        wire.configs.map(lambda e: (TopicKind.CONFIG, e)),
+        wire.lag_reports.map(lambda e: (TopicKind.LAG, e)),
+    )
+)
+def test_config_and_lag_events_round_trip(case: tuple) -> None:
+    """Config and lag events read back as written; settings against the assignor's own defaults."""
+    kind, event = case
+    assert again(kind, event) == event
+
+
+@quick
+@given(
+    st.one_of(
+        wire.assignments.map(lambda r: (TopicKind.ASSIGNMENTS, r)),
+        wire.wake_ups.map(lambda r: (TopicKind.CLOCK, r)),
+        wire.rejected.map(lambda r: (TopicKind.REJECTED, r)),
+        wire.claims.map(lambda r: (TopicKind.COORDINATOR, r)),
+    )
+)
+def test_records_round_trip(case: tuple) -> None:
+    """Every small record reads back as written, compared whole."""
+    kind, record = case
+    encoded = encode(record)
+    assert decode_record(kind, encoded.key, encoded.value) == record
+
+
+@quick
+@given(wire.snapshots())
+def test_snapshots_round_trip(snapshot: object) -> None:
+    """A group's snapshot reads back whole, arrays with their dtypes and shapes included."""
+    encoded = encode(snapshot)
+    found = decode_record(TopicKind.GROUPS, encoded.key, encoded.value)
+    assert wire.plain(found) == wire.plain(snapshot)
+
+
+def test_tombstones() -> None:
+    """A missing value means what the topic's tombstones mean, and is written as such."""
+    cases = [
+        (TopicKind.ASSIGNMENTS, MemberGone(group="g", member="m")),
+        (TopicKind.GROUPS, GroupGone(group="g")),
+        (TopicKind.CLOCK, WakeUp(group="g", at_ms=None)),
+    ]
+    for kind, record in cases:
+        encoded = encode(record)
+        assert (encoded.value, decode_record(kind, encoded.key, None)) == (None, record)
+    deleted = GroupDeleted(group="g", origin=wire.ORIGIN)
+    assert encode(deleted) == Encoded(b"g", None, ())
+    assert decode(TopicKind.CONFIG, b"g", None, wire.ORIGIN) == deleted
+
+
+@pytest.mark.parametrize("kind", [TopicKind.MEMBERSHIP, TopicKind.LAG])
+def test_tombstone_without_meaning(kind: TopicKind) -> None:
+    """A tombstone on a topic of history is refused."""
+    with pytest.raises(DecodeError, match="tombstone"):
+        decode(kind, b"g", None, wire.ORIGIN)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "reason"),
+    [
+        (None, b"", "without a key"),
+        (b"a|b", PREFIX["Tick"] + b"\x00", "group id alone"),
+        (b"\xff", PREFIX["Tick"] + b"\x00", "not UTF-8"),
+        (b"a\nb", PREFIX["Tick"] + b"\x00", "does not print"),
+        (b"g" * 250, PREFIX["Tick"] + b"\x00", "250 characters"),
+        (b"g", b"", "ends within its frame"),
+        (b"g", b"\xc3", "ends within its frame"),
+        (b"g", b"{}", "starts with 7b7d"),
+        (b"g", PREFIX["Tick"], "ends too early"),
+        (b"g", PREFIX["Tick"] + b"\x00\x00", "1 bytes behind the Tick"),
+        (b"g", PREFIX["WakeUp"] + b"\x00\x00", "does not belong on membership"),
+        (b"g", PREFIX["Drain"] + b"\x04\xff\xfe\x01\x00", "not a Drain"),
+        (b"g", PREFIX["Drain"] + b"\xfe\xff\xff\xff\x0fab", "not a Drain"),
+        (b"g", PREFIX["Drain"] + b"\x01ab", "not a Drain"),
+        (b"g", write("Drain", {"member": ""}), "member id of 0 characters"),
+        (b"g", write("Join", {"member": "m", "capacity": 0}), "capacity 0"),
+        (
+            b"g",
+            write("Join", {"member": "m", "active": b"\x09", "units": []}),
+            "task-set codec 9",
+        ),
+        (
+            b"g",
+            write(
+                "Report",
+                {
+                    "member": "m",
+                    "units": [{"label": "0_", "size": 2**31 - 1}],
+                    "active": b"\x01\x80",
+                },
+            ),
+            "complement",
+        ),
+        (
+            b"g",
+            write(
+                "Report",
+                {
+                    "member": "m",
+                    "units": [{"label": "0_", "size": 2**31 - 1}],
+                    "active": b"\x01\x02\xff\xff\xff\xff\x07\x00\x00\x00",
+                },
+            ),
+            "values in 0 bits",
+        ),
+        (b"g", write("Join", {"member": "m", "units": [{"label": "0", "size": 1}]}), "label"),
+    ],
+)
+def test_hostile_bytes(key: bytes | None, value: bytes, reason: str) -> None:
+    """Each kind of broken membership record is refused with a reason that names the fault."""
+    with pytest.raises(DecodeError, match=reason):
+        decode(TopicKind.MEMBERSHIP, key, value, wire.ORIGIN)
+
+
+def test_unknown_fingerprint() -> None:
+    """A well-framed value of an unknown schema is told apart from garbage."""
+    with pytest.raises(UnknownRecord, match="0102030405060708"):
+        decode(TopicKind.LAG, b"g", b"\xc3\x01" + bytes(range(1, 9)), wire.ORIGIN)
+
+
+@pytest.mark.parametrize(
+    ("row", "reason"),
+    [
+        ({"settings": {"session.timeout": "1"}}, "session.timeout: '1' is not accepted"),
+        ({"settings": {"session.timeout.ms": "soon"}}, "session.timeout.ms: 'soon'"),
+        ({"tasks": [{"name": "0", "count": -1}]}, "-1 tasks"),
+        ({"tasks": [{"name": "0", "count": 2**30}]}, "more than 16777216 tasks"),
+        ({"tasks": [{"name": "0", "count": 1}] * 2}, "named once"),
+        ({"tasks": [{"name": "", "count": 1}]}, "without a name"),
+        ({"tasks": [{"name": "0", "count": 1, "weight": float("nan")}]}, "weight nan"),
+        ({"tasks": [{"name": "0", "count": 2, "source_racks": [0]}]}, "1 source_racks for 2"),
+        ({"tasks": [{"name": "0", "count": 1, "source_racks": [0]}]}, "racks that are not there"),
+    ],
+)
+def test_config_that_cannot_be(row: dict, reason: str) -> None:
+    """A config that contradicts itself or the settings table is a DecodeError that says how."""
+    with pytest.raises(DecodeError, match=reason):
+        decode(TopicKind.CONFIG, b"g", write("GroupConfig", row), wire.ORIGIN)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.sampled_from(sorted(OWN)), st.binary(max_size=60), st.sampled_from(TopicKind))
+def test_any_bytes_behind_a_frame(name: str, body: bytes, kind: TopicKind) -> None:
+    """Random bodies behind every known frame decode or raise DecodeError, nothing else."""
+    for read in (
+        lambda: decode(kind, b"g", PREFIX[name] + body, wire.ORIGIN),
+        lambda: decode_record(kind, b"g|m", PREFIX[name] + body),
+    ):
+        try:
+            read()
+        except DecodeError:
+            continue
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.data())
+def test_mutated_records(data: st.DataObject) -> None:
+    """A flipped, cut or repeated stretch of a good value decodes or raises DecodeError."""
+    event = data.draw(st.one_of(wire.joins, wire.reports, wire.snapshots(), wire.assignments))
+    encoded = encode(event)
+    value = bytearray(encoded.value or b"")
+    at = data.draw(st.integers(10, len(value)))
+    value[at : at + data.draw(st.integers(0, 3))] = data.draw(st.binary(max_size=3))
+    for kind in TopicKind:
+        for read in (
+            lambda kind=kind: decode(kind, b"g", bytes(value), wire.ORIGIN),
+            lambda kind=kind: decode_record(kind, encoded.key, bytes(value)),
+        ):
+            try:
+                read()
+            except DecodeError:
+                continue
+
+
+@quick
+@given(st.lists(st.one_of(wire.heartbeats, wire.ticks, wire.leaves), max_size=12))
+def test_heartbeat_columns_agree_with_the_codec(events: list) -> None:
+    """Reading heartbeats into columns gives what decoding each alone gives."""
+    values: list[bytes | None] = [encode(event).value for event in events]
+    broken = [None, b"", PREFIX["Heartbeat"], encode(Tick(group="g")).value + b"\x00"]
+    columns = heartbeats(values + broken)
+    rows = zip(
+        columns.position.tolist(),
+        columns.members,
+        columns.epoch.tolist(),
+        columns.digest.tolist(),
+        strict=True,
+    )
+    expected = [
+        (i, e.member, e.epoch, e.digest) for i, e in enumerate(events) if isinstance(e, Heartbeat)
+    ]
+    assert list(rows) == expected
+    assert sorted([*columns.others, *columns.position.tolist()]) == list(range(len(values) + 4))
+
+
+def test_heartbeat_stays_small() -> None:
+    """A heartbeat of a 22-character member takes at most 48 bytes, at the largest epoch too."""
+    event = Heartbeat(group="g", member="m" * 22, epoch=2**31 - 1, digest=2**64 - 1)
+    assert len(encode(event).value or b"") <= 48
+
+
+@pytest.mark.parametrize("group", ["", "a|b", "a\x00", "x" * 250])
+def test_ids_that_cannot_be_keys(group: str) -> None:
+    """A group id that would break the key grammar is refused when it is written."""
+    with pytest.raises(EncodeError, match="group id"):
+        encode(Tick(group=group))

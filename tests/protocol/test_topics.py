@@ -1,0 +1,28 @@
+"""The topic table."""
+
+from __future__ import annotations
+
+from muster.protocol.topics import BY_KIND, INPUTS, TopicKind, kind_of, topic_name
+
+
+def test_every_kind_has_its_topic() -> None:
+    """Names and kinds map both ways, with any prefix; strangers are none of ours."""
+    for kind in TopicKind:
+        assert kind_of(topic_name(kind, "a.b"), "a.b") == kind
+        assert kind_of(topic_name(kind)) == kind
+    assert [kind_of(name) for name in ("muster.other", "other.config", "config", "")] == [None] * 4
+
+
+def test_time_is_the_brokers_on_inputs() -> None:
+    """Inputs carry the broker's timestamp; what is one truth per key is compacted."""
+    for kind in INPUTS:
+        assert BY_KIND[kind].settings["message.timestamp.type"] == "LogAppendTime"
+    compacted = {k for k, t in BY_KIND.items() if t.settings["cleanup.policy"] == "compact"}
+    assert compacted == {
+        TopicKind.CONFIG,
+        TopicKind.ASSIGNMENTS,
+        TopicKind.GROUPS,
+        TopicKind.CLOCK,
+        TopicKind.COORDINATOR,
+    }
+    assert BY_KIND[TopicKind.COORDINATOR].partitions == 1

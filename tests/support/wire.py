@@ -1,0 +1,290 @@
+"""Hypothesis strategies for everything that goes over the wire, and whole-value equality."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+
+import numpy as np
+from hypothesis import strategies as st
+
+from muster.protocol.digest import Holding
+from muster.protocol.events import (
+    Drain,
+    GroupConfig,
+    Heartbeat,
+    Join,
+    Lag,
+    LagReport,
+    Leave,
+    Origin,
+    Report,
+    Tick,
+)
+from muster.protocol.ids import Role, Task
+from muster.protocol.records import (
+    CoordinatorClaim,
+    Fault,
+    GroupSnapshot,
+    GroupState,
+    MemberAssignment,
+    MemberEntry,
+    MemberState,
+    Move,
+    Rejected,
+    WakeUp,
+)
+from muster.protocol.settings import parse_settings
+from muster.protocol.tasks import Connector, Subtopology, TaskSet, TaskTable
+
+ORIGIN = Origin("muster.membership", 3, 17, 1_700_000_000_000)
+
+texts = st.text(
+    st.characters(exclude_categories=["C", "Z"], exclude_characters="|"), min_size=1, max_size=12
+)
+names = st.one_of(st.integers(0, 30).map(str), texts)
+u64s = st.integers(0, 2**64 - 1)
+counts = st.integers(0, 2**31 - 1)
+longs = st.integers(0, 2**62)
+
+
+def optional(strategy: st.SearchStrategy) -> st.SearchStrategy:
+    """None, or a value."""
+    return st.one_of(st.none(), strategy)
+
+
+@st.composite
+def task_sets(draw: st.DrawFn) -> TaskSet:
+    """Sets of every shape the codec has a form for."""
+    units = draw(st.lists(st.tuples(names, st.booleans()), max_size=4, unique=True))
+    parts = []
+    for name, connector in units:
+        size = draw(st.sampled_from([1, 2, 7, 64, 500]))
+        density = draw(st.sampled_from([0.01, 0.2, 0.38, 0.5, 0.8, 1.0]))
+        seed = draw(st.integers(0, 2**32 - 1))
+        numbers = np.flatnonzero(np.random.default_rng(seed).random(size) < density)
+        parts.append((name, connector, (numbers - connector).astype(np.int32)))
+    return TaskSet(parts)
+
+
+tasks = st.one_of(
+    st.builds(Task, names, st.integers(0, 2**31 - 3), st.just(False)),
+    st.builds(Task, names, st.integers(-1, 2**31 - 4), st.just(True)),
+)
+lags = st.lists(st.builds(Lag, tasks, longs), max_size=4).map(tuple)
+holdings = st.builds(
+    Holding,
+    active=task_sets(),
+    standby=task_sets(),
+    learner=task_sets(),
+    ready=task_sets(),
+    releasing=task_sets(),
+)
+tag_maps = st.dictionaries(texts, texts, max_size=3).map(lambda d: tuple(sorted(d.items())))
+name_lists = st.lists(texts, max_size=3).map(tuple)
+settings = st.sampled_from(
+    [
+        parse_settings({}),
+        parse_settings({}, "cooperative"),
+        parse_settings({"session.timeout.ms": 20_000, "num.standby.replicas": 2}),
+        parse_settings(
+            {
+                "rack.aware.assignment.tags": "zone,cluster",
+                "learner.partial.rebalance": "false",
+                "stream.imbalance.percentage": 12.5,
+                "rack.aware.assignment.traffic_cost": 7,
+            }
+        ),
+    ]
+)
+assignors = st.sampled_from(["high-availability", "cooperative", "eager", "my.module:Mine"])
+
+
+@st.composite
+def rack_lists(draw: st.DrawFn, partitions: int) -> tuple | None:
+    """Replica racks of some partitions, or unknown."""
+    each = st.lists(st.lists(texts, max_size=3).map(tuple), max_size=2).map(tuple)
+    return draw(optional(st.lists(each, min_size=partitions, max_size=partitions).map(tuple)))
+
+
+@st.composite
+def unit_lists(draw: st.DrawFn) -> tuple:
+    """Declared tasks that make a table: names with distinct prints."""
+    chosen = draw(st.lists(st.integers(0, 20), max_size=4, unique=True))
+    weights = st.sampled_from([1, 0.5, 3])
+    found = []
+    for number in chosen:
+        size = draw(st.integers(0, 6))
+        if draw(st.booleans()):
+            found.append(Connector(f"c{number}", size, draw(weights), draw(weights)))
+            continue
+        racks = draw(rack_lists(size)), draw(rack_lists(size))
+        found.append(Subtopology(str(number), size, draw(st.booleans()), draw(weights), *racks))
+    return tuple(found)
+
+
+_who = {"group": texts, "member": texts}
+_process = {**_who, "incarnation": u64s, "origin": st.just(ORIGIN)}
+joins = st.builds(
+    Join,
+    **_process,
+    instance_id=optional(texts),
+    rack=optional(texts),
+    capacity=st.integers(1, 1000),
+    tags=tag_maps,
+    protocols=name_lists,
+    topics=optional(name_lists),
+    static=name_lists,
+    holding=holdings,
+    lags=lags,
+    config_offset=optional(st.integers(-1, 2**40)),
+    rebalance_timeout_ms=optional(counts),
+    make_before_break=st.booleans(),
+)
+reports = st.builds(Report, **_process, epoch=counts, revision=longs, holding=holdings, lags=lags)
+heartbeats = st.builds(
+    Heartbeat, **_who, epoch=st.integers(-2, 2**31 - 1), digest=u64s, origin=st.just(ORIGIN)
+)
+leaves = st.builds(Leave, **_process, temporary=st.booleans())
+drains = st.builds(Drain, **_who, on=st.booleans(), origin=st.just(ORIGIN))
+ticks = st.builds(Tick, group=texts, origin=st.just(ORIGIN))
+membership = st.one_of(joins, reports, heartbeats, leaves, drains, ticks)
+lag_reports = st.builds(LagReport, **_who, lags=lags, origin=st.just(ORIGIN))
+configs = st.builds(
+    GroupConfig,
+    group=texts,
+    assignor=assignors,
+    settings=settings,
+    tasks=unit_lists(),
+    origin=st.just(ORIGIN),
+)
+assignments = st.builds(
+    MemberAssignment,
+    **_who,
+    incarnation=u64s,
+    coordinator_epoch=longs,
+    generation=counts,
+    epoch=counts,
+    revision=longs,
+    active=task_sets(),
+    standby=task_sets(),
+    learner=task_sets(),
+    report=st.booleans(),
+    fault=optional(st.sampled_from(Fault)),
+    session_timeout_ms=counts,
+    heartbeat_interval_ms=counts,
+    message=texts,
+)
+wake_ups = st.builds(WakeUp, group=texts, at_ms=optional(longs))
+rejected = st.builds(
+    Rejected,
+    origin=st.builds(Origin, texts, counts, longs, longs),
+    reason=texts,
+    message=texts,
+    key=st.binary(max_size=20),
+    value=st.binary(max_size=50),
+)
+claims = st.builds(CoordinatorClaim, job=texts, host=texts, version=texts)
+moves = st.builds(
+    Move,
+    task=texts,
+    role=st.sampled_from(Role),
+    from_member=optional(texts),
+    to_member=optional(texts),
+    reason=texts,
+)
+
+
+@st.composite
+def member_entries(draw: st.DrawFn) -> MemberEntry:
+    """One member of a snapshot."""
+    return draw(
+        st.builds(
+            MemberEntry,
+            id=texts,
+            slot=st.integers(0, 5),
+            incarnation=u64s,
+            instance_id=optional(texts),
+            rack=optional(texts),
+            capacity=st.integers(1, 9),
+            tags=tag_maps,
+            protocols=name_lists,
+            topics=optional(name_lists),
+            static=name_lists,
+            config_offset=optional(longs),
+            rebalance_timeout_ms=optional(counts),
+            make_before_break=st.booleans(),
+            epoch=counts,
+            previous_epoch=counts,
+            revision=longs,
+            revoke_revision=longs,
+            state=st.sampled_from(MemberState),
+            joined_ms=longs,
+            draining=st.booleans(),
+            away=st.booleans(),
+            session_timeout_ms=counts,
+            deadline_ms=optional(longs),
+        )
+    )
+
+
+@st.composite
+def snapshots(draw: st.DrawFn) -> GroupSnapshot:
+    """Groups with vectors that fit their tasks."""
+    units = draw(unit_lists())
+    count = len(TaskTable(units))
+    members = draw(st.lists(member_entries(), max_size=4))
+    random = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+
+    def vector() -> np.ndarray:
+        return random.integers(-1, max(len(members), 1), count).astype(np.int32)
+
+    def pairs() -> np.ndarray:
+        some = random.integers(0, max(count, 1), (random.integers(0, 4) if count else 0, 2))
+        return np.unique(some.astype(np.int32), axis=0)
+
+    lag_pairs = pairs().astype(np.int64)
+    offsets = random.integers(0, 2**40, len(lag_pairs))
+    target = vector()
+    return GroupSnapshot(
+        group=draw(texts),
+        coordinator_epoch=draw(longs),
+        generation=draw(counts),
+        target_generation=draw(counts),
+        state=draw(st.sampled_from(GroupState)),
+        assignor=draw(assignors),
+        settings=draw(settings),
+        tasks=units,
+        members=tuple(members),
+        target=target,
+        holder=vector(),
+        revoking=random.random(count) < 0.3,
+        destination=draw(st.sampled_from([target, vector()])),
+        target_standby=pairs(),
+        target_learner=pairs(),
+        standby=pairs(),
+        learner=pairs(),
+        standby_revoking=pairs(),
+        learner_revoking=pairs(),
+        ready=pairs(),
+        lags=np.column_stack((lag_pairs, offsets)).astype(np.int64),
+        lag_ms=random.integers(0, 2**45, len(lag_pairs)),
+        moves=tuple(draw(st.lists(moves, max_size=3))),
+        cause=draw(texts),
+        through=tuple(draw(st.lists(st.tuples(texts, counts, longs), max_size=3))),
+        clock_ms=draw(longs),
+        next_ms=draw(optional(longs)),
+        followup_ms=draw(optional(longs)),
+        delay_until_ms=draw(optional(longs)),
+        generation_ms=draw(longs),
+        memory=draw(texts),
+        recovering=tuple(draw(st.lists(st.integers(0, 5), max_size=3))),
+    )
+
+
+def plain(value: object) -> object:
+    """A record as nested tuples, arrays with their dtype, for comparing whole values."""
+    if isinstance(value, np.ndarray):
+        return (str(value.dtype), value.shape, value.tolist())
+    if hasattr(value, "__dataclass_fields__"):
+        return (type(value), *((f.name, plain(getattr(value, f.name))) for f in fields(value)))
+    return value
