@@ -1,0 +1,294 @@
+"""Calls the user's callbacks: one at a time, in order, in a thread of their own.
+
+The talk goes on while a callback takes its time. What holds:
+
+- `on_assigned`, `on_learn` that raise are called again, with growing pauses, until they return or
+  their tasks are taken away; other callbacks are not held up. The group is not told: a task that
+  fails here would fail elsewhere too, and moving it around would fail the fleet one by one.
+- `on_revoked`, `on_forget`, `on_lost` that raise are called again a few times. When that does not
+  help nobody knows whether the tasks stopped, so they are not reported as released: `fail` is told.
+- A loss does not wait: `on_lost` is called at once, beside a callback that is still running, with
+  all tasks whose callback had returned. Tasks whose `on_assigned` was running then get an
+  `on_lost` of their own after it. Callbacks of lost tasks that were waiting are dropped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+import queue
+import threading
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
+from typing import Final, TypeAlias
+
+from tenacity import RetryCallState, Retrying, stop_after_attempt, wait_random_exponential
+
+from muster.protocol.ids import Role, Task
+from muster.protocol.tasks import EMPTY, TaskSet
+from muster.worker.assignment import Assignment
+from muster.worker.errors import CallbackFailed
+from muster.worker.exchange import AllStopped, Input, Released
+
+log = logging.getLogger("muster.worker")
+
+Callback: TypeAlias = Callable[[tuple[Task, ...], Assignment], Awaitable[None] | None]
+
+STOP_ATTEMPTS: Final = 5
+"""Times a callback that stops tasks is called before the worker gives up."""
+LOOK_AGAIN_S: Final = 0.01
+_STOP_PAUSE = wait_random_exponential(multiplier=0.05, max=1)
+_START_PAUSE = wait_random_exponential(multiplier=0.2, max=30)
+
+
+@dataclass(frozen=True, slots=True)
+class Callbacks:
+    """The user's callbacks, all optional. `on_lost` defaults to `on_revoked` and `on_forget`."""
+
+    on_assigned: Callback | None = None
+    on_revoked: Callback | None = None
+    on_learn: Callback | None = None
+    on_forget: Callback | None = None
+    on_lost: Callback | None = None
+
+    def starts(self, role: Role) -> Callback | None:
+        """What is called when a task comes."""
+        return self.on_assigned if role is Role.ACTIVE else self.on_learn
+
+    def stops(self, role: Role) -> Callback | None:
+        """What is called when a task goes."""
+        return self.on_revoked if role is Role.ACTIVE else self.on_forget
+
+    def loses(self, role: Role) -> Callback | None:
+        """What is called when a task is lost."""
+        return self.on_lost or self.stops(role)
+
+    @property
+    def any_coroutine(self) -> bool:
+        """Whether one of them needs an event loop."""
+        every = (self.on_assigned, self.on_revoked, self.on_learn, self.on_forget, self.on_lost)
+        return any(inspect.iscoroutinefunction(c) for c in every)
+
+
+@dataclass(frozen=True, slots=True)
+class _Call:
+    """Something to call. `era` counts losses: a call of an older era is void."""
+
+    start: bool
+    role: Role
+    tasks: TaskSet
+    assignment: Assignment
+    era: int
+    attempt: int = 1
+    due_s: float = 0.0
+
+
+_Lost: TypeAlias = dict[Role, tuple[TaskSet, Assignment]]
+
+
+class Caller:
+    """The thread that calls, and what has been called so far."""
+
+    def __init__(
+        self,
+        callbacks: Callbacks,
+        post: Callable[[Input], None],
+        fail: Callable[[BaseException], None],
+        lease_runs: Callable[[], bool],
+    ) -> None:
+        self._callbacks = callbacks
+        self._post = post
+        self._fail = fail
+        self._lease_runs = lease_runs
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._queue: queue.SimpleQueue[_Call | None] = queue.SimpleQueue()
+        self._again: list[_Call] = []  # calls that failed, to be made again; this thread's alone
+        self._lock = threading.Lock()
+        self._era = 0
+        self._running: _Call | None = None
+        self._started: _Lost = {}
+        self._unstopped = 0  # what AllStopped still waits for
+        self._thread = threading.Thread(target=self._run, name="muster-callbacks", daemon=True)
+
+    # ------------------------------------------------------------------- told by the worker's loop
+
+    def open(self, loop: asyncio.AbstractEventLoop | None) -> None:
+        """Start; with a loop, callbacks run on it."""
+        self._loop = loop
+        self._thread.start()
+
+    def close(self, wait_s: float) -> None:
+        """Stop after what is queued."""
+        self._queue.put(None)
+        if self.inside:
+            return
+        self._thread.join(wait_s)
+
+    @property
+    def inside(self) -> bool:
+        """Whether the caller of this is a callback in our thread."""
+        return threading.current_thread() is self._thread
+
+    def start(self, role: Role, tasks: TaskSet, assignment: Assignment) -> None:
+        """Have tasks started."""
+        self._queue.put(_Call(True, role, tasks, assignment, self._era))
+
+    def stop(self, role: Role, tasks: TaskSet, assignment: Assignment) -> None:
+        """Have tasks stopped; `Released` is posted when they have."""
+        self._queue.put(_Call(False, role, tasks, assignment, self._era))
+
+    def lose(self) -> None:
+        """Have everything stopped at once; `AllStopped` is posted when it has."""
+        with self._lock:
+            self._era += 1
+            lost, self._started = self._started, {}
+            self._unstopped = 1 if self._running is None else 2
+        threading.Thread(
+            target=self._call_lost, args=(lost,), name="muster-lost", daemon=True
+        ).start()
+
+    # --------------------------------------------------------------------------------- the thread
+
+    def _run(self) -> None:
+        while (call := self._next()) is not None:
+            with self._lock:
+                if call.era != self._era:
+                    continue
+                self._running = call
+            try:
+                called = self._start(call) if call.start else self._stop(call)
+            except BaseException as error:  # whatever a callback raises, the worker must know
+                self._fail(error)
+                return
+            self._finish(call, called)
+
+    def _next(self) -> _Call | None:
+        while True:
+            due = min(self._again, key=lambda c: c.due_s, default=None)
+            try:
+                wait_s = None if due is None else max(0.0, due.due_s - time.monotonic())
+                return self._queue.get(timeout=wait_s)
+            except queue.Empty:
+                assert due is not None
+                self._again.remove(due)
+                return due
+
+    def _start(self, call: _Call) -> bool:
+        callback = self._callbacks.starts(call.role)
+        # A process that was frozen may get here before its loop has looked at the lease.
+        while not self._lease_runs() and call.era == self._era:
+            time.sleep(LOOK_AGAIN_S)
+        if callback is None or call.era != self._era:
+            return False
+        try:
+            self._invoke(callback, call.tasks, call.assignment)
+        except Exception:
+            pause_s = _pause_s(call.attempt)
+            names = ", ".join(map(str, call.tasks))
+            log.exception("starting %s failed; again in %.1f s", names, pause_s)
+            due_s = time.monotonic() + pause_s
+            self._again.append(replace(call, attempt=call.attempt + 1, due_s=due_s))
+        return True
+
+    def _stop(self, call: _Call) -> bool:
+        self._forget_failed(call)
+        callback = self._callbacks.stops(call.role)
+        if callback is not None:
+            self._insist(callback, call.tasks, call.assignment)
+        return True
+
+    def _forget_failed(self, call: _Call) -> None:
+        kept = []
+        for again in self._again:
+            if again.era == call.era and again.role is call.role:
+                again = replace(again, tasks=again.tasks - call.tasks)
+            if again.tasks and again.era == call.era:
+                kept.append(again)
+        self._again = kept
+
+    def _finish(self, call: _Call, called: bool) -> None:
+        with self._lock:
+            self._running = None
+            if call.era == self._era:
+                self._note(call)
+                if not call.start:
+                    self._post(Released(call.role, call.tasks))
+                return
+        # The loss came while the callback ran.
+        if call.start and called:
+            self._call_lost({call.role: (call.tasks, call.assignment)})
+        else:
+            self._count_stopped()
+
+    def _note(self, call: _Call) -> None:
+        tasks = self._started.get(call.role, (EMPTY, call.assignment))[0]
+        tasks = tasks | call.tasks if call.start else tasks - call.tasks
+        self._started[call.role] = (tasks, call.assignment)
+
+    # -------------------------------------------------------------------------------------- losing
+
+    def _call_lost(self, lost: _Lost) -> None:
+        try:
+            for role, (tasks, assignment) in lost.items():
+                callback = self._callbacks.loses(role)
+                if tasks and callback is not None:
+                    self._insist(callback, tasks, assignment)
+        except BaseException as error:  # whatever a callback raises, the worker must know
+            self._fail(error)
+            return
+        self._count_stopped()
+
+    def _count_stopped(self) -> None:
+        with self._lock:
+            self._unstopped -= 1
+            all_stopped = self._unstopped == 0
+        if all_stopped:
+            self._post(AllStopped())
+
+    # ------------------------------------------------------------------------------------- calling
+
+    def _insist(self, callback: Callback, tasks: TaskSet, assignment: Assignment) -> None:
+        def log_failure(state: RetryCallState) -> None:
+            error = state.outcome.exception() if state.outcome is not None else None
+            log.error("%s failed, again: %r", _name(callback), error, exc_info=error)
+
+        retrying = Retrying(
+            stop=stop_after_attempt(STOP_ATTEMPTS),
+            wait=_STOP_PAUSE,
+            before_sleep=log_failure,
+            reraise=True,
+        )
+        try:
+            retrying(self._invoke, callback, tasks, assignment)
+        except Exception as error:
+            raise CallbackFailed(_name(callback), tuple(map(str, tasks))) from error
+
+    def _invoke(self, callback: Callback, tasks: TaskSet, assignment: Assignment) -> None:
+        if self._loop is None:
+            callback(tuple(tasks), assignment)
+            return
+        coroutine = _awaited(callback, tuple(tasks), assignment)
+        try:
+            called = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+        except RuntimeError:  # the loop is closed
+            coroutine.close()
+            raise
+        called.result()
+
+
+async def _awaited(callback: Callback, tasks: tuple[Task, ...], assignment: Assignment) -> None:
+    result = callback(tasks, assignment)
+    if inspect.isawaitable(result):
+        await result
+
+
+def _pause_s(attempt: int) -> float:
+    state = RetryCallState(retry_object=Retrying(), fn=None, args=(), kwargs={})
+    state.attempt_number = attempt
+    return float(_START_PAUSE(state))
+
+
+def _name(callback: Callback) -> str:
+    return getattr(callback, "__qualname__", repr(callback))

@@ -1,0 +1,50 @@
+"""Errors of a worker."""
+
+from __future__ import annotations
+
+from muster.protocol.errors import MusterError
+from muster.protocol.records import Fault
+
+
+class WorkerError(MusterError):
+    """A worker that cannot go on. Its tasks have stopped, or its process has to end."""
+
+
+class Fenced(WorkerError):
+    """The coordinator turned this member away for good.
+
+    Operator action: `FENCED_INSTANCE_ID`: two processes use one instance id, stop one of them;
+    `INVALID_REQUEST`: the message says which setting of the worker contradicts itself.
+
+    Attributes:
+        fault: why.
+        message: the coordinator's words.
+    """
+
+    def __init__(self, fault: Fault, message: str) -> None:
+        super().__init__(fault, message)
+        self.fault = fault
+        self.message = message
+
+    def __str__(self) -> str:
+        return f"{self.fault.value}: {self.message}"
+
+
+class CallbackFailed(WorkerError):
+    """A callback that had to stop tasks kept raising, so nobody knows whether they stopped.
+
+    The worker no longer says that it is alive; the tasks are given away when its session is over.
+    Operator action: end the process before that, and mend the callback (its error is the cause).
+
+    Attributes:
+        callback: name of the callback.
+        tasks: printed ids of the tasks it was called with.
+    """
+
+    def __init__(self, callback: str, tasks: tuple[str, ...]) -> None:
+        super().__init__(callback, tasks)
+        self.callback = callback
+        self.tasks = tasks
+
+    def __str__(self) -> str:
+        return f"{self.callback} kept failing for {', '.join(self.tasks) or 'no task'}"

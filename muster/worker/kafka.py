@@ -1,0 +1,235 @@
+"""The talk's wire: one consumer that reads the member's own partition, one producer.
+
+Two threads wait where librdkafka makes one wait (for a record, for an acknowledgement) and post
+what they get to an inbox; nothing is polled in between, so an idle member costs a few wake-ups a
+second and a record is acted on as soon as it is there. Knows no session and no task.
+
+The reader stands at the end of the partition *before* `Begin` is posted: the first record of a
+session is written after its join, so none is missed and no history is read.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any, Final, TypeAlias
+
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Message,
+    Producer,
+    TopicPartition,
+)
+
+from muster.clients import ClientSettings
+from muster.protocol.codec import decode_record, encode
+from muster.protocol.errors import DecodeError
+from muster.protocol.events import LagReport
+from muster.protocol.keys import key_of, partition_of
+from muster.protocol.records import MemberAssignment, MemberGone
+from muster.protocol.topics import TopicKind, topic_name
+from muster.worker.exchange import Acknowledged, Begin, Failed, Input, Read, Send
+
+log = logging.getLogger("muster.worker.kafka")
+
+Post: TypeAlias = Callable[[Input], None]
+
+PATIENCE_S: Final = 5.0
+"""How long one request about the topic may take before it is asked again."""
+PAUSE_S: Final = 0.5
+"""Between two tries to reach a cluster or a topic that is not there."""
+WAIT_S: Final = 1.0
+"""Longest wait inside librdkafka; it returns at once when there is something."""
+LAYOUT_CHECK_S: Final = 60.0
+"""How often the number of partitions is looked at: with it, the member's partition changes."""
+
+_QUICK: Final[Mapping[str, str | int | bool]] = {
+    # A connection that hangs must be given up well before a session is over.
+    "socket.timeout.ms": 10_000,
+    "socket.keepalive.enable": True,
+    "reconnect.backoff.ms": 50,
+    "reconnect.backoff.max.ms": 1_000,
+    "log.connection.close": False,
+}
+_READER: Final[Mapping[str, str | int | bool]] = {
+    "enable.auto.commit": False,
+    "enable.auto.offset.store": False,
+    # Only when the log was cut below us; sessions know what they have seen.
+    "auto.offset.reset": "earliest",
+    "enable.partition.eof": False,
+    # An idle member asks rarely; the broker answers at once when something is written.
+    "fetch.wait.max.ms": 5_000,
+}
+
+
+class Link:
+    """One member's connection to Kafka. `open` it once, `close` it once."""
+
+    def __init__(
+        self, clients: ClientSettings, prefix: str, group: str, member: str, post: Post
+    ) -> None:
+        """Prepare; nothing is connected yet.
+
+        Args:
+            clients: how to reach the cluster.
+            prefix: of muster's topics.
+            group: the group joined.
+            member: whose records are read.
+            post: takes what happens, from any thread.
+
+        Raises:
+            ConfigError: client settings librdkafka has no word for.
+            KafkaException: client settings it refuses.
+        """
+        self._post = post
+        self._key = key_of(group, member)
+        self._membership = topic_name(TopicKind.MEMBERSHIP, prefix)
+        self._lag = topic_name(TopicKind.LAG, prefix)
+        self._assignments = topic_name(TopicKind.ASSIGNMENTS, prefix)
+        self._partitions = 0
+        self._closing = threading.Event()
+        quick = {k: v for k, v in _QUICK.items() if k not in clients.values}
+        reader = {k: v for k, v in _READER.items() if k not in clients.values}
+        self._producer_config: dict[str, Any] = clients.producer(quick)
+        # librdkafka wants a group id; with assign() and no commits it is never used.
+        named = {"group.id": f"{prefix}.worker", "client.id": f"muster-{member}"}
+        self._consumer_config: dict[str, Any] = clients.librdkafka({**quick, **reader, **named})
+        self._producer = self._new_producer()
+        self._threads = [
+            threading.Thread(target=self._read, name="muster-reader", daemon=True),
+            threading.Thread(target=self._confirm, name="muster-acks", daemon=True),
+        ]
+
+    def open(self) -> None:
+        """Start reading; `Begin` is posted when the reader stands at the end."""
+        for thread in self._threads:
+            thread.start()
+
+    def send(self, sent: Send) -> None:
+        """Write an event; `Acknowledged` or `Failed` is posted when its fate is known."""
+        topic = self._lag if isinstance(sent.event, LagReport) else self._membership
+        key, value, headers = encode(sent.event)
+
+        def done(error: KafkaError | None, _: Message) -> None:
+            self._post(Acknowledged(sent) if error is None else Failed(sent))
+
+        try:
+            self._producer.produce(
+                topic, key=key, value=value, headers=list(headers), on_delivery=done
+            )
+        except (KafkaException, BufferError) as error:
+            log.warning("cannot write to %s: %s", topic, error)
+            self._post(Failed(sent))
+
+    def take_acknowledgements(self) -> None:
+        """Post what has been acknowledged by now, without waiting."""
+        self._producer.poll(0)
+
+    def close(self, flush_s: float) -> bool:
+        """Write out what is under way, stop; whether all of it was written."""
+        rest = self._producer.flush(flush_s)
+        self._closing.set()
+        for thread in self._threads:
+            if thread.is_alive() and thread is not threading.current_thread():
+                thread.join(PATIENCE_S + WAIT_S)
+        return bool(rest == 0)
+
+    # ------------------------------------------------------------------------------------ reading
+
+    def _read(self) -> None:
+        consumer = Consumer(self._consumer_config, logger=log)
+        try:
+            while not self._closing.is_set() and not self._stand_at_end(consumer):
+                self._closing.wait(PAUSE_S)
+            if not self._closing.is_set():
+                self._post(Begin())
+            self._follow(consumer)
+        finally:
+            consumer.close()
+
+    def _stand_at_end(self, consumer: Consumer) -> bool:
+        try:
+            count = self._count_partitions(consumer)
+            if not count:
+                return False
+            mine = TopicPartition(self._assignments, partition_of(self._key, count))
+            _, end = consumer.get_watermark_offsets(mine, timeout=PATIENCE_S)
+            mine.offset = end
+            consumer.assign([mine])
+        except KafkaException as error:
+            log.info("cannot read %s yet: %s", self._assignments, error)
+            return False
+        self._partitions = count
+        return True
+
+    def _count_partitions(self, consumer: Consumer) -> int:
+        topic = consumer.list_topics(self._assignments, timeout=PATIENCE_S).topics.get(
+            self._assignments
+        )
+        if topic is None or topic.error is not None or not topic.partitions:
+            log.warning("no topic %s; create it with: muster topics create", self._assignments)
+            return 0
+        return len(topic.partitions)
+
+    def _follow(self, consumer: Consumer) -> None:
+        quiet_s = 0.0
+        while not self._closing.is_set():
+            message = consumer.poll(WAIT_S)
+            if message is None:
+                quiet_s += WAIT_S
+                if quiet_s >= LAYOUT_CHECK_S:
+                    quiet_s = 0.0
+                    self._follow_layout(consumer)
+            elif message.error() is not None:
+                log.info("reading %s: %s", self._assignments, message.error())
+            else:
+                self._take(message)
+
+    def _follow_layout(self, consumer: Consumer) -> None:
+        """Move to the partition the key belongs to now, should the topic have grown."""
+        try:
+            count = self._count_partitions(consumer)
+        except KafkaException as error:
+            log.info("cannot look at %s: %s", self._assignments, error)
+            return
+        if count in (0, self._partitions):
+            return
+        log.warning("%s has %d partitions now", self._assignments, count)
+        self._partitions = count
+        partition = partition_of(self._key, count)
+        consumer.assign([TopicPartition(self._assignments, partition, OFFSET_BEGINNING)])
+
+    def _take(self, message: Message) -> None:
+        if message.key() != self._key:
+            return
+        try:
+            record = decode_record(TopicKind.ASSIGNMENTS, message.key(), message.value())
+        except DecodeError as error:
+            place = f"{message.topic()}-{message.partition()}@{message.offset()}"
+            log.error("a record at %s cannot be read: %s", place, error)
+            return
+        if isinstance(record, MemberAssignment | MemberGone):
+            self._post(Read(record))
+
+    # ------------------------------------------------------------------------------------ writing
+
+    def _new_producer(self) -> Producer:
+        return Producer({**self._producer_config, "error_cb": self._on_error}, logger=log)
+
+    def _confirm(self) -> None:
+        while not self._closing.is_set():
+            self._producer.poll(WAIT_S)
+
+    def _on_error(self, error: KafkaError) -> None:
+        if not error.fatal():
+            log.info("kafka: %s", error)
+            return
+        # An idempotent producer that lost its place refuses everything from then on.
+        log.warning("kafka, starting over: %s", error)
+        broken, self._producer = self._producer, self._new_producer()
+        broken.purge()
+        broken.poll(0)

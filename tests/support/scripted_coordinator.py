@@ -1,0 +1,169 @@
+"""The coordinator's end of the wire, moved by a test's hand: reads events, writes records."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import TypeVar
+
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+from muster.protocol.codec import decode, encode
+from muster.protocol.events import Event, Join, Origin
+from muster.protocol.ids import GroupId, MemberId
+from muster.protocol.keys import key_of, partition_of
+from muster.protocol.records import Fault, MemberAssignment, MemberGone
+from muster.protocol.tasks import TaskSet
+from muster.protocol.topics import TopicKind, topic_name
+
+E = TypeVar("E", bound=Event)
+
+
+class ScriptedCoordinator:
+    """Reads every event of a group; writes what the test says."""
+
+    def __init__(
+        self,
+        bootstrap: str,
+        group: str,
+        *,
+        prefix: str = "muster",
+        session_timeout_ms: int = 10_000,
+        heartbeat_interval_ms: int = 200,
+    ) -> None:
+        self.group = GroupId(group)
+        self.session_timeout_ms = session_timeout_ms
+        self.heartbeat_interval_ms = heartbeat_interval_ms
+        self.events: list[Event] = []
+        self._revisions: dict[str, int] = {}
+        self._seen = threading.Condition()
+        self._assignments = topic_name(TopicKind.ASSIGNMENTS, prefix)
+        self._producer = Producer(
+            {"bootstrap.servers": bootstrap, "partitioner": "murmur2_random", "linger.ms": 0}
+        )
+        self._consumer = Consumer(
+            {
+                "bootstrap.servers": bootstrap,
+                "group.id": "scripted",
+                "fetch.wait.max.ms": 10,
+                "enable.auto.commit": False,
+            }
+        )
+        topic = topic_name(TopicKind.MEMBERSHIP, prefix)
+        self._topic = topic
+        count = len(self._consumer.list_topics(topic, timeout=10).topics[topic].partitions)
+        mine = TopicPartition(topic, partition_of(key_of(group), count))
+        _, mine.offset = self._consumer.get_watermark_offsets(mine, timeout=10)
+        self._consumer.assign([mine])
+        self._closing = threading.Event()
+        self._thread = threading.Thread(target=self._read)
+        self._thread.start()
+
+    def _read(self) -> None:
+        while not self._closing.is_set():
+            message = self._consumer.poll(0.1)
+            if message is None or message.error() is not None:
+                continue
+            origin = Origin(
+                message.topic(), message.partition(), message.offset(), message.timestamp()[1]
+            )
+            event = decode(TopicKind.MEMBERSHIP, message.key(), message.value(), origin)
+            if event.group == self.group:
+                with self._seen:
+                    self.events.append(event)
+                    self._seen.notify_all()
+
+    def wait_for(
+        self,
+        kind: type[E],
+        fits: Callable[[E], bool] = lambda _: True,
+        *,
+        after: int = 0,
+        timeout_s: float = 20,
+    ) -> E:
+        """The first event of a kind that fits, among those from index `after` on."""
+
+        def found() -> E | None:
+            for event in self.events[after:]:
+                if isinstance(event, kind) and fits(event):
+                    return event
+            return None
+
+        with self._seen:
+            self._seen.wait_for(lambda: found() is not None, timeout_s)
+            event = found()
+        assert event is not None, f"no {kind.__name__} came; seen: {self.events[after:]}"
+        return event
+
+    def assign(
+        self,
+        join: Join,
+        active: Sequence[str] = (),
+        *,
+        standby: Sequence[str] = (),
+        learner: Sequence[str] = (),
+        report: bool = False,
+        fault: Fault | None = None,
+        generation: int = 1,
+        epoch: int | None = None,
+        coordinator_epoch: int = 0,
+        message: str = "",
+    ) -> MemberAssignment:
+        """Write a member's whole assignment, with the next revision."""
+        revision = self._revisions.get(join.member, 0) + 1
+        self._revisions[join.member] = revision
+        record = MemberAssignment(
+            group=self.group,
+            member=join.member,
+            incarnation=join.incarnation,
+            coordinator_epoch=coordinator_epoch,
+            generation=generation,
+            epoch=generation if epoch is None else epoch,
+            revision=revision,
+            active=TaskSet.of(active),
+            standby=TaskSet.of(standby),
+            learner=TaskSet.of(learner),
+            report=report,
+            fault=fault,
+            session_timeout_ms=self.session_timeout_ms,
+            heartbeat_interval_ms=self.heartbeat_interval_ms,
+            message=message,
+        )
+        self._write(record)
+        return record
+
+    def let_go(self, member: str) -> None:
+        """Write the tombstone of a member."""
+        self._write(MemberGone(group=self.group, member=MemberId(member)))
+
+    def _write(self, record: MemberAssignment | MemberGone) -> None:
+        key, value, headers = encode(record)
+        self._producer.produce(self._assignments, key=key, value=value, headers=list(headers))
+        assert self._producer.flush(10) == 0
+
+    def close(self) -> None:
+        """Stop reading."""
+        self._closing.set()
+        self._thread.join(10)
+        self._consumer.close()
+
+    def __enter__(self) -> ScriptedCoordinator:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def eventually(condition: Callable[[], object], timeout_s: float = 20) -> None:
+    """Wait until a condition holds; for conditions nothing announces."""
+    end = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < end, "the condition did not come true in time"
+        time.sleep(0.005)
