@@ -1,0 +1,49 @@
+# Everything from a clone: each target sets up what it needs (a virtual environment with all
+# dependencies; jars and, where there is none, Java follow when they are first used).
+# Needed: make and Python 3.11 or newer (PYTHON=... chooses one).
+
+PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \
+	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+SERVICES := broker or spark or container or slow
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test fast check format clean
+
+help: ## show this
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+
+demo: $(READY) ## watch a fleet being coordinated: Kafka, Spark job and workers on this machine
+	@$(BIN)/muster demo
+
+test: $(READY) ## the whole suite: the fast tests, then those with a real Kafka and a real Spark
+	@status=0; \
+	echo "== fast tests"; $(BIN)/python -m pytest -q -m "not ($(SERVICES))" || status=1; \
+	echo "== tests with services"; $(BIN)/python -m pytest -q -m "$(SERVICES)" || status=1; \
+	exit $$status
+
+fast: $(READY) ## the fast tests: no JVM, under two minutes
+	@$(BIN)/python -m pytest -q -m "not ($(SERVICES))"
+
+check: $(READY) ## lint, format, types, import contracts
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(READY) ## rewrite the code as `make check` wants it
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean: ## remove the virtual environment and all caches of the checkout
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist
+
+$(READY): pyproject.toml
+	@test -n "$(PYTHON)" || { echo "muster needs Python 3.11 or newer (make PYTHON=/path/to/python)"; exit 1; }
+	@echo "setting up $(VENV): once, and again when pyproject.toml changes"
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'
+	@$(BIN)/python -m pip install --quiet --editable '.[all]' --group dev
+	@touch $@
