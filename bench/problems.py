@@ -254,3 +254,9 @@ def history(seed: int, events: int = 6) -> Iterator[list[str]]:
 def tasks_of(problem: Mapping[str, Any]) -> list[tuple[str, bool]]:
     """Every task of a Streams problem, printed, and whether it has state."""
     return list(_tasks(problem["tasks"]))
+
+
+def size(problem: Mapping[str, Any]) -> str:
+    """How big a problem is, in the words of a table."""
+    tasks = sum(u["partitions"] if "partitions" in u else u["tasks"] + 1 for u in problem["tasks"])
+    return f"{len(problem['members']):,} x {tasks:,}"

@@ -1,0 +1,295 @@
+"""Our assignors beside Kafka's own: how fast, and how good. See README.md.
+
+python bench/assign.py [--only TEXT] [--repeat N] [--timeout S] [--short]
+python bench/assign.py --quality N [--only TEXT]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+
+import ours
+import problems
+import quality
+from harness import Kafka, Slow
+from problems import Problem
+
+# ---------------------------------------------------------------- how fast
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One line of the table.
+
+    Attributes:
+        name: what happens.
+        kafka: the class, as the harness calls it.
+        make: makes the problem, and the round before where the class remembers.
+        short: whether `--short` has it.
+    """
+
+    name: str
+    kafka: str
+    make: Callable[[], tuple[Problem, Problem | None]]
+    short: bool = False
+
+
+def cells() -> Iterator[Cell]:
+    """The whole table."""
+    yield from _grid()
+    yield from _connect()
+    yield from _scale()
+    yield from _stateful()
+    yield from _rack_aware()
+
+
+def _grid() -> Iterator[Cell]:
+    for members in (100, 1_000, 10_000):
+        for ratio in (5, 10, 50):
+            for event in ("full", "join", "leave"):
+                for mixed in (False, True):
+                    yield Cell(
+                        f"sticky, {'heterogeneous' if mixed else 'homogeneous'}, {event}",
+                        "uniform",
+                        partial(_alone, problems.grid, members, ratio, event, heterogeneous=mixed),
+                        short=members == 1_000 and ratio == 10,
+                    )
+                yield Cell(
+                    f"sticky, streams group, {event}",
+                    "streams-group-sticky",
+                    partial(_alone, problems.grid, members, ratio, event),
+                    short=members == 1_000 and ratio == 10,
+                )
+
+
+def _connect() -> Iterator[Cell]:
+    for workers, connectors, tasks in ((20, 100, 100), (1_000, 100, 100)):
+        for event in ("join", "leave"):
+            yield Cell(
+                f"cooperative, {event}",
+                "cooperative",
+                partial(_rounds, workers, connectors, tasks, event),
+                short=True,
+            )
+        yield Cell("eager", "eager", partial(_eager, workers, connectors, tasks), short=True)
+
+
+def _scale() -> Iterator[Cell]:
+    rows = ((6_000, 2, 1, 1), (1_000, 1_000, 1, 1), (1_000, 100, 1, 50), (1_000, 10, 1_000, 1))
+    for name, kafka in (
+        ("high-availability", "high-availability"),
+        ("sticky", "legacy-sticky"),
+        ("fallback", "fallback"),
+    ):
+        for partitions, members, threads, standbys in rows:
+            size, copies = (partitions, standbys)
+            if name != "high-availability":
+                size, copies = min(partitions, 2_000), min(standbys, 20)
+            for event in ("first", "again"):
+                yield Cell(
+                    f"{name}, scale test, {threads} threads, {copies} standbys, {event}",
+                    kafka,
+                    partial(_scale_test, size, members, threads, copies, name, event),
+                )
+
+
+def _stateful() -> Iterator[Cell]:
+    for members, tasks in ((100, 1_000), (100, 10_000), (1_000, 1_000), (1_000, 10_000)):
+        for name, kafka in (("high-availability",) * 2, ("sticky", "legacy-sticky")):
+            for standbys in (0, 1):
+                yield Cell(
+                    f"{name}, join, {standbys} standbys",
+                    kafka,
+                    partial(_alone, problems.stateful_join, members, tasks, name, standbys),
+                    short=members == 100 and tasks == 1_000,
+                )
+
+
+def _rack_aware() -> Iterator[Cell]:
+    sizes = ((10, 100), (50, 180), (50, 500), (100, 500), (100, 1_000), (100, 10_000))
+    for strategy in ("min_traffic", "balance_subtopology"):
+        for members, tasks in (*sizes, (1_000, 100_000)):
+            yield Cell(
+                f"high-availability, {strategy}",
+                "high-availability",
+                partial(_alone, problems.rack_aware, members, tasks, strategy),
+                short=tasks <= 180,
+            )
+
+
+def _alone(make: Callable[..., Problem], *args: object, **kwargs: object) -> tuple[Problem, None]:
+    return make(*args, **kwargs), None
+
+
+def _rounds(workers: int, connectors: int, tasks: int, event: str) -> tuple[Problem, Problem]:
+    before, after = problems.connect(workers, connectors, tasks, event)
+    return after, before
+
+
+def _eager(workers: int, connectors: int, tasks: int) -> tuple[Problem, None]:
+    _, after = problems.connect(workers, connectors, tasks, "join")
+    return {**after, "assignor": "eager"}, None
+
+
+def _scale_test(
+    partitions: int, members: int, threads: int, standbys: int, name: str, event: str
+) -> tuple[Problem, None]:
+    problem = problems.scale(partitions, members, threads, standbys, name)
+    if event == "again":
+        problem = quality.after(problem, ours.answer(problem))
+    return problem, None
+
+
+HEADER = ("case", "members x tasks", "ours ms", "Kafka ms", "Kafka / ours", "with objects")
+
+
+def speed(only: str, repeat: int, timeout_s: float, short: bool) -> None:
+    """Print the table, line by line.
+
+    "Kafka ms" is the call of Kafka's class on objects that are there; ours includes building the
+    view. "with objects" is the ratio when Kafka's objects are counted too.
+    """
+    print("| " + " | ".join(HEADER) + " |\n|---|--:|--:|--:|--:|--:|")
+    too_slow: set[str] = set()
+    with Kafka(timeout_s) as kafka:
+        for cell in cells():
+            if only in f"{cell.name} {cell.kafka}" and (cell.short or not short):
+                print(_line(cell, kafka, repeat, too_slow), flush=True)
+
+
+def _line(cell: Cell, kafka: Kafka, repeat: int, too_slow: set[str]) -> str:
+    problem, before = cell.make()
+    mine = ours.timed_ms(problem, repeat, before)
+    shown = f"| {cell.name} | {problems.size(problem)} | {_ms(mine)} | "
+    if cell.name in too_slow:  # it was smaller, and too slow already
+        return shown + "- | - | - |"
+    more = {} if before is None else {"before": before}
+    try:
+        theirs = kafka.ask(cell.kafka, problem, repeat=repeat, warmup_ms=1500, **more)
+    except Slow:
+        too_slow.add(cell.name)
+        return shown + f"> {kafka.timeout_s:.0f} s | > {kafka.timeout_s * 1000 / mine:,.0f} | |"
+    except RuntimeError as error:
+        return shown + f"{str(error)[:60]} | | |"
+    call, objects = theirs["assign_us"] / 1000, theirs["build_us"] / 1000
+    return shown + f"{_ms(call)} | {call / mine:,.2f} | {(call + objects) / mine:,.2f} |"
+
+
+def _ms(value: float) -> str:
+    return f"{value:,.3f}" if value < 10 else f"{value:,.1f}"
+
+
+# ---------------------------------------------------------------- how good
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """Ours against one of Kafka's classes on random problems.
+
+    Attributes:
+        assignor, kafka: the two sides.
+        racks: whether members and partitions have racks.
+        rounds: whether to place until converged, then through a history of joins and leaves.
+    """
+
+    assignor: str
+    kafka: str
+    racks: bool = False
+    rounds: bool = False
+
+    @property
+    def name(self) -> str:
+        """What the table calls it."""
+        extras = (", racks" if self.racks else "") + (", until converged" if self.rounds else "")
+        return f"{self.assignor} against {self.kafka}{extras}"
+
+
+MATCHES = (
+    Match("sticky", "legacy-sticky"),
+    Match("sticky", "sticky"),
+    Match("sticky", "streams-group-sticky"),
+    Match("sticky", "legacy-sticky", racks=True),
+    Match("fallback", "fallback"),
+    Match("high-availability", "high-availability"),
+    Match("high-availability", "high-availability", racks=True),
+    Match("high-availability", "high-availability", rounds=True),
+    Match("high-availability", "high-availability", racks=True, rounds=True),
+)
+
+
+def compare(count: int, only: str) -> int:
+    """Print wins, ties and losses per figure; returns how many problems Kafka dominated."""
+    dominated = 0
+    with Kafka() as kafka:
+        for match in MATCHES:
+            if only in match.name:
+                dominated += _match(match, kafka, count)
+    return dominated
+
+
+def _match(match: Match, kafka: Kafka, count: int) -> int:
+    tally = {name: Counter[str]() for name in quality.NAMES}
+    sums = {name: [0.0, 0.0] for name in quality.NAMES}
+    worse: dict[str, Problem] = {}
+    dominated = []
+    for seed in range(count):
+        problem = problems.small(seed, match.assignor, racks=match.racks)
+        mine, theirs = _figures(match, kafka, problem, seed)
+        if quality.dominated(mine, theirs):
+            dominated.append(seed)
+            worse.setdefault("dominated", problem)
+        for name in quality.NAMES:
+            a, b = getattr(mine, name), getattr(theirs, name)
+            tally[name]["win" if a < b else "tie" if a == b else "loss"] += 1
+            sums[name][0] += a
+            sums[name][1] += b
+            if a > b:
+                worse.setdefault(name, problem)
+    print(f"\n## {match.name}: {count} problems, dominated in {len(dominated)} {dominated[:10]}\n")
+    print("| figure | wins | ties | losses | ours, sum | Kafka, sum |\n|---|--:|--:|--:|--:|--:|")
+    for name in quality.NAMES:
+        row = tally[name]
+        print(f"| {name} | {row['win']} | {row['tie']} | {row['loss']} ", end="")
+        print(f"| {sums[name][0]:,.2f} | {sums[name][1]:,.2f} |")
+    for name, problem in worse.items():
+        print(f"first {'loss in ' if name != 'dominated' else ''}{name}: {json.dumps(problem)}")
+    return len(dominated)
+
+
+def _figures(
+    match: Match, kafka: Kafka, problem: Problem, seed: int
+) -> tuple[quality.Figures, quality.Figures]:
+    sides: list[Callable[[Problem], Problem]] = [
+        ours.answer,
+        lambda p: kafka.ask(match.kafka, p),
+    ]
+    if not match.rounds:
+        first, second = (quality.once(problem, place(problem)) for place in sides)
+        return first, second
+    first, second = (quality.life(problem, place, problems.history(seed)) for place in sides)
+    return first, second
+
+
+def main() -> int:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--quality", type=int, metavar="N", help="compare N random problems each")
+    parser.add_argument("--only", default="", help="lines whose name contains this")
+    parser.add_argument("--repeat", type=int, default=5, help="timed calls per cell")
+    parser.add_argument("--timeout", type=float, default=60, help="seconds Kafka may take")
+    parser.add_argument("--short", action="store_true", help="a few cells of each kind")
+    args = parser.parse_args()
+    if args.quality:
+        return 1 if compare(args.quality, args.only) else 0
+    speed(args.only, args.repeat, args.timeout, args.short)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

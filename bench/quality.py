@@ -1,0 +1,239 @@
+"""What an answer is worth, told from the problem and the answer alone, for either side.
+
+Nothing here knows whose answer it is: the figures are counted from task ids and racks, not taken
+from an assignor. Less is better in every figure.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, fields
+from fractions import Fraction
+from typing import Any
+
+from problems import tasks_of
+
+Problem = Mapping[str, Any]
+Answer = Mapping[str, Any]
+ROUNDS = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """One answer, or a whole history of answers.
+
+    Attributes:
+        rounds: placements until nothing was left to do (1 for a single answer).
+        moved: actives that had a living owner and got another one.
+        spread: largest difference of two members' load at the end; load = actives by capacity.
+        beyond_one: how far `spread` is above 1, where a group counts as unbalanced.
+        stateful_spread: the same for stateful actives.
+        copies_spread: the same for everything held.
+        cold: stateful actives started on a member that is not caught up while another is.
+        warmups: most extra copies at any time.
+        restored: copies, active or not, put where no state was.
+        cross_rack: partitions read from racks without a replica at the end, copies included.
+        missing: tasks without an active, and standbys that would have had room, at the end.
+    """
+
+    rounds: int
+    moved: int
+    spread: float
+    beyond_one: float
+    stateful_spread: float
+    copies_spread: float
+    cold: int
+    warmups: int
+    restored: int
+    cross_rack: int
+    missing: int
+
+
+NAMES = tuple(f.name for f in fields(Figures))
+
+
+def dominated(ours: Figures, theirs: Figures) -> bool:
+    """Whether theirs is nowhere worse and somewhere better: nothing was got for the loss."""
+    pairs = [(getattr(ours, n), getattr(theirs, n)) for n in NAMES]
+    return all(a >= b for a, b in pairs) and any(a > b for a, b in pairs)
+
+
+def once(problem: Problem, answer: Answer) -> Figures:
+    """Figures of a single answer."""
+    return _Run().step(problem, answer).figures(problem, answer)
+
+
+def life(
+    problem: Problem, place: Callable[[Problem], Answer], history: Iterable[list[str]]
+) -> Figures:
+    """Place until no follow-up is asked for, then again after each change of the members.
+
+    Between two rounds every copy catches up. The figures are sums over the whole life, the state
+    of things that of its end.
+
+    Args:
+        problem: where the life begins.
+        place: one side.
+        history: who is there, event by event.
+    """
+    run = _Run()
+    problem, answer = _converge(run, problem, place)
+    for names in history:
+        problem, answer = _converge(run, present(after(problem, answer), names), place)
+    return run.figures(problem, answer)
+
+
+def _converge(
+    run: _Run, problem: Problem, place: Callable[[Problem], Answer]
+) -> tuple[Problem, Answer]:
+    for _ in range(ROUNDS):
+        answer = place(problem)
+        run.step(problem, answer)
+        if answer.get("followup_ms") is None:
+            break
+        problem = after(problem, answer)
+    return problem, answer
+
+
+def after(problem: Problem, answer: Answer) -> dict[str, Any]:
+    """The problem of the next round: what was assigned is held and caught up, the rest is gone."""
+    stateful = {task for task, state in tasks_of(problem) if state}
+    members = []
+    for member in problem["members"]:
+        held = answer["members"].get(member["id"], {})
+        copies = [*held.get("standby", ()), *held.get("learner", ())]
+        kept = {
+            k: v for k, v in member.items() if k in ("id", "capacity", "rack", "tags", "topics")
+        }
+        kept["active"] = list(held.get("active", ()))
+        kept["standby"] = list(held.get("standby", ()))
+        kept["learner"] = kept["ready"] = list(held.get("learner", ()))
+        kept["lag"] = {task: 0 for task in copies if task in stateful}
+        members.append(kept)
+    return {**problem, "members": members}
+
+
+def present(problem: Problem, names: list[str]) -> dict[str, Any]:
+    """The problem after members have come and gone; who stays keeps what it holds."""
+    known = {m["id"]: m for m in problem["members"]}
+    racks = sorted({m["rack"] for m in problem["members"] if "rack" in m})
+    members = []
+    for name in sorted(names):
+        new: dict[str, Any] = {"id": name, "capacity": 1}
+        if racks:
+            new["rack"] = racks[int(name[1:]) % len(racks)]
+        members.append(known.get(name, new))
+    return {**problem, "members": members}
+
+
+class _Run:
+    """Counters over the rounds of one run."""
+
+    def __init__(self) -> None:
+        self.count: Counter[str] = Counter()
+
+    def step(self, problem: Problem, answer: Answer) -> _Run:
+        active, copies = holders(answer)
+        members = {m["id"]: m for m in problem["members"]}
+        before = {task: m["id"] for m in problem["members"] for task in m.get("active", ())}
+        standbys = _wanted(problem)
+        self.count["rounds"] += 1
+        extra = 0
+        for task, stateful in tasks_of(problem):
+            owner = active.get(task)
+            self.count["moved"] += owner is not None and before.get(task) not in (None, owner)
+            if not stateful:
+                continue
+            holding = copies.get(task, set())
+            extra += max(0, len(holding) - standbys)
+            state = {n for n in members if task in members[n].get("lag", {})} | {before.get(task)}
+            self.count["restored"] += len((holding | {owner}) - state - {None})
+            warm = {n for n in members if _caught_up(problem, members[n], task)}
+            self.count["cold"] += owner is not None and owner not in warm and bool(warm)
+        self.count["warmups"] = max(self.count["warmups"], extra)
+        return self
+
+    def figures(self, problem: Problem, answer: Answer) -> Figures:
+        active, copies = holders(answer)
+        stateful = {task for task, state in tasks_of(problem) if state}
+        held = Counter(active.values())
+        everything = held + Counter(n for names in copies.values() for n in names)
+        return Figures(
+            rounds=self.count["rounds"],
+            moved=self.count["moved"],
+            spread=_spread(problem, held),
+            beyond_one=round(max(0.0, _spread(problem, held) - 1), 3),
+            stateful_spread=_spread(
+                problem, Counter(n for task, n in active.items() if task in stateful)
+            ),
+            copies_spread=_spread(problem, everything),
+            cold=self.count["cold"],
+            warmups=self.count["warmups"],
+            restored=self.count["restored"],
+            cross_rack=_cross_rack(problem, active, copies),
+            missing=_missing(problem, active, copies),
+        )
+
+
+def holders(answer: Answer) -> tuple[dict[str, str], dict[str, set[str]]]:
+    """Who is to hold each active, and each other copy."""
+    active: dict[str, str] = {}
+    copies: dict[str, set[str]] = {}
+    for name, held in answer["members"].items():
+        for task in held.get("active", ()):
+            if task in active:
+                raise AssertionError(f"{task} is active on {active[task]} and {name}")
+            active[task] = name
+        for task in (*held.get("standby", ()), *held.get("learner", ())):
+            copies.setdefault(task, set()).add(name)
+    return active, copies
+
+
+def _wanted(problem: Problem) -> int:
+    standbys = int(problem.get("config", {}).get("num.standby.replicas", 0))
+    return min(standbys, len(problem["members"]) - 1)
+
+
+def _caught_up(problem: Problem, member: Mapping[str, Any], task: str) -> bool:
+    lag = member.get("lag", {}).get(task)
+    if lag is None:
+        return task in member.get("active", ()) or task in member.get("ready", ())
+    return lag <= int(problem.get("config", {}).get("acceptable.recovery.lag", 10_000))
+
+
+def _spread(problem: Problem, held: Mapping[str, int]) -> float:
+    loads = [Fraction(held.get(m["id"], 0), m.get("capacity", 1)) for m in problem["members"]]
+    return round(float(max(loads) - min(loads)), 3)
+
+
+def _cross_rack(problem: Problem, active: Mapping[str, str], copies: Mapping[str, set[str]]) -> int:
+    rack = {m["id"]: m.get("rack") for m in problem["members"]}
+    crossings = 0
+    for unit in problem["tasks"]:
+        sources, changelogs = unit.get("source_racks"), unit.get("changelog_racks")
+        for partition in range(unit["partitions"]):
+            task = f"{unit['subtopology']}_{partition}"
+            if sources and task in active:
+                crossings += sum(
+                    rack[active[task]] not in topic for topic in _topics(sources[partition])
+                )
+            if changelogs:
+                crossings += sum(
+                    rack[name] not in topic
+                    for name in copies.get(task, ())
+                    for topic in _topics(changelogs[partition])
+                )
+    return crossings
+
+
+def _topics(racks: list[Any]) -> list[list[str]]:
+    return racks if racks and isinstance(racks[0], list) else [racks]
+
+
+def _missing(problem: Problem, active: Mapping[str, str], copies: Mapping[str, set[str]]) -> int:
+    wanted = _wanted(problem)
+    return sum(
+        (task not in active) + (max(0, wanted - len(copies.get(task, ()))) if stateful else 0)
+        for task, stateful in tasks_of(problem)
+    )
