@@ -23,7 +23,7 @@ from muster.protocol.errors import ConfigError
 
 DEFAULT_BOOTSTRAP = "localhost:9092"
 BOOTSTRAP = "bootstrap.servers"
-RdKafkaValue: TypeAlias = str | int | bool
+RdKafkaValue: TypeAlias = str | int | float | bool
 HOST_CHECK = "ssl.endpoint.identification.algorithm"
 """Off is an empty value for Java, ``none`` for librdkafka."""
 HIDDEN = "(hidden)"

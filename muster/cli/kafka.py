@@ -1,0 +1,189 @@
+"""The three things commands do with Kafka: look at the cluster, read a topic, append a record.
+
+Every failure of the client becomes `Unreachable` with what librdkafka said and where it went;
+librdkafka's own log stays off the terminal.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from muster.cli.errors import BadInput, Unreachable
+from muster.clients import ClientSettings
+from muster.protocol.codec import Encoded
+from muster.protocol.keys import partition_of
+
+TIMEOUT_S = 15
+QUIET = {"log_level": 0}
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One record as Kafka has it.
+
+    Attributes:
+        partition, offset: where it was read.
+        at_ms: its timestamp.
+        key: None when it has none.
+        value: None = a tombstone.
+    """
+
+    partition: int
+    offset: int
+    at_ms: int
+    key: bytes | None
+    value: bytes | None
+
+
+@contextmanager
+def failures_named(settings: ClientSettings) -> Iterator[None]:
+    """Turn the client's exceptions into ours.
+
+    Raises:
+        Unreachable: Kafka did not answer, or refused.
+        BadInput: a client setting librdkafka does not know.
+    """
+    try:
+        yield
+    except KafkaException as error:
+        reason: KafkaError = error.args[0]
+        if reason.code() in (KafkaError._INVALID_ARG, KafkaError._CONFLICT):
+            raise BadInput(f"a client setting is not accepted: {reason.str()}") from None
+        raise Unreachable(f"Kafka at {settings.bootstrap}: {_said(reason)}") from None
+
+
+def _said(reason: KafkaError) -> str:
+    if reason.code() in (
+        KafkaError._TRANSPORT,
+        KafkaError._TIMED_OUT,
+        KafkaError._ALL_BROKERS_DOWN,
+    ):
+        return f"no answer within {TIMEOUT_S} s ({reason.str()})"
+    return str(reason.str())
+
+
+def admin(settings: ClientSettings) -> AdminClient:
+    """An admin client; use it within `failures_named`."""
+    return AdminClient(settings.librdkafka(QUIET))
+
+
+def partitions_of(settings: ClientSettings, topic: str) -> int:
+    """How many partitions a topic has.
+
+    Raises:
+        Unreachable: no answer, or no such topic; the message says how to make it.
+    """
+    with failures_named(settings):
+        found = admin(settings).list_topics(topic, timeout=TIMEOUT_S).topics.get(topic)
+    if found is None or found.error is not None or not found.partitions:
+        raise Unreachable(
+            f"no topic {topic!r} at {settings.bootstrap}; make it with: muster topics create"
+        )
+    return len(found.partitions)
+
+
+def read(
+    settings: ClientSettings,
+    topic: str,
+    *,
+    key: bytes | None = None,
+    since_ms: int | None = None,
+) -> Iterator[Row]:
+    """Everything a topic holds now, oldest first within a partition.
+
+    Args:
+        settings: how to reach the cluster.
+        topic: full name.
+        key: only the partition this key belongs to (other keys of it are read too).
+        since_ms: only records from this timestamp on.
+
+    Raises:
+        Unreachable: no answer, or no such topic.
+    """
+    count = partitions_of(settings, topic)
+    wanted = range(count) if key is None else [partition_of(key, count)]
+    with failures_named(settings):
+        consumer = Consumer(
+            settings.librdkafka(
+                {
+                    "group.id": f"muster-cli-{uuid.uuid4().hex}",
+                    "enable.auto.commit": False,
+                    "auto.offset.reset": "earliest",
+                    "enable.partition.eof": True,
+                    "fetch.wait.max.ms": 10,
+                    "isolation.level": "read_committed",
+                    **QUIET,
+                }
+            )
+        )
+        try:
+            yield from _until_end(consumer, topic, wanted, since_ms)
+        finally:
+            consumer.close()
+
+
+def _until_end(
+    consumer: Consumer, topic: str, partitions: Sequence[int], since_ms: int | None
+) -> Iterator[Row]:
+    starts = [TopicPartition(topic, p) for p in partitions]
+    if since_ms is not None:
+        asked = [TopicPartition(topic, p, max(since_ms, 0)) for p in partitions]
+        starts = consumer.offsets_for_times(asked, timeout=TIMEOUT_S)
+    else:
+        for start in starts:
+            low, _ = consumer.get_watermark_offsets(start, timeout=TIMEOUT_S)
+            start.offset = low
+    consumer.assign(starts)
+    open_partitions = set(partitions)
+    deadline = time.monotonic() + TIMEOUT_S
+    while open_partitions:
+        message = consumer.poll(0.5)
+        if message is None:
+            if time.monotonic() > deadline:
+                raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+            continue
+        deadline = time.monotonic() + TIMEOUT_S
+        error = message.error()
+        if error is None:
+            yield _row(message)
+        elif error.code() == KafkaError._PARTITION_EOF:
+            open_partitions.discard(message.partition())
+        elif not error.retriable():
+            raise KafkaException(error)
+
+
+def _row(message: Message) -> Row:
+    partition, offset = message.partition(), message.offset()
+    assert partition is not None
+    assert offset is not None
+    return Row(partition, offset, message.timestamp()[1], message.key(), message.value())
+
+
+def append(settings: ClientSettings, topic: str, record: Encoded) -> None:
+    """Write one record and wait until Kafka has it.
+
+    Raises:
+        Unreachable: Kafka did not take it in time.
+    """
+    partitions_of(settings, topic)
+    outcome: list[KafkaError | None] = []
+    with failures_named(settings):
+        more = {"message.timeout.ms": TIMEOUT_S * 1000, **QUIET}
+        producer = Producer(settings.producer(more))
+        producer.produce(
+            topic,
+            key=record.key,
+            value=record.value,
+            headers=list(record.headers),
+            on_delivery=lambda error, _: outcome.append(error),
+        )
+        producer.flush(TIMEOUT_S + 1)
+        if not outcome or outcome[0] is not None:
+            raise KafkaException(outcome[0] if outcome else KafkaError(KafkaError._TIMED_OUT))

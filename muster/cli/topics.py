@@ -1,0 +1,163 @@
+"""Create muster's topics. Topics that exist are checked, not changed; differences are named.
+
+Exit code 1 when a topic that exists differs from what it must be.
+"""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import dataclass
+from enum import StrEnum
+
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
+
+from muster.cli.errors import BadInput
+from muster.cli.kafka import TIMEOUT_S, admin, failures_named
+from muster.cli.options import add_format, add_kafka, kafka_settings
+from muster.cli.table import json_line, table
+from muster.clients import ClientSettings
+from muster.protocol.topics import TOPICS, Topic
+
+DEFAULT_PARTITIONS = 4
+BROKER_DEFAULT = -1
+
+
+class Status(StrEnum):
+    """What became of a topic."""
+
+    CREATED = "created"
+    FOUND = "ok"
+    DIFFERS = "differs"
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """One topic after the command.
+
+    Attributes:
+        topic: full name.
+        status: what became of it.
+        partitions: how many it has.
+        differences: one line for each setting that is not as it must be.
+    """
+
+    topic: str
+    status: Status
+    partitions: int
+    differences: tuple[str, ...] = ()
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the options."""
+    parser.add_argument(
+        "action", choices=("create",), help="create what is missing, check the rest"
+    )
+    parser.add_argument(
+        "--partitions",
+        type=int,
+        metavar="N",
+        help=f"partitions of each new topic (default: {DEFAULT_PARTITIONS}); "
+        "a group lives in one of them, so more partitions serve more groups side by side",
+    )
+    parser.add_argument(
+        "--replication-factor",
+        type=int,
+        metavar="N",
+        default=BROKER_DEFAULT,
+        help="copies of each new topic (default: the broker's default.replication.factor)",
+    )
+    add_format(parser)
+    add_kafka(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Create and check."""
+    if args.partitions is not None and args.partitions < 1:
+        raise BadInput(f"--partitions {args.partitions}: expected 1 or more")
+    if args.replication_factor != BROKER_DEFAULT and args.replication_factor < 1:
+        raise BadInput(f"--replication-factor {args.replication_factor}: expected 1 or more")
+    outcomes = create(
+        kafka_settings(args), args.topic_prefix, args.partitions, args.replication_factor
+    )
+    if args.format == "json":
+        for o in outcomes:
+            shown = {"topic": o.topic, "status": o.status, "partitions": o.partitions}
+            print(json_line({**shown, "differences": list(o.differences)}))
+    else:
+        rows = [(o.topic, o.partitions, o.status, "; ".join(o.differences)) for o in outcomes]
+        print(table(("TOPIC", "PARTITIONS", "STATUS", "DIFFERENCES"), rows))
+    return int(any(o.status is Status.DIFFERS for o in outcomes))
+
+
+def create(
+    settings: ClientSettings,
+    prefix: str,
+    partitions: int | None = None,
+    replication_factor: int = BROKER_DEFAULT,
+    more: dict[str, str] | None = None,
+) -> list[Outcome]:
+    """Create the topics that are missing and check those that exist.
+
+    Args:
+        settings: how to reach the cluster.
+        prefix: of the topic names.
+        partitions: of new topics, and what existing ones must have; None = the default for new
+            ones, anything for existing ones.
+        replication_factor: of new topics.
+        more: topic settings that win over ours.
+
+    Raises:
+        Unreachable: no answer, or the broker refused (no permission, too few brokers).
+    """
+    with failures_named(settings):
+        client = admin(settings)
+        missing = {
+            t.name(prefix): NewTopic(
+                t.name(prefix),
+                t.partitions or partitions or DEFAULT_PARTITIONS,
+                replication_factor,
+                config={**t.settings, **(more or {})},
+            )
+            for t in TOPICS
+            if t.name(prefix) not in client.list_topics(timeout=TIMEOUT_S).topics
+        }
+        created = _create(client, list(missing.values())) if missing else set()
+        return [
+            Outcome(t.name(prefix), Status.CREATED, missing[t.name(prefix)].num_partitions)
+            if t.name(prefix) in created
+            else _checked(client, t, prefix, partitions)
+            for t in TOPICS
+        ]
+
+
+def _create(client: AdminClient, topics: list[NewTopic]) -> set[str]:
+    """Names of those that are new; one that somebody else made meanwhile is not."""
+    created: set[str] = set()
+    futures = client.create_topics(topics, request_timeout=TIMEOUT_S)
+    for name, future in futures.items():
+        try:
+            future.result(TIMEOUT_S)
+            created.add(name)
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                raise
+    return created
+
+
+def _checked(client: AdminClient, topic: Topic, prefix: str, partitions: int | None) -> Outcome:
+    name = topic.name(prefix)
+    resource = ConfigResource(ResourceType.TOPIC, name)
+    (future,) = client.describe_configs([resource], request_timeout=TIMEOUT_S).values()
+    found = {key: entry.value for key, entry in future.result(TIMEOUT_S).items()}
+    count = len(client.list_topics(name, timeout=TIMEOUT_S).topics[name].partitions)
+    wanted = topic.partitions or partitions
+    differences = [
+        f"{key} is {found.get(key)}, expected {value}"
+        for key, value in topic.settings.items()
+        if found.get(key) != value
+    ]
+    if wanted is not None and count != wanted:
+        differences.insert(0, f"partitions is {count}, expected {wanted}")
+    status = Status.DIFFERS if differences else Status.FOUND
+    return Outcome(name, status, count, tuple(differences))
