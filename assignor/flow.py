@@ -1,12 +1,10 @@
 """Minimum-cost flow, for the placements that arithmetic alone cannot decide.
 
 A thin, deterministic cover over OR-tools: arcs are added in bulk, the answer is the flow of every
-arc. Costs are whole numbers, so that optima are exact.
+arc. Costs are whole numbers, so that optima are exact and proven.
 """
 
 from __future__ import annotations
-
-from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -16,37 +14,40 @@ from muster.assignor.errors import AssignorError
 Longs = NDArray[np.int64]
 
 
-@dataclass(slots=True)
 class Network:
     """A flow network under construction. Nodes are numbers handed out by `nodes`."""
 
-    count: int = 0
-    _tail: list[Longs] = field(default_factory=list)
-    _head: list[Longs] = field(default_factory=list)
-    _capacity: list[Longs] = field(default_factory=list)
-    _cost: list[Longs] = field(default_factory=list)
-    _arcs: int = 0
+    def __init__(self) -> None:
+        self._nodes = 0
+        self._arcs = 0
+        self._parts: list[list[Longs]] = []
+        self._supplies: list[tuple[Longs, Longs]] = []
 
     def nodes(self, number: int) -> Longs:
         """Add nodes; returns their numbers."""
-        first = self.count
-        self.count += number
-        return np.arange(first, self.count, dtype=np.int64)
+        first = self._nodes
+        self._nodes += number
+        return np.arange(first, self._nodes, dtype=np.int64)
+
+    def node(self) -> int:
+        """Add one node."""
+        return int(self.nodes(1)[0])
+
+    def supply(self, nodes: ArrayLike, amount: ArrayLike) -> None:
+        """Say how much enters at nodes (negative: leaves)."""
+        parts = np.broadcast_arrays(nodes, amount)
+        self._supplies.append((_flat(parts[0]), _flat(parts[1])))
 
     def arcs(self, tail: ArrayLike, head: ArrayLike, capacity: ArrayLike, cost: ArrayLike) -> slice:
         """Add arcs (arguments broadcast); returns where their flows stand in the answer."""
-        parts = np.broadcast_arrays(tail, head, capacity, cost)
-        flat = [np.ascontiguousarray(p, dtype=np.int64).ravel() for p in parts]
-        for store, part in zip(
-            (self._tail, self._head, self._capacity, self._cost), flat, strict=True
-        ):
-            store.append(part)
+        flat = [_flat(part) for part in np.broadcast_arrays(tail, head, capacity, cost)]
+        self._parts.append(flat)
         first = self._arcs
         self._arcs += len(flat[0])
         return slice(first, self._arcs)
 
-    def solve(self, source: int, sink: int, amount: int) -> tuple[Longs, int]:
-        """Send `amount` from source to sink as cheaply as possible.
+    def solve(self) -> tuple[Longs, int]:
+        """Send everything from where it enters to where it leaves as cheaply as possible.
 
         Returns:
             The flow of every arc, and the total cost.
@@ -56,13 +57,19 @@ class Network:
         """
         from ortools.graph.python import min_cost_flow
 
+        if self._arcs == 0:
+            return np.empty(0, dtype=np.int64), 0
         solver = min_cost_flow.SimpleMinCostFlow()
         solver.add_arcs_with_capacity_and_unit_cost(
-            *(np.concatenate(s) for s in (self._tail, self._head, self._capacity, self._cost))
+            *(np.concatenate(column) for column in zip(*self._parts, strict=True))
         )
-        solver.set_node_supply(source, amount)
-        solver.set_node_supply(sink, -amount)
+        for nodes, amounts in self._supplies:
+            solver.set_nodes_supplies(nodes, amounts)
         status = solver.solve()
         if status != solver.OPTIMAL:
             raise AssignorError(f"no placement fits the shares (flow solver: {status.name})")
         return solver.flows(np.arange(self._arcs)).astype(np.int64), int(solver.optimal_cost())
+
+
+def _flat(part: ArrayLike) -> Longs:
+    return np.ascontiguousarray(part, dtype=np.int64).ravel()

@@ -55,14 +55,15 @@ def _counts(size: Counts, can: BoolArray, own: Counts, capacity: Counts) -> Coun
     if total == 0:
         return own * 0
     network = Network()
-    source, sink = (int(n) for n in network.nodes(2))
+    sink = network.node()
     groups, members = network.nodes(len(can)), network.nodes(len(capacity))
-    network.arcs(source, groups, size, 0)
+    network.supply(groups, size)
+    network.supply(sink, -total)
     g, m = np.nonzero(can)
     kept = network.arcs(groups[g], members[m], own[g, m], 0)
     new = network.arcs(groups[g], members[m], size[g], 1)
     _convex(network, members, capacity, np.minimum((size[:, None] * can).sum(axis=0), total), sink)
-    flow, _ = network.solve(source, sink, total)
+    flow, _ = network.solve()
     counts = np.zeros(can.shape, dtype=np.int64)
     counts[g, m] = flow[kept] + flow[new]
     return counts

@@ -13,6 +13,8 @@ This module knows counts only: no tasks, no owners.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -30,36 +32,108 @@ def rounded_down(total: int, capacity: Counts) -> tuple[Counts, int]:
     return floor, total - int(floor.sum())
 
 
-def shares(total: int, capacity: Counts, held: Counts, before: Counts | None = None) -> Counts:
+@dataclass(frozen=True, slots=True, eq=False)
+class Slack:
+    """Shares before it is decided who gets the extras.
+
+    Attributes:
+        floor: int64[M], shares rounded down.
+        extras: how many members get one more.
+        level: int8[M], who comes first for an extra: 0 must have one, 2 may, 4 rather not (the
+            sum over the kinds would be unfair), `DUE_NOTHING_MORE` never.
+    """
+
+    floor: Counts
+    extras: int
+    level: NDArray[np.int8]
+
+
+DUE_NOTHING_MORE = 6
+
+
+def slack(total: int, capacity: Counts, before: Counts | None = None) -> Slack:
+    """Shares of one kind of task with the extras still open.
+
+    Members below their share of the sum of kinds must have an extra, and so must members that
+    would be idle while there is work for everybody (EX-H10).
+
+    Args:
+        total: tasks to share out.
+        capacity: int64[M], at least one above 0.
+        before: int64[M], tasks of the kinds shared out before this one; None = none.
+    """
+    floor, extras = rounded_down(total, capacity)
+    if extras == 0:
+        return Slack(floor, 0, np.full(len(capacity), DUE_NOTHING_MORE, dtype=np.int8))
+    whole = int(capacity.sum())
+    base = floor if before is None else floor + before
+    everything = total if before is None else total + int(before.sum())
+    due = everything * capacity
+    must = base < due // whole
+    if everything >= np.count_nonzero(capacity):
+        must |= base == 0
+    level = np.where(must, 0, np.where(base + 1 > -(-due // whole), 4, 2))
+    level[total * capacity % whole == 0] = DUE_NOTHING_MORE
+    return Slack(floor, extras, level.astype(np.int8))
+
+
+def shares(
+    total: int,
+    capacity: Counts,
+    held: Counts,
+    before: Counts | None = None,
+    hint: Counts | None = None,
+) -> Counts:
     """Shares of one kind of task, extras given where most tasks can stay.
 
-    Extras go to members below their share of the sum of kinds, then to members that would be
-    idle while there is work for everybody (EX-H10), then to those who hold more than their share
-    rounded down, then in order of id.
+    Within a level of `slack`, extras go to those who hold more than their share rounded down,
+    then to those who could hold more at no cost (`hint`), then in order of id.
 
     Args:
         total: tasks to share out.
         capacity: int64[M], at least one above 0.
         held: int64[M], how many of these tasks each member holds now.
         before: int64[M], tasks of the kinds shared out before this one; None = none.
+        hint: int64[M], how many more each could take at no cost; None = none.
 
     Returns:
         int64[M], summing up to `total`.
     """
-    floor, extras = rounded_down(total, capacity)
-    if extras == 0:
-        return floor
-    whole = int(capacity.sum())
-    base = floor if before is None else floor + before
-    everything = total if before is None else total + int(before.sum())
-    due = everything * capacity
-    due_nothing_more = total * capacity % whole == 0
-    must = base < due // whole
-    if everything >= np.count_nonzero(capacity):
-        must |= base == 0
-    beyond = base + 1 > -(-due // whole)
-    level = np.where(must, 0, np.where(beyond, 4, 2)) + (held <= floor)
-    level = np.where(due_nothing_more, 6, level).astype(np.int8)
-    order = np.argsort(level, kind="stable")
-    floor[order[:extras]] += 1
-    return floor
+    open_ = slack(total, capacity, before)
+    if open_.extras == 0:
+        return open_.floor
+    share = open_.floor
+    rank = open_.level * np.int8(2)
+    rank += np.where(held > share, np.int8(0), np.int8(2))
+    if hint is not None:
+        rank += np.where(held + hint > share, np.int8(0), np.int8(1))
+    order = np.argsort(rank, kind="stable")
+    share[order[: open_.extras]] += 1
+    return share
+
+
+def bounded_shares(
+    total: int, capacity: Counts, held: Counts, before: Counts, most: Counts
+) -> Counts:
+    """Shares where members cannot take more than a bound; the others take what is left over.
+
+    Args:
+        total: tasks to share out; cut to what the bounds allow.
+        capacity: int64[M], 0 = takes nothing.
+        held: as in `shares`.
+        before: as in `shares`.
+        most: int64[M], upper bounds.
+    """
+    share = np.zeros(len(capacity), dtype=np.int64)
+    open_ = capacity > 0
+    left = min(total, int(most[open_].sum()))
+    while left:
+        part = np.where(open_, capacity, 0)
+        wanted = shares(left, part, held - share, before + share)
+        full = open_ & (wanted >= most)
+        if not (wanted > most).any():
+            return share + wanted
+        share[full] = most[full]
+        left -= int(most[full].sum())
+        open_ &= ~full
+    return share

@@ -1,0 +1,100 @@
+"""Where actives belong in the end: balanced, fewest moves, on members that have copies.
+
+Counts come first (`muster.assignor.shares`): within them a task stays with its owner if it can.
+Of the tasks that must move, those move that have a copy where there is room, best copy first; so a
+learner on its way stays on its way, and a standby is promoted rather than an empty disk filled.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from muster.assignor.balance import held, settle
+from muster.assignor.copies import NO_COPY, Copies, Longs, code, contains
+from muster.assignor.model import NOBODY, BoolArray, GroupView, Pairs
+from muster.assignor.shares import Counts, shares
+from muster.assignor.transport import Freight, Room, place
+from muster.protocol.tasks import IntArray
+
+READY, WARM, ON_ITS_WAY, STANDBY, SOME, NOTHING = range(6)
+"""How good a copy is as a destination, best first."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Actives:
+    """Some actives of a view that are placed together.
+
+    Attributes:
+        task: int32[K], their task indexes, ascending.
+        home: int32[K], owners they may stay with, `NOBODY` = none.
+        before: int64[M], actives placed before these; None = none.
+    """
+
+    task: IntArray
+    home: IntArray
+    before: Counts | None = None
+
+
+def settled_by_copies(
+    view: GroupView, copies: Copies, actives: Actives, capacity: Counts
+) -> IntArray:
+    """int32[K]: owners with balanced counts, the fewest moves, and copies put to use."""
+    count = held(actives.home, len(capacity))
+    loose = actives.home == NOBODY
+    hint = _warm_loose(copies, actives.task[loose], len(capacity))
+    share = shares(len(actives.task), capacity, count, actives.before, hint)
+    over = count > share
+    moving = loose | np.append(over, False)[actives.home]
+    near = _copies_with_room(view, copies, actives, moving, count < share)
+    if len(near) == 0:
+        return settle(actives.home, share)
+    chosen = np.flatnonzero(moving)
+    freight = Freight(
+        home=actives.home[chosen],
+        kind=np.zeros(len(chosen), dtype=np.int32),
+        toll=np.zeros((1, 1), dtype=np.int64),
+        zone=np.zeros(len(capacity), dtype=np.int32),
+        leaving=1,
+        task=np.searchsorted(actives.task[chosen], near.task).astype(np.int32),
+        member=near.member,
+        rank=quality(view, copies, near),
+        no_copy=NOTHING,
+    )
+    base = np.where(over, share, share - np.minimum(count, share))
+    owner = actives.home.copy()
+    owner[chosen], _ = place(freight, Room(base, 0, np.zeros_like(base)))
+    return owner
+
+
+def _warm_loose(copies: Copies, loose: IntArray, members: int) -> Counts | None:
+    """int64[M]: warm copies each member has of tasks without an owner."""
+    if len(loose) == 0:
+        return None
+    wanted = np.zeros(len(copies.view.tasks), dtype=np.bool_)
+    wanted[loose] = True
+    pairs = copies.of(wanted)
+    warm = copies.told_warm(pairs.task, pairs.member)
+    return np.bincount(pairs.member[warm], minlength=members)
+
+
+def _copies_with_room(
+    view: GroupView, copies: Copies, actives: Actives, moving: BoolArray, room: BoolArray
+) -> Pairs:
+    wanted = np.zeros(len(view.tasks), dtype=np.bool_)
+    wanted[actives.task[moving]] = True
+    pairs = copies.of(wanted)
+    keep = room[pairs.member] & (view.active[pairs.task] != pairs.member)
+    return Pairs(pairs.task[keep], pairs.member[keep])
+
+
+def quality(view: GroupView, copies: Copies, pairs: Pairs) -> Longs:
+    """int64[K]: rank of each copy, `READY` (best) to `NOTHING`."""
+    wanted = code(pairs.task, pairs.member)
+    rank = np.where(copies.lag(pairs.task, pairs.member) == NO_COPY, NOTHING, SOME)
+    rank[contains(view.standby, wanted)] = STANDBY
+    rank[contains(view.learner, wanted)] = ON_ITS_WAY
+    rank[copies.told_warm(pairs.task, pairs.member)] = WARM
+    rank[contains(view.ready, wanted)] = READY
+    return rank.astype(np.int64)

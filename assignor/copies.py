@@ -1,0 +1,85 @@
+"""Copies of state: who has how much of a task, and which copies are good enough to take over.
+
+A copy is *warm* (Kafka: caught up, S2-F27) when its member runs the task now, said its learner is
+ready, or told a lag within `acceptable.recovery.lag`. Nothing told means a full restore.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from muster.assignor.model import BoolArray, GroupView, Pairs
+from muster.protocol.settings import LONG_MAX
+from muster.protocol.tasks import IntArray
+
+Longs = NDArray[np.int64]
+NO_COPY = LONG_MAX
+"""Lag of a member that has told nothing about a task."""
+
+
+class Copies:
+    """The copies of a view, looked up in bulk."""
+
+    def __init__(self, view: GroupView) -> None:
+        self.view = view
+        self.acceptable = view.settings.acceptable_recovery_lag
+
+    @cached_property
+    def _told(self) -> Longs:
+        return code(self.view.lags.task, self.view.lags.member)
+
+    def lag(self, task: IntArray, member: IntArray) -> Longs:
+        """int64[K]: offsets each member is behind; 0 for the owner and ready learners."""
+        behind = np.full(len(task), NO_COPY, dtype=np.int64)
+        pairs = code(task, member)
+        if len(self._told):
+            place = np.minimum(np.searchsorted(self._told, pairs), len(self._told) - 1)
+            behind = np.where(self._told[place] == pairs, self.view.lags.offsets[place], behind)
+        behind[contains(self.view.ready, pairs)] = 0
+        behind[self.view.active[task] == member] = 0
+        return behind
+
+    def warm(self, task: IntArray, member: IntArray) -> BoolArray:
+        """bool[K]: whether each pair's copy may take over at once."""
+        if self.acceptable == LONG_MAX:
+            return np.ones(len(task), dtype=np.bool_)
+        return self.told_warm(task, member)
+
+    def told_warm(self, task: IntArray, member: IntArray) -> BoolArray:
+        """bool[K]: as `warm`, but a member that told nothing has nothing."""
+        behind = self.lag(task, member)
+        answer: BoolArray = (behind >= 0) & (behind <= self.acceptable) & (behind != NO_COPY)
+        return answer
+
+    def of(self, wanted: BoolArray) -> Pairs:
+        """Every copy of some tasks, owners included: held in any role, or told a lag about.
+
+        Args:
+            wanted: bool[T].
+        """
+        view = self.view
+        owned = np.flatnonzero(wanted & (view.active >= 0)).astype(np.int32)
+        task, member = [owned], [view.active[owned]]
+        for source in (view.standby, view.learner, view.ready, view.lags):
+            keep = wanted[source.task]
+            task.append(source.task[keep])
+            member.append(source.member[keep])
+        return Pairs.of(np.concatenate(task), np.concatenate(member))
+
+
+def code(task: IntArray, member: IntArray) -> Longs:
+    """int64[K]: pairs as single numbers, ``task << 32 | member``."""
+    return task.astype(np.int64) << 32 | member.astype(np.int64)
+
+
+def contains(pairs: Pairs, wanted: Longs) -> BoolArray:
+    """bool[K]: which codes are among some pairs."""
+    if len(pairs) == 0:
+        return np.zeros(len(wanted), dtype=np.bool_)
+    held = pairs.code
+    place = np.minimum(np.searchsorted(held, wanted), len(held) - 1)
+    answer: BoolArray = held[place] == wanted
+    return answer

@@ -1,0 +1,188 @@
+"""How to get there: who runs, warms up and keeps copies while destinations are still cold.
+
+The target says where everything belongs. A stateful active whose destination has no warm copy
+stays with somebody who has one while a learner restores at the destination (S2-F20, S2-F28); a
+standby that moves leaves its warm copy in place until the new one is ready. Learners are
+bounded by `max.warmup.replicas`: those on their way come first, then actives, then standbys.
+
+Rules, per task, first that applies:
+
+1. The destination is warm: it runs the task.
+2. Somebody is warm: the present owner runs it, without one the least loaded of the warm.
+3. Nobody is warm: whoever is furthest runs it, if further than the destination (EX-H6).
+4. The destination runs it cold: nobody has anything to lose.
+
+In cases 2 and 3 the destination learns; where the one that runs the task was to be a standby, the
+two exchange their places and no budget is spent.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from muster.assignor.balance import held
+from muster.assignor.copies import Copies, code, contains
+from muster.assignor.model import NOBODY, BoolArray, GroupView, Pairs, no_pairs
+from muster.assignor.standby import _joined
+from muster.protocol.tasks import IntArray
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Target:
+    """Where everything belongs.
+
+    Attributes:
+        active: int32[T].
+        standby: pairs.
+    """
+
+    active: IntArray
+    standby: Pairs
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Staged:
+    """What this generation asks for.
+
+    Attributes:
+        active: int32[T].
+        standby, learner: pairs.
+        unfinished: whether something is not yet where it belongs.
+    """
+
+    active: IntArray
+    standby: Pairs
+    learner: Pairs
+    unfinished: bool
+
+
+def stage(view: GroupView, copies: Copies, target: Target, movable: BoolArray) -> Staged:
+    """Turn a target into what is asked for now.
+
+    Args:
+        view: the group.
+        copies: its copies.
+        target: where everything belongs.
+        movable: bool[M], members that may be given something new.
+    """
+    active = _running(view, copies, target, movable)
+    late = np.flatnonzero(active != target.active).astype(np.int32)
+    standby, learning = _exchanged(active, target, late)
+    standby, waiting = _standbys(view, copies, active, standby, movable)
+    wishes = _in_order(view, copies, learning), _in_order(view, copies, waiting)
+    learner = _funded(view, wishes)
+    return Staged(active, standby, learner, len(late) + len(waiting) > 0)
+
+
+def _running(view: GroupView, copies: Copies, target: Target, movable: BoolArray) -> IntArray:
+    """int32[T]: who runs each active now."""
+    wanted = target.active
+    differs = view.tasks.stateful & (wanted != view.active) & (wanted != NOBODY)
+    changes = np.flatnonzero(differs).astype(np.int32)
+    if len(changes) == 0:
+        return wanted
+    cold: IntArray = changes[~copies.warm(changes, wanted[changes])]
+    running = wanted.copy()
+    if len(cold) == 0:
+        return running
+    owned = view.active[cold] != NOBODY
+    running[cold[owned]] = view.active[cold[owned]]
+    orphans = cold[~owned]
+    if len(orphans):
+        _furthest(view, copies, running, orphans, movable)
+    return running
+
+
+def _furthest(
+    view: GroupView, copies: Copies, running: IntArray, orphans: IntArray, movable: BoolArray
+) -> None:
+    """Tasks nobody runs, cold at their destination: to the least loaded warm, else the furthest."""
+    mask = np.zeros(len(view.tasks), dtype=np.bool_)
+    mask[orphans] = True
+    pairs = copies.of(mask)
+    mine = movable[pairs.member]
+    task, member = pairs.task[mine], pairs.member[mine]
+    behind = copies.lag(task, member)
+    warm = copies.told_warm(task, member)
+    load = held(running, len(view.members)) / view.capacity
+    further = behind < copies.lag(task, running[task])
+    behind = np.where(warm, -1, behind)
+    usable = np.flatnonzero(warm | further)
+    order = usable[np.lexsort((member[usable], load[member[usable]], behind[usable], task[usable]))]
+    first = np.unique(task[order], return_index=True)[1]
+    running[task[order[first]]] = member[order[first]]
+
+
+def _exchanged(active: IntArray, target: Target, late: IntArray) -> tuple[Pairs, Pairs]:
+    """Standbys after exchanges, and the (task, destination) pairs that want a learner.
+
+    A destination that waits for an active run by one of the task's own standbys takes that
+    standby's place: it restores just the same.
+    """
+    if len(late) == 0:
+        return target.standby, no_pairs()
+    runner = code(late, active[late])
+    swapped = contains(target.standby, runner)
+    kept = ~np.isin(target.standby.code, runner)
+    standby = Pairs(target.standby.task[kept], target.standby.member[kept])
+    exchanged = Pairs(late[swapped], target.active[late[swapped]])
+    waiting = late[~swapped]
+    return _joined(standby, exchanged), Pairs(waiting, target.active[waiting])
+
+
+def _standbys(
+    view: GroupView, copies: Copies, active: IntArray, wanted: Pairs, movable: BoolArray
+) -> tuple[Pairs, Pairs]:
+    """Standbys now, and the (task, destination) pairs that are still cold.
+
+    A cold standby leaves the place to a spare warm copy of its task, if there is one.
+    """
+    codes = wanted.code
+    new = ~contains(view.standby, codes)
+    new[new] = ~copies.warm(wanted.task[new], wanted.member[new])
+    if not new.any():
+        return wanted, no_pairs()
+    mask = np.zeros(len(active), dtype=np.bool_)
+    mask[wanted.task[new]] = True
+    spare = copies.of(mask)
+    free = (active[spare.task] != spare.member) & ~contains(wanted, spare.code)
+    free &= copies.told_warm(spare.task, spare.member)
+    free &= movable[spare.member] | contains(view.standby, spare.code)
+    held_now = contains(view.standby, spare.code)[free]
+    task, member = spare.task[free], spare.member[free]
+    order = np.lexsort((member, ~held_now, task))
+    task, member = task[order], member[order]
+    cold = np.flatnonzero(new)
+    nth_spare = np.arange(len(task)) - np.searchsorted(task, task)
+    nth_cold = np.arange(len(cold)) - np.searchsorted(wanted.task[cold], wanted.task[cold])
+    spares, asked = code(task, nth_spare), code(wanted.task[cold], nth_cold)
+    _, which, by = np.intersect1d(asked, spares, assume_unique=True, return_indices=True)
+    late = cold[which]
+    stays = np.ones(len(wanted), dtype=np.bool_)
+    stays[late] = False
+    now = _joined(Pairs(wanted.task[stays], wanted.member[stays]), Pairs(task[by], member[by]))
+    return now, Pairs(wanted.task[late], wanted.member[late])
+
+
+def _in_order(view: GroupView, copies: Copies, wishes: Pairs) -> Pairs:
+    """Learners in the order they are funded: fewest warm copies first, then task (S2-F28)."""
+    if len(wishes) <= 1:
+        return wishes
+    mask = np.zeros(len(view.tasks), dtype=np.bool_)
+    mask[wishes.task] = True
+    pairs = copies.of(mask)
+    warm = copies.told_warm(pairs.task, pairs.member)
+    number = np.bincount(pairs.task[warm], minlength=len(view.tasks))
+    order = np.lexsort((wishes.member, wishes.task, number[wishes.task]))
+    return Pairs(wishes.task[order], wishes.member[order])
+
+
+def _funded(view: GroupView, wishes: tuple[Pairs, Pairs]) -> Pairs:
+    """The learners the budget allows: those on their way, then actives, then standbys."""
+    task = np.concatenate([w.task for w in wishes])
+    member = np.concatenate([w.member for w in wishes])
+    coming = contains(view.learner, code(task, member))
+    order = np.argsort(~coming, kind="stable")[: view.settings.max_warmup_replicas]
+    return Pairs.of(task[order], member[order])

@@ -1,0 +1,245 @@
+"""Where standbys belong in the end: balanced, as sticky as actives, never beside their active.
+
+Every stateful task wants `num.standby.replicas` copies on distinct members, none of them the one
+its active belongs to. A copy that exists is worth more than a new one: present standbys first,
+then the former owner of a task that moves (S2-14), then whatever else is warm or on its way.
+
+Tasks whose standbys can all stay are not looked at; the others go through one minimum-cost flow
+with an arc per (task, member), or, where that would be millions of arcs, are dealt out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from muster.assignor.balance import dealt, held
+from muster.assignor.copies import Copies, Longs, code, contains
+from muster.assignor.flow import Network
+from muster.assignor.model import BoolArray, GroupView, Pairs, no_pairs
+from muster.assignor.shares import Counts, bounded_shares
+from muster.protocol.tasks import IntArray
+
+MOST_ARCS = 1_500_000
+"""Beyond this many (task, member) arcs copies are dealt out instead of optimised."""
+
+NEW = 50
+"""Price of a copy where there is none; the prices of others are far below."""
+_PRICE_PRESENT, _PRICE_FORMER, _PRICE_STAGED, _PRICE_WARM, _PRICE_LEARNER, _PRICE_SOME = (
+    0, 1, 2, 3, 4, 20,
+)  # fmt: skip
+_OVERFULL = 10_000
+_MISSING = 1_000_000
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Wanted:
+    """What standbys are asked for.
+
+    Attributes:
+        tasks: int32[K], tasks that want copies, ascending.
+        target: int32[T], where actives belong.
+        copies: copies per task.
+        capacity: int64[M], 0 = takes nothing.
+        may: bool[M, U], which units a member may take; None = all.
+    """
+
+    tasks: IntArray
+    target: IntArray
+    copies: int
+    capacity: Counts
+    may: BoolArray | None = None
+
+
+def standbys(view: GroupView, copies: Copies, wanted: Wanted) -> tuple[Pairs, int]:
+    """Place the standbys.
+
+    Returns:
+        The pairs, and how many copies found no member (too few members: a warning, EX-H7).
+    """
+    usable = int(np.count_nonzero(wanted.capacity))
+    each = min(wanted.copies, usable - 1)
+    short = (wanted.copies - max(each, 0)) * len(wanted.tasks)
+    if each <= 0 or len(wanted.tasks) == 0:
+        return no_pairs(), short
+    present = _allowed(view, wanted, view.standby)
+    actives = held(wanted.target[wanted.tasks], len(wanted.capacity))
+    share = bounded_shares(
+        each * len(wanted.tasks),
+        wanted.capacity,
+        np.bincount(present.member, minlength=len(wanted.capacity)),
+        actives,
+        len(wanted.tasks) - actives,
+    )
+    keep = _uncontested(present, share, each, len(view.tasks))
+    kept = Pairs(present.task[keep], present.member[keep])
+    done = np.bincount(kept.task, minlength=len(view.tasks)) == each
+    open_ = wanted.tasks[~done[wanted.tasks]]
+    if len(open_) == 0:
+        return kept, short
+    room = share - np.bincount(kept.member, minlength=len(share))
+    near = _candidates(view, copies, wanted, open_)
+    if len(open_) * np.count_nonzero(room > 0) > MOST_ARCS:
+        return _dealt(wanted, kept, near, open_, each, room), short
+    found, missing = _flow(view, wanted, near, open_, each, room)
+    if missing and len(wanted.tasks) * usable <= MOST_ARCS:
+        kept = no_pairs()
+        near = _candidates(view, copies, wanted, wanted.tasks)
+        found, missing = _flow(view, wanted, near, wanted.tasks, each, share)
+    return _joined(kept, found), short + missing
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Near:
+    """Copies that exist, and what it costs to use each."""
+
+    pairs: Pairs
+    price: Longs
+
+
+def _joined(one: Pairs, other: Pairs) -> Pairs:
+    return Pairs.of(
+        np.concatenate((one.task, other.task)), np.concatenate((one.member, other.member))
+    )
+
+
+def _allowed(view: GroupView, wanted: Wanted, pairs: Pairs) -> Pairs:
+    """Those of some pairs that may be standbys under the new actives."""
+    asked = np.zeros(len(view.tasks), dtype=np.bool_)
+    asked[wanted.tasks] = True
+    keep = asked[pairs.task] & (wanted.capacity[pairs.member] > 0)
+    keep &= wanted.target[pairs.task] != pairs.member
+    if wanted.may is not None:
+        keep &= wanted.may[pairs.member, view.tasks.unit_of[pairs.task]]
+    return pairs if keep.all() else Pairs(pairs.task[keep], pairs.member[keep])
+
+
+def _uncontested(present: Pairs, share: Counts, each: int, tasks: int) -> BoolArray:
+    """Present standbys of tasks that have exactly enough, none on an overfull member."""
+    over = np.bincount(present.member, minlength=len(share)) > share
+    exact = np.bincount(present.task, minlength=tasks) == each
+    exact[present.task[over[present.member]]] = False
+    answer: BoolArray = exact[present.task]
+    return answer
+
+
+def _candidates(view: GroupView, copies: Copies, wanted: Wanted, open_: IntArray) -> _Near:
+    mask = np.zeros(len(view.tasks), dtype=np.bool_)
+    mask[open_] = True
+    pairs = _allowed(view, wanted, copies.of(mask))
+    codes = code(pairs.task, pairs.member)
+    price = np.where(copies.told_warm(pairs.task, pairs.member), _PRICE_WARM, _PRICE_SOME)
+    learning = contains(view.learner, codes)
+    price[learning] = np.minimum(price[learning], _PRICE_LEARNER)
+    owner = view.active[pairs.task] == pairs.member
+    at_once = copies.warm(pairs.task, wanted.target[pairs.task])
+    price[owner & at_once] = _PRICE_FORMER
+    price[owner & ~at_once] = _PRICE_STAGED
+    price[contains(view.standby, codes)] = _PRICE_PRESENT
+    return _Near(pairs, price.astype(np.int64))
+
+
+def _flow(
+    view: GroupView, wanted: Wanted, near: _Near, tasks: IntArray, each: int, room: Counts
+) -> tuple[Pairs, int]:
+    """Cheapest distinct copies for some tasks within the members' room.
+
+    Returns:
+        The pairs, and how many copies could not be placed.
+    """
+    members = np.flatnonzero(room > 0).astype(np.int32)
+    task = np.repeat(np.arange(len(tasks), dtype=np.int32), len(members))
+    member = np.tile(members, len(tasks))
+    real = tasks[task]
+    fits = wanted.target[real] != member
+    if wanted.may is not None:
+        fits &= wanted.may[member, view.tasks.unit_of[real]]
+    task, member, real = task[fits], member[fits], real[fits]
+    price = np.full(len(task), NEW, dtype=np.int64)
+    codes = near.pairs.code
+    if len(codes):
+        at = np.minimum(np.searchsorted(codes, code(real, member)), len(codes) - 1)
+        known = codes[at] == code(real, member)
+        price[known] = near.price[at[known]]
+    network = Network()
+    starts, ends = network.nodes(len(tasks)), network.nodes(len(room))
+    sink = network.node()
+    network.supply(starts, each)
+    network.supply(sink, -each * len(tasks))
+    used = network.arcs(starts[task], ends[member], 1, price)
+    network.arcs(ends[members], sink, room[members], 0)
+    network.arcs(ends[members], sink, len(tasks), _OVERFULL)
+    unplaced = network.arcs(starts, sink, each, _MISSING)
+    flow, _ = network.solve()
+    chosen = flow[used] > 0
+    return Pairs.of(real[chosen], member[chosen]), int(flow[unplaced].sum())
+
+
+def _dealt(
+    wanted: Wanted, kept: Pairs, near: _Near, tasks: IntArray, each: int, room: Counts
+) -> Pairs:
+    """Very many copies at once: existing ones greedily by price, the rest dealt like cards."""
+    room = room.copy()
+    need = np.zeros(len(wanted.target), dtype=np.int64)
+    need[tasks] = each
+    found = [_greedy(near, price, need, room) for price in np.unique(near.price)]
+    pairs = Pairs.of(
+        np.concatenate([kept.task, *(f.task for f in found)]),
+        np.concatenate([kept.member, *(f.member for f in found)]),
+    )
+    slots = dealt(room, -room)
+    copy = np.arange(each)[:, None] < need[None, tasks]
+    asked = np.concatenate([tasks[row] for row in copy])
+    slots = np.roll(slots, -1)[: len(asked)]
+    return _without_clashes(wanted, pairs, asked[: len(slots)], slots)
+
+
+def _greedy(near: _Near, price: int, need: Longs, room: Counts) -> Pairs:
+    """Use the copies of one price: the first of each member, then the first of each task."""
+    take = np.flatnonzero(near.price == price)
+    task, member = near.pairs.task[take], near.pairs.member[take]
+    order = np.argsort(member, kind="stable")
+    rank = np.empty(len(order), dtype=np.int64)
+    rank[order] = np.arange(len(order)) - np.searchsorted(member[order], member[order])
+    fits = rank < room[member]
+    task, member = task[fits], member[fits]
+    rank = np.arange(len(task)) - np.searchsorted(task, task)
+    fits = rank < need[task]
+    task, member = task[fits], member[fits]
+    np.subtract.at(need, task, 1)
+    np.subtract.at(room, member, 1)
+    return Pairs(task, member)
+
+
+def _without_clashes(wanted: Wanted, pairs: Pairs, task: IntArray, slot: IntArray) -> Pairs:
+    """Exchange slots until nobody gets a task twice; what cannot be exchanged is left out."""
+    taken = pairs.code
+    count = len(task)
+
+    def clashes(tasks: IntArray, slots: IntArray) -> BoolArray:
+        bad = wanted.target[tasks] == slots
+        if len(taken):
+            codes = code(tasks, slots)
+            at = np.minimum(np.searchsorted(taken, codes), len(taken) - 1)
+            bad |= taken[at] == codes
+        answer: BoolArray = bad
+        return answer
+
+    slot = slot.copy()
+    for step in range(1, min(count, 64)):
+        codes = code(task, slot)
+        _, first = np.unique(codes, return_index=True)
+        bad = clashes(task, slot)
+        repeated = np.ones(count, dtype=np.bool_)
+        repeated[first] = False
+        wrong = np.flatnonzero(bad | repeated)
+        if len(wrong) == 0:
+            break
+        for place in wrong.tolist():
+            other = (place + step * 7) % count
+            mine, theirs = slot[[other]], slot[[place]]
+            if not (clashes(task[[place]], mine)[0] or clashes(task[[other]], theirs)[0]):
+                slot[place], slot[other] = slot[other], slot[place]
+    good = ~clashes(task, slot)
+    return _joined(pairs, Pairs.of(task[good], slot[good]))

@@ -1,0 +1,104 @@
+"""Groups written by name, and placements read back by name: the words of the worked examples."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from muster.assignor.model import NOBODY, GroupView, Lags, Pairs, Placement, group_view
+from muster.protocol.settings import parse_settings
+from muster.protocol.tasks import Subtopology, TaskTable
+
+
+@dataclass(frozen=True, kw_only=True)
+class Member:
+    """One member as an example gives it; tasks by printed id."""
+
+    capacity: int = 1
+    rack: str | None = None
+    tags: Mapping[str, str] = field(default_factory=dict)
+    active: Iterable[str] = ()
+    standby: Iterable[str] = ()
+    learner: Iterable[str] = ()
+    ready: Iterable[str] = ()
+    lag: Mapping[str, int] = field(default_factory=dict)
+    draining: bool = False
+    topics: Iterable[str] | None = None
+
+
+def stateful(*partitions: int) -> list[Subtopology]:
+    """Stateful subtopologies 0, 1, … of these sizes."""
+    return [Subtopology(str(n), size, stateful=True) for n, size in enumerate(partitions)]
+
+
+def group(
+    units: Iterable[Subtopology],
+    members: Mapping[str, Member],
+    assignor: str = "high-availability",
+    **config: object,
+) -> GroupView:
+    """Build a view. Settings are given by name with underscores for dots."""
+    table = TaskTable(units)
+    names = tuple(sorted(members))
+    ordered = [members[name] for name in names]
+
+    def pairs(role: str) -> Pairs:
+        found = [
+            (table.index(task), place)
+            for place, member in enumerate(ordered)
+            for task in getattr(member, role)
+        ]
+        array = np.array(found, dtype=np.int32).reshape(len(found), 2)
+        return Pairs.of(array[:, 0], array[:, 1])
+
+    active = np.full(len(table), NOBODY, dtype=np.int32)
+    for place, member in enumerate(ordered):
+        for task in member.active:
+            active[table.index(task)] = place
+    lags = sorted(
+        (table.index(task), place, offsets)
+        for place, member in enumerate(ordered)
+        for task, offsets in member.lag.items()
+    )
+    told = np.array(lags, dtype=np.int64).reshape(len(lags), 3)
+    return group_view(
+        tasks=table,
+        settings=parse_settings({k.replace("_", "."): v for k, v in config.items()}, assignor),
+        members=names,
+        capacity=np.array([m.capacity for m in ordered], dtype=np.int64),
+        active=active,
+        standby=pairs("standby"),
+        learner=pairs("learner"),
+        ready=pairs("ready"),
+        lags=Lags(told[:, 0].astype(np.int32), told[:, 1].astype(np.int32), told[:, 2]),
+        draining=np.array([m.draining for m in ordered], dtype=np.bool_),
+        rack=tuple(m.rack for m in ordered),
+        tags=tuple(m.tags for m in ordered),
+        topics=tuple(None if m.topics is None else frozenset(m.topics) for m in ordered),
+    )
+
+
+Held = dict[str, tuple[list[str], list[str], list[str]]]
+"""Per member its actives, standbys, learners."""
+
+
+def holdings(view: GroupView, placement: Placement) -> Held:
+    """Who holds what under a placement, by name."""
+    found: Held = {name: ([], [], []) for name in view.members}
+    for task, member in enumerate(placement.active.tolist()):
+        if member != NOBODY:
+            found[view.members[member]][0].append(str(view.tasks.task(task)))
+    for role, pairs in ((1, placement.standby), (2, placement.learner)):
+        for task, member in zip(pairs.task.tolist(), pairs.member.tolist(), strict=True):
+            found[view.members[member]][role].append(str(view.tasks.task(task)))
+    return found
+
+
+def counts(view: GroupView, placement: Placement) -> dict[str, tuple[int, int, int]]:
+    """How many actives, standbys and learners each member holds."""
+    return {
+        name: (len(active), len(standby), len(learner))
+        for name, (active, standby, learner) in holdings(view, placement).items()
+    }
