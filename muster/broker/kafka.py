@@ -189,9 +189,10 @@ class EmbeddedKafka:
         if self._process is not None:
             self._process.send(signal.SIGCONT)
 
-    def wait(self) -> int:
-        """Wait until it ends by itself or is stopped; the exit code."""
-        return self._process.wait() if self._process is not None else 0
+    def wait(self) -> BrokerFailed:
+        """Wait until it ends by itself; the error that tells how."""
+        code = self._process.wait() if self._process is not None else 0
+        return self._failure(f"Kafka ended by itself with exit code {code}")
 
     def close(self) -> None:
         """Stop it; a temporary data directory is removed. Idempotent."""
@@ -261,7 +262,7 @@ class EmbeddedKafka:
             with tool:
                 code = tool.wait(START_TIMEOUT_S)
         if code != 0:
-            raise self._failure(f"its data directory cannot be formatted (exit code {code})")
+            raise self._failure(f"Kafka cannot format its data directory (exit code {code})")
 
     def _java(self, options: Sequence[str], words: Sequence[str], log: IO[bytes]) -> Tethered:
         class_path = os.pathsep.join(map(str, jars("kafka")))
@@ -292,14 +293,15 @@ class EmbeddedKafka:
             assert self._process is not None
             code = self._process.poll()
             if code is not None:
-                raise self._failure(f"it ended with exit code {code}")
+                raise self._failure(f"Kafka did not start, it ended with exit code {code}")
             try:
                 if admin.list_topics(timeout=0.5).brokers:
                     return
             except KafkaException as error:
                 if time.monotonic() >= deadline:
                     reason = error.args[0].str()
-                    raise self._failure(f"no answer within {timeout_s:g} s ({reason})") from None
+                    what = f"Kafka did not start, no answer within {timeout_s:g} s ({reason})"
+                    raise self._failure(what) from None
 
     def _failure(self, what: str) -> BrokerFailed:
         with self.log_file.open(errors="replace") as log:
@@ -307,7 +309,7 @@ class EmbeddedKafka:
             lines = [line.rstrip() for line in log if not line.startswith("\tat ")]
         story = "\n".join(f"  {line}" for line in lines[-LOG_TAIL:]) or "  (nothing)"
         kept = "" if self._thrown_away else f" ({self.log_file})"
-        return BrokerFailed(f"Kafka did not start: {what}; its log{kept} ends with\n{story}")
+        return BrokerFailed(f"{what}; its log{kept} ends with\n{story}")
 
 
 def _filled(value: str, words: Mapping[str, str]) -> str:

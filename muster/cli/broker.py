@@ -10,7 +10,6 @@ import argparse
 import signal
 from pathlib import Path
 
-from muster.broker.errors import BrokerFailed
 from muster.broker.kafka import VERSION, EmbeddedKafka
 from muster.cli.errors import BadInput
 
@@ -47,8 +46,7 @@ def run(args: argparse.Namespace) -> int:
                 f"next: muster topics create --bootstrap-server {kafka.bootstrap_server}",
                 flush=True,
             )
-            code = kafka.wait()
-            raise BrokerFailed(f"Kafka ended by itself with exit code {code}; see {kafka.log_file}")
+            raise kafka.wait()
     except KeyboardInterrupt:
         return 0
 

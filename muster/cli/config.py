@@ -1,0 +1,182 @@
+"""Set or show what a group is configured to be: assignor, settings, tasks.
+
+What is not given stays as it is. `config show --format json` prints what `config set --file` reads.
+Members and coordinator take a new configuration over at once; nothing needs a restart.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from muster.assignor.registry import names as assignor_names
+from muster.cli.errors import BadInput, NotFound
+from muster.cli.kafka import append, read
+from muster.cli.options import add_format, add_kafka, kafka_settings, key_values, read_json
+from muster.cli.table import json_line, table
+from muster.cli.units import parse_tasks, tasks_json
+from muster.clients import ClientSettings
+from muster.protocol.codec import decode, encode
+from muster.protocol.events import GroupConfig, GroupDeleted, Origin
+from muster.protocol.ids import GroupId
+from muster.protocol.keys import key_of
+from muster.protocol.rows import settings_row
+from muster.protocol.settings import KEYS, SETTINGS, parse_settings
+from muster.protocol.tasks import Connector, TaskTable, Unit
+from muster.protocol.topics import TopicKind, topic_name
+
+DEFAULT_ASSIGNOR = "high-availability"
+FILE_KEYS = ("assignor", "config", "tasks")
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What the user gave; None or nothing = stays as it is.
+
+    Attributes:
+        assignor: name, or ``module:Class``.
+        config: settings by Kafka's name; None or an empty text = back to the default.
+        tasks: the group's tasks, all of them.
+    """
+
+    assignor: str | None
+    config: Mapping[str, object]
+    tasks: tuple[Unit, ...] | None
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the options."""
+    parser.add_argument("action", choices=("set", "show"))
+    parser.add_argument("--group", required=True, metavar="G")
+    parser.add_argument(
+        "--file", metavar="GROUP.json", help='set: {"assignor", "config", "tasks"}, each optional'
+    )
+    parser.add_argument("--tasks", metavar="TASKS.json", help="set: a list of tasks")
+    parser.add_argument("--assignor", metavar="A", help="set: how tasks are placed")
+    parser.add_argument(
+        "--config",
+        action="append",
+        default=[],
+        metavar="K=V",
+        help="set: a setting; K= puts it back to its default; may be repeated",
+    )
+    add_format(parser)
+    add_kafka(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Set, then show; or show."""
+    settings, prefix = kafka_settings(args), args.topic_prefix
+    if args.action == "set":
+        change = change_from(args)
+        group = merged(GroupId(args.group), current(settings, prefix, args.group), change)
+        append(settings, topic_name(TopicKind.CONFIG, prefix), encode(group))
+    else:
+        if args.file or args.tasks or args.assignor or args.config:
+            raise BadInput("config show changes nothing; did you mean: muster config set")
+        found = current(settings, prefix, args.group)
+        if found is None:
+            raise NotFound(f"group {args.group!r} is not configured")
+        group = found
+    print(json_line(as_json(group)) if args.format == "json" else as_text(group))
+    return 0
+
+
+def current(settings: ClientSettings, prefix: str, group: str) -> GroupConfig | None:
+    """The newest configuration of a group; None when it has none.
+
+    Raises:
+        DecodeError: the newest record is not readable by this version.
+    """
+    topic, key = topic_name(TopicKind.CONFIG, prefix), key_of(group)
+    rows = [row for row in read(settings, topic, key=key) if row.key == key]
+    if not rows:
+        return None
+    row = rows[-1]
+    origin = Origin(topic, row.partition, row.offset, row.at_ms)
+    event = decode(TopicKind.CONFIG, row.key, row.value, origin)
+    if isinstance(event, GroupDeleted):
+        return None
+    assert isinstance(event, GroupConfig)
+    return event
+
+
+def change_from(args: argparse.Namespace) -> Change:
+    """What the arguments ask for; options win over the file.
+
+    Raises:
+        BadInput: a file that is not as it should be.
+    """
+    file = read_json(args.file) if args.file else {}
+    if not isinstance(file, dict):
+        raise BadInput(f"{args.file}: expected an object with {', '.join(FILE_KEYS)}")
+    unknown = sorted(set(file) - set(FILE_KEYS))
+    if unknown:
+        raise BadInput(f"{args.file}: unknown key {unknown[0]!r}; known: {', '.join(FILE_KEYS)}")
+    config = file.get("config", {})
+    if not isinstance(config, dict):
+        raise BadInput(f"{args.file}: config: expected an object of settings")
+    tasks = read_json(args.tasks) if args.tasks else file.get("tasks")
+    if isinstance(tasks, dict) and set(tasks) == {"tasks"}:
+        tasks = tasks["tasks"]
+    assignor = args.assignor or file.get("assignor")
+    if assignor is not None and not isinstance(assignor, str):
+        raise BadInput(f"{args.file}: assignor: expected a name")
+    return Change(
+        assignor,
+        {**config, **key_values(args.config, "--config")},
+        None if tasks is None else parse_tasks(tasks),
+    )
+
+
+def merged(group: GroupId, old: GroupConfig | None, change: Change) -> GroupConfig:
+    """The configuration after the change. A new assignor keeps what was set, not its defaults.
+
+    Raises:
+        ConfigError: an unknown setting or assignor, or a value out of bounds.
+    """
+    assignor = change.assignor or (old.assignor if old else DEFAULT_ASSIGNOR)
+    if ":" not in assignor and assignor not in assignor_names():
+        raise BadInput(f"assignor {assignor!r}: expected one of {', '.join(assignor_names())}")
+    values: dict[str, object] = dict(settings_row(old.settings, old.assignor)) if old else {}
+    for key, value in change.config.items():
+        if key in KEYS and value in (None, ""):
+            values.pop(key, None)
+        else:
+            values[key] = value
+    tasks = change.tasks if change.tasks is not None else (old.tasks if old else ())
+    TaskTable(tasks)
+    return GroupConfig(
+        group=group, assignor=assignor, settings=parse_settings(values, assignor), tasks=tasks
+    )
+
+
+def as_json(group: GroupConfig) -> dict[str, Any]:
+    """What `config set --file` reads: only settings that are not the assignor's defaults."""
+    given = settings_row(group.settings, group.assignor)
+    return {
+        "assignor": group.assignor,
+        "config": {s.key: getattr(group.settings, s.field) for s in SETTINGS if s.key in given},
+        "tasks": tasks_json(group.tasks),
+    }
+
+
+def as_text(group: GroupConfig) -> str:
+    """Three tables: the group, its settings, its tasks."""
+    size = sum(unit.size for unit in group.tasks)
+    head = table(("GROUP", "ASSIGNMENT-STRATEGY", "#TASKS"), [(group.group, group.assignor, size)])
+    given = settings_row(group.settings, group.assignor)
+    rows = [
+        (s.key, getattr(group.settings, s.field), "set" if s.key in given else "default")
+        for s in SETTINGS
+    ]
+    units = [
+        (u.name, "connector", u.size, None, u.weight)
+        if isinstance(u, Connector)
+        else (u.name, "subtopology", u.size, u.stateful, u.weight)
+        for u in group.tasks
+    ]
+    columns = ("NAME", "KIND", "#TASKS", "STATEFUL", "WEIGHT")
+    return f"{head}\n\n{table(('SETTING', 'VALUE', 'SOURCE'), rows)}\n\n{table(columns, units)}"

@@ -1,0 +1,193 @@
+"""Groups as their published record tells them: read from Kafka, shown as text and JSON.
+
+The newest `GroupSnapshot` of a group on ``<prefix>.groups`` is its whole public state. Heartbeats
+are not in it (they come by the million); the newest of each member is looked up in the tail of
+``<prefix>.membership``.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from muster.cli.errors import NotFound
+from muster.cli.kafka import read
+from muster.clients import ClientSettings
+from muster.protocol.codec import decode, decode_record
+from muster.protocol.errors import DecodeError
+from muster.protocol.events import Heartbeat, Join, Origin, Report
+from muster.protocol.ids import GroupId
+from muster.protocol.keys import key_of
+from muster.protocol.records import GroupGone, GroupSnapshot, MemberEntry
+from muster.protocol.tasks import TaskSet, TaskTable
+from muster.protocol.topics import TopicKind, topic_name
+
+NOBODY = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """One record of ``<prefix>.groups`` and when it was written (epoch ms)."""
+
+    record: GroupSnapshot | GroupGone
+    at_ms: int
+
+
+def history(settings: ClientSettings, prefix: str, group: str | None) -> Iterator[Published]:
+    """Every record of a group (or of all) that the topic still holds, oldest first."""
+    topic = topic_name(TopicKind.GROUPS, prefix)
+    key = None if group is None else key_of(group)
+    for row in read(settings, topic, key=key):
+        if key is not None and row.key != key:
+            continue
+        try:
+            record = decode_record(TopicKind.GROUPS, row.key, row.value)
+        except DecodeError as error:
+            print(f"{topic}-{row.partition}@{row.offset} is skipped: {error}", file=sys.stderr)
+            continue
+        assert isinstance(record, GroupSnapshot | GroupGone)
+        yield Published(record, row.at_ms)
+
+
+def newest(settings: ClientSettings, prefix: str) -> dict[GroupId, GroupSnapshot]:
+    """The newest snapshot of every group there is, by id."""
+    found: dict[GroupId, GroupSnapshot] = {}
+    for published in history(settings, prefix, None):
+        record = published.record
+        if isinstance(record, GroupGone):
+            found.pop(record.group, None)
+        else:
+            found[record.group] = record
+    return dict(sorted(found.items()))
+
+
+def snapshot_of(settings: ClientSettings, prefix: str, group: str) -> GroupSnapshot:
+    """The newest snapshot of one group.
+
+    Raises:
+        NotFound: there is no such group.
+    """
+    last: GroupSnapshot | GroupGone | None = None
+    for published in history(settings, prefix, group):
+        last = published.record
+    if not isinstance(last, GroupSnapshot):
+        raise NotFound(f"no group {group!r} on {topic_name(TopicKind.GROUPS, prefix)}")
+    return last
+
+
+def last_heartbeats(
+    settings: ClientSettings, prefix: str, snapshot: GroupSnapshot
+) -> dict[str, int]:
+    """When each member was last heard of (broker time, epoch ms); absent = not lately."""
+    longest_ms = max((m.session_timeout_ms for m in snapshot.members), default=0)
+    topic = topic_name(TopicKind.MEMBERSHIP, prefix)
+    heard: dict[str, int] = {}
+    for row in read(
+        settings, topic, key=key_of(snapshot.group), since_ms=snapshot.clock_ms - longest_ms
+    ):
+        origin = Origin(topic, row.partition, row.offset, row.at_ms)
+        try:
+            event = decode(TopicKind.MEMBERSHIP, row.key, row.value, origin)
+        except DecodeError:
+            continue  # a dead letter; the coordinator says so
+        if event.group == snapshot.group and isinstance(event, Heartbeat | Join | Report):
+            heard[event.member] = row.at_ms
+    return heard
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A snapshot with its tasks by member.
+
+    Attributes:
+        snapshot: the record.
+        heard: when members were last heard of, where that was looked up.
+    """
+
+    snapshot: GroupSnapshot
+    heard: Mapping[str, int]
+
+    @cached_property
+    def table(self) -> TaskTable:
+        """The group's tasks."""
+        return TaskTable(self.snapshot.tasks)
+
+    @cached_property
+    def unassigned(self) -> TaskSet:
+        """Tasks nobody holds."""
+        holder = self.snapshot.holder
+        return self.table.set_of(np.flatnonzero(holder == NOBODY).astype(np.int32))
+
+    def active(self, member: MemberEntry) -> TaskSet:
+        """Actives the member runs and keeps."""
+        s = self.snapshot
+        return self._set((s.holder == member.slot) & ~s.revoking)
+
+    def revoking(self, member: MemberEntry) -> TaskSet:
+        """Tasks of any role the member was told to give up and still has."""
+        s = self.snapshot
+        actives = self._set((s.holder == member.slot) & s.revoking)
+        copies = [self._pairs(pairs, member) for pairs in (s.standby_revoking, s.learner_revoking)]
+        return actives | copies[0] | copies[1]
+
+    def standby(self, member: MemberEntry) -> TaskSet:
+        """Standbys the member keeps."""
+        s = self.snapshot
+        return self._pairs(s.standby, member) - self._pairs(s.standby_revoking, member)
+
+    def learner(self, member: MemberEntry) -> TaskSet:
+        """Learners the member restores."""
+        s = self.snapshot
+        return self._pairs(s.learner, member) - self._pairs(s.learner_revoking, member)
+
+    def as_json(self) -> dict[str, Any]:
+        """`formats.md` section 5: one object a group."""
+        s = self.snapshot
+        return {
+            "group": s.group,
+            "generation": s.generation,
+            "state": s.state.value,
+            "assignor": s.assignor,
+            "cause": s.cause,
+            "members": [self._member_json(m) for m in sorted(s.members, key=lambda m: m.id)],
+            "unassigned": names(self.unassigned),
+        }
+
+    def _member_json(self, member: MemberEntry) -> dict[str, Any]:
+        return {
+            "id": member.id,
+            "instance_id": member.instance_id,
+            "epoch": member.epoch,
+            "state": member.state.value,
+            "rack": member.rack,
+            "capacity": member.capacity,
+            "active": names(self.active(member)),
+            "standby": names(self.standby(member)),
+            "learner": names(self.learner(member)),
+            "revoking": names(self.revoking(member)),
+            "last_heartbeat_ms": self.heard.get(member.id),
+        }
+
+    def _set(self, mask: np.ndarray[Any, np.dtype[np.bool_]]) -> TaskSet:
+        return self.table.set_of(np.flatnonzero(mask).astype(np.int32))
+
+    def _pairs(self, pairs: np.ndarray[Any, np.dtype[np.int32]], member: MemberEntry) -> TaskSet:
+        return self.table.set_of(pairs[pairs[:, 1] == member.slot, 0].astype(np.int32))
+
+
+def names(tasks: TaskSet) -> list[str]:
+    """Printed ids, in order."""
+    return [str(task) for task in tasks]
+
+
+def compact(tasks: TaskSet) -> str:
+    """Tasks as Kafka's tools print an assignment: ``0(0,1,2),1(4)``; a connector as ``c1(-,0)``."""
+    return ",".join(
+        f"{name}({','.join('-' if n < 0 else str(n) for n in numbers.tolist())})"
+        for name, _, numbers in tasks.units
+    )
