@@ -7,12 +7,16 @@ parts of a list come first, then the low parts, so that both are read without a 
 
 from __future__ import annotations
 
+import zlib
+
 import numpy as np
 from numpy.typing import NDArray
 
 from muster.protocol.errors import DecodeError
 
 RICE_PARAMETER_MAX = 31
+WORD_BITS_MAX = 56
+"""A word and the seven bits before it fit 64 bits, wherever it starts."""
 
 
 def put_varint(out: bytearray, value: int) -> None:
@@ -82,12 +86,25 @@ class BitWriter:
         return np.packbits(np.concatenate(self._parts), bitorder="little").tobytes()
 
 
-class BitReader:
-    """Reads bits from a byte on; every read is bounded by the bytes that are there."""
+def rice_bits_max(count: int, k: int, total: int) -> int:
+    """The most bits that `count` values of Rice parameter `k` and a sum up to `total` take."""
+    return count * (k + 1) + (total >> min(k, 63))
 
-    def __init__(self, data: bytes, at: int) -> None:
+
+class BitReader:
+    """Reads bits from a byte on; every read is bounded by the bytes that are there.
+
+    Args:
+        data: the bytes.
+        at: where to start.
+        bits_max: how many bits can be of interest; the rest is not even looked at.
+    """
+
+    def __init__(self, data: bytes, at: int, bits_max: int) -> None:
         self._at = at
-        self._bits = np.unpackbits(np.frombuffer(data, np.uint8)[at:], bitorder="little")
+        size = max(0, min(len(data) - at, -(-bits_max // 8)))
+        raw = np.frombuffer(data, np.uint8, size, at) if size else np.empty(0, np.uint8)
+        self._bits = np.unpackbits(raw, bitorder="little")
         self._next = 0
 
     def take(self, count: int) -> NDArray[np.uint8]:
@@ -127,3 +144,79 @@ class BitReader:
     def end(self) -> int:
         """Byte behind the last byte touched."""
         return self._at + -(-self._next // 8)
+
+
+def pack_words(words: NDArray[np.uint64], bits: int) -> bytes:
+    """Words of up to `WORD_BITS_MAX` bits, one behind the other from the lowest bit up."""
+    # Eight words fill whole bytes, so each of the eight columns lies at a fixed place.
+    rows = -(-len(words) // 8)
+    padded = np.zeros((rows, 8), dtype=np.uint64)
+    padded.ravel()[: len(words)] = words
+    out = np.zeros((rows, bits + 8), dtype=np.uint8)
+    for column in range(8):
+        byte, shift = divmod(column * bits, 8)
+        shifted = (padded[:, column] << np.uint64(shift)).astype("<u8")
+        out[:, byte : byte + 8] |= shifted.view(np.uint8).reshape(rows, 8)
+    return out[:, :bits].tobytes()[: -(-len(words) * bits // 8)]
+
+
+def take_words(data: bytes, at: int, count: int, bits: int) -> tuple[NDArray[np.uint64], int]:
+    """Read what `pack_words` wrote; the words and where they end."""
+    size = -(-count * bits // 8)
+    if at + size > len(data):
+        raise DecodeError(f"{count} words of {bits} bits in {len(data) - at} bytes", at)
+    rows = -(-count // 8)
+    raw = np.zeros(rows * bits + 8, dtype=np.uint8)
+    raw[:size] = np.frombuffer(data, np.uint8, size, at)
+    out = np.empty((rows, 8), dtype=np.uint64)
+    mask = np.uint64((1 << bits) - 1)
+    for column in range(8):
+        byte, shift = divmod(column * bits, 8)
+        windows = np.lib.stride_tricks.as_strided(raw[byte:], (rows, 8), (bits, 1))
+        words = np.ascontiguousarray(windows).view("<u8").ravel()
+        out[:, column] = (words >> np.uint64(shift)) & mask
+    return out.ravel()[:count], at + size
+
+
+def pack_numbers(numbers: NDArray[np.int64]) -> bytes:
+    """Numbers as what they exceed the smallest by, all in as many bits as the largest needs."""
+    if len(numbers) == 0:
+        return b""
+    least = int(numbers.min())
+    bits = (int(numbers.max()) - least).bit_length()
+    if bits > WORD_BITS_MAX:
+        return b"\x40" + numbers.astype("<i8").tobytes()
+    words = (numbers - least).astype(np.uint64)
+    return bytes((bits,)) + least.to_bytes(8, "little", signed=True) + pack_words(words, bits)
+
+
+def take_numbers(data: bytes, count: int) -> NDArray[np.int64]:
+    """Read what `pack_numbers` wrote: `count` numbers in all of `data`."""
+    if count == 0 and not data:
+        return np.empty(0, dtype=np.int64)
+    bits = data[0] if data else 0
+    if bits == 64 and len(data) == 1 + 8 * count:
+        return np.frombuffer(data, "<i8", count, 1).astype(np.int64)
+    if count == 0 or len(data) < 9 or bits > WORD_BITS_MAX:
+        raise DecodeError(f"no {count} numbers of {bits} bits")
+    words, end = take_words(data, 9, count, bits)
+    if end != len(data):
+        raise DecodeError(f"{len(data) - end} bytes behind {count} numbers", end)
+    least = np.int64(int.from_bytes(data[1:9], "little", signed=True))
+    return words.astype(np.int64) + least
+
+
+def inflate(data: bytes, at: int, size_max: int) -> tuple[bytes, int]:
+    """Inflate a zlib stream, never to more than `size_max` bytes; the bytes and where it ends."""
+    stream = zlib.decompressobj()
+    try:
+        raw = stream.decompress(data[at:], size_max + 1)
+        if len(raw) <= size_max and not stream.eof:
+            raw += stream.decompress(stream.unconsumed_tail, size_max + 1 - len(raw))
+    except zlib.error as error:
+        raise DecodeError(f"bytes that do not inflate: {error}", at) from None
+    if len(raw) > size_max:
+        raise DecodeError(f"inflates to more than {size_max} bytes", at)
+    if not stream.eof:
+        raise DecodeError("a zlib stream ends too early", len(data))
+    return raw, len(data) - len(stream.unused_data)

@@ -66,7 +66,7 @@ def _load_own() -> dict[str, Schema]:
     return found
 
 
-def _default_to_bytes(schema: Any) -> None:
+def _default_to_bytes(schema: Row) -> None:
     """Turn defaults of bytes and fixed fields into bytes: JSON has only text, fastavro keeps it."""
     fixed = {"bytes"}
     for field in schema["fields"]:
@@ -76,9 +76,11 @@ def _default_to_bytes(schema: Any) -> None:
         named = kind["name"] if isinstance(kind, dict) and "name" in kind else kind
         if isinstance(named, str) and named in fixed:
             field["default"] = field["default"].encode("latin-1")
-        items = kind.get("items") if isinstance(kind, dict) else None
-        if isinstance(items, dict) and items.get("type") == "record":
-            _default_to_bytes(items)
+        inner = kind.get("items", kind) if isinstance(kind, dict) else None
+        if isinstance(inner, dict) and inner["type"] == "record":
+            _default_to_bytes(inner)
+            if inner is kind:
+                field["default"] = {f["name"]: f["default"] for f in inner["fields"]}
 
 
 OWN: Mapping[str, Schema] = _load_own()

@@ -1,62 +1,81 @@
-"""A group's snapshot and its Avro row: members as rows, task vectors as bytes."""
+"""A group's snapshot and its Avro row.
+
+Tasks and settings are as in a config. Members are columns of numbers, with what many of them have
+in common (rack, tags, protocols) written once as a profile. Task vectors are the bytes of
+`vectors`: what is held is written as its difference from the target.
+"""
 
 from __future__ import annotations
 
-import zlib
+from collections.abc import Iterable
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from muster.protocol import rows
+from muster.protocol.bits import pack_numbers, take_numbers
 from muster.protocol.errors import DecodeError
 from muster.protocol.framing import Row
 from muster.protocol.ids import Role
 from muster.protocol.keys import Key
+from muster.protocol.owners import decode_owners, encode_owners
 from muster.protocol.records import GroupSnapshot, GroupState, MemberEntry, MemberState, Move
 from muster.protocol.tasks import TaskTable
+from muster.protocol.vectors import (
+    decode_flags,
+    decode_pairs,
+    decode_vector,
+    encode_flags,
+    encode_pairs,
+    encode_vector,
+)
 
 _PLAIN = (
     *("coordinator_epoch", "generation", "target_generation", "assignor", "cause", "clock_ms"),
     *("next_ms", "followup_ms", "delay_until_ms", "generation_ms", "memory"),
 )
-_VECTORS = ("target", "holder", "destination")
-_PAIRS = (
-    *("target_standby", "target_learner", "standby", "learner"),
-    *("standby_revoking", "learner_revoking", "ready"),
+_VECTORS = {"holder": "target", "destination": "target"}
+"""Owner vectors and what predicts them."""
+_PAIRS = {
+    "target_standby": None,
+    "target_learner": None,
+    "standby": "target_standby",
+    "learner": "target_learner",
+    "standby_revoking": None,
+    "learner_revoking": None,
+    "ready": "learner",
+}
+"""Pairs and what predicts them."""
+_COLUMNS = ("slot", "epoch", "previous_epoch", "revision", "revoke_revision", "joined_ms")
+_PROFILE = (
+    *("rack", "capacity", "tags", "protocols", "topics", "static", "config_offset"),
+    *("rebalance_timeout_ms", "make_before_break", "state", "draining", "away"),
+    "session_timeout_ms",
 )
-_MEMBER_PLAIN = (
-    *("id", "slot", "instance_id", "rack", "capacity", "config_offset", "rebalance_timeout_ms"),
-    *("make_before_break", "epoch", "previous_epoch", "revision", "revoke_revision", "joined_ms"),
-    *("draining", "away", "session_timeout_ms", "deadline_ms"),
-)
+_profile_of = attrgetter(*_PROFILE)
+_STATES = {state.value: state for state in MemberState}
 
 
 def snapshot_row(snapshot: GroupSnapshot) -> Row:
-    """The row of a snapshot."""
+    """The Avro row of a snapshot."""
     row: Row = {name: getattr(snapshot, name) for name in _PLAIN}
-    row |= rows.tasks_row(snapshot.tasks)
+    row |= rows.tasks_row(snapshot.tasks) | _members_row(snapshot.members)
     row["state"] = snapshot.state.value
     row["settings"] = rows.settings_row(snapshot.settings, snapshot.assignor)
-    row["members"] = [_member_row(member) for member in snapshot.members]
-    for name in _VECTORS:
-        row[name] = _packed(getattr(snapshot, name))
-    row["revoking"] = _packed(snapshot.revoking.astype(np.int32))
-    for name in _PAIRS:
-        row[name] = _packed(getattr(snapshot, name))
-    row["lags"] = _packed(snapshot.lags[:, :2].astype(np.int32))
-    row["lag_offsets"] = snapshot.lags[:, 2].tolist()
-    row["lag_ms"] = snapshot.lag_ms.tolist()
-    row["moves"] = [
-        {
-            "task": move.task,
-            "role": int(move.role),
-            "from_member": move.from_member,
-            "to_member": move.to_member,
-            "reason": move.reason,
-        }
-        for move in snapshot.moves
-    ]
+    row["target"] = encode_owners(snapshot.target)
+    for name, base in _VECTORS.items():
+        row[name] = encode_vector(getattr(snapshot, name), getattr(snapshot, base))
+    row["revoking"] = encode_flags(snapshot.revoking)
+    count = len(snapshot.target)
+    for name, predicted in _PAIRS.items():
+        known = getattr(snapshot, predicted) if predicted else None
+        row[name] = encode_pairs(getattr(snapshot, name), count, known)
+    lags = snapshot.lags
+    row["lags"] = encode_pairs(lags[:, :2].astype(np.int32), count)
+    row["lag_offsets"] = pack_numbers(lags[:, 2])
+    row["lag_ms"] = pack_numbers(snapshot.lag_ms)
+    row["moves"] = [_move_row(move) for move in snapshot.moves]
     row["through"] = [
         {"topic": topic, "partition": partition, "offset": offset}
         for topic, partition, offset in snapshot.through
@@ -66,64 +85,116 @@ def snapshot_row(snapshot: GroupSnapshot) -> Row:
 
 
 def snapshot_from(key: Key, row: Row) -> GroupSnapshot:
-    """The snapshot of a row, checked."""
+    """A snapshot from its row, checked."""
     tasks = rows.tasks_from(row)
-    count = len(TaskTable(tasks))
-    arrays: dict[str, Any] = {name: _unpacked(row[name], count) for name in _VECTORS}
-    arrays["revoking"] = _unpacked(row["revoking"], count).astype(np.bool_)
-    for name in _PAIRS:
-        arrays[name] = _unpacked(row[name], None).reshape(-1, 2)
-    pairs = _unpacked(row["lags"], None).reshape(-1, 2)
-    if not len(pairs) == len(row["lag_offsets"]) == len(row["lag_ms"]):
-        raise DecodeError("lags, lag_offsets and lag_ms differ in length")
-    offsets = np.array(row["lag_offsets"], dtype=np.int64)
-    arrays["lags"] = np.column_stack((pairs.astype(np.int64), offsets))
-    arrays["lag_ms"] = np.array(row["lag_ms"], dtype=np.int64)
     return GroupSnapshot(
         group=key.group,
-        state=_state(row["state"]),
+        state=_group_state(row["state"]),
         settings=rows.settings_from(row["settings"], row["assignor"]),
         tasks=tasks,
-        members=tuple(_member_from(each) for each in row["members"]),
+        members=_members_from(row["members"], row["profiles"]),
         moves=tuple(_move_from(each) for each in row["moves"]),
         through=tuple((t["topic"], t["partition"], t["offset"]) for t in row["through"]),
         recovering=tuple(row["recovering"]),
         **{name: row[name] for name in _PLAIN},
-        **arrays,
+        **_arrays_from(row, len(TaskTable(tasks))),
     )
 
 
-def _state(text: str) -> GroupState:
+def _arrays_from(row: Row, count: int) -> dict[str, Any]:
+    target, end = decode_owners(row["target"], 0, count)
+    if end != len(row["target"]):
+        raise DecodeError("bytes behind the owner vector of the target", end)
+    arrays: dict[str, Any] = {"target": target}
+    for name, base in _VECTORS.items():
+        arrays[name] = decode_vector(row[name], arrays[base])
+    arrays["revoking"] = decode_flags(row["revoking"], count)
+    for name, predicted in _PAIRS.items():
+        arrays[name] = decode_pairs(row[name], count, arrays[predicted] if predicted else None)
+    pairs = decode_pairs(row["lags"], count)
+    offsets = take_numbers(row["lag_offsets"], len(pairs))
+    arrays["lags"] = np.column_stack((pairs.astype(np.int64), offsets))
+    arrays["lag_ms"] = take_numbers(row["lag_ms"], len(pairs))
+    return arrays
+
+
+def _group_state(text: str) -> GroupState:
     try:
         return GroupState(text)
     except ValueError:
         raise DecodeError(f"group state {text[:40]!r}") from None
 
 
-def _member_row(member: MemberEntry) -> Row:
-    return {
-        **{name: getattr(member, name) for name in _MEMBER_PLAIN},
-        "incarnation": rows.u64(member.incarnation),
-        "tags": dict(member.tags),
-        "protocols": list(member.protocols),
-        "topics": None if member.topics is None else list(member.topics),
-        "static": list(member.static),
-        "state": member.state.value,
-    }
+def _members_row(members: tuple[MemberEntry, ...]) -> Row:
+    profiles: dict[tuple[object, ...], int] = {}
+    profile = [profiles.setdefault(_profile_of(member), len(profiles)) for member in members]
+    static = any(member.instance_id is not None for member in members)
+    columns: Row = {name: _column(map(attrgetter(name), members)) for name in _COLUMNS}
+    columns["ids"] = [member.id for member in members]
+    columns["incarnations"] = b"".join(rows.u64(member.incarnation) for member in members)
+    columns["instance_ids"] = [member.instance_id for member in members] if static else []
+    deadlines = (-1 if m.deadline_ms is None else m.deadline_ms for m in members)
+    columns["deadline_ms"] = _column(deadlines)
+    columns["profile"] = _column(profile)
+    return {"members": columns, "profiles": [_profile_row(each) for each in profiles]}
 
 
-def _member_from(row: Row) -> MemberEntry:
-    rows.member_from(row["id"])
-    states = {state.value: state for state in MemberState}
-    return MemberEntry(
-        **{name: row[name] for name in _MEMBER_PLAIN},
-        incarnation=rows.u64_from(row["incarnation"]),
-        tags=rows.tags_from(row["tags"]),
-        protocols=tuple(row["protocols"]),
-        topics=rows.optional_names(row["topics"]),
-        static=tuple(row["static"]),
-        state=states.get(row["state"], MemberState.UNKNOWN),
+def _column(numbers: Iterable[int]) -> bytes:
+    return pack_numbers(np.fromiter(numbers, dtype=np.int64))
+
+
+def _profile_row(profile: tuple[Any, ...]) -> Row:
+    row = dict(zip(_PROFILE, profile, strict=True))
+    row["tags"] = dict(row["tags"])
+    row["state"] = row["state"].value
+    for name in ("protocols", "static", "topics"):
+        row[name] = None if row[name] is None else list(row[name])
+    return row
+
+
+def _members_from(columns: Row, profiles: list[Row]) -> tuple[MemberEntry, ...]:
+    ids = columns["ids"]
+    count = len(ids)
+    incarnations = columns["incarnations"]
+    instance_ids = columns["instance_ids"] or [None] * count
+    if len(incarnations) != 8 * count or len(instance_ids) != count:
+        raise DecodeError(f"columns of members that differ in length from their {count} ids")
+    numbers = {name: take_numbers(columns[name], count).tolist() for name in _COLUMNS}
+    deadlines = take_numbers(columns["deadline_ms"], count).tolist()
+    profile = take_numbers(columns["profile"], count)
+    if count and not 0 <= int(profile.min()) <= int(profile.max()) < len(profiles):
+        raise DecodeError("a member's profile is not there")
+    shared = [_profile_from(row) for row in profiles]
+    return tuple(
+        MemberEntry(
+            id=rows.member_from(ids[i]),
+            incarnation=rows.u64_from(incarnations[8 * i : 8 * i + 8]),
+            instance_id=instance_ids[i],
+            deadline_ms=None if deadlines[i] < 0 else deadlines[i],
+            **{name: column[i] for name, column in numbers.items()},
+            **shared[each],
+        )
+        for i, each in enumerate(profile.tolist())
     )
+
+
+def _profile_from(row: Row) -> dict[str, Any]:
+    found = {name: row[name] for name in _PROFILE}
+    found["tags"] = rows.tags_from(row["tags"])
+    found["state"] = _STATES.get(row["state"], MemberState.UNKNOWN)
+    found["protocols"], found["static"] = tuple(row["protocols"]), tuple(row["static"])
+    found["topics"] = rows.optional_names(row["topics"])
+    return found
+
+
+def _move_row(move: Move) -> Row:
+    return {
+        "task": move.task,
+        "role": int(move.role),
+        "from_member": move.from_member,
+        "to_member": move.to_member,
+        "reason": move.reason,
+    }
 
 
 def _move_from(row: Row) -> Move:
@@ -138,21 +209,3 @@ def _move_from(row: Row) -> Move:
         to_member=row["to_member"],
         reason=row["reason"],
     )
-
-
-def _packed(array: NDArray[np.int32]) -> bytes:
-    return zlib.compress(np.ascontiguousarray(array, dtype="<i4").tobytes(), 1)
-
-
-def _unpacked(data: bytes, count: int | None) -> NDArray[np.int32]:
-    stream = zlib.decompressobj()
-    limit = 4 * (rows.GROUP_TASKS_MAX if count is None else count)
-    try:
-        raw = stream.decompress(data, limit + 1)
-    except zlib.error as error:
-        raise DecodeError(f"a vector that does not inflate: {error}") from None
-    if not stream.eof or len(raw) > limit or (count is not None and len(raw) != limit):
-        raise DecodeError("a vector of another length than the group's tasks")
-    if len(raw) % (4 if count is not None else 8):
-        raise DecodeError("a vector that ends within a number")
-    return np.frombuffer(raw, dtype="<i4").astype(np.int32)

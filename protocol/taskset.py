@@ -27,6 +27,7 @@ from muster.protocol.bits import (
     BitWriter,
     put_varint,
     rice_bits,
+    rice_bits_max,
     rice_parameter,
     take_varint,
 )
@@ -169,11 +170,11 @@ def _cut(positions: Positions, starts: Positions) -> list[Positions]:
     return [positions[a:b] - s for a, b, s in zip(cuts, ends, starts, strict=True)]
 
 
-def encode_segment(positions: Positions, size: int) -> bytes:
-    """The shortest segment for ascending, distinct positions below `size`."""
+def encode_segment(positions: Positions, size: int, most: int = SET_TASKS_MAX) -> bytes:
+    """The shortest segment for ascending, distinct positions below `size`; see `decode_segment`."""
     best = _direct(positions, size)
     count = len(positions)
-    if 2 * count > size and size <= SET_TASKS_MAX:
+    if 2 * count > size and size <= most:
         rest = np.ones(size, dtype=np.bool_)
         rest[positions] = False
         other = _direct(np.flatnonzero(rest), size)
@@ -250,21 +251,23 @@ def _bitmap(member: NDArray[np.uint8]) -> bytes:
     return np.packbits(member, bitorder="little").tobytes()
 
 
-def decode_segment(data: bytes, at: int, size: int) -> tuple[Positions, int]:
-    """Read one segment; the positions and where it ends."""
+def decode_segment(
+    data: bytes, at: int, size: int, most: int = SET_TASKS_MAX
+) -> tuple[Positions, int]:
+    """Read one segment of at most `most` of `size` positions; the positions and where it ends."""
     if at >= len(data):
         raise DecodeError("a task set ends too early", at)
     form, complement = data[at] & ~COMPLEMENT, bool(data[at] & COMPLEMENT)
-    if complement and size > SET_TASKS_MAX:
+    if complement and size > most:
         raise DecodeError(f"the complement of a set in {size} positions", at)
     readers = {RUNS: _read_runs, GAPS: _read_gaps, TRIPLETS: _read_triplets, BITMAP: _read_bitmap}
     if form == NOTHING:
         positions, end = np.empty(0, dtype=np.int64), at + 1
     elif form in readers:
-        positions, end = readers[form](data, at + 1, size)
+        positions, end = readers[form](data, at + 1, size, most)
     else:
         raise DecodeError(f"task-set form {form}; known are 0 to {BITMAP}", at)
-    if len(positions) and (positions[-1] >= size or len(positions) > SET_TASKS_MAX):
+    if len(positions) and (positions[-1] >= size or len(positions) > most):
         raise DecodeError(f"a task set beyond its {size} positions", at)
     if not complement:
         return positions, end
@@ -273,25 +276,26 @@ def decode_segment(data: bytes, at: int, size: int) -> tuple[Positions, int]:
     return np.flatnonzero(rest), end
 
 
-def _read_runs(data: bytes, at: int, size: int) -> tuple[Positions, int]:
+def _read_runs(data: bytes, at: int, size: int, most: int) -> tuple[Positions, int]:
     count, at = take_varint(data, at)
     if at + 2 > len(data):
         raise DecodeError("a task set ends too early", at)
     k_between, k_length = data[at], data[at + 1]
-    bits = BitReader(data, at + 2)
+    bits_max = rice_bits_max(count, k_between, size) + rice_bits_max(count, k_length, size)
+    bits = BitReader(data, at + 2, bits_max)
     between = bits.rice(count, k_between)
     lengths = bits.rice(count, k_length)
     if int(between.sum()) + int(lengths.sum()) + 2 * count - 1 > size:
         raise DecodeError(f"runs beyond their {size} positions", at)
-    if int(lengths.sum()) + count > SET_TASKS_MAX:
-        raise DecodeError(f"a set of more than {SET_TASKS_MAX} tasks", at)
+    if int(lengths.sum()) + count > most:
+        raise DecodeError(f"a set of more than {most} tasks", at)
     sizes = lengths + 1
     firsts = np.cumsum(between + 1) - 1 + np.append(0, np.cumsum(sizes[:-1]))
     inside = np.arange(int(sizes.sum())) - np.repeat(np.cumsum(sizes) - sizes, sizes)
     return np.repeat(firsts, sizes) + inside, bits.end()
 
 
-def _read_gaps(data: bytes, at: int, size: int) -> tuple[Positions, int]:
+def _read_gaps(data: bytes, at: int, size: int, most: int) -> tuple[Positions, int]:
     count, at = take_varint(data, at)
     first, at = take_varint(data, at)
     base, k = 0, 0
@@ -300,17 +304,17 @@ def _read_gaps(data: bytes, at: int, size: int) -> tuple[Positions, int]:
         if at >= len(data):
             raise DecodeError("a task set ends too early", at)
         k, at = data[at], at + 1
-    if count < 1 or max(count, first, base) > size:
+    if not 1 <= count <= most or max(count, first, base) > size:
         raise DecodeError(f"{count} gaps in {size} positions", at)
-    bits = BitReader(data, at)
+    bits = BitReader(data, at, rice_bits_max(count, k, size))
     steps = bits.rice(count - 1, k)
     if first + int(steps.sum()) + (count - 1) * (base + 1) >= size:
         raise DecodeError(f"gaps beyond their {size} positions", at)
     return np.cumsum(np.append(first, steps + base + 1)), bits.end()
 
 
-def _read_triplets(data: bytes, at: int, size: int) -> tuple[Positions, int]:
-    bits = BitReader(data, at)
+def _read_triplets(data: bytes, at: int, size: int, most: int) -> tuple[Positions, int]:
+    bits = BitReader(data, at, size // 3 * 4 + 4)
     first = bits.fixed(-(-size // 3), 2)
     symbols = np.maximum(2 * first - 1, 0)
     some = np.flatnonzero(first)
@@ -322,6 +326,6 @@ def _read_triplets(data: bytes, at: int, size: int) -> tuple[Positions, int]:
     return np.flatnonzero(member.ravel()), bits.end()
 
 
-def _read_bitmap(data: bytes, at: int, size: int) -> tuple[Positions, int]:
-    bits = BitReader(data, at)
+def _read_bitmap(data: bytes, at: int, size: int, most: int) -> tuple[Positions, int]:
+    bits = BitReader(data, at, size)
     return np.flatnonzero(bits.take(size)), bits.end()

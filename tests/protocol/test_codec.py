@@ -137,7 +137,7 @@ def test_tombstone_without_meaning(kind: TopicKind) -> None:
                     "active": b"\x01\x02\xff\xff\xff\xff\x07\x00\x00\x00",
                 },
             ),
-            "values in 0 bits",
+            "2147483647 gaps",
         ),
         (b"g", write("Join", {"member": "m", "units": [{"label": "0", "size": 1}]}), "label"),
     ],

@@ -93,7 +93,7 @@ def test_the_empty_set_is_no_bytes() -> None:
         (b"\x01\x02\x01\x0a", 10, "beyond|gaps"),
         (b"\x01\x02\x01\x09\x00", 10, "1 bytes behind"),
         (b"\x01\x02\xff\xff\xff\xff\xff\x01", 10, "more than 5 bytes"),
-        (b"\x01\x02\xff\xff\xff\xff\x07\x00\x00\x00\xff", 2**31 - 1, "values in 8 bits"),
+        (b"\x01\x02\xff\xff\xff\xff\x07\x00\x00\x00\xff", 2**31 - 1, "2147483647 gaps"),
         (b"\x01\x02\x02\x00\x00\x40\xff", 10, "Rice parameter 64"),
         (b"\x01\x01\x01\x00\x1f\x03\xff\xff\xff\x7f", 2**31 - 1, "more than 4194304|beyond"),
         (b"\x01\x01\xff\xff\xff\xff\x0f\x00\x00", 2**31 - 1, "values in 0 bits"),

@@ -1,0 +1,152 @@
+"""Vectors of a group that another one predicts, and (task, slot) pairs.
+
+What members hold is nearly what the target asks for, and where tasks belong in the end is nearly
+the target too. So such a vector is written as `SAME`, as `CHANGED` (which entries, and what they
+are instead) or in `FULL`.
+
+Pairs are layers: the tasks with at least one pair and the first slot of each, then the tasks with
+a second, and so on. A layer is a segment of the task-set codec and an owner vector.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from muster.protocol.bits import put_varint, take_varint
+from muster.protocol.errors import DecodeError
+from muster.protocol.owners import decode_owners, encode_owners
+from muster.protocol.tasks import IntArray
+from muster.protocol.taskset import decode_segment, encode_segment
+
+SAME, FULL, CHANGED = range(3)
+LAYERS_MAX = 1 << 10
+"""A task has no more copies than this."""
+PAIRS_MAX = 1 << 25
+
+
+def encode_vector(owners: IntArray, base: IntArray) -> bytes:
+    """An owner vector, given another of the same length."""
+    changed = np.flatnonzero(owners != base)
+    if len(changed) == 0:
+        return bytes((SAME,))
+    full = bytes((FULL,)) + encode_owners(owners)
+    if 2 * len(changed) > len(owners):
+        return full
+    out = bytearray((CHANGED,))
+    put_varint(out, len(changed))
+    part = (
+        bytes(out)
+        + encode_segment(changed, len(owners), len(owners))
+        + encode_owners(owners[changed])
+    )
+    return part if len(part) < len(full) else full
+
+
+def decode_vector(data: bytes, base: IntArray) -> IntArray:
+    """Read what `encode_vector` wrote with the same base."""
+    form = data[0] if data else -1
+    if form == SAME:
+        found, end = base, 1
+    elif form == FULL:
+        found, end = decode_owners(data, 1, len(base))
+    elif form == CHANGED:
+        count, at = take_varint(data, 1)
+        changed, at = decode_segment(data, at, len(base), len(base))
+        if len(changed) != count:
+            raise DecodeError(f"{len(changed)} changes; {count} were announced", at)
+        instead, end = decode_owners(data, at, count)
+        found = base.copy()
+        found[changed] = instead
+    else:
+        raise DecodeError(f"a vector of form {form}")
+    _ends(data, end)
+    return found
+
+
+def encode_flags(flags: NDArray[np.bool_]) -> bytes:
+    """A vector of yes and no."""
+    return encode_segment(np.flatnonzero(flags), len(flags), len(flags))
+
+
+def decode_flags(data: bytes, count: int) -> NDArray[np.bool_]:
+    """Read what `encode_flags` wrote."""
+    positions, end = decode_segment(data, 0, count, count)
+    flags = np.zeros(count, dtype=np.bool_)
+    flags[positions] = True
+    _ends(data, end)
+    return flags
+
+
+def encode_pairs(pairs: IntArray, tasks: int, base: IntArray | None = None) -> bytes:
+    """Pairs int32[K, 2] of (task, slot), ascending, of a group of so many tasks."""
+    code, known = _code(pairs), _code(base)
+    full = bytes((FULL,)) + _layers(code, tasks)
+    if len(known) == 0:
+        return full
+    gone = np.flatnonzero(~np.isin(known, code))
+    come = code[~np.isin(code, known)]
+    if len(gone) == 0 and len(come) == 0:
+        return bytes((SAME,))
+    part = bytes((CHANGED,)) + encode_segment(gone, len(known), len(known)) + _layers(come, tasks)
+    return part if len(part) < len(full) else full
+
+
+def decode_pairs(data: bytes, tasks: int, base: IntArray | None = None) -> IntArray:
+    """Read what `encode_pairs` wrote with the same base."""
+    known = _code(base)
+    form = data[0] if data else -1
+    if form == SAME:
+        code, end = known, 1
+    elif form == FULL:
+        code, end = _read_layers(data, 1, tasks)
+    elif form == CHANGED:
+        gone, at = decode_segment(data, 1, len(known), len(known))
+        come, end = _read_layers(data, at, tasks)
+        code = np.union1d(np.delete(known, gone), come)
+    else:
+        raise DecodeError(f"pairs of form {form}")
+    pairs = np.column_stack((code >> 32, code & 0xFFFFFFFF)).astype(np.int32)
+    _ends(data, end)
+    return pairs
+
+
+def _ends(data: bytes, end: int) -> None:
+    if end != len(data):
+        raise DecodeError(f"{len(data) - end} bytes behind a vector", end)
+
+
+def _code(pairs: IntArray | None) -> NDArray[np.int64]:
+    if pairs is None or len(pairs) == 0:
+        return np.empty(0, dtype=np.int64)
+    code = pairs[:, 0].astype(np.int64) << 32 | pairs[:, 1].astype(np.int64)
+    return code if bool((np.diff(code) > 0).all()) else np.unique(code)
+
+
+def _layers(code: NDArray[np.int64], tasks: int) -> bytes:
+    task, slot = code >> 32, (code & 0xFFFFFFFF).astype(np.int32)
+    firsts = np.flatnonzero(np.diff(task, prepend=-1))
+    rank = np.arange(len(task)) - np.repeat(firsts, np.diff(firsts, append=len(task)))
+    layers = int(rank.max()) + 1 if len(rank) else 0
+    out = bytearray()
+    put_varint(out, layers)
+    for layer in range(layers):
+        inside = rank == layer
+        out += encode_segment(task[inside], tasks, tasks) + encode_owners(slot[inside])
+    return bytes(out)
+
+
+def _read_layers(data: bytes, at: int, tasks: int) -> tuple[NDArray[np.int64], int]:
+    layers, at = take_varint(data, at)
+    if layers > LAYERS_MAX:
+        raise DecodeError(f"{layers} copies of a task; {LAYERS_MAX} are accepted", at)
+    parts = [np.empty(0, dtype=np.int64)]
+    total = 0
+    for _ in range(layers):
+        task, at = decode_segment(data, at, tasks, tasks)
+        slot, at = decode_owners(data, at, len(task))
+        total += len(task)
+        if total > PAIRS_MAX or (len(slot) and int(slot.min()) < 0):
+            raise DecodeError("too many pairs, or a pair with nobody", at)
+        parts.append(task << 32 | slot)
+    return np.unique(np.concatenate(parts)), at
