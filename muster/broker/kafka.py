@@ -278,7 +278,12 @@ class EmbeddedKafka:
         )
 
     def _await_answer(self, timeout_s: float) -> None:
-        """Until the broker lists itself, which it does once it may serve clients."""
+        """Until the broker lists itself, which it does once it may serve clients.
+
+        The cluster id tells ours from another that has the port already.
+        """
+        meta = (self.data_dir / "logs" / "meta.properties").read_text()
+        cluster = meta.partition("cluster.id=")[2].split()[0]
         deadline = time.monotonic() + timeout_s
         admin = AdminClient(
             {
@@ -294,14 +299,18 @@ class EmbeddedKafka:
             code = self._process.poll()
             if code is not None:
                 raise self._failure(f"Kafka did not start, it ended with exit code {code}")
+            reason = f"port {self.port} belongs to another cluster"
             try:
-                if admin.list_topics(timeout=0.5).brokers:
+                answer = admin.list_topics(timeout=0.5)
+                if answer.brokers and answer.cluster_id == cluster:
                     return
             except KafkaException as error:
-                if time.monotonic() >= deadline:
-                    reason = error.args[0].str()
-                    what = f"Kafka did not start, no answer within {timeout_s:g} s ({reason})"
-                    raise self._failure(what) from None
+                reason = error.args[0].str()
+            if time.monotonic() >= deadline:
+                raise self._failure(
+                    f"Kafka did not start, no answer within {timeout_s:g} s ({reason})"
+                )
+            time.sleep(0.02)
 
     def _failure(self, what: str) -> BrokerFailed:
         with self.log_file.open(errors="replace") as log:

@@ -107,6 +107,14 @@ def test_a_taken_port_is_an_error() -> None:
             EmbeddedKafka(port=port).__enter__()
 
 
+def test_another_broker_on_the_port_is_not_taken_for_ours() -> None:
+    """A port on which another Kafka answers is an error: its answer is not ours."""
+    with EmbeddedKafka() as other:
+        with pytest.raises(BrokerFailed, match="already in use"):
+            EmbeddedKafka(port=other.port).__enter__()
+        assert other.running
+
+
 def test_another_port_is_chosen_when_one_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     """When somebody takes the chosen port before Kafka does, it starts on another."""
     with socket.socket() as taken:
