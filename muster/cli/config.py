@@ -14,7 +14,14 @@ from typing import Any
 from muster.assignor.registry import names as assignor_names
 from muster.cli.errors import BadInput, NotFound
 from muster.cli.kafka import append, read
-from muster.cli.options import add_format, add_kafka, kafka_settings, key_values, read_json
+from muster.cli.options import (
+    add_format,
+    add_kafka,
+    group_id,
+    kafka_settings,
+    key_values,
+    read_json,
+)
 from muster.cli.table import json_line, table
 from muster.cli.units import parse_tasks, tasks_json
 from muster.clients import ClientSettings
@@ -49,7 +56,7 @@ class Change:
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
     parser.add_argument("action", choices=("set", "show"))
-    parser.add_argument("--group", required=True, metavar="G")
+    parser.add_argument("--group", type=group_id, required=True, metavar="G")
     parser.add_argument(
         "--file", metavar="GROUP.json", help='set: {"assignor", "config", "tasks"}, each optional'
     )

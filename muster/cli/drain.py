@@ -11,7 +11,7 @@ import time
 
 from muster.cli.errors import NotFound, Unreachable
 from muster.cli.kafka import append
-from muster.cli.options import add_kafka, kafka_settings
+from muster.cli.options import add_kafka, group_id, kafka_settings, member_id
 from muster.cli.snapshots import Shown, snapshot_of
 from muster.protocol.codec import encode
 from muster.protocol.events import Drain
@@ -24,8 +24,10 @@ LOOK_EVERY_S = 0.5
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
-    parser.add_argument("--group", required=True, metavar="G")
-    parser.add_argument("--member", required=True, metavar="ID", help="see: muster groups describe")
+    parser.add_argument("--group", type=group_id, required=True, metavar="G")
+    parser.add_argument(
+        "--member", type=member_id, required=True, metavar="ID", help="see: muster groups describe"
+    )
     parser.add_argument("--cancel", action="store_true", help="let it have tasks again")
     parser.add_argument("--wait", action="store_true", help="return when it holds nothing")
     parser.add_argument(

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from muster.cli.errors import NotFound
-from muster.cli.options import add_format, add_kafka, kafka_settings
+from muster.cli.options import add_format, add_kafka, group_id, kafka_settings
 from muster.cli.snapshots import Published, history
 from muster.cli.table import json_line, table
 from muster.protocol.records import GroupSnapshot, Move
@@ -20,7 +20,7 @@ from muster.protocol.topics import TopicKind, topic_name
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
-    parser.add_argument("--group", required=True, metavar="G")
+    parser.add_argument("--group", type=group_id, required=True, metavar="G")
     parser.add_argument("--task", metavar="T", help="only moves of this task, e.g. 0_3 or c1-0")
     parser.add_argument("--member", metavar="ID", help="only moves from or to this member")
     parser.add_argument(

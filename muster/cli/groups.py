@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
-from muster.cli.options import add_format, add_kafka, kafka_settings
+from muster.cli.options import add_format, add_kafka, group_id, kafka_settings
 from muster.cli.snapshots import (
     NOBODY,
     Shown,
@@ -36,7 +36,7 @@ TASKS_VERBOSE = ("TARGET", "DESTINATION", "LAG")
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
     parser.add_argument("action", choices=("list", "describe"))
-    parser.add_argument("--group", metavar="G", help="one group (default: all)")
+    parser.add_argument("--group", type=group_id, metavar="G", help="one group (default: all)")
     view = parser.add_mutually_exclusive_group()
     view.add_argument("--members", action="store_true", help="describe: one row a member")
     view.add_argument("--tasks", action="store_true", help="describe: one row a task and copy")
@@ -118,7 +118,7 @@ def _task_rows(each: Shown, verbose: bool) -> list[list[object]]:
     for t in range(len(each.table)):
         holder = int(s.holder[t])
         state = "unassigned" if holder == NOBODY else "revoking" if s.revoking[t] else "running"
-        row: list[object] = [s.group, each.table.task(t), "active", member.get(holder), state]
+        row: list[object] = [s.group, str(each.table.task(t)), "active", member.get(holder), state]
         if verbose:
             row += [member.get(int(s.target[t])), member.get(int(s.destination[t])), None]
         keyed.append(((t, Role.ACTIVE, ""), row))
@@ -133,7 +133,7 @@ def _task_rows(each: Shown, verbose: bool) -> list[list[object]]:
                 "ready" if (t, slot) in ready else "restoring" if role is Role.LEARNER else "kept"
             )
             state = "revoking" if (t, slot) in leaving else calm
-            row = [s.group, each.table.task(t), role.name.lower(), member.get(slot), state]
+            row = [s.group, str(each.table.task(t)), role.name.lower(), member.get(slot), state]
             if verbose:
                 row += [None, None, lag.get((t, slot))]
             keyed.append(((t, role, member.get(slot, "")), row))

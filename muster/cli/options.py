@@ -9,6 +9,7 @@ from pathlib import Path
 
 from muster.cli.errors import BadInput
 from muster.clients import DEFAULT_BOOTSTRAP, ClientSettings, client_settings
+from muster.protocol.keys import group_fault, member_fault
 
 DEFAULT_PREFIX = "muster"
 
@@ -51,6 +52,22 @@ def add_format(parser: argparse.ArgumentParser) -> None:
         default="table",
         help="table for people, json for scripts (default: %(default)s)",
     )
+
+
+def group_id(text: str) -> str:
+    """``--group``: an id that can be a record key."""
+    return _checked(text, group_fault(text))
+
+
+def member_id(text: str) -> str:
+    """``--member``: an id that can be a record key."""
+    return _checked(text, member_fault(text))
+
+
+def _checked(text: str, fault: str | None) -> str:
+    if fault is not None:
+        raise argparse.ArgumentTypeError(fault)
+    return text
 
 
 def key_values(pairs: Sequence[str], option: str) -> dict[str, str]:

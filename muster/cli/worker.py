@@ -1,0 +1,139 @@
+"""Join a group and run one process per active task.
+
+CMD is started for each task that comes, started again when it dies, and stopped (SIGTERM, then
+SIGKILL) before the task goes elsewhere. Processes find MUSTER_GROUP, MUSTER_MEMBER_ID, MUSTER_TASK,
+MUSTER_ROLE, MUSTER_GENERATION and MUSTER_MEMBER_EPOCH in their environment. They run below a small
+guard process that ends them when this one dies, hangs, is frozen or cannot reach Kafka any more,
+before anybody else may run them. SIGTERM or Ctrl-C stops all of them and leaves the group; a second
+one does not wait.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import signal
+import sys
+from types import FrameType
+
+from muster.cli.errors import BadInput
+from muster.cli.options import add_kafka, kafka_settings, key_values
+from muster.worker.processes import PLACE, STOP_TIMEOUT_S, Processes
+from muster.worker.worker import Worker
+
+CLOSE_MARGIN_S = 20.0
+"""Beyond the stop timeout: for the talk with Kafka."""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the options."""
+    parser.add_argument("--group", required=True, metavar="G")
+    parser.add_argument(
+        "--exec",
+        required=True,
+        metavar="CMD",
+        help=f"shell command of a task; {PLACE} in it is the task's id, e.g. './run.sh {PLACE}'",
+    )
+    parser.add_argument("--member-id", metavar="ID", help="default: a random one")
+    parser.add_argument(
+        "--instance-id",
+        metavar="ID",
+        help="a name that outlives this process: its tasks wait for it when it stops for a moment",
+    )
+    parser.add_argument("--rack", metavar="R", help="where it runs (client.rack)")
+    parser.add_argument(
+        "--capacity",
+        type=int,
+        default=1,
+        metavar="N",
+        help="weight relative to other members (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--tag", action="append", default=[], metavar="K=V", help="client.tag.K; may be repeated"
+    )
+    parser.add_argument(
+        "--topic",
+        action="append",
+        metavar="NAME",
+        help="a subtopology it can run; may be repeated (default: all)",
+    )
+    parser.add_argument(
+        "--static",
+        action="append",
+        metavar="JOB",
+        help="a job it is pinned to (KIP-987); may be repeated",
+    )
+    parser.add_argument(
+        "--stop-timeout-ms",
+        type=int,
+        default=int(STOP_TIMEOUT_S * 1000),
+        metavar="N",
+        help="between SIGTERM and SIGKILL when a task is to stop (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--log", metavar="FILE", help="append each start and stop of a task, one JSON object a line"
+    )
+    parser.add_argument("--quiet", action="store_true", help="say only what goes wrong")
+    add_kafka(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Work until SIGTERM, Ctrl-C, or the coordinator turns us away."""
+    if args.stop_timeout_ms < 0:
+        raise BadInput(f"--stop-timeout-ms {args.stop_timeout_ms}: expected 0 or more")
+    _log_to_stderr(logging.WARNING if args.quiet else logging.INFO)
+    clients = kafka_settings(args)
+    processes = Processes(args.exec, stop_timeout_s=args.stop_timeout_ms / 1000, log_file=args.log)
+    try:
+        worker = Worker(
+            group=args.group,
+            member_id=args.member_id,
+            instance_id=args.instance_id,
+            rack=args.rack,
+            capacity=args.capacity,
+            tags=key_values(args.tag, "--tag"),
+            topics=args.topic,
+            static=args.static,
+            topic_prefix=args.topic_prefix,
+            config=clients.values,
+            on_assigned=processes.on_assigned,
+            on_revoked=processes.on_revoked,
+            on_lost=processes.on_lost,
+            on_lease=processes.on_lease,
+        )
+        logging.getLogger("muster.worker").info("joining %s as %s", args.group, worker.member_id)
+        _work(worker, args.stop_timeout_ms / 1000 + CLOSE_MARGIN_S)
+    finally:
+        processes.close()
+    return 0
+
+
+class _Told(Exception):
+    """A signal asked us to stop."""
+
+
+def _work(worker: Worker, close_s: float) -> None:
+    def told(_: int, __: FrameType | None) -> None:
+        raise _Told
+
+    stops = (signal.SIGTERM, signal.SIGINT)
+    for signum in stops:
+        signal.signal(signum, told)
+    try:
+        worker.start()
+        worker.wait()
+    except _Told:
+        for signum in stops:
+            signal.signal(signum, signal.SIG_DFL)  # a second one does not wait; the guard cleans up
+        worker.close(close_s)
+    if worker.error is not None:
+        raise worker.error
+
+
+def _log_to_stderr(level: int) -> None:
+    lines = logging.StreamHandler(sys.stderr)
+    lines.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
+    ours = logging.getLogger("muster.worker")
+    ours.addHandler(lines)
+    ours.setLevel(level)
+    logging.getLogger("muster.worker.kafka").setLevel(logging.WARNING)

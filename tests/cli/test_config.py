@@ -1,0 +1,225 @@
+"""What `muster config set` makes of files and options."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+import pytest
+
+from muster.cli.config import Change, as_json, as_text, change_from, merged
+from muster.cli.errors import BadInput
+from muster.cli.options import key_values, read_json
+from muster.cli.units import parse_tasks, tasks_json
+from muster.protocol.errors import ConfigError
+from muster.protocol.events import GroupConfig
+from muster.protocol.ids import GroupId
+from muster.protocol.settings import parse_settings
+from muster.protocol.tasks import Connector, Subtopology
+
+G = GroupId("g")
+NOTHING = Change(None, {}, None)
+TASKS = [
+    {
+        "subtopology": "0",
+        "partitions": 2,
+        "stateful": True,
+        "weight": 2.5,
+        "source_racks": [["a", "b"], [["a"], ["b", "c"]]],
+    },
+    {"connector": "c", "tasks": 1, "weight": 3, "connector_weight": 2},
+]
+UNITS = (
+    Subtopology(
+        "0", 2, stateful=True, weight=2.5, source_racks=((("a", "b"),), (("a",), ("b", "c")))
+    ),
+    Connector("c", 1, weight=3, connector_weight=2),
+)
+
+
+def test_tasks_read_and_written() -> None:
+    """Every key of a task survives both ways."""
+    assert parse_tasks(TASKS) == UNITS
+    assert tasks_json(UNITS) == TASKS
+
+
+@pytest.mark.parametrize(
+    ("tasks", "said"),
+    [
+        ({}, "tasks: expected a list of subtopologies and connectors"),
+        ([1], "tasks[0]: expected an object with either 'subtopology' or 'connector'"),
+        (
+            [{"subtopology": "0", "connector": "c"}],
+            "tasks[0]: expected an object with either 'subtopology' or 'connector'",
+        ),
+        ([{"subtopology": "0"}], "tasks[0].partitions: expected a whole number, 1 or more"),
+        (
+            [{"subtopology": "0", "partitions": True}],
+            "tasks[0].partitions: expected a whole number, 1 or more",
+        ),
+        ([{"subtopology": "", "partitions": 1}], "tasks[0].subtopology: expected a name"),
+        (
+            [{"connector": "c", "tasks": 1, "partitions": 1}],
+            "tasks[0]: unknown key 'partitions'; known: connector, tasks, weight, connector_weight",
+        ),
+        ([{"connector": "c", "tasks": -1}], "tasks[0].tasks: expected a whole number, 0 or more"),
+        (
+            [{"connector": "c", "tasks": 1, "weight": float("inf")}],
+            "tasks[0].weight: expected a number, 0 or more",
+        ),
+        (
+            [{"subtopology": "0", "partitions": 1, "stateful": 1}],
+            "tasks[0].stateful: expected true or false",
+        ),
+        (
+            [{"subtopology": "0", "partitions": 2, "source_racks": [["a"]]}],
+            "tasks[0].source_racks: expected a list with one entry per partition (2)",
+        ),
+        (
+            [{"subtopology": "0", "partitions": 1, "changelog_racks": ["a"]}],
+            "tasks[0].changelog_racks[0]: expected a list of racks, "
+            "or a list of such lists, one per topic",
+        ),
+    ],
+)
+def test_a_fault_in_tasks_names_its_place(tasks: object, said: str) -> None:
+    """Each fault says where it is and what would be right."""
+    with pytest.raises(BadInput) as error:
+        parse_tasks(tasks)
+    assert str(error.value) == said
+
+
+def group(assignor: str, **config: object) -> GroupConfig:
+    """A configured group; dots as __."""
+    values = {key.replace("__", "."): value for key, value in config.items()}
+    return GroupConfig(
+        group=G, assignor=assignor, settings=parse_settings(values, assignor), tasks=UNITS
+    )
+
+
+@pytest.mark.parametrize(
+    ("old", "change", "expected"),
+    [
+        (group("sticky", session__timeout__ms=9_000), NOTHING, None),
+        (
+            group("sticky", session__timeout__ms=9_000),
+            Change(None, {"num.standby.replicas": "1"}, None),
+            group("sticky", session__timeout__ms=9_000, num__standby__replicas=1),
+        ),
+        (
+            group("sticky", session__timeout__ms=9_000, num__standby__replicas=1),
+            Change(None, {"num.standby.replicas": ""}, None),
+            group("sticky", session__timeout__ms=9_000),
+        ),
+        (
+            group("sticky", group__max__size=5),
+            Change("cooperative", {}, None),
+            group("cooperative", group__max__size=5),
+        ),
+    ],
+    ids=["nothing", "one more", "back to default", "another assignor"],
+)
+def test_what_is_not_given_stays(
+    old: GroupConfig, change: Change, expected: GroupConfig | None
+) -> None:
+    """A change touches what it names; a new assignor brings its own defaults for the rest."""
+    assert merged(G, old, change) == (expected or old)
+
+
+def test_a_new_group_starts_from_defaults() -> None:
+    """Without an old configuration there are the default assignor and no tasks."""
+    assert merged(G, None, NOTHING) == GroupConfig(
+        group=G, assignor="high-availability", settings=parse_settings({}), tasks=()
+    )
+
+
+def test_nonsense_is_refused() -> None:
+    """Unknown assignors, unknown settings (also when reset) and clashing tasks are errors."""
+    with pytest.raises(BadInput, match="assignor 'best': expected one of eager, cooperative"):
+        merged(G, None, Change("best", {}, None))
+    with pytest.raises(ConfigError, match="no\\.such"):
+        merged(G, None, Change(None, {"no.such": ""}, None))
+    with pytest.raises(ConfigError, match="named once"):
+        merged(G, None, Change(None, {}, (UNITS[0], UNITS[0])))
+    assert merged(G, None, Change("my.module:Class", {}, None)).assignor == "my.module:Class"
+
+
+def arguments(**given: object) -> argparse.Namespace:
+    """Arguments of config set."""
+    return argparse.Namespace(
+        **{"file": None, "tasks": None, "assignor": None, "config": [], **given}
+    )
+
+
+def test_options_win_over_the_file(tmp_path: Path) -> None:
+    """GROUP.json gives all three, TASKS.json and the options replace what they name."""
+    whole = tmp_path / "group.json"
+    config = {"group.max.size": 5, "session.timeout.ms": 9000}
+    whole.write_text(json.dumps({"assignor": "sticky", "config": config, "tasks": []}))
+    tasks = tmp_path / "tasks.json"
+    tasks.write_text(json.dumps({"tasks": TASKS}))
+    assert change_from(arguments(file=str(whole))) == Change("sticky", config, ())
+    assert change_from(
+        arguments(file=str(whole), tasks=str(tasks), assignor="eager", config=["group.max.size=6"])
+    ) == Change("eager", {"group.max.size": "6", "session.timeout.ms": 9000}, UNITS)
+    assert change_from(arguments()) == NOTHING
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[]", "expected an object with assignor, config, tasks"),
+        ('{"asignor": "sticky"}', "unknown key 'asignor'; known: assignor, config, tasks"),
+        ('{"config": []}', "config: expected an object of settings"),
+        ('{"assignor": 1}', "assignor: expected a name"),
+        ('{"config": }', "not JSON (Expecting value at line 1, column 12)"),
+        ("\xff", "not JSON (Expecting value at line 1, column 1)"),
+    ],
+)
+def test_a_bad_file_is_named(text: str, said: str, tmp_path: Path) -> None:
+    """Each fault names the file and what is wrong with it."""
+    file = tmp_path / "group.json"
+    file.write_text(text, encoding="utf-8")
+    with pytest.raises(BadInput) as error:
+        change_from(arguments(file=str(file)))
+    assert str(error.value) == f"{file}: {said}"
+
+
+def test_files_that_cannot_be_read(tmp_path: Path) -> None:
+    """A missing file and one that is not UTF-8 are errors that name them."""
+    with pytest.raises(BadInput, match="nowhere: cannot be read"):
+        read_json(str(tmp_path / "nowhere"))
+    (tmp_path / "bytes").write_bytes(b"\xff")
+    with pytest.raises(BadInput, match="bytes: not UTF-8"):
+        read_json(str(tmp_path / "bytes"))
+
+
+def test_key_value_arguments() -> None:
+    """The value may hold =; the last of a key wins; a word without = is an error."""
+    assert key_values(["a=1", "b=x=y", "a=2", "c="], "--config") == {"a": "2", "b": "x=y", "c": ""}
+    for wrong in ("a", "=1"):
+        with pytest.raises(BadInput, match="expected KEY=VALUE"):
+            key_values([wrong], "--config")
+
+
+def test_how_a_group_prints() -> None:
+    """JSON has only what was set, with its types; the text marks it among all settings."""
+    shown = group("sticky", num__standby__replicas=1, rack__aware__assignment__tags="zone,cluster")
+    assert json.loads(json.dumps(as_json(shown))) == {
+        "assignor": "sticky",
+        "config": {"num.standby.replicas": 1, "rack.aware.assignment.tags": ["zone", "cluster"]},
+        "tasks": TASKS,
+    }
+    text = as_text(shown).splitlines()
+    assert text[:2] == ["GROUP ASSIGNMENT-STRATEGY #TASKS", "g     sticky              4"]
+    marked = {line.split()[0]: line.split()[1:] for line in text if line.endswith(" set")}
+    assert marked == {
+        "num.standby.replicas": ["1", "set"],
+        "rack.aware.assignment.tags": ["zone,cluster", "set"],
+    }
+    assert text[-3:] == [
+        "NAME KIND        #TASKS STATEFUL WEIGHT",
+        "0    subtopology 2      true     2.5",
+        "c    connector   2      -        3",
+    ]

@@ -1,0 +1,129 @@
+"""Groups as text and JSON."""
+
+from __future__ import annotations
+
+from support.snapshots import orders
+
+from muster.cli.explain import generation_json, generation_text
+from muster.cli.groups import members_table, state_table, tasks_table
+from muster.cli.snapshots import Shown, compact
+from muster.cli.table import table
+from muster.protocol.tasks import TaskSet
+
+SHOWN = Shown(orders(), {"W1": 990})
+
+
+def test_state_columns() -> None:
+    """One row a group, widths by the widest cell, the cause last because it has spaces."""
+    assert state_table([SHOWN], cause=True).splitlines() == [
+        "GROUP  ASSIGNMENT-STRATEGY STATE       GROUP-EPOCH #MEMBERS #TASKS CAUSE",
+        "orders sticky              Reconciling 7           2        5      W2 joined",
+    ]
+    assert state_table([]) == ("GROUP ASSIGNMENT-STRATEGY STATE GROUP-EPOCH #MEMBERS #TASKS")
+
+
+def test_member_columns() -> None:
+    """One row a member, a dash where there is nothing, assignments as Kafka prints them."""
+    assert members_table([SHOWN], verbose=True).splitlines() == [
+        "GROUP  MEMBER-ID GROUP-INSTANCE-ID RACK CAPACITY MEMBER-EPOCH STATE     #ACTIVE #STANDBY "
+        "#LEARNER LAST-HEARTBEAT-MS DRAINING ACTIVE     STANDBY LEARNER REVOKING",
+        "orders W1        -                 r0   1        7            unrevoked 2       0        "
+        "0        990               false    0(0),c1(-) -       -       0(1,2)",
+        "orders W2        i2                -    2        6            stable    1       1        "
+        "1        -                 false    0(2)       0(0)    0(1)    -",
+    ]
+
+
+def test_task_columns() -> None:
+    """One row a task, its copies below it."""
+    assert tasks_table([SHOWN], verbose=True).splitlines() == [
+        "GROUP  TASK ROLE    MEMBER-ID STATE      TARGET DESTINATION LAG",
+        "orders 0_0  active  W1        running    W1     W1          -",
+        "orders 0_0  standby W2        kept       -      -           -",
+        "orders 0_1  active  W1        revoking   W2     W2          -",
+        "orders 0_1  learner W2        restoring  -      -           40",
+        "orders 0_2  active  W2        running    W2     W2          -",
+        "orders 0_2  standby W1        revoking   -      -           -",
+        "orders c1   active  W1        running    W1     W1          -",
+        "orders c1-0 active  -         unassigned -      -           -",
+    ]
+
+
+def test_the_json_of_a_group() -> None:
+    """Exactly the keys of the documented format, in its order."""
+    found = SHOWN.as_json()
+    assert found == {
+        "group": "orders",
+        "generation": 7,
+        "state": "Reconciling",
+        "assignor": "sticky",
+        "cause": "W2 joined",
+        "members": [
+            {
+                "id": "W1",
+                "instance_id": None,
+                "epoch": 7,
+                "state": "unrevoked",
+                "rack": "r0",
+                "capacity": 1,
+                "active": ["0_0", "c1"],
+                "standby": [],
+                "learner": [],
+                "revoking": ["0_1", "0_2"],
+                "last_heartbeat_ms": 990,
+            },
+            {
+                "id": "W2",
+                "instance_id": "i2",
+                "epoch": 6,
+                "state": "stable",
+                "rack": None,
+                "capacity": 2,
+                "active": ["0_2"],
+                "standby": ["0_0"],
+                "learner": ["0_1"],
+                "revoking": [],
+                "last_heartbeat_ms": None,
+            },
+        ],
+        "unassigned": ["c1-0"],
+    }
+    assert list(found["members"][0]) == [
+        *("id", "instance_id", "epoch", "state", "rack", "capacity"),
+        *("active", "standby", "learner", "revoking", "last_heartbeat_ms"),
+    ]
+
+
+def test_a_generation_explained() -> None:
+    """The cause as a heading, each move with its reason; the same as an object."""
+    snapshot = orders()
+    assert generation_text(snapshot, snapshot.moves, 1_700_000_000_123).splitlines() == [
+        "generation 7, 2023-11-14T22:13:20.123+00:00: W2 joined",
+        "TASK ROLE    FROM TO REASON",
+        "0_1  active  W1   W2 balance",
+        "0_0  standby -    W2 copy",
+    ]
+    assert generation_text(snapshot, [], 0).splitlines()[1:] == ["no task moves"]
+    assert generation_json(snapshot, snapshot.moves[:1], 5) == {
+        "group": "orders",
+        "generation": 7,
+        "at_ms": 5,
+        "cause": "W2 joined",
+        "moves": [{"task": "0_1", "role": "active", "from": "W1", "to": "W2", "reason": "balance"}],
+    }
+
+
+def test_cells() -> None:
+    """Missing is a dash, lists are joined, truth is lower case."""
+    assert table(("A", "B"), [(None, True), ("", ["x", "y"]), (0, [])]).splitlines() == [
+        "A B",
+        "- true",
+        "- x,y",
+        "0 -",
+    ]
+
+
+def test_assignments_in_short() -> None:
+    """Tasks by unit, a connector itself as a dash."""
+    assert compact(TaskSet.of(["10_1", "2_0", "2_3", "c", "c-1"])) == "2(0,3),10(1),c(-,1)"
+    assert compact(TaskSet.of([])) == ""
