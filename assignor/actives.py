@@ -54,6 +54,7 @@ def settled_by_copies(
     freight = Freight(
         home=actives.home[chosen],
         kind=np.zeros(len(chosen), dtype=np.int32),
+        unit=np.zeros(1, dtype=np.int32),
         toll=np.zeros((1, 1), dtype=np.int64),
         zone=np.zeros(len(capacity), dtype=np.int32),
         leaving=1,

@@ -15,16 +15,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from muster.assignor.actives import Actives, settled_by_copies
-from muster.assignor.balance import held
 from muster.assignor.copies import Copies
-from muster.assignor.model import NOBODY, GroupView, Pairs, Placement, no_pairs
-from muster.assignor.shares import Counts
+from muster.assignor.model import NOBODY, GroupView, Placement
+from muster.assignor.plan import Planner
+from muster.assignor.racks import AVAILABILITY
 from muster.assignor.staging import Target, stage
-from muster.assignor.standby import Wanted, standbys
-from muster.assignor.sticky import staying_owner, unplaced, usable_capacity
+from muster.assignor.sticky import unplaced
 from muster.assignor.why import explained
-from muster.protocol.tasks import IntArray
 
 
 class HighAvailability:
@@ -36,11 +33,15 @@ class HighAvailability:
         """Place every task of the view and stage the way there."""
         if not view.members:
             return unplaced(view)
-        capacity = usable_capacity(view)
         copies = Copies(view)
-        home = staying_owner(view, capacity)
-        target, missing = _target(view, copies, home, capacity)
-        staged = stage(view, copies, target, capacity > 0)
+        planner = Planner(view, copies, AVAILABILITY)
+        stateful = view.tasks.stateful
+        planner.actives(np.flatnonzero(stateful).astype(np.int32))
+        planner.standbys()
+        planner.actives(np.flatnonzero(~stateful).astype(np.int32), before=planner.loads())
+        plan = planner.plan
+        target = Target(plan.active, plan.standby)
+        staged = stage(view, copies, target, planner.capacity > 0)
         return Placement(
             active=staged.active,
             destination=target.active,
@@ -49,38 +50,7 @@ class HighAvailability:
             reasons=explained(view, copies, target, staged),
             unassigned=np.flatnonzero(target.active == NOBODY).astype(np.int32),
             followup_ms=view.settings.probing_rebalance_interval_ms if staged.unfinished else None,
-            warnings=_warnings(view, missing),
+            cost=plan.cost,
+            cost_lower_bound=plan.cost,
+            warnings=plan.warnings,
         )
-
-
-def _target(
-    view: GroupView, copies: Copies, home: IntArray, capacity: Counts
-) -> tuple[Target, int]:
-    stateful = np.flatnonzero(view.tasks.stateful).astype(np.int32)
-    stateless = np.flatnonzero(~view.tasks.stateful).astype(np.int32)
-    active = np.full(len(home), NOBODY, dtype=np.int32)
-    before: Counts | None = None
-    standby: Pairs = no_pairs()
-    missing = 0
-    if len(stateful):
-        mine = Actives(stateful, home[stateful])
-        active[stateful] = settled_by_copies(view, copies, mine, capacity)
-        before = held(active, len(capacity))
-        wanted = Wanted(
-            tasks=stateful,
-            target=active,
-            copies=view.settings.num_standby_replicas,
-            capacity=capacity,
-        )
-        standby, missing = standbys(view, copies, wanted)
-    if len(stateless):
-        rest = Actives(stateless, home[stateless], before)
-        active[stateless] = settled_by_copies(view, copies, rest, capacity)
-    return Target(active, standby), missing
-
-
-def _warnings(view: GroupView, missing: int) -> tuple[str, ...]:
-    if not missing:
-        return ()
-    wanted = view.settings.num_standby_replicas
-    return (f"{missing} standbys are missing: too few members for num.standby.replicas={wanted}",)

@@ -6,14 +6,53 @@ evenly as the restrictions allow; among equally even answers it keeps the most t
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from muster.assignor.balance import settle
-from muster.assignor.eligible import Kinds, kinds
+from muster.assignor.eligible import kinds
 from muster.assignor.flow import Network
 from muster.assignor.model import NOBODY, BoolArray, GroupView
 from muster.assignor.shares import Counts
 from muster.protocol.tasks import IntArray
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Restricted:
+    """Tasks grouped by who may take them, and how many of each group each member should hold.
+
+    Attributes:
+        group: int32[K], group of each task.
+        count: int64[G, M].
+    """
+
+    group: IntArray
+    count: Counts
+
+
+def restricted(
+    view: GroupView, task: IntArray, home: IntArray, capacity: Counts, before: Counts | None = None
+) -> Restricted:
+    """Shares under restrictions.
+
+    Args:
+        view: the group.
+        task: int32[K], tasks to share out; those nobody may take are shared to nobody.
+        home: int32[K], owners to stay with.
+        capacity: int64[M], 0 = takes nothing.
+        before: int64[M], tasks shared out before these; None = none.
+    """
+    table = kinds(view)
+    allowed, group_of = np.unique(table.allowed, axis=1, return_inverse=True)
+    group = group_of.ravel().astype(np.int32)[view.tasks.unit_of[task]]
+    can = allowed.T[:, table.kind_of] & (capacity > 0)
+    staying = (home != NOBODY) & can[group, home]
+    own = np.zeros(can.shape, dtype=np.int64)
+    np.add.at(own, (group[staying], home[staying]), 1)
+    size = np.where(can.any(axis=1), np.bincount(group, minlength=len(can)), 0)
+    filled = np.zeros(len(capacity), dtype=np.int64) if before is None else before
+    return Restricted(group, _counts(size, can, own, capacity, filled))
 
 
 def settle_by_topics(view: GroupView, owner: IntArray, capacity: Counts) -> IntArray:
@@ -24,36 +63,23 @@ def settle_by_topics(view: GroupView, owner: IntArray, capacity: Counts) -> IntA
         owner: int32[T], owners to stay with.
         capacity: int64[M], 0 = takes nothing.
     """
-    table = kinds(view)
-    group_of, allowed = _groups(table)
-    group = group_of[view.tasks.unit_of]
-    can = allowed[:, table.kind_of] & (capacity > 0)
-    owned = owner != NOBODY
-    staying = owned & can[group, owner]
-    own = np.zeros(can.shape, dtype=np.int64)
-    np.add.at(own, (group[staying], owner[staying]), 1)
-    size = np.where(can.any(axis=1), np.bincount(group, minlength=len(can)), 0)
-    counts = _counts(size, can, own, capacity)
+    shared = restricted(view, np.arange(len(owner), dtype=np.int32), owner, capacity)
     settled = np.full(len(owner), NOBODY, dtype=np.int32)
-    for number, count in enumerate(counts):
-        tasks = np.flatnonzero(group == number)
+    for number, count in enumerate(shared.count):
+        tasks = np.flatnonzero(shared.group == number)
         if count.sum():
-            kept = np.where(staying[tasks], owner[tasks], NOBODY).astype(np.int32)
-            settled[tasks] = settle(kept, count)
+            home = owner[tasks]
+            kept = np.where(np.append(count > 0, False)[home], home, NOBODY)
+            settled[tasks] = settle(kept.astype(np.int32), count)
     return settled
 
 
-def _groups(table: Kinds) -> tuple[IntArray, BoolArray]:
-    """Units that the same kinds of members may take form a group: (group per unit, bool[G, K])."""
-    allowed, group_of = np.unique(table.allowed, axis=1, return_inverse=True)
-    return group_of.ravel().astype(np.int32), allowed.T
-
-
-def _counts(size: Counts, can: BoolArray, own: Counts, capacity: Counts) -> Counts:
+def _counts(size: Counts, can: BoolArray, own: Counts, capacity: Counts, filled: Counts) -> Counts:
     """int64[G, M]: how many tasks of each group each member gets."""
     total = int(size.sum())
+    counts = np.zeros(can.shape, dtype=np.int64)
     if total == 0:
-        return own * 0
+        return counts
     network = Network()
     sink = network.node()
     groups, members = network.nodes(len(can)), network.nodes(len(capacity))
@@ -62,18 +88,11 @@ def _counts(size: Counts, can: BoolArray, own: Counts, capacity: Counts) -> Coun
     g, m = np.nonzero(can)
     kept = network.arcs(groups[g], members[m], own[g, m], 0)
     new = network.arcs(groups[g], members[m], size[g], 1)
-    _convex(network, members, capacity, np.minimum((size[:, None] * can).sum(axis=0), total), sink)
+    most = np.where(capacity > 0, np.minimum((size[:, None] * can).sum(axis=0), total), 0)
+    member = np.repeat(np.arange(len(members)), most)
+    nth = np.arange(len(member)) - np.repeat(np.cumsum(most) - most, most) + filled[member]
+    steep = (total + 1) * int(np.lcm.reduce(np.unique(capacity[capacity > 0])))
+    network.arcs(members[member], sink, 1, steep * (2 * nth + 1) // capacity[member])
     flow, _ = network.solve()
-    counts = np.zeros(can.shape, dtype=np.int64)
     counts[g, m] = flow[kept] + flow[new]
     return counts
-
-
-def _convex(network: Network, members: Counts, capacity: Counts, most: Counts, sink: int) -> None:
-    """Arcs to the sink whose n-th unit costs (2n + 1) / capacity, far above any move."""
-    scale = 1000 * int(np.lcm.reduce(np.unique(capacity[capacity > 0])))
-    member = np.repeat(np.arange(len(members)), most)
-    nth = np.arange(len(member)) - np.repeat(np.cumsum(most) - most, most)
-    usable = capacity[member] > 0
-    member, nth = member[usable], nth[usable]
-    network.arcs(members[member], sink, 1, scale * (2 * nth + 1) // capacity[member])

@@ -25,7 +25,7 @@ import numpy as np
 from muster.assignor.balance import held
 from muster.assignor.copies import Copies, code, contains
 from muster.assignor.model import NOBODY, BoolArray, GroupView, Pairs, no_pairs
-from muster.assignor.standby import _joined
+from muster.assignor.standby import joined
 from muster.protocol.tasks import IntArray
 
 
@@ -129,7 +129,7 @@ def _exchanged(active: IntArray, target: Target, late: IntArray) -> tuple[Pairs,
     standby = Pairs(target.standby.task[kept], target.standby.member[kept])
     exchanged = Pairs(late[swapped], target.active[late[swapped]])
     waiting = late[~swapped]
-    return _joined(standby, exchanged), Pairs(waiting, target.active[waiting])
+    return joined(standby, exchanged), Pairs(waiting, target.active[waiting])
 
 
 def _standbys(
@@ -162,7 +162,7 @@ def _standbys(
     late = cold[which]
     stays = np.ones(len(wanted), dtype=np.bool_)
     stays[late] = False
-    now = _joined(Pairs(wanted.task[stays], wanted.member[stays]), Pairs(task[by], member[by]))
+    now = joined(Pairs(wanted.task[stays], wanted.member[stays]), Pairs(task[by], member[by]))
     return now, Pairs(wanted.task[late], wanted.member[late])
 
 

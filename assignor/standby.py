@@ -10,13 +10,15 @@ with an arc per (task, member), or, where that would be millions of arcs, are de
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 
 from muster.assignor.balance import dealt, held
 from muster.assignor.copies import Copies, Longs, code, contains
-from muster.assignor.flow import Network
+from muster.assignor.copyflow import Choices, chosen
 from muster.assignor.model import BoolArray, GroupView, Pairs, no_pairs
 from muster.assignor.shares import Counts, bounded_shares
 from muster.protocol.tasks import IntArray
@@ -29,8 +31,10 @@ NEW = 50
 _PRICE_PRESENT, _PRICE_FORMER, _PRICE_STAGED, _PRICE_WARM, _PRICE_LEARNER, _PRICE_SOME = (
     0, 1, 2, 3, 4, 20,
 )  # fmt: skip
-_OVERFULL = 10_000
-_MISSING = 1_000_000
+
+
+Toll: TypeAlias = Callable[[IntArray, IntArray], Longs]
+"""(tasks, members) -> cost of a copy of each task at the member beside it."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -43,6 +47,8 @@ class Wanted:
         copies: copies per task.
         capacity: int64[M], 0 = takes nothing.
         may: bool[M, U], which units a member may take; None = all.
+        toll: (tasks, members) -> cost of a copy there (racks); None = the same everywhere.
+        leaving: cost of a copy that is not there yet, beside the toll.
     """
 
     tasks: IntArray
@@ -50,6 +56,15 @@ class Wanted:
     copies: int
     capacity: Counts
     may: BoolArray | None = None
+    toll: Toll | None = None
+    leaving: int = 0
+
+    def cost(self, view: GroupView, pairs: Pairs) -> int:
+        """Tolls of some copies, and leavings of those that are new."""
+        if self.toll is None or len(pairs) == 0:
+            return 0
+        new = np.count_nonzero(~contains(view.standby, pairs.code))
+        return int(self.toll(pairs.task, pairs.member).sum()) + self.leaving * int(new)
 
 
 def standbys(view: GroupView, copies: Copies, wanted: Wanted) -> tuple[Pairs, int]:
@@ -73,6 +88,8 @@ def standbys(view: GroupView, copies: Copies, wanted: Wanted) -> tuple[Pairs, in
         len(wanted.tasks) - actives,
     )
     keep = _uncontested(present, share, each, len(view.tasks))
+    if wanted.toll is not None:
+        keep[:] = False
     kept = Pairs(present.task[keep], present.member[keep])
     done = np.bincount(kept.task, minlength=len(view.tasks)) == each
     open_ = wanted.tasks[~done[wanted.tasks]]
@@ -87,7 +104,7 @@ def standbys(view: GroupView, copies: Copies, wanted: Wanted) -> tuple[Pairs, in
         kept = no_pairs()
         near = _candidates(view, copies, wanted, wanted.tasks)
         found, missing = _flow(view, wanted, near, wanted.tasks, each, share)
-    return _joined(kept, found), short + missing
+    return joined(kept, found), short + missing
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -98,7 +115,8 @@ class _Near:
     price: Longs
 
 
-def _joined(one: Pairs, other: Pairs) -> Pairs:
+def joined(one: Pairs, other: Pairs) -> Pairs:
+    """Two sets of pairs as one."""
     return Pairs.of(
         np.concatenate((one.task, other.task)), np.concatenate((one.member, other.member))
     )
@@ -148,32 +166,46 @@ def _flow(
     Returns:
         The pairs, and how many copies could not be placed.
     """
-    members = np.flatnonzero(room > 0).astype(np.int32)
+    task, member = choices(view, wanted, tasks, np.flatnonzero(room > 0).astype(np.int32))
+    real = tasks[task]
+    price = np.full(len(task), NEW, dtype=np.int64)
+    at, known = _places(near.pairs, real, member)
+    price[known] = near.price[at[known]]
+    if wanted.toll is not None:
+        present = contains(view.standby, code(real, member))
+        scale = len(tasks) * each * NEW + 1
+        price += scale * (wanted.toll(real, member) + wanted.leaving * ~present)
+    picked, missing = chosen(
+        Choices(
+            need=np.full(len(tasks), each, dtype=np.int64),
+            room=room,
+            task=task,
+            member=member,
+            price=price,
+        )
+    )
+    return Pairs(tasks[picked.task], picked.member), missing
+
+
+def choices(
+    view: GroupView, wanted: Wanted, tasks: IntArray, members: IntArray
+) -> tuple[IntArray, IntArray]:
+    """Every (place in `tasks`, member) where a copy may stand."""
     task = np.repeat(np.arange(len(tasks), dtype=np.int32), len(members))
     member = np.tile(members, len(tasks))
-    real = tasks[task]
-    fits = wanted.target[real] != member
+    fits = wanted.target[tasks[task]] != member
     if wanted.may is not None:
-        fits &= wanted.may[member, view.tasks.unit_of[real]]
-    task, member, real = task[fits], member[fits], real[fits]
-    price = np.full(len(task), NEW, dtype=np.int64)
-    codes = near.pairs.code
-    if len(codes):
-        at = np.minimum(np.searchsorted(codes, code(real, member)), len(codes) - 1)
-        known = codes[at] == code(real, member)
-        price[known] = near.price[at[known]]
-    network = Network()
-    starts, ends = network.nodes(len(tasks)), network.nodes(len(room))
-    sink = network.node()
-    network.supply(starts, each)
-    network.supply(sink, -each * len(tasks))
-    used = network.arcs(starts[task], ends[member], 1, price)
-    network.arcs(ends[members], sink, room[members], 0)
-    network.arcs(ends[members], sink, len(tasks), _OVERFULL)
-    unplaced = network.arcs(starts, sink, each, _MISSING)
-    flow, _ = network.solve()
-    chosen = flow[used] > 0
-    return Pairs.of(real[chosen], member[chosen]), int(flow[unplaced].sum())
+        fits &= wanted.may[member, view.tasks.unit_of[tasks[task]]]
+    return task[fits], member[fits]
+
+
+def _places(pairs: Pairs, task: IntArray, member: IntArray) -> tuple[Longs, BoolArray]:
+    """Where (task, member) stand among some pairs, and whether they do."""
+    codes, asked = pairs.code, code(task, member)
+    if len(codes) == 0:
+        return np.zeros(len(asked), dtype=np.int64), np.zeros(len(asked), dtype=np.bool_)
+    at = np.minimum(np.searchsorted(codes, asked), len(codes) - 1)
+    return at.astype(np.int64), codes[at] == asked
 
 
 def _dealt(
@@ -242,4 +274,4 @@ def _without_clashes(wanted: Wanted, pairs: Pairs, task: IntArray, slot: IntArra
             if not (clashes(task[[place]], mine)[0] or clashes(task[[other]], theirs)[0]):
                 slot[place], slot[other] = slot[other], slot[place]
     good = ~clashes(task, slot)
-    return _joined(pairs, Pairs.of(task[good], slot[good]))
+    return joined(pairs, Pairs.of(task[good], slot[good]))

@@ -12,8 +12,9 @@ from muster.assignor.balance import held, settle
 from muster.assignor.eligible import everyone_takes_everything
 from muster.assignor.model import NOBODY, GroupView, Placement
 from muster.assignor.partial import settle_by_topics
+from muster.assignor.plan import staying_owner, usable_capacity
 from muster.assignor.reasons import Moves, Reasons, changed
-from muster.assignor.shares import Counts, shares
+from muster.assignor.shares import shares
 from muster.protocol.ids import Role
 from muster.protocol.tasks import IntArray
 
@@ -50,21 +51,6 @@ def unplaced(view: GroupView) -> Placement:
         destination=nobody,
         unassigned=np.arange(len(view.tasks), dtype=np.int32),
     )
-
-
-def usable_capacity(view: GroupView) -> Counts:
-    """int64[M]: capacity, 0 for draining members; a group that drains as a whole keeps working."""
-    if not view.draining.any() or view.draining.all():
-        return view.capacity
-    return np.where(view.draining, 0, view.capacity)
-
-
-def staying_owner(view: GroupView, capacity: Counts) -> IntArray:
-    """int32[T]: present owners, `NOBODY` where the owner is to be emptied."""
-    if capacity.all():
-        return view.active
-    usable = np.append(capacity > 0, True)  # entry -1: nobody
-    return np.where(usable[view.active], view.active, NOBODY).astype(np.int32)
 
 
 def _why(view: GroupView, owner: IntArray) -> Moves:

@@ -51,6 +51,7 @@ class Freight:
     Attributes:
         home: int32[K], owner a task may stay with for free, `NOBODY` = none.
         kind: int32[K], class of each task.
+        unit: int32[C], unit each class belongs to; used with limits only.
         toll: int64[C, Z], cost of a class in a zone, `FORBIDDEN` = must not enter.
         zone: int32[M], zone of each member.
         leaving: cost of not staying at home.
@@ -61,6 +62,7 @@ class Freight:
 
     home: IntArray
     kind: IntArray
+    unit: IntArray
     toll: NDArray[np.int64]
     zone: IntArray
     leaving: int
@@ -70,8 +72,13 @@ class Freight:
     no_copy: int = 0
 
 
-def place(freight: Freight, room: Room) -> tuple[IntArray, int]:
+def place(freight: Freight, room: Room, limit: Counts | None = None) -> tuple[IntArray, int]:
     """Place all freight into the room as cheaply as possible.
+
+    Args:
+        freight: the tasks.
+        room: the members' shares.
+        limit: int64[U, M], most tasks of each unit (`Freight.unit`) on each member; None = any.
 
     Returns:
         int32[K] the owners, and the cost in tolls and leavings: the proven optimum.
@@ -81,53 +88,116 @@ def place(freight: Freight, room: Room) -> tuple[IntArray, int]:
     """
     if len(freight.home) == 0:
         return freight.home, 0
-    scale = len(freight.home) * (freight.no_copy + 1) + 1
     group, group_of = _groups(freight)
-    network = Network()
-    members, sink = network.nodes(len(room.base)), network.node()
-    sources, kinds = network.nodes(len(group.size)), network.nodes(len(freight.toll))
-    zones = network.nodes(freight.toll.shape[1])
-    network.supply(sources, group.size)
-    network.supply(sink, -len(freight.home))
-    toll = freight.toll * scale
-    zone_of = freight.zone
-    homed = np.flatnonzero(
-        (group.home != NOBODY) & (freight.toll[group.kind, zone_of[group.home]] != FORBIDDEN)
-    )
-    home = group.home[homed]
-    stay = network.arcs(
-        sources[homed], members[home], group.size[homed], toll[group.kind[homed], zone_of[home]]
-    )
-    leave = np.where(group.home == NOBODY, 0, freight.leaving) * scale
-    network.arcs(sources, kinds[group.kind], group.size, leave + freight.no_copy)
-    near = freight.toll[freight.kind[freight.task], zone_of[freight.member]] != FORBIDDEN
-    task, member = freight.task[near], freight.member[near]
-    source = group_of[task]
-    warm = network.arcs(
-        sources[source],
-        members[member],
-        1,
-        leave[source] + toll[group.kind[source], zone_of[member]] + freight.rank[near],
-    )
-    c, z = np.nonzero(freight.toll != FORBIDDEN)
-    cross = network.arcs(kinds[c], zones[z], len(freight.home), toll[c, z])
-    enter = network.arcs(zones[zone_of], members, room.base + room.extra, 0)
-    network.arcs(members, sink, room.base, 0)
-    if room.extras:
-        pool = network.node()
-        network.arcs(members, pool, room.extra, 0)
-        network.arcs(pool, sink, room.extras, 0)
-    flow, _ = network.solve()
+    graph = _Graph(freight, room, limit)
+    stay = graph.staying(group)
+    graph.leaving(group)
+    warm = graph.copies(group_of)
+    cross = graph.crossing()
+    enter = graph.entering()
+    flow, _ = graph.network.solve()
     owner = np.full(len(freight.home), NOBODY, dtype=np.int32)
-    chosen = flow[warm] > 0
-    owner[task[chosen]] = member[chosen]
+    chosen = flow[warm.arcs] > 0
+    owner[freight.task[warm.of[chosen]]] = freight.member[warm.of[chosen]]
     staying = np.zeros(len(group.size), dtype=np.int64)
-    staying[homed] = flow[stay]
+    staying[stay.of] = flow[stay.arcs]
     _stay(owner, freight, group_of, staying)
     moved = np.zeros(freight.toll.shape, dtype=np.int64)
-    moved[c, z] = flow[cross]
-    _enter(owner, freight, moved, flow[enter])
+    moved.ravel()[cross.of] = flow[cross.arcs]
+    _enter(owner, freight, moved, flow[enter].reshape(graph.units, -1))
     return owner, cost(freight, owner)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Arcs:
+    """Arcs, and what each stands for."""
+
+    arcs: slice
+    of: Longs
+
+
+class _Graph:
+    """The collapsed network of some freight.
+
+    A *gate* is a member as one unit sees it: with limits, what passes a gate is bounded; without,
+    there is one unit and its gates are the members.
+    """
+
+    def __init__(self, freight: Freight, room: Room, limit: Counts | None) -> None:
+        self._freight = freight
+        self._scale = len(freight.home) * (freight.no_copy + 1) + 1
+        self._toll = freight.toll * self._scale
+        self._members, self._zones = len(room.base), freight.toll.shape[1]
+        self.units = 1 if limit is None else len(limit)
+        self._unit = freight.unit * (limit is not None)
+        self.network = network = Network()
+        self._gate = network.nodes(self.units * self._members)
+        members = self._gate
+        if limit is not None:
+            members = network.nodes(self._members)
+            network.arcs(self._gate, np.tile(members, self.units), limit.ravel(), 0)
+        self._kind = network.nodes(len(freight.toll))
+        self._zone = network.nodes(self.units * self._zones)
+        sink = network.node()
+        network.supply(sink, -len(freight.home))
+        network.arcs(members, sink, room.base, 0)
+        if room.extras:
+            pool = network.node()
+            network.arcs(members, pool, room.extra, 0)
+            network.arcs(pool, sink, room.extras, 0)
+        self._source: Longs = np.empty(0, dtype=np.int64)
+
+    def _gate_of(self, kind: IntArray, member: IntArray) -> Longs:
+        gates: Longs = self._gate[self._unit[kind].astype(np.int64) * self._members + member]
+        return gates
+
+    def staying(self, group: _Group) -> _Arcs:
+        """Groups whose owner may keep them, straight to the owner's gate."""
+        freight = self._freight
+        self._source = self.network.nodes(len(group.size))
+        self.network.supply(self._source, group.size)
+        toll = freight.toll[group.kind, freight.zone[group.home]]
+        homed = np.flatnonzero((group.home != NOBODY) & (toll != FORBIDDEN))
+        gates = self._gate_of(group.kind[homed], group.home[homed])
+        arcs = self.network.arcs(
+            self._source[homed], gates, group.size[homed], toll[homed] * self._scale
+        )
+        return _Arcs(arcs, homed)
+
+    def leaving(self, group: _Group) -> None:
+        """Groups to their class: whatever leaves its owner, without a copy where it goes."""
+        price = np.where(group.home == NOBODY, 0, self._freight.leaving) * self._scale
+        self.network.arcs(
+            self._source, self._kind[group.kind], group.size, price + self._freight.no_copy
+        )
+
+    def copies(self, group_of: IntArray) -> _Arcs:
+        """Tasks with known copies, straight to the gate where one is."""
+        freight = self._freight
+        kind = freight.kind[freight.task]
+        toll = freight.toll[kind, freight.zone[freight.member]]
+        near = np.flatnonzero(toll != FORBIDDEN)
+        task = freight.task[near]
+        price = np.where(freight.home[task] == NOBODY, 0, freight.leaving) + toll[near]
+        gates = self._gate_of(kind[near], freight.member[near])
+        arcs = self.network.arcs(
+            self._source[group_of[task]], gates, 1, price * self._scale + freight.rank[near]
+        )
+        return _Arcs(arcs, near)
+
+    def crossing(self) -> _Arcs:
+        """Classes to the zones they may enter, at the toll."""
+        kind, zone = np.nonzero(self._freight.toll != FORBIDDEN)
+        zones = self._zone[self._unit[kind].astype(np.int64) * self._zones + zone]
+        arcs = self.network.arcs(
+            self._kind[kind], zones, len(self._freight.home), self._toll[kind, zone]
+        )
+        return _Arcs(arcs, kind * self._zones + zone)
+
+    def entering(self) -> slice:
+        """Zones to the gates of their members, unit by unit."""
+        zone = np.arange(self.units)[:, None] * self._zones + self._freight.zone[None, :]
+        return self.network.arcs(self._zone[zone.ravel()], self._gate, len(self._freight.home), 0)
 
 
 def cost(freight: Freight, owner: IntArray) -> int:
@@ -168,11 +238,14 @@ def _stay(owner: IntArray, freight: Freight, group_of: IntArray, staying: Counts
 
 
 def _enter(owner: IntArray, freight: Freight, moved: Counts, entered: Counts) -> None:
-    """Deal what left home: classes to zones as the flow says, then within each zone."""
+    """Deal what left home: classes to zones as the flow says, then to the gates of each zone."""
     loose = np.flatnonzero(owner == NOBODY)
     loose = loose[np.argsort(freight.kind[loose], kind="stable")]
     zones = np.repeat(np.tile(np.arange(moved.shape[1]), len(moved)), moved.ravel())
-    for zone in np.unique(zones).tolist():
-        tasks = np.sort(loose[zones == zone])
-        mine = np.where(freight.zone == zone, entered, 0)
+    unit = freight.unit[freight.kind[loose]] if len(entered) > 1 else np.zeros_like(loose)
+    place_of = unit * moved.shape[1] + zones
+    for where in np.unique(place_of).tolist():
+        tasks = np.sort(loose[place_of == where])
+        row = entered[where // moved.shape[1]]
+        mine = np.where(freight.zone == where % moved.shape[1], row, 0)
         owner[tasks] = dealt(mine, np.zeros_like(mine))

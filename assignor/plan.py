@@ -1,0 +1,130 @@
+"""Where everything belongs in the end: actives, standbys, what it costs and what was missing.
+
+The plan says nothing about how to get there (`muster.assignor.staging`). Each step is optimal
+within the steps before it: stateful actives, standbys, stateless actives (S2-F25, S4-17).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from muster.assignor.actives import Actives, settled_by_copies
+from muster.assignor.balance import held
+from muster.assignor.copies import Copies, Longs
+from muster.assignor.eligible import everyone_takes_everything, kinds
+from muster.assignor.model import NOBODY, GroupView, Pairs, no_pairs
+from muster.assignor.racks import STATELESS, Prices, Racks, racks_of, settled_by_cost
+from muster.assignor.shares import Counts
+from muster.assignor.standby import Toll, Wanted, standbys
+from muster.protocol.tasks import IntArray
+
+_MOVES_ONLY = Prices(0, 1)
+
+
+@dataclass(slots=True)
+class Plan:
+    """A target and what is known about it.
+
+    Attributes:
+        active: int32[T], where actives belong.
+        standby: where standbys belong.
+        cost: what racks and moves cost, 0 where racks do not count.
+        warnings: what could not be honoured.
+    """
+
+    active: IntArray
+    standby: Pairs = field(default_factory=no_pairs)
+    cost: int = 0
+    warnings: tuple[str, ...] = ()
+
+
+def usable_capacity(view: GroupView) -> Counts:
+    """int64[M]: capacity, 0 for draining members; a group that drains as a whole keeps working."""
+    if not view.draining.any() or view.draining.all():
+        return view.capacity
+    return np.where(view.draining, 0, view.capacity)
+
+
+def staying_owner(view: GroupView, capacity: Counts) -> IntArray:
+    """int32[T]: present owners, `NOBODY` where the owner is to be emptied."""
+    if capacity.all():
+        return view.active
+    usable = np.append(capacity > 0, True)  # entry -1: nobody
+    return np.where(usable[view.active], view.active, NOBODY).astype(np.int32)
+
+
+class Planner:
+    """Plans one view. `default` are the assignor's own prices of traffic and moves."""
+
+    def __init__(self, view: GroupView, copies: Copies, default: Prices) -> None:
+        self.view = view
+        self.copies = copies
+        self.capacity = usable_capacity(view)
+        self.home = staying_owner(view, self.capacity)
+        wants_standbys = view.settings.num_standby_replicas > 0
+        self.racks, warning = racks_of(view, default, standbys=wants_standbys)
+        self.plan = Plan(np.full(len(view.tasks), NOBODY, dtype=np.int32))
+        if warning:
+            self.plan.warnings = (warning,)
+
+    def actives(self, tasks: IntArray, *, before: Counts | None = None) -> None:
+        """Place some actives, balanced among themselves and with those placed before."""
+        if len(tasks) == 0:
+            return
+        actives = Actives(tasks, self.home[tasks], before)
+        if self.racks is None and everyone_takes_everything(self.view):
+            self.plan.active[tasks] = settled_by_copies(
+                self.view, self.copies, actives, self.capacity
+            )
+            return
+        prices = _MOVES_ONLY
+        if self.racks is not None:
+            stateful = bool(self.view.tasks.stateful[tasks].any())
+            prices = self.racks.stateful if stateful else STATELESS
+        self.plan.active[tasks], cost = settled_by_cost(
+            self.view, self.copies, actives, self.capacity, self.racks, prices
+        )
+        if self.racks is not None:
+            self.plan.cost += cost
+
+    def standbys(self) -> None:
+        """Place the standbys of every stateful active that has been placed."""
+        view, plan = self.view, self.plan
+        stateful = np.flatnonzero(view.tasks.stateful & (plan.active != NOBODY)).astype(np.int32)
+        table = None if everyone_takes_everything(view) else kinds(view)
+        wanted = Wanted(
+            tasks=stateful,
+            target=plan.active,
+            copies=view.settings.num_standby_replicas,
+            capacity=self.capacity,
+            may=None if table is None else table.allowed[table.kind_of],
+            toll=None if self.racks is None else changelog_toll(view, self.racks),
+            leaving=0 if self.racks is None else self.racks.stateful.overlap,
+        )
+        plan.standby, missing = standbys(view, self.copies, wanted)
+        if wanted.toll is not None:
+            plan.cost += wanted.cost(view, plan.standby)
+        if missing:
+            plan.warnings += (
+                f"{missing} standbys are missing: too few members for"
+                f" num.standby.replicas={wanted.copies}",
+            )
+
+    def loads(self) -> Counts:
+        """int64[M]: actives placed so far."""
+        return held(self.plan.active, len(self.capacity))
+
+
+def changelog_toll(view: GroupView, racks: Racks) -> Toll | None:
+    """What reading the changelogs of tasks costs at members; None where no standbys are wanted."""
+    table = racks.changelogs
+    if table is None:
+        return None
+
+    def toll(task: IntArray, member: IntArray) -> Longs:
+        across: Longs = table.across[table.class_of[task], view.rack[member]]
+        return across * racks.stateful.traffic
+
+    return toll
