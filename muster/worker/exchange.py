@@ -153,9 +153,15 @@ class Assigned:
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """Active tasks may run until this moment, no longer."""
+    """Active tasks may run until this moment.
+
+    Attributes:
+        until_ms: from then on they are being stopped.
+        stop_ms: how long after it everything must have stopped at the latest.
+    """
 
     until_ms: int
+    stop_ms: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,9 +25,9 @@ from confluent_kafka import (
     TopicPartition,
 )
 
-from muster.clients import ClientSettings
+from muster.clients import ClientSettings, redacted
 from muster.protocol.codec import decode_record, encode
-from muster.protocol.errors import DecodeError
+from muster.protocol.errors import ConfigError, DecodeError
 from muster.protocol.events import LagReport
 from muster.protocol.keys import key_of, partition_of
 from muster.protocol.records import MemberAssignment, MemberGone
@@ -40,10 +40,13 @@ Post: TypeAlias = Callable[[Input], None]
 
 PATIENCE_S: Final = 5.0
 """How long one request about the topic may take before it is asked again."""
+CLOSE_S: Final = 1.0
+"""How long closing waits for our threads."""
 PAUSE_S: Final = 0.5
 """Between two tries to reach a cluster or a topic that is not there."""
-WAIT_S: Final = 1.0
-"""Longest wait inside librdkafka; it returns at once when there is something."""
+WAIT_S: Final = 0.25
+"""Longest wait inside librdkafka: it returns at once when there is something to return, but
+cannot be told that we are closing."""
 LAYOUT_CHECK_S: Final = 60.0
 """How often the number of partitions is looked at: with it, the member's partition changes."""
 
@@ -82,8 +85,7 @@ class Link:
             post: takes what happens, from any thread.
 
         Raises:
-            ConfigError: client settings librdkafka has no word for.
-            KafkaException: client settings it refuses.
+            ConfigError: client settings librdkafka has no word for, or refuses.
         """
         self._post = post
         self._key = key_of(group, member)
@@ -98,7 +100,11 @@ class Link:
         # librdkafka wants a group id; with assign() and no commits it is never used.
         named = {"group.id": f"{prefix}.worker", "client.id": f"muster-{member}"}
         self._consumer_config: dict[str, Any] = clients.librdkafka({**quick, **reader, **named})
-        self._producer = self._new_producer()
+        try:
+            self._producer = self._new_producer()
+        except KafkaException as error:
+            problem = f"settings librdkafka takes ({error.args[0].str()})"
+            raise ConfigError("config", redacted(clients.values), problem) from None
         self._threads = [
             threading.Thread(target=self._read, name="muster-reader", daemon=True),
             threading.Thread(target=self._confirm, name="muster-acks", daemon=True),
@@ -135,7 +141,7 @@ class Link:
         self._closing.set()
         for thread in self._threads:
             if thread.is_alive() and thread is not threading.current_thread():
-                thread.join(PATIENCE_S + WAIT_S)
+                thread.join(CLOSE_S)  # one that waits for a lost broker ends by itself soon
         return bool(rest == 0)
 
     # ------------------------------------------------------------------------------------ reading

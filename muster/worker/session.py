@@ -47,7 +47,7 @@ from muster.worker.exchange import (
     Send,
 )
 from muster.worker.hands import Hands
-from muster.worker.lease import lease_until_ms
+from muster.worker.lease import lease_until_ms, stop_ms
 from muster.worker.states import FAULTS, TABLE, Duty, State
 
 ANYONE: Final = 0
@@ -289,7 +289,9 @@ class Session:
 
     def _lease(self) -> list[Action]:
         until = self.lease_ms
-        return [] if until is None else [Lease(until)]
+        if until is None or self.record is None:
+            return []
+        return [Lease(until, stop_ms(self.record.session_timeout_ms))]
 
     def _lease_is_over(self, now_ms: int) -> bool:
         until = self.lease_ms

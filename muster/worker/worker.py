@@ -93,8 +93,9 @@ class Worker:
         on_forget: these copies are not wanted any more.
         on_lost: these are ours no more, now; somebody else may run them in a moment. Without
             it `on_revoked` and `on_forget` are called.
-        on_lease: called from the worker's loop with each new end of the lease (`boottime_ms`);
-            must return at once. For guards that watch over the worker itself.
+        on_lease: called from the worker's loop with each new end of the lease (on the boot-time
+            clock) and how long stopping may take after it, both in milliseconds; must return at
+            once. For guards that watch over the worker itself.
 
     Raises:
         ConfigError: an argument that cannot be used; it is named.
@@ -125,7 +126,7 @@ class Worker:
         on_learn: Callback | None = None,
         on_forget: Callback | None = None,
         on_lost: Callback | None = None,
-        on_lease: Callable[[int], None] | None = None,
+        on_lease: Callable[[int, int], None] | None = None,
     ) -> None:
         self.group = _checked("group", group, group_fault(group))
         member = member_id if member_id is not None else _random_member_id()
@@ -311,8 +312,8 @@ class Worker:
                 self._link.send(action)
             case Assigned(record):
                 self.assignment = assignment_of(record)
-            case Lease(until_ms):
-                self._extend(until_ms)
+            case Lease():
+                self._extend(action)
             case Take():
                 self._take(action)
             case Release(role, tasks, record):
@@ -325,10 +326,10 @@ class Worker:
             case End(fault, message):
                 self.error = None if fault is None else Fenced(fault, message)
 
-    def _extend(self, until_ms: int) -> None:
-        self._lease_until_ms = until_ms
+    def _extend(self, lease: Lease) -> None:
+        self._lease_until_ms = lease.until_ms
         if self._on_lease is not None:
-            self._on_lease(until_ms)
+            self._on_lease(lease.until_ms, lease.stop_ms)
 
     def _lease_runs(self) -> bool:
         return boottime_ms() < self._lease_until_ms

@@ -1,0 +1,303 @@
+"""One process per active task: the callbacks of ``muster worker --exec``.
+
+A task's command is run by ``/bin/sh -c`` below the guard (`guard.py`), started again with growing
+pauses when it dies, and reported as released only when all of it has stopped. The guard gets every
+new lease; when it breaks itself (killed, frozen) its tasks are killed and it is started anew.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import select
+import shlex
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from tenacity import RetryCallState, Retrying, wait_random_exponential
+
+from muster.protocol.ids import Role, Task
+from muster.worker import guard
+from muster.worker.assignment import Assignment
+
+log = logging.getLogger("muster.worker.exec")
+
+PLACE: Final = "{task}"
+STOP_TIMEOUT_S: Final = 10.0
+"""Between SIGTERM and SIGKILL, by default."""
+GUARD_PATIENCE_S: Final = 5.0
+"""How long after the last deadline a guard may be silent before it counts as broken."""
+PIPE_PATIENCE_S: Final = 2.0
+"""How long a command to the guard may wait to be taken."""
+STEADY_S: Final = 30.0
+"""A process that ran this long has started well: the next pause is short again."""
+_PAUSE = wait_random_exponential(multiplier=0.5, max=30)
+
+
+@dataclass(slots=True)
+class _Running:
+    """What we want to run, and what runs.
+
+    Attributes:
+        told: the start command.
+        started_s: when it was last started.
+        pid: its process group; 0 = not told yet, or none runs.
+        alive: whether something of it may still run.
+        wanted: whether it is started again when it ends.
+        attempt: deaths in a row.
+        again_s: when it is started again; None = it is not.
+    """
+
+    told: Mapping[str, Any]
+    started_s: float
+    pid: int = 0
+    alive: bool = True
+    wanted: bool = True
+    attempt: int = 0
+    again_s: float | None = None
+
+
+@dataclass(slots=True)
+class _Pipe:
+    """A guard and our two ends of its pipes."""
+
+    process: subprocess.Popen[bytes]
+    commands: int
+    events: int
+    unread: bytes = field(default=b"")
+
+
+class Processes:
+    """Callbacks for `Worker` that run a command per active task. Close it after the worker."""
+
+    def __init__(
+        self,
+        command: str,
+        *,
+        stop_timeout_s: float = STOP_TIMEOUT_S,
+        log_file: str | Path | None = None,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        """Start the guard.
+
+        Args:
+            command: a shell command; ``{task}`` in it is the task's id, quoted.
+            stop_timeout_s: between SIGTERM and SIGKILL when a task is to stop.
+            log_file: starts and stops are appended here, a JSON object a line.
+            environment: of the tasks, beside ``MUSTER_*``; None = ours.
+        """
+        self._command = command
+        self._stop_timeout_s = stop_timeout_s
+        self._log_file = "" if log_file is None else str(log_file)
+        self._environment = None if environment is None else dict(environment)
+        self._running: dict[str, _Running] = {}
+        self._changed = threading.Condition()
+        self._lease: dict[str, object] = {}
+        self._closing = False
+        self._pipe = self._new_guard()
+        self._thread = threading.Thread(target=self._watch, name="muster-guard", daemon=True)
+        self._thread.start()
+
+    # ---------------------------------------------------------------------------------- callbacks
+
+    def on_assigned(self, tasks: tuple[Task, ...], assignment: Assignment) -> None:
+        """Start a process for each task."""
+        with self._changed:
+            for task in tasks:
+                told = self._start_command(str(task), assignment)
+                self._running[str(task)] = _Running(told, time.monotonic())
+                self._tell(told)
+
+    def on_revoked(self, tasks: tuple[Task, ...], assignment: Assignment) -> None:
+        """Stop the tasks' processes; returns when all of them have stopped."""
+        names = {str(task) for task in tasks}
+        with self._changed:
+            for name in names & self._running.keys():
+                running = self._running[name]
+                running.wanted = False
+                running.again_s = None
+                self._tell(
+                    {"do": "stop", "task": name, "grace_ms": int(self._stop_timeout_s * 1000)}
+                )
+            self._await_end(names, self._stop_timeout_s + GUARD_PATIENCE_S)
+
+    def on_lost(self, tasks: tuple[Task, ...], assignment: Assignment) -> None:
+        """Kill everything; returns when nothing runs any more."""
+        with self._changed:
+            for running in self._running.values():
+                running.wanted = False
+                running.again_s = None
+            self._tell({"do": "lose"})
+            self._await_end(set(self._running), GUARD_PATIENCE_S)
+
+    def on_lease(self, until_ms: int, stop_ms: int) -> None:
+        """Tell the guard how long the tasks may run."""
+        with self._changed:
+            # A fifth of the time for stopping is left to the kernel and to a loaded machine.
+            kill_ms = until_ms + stop_ms * 4 // 5
+            self._lease = {"do": "lease", "until_ms": until_ms, "kill_ms": kill_ms}
+            self._tell(self._lease)
+
+    def close(self) -> None:
+        """End the guard, and what may still run."""
+        with self._changed:
+            self._closing = True
+            os.close(self._pipe.commands)
+        try:
+            self._pipe.process.wait(guard.ORPHAN_GRACE_MS / 1000 + GUARD_PATIENCE_S)
+        except subprocess.TimeoutExpired:
+            self._pipe.process.kill()
+        self._thread.join()
+
+    # ------------------------------------------------------------------------------------ commands
+
+    def _start_command(self, task: str, assignment: Assignment) -> dict[str, object]:
+        token = assignment.token
+        return {
+            "do": "start",
+            "task": task,
+            "role": Role.ACTIVE.name.lower(),
+            "member": assignment.member,
+            "incarnation": assignment.incarnation,
+            "generation": token.generation,
+            "epoch": token.epoch,
+            "command": ["/bin/sh", "-c", self._command.replace(PLACE, shlex.quote(task))],
+            "environment": {
+                "MUSTER_GROUP": assignment.group,
+                "MUSTER_MEMBER_ID": assignment.member,
+                "MUSTER_TASK": task,
+                "MUSTER_ROLE": Role.ACTIVE.name.lower(),
+                "MUSTER_GENERATION": str(token.generation),
+                "MUSTER_MEMBER_EPOCH": str(token.epoch),
+            },
+        }
+
+    def _tell(self, command: Mapping[str, object]) -> None:
+        line = json.dumps(command).encode() + b"\n"
+        try:
+            while line:
+                if not select.select([], [self._pipe.commands], [], PIPE_PATIENCE_S)[1]:
+                    raise BrokenPipeError  # frozen for so long that its pipe is full
+                line = line[os.write(self._pipe.commands, line) :]
+        except BrokenPipeError:
+            self._pipe.process.kill()  # the watching thread starts another
+
+    def _await_end(self, names: set[str], patience_s: float) -> None:
+        def ended() -> bool:
+            return not any(self._running[name].alive for name in names & self._running.keys())
+
+        if not self._changed.wait_for(ended, patience_s):
+            log.error("the guard does not answer; starting another")
+            self._pipe.process.kill()
+            self._changed.wait_for(ended)
+        for name in names:
+            self._running.pop(name, None)
+
+    # -------------------------------------------------------------------------------------- guard
+
+    def _new_guard(self) -> _Pipe:
+        theirs, commands = os.pipe()
+        events, tell = os.pipe()
+        program = [sys.executable, "-I", "-S", guard.__file__, str(theirs), str(tell)]
+        try:
+            process = subprocess.Popen(
+                [*program, self._log_file],
+                stdin=subprocess.DEVNULL,
+                pass_fds=(theirs, tell),
+                env=self._environment,
+                start_new_session=True,  # what a terminal sends (Ctrl-C, Ctrl-Z) is for us
+            )
+        finally:
+            os.close(theirs)
+            os.close(tell)
+        os.set_blocking(commands, False)
+        return _Pipe(process, commands, events)
+
+    def _watch(self) -> None:
+        while True:
+            ready, _, _ = select.select([self._pipe.events], [], [], self._wait_s())
+            with self._changed:
+                if ready and not self._read_events():
+                    self._bury_guard()
+                    if self._closing:
+                        return
+                    self._pipe = self._new_guard()
+                    if self._lease:
+                        self._tell(self._lease)
+                self._start_again()
+                self._changed.notify_all()
+
+    def _wait_s(self) -> float | None:
+        due = [r.again_s for r in list(self._running.values()) if r.again_s is not None]
+        return max(0.0, min(due) - time.monotonic()) if due else None
+
+    def _read_events(self) -> bool:
+        data = os.read(self._pipe.events, 65536)
+        *lines, self._pipe.unread = (self._pipe.unread + data).split(b"\n")
+        for line in lines:
+            event = json.loads(line)
+            running = self._running.get(event["task"])
+            if running is None:
+                continue
+            if event["event"] == "started":
+                running.pid = event["pid"]
+            else:
+                self._note_end(running, event["code"])
+        return bool(data)
+
+    def _note_end(self, running: _Running, code: int) -> None:
+        running.alive = False
+        running.pid = 0
+        if not running.wanted or self._closing:
+            return
+        now_s = time.monotonic()
+        running.attempt = 1 if now_s - running.started_s >= STEADY_S else running.attempt + 1
+        pause_s = _pause_s(running.attempt)
+        running.again_s = now_s + pause_s
+        log.warning("%s ended with %d; again in %.1f s", running.told["task"], code, pause_s)
+
+    def _start_again(self) -> None:
+        now_s = time.monotonic()
+        for running in self._running.values():
+            if running.again_s is not None and now_s >= running.again_s:
+                running.again_s = None
+                running.alive = True
+                running.started_s = now_s
+                self._tell(running.told)
+
+    def _bury_guard(self) -> None:
+        """It is gone. If tasks ran, the kernel killed their leaders with it; we kill the rest."""
+        if self._pipe.process.wait() or not self._closing:
+            log.error("the guard died; its tasks are killed and started again")
+        for running in self._running.values():
+            if running.pid:
+                _kill_group(running.pid)
+                guard.note(self._log_file, "stop", running.told)
+            if running.alive:
+                self._note_end(running, -signal.SIGKILL)
+        if not self._closing:
+            os.close(self._pipe.commands)
+        os.close(self._pipe.events)
+
+
+def _kill_group(group: int) -> None:
+    """SIGKILL, until nothing is left of it."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        while True:
+            os.killpg(group, signal.SIGKILL)
+            time.sleep(0.005)
+
+
+def _pause_s(attempt: int) -> float:
+    state = RetryCallState(retry_object=Retrying(), fn=None, args=(), kwargs={})
+    state.attempt_number = attempt
+    return float(_PAUSE(state))

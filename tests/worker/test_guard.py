@@ -1,0 +1,270 @@
+"""The guard with real processes: tasks end in time, whatever becomes of the worker."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+from support.scripted_coordinator import eventually
+
+import muster.worker.processes as processes_module
+from muster.protocol.ids import parse_task
+from muster.protocol.tasks import TaskSet
+from muster.worker.assignment import Assignment
+from muster.worker.clock import boottime_ms
+from muster.worker.processes import Processes
+
+FOREVER_MS = 3_600_000
+
+
+def given(*tasks: str, generation: int = 7) -> Assignment:
+    """An assignment with these actives."""
+    return Assignment(
+        "g", "m", 42, 0, generation, 5, 1, TaskSet.of(tasks), TaskSet(), TaskSet(), ""
+    )
+
+
+class Folder:
+    """A folder that task processes write their process ids to, and their log."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.log = path / "log.jsonl"
+
+    def pids(self, name: str) -> list[int]:
+        """Every process id written under a name, oldest first."""
+        file = self.path / name
+        return [int(line) for line in file.read_text().split()] if file.exists() else []
+
+    def lines(self) -> list[dict]:
+        """The log."""
+        if not self.log.exists():
+            return []
+        return [json.loads(line) for line in self.log.read_text().splitlines()]
+
+    def story(self) -> list[str]:
+        """The log, short."""
+        return [f"{line['event']} {line['task']}" for line in self.lines()]
+
+
+def alive(pid: int) -> bool:
+    """Whether a process runs (a zombie does not)."""
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Folder:
+    """Where this test's processes write."""
+    return Folder(tmp_path)
+
+
+@pytest.fixture
+def run(folder: Folder) -> Iterator:
+    """Make `Processes`; everything is closed at the end."""
+    made: list[Processes] = []
+
+    def make(command: str, **more) -> Processes:
+        processes = Processes(f"cd {folder.path}; {command}", log_file=folder.log, **more)
+        made.append(processes)
+        processes.on_lease(boottime_ms() + FOREVER_MS, 1_000)
+        return processes
+
+    yield make
+    for processes in made:
+        processes.on_lost((), given())
+        processes.close()
+
+
+def on(processes: Processes, *tasks: str, **more) -> None:
+    """Assign tasks."""
+    processes.on_assigned(tuple(map(parse_task, tasks)), given(*tasks, **more))
+
+
+def off(processes: Processes, *tasks: str) -> None:
+    """Revoke tasks."""
+    processes.on_revoked(tuple(map(parse_task, tasks)), given())
+
+
+def test_a_task_finds_its_names_in_the_environment(run, folder: Folder) -> None:
+    """A command sees the six MUSTER_ variables, and its task in its arguments."""
+    names = ["GROUP", "MEMBER_ID", "TASK", "ROLE", "GENERATION", "MEMBER_EPOCH"]
+    show = " ".join(f"$MUSTER_{name}" for name in names)
+    processes = run(f'echo {{task}} "{show}" > out.tmp; mv out.tmp out; exec sleep 600')
+    on(processes, "it's-odd_3")
+    eventually((folder.path / "out").exists)
+    assert (folder.path / "out").read_text() == "it's-odd_3 g m it's-odd_3 active 7 5\n"
+
+
+def test_revoked_means_stopped(run, folder: Folder) -> None:
+    """on_revoked returns only when the whole process group has ended in its own time."""
+    processes = run("(trap 'sleep 0.3; echo bye > bye; exit' TERM; echo $$ > t; sleep 600 & wait)")
+    on(processes, "0_0")
+    eventually(lambda: folder.pids("t"))
+    off(processes, "0_0")
+    assert (folder.path / "bye").read_text() == "bye\n"
+    assert folder.story() == ["start 0_0", "stop 0_0"]
+    start, stop = folder.lines()
+    assert {k: start[k] for k in ("member", "incarnation", "generation", "epoch", "role")} == {
+        "member": "m",
+        "incarnation": 42,
+        "generation": 7,
+        "epoch": 5,
+        "role": "active",
+    }
+    assert stop["boottime_ms"] >= start["boottime_ms"]
+
+
+def test_deaf_tasks_are_killed(run, folder: Folder) -> None:
+    """A task that ignores SIGTERM is killed after the grace, its children with it."""
+    processes = run(
+        "trap '' TERM; (trap '' TERM; sleep 600 & echo $! > child; wait) & echo $! > t; wait",
+        stop_timeout_s=0.2,
+    )
+    on(processes, "0_0")
+    eventually(lambda: folder.pids("child"))
+    off(processes, "0_0")
+    assert not alive(folder.pids("t")[0])
+    assert not alive(folder.pids("child")[0])
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs a subreaper")
+def test_what_escapes_its_group_is_stopped_too(run, folder: Folder) -> None:
+    """A daemon that a task left behind in another session ends before the task counts as ended."""
+    processes = run("setsid sh -c 'echo $$ > daemon; exec sleep 600' & echo $$ > t; exec sleep 600")
+    on(processes, "0_0")
+    eventually(lambda: folder.pids("daemon") and folder.pids("t"))
+    off(processes, "0_0")
+    assert not alive(folder.pids("daemon")[0])
+
+
+def test_a_dead_task_is_started_again(run, folder: Folder) -> None:
+    """A task that ends by itself is logged as stopped and started anew, after a pause."""
+    processes = run("echo $$ >> t; exec sleep 600")
+    on(processes, "0_0")
+    eventually(lambda: folder.pids("t"))
+    os.kill(folder.pids("t")[0], signal.SIGKILL)
+    eventually(lambda: len(folder.pids("t")) == 2)
+    assert folder.story() == ["start 0_0", "stop 0_0", "start 0_0"]
+
+
+def test_the_lease_ends_tasks(run, folder: Folder) -> None:
+    """When no lease comes any more tasks get SIGTERM, then SIGKILL, before the session is over."""
+    processes = run("trap 'echo $$ >> told' TERM; echo $$ > t; while :; do sleep 0.05; done")
+    on(processes, "0_0")
+    eventually(lambda: folder.pids("t"))
+    until_ms = boottime_ms() + 300
+    processes.on_lease(until_ms, 500)
+    eventually(lambda: folder.story()[1:2] == ["stop 0_0"])
+    assert folder.pids("told") == folder.pids("t")
+    assert until_ms + 400 <= folder.lines()[1]["boottime_ms"]
+
+
+def test_nothing_starts_without_a_lease(run, folder: Folder) -> None:
+    """A start after the end of the lease is refused, and made when there is a lease again."""
+    processes = run("echo $$ >> t; exec sleep 600")
+    processes.on_lease(boottime_ms() - 1, 0)
+    on(processes, "0_0")
+    eventually(lambda: processes._running["0_0"].attempt > 0)
+    assert folder.story() == []
+    processes.on_lease(boottime_ms() + FOREVER_MS, 0)
+    eventually(lambda: folder.pids("t"))
+
+
+def test_lost_tasks_are_killed_at_once(run, folder: Folder) -> None:
+    """on_lost while the lease still runs gives no grace: somebody else may have the tasks."""
+    processes = run("trap '' TERM; echo $$ > $MUSTER_TASK; while :; do sleep 0.05; done")
+    on(processes, "0_0", "0_1")
+    eventually(lambda: folder.pids("0_0") and folder.pids("0_1"))
+    processes.on_lost((), given())
+    assert not alive(folder.pids("0_0")[0])
+    assert not alive(folder.pids("0_1")[0])
+    assert sorted(folder.story()) == ["start 0_0", "start 0_1", "stop 0_0", "stop 0_1"]
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
+def test_a_broken_guard_is_replaced(
+    run, folder: Folder, how: signal.Signals, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A guard that is killed, or frozen when it is needed, takes no task with it for good."""
+    monkeypatch.setattr(processes_module, "GUARD_PATIENCE_S", 0.5)
+    command = "trap '' TERM; echo $$ >> $MUSTER_TASK; while :; do sleep 0.05; done"
+    processes = run(command, stop_timeout_s=0)
+    on(processes, "0_0", "0_1")
+    eventually(lambda: folder.pids("0_0") and folder.pids("0_1"))
+    old = folder.pids("0_0") + folder.pids("0_1")
+    processes._pipe.process.send_signal(how)
+    off(processes, "0_1")
+    eventually(lambda: len(folder.pids("0_0")) == 2)
+    assert not any(map(alive, old))
+    assert len(folder.pids("0_1")) == 1
+    assert folder.story().count("stop 0_0") == folder.story().count("stop 0_1") == 1
+
+
+WORKER = """
+import sys, time
+import muster.worker.processes as processes_module
+from muster.protocol.ids import parse_task
+from muster.protocol.tasks import TaskSet
+from muster.worker.assignment import Assignment
+from muster.worker.clock import boottime_ms
+from muster.worker.processes import Processes
+folder, lease_ms = sys.argv[1], int(sys.argv[2])
+processes = Processes(f"cd {folder}; {sys.argv[3]}", log_file=f"{folder}/log.jsonl")
+processes.on_lease(boottime_ms() + lease_ms, 500)
+tasks = ("0_0", "0_1")
+given = Assignment("g", "m", 1, 0, 1, 1, 1, TaskSet.of(tasks), TaskSet(), TaskSet())
+processes.on_assigned(tuple(map(parse_task, tasks)), given)
+print(boottime_ms() + lease_ms, flush=True)
+time.sleep(600)
+"""
+"""A worker that renews its lease never."""
+
+
+@pytest.fixture
+def worker(folder: Folder) -> Iterator:
+    """Start a worker process whose lease runs for so many milliseconds."""
+    made: list[subprocess.Popen[str]] = []
+
+    def make(lease_ms: int, command: str) -> subprocess.Popen[str]:
+        program = [sys.executable, "-c", WORKER, str(folder.path), str(lease_ms), command]
+        process = subprocess.Popen(program, stdout=subprocess.PIPE, text=True)
+        made.append(process)
+        return process
+
+    yield make
+    for process in made:
+        process.kill()
+        process.communicate()
+
+
+def test_tasks_of_a_killed_worker_end(worker, folder: Folder) -> None:
+    """SIGKILL of the worker: its tasks get SIGTERM at once, long before the lease is over."""
+    killed = worker(FOREVER_MS, "trap 'exit 3' TERM; echo $$ > $MUSTER_TASK; sleep 600 & wait")
+    eventually(lambda: folder.pids("0_0") and folder.pids("0_1"))
+    killed.kill()
+    eventually(lambda: len(folder.story()) == 4)
+    assert sorted(folder.story()[2:]) == ["stop 0_0", "stop 0_1"]
+    assert not any(map(alive, folder.pids("0_0") + folder.pids("0_1")))
+
+
+def test_tasks_of_a_frozen_worker_end_with_its_lease(worker, folder: Folder) -> None:
+    """SIGSTOP of the worker: its tasks end when the lease does, by the log's boot-time clock."""
+    frozen = worker(700, "trap '' TERM; echo $$ > $MUSTER_TASK; while :; do sleep 0.05; done")
+    assert frozen.stdout is not None
+    until_ms = int(frozen.stdout.readline())
+    frozen.send_signal(signal.SIGSTOP)
+    eventually(lambda: len(folder.story()) == 4)
+    for line in folder.lines()[2:]:
+        assert line["event"] == "stop"
+        assert line["boottime_ms"] >= until_ms - 1
+    assert not any(map(alive, folder.pids("0_0") + folder.pids("0_1")))
