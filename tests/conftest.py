@@ -6,6 +6,8 @@ import os
 
 from hypothesis import HealthCheck, settings
 
+pytest_plugins = ["support.brokers", "support.spark"]
+
 settings.register_profile(
     "ci",
     deadline=None,  # machines are noisy: a slow example is not a wrong one

@@ -1,0 +1,143 @@
+"""Who is the coordinator: the job that wrote the latest claim.
+
+At start a job writes a claim to the one-partition topic ``<prefix>.coordinator``. The offset Kafka
+gives it is the job's coordinator epoch; it goes into every assignment, and members ignore records
+of an older one. So an older job is harmless from that moment on, whether it notices or not; it
+should notice, and `Watch` sees to it: whoever reads a later claim than his own stops.
+"""
+
+from __future__ import annotations
+
+import platform
+import threading
+import time
+from collections.abc import Mapping
+from importlib.metadata import version
+from types import TracebackType
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
+
+from muster.clients import ClientSettings
+from muster.protocol import codec
+from muster.protocol.errors import DecodeError
+from muster.protocol.records import CoordinatorClaim
+from muster.protocol.topics import TopicKind, topic_name
+from muster.streams.errors import KafkaUnreachable
+
+CLAIM_TIMEOUT_S = 60.0
+POLL_S = 0.5
+
+
+def claim(
+    clients: ClientSettings, prefix: str, job: str, timeout_s: float = CLAIM_TIMEOUT_S
+) -> int:
+    """Write a claim.
+
+    Args:
+        clients: how to reach Kafka.
+        prefix: topic prefix.
+        job: random id of this job.
+        timeout_s: how long Kafka may take.
+
+    Returns:
+        The coordinator epoch.
+
+    Raises:
+        KafkaUnreachable: Kafka did not take the claim.
+    """
+    record = CoordinatorClaim(job=job, host=platform.node(), version=version("muster-kafka"))
+    encoded = codec.encode(record)
+    outcome: list[tuple[KafkaError | None, Message]] = []
+    producer = Producer(clients.producer({"message.timeout.ms": int(timeout_s * 1000)}))
+    producer.produce(
+        topic_name(TopicKind.COORDINATOR, prefix),
+        key=encoded.key,
+        value=encoded.value,
+        headers=list(encoded.headers),
+        on_delivery=lambda error, message: outcome.append((error, message)),
+    )
+    producer.flush(timeout_s + 1)
+    error, message = outcome[0] if outcome else (None, None)
+    if message is None or error is not None:
+        why = error.str() if error is not None else f"no answer within {timeout_s:.0f} s"
+        raise KafkaUnreachable(f"the claim to be the coordinator was not taken: {why}")
+    return message.offset() or 0
+
+
+class Watch:
+    """Reads claims in a thread of its own until it meets a later one than ours.
+
+    Args:
+        clients: how to reach Kafka.
+        epochs: prefix → epoch of our own claim.
+        job: our job id.
+        stop: set when a later claim was read; `story` says whose.
+    """
+
+    def __init__(
+        self, clients: ClientSettings, epochs: Mapping[str, int], job: str, stop: threading.Event
+    ) -> None:
+        self.story: str | None = None
+        self._clients = clients
+        self._epochs = dict(epochs)
+        self._job = job
+        self._stop = stop
+        self._closing = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="muster-claims", daemon=True)
+
+    def __enter__(self) -> Watch:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._closing.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        consumer = Consumer(
+            self._clients.librdkafka(
+                {"group.id": f"muster-{self._job}", "enable.auto.commit": False}
+            )
+        )
+        try:
+            consumer.assign(
+                [
+                    TopicPartition(topic_name(TopicKind.COORDINATOR, prefix), 0, epoch + 1)
+                    for prefix, epoch in self._epochs.items()
+                ]
+            )
+            while not self._closing.is_set():
+                message = _polled(consumer)
+                if message is not None and self._is_later(message):
+                    self._stop.set()
+                    return
+        finally:
+            consumer.close()
+
+    def _is_later(self, message: Message) -> bool:
+        try:
+            record = codec.decode_record(TopicKind.COORDINATOR, message.key(), message.value())
+        except DecodeError:
+            return False
+        if not isinstance(record, CoordinatorClaim) or record.job == self._job:
+            return False
+        self.story = (
+            f"job {record.job} on {record.host} (muster {record.version}) claimed "
+            f"{message.topic()} at offset {message.offset()}, after this job"
+        )
+        return True
+
+
+def _polled(consumer: Consumer) -> Message | None:
+    """The next message; errors (a broker that is away) are none."""
+    try:
+        message = consumer.poll(POLL_S)
+    except KafkaException:
+        time.sleep(POLL_S)
+        return None
+    return None if message is None or message.error() is not None else message

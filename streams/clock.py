@@ -1,0 +1,224 @@
+"""The alarm clock: writes a `Tick` for a group when its wake-up is due.
+
+Time is in the log, so the coordinator itself needs no timer: it publishes on ``<prefix>.clock``
+when each group wants to be woken at the latest. This loop reads those wake-ups and writes ticks
+to ``<prefix>.membership``. It decides nothing. A tick that comes early, late, twice or from another
+machine changes nothing but the next wake-up, so any number of these loops may run, and none needs
+to know of the others.
+
+`Schedule` is the pure part. `Clock` is the shell: one thread, one consumer, one producer.
+"""
+
+from __future__ import annotations
+
+import heapq
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from types import TracebackType
+from typing import NamedTuple
+
+from confluent_kafka import (
+    TIMESTAMP_LOG_APPEND_TIME,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Message,
+    Producer,
+    TopicPartition,
+)
+
+from muster.clients import ClientSettings
+from muster.protocol import codec
+from muster.protocol.errors import DecodeError
+from muster.protocol.events import Tick
+from muster.protocol.ids import GroupId
+from muster.protocol.records import WakeUp
+from muster.protocol.topics import TopicKind, topic_name
+
+RETRY_MS = 1_000
+"""A group that was ticked and has not answered is ticked again after this long..."""
+RETRY_MS_MAX = 30_000
+"""...then twice as long each time, up to this: the coordinator may be away or behind."""
+POLL_S_MAX = 0.5
+
+
+class Sleeper(NamedTuple):
+    """A group of a prefix."""
+
+    prefix: str
+    group: GroupId
+
+
+@dataclass(slots=True)
+class _Alarm:
+    at_ms: int
+    retry_ms: int = RETRY_MS
+
+
+class Schedule:
+    """Which groups want to be woken, and when. Times are the broker's, epoch milliseconds."""
+
+    def __init__(self) -> None:
+        self._alarms: dict[Sleeper, _Alarm] = {}
+        self._queue: list[tuple[int, Sleeper]] = []
+
+    def note(self, sleeper: Sleeper, at_ms: int | None) -> None:
+        """A group said when it wants to be woken; None = never."""
+        if at_ms is None:
+            self._alarms.pop(sleeper, None)
+            return
+        self._alarms[sleeper] = _Alarm(at_ms)
+        heapq.heappush(self._queue, (at_ms, sleeper))
+
+    def due(self, now_ms: int) -> list[Sleeper]:
+        """Groups whose time has come; each is put off, in case nobody answers the tick."""
+        found: list[Sleeper] = []
+        while self._queue and self._queue[0][0] <= now_ms:
+            at_ms, sleeper = heapq.heappop(self._queue)
+            alarm = self._alarms.get(sleeper)
+            if alarm is None or alarm.at_ms != at_ms:
+                continue  # a newer wake-up has replaced this one
+            found.append(sleeper)
+            alarm.at_ms = now_ms + alarm.retry_ms
+            alarm.retry_ms = min(2 * alarm.retry_ms, RETRY_MS_MAX)
+            heapq.heappush(self._queue, (alarm.at_ms, sleeper))
+        return found
+
+    def next_ms(self) -> int | None:
+        """When `due` is worth calling next; None = when something was noted."""
+        return self._queue[0][0] if self._queue else None
+
+    def __len__(self) -> int:
+        return len(self._alarms)
+
+
+class Clock:
+    """Runs a `Schedule` against Kafka in a thread of its own, between enter and exit.
+
+    Args:
+        clients: how to reach Kafka.
+        prefixes: topic prefixes served.
+
+    Attributes:
+        ticks: how many Kafka has taken.
+    """
+
+    def __init__(self, clients: ClientSettings, prefixes: Sequence[str]) -> None:
+        self._clients = clients
+        self._prefixes = tuple(prefixes)
+        self._ahead_ms = 0
+        self._schedule = Schedule()
+        self._closing = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="muster-clock", daemon=True)
+        self.ticks = 0
+
+    @property
+    def asleep(self) -> int:
+        """Groups that have a wake-up."""
+        return len(self._schedule)
+
+    def __enter__(self) -> Clock:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._closing.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        consumer = Consumer(
+            self._clients.librdkafka(
+                {
+                    "group.id": "muster-clock",  # required by the client, never used
+                    "enable.auto.commit": False,
+                    "fetch.wait.max.ms": 100,
+                }
+            )
+        )
+        # A tick that Kafka has not taken after a while is worth nothing; the next one will do.
+        producer = Producer(self._clients.producer({"message.timeout.ms": 10_000}))
+        try:
+            self._assign(consumer)
+            while not self._closing.is_set():
+                self._read(consumer)
+                for sleeper in self._schedule.due(self._now_ms()):
+                    self._tick(producer, sleeper)
+                producer.poll(0)
+        finally:
+            producer.purge()
+            producer.flush(1)
+            consumer.close()
+
+    def _now_ms(self) -> int:
+        return _wall_ms() - self._ahead_ms
+
+    def _assign(self, consumer: Consumer) -> None:
+        wanted = {topic_name(TopicKind.CLOCK, prefix) for prefix in self._prefixes}
+        while not self._closing.is_set():
+            try:
+                topics = consumer.list_topics(timeout=5).topics
+            except KafkaException:
+                self._closing.wait(POLL_S_MAX)
+                continue
+            found = [(t, p) for t in sorted(wanted & topics.keys()) for p in topics[t].partitions]
+            consumer.assign([TopicPartition(topic, partition, 0) for topic, partition in found])
+            return
+
+    def _read(self, consumer: Consumer) -> None:
+        """Take in what has been published, waiting for at most the next alarm."""
+        next_ms = self._schedule.next_ms()
+        wait_s = POLL_S_MAX if next_ms is None else (next_ms - self._now_ms()) / 1000
+        timeout_s = min(max(wait_s, 0.0), POLL_S_MAX)
+        try:
+            messages = consumer.consume(1_000, timeout_s) if timeout_s else []
+            messages = messages or consumer.consume(1_000, 0)
+        except KafkaException:
+            self._closing.wait(POLL_S_MAX)
+            return
+        for message in messages:
+            if message.error() is None:
+                self._note(message)
+
+    def _note(self, message: Message) -> None:
+        try:
+            record = codec.decode_record(TopicKind.CLOCK, message.key(), message.value())
+        except DecodeError:
+            return  # somebody else's record on our topic: no wake-up of ours
+        if isinstance(record, WakeUp):
+            prefix = str(message.topic()).rpartition(".")[0]
+            self._schedule.note(Sleeper(prefix, record.group), record.at_ms)
+
+    def _tick(self, producer: Producer, sleeper: Sleeper) -> None:
+        encoded = codec.encode(Tick(group=sleeper.group))
+        try:
+            producer.produce(
+                topic_name(TopicKind.MEMBERSHIP, sleeper.prefix),
+                key=encoded.key,
+                value=encoded.value,
+                headers=list(encoded.headers),
+                on_delivery=partial(self._delivered, _wall_ms()),
+            )
+        except BufferError:
+            return  # the broker is away and the queue is full; the schedule tries again
+
+    def _delivered(self, sent_ms: int, error: KafkaError | None, message: Message) -> None:
+        if error is not None:
+            return
+        self.ticks += 1
+        kind, stamped_ms = message.timestamp()
+        if kind == TIMESTAMP_LOG_APPEND_TIME:
+            # The broker stamped it between our sending it and our hearing of it.
+            lowest, highest = sent_ms - stamped_ms, _wall_ms() - stamped_ms
+            self._ahead_ms = min(max(self._ahead_ms, lowest), highest)
+
+
+def _wall_ms() -> int:
+    return time.time_ns() // 1_000_000

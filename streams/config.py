@@ -1,0 +1,194 @@
+"""Settings of the coordinator's process: read once, checked, frozen.
+
+They come from the command line and from ``--conf K=V``. The first word of a key says whose it is:
+``spark.`` goes to Spark, ``kafka.`` to every Kafka client, ``muster.`` is in `SETTINGS` below.
+Anything else is an error that names the key. Settings of a *group* are not here: they arrive on
+the config topic (`muster.protocol.settings`).
+
+Knows neither Spark nor Kafka: it can be read, checked and tested without either.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from muster.clients import ClientSettings, client_settings
+from muster.protocol.errors import ConfigError
+from muster.protocol.topics import DEFAULT_PREFIX
+
+_PREFIX = re.compile(r"[A-Za-z0-9._-]{1,200}")
+_MASTER = re.compile(r"local(\[(\d+|\*)(,\d+)?\])?|(spark|k8s)://.+|yarn")
+DEFAULT_MASTER = "local[2]"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobConfig:
+    """Everything one coordinator process was told.
+
+    Attributes:
+        clients: how to reach Kafka.
+        prefixes: topic prefixes served, ascending; each is a muster of its own.
+        checkpoint: folder or URL of Spark's checkpoint.
+        master: Spark's master; None = spark-submit decided.
+        spark: the user's own ``spark.`` settings; they win over ours.
+        rows_per_batch_max: upper bound of the rows one micro-batch reads.
+        rebuild_ms: a group whose snapshot is older (by its own clock) is published again, so that
+            a lost checkpoint never means reading more than this of heartbeats.
+        metrics_port: where ``/metrics``, ``/healthz`` and ``/readyz`` answer; None = nowhere.
+        metrics_host: the interface they answer on.
+    """
+
+    clients: ClientSettings = field(default_factory=ClientSettings)
+    prefixes: tuple[str, ...] = (DEFAULT_PREFIX,)
+    checkpoint: str
+    master: str | None = DEFAULT_MASTER
+    spark: Mapping[str, str] = field(default_factory=dict)
+    rows_per_batch_max: int = 200_000
+    rebuild_ms: int = 600_000
+    metrics_port: int | None = None
+    metrics_host: str = "0.0.0.0"  # noqa: S104  a container's probes come from outside
+
+    @property
+    def is_posix(self) -> bool:
+        """Whether the checkpoint is on a local or POSIX file system."""
+        return urlsplit(self.checkpoint).scheme in ("", "file")
+
+    @property
+    def cores(self) -> int | None:
+        """Cores of a ``local[N]`` master; None when the master does not say."""
+        found = re.match(r"local\[(\d+)", self.master or "")
+        return int(found[1]) if found else None
+
+
+@dataclass(frozen=True, slots=True)
+class _Setting:
+    """One ``muster.`` key: its field in `JobConfig`, how it is read, what is right in words."""
+
+    key: str
+    field: str
+    read: Callable[[str], int | str]
+    accepted: str
+    meaning: str
+
+
+def _whole(low: int, high: int) -> Callable[[str], int]:
+    def read(text: str) -> int:
+        number = int(text)
+        if not low <= number <= high:
+            raise ValueError(text)
+        return number
+
+    return read
+
+
+SETTINGS: tuple[_Setting, ...] = (
+    _Setting(
+        "muster.batch.rows.max",
+        "rows_per_batch_max",
+        _whole(1, 100_000_000),
+        "a whole number of rows, 1 to 100000000",
+        "rows one micro-batch reads at most",
+    ),
+    _Setting(
+        "muster.rebuild.ms",
+        "rebuild_ms",
+        _whole(1_000, 86_400_000),
+        "a whole number of milliseconds, 1000 to 86400000",
+        "heartbeats that may have to be read again after a lost checkpoint",
+    ),
+    _Setting(
+        "muster.metrics.port",
+        "metrics_port",
+        _whole(0, 65_535),
+        "a port number, 0 to 65535 (0 = any free one)",
+        "port of /metrics, /healthz and /readyz",
+    ),
+    _Setting(
+        "muster.metrics.host",
+        "metrics_host",
+        str,
+        "an address of this machine",
+        "interface of the metrics port",
+    ),
+)
+_BY_KEY = {setting.key: setting for setting in SETTINGS}
+
+
+def job_config(
+    *,
+    checkpoint: str | None,
+    bootstrap: str | None = None,
+    command_config: str | Path | None = None,
+    master: str | None = DEFAULT_MASTER,
+    prefixes: Sequence[str] = (),
+    conf: Sequence[str] = (),
+) -> JobConfig:
+    """Read and check what the user gave.
+
+    Args:
+        checkpoint: ``--checkpoint``; required.
+        bootstrap: ``--bootstrap-server``; None = from the properties file, else the default.
+        command_config: ``--command-config``, a Java properties file.
+        master: ``--master``; None when spark-submit has already decided.
+        prefixes: every ``--topic-prefix``; none = the default one.
+        conf: every ``--conf``, as ``KEY=VALUE``.
+
+    Raises:
+        ConfigError: it names the key or option.
+    """
+    if not checkpoint:
+        raise ConfigError("--checkpoint", checkpoint, "a folder (or URL) that survives restarts")
+    if master is not None and not _MASTER.fullmatch(master):
+        raise ConfigError("--master", master, "local[N], spark://HOST:PORT, yarn or k8s://URL")
+    spark, kafka, own = _sorted_out(conf)
+    return JobConfig(
+        clients=client_settings(bootstrap, command_config, kafka),
+        prefixes=_checked_prefixes(prefixes or (DEFAULT_PREFIX,)),
+        checkpoint=_absolute(checkpoint),
+        master=master,
+        spark=spark,
+        **own,  # type: ignore[arg-type]  # each row of SETTINGS reads its field's type
+    )
+
+
+def _sorted_out(conf: Sequence[str]) -> tuple[dict[str, str], dict[str, str], dict[str, object]]:
+    """The settings of Spark, of Kafka's clients, and our own by field."""
+    spark: dict[str, str] = {}
+    kafka: dict[str, str] = {}
+    own: dict[str, object] = {}
+    for item in conf:
+        key, equals, value = item.partition("=")
+        if not equals:
+            raise ConfigError("--conf", item, "KEY=VALUE")
+        if key.startswith("spark."):
+            spark[key] = value
+        elif key.startswith("kafka."):
+            kafka[key] = value
+        else:
+            setting = _BY_KEY.get(key)
+            if setting is None:
+                raise ConfigError(key, value, f"spark.*, kafka.* or one of {', '.join(_BY_KEY)}")
+            try:
+                own[setting.field] = setting.read(value)
+            except ValueError:
+                raise ConfigError(key, value, setting.accepted) from None
+    return spark, kafka, own
+
+
+def _checked_prefixes(prefixes: Sequence[str]) -> tuple[str, ...]:
+    for prefix in prefixes:
+        if not _PREFIX.fullmatch(prefix):
+            accepted = "letters, digits, '.', '_' and '-', at most 200 of them"
+            raise ConfigError("--topic-prefix", prefix, accepted)
+    return tuple(sorted(set(prefixes)))
+
+
+def _absolute(checkpoint: str) -> str:
+    """A relative path is made absolute: executors may have another working directory."""
+    if urlsplit(checkpoint).scheme:
+        return checkpoint
+    return str(Path(checkpoint).expanduser().absolute())

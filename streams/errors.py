@@ -1,0 +1,37 @@
+"""Errors of the coordinator's process."""
+
+from __future__ import annotations
+
+from muster.protocol.errors import MusterError
+
+
+class TopicsMissing(MusterError):
+    """A topic the job needs is not there, or is not as it must be.
+
+    Operator action: `muster topics create`; the message names the topics.
+    """
+
+
+class KafkaUnreachable(MusterError):
+    """Kafka did not answer in time, or refused.
+
+    Operator action: check --bootstrap-server and --command-config; is the broker up?
+    """
+
+    retriable = True
+
+
+class Superseded(MusterError):
+    """Another job has claimed to be the coordinator; this one stops.
+
+    Operator action: none, if the other one is meant to run; else stop it and start this one again.
+    """
+
+
+class QueryFailed(MusterError):
+    """Spark's query ended by itself.
+
+    Operator action: read the cause; a restart goes on where the query stopped.
+    """
+
+    retriable = True

@@ -1,0 +1,101 @@
+"""The process's settings: read once, checked, errors that name the key."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from muster.protocol.errors import ConfigError
+from muster.streams.config import SETTINGS, JobConfig, job_config
+from muster.streams.session import ALWAYS, POSIX, session_settings
+
+JARS = [Path("/j/spark-sql-kafka.jar"), Path("/j/hadoop-bare-naked-local-fs-0.1.0.jar")]
+
+
+def test_defaults() -> None:
+    """With a checkpoint alone everything has its documented default."""
+    assert job_config(checkpoint="/c") == JobConfig(checkpoint="/c")
+
+
+def test_each_prefix_of_a_key_goes_to_its_owner() -> None:
+    """spark.* to Spark, kafka.* to the clients, muster.* to us; the last of a key wins."""
+    config = job_config(
+        checkpoint="s3a://bucket/c",
+        bootstrap="b:1",
+        master="local[4]",
+        prefixes=["b", "a", "b"],
+        conf=[
+            "spark.ui.enabled=true",
+            "kafka.security.protocol=SSL",
+            "muster.batch.rows.max=10",
+            "muster.metrics.port=0",
+            "muster.batch.rows.max=20",
+        ],
+    )
+    assert (config.prefixes, config.checkpoint, config.spark) == (
+        ("a", "b"),
+        "s3a://bucket/c",
+        {"spark.ui.enabled": "true"},
+    )
+    assert config.clients.values == {"security.protocol": "SSL", "bootstrap.servers": "b:1"}
+    assert (config.rows_per_batch_max, config.metrics_port) == (20, 0)
+    assert (config.cores, config.is_posix) == (4, False)
+
+
+@pytest.mark.parametrize(
+    ("given", "key"),
+    [
+        ({"checkpoint": ""}, "--checkpoint"),
+        ({"master": "mesos://x"}, "--master"),
+        ({"prefixes": ["a b"]}, "--topic-prefix"),
+        ({"conf": ["spark.x"]}, "--conf"),
+        ({"conf": ["musterbatch=1"]}, "musterbatch"),
+        ({"conf": ["muster.batch.rows.max=0"]}, "muster.batch.rows.max"),
+        ({"conf": ["muster.metrics.port=x"]}, "muster.metrics.port"),
+        ({"command_config": "/no/such/file"}, "--command-config"),
+    ],
+)
+def test_errors_name_the_key(given: dict, key: str) -> None:
+    """Each bad setting is refused by its own name, before anything is started."""
+    with pytest.raises(ConfigError) as caught:
+        job_config(**{"checkpoint": "/c", **given})
+    assert caught.value.key == key
+
+
+def test_a_relative_checkpoint_becomes_absolute() -> None:
+    """Executors have other working directories than the driver."""
+    assert job_config(checkpoint="c").checkpoint == str(Path("c").absolute())
+
+
+def test_every_setting_has_a_field() -> None:
+    """Each row of the table fills a field of `JobConfig`."""
+    assert {s.field for s in SETTINGS} <= JobConfig.__dataclass_fields__.keys()
+
+
+def test_session_of_a_posix_checkpoint() -> None:
+    """Everything that latency depends on is there; the file system's jar is on the class path."""
+    found = session_settings(job_config(checkpoint="/c", master="local[3]"), JARS)
+    for setting in (*ALWAYS, *POSIX):
+        assert found[setting.key] == setting.value
+    assert found["spark.jars"] == "/j/spark-sql-kafka.jar"
+    assert found["spark.driver.extraClassPath"] == str(JARS[1])
+    assert found["spark.sql.shuffle.partitions"] == "3"
+    assert found["spark.master"] == "local[3]"
+
+
+def test_session_of_an_object_store() -> None:
+    """Where the checkpoint is no file, file settings are left alone; spark-submit's master too."""
+    found = session_settings(job_config(checkpoint="s3a://b/c", master=None), JARS)
+    assert not found.keys() & {*(s.key for s in POSIX), "spark.driver.extraClassPath"}
+    assert "spark.master" not in found
+
+
+def test_the_users_settings_win() -> None:
+    """A user's value replaces ours, but class paths are joined."""
+    conf = ["spark.sql.shuffle.partitions=7", "spark.jars=/u.jar", "spark.driver.extraClassPath=/x"]
+    found = session_settings(job_config(checkpoint="/c", conf=conf), JARS)
+    assert found["spark.sql.shuffle.partitions"] == "7"
+    assert found["spark.jars"] == "/j/spark-sql-kafka.jar,/u.jar"
+    assert found["spark.driver.extraClassPath"] == f"{JARS[1]}{os.pathsep}/x"

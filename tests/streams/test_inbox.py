@@ -1,0 +1,117 @@
+"""Packed rows → events and dead letters, without Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from muster.protocol import codec
+from muster.protocol.events import Drain, Event, GroupDeleted, Heartbeat, Leave, Origin, Tick
+from muster.protocol.ids import GroupId, MemberId
+from muster.protocol.records import Rejected
+from muster.streams.inbox import UNDECODABLE, open_lane, unpack
+from muster.streams.source import input_topics, lane_of, pack, split_lane
+
+TOPICS = input_topics(["muster", "other"])
+G, M = GroupId("g"), MemberId("m")
+
+
+def at(offset: int, kind: str = "membership", at_ms: int = 1_000, partition: int = 0) -> Origin:
+    """An origin on one of our topics."""
+    return Origin(f"muster.{kind}", partition, offset, at_ms)
+
+
+def packed(event: Event) -> bytes:
+    """An event as the source hands it on."""
+    return pack(event.origin, codec.encode(event).value, TOPICS)
+
+
+def test_lanes_read_back() -> None:
+    """A lane is prefix and key; no key, an empty key and a key with zero bytes stay apart."""
+    lanes = [("muster", None), ("muster", b""), ("muster", b"g\0x"), ("other", b"g")]
+    assert [split_lane(lane_of(*lane)) for lane in lanes] == lanes
+    assert len({lane_of(*lane) for lane in lanes}) == 4
+
+
+origins = st.builds(
+    Origin,
+    st.sampled_from(TOPICS),
+    st.integers(0, 2**31 - 1),
+    st.integers(0, 2**62),
+    st.integers(0, 2**62),
+)
+
+
+@given(st.lists(st.tuples(origins, st.none() | st.binary(max_size=20)), max_size=8))
+def test_sorting_bytes_sorts_rows(rows: list[tuple[Origin, bytes | None]]) -> None:
+    """Packed rows read back whole, and sorted as bytes they are in `Origin.sort_key` order."""
+    entries = sorted(pack(origin, value, TOPICS) for origin, value in rows)
+    found = [unpack(entry, TOPICS) for entry in entries]
+    assert [o.sort_key for o, _ in found] == sorted(o.sort_key for o, _ in rows)
+    assert sorted(found, key=repr) == sorted(rows, key=repr)
+
+
+def test_events_in_order_among_rubbish() -> None:
+    """Heartbeats and all others come out in order; what is no event becomes a dead letter."""
+    events = [
+        Drain(group=G, member=M, origin=at(1)),
+        Heartbeat(group=G, member=M, epoch=7, digest=2**64 - 1, origin=at(2)),
+        Tick(group=G, origin=at(4)),
+        Heartbeat(group=G, member=MemberId("ü" * 60), epoch=0, digest=0, origin=at(5)),
+        GroupDeleted(group=G, origin=at(0, "config", 2_000)),
+    ]
+    rubbish = pack(at(3), b"rubbish", TOPICS)
+    inbox = open_lane(lane_of("muster", b"g"), sorted([*map(packed, events), rubbish]), TOPICS)
+    assert (inbox.prefix, inbox.group, inbox.events) == ("muster", G, events)
+    (dead,) = inbox.rejected
+    assert (dead.origin, dead.reason, dead.key, dead.value) == (
+        at(3),
+        UNDECODABLE,
+        b"g",
+        b"rubbish",
+    )
+
+
+@pytest.mark.parametrize("key", [None, b"", b"\xff\xfe", b"g|m", b"g||a1", b"x" * 300])
+def test_a_bad_key_condemns_every_row(key: bytes | None) -> None:
+    """A key that names no group: all its rows are dead letters with their bytes and origin."""
+    event = Tick(group=G, origin=at(1))
+    entries = [packed(event), pack(at(2), None, TOPICS)]
+    inbox = open_lane(lane_of("muster", key), entries, TOPICS)
+    assert (inbox.group, inbox.events) == (None, [])
+    value = codec.encode(event).value or b""
+    assert [(r.origin, r.reason, r.key, r.value) for r in inbox.rejected] == [
+        (at(1), UNDECODABLE, key or b"", value),
+        (at(2), UNDECODABLE, key or b"", b""),
+    ]
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        lambda value: pack(at(1, "lag"), value, TOPICS),
+        lambda value: pack(at(1, "config"), value, TOPICS),
+        lambda value: pack(at(1), value + b"\0", TOPICS),
+        lambda value: pack(at(1), value[:-1], TOPICS),
+        lambda value: pack(at(1), None, TOPICS),
+    ],
+)
+def test_a_heartbeat_in_the_wrong_place_or_shape(row: Callable[[bytes], bytes]) -> None:
+    """The quick way for heartbeats refuses what the slow one refuses."""
+    value = codec.encode(Heartbeat(group=G, member=M, epoch=1, digest=5)).value
+    assert value is not None
+    inbox = open_lane(lane_of("muster", b"g"), [row(value)], TOPICS)
+    assert inbox.events == []
+    assert [type(r) for r in inbox.rejected] == [Rejected]
+
+
+@given(st.binary(max_size=60), st.sampled_from(["membership", "config", "lag"]))
+def test_no_bytes_raise(value: bytes, kind: str) -> None:
+    """Any bytes are an event or a dead letter, never an exception."""
+    framed = codec.encode(Leave(group=G, member=M, incarnation=1)).value or b""
+    for body in (value, framed[:10] + value):
+        inbox = open_lane(lane_of("muster", b"g"), [pack(at(1, kind), body, TOPICS)], TOPICS)
+        assert len(inbox.events) + len(inbox.rejected) == 1

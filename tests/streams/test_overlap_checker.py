@@ -1,0 +1,63 @@
+"""The checker of exclusive ownership itself: it must find what it is for."""
+
+from __future__ import annotations
+
+import pytest
+from support.overlap import FOREVER, overlaps, tenures
+
+
+def line(at_ns: int, what: str, member: str, task: str = "t_0") -> dict:
+    """A log line of a member; its pid is the number in its name."""
+    pid = int(member[1:])
+    return {
+        "at_ns": at_ns,
+        "what": what,
+        "task": task,
+        "member": member,
+        "pid": pid,
+        "epoch": 1,
+        "generation": 1,
+    }
+
+
+def test_one_after_another_is_fine() -> None:
+    """Hand-overs without a gap, restarts and deaths are no overlaps."""
+    found = tenures(
+        [
+            line(1, "start", "W1"),
+            line(5, "stop", "W1"),
+            line(5, "start", "W2"),
+            {"at_ns": 9, "what": "died", "pid": 2},
+            line(9, "start", "W1"),
+        ]
+    )
+    assert [(t.member, t.start_ns, t.stop_ns) for t in found] == [
+        ("W1", 1, 5),
+        ("W2", 5, 9),
+        ("W1", 9, FOREVER),
+    ]
+    assert overlaps(found) == []
+
+
+@pytest.mark.parametrize(
+    "logged",
+    [
+        [line(1, "start", "W1"), line(4, "start", "W2"), line(5, "stop", "W1")],
+        [line(1, "start", "W1"), line(4, "start", "W2"), line(6, "stop", "W2")],
+        [
+            *(line(1, "start", "W1"), line(2, "start", "W2"), line(3, "stop", "W2")),
+            *(line(4, "start", "W3"), line(9, "stop", "W1")),
+        ],
+    ],
+)
+def test_two_at_once_is_found(logged: list[dict]) -> None:
+    """Overlap by a nanosecond, with an owner that never stops, and around a short one."""
+    assert overlaps(tenures(logged))
+
+
+def test_a_log_that_contradicts_itself_fails() -> None:
+    """Starting twice or stopping unstarted is a fault of the worker, not to be glossed over."""
+    with pytest.raises(AssertionError, match="started twice"):
+        tenures([line(1, "start", "W1"), line(2, "start", "W1")])
+    with pytest.raises(AssertionError, match="never started"):
+        tenures([line(1, "stop", "W1")])

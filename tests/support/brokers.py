@@ -1,0 +1,196 @@
+"""A Kafka for tests, and topics of their own in it.
+
+`bootstrap` (one for the whole session) is, in this order: the address in ``MUSTER_TEST_BOOTSTRAP``;
+a container, where an engine answers and ``MUSTER_TEST_CONTAINERS`` asks for it; the embedded
+broker. `kafka` gives each module topics with a prefix of their own, so tests that share a broker do
+not see each other. `own_broker` is for tests that stop theirs.
+"""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+from support.waiting import until
+
+from muster.broker.kafka import EmbeddedKafka
+from muster.clients import ClientSettings, client_settings
+from muster.protocol import codec
+from muster.protocol.events import Event
+from muster.protocol.records import Record
+from muster.protocol.topics import TOPICS, TopicKind, topic_name
+
+ADDRESS = "MUSTER_TEST_BOOTSTRAP"
+PARTITIONS = 2
+
+
+@pytest.fixture(scope="session")
+def bootstrap() -> Iterator[str]:
+    """Address of the Kafka the whole test session shares."""
+    given = os.environ.get(ADDRESS)
+    if given:
+        yield given
+        return
+    with EmbeddedKafka() as broker:
+        yield broker.bootstrap_server
+
+
+@pytest.fixture
+def own_broker() -> Iterator[EmbeddedKafka]:
+    """A broker a test may stop, freeze and kill; it keeps its port and data meanwhile."""
+    with EmbeddedKafka() as broker:
+        yield broker
+
+
+def create_topics(address: str, prefix: str, partitions: int = PARTITIONS) -> None:
+    """All of muster's topics, as they should be, on a single-node cluster."""
+    new = [
+        NewTopic(
+            topic.name(prefix),
+            num_partitions=topic.partitions or partitions,
+            replication_factor=1,
+            config=dict(topic.settings),
+        )
+        for topic in TOPICS
+    ]
+    admin = AdminClient({"bootstrap.servers": address})  # its futures end with it
+    for future in admin.create_topics(new).values():
+        future.result(30)
+
+
+@dataclass(frozen=True)
+class Written:
+    """One record as Kafka has it.
+
+    Attributes:
+        record: what it says.
+        at_ms: its timestamp.
+        partition, offset: where it is.
+        key, value: its bytes.
+        headers: its headers.
+    """
+
+    record: Record
+    at_ms: int
+    partition: int
+    offset: int
+    key: bytes
+    value: bytes | None
+    headers: Mapping[str, bytes]
+
+
+class Topics:
+    """muster's topics under a prefix: write events, read records.
+
+    Attributes:
+        address: of the broker.
+        prefix: of the topics.
+        clients: settings for anything that talks to this broker.
+    """
+
+    def __init__(self, address: str, prefix: str) -> None:
+        self.address = address
+        self.prefix = prefix
+        self.clients: ClientSettings = client_settings(address)
+        self._producer = Producer(self.clients.producer())
+        self._readers: dict[TopicKind, Consumer] = {}
+        self._read: dict[TopicKind, list[Written]] = {}
+
+    def name(self, kind: TopicKind) -> str:
+        """Full name of a topic."""
+        return topic_name(kind, self.prefix)
+
+    def write(self, kind: TopicKind, *events: Event) -> None:
+        """Append events; returns when Kafka has them."""
+        for event in events:
+            encoded = codec.encode(event)
+            self.write_raw(kind, encoded.key, encoded.value)
+
+    def write_raw(self, kind: TopicKind, key: bytes | None, value: bytes | None) -> None:
+        """Append any bytes; returns when Kafka has them."""
+        failures: list[object] = []
+        self._producer.produce(
+            self.name(kind),
+            key=key,
+            value=value,
+            on_delivery=lambda error, _: failures.append(error) if error else None,
+        )
+        assert (self._producer.flush(60), failures) == (0, [])
+
+    def read(self, kind: TopicKind) -> list[Written]:
+        """Everything that was ever written to a topic, oldest first within a partition."""
+        seen = self._read.setdefault(kind, [])
+        if kind not in self._readers:
+            settings = {"group.id": uuid.uuid4().hex, "enable.auto.commit": False}
+            consumer = Consumer(self.clients.librdkafka({**settings, "fetch.wait.max.ms": 20}))
+            partitions = consumer.list_topics(self.name(kind), timeout=30)
+            consumer.assign(
+                [
+                    TopicPartition(self.name(kind), p, 0)
+                    for p in partitions.topics[self.name(kind)].partitions
+                ]
+            )
+            self._readers[kind] = consumer
+        for message in self._readers[kind].consume(10_000, 0.05):
+            if message.error() is None:
+                key, value = message.key(), message.value()
+                seen.append(
+                    Written(
+                        codec.decode_record(kind, key, value),
+                        message.timestamp()[1],
+                        message.partition(),
+                        message.offset(),
+                        key,
+                        value,
+                        dict(message.headers() or ()),
+                    )
+                )
+        return seen
+
+    def records(self, kind: TopicKind) -> list[Record]:
+        """`read`, the records only."""
+        return [written.record for written in self.read(kind)]
+
+    def end(self, kind: TopicKind) -> int:
+        """How many records were ever written to a topic."""
+        with ExitStack() as stack:
+            consumer = Consumer(self.clients.librdkafka({"group.id": uuid.uuid4().hex}))
+            stack.callback(consumer.close)
+            topic = self.name(kind)
+            partitions = consumer.list_topics(topic, timeout=30).topics[topic].partitions
+            ends = [
+                consumer.get_watermark_offsets(TopicPartition(topic, p), timeout=30)[1]
+                for p in partitions
+            ]
+        return sum(ends)
+
+    def close(self) -> None:
+        """Close every client."""
+        self._producer.flush(5)
+        for consumer in self._readers.values():
+            consumer.close()
+        self._readers.clear()
+
+
+def new_topics(address: str, partitions: int = PARTITIONS) -> Topics:
+    """Topics under a prefix nobody else has."""
+    prefix = f"t{uuid.uuid4().hex[:8]}"
+    create_topics(address, prefix, partitions)
+    admin = AdminClient({"bootstrap.servers": address})
+    names = {topic.name(prefix) for topic in TOPICS}
+    until(lambda: names <= admin.list_topics(timeout=10).topics.keys(), "the topics are known")
+    return Topics(address, prefix)
+
+
+@pytest.fixture(scope="module")
+def kafka(bootstrap: str) -> Iterator[Topics]:
+    """Topics of a module's own on the shared broker."""
+    topics = new_topics(bootstrap)
+    yield topics
+    topics.close()

@@ -1,0 +1,183 @@
+"""A fleet: worker processes of one group, started, stopped and killed by a test."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from support import member, overlap
+from support.brokers import Topics
+from support.waiting import until
+
+from muster.protocol.events import GroupConfig
+from muster.protocol.ids import GroupId
+from muster.protocol.records import GroupSnapshot, GroupState
+from muster.protocol.settings import parse_settings
+from muster.protocol.tasks import Subtopology, TaskTable
+from muster.protocol.topics import TopicKind
+
+QUICK = {"session.timeout.ms": "3000", "heartbeat.interval.ms": "500"}
+"""Settings of a group whose crashes are to be noticed soon."""
+
+
+class Fleet:
+    """The workers of one group; a context manager that leaves no process behind.
+
+    Attributes:
+        group: group id.
+        folder: where they log.
+    """
+
+    def __init__(self, topics: Topics, folder: Path, group: str) -> None:
+        self.group = group
+        self.folder = folder / group
+        self.folder.mkdir(parents=True)
+        self._topics = topics
+        self._members: dict[str, subprocess.Popen[bytes]] = {}
+        self._tasks: set[str] = set()
+
+    # ---- what the operator does
+
+    def configure(
+        self,
+        partitions: int,
+        assignor: str = "sticky",
+        config: Mapping[str, object] = QUICK,
+        stateful: bool = False,
+    ) -> None:
+        """Declare the group: one subtopology "0"."""
+        unit = Subtopology("0", partitions, stateful=stateful)
+        event = GroupConfig(
+            group=GroupId(self.group),
+            assignor=assignor,
+            settings=parse_settings(config, assignor),
+            tasks=(unit,),
+        )
+        self._tasks = {str(TaskTable([unit]).task(index)) for index in range(partitions)}
+        self._topics.write(TopicKind.CONFIG, event)
+
+    # ---- what members do
+
+    def start(self, *names: str, **settings: Any) -> None:
+        """Start workers; they join by themselves."""
+        for name in names:
+            given = {
+                "group": self.group,
+                "member_id": name,
+                "bootstrap_servers": self._topics.address,
+                "topic_prefix": self._topics.prefix,
+                "log": str(self.folder / f"{name}.jsonl"),
+                **settings,
+            }
+            with (self.folder / f"{name}.err").open("ab") as errors:
+                self._members[name] = subprocess.Popen(
+                    [sys.executable, member.__file__, json.dumps(given)],
+                    cwd=self.folder,
+                    stdout=errors,
+                    stderr=errors,
+                )
+
+    def stop(self, *names: str) -> None:
+        """SIGTERM: they leave the group; returns when they are gone."""
+        for name in names:
+            self._members[name].send_signal(signal.SIGTERM)
+        for name in names:
+            code = self._members.pop(name).wait(60)
+            assert code == 0, f"{name} ended with {code}:\n{self.story(name)}"
+
+    def kill(self, *names: str) -> None:
+        """SIGKILL: they are gone without a word; the time is logged for them."""
+        for name in names:
+            process = self._members.pop(name)
+            process.kill()
+            process.wait(10)
+            with (self.folder / "deaths.jsonl").open("a") as log:
+                line = {"at_ns": overlap.now_ns(), "what": "died", "pid": process.pid}
+                log.write(json.dumps(line) + "\n")
+
+    def pid(self, name: str) -> int:
+        """Process id of a worker."""
+        return self._members[name].pid
+
+    # ---- what can be seen
+
+    def snapshots(self) -> list[GroupSnapshot]:
+        """Every state of the group the coordinator published, oldest first."""
+        records = self._topics.records(TopicKind.GROUPS)
+        return [r for r in records if isinstance(r, GroupSnapshot) and r.group == self.group]
+
+    def held(self) -> dict[str, set[str]]:
+        """Who runs what right now, by the workers' own logs."""
+        found: dict[str, set[str]] = {name: set() for name in self._members}
+        for tenure in overlap.tenures(overlap.lines(self.folder)):
+            if tenure.stop_ns == overlap.FOREVER:
+                found.setdefault(tenure.member, set()).add(tenure.task)
+        return found
+
+    def settled(self, timeout_s: float = 90) -> dict[str, set[str]]:
+        """Wait until the group is stable, every task runs once, and the fleet says the same.
+
+        Returns:
+            Who runs what.
+        """
+        until(self._is_settled, f"{self.group} has settled", timeout_s=timeout_s, story=self.story)
+        return self.held()
+
+    def _is_settled(self) -> bool:
+        published = self.snapshots()
+        if not published or published[-1].state is not GroupState.STABLE:
+            return False
+        snapshot, held = published[-1], self.held()
+        count = Counter(task for tasks in held.values() for task in tasks)
+        return (
+            {entry.id for entry in snapshot.members} == self._members.keys()
+            and count == Counter(self._tasks)
+            and held == _by_member(snapshot)
+        )
+
+    def check(self) -> list[overlap.Tenure]:
+        """Fail if any task ever had two owners."""
+        return overlap.check(self.folder)
+
+    def story(self, *names: str) -> str:
+        """What everybody said, for a failure."""
+        published = self.snapshots()
+        lines = [f"published: {_told(published[-1]) if published else 'nothing'}"]
+        lines.append(f"held: {self.held()}")
+        for file in sorted(self.folder.glob("*.err")):
+            if not names or file.stem in names:
+                text = file.read_text(errors="replace").strip()
+                lines.append(f"{file.stem}: {text[-2000:] or '(silent)'}")
+        return "\n".join(lines)
+
+    def __enter__(self) -> Fleet:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for process in self._members.values():
+            process.kill()
+        for process in self._members.values():
+            process.wait(10)
+
+
+def _by_member(snapshot: GroupSnapshot) -> dict[str, set[str]]:
+    table = TaskTable(snapshot.tasks)
+    name = {entry.slot: str(entry.id) for entry in snapshot.members}
+    found: dict[str, set[str]] = {member: set() for member in name.values()}
+    for index, slot in enumerate(snapshot.holder.tolist()):
+        if slot in name:
+            found[name[slot]].add(str(table.task(index)))
+    return found
+
+
+def _told(snapshot: GroupSnapshot) -> str:
+    return (
+        f"generation {snapshot.generation} {snapshot.state.value} ({snapshot.cause}): "
+        f"{_by_member(snapshot)}"
+    )

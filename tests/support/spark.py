@@ -1,0 +1,146 @@
+"""The coordinator as tests start it: a process of its own, as an operator would.
+
+`Job` runs ``python -m muster.streams.job`` in a temporary folder (started from the checkout,
+Spark's workers would find the checkout's folders first). It is ready when its ``/readyz`` says so.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+import pytest
+from support.brokers import Topics
+from support.waiting import until
+
+from muster.broker.kafka import free_port
+
+START_TIMEOUT_S = 120.0
+LOG_TAIL = 40
+
+
+class Job:
+    """One coordinator; a context manager that leaves no process behind.
+
+    Attributes:
+        topics: where it reads and writes.
+        checkpoint: its checkpoint folder.
+        log_file: what it says.
+    """
+
+    def __init__(
+        self,
+        topics: Topics,
+        folder: Path,
+        *,
+        checkpoint: Path | None = None,
+        conf: Sequence[str] = (),
+    ) -> None:
+        self.topics = topics
+        self.checkpoint = checkpoint or folder / "checkpoint"
+        self.log_file = folder / "job.log"
+        self._folder = folder
+        self._conf = tuple(conf)
+        self._port = free_port()
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self, *, wait: bool = True) -> Job:
+        """Start it; `wait` until the query runs."""
+        self._folder.mkdir(parents=True, exist_ok=True)
+        conf = [f"muster.metrics.port={self._port}", "muster.metrics.host=127.0.0.1", *self._conf]
+        command = [
+            *(sys.executable, "-m", "muster.streams.job"),
+            *("--bootstrap-server", self.topics.address),
+            *("--topic-prefix", self.topics.prefix),
+            *("--checkpoint", str(self.checkpoint)),
+            *(word for setting in conf for word in ("--conf", setting)),
+        ]
+        with self.log_file.open("ab") as log:
+            self._process = subprocess.Popen(
+                command, cwd=self._folder, stdout=log, stderr=log, start_new_session=True
+            )
+        if wait:
+            self.await_ready()
+        return self
+
+    def await_ready(self) -> None:
+        """Wait until the query runs.
+
+        Raises:
+            AssertionError: it ended instead; with the last lines of its log.
+        """
+        until(self._is_ready, "the job is ready", timeout_s=START_TIMEOUT_S, story=self.tail)
+
+    def _is_ready(self) -> bool:
+        if self.poll() is not None:
+            raise AssertionError(f"the job ended with exit code {self.poll()}\n{self.tail()}")
+        try:
+            return self.get("/readyz")[0] == 200
+        except OSError:
+            return False
+
+    def get(self, path: str) -> tuple[int, str]:
+        """Status and body of a page of its metrics port."""
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self._port}{path}", timeout=5) as page:
+                return page.status, page.read().decode()
+        except urllib.error.HTTPError as error:
+            return error.code, error.read().decode()
+
+    def poll(self) -> int | None:
+        """Exit code; None while it runs."""
+        assert self._process is not None
+        return self._process.poll()
+
+    def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
+        """Ask it to stop; the exit code."""
+        assert self._process is not None
+        self._process.send_signal(number)
+        return self.wait()
+
+    def wait(self, timeout_s: float = 60) -> int:
+        """Wait for its end; the exit code."""
+        assert self._process is not None
+        try:
+            return self._process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"the job did not end in {timeout_s} s\n{self.tail()}") from None
+
+    def kill(self) -> None:
+        """SIGKILL to the driver, its JVM and its Python workers: what a lost machine looks like."""
+        assert self._process is not None
+        if self._process.poll() is None:
+            family = psutil.Process(self._process.pid).children(recursive=True)
+            os.killpg(self._process.pid, signal.SIGKILL)
+            for one in family:
+                with suppress(psutil.NoSuchProcess):
+                    one.kill()
+            psutil.wait_procs(family, timeout=10)
+        self._process.wait(10)
+
+    def tail(self) -> str:
+        """The last lines of its log."""
+        lines = self.log_file.read_text(errors="replace").splitlines()
+        return "\n".join(lines[-LOG_TAIL:])
+
+    def __enter__(self) -> Job:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._process is not None:
+            self.kill()
+
+
+@pytest.fixture(scope="module")
+def job(kafka: Topics, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Job]:
+    """A running coordinator, shared by the tests of a module."""
+    with Job(kafka, tmp_path_factory.mktemp("job")) as job:
+        yield job.start()
