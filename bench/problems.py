@@ -236,12 +236,11 @@ def _tasks(units: list[Problem]) -> Iterator[tuple[str, bool]]:
             yield f"{unit['subtopology']}_{partition}", unit["stateful"]
 
 
-def history(seed: int, events: int = 6) -> Iterator[list[str]]:
+def history(seed: int, events: int) -> Iterator[list[str]]:
     """Who is there, event by event: one member joins or one leaves; names come back."""
     chance = random.Random(f"history/{seed}")
     pool = [f"P{n}" for n in range(1, 9)]
     present = sorted(chance.sample(pool, chance.randint(1, 4)))
-    yield list(present)
     for _ in range(events):
         absent = [n for n in pool if n not in present]
         if len(present) > 1 and (not absent or chance.random() < 0.5):

@@ -1,0 +1,142 @@
+"""Random lives of a Connect group, round by round, for comparing two leaders.
+
+A `History` makes rounds up: workers join, leave and bounce, connectors come, go and change size,
+records get lost, workers claim what others run, time passes. The test asks both leaders, compares,
+and tells the history what the workers got.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+WORKERS = "ABCDEFGHIJ"
+"""One letter each: Java's hash order of these ids is their sorted order."""
+DELAYS_MS = (300_000, 300_000, 60_000, 1, 0)
+
+
+@dataclass
+class Round:
+    """What a leader is asked.
+
+    Attributes:
+        cause: what happened, for the story of a failure.
+        problem: format 1; `active` in the order reported.
+        delivered: whether the leader got its own answer of the last round.
+        new_leader: whether whoever leads now remembers nothing.
+    """
+
+    cause: str
+    problem: dict[str, Any]
+    delivered: bool
+    new_leader: bool
+
+
+@dataclass
+class History:
+    """A group's life from a seed; `faults` adds lost records, claims and new leaders."""
+
+    seed: int
+    faults: bool
+    connectors: dict[str, int] = field(default_factory=dict)
+    reports: dict[str, list[str]] = field(default_factory=dict)
+    now_ms: int = 1_000_000
+    delay_ms: int = 0
+    _delivered: bool = True
+    _new_leader: bool = False
+    _unreached: frozenset[str] = frozenset()
+
+    def __post_init__(self) -> None:
+        self.chance = random.Random(f"connect/{self.seed}/{self.faults}")
+        self.max_delay_ms = self.chance.choice(DELAYS_MS)
+        for number in range(self.chance.randint(1, 4)):
+            self.connectors[f"c{number}"] = self.chance.randint(0, 6)
+        for worker in WORKERS[: self.chance.randint(1, 4)]:
+            self.reports[worker] = []
+
+    def next(self) -> Round:
+        """The next round: something happens, or nothing does."""
+        cause = "; ".join(self._happen() for _ in range(self.chance.choice((0, 1, 1, 1, 2))))
+        self._draw_faults()
+        found = Round(cause or "again", self._problem(), self._delivered, self._new_leader)
+        self._delivered, self._new_leader = True, False
+        return found
+
+    def apply(self, answer: Mapping[str, Any]) -> None:
+        """Every worker that is reached does what it was told; it will report in this order."""
+        self.delay_ms = answer["delay_ms"]
+        for worker, held in answer["members"].items():
+            if worker not in self._unreached:
+                self.reports[worker] = list(held["report"])
+        if self.faults and self.chance.random() < 0.08:
+            self._delivered = False
+        if self.faults and self.chance.random() < 0.05:
+            self._new_leader = True
+
+    def _problem(self) -> dict[str, Any]:
+        return {
+            "assignor": "cooperative",
+            "config": {"scheduled.rebalance.max.delay.ms": self.max_delay_ms},
+            "tasks": [{"connector": c, "tasks": n} for c, n in sorted(self.connectors.items())],
+            "members": [{"id": w, "active": list(r)} for w, r in sorted(self.reports.items())],
+            "now_ms": self.now_ms,
+        }
+
+    def _draw_faults(self) -> None:
+        unreached = set()
+        if self.faults and self.chance.random() < 0.15:
+            unreached = {w for w in self.reports if self.chance.random() < 0.5}
+        self._unreached = frozenset(unreached)
+
+    def _happen(self) -> str:
+        events = [self._join, self._leave, self._wait, self._wait, self._configure]
+        if self.faults:
+            events += [self._claim, self._bounce]
+        return self.chance.choice(events)()
+
+    def _join(self) -> str:
+        absent = [w for w in WORKERS if w not in self.reports]
+        if not absent:
+            return "nothing"
+        worker = self.chance.choice(absent)
+        self.reports[worker] = []
+        return f"{worker} joins"
+
+    def _leave(self) -> str:
+        if len(self.reports) < 2:
+            return "nothing"
+        worker = self.chance.choice(sorted(self.reports))
+        del self.reports[worker]
+        return f"{worker} leaves"
+
+    def _bounce(self) -> str:
+        worker = self.chance.choice(sorted(self.reports))
+        self.reports[worker] = []
+        return f"{worker} is back, empty"
+
+    def _wait(self) -> str:
+        part = self.chance.choice((self.delay_ms, self.delay_ms, self.delay_ms // 2, 1, 500_000))
+        self.now_ms += part
+        return f"{part} ms pass"
+
+    def _configure(self) -> str:
+        name = self.chance.choice(("c0", "c1", "c2", "c3", "c4", "c5"))
+        if name in self.connectors and self.chance.random() < 0.4:
+            del self.connectors[name]
+            return f"{name} is deleted"
+        self.connectors[name] = self.chance.randint(0, 8)
+        return f"{name} has {self.connectors[name]} tasks"
+
+    def _claim(self) -> str:
+        """A worker also reports what another one runs."""
+        owners = [w for w in sorted(self.reports) if self.reports[w]]
+        if not owners or len(self.reports) < 2:
+            return "nothing"
+        owner = self.chance.choice(owners)
+        claimer = self.chance.choice([w for w in sorted(self.reports) if w != owner])
+        taken = self.chance.sample(self.reports[owner], min(2, len(self.reports[owner])))
+        new = [t for t in taken if t not in self.reports[claimer]]
+        self.reports[claimer] = new + self.reports[claimer]
+        return f"{claimer} claims {new} of {owner}"

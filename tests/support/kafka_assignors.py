@@ -1,0 +1,16 @@
+"""Kafka's own assignors for tests: the modules of `bench`, loaded from its folder."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+sys.path.append(str(Path(__file__).parents[2] / "bench"))
+
+# bench is a folder of scripts, not a package
+import ours
+import problems
+import quality
+from harness import Kafka
+
+__all__ = ["Kafka", "ours", "problems", "quality"]
