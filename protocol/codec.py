@@ -27,11 +27,13 @@ from muster.protocol.events import (
     Report,
     Tick,
 )
-from muster.protocol.framing import KNOWN, Row, Schemas, write
+from muster.protocol.framing import KNOWN, Row, Schemas, pack, write
 from muster.protocol.ids import GroupId
-from muster.protocol.keys import COORDINATOR_KEY, Key, key_of, parse_key
+from muster.protocol.keys import COORDINATOR_KEY, DICTIONARY_PART, Key, key_of, parse_key
+from muster.protocol.record_rows import Dictionaries
 from muster.protocol.records import (
     CoordinatorClaim,
+    Dictionary,
     GroupGone,
     GroupSnapshot,
     MemberAssignment,
@@ -44,6 +46,10 @@ from muster.protocol.snapshot import snapshot_from, snapshot_row
 from muster.protocol.topics import TopicKind
 
 Headers: TypeAlias = tuple[tuple[str, bytes], ...]
+CONFIG_BYTES_MAX = 4 << 20
+"""To how many bytes a packed config may inflate."""
+_PACKED = ("GroupConfig", "GroupSnapshot", "Dictionary")
+_NO_DICTIONARIES: Dictionaries = {}
 CONTENT_TYPE = ("content-type", b"application/avro")
 
 
@@ -70,13 +76,13 @@ EVENTS: dict[tuple[TopicKind, str], _EventFrom] = {
 """(topic, schema) → how to read an event."""
 
 RECORDS: dict[tuple[TopicKind, str], Callable[[Key, Row], Record]] = {
-    (TopicKind.ASSIGNMENTS, "MemberAssignment"): record_rows.assignment_from,
+    (TopicKind.GROUPS, "Dictionary"): record_rows.dictionary_from,
     (TopicKind.GROUPS, "GroupSnapshot"): snapshot_from,
     (TopicKind.CLOCK, "WakeUp"): record_rows.wake_up_from,
     (TopicKind.REJECTED, "Rejected"): lambda _key, row: record_rows.rejected_from(row),
     (TopicKind.COORDINATOR, "CoordinatorClaim"): lambda _key, row: record_rows.claim_from(row),
 }
-"""(topic, schema) → how to read a record."""
+"""(topic, schema) → how to read a record; assignments also need dictionaries."""
 
 
 def decode(
@@ -106,7 +112,8 @@ def decode(
         if kind == TopicKind.CONFIG:
             return GroupDeleted(group=group, origin=origin)
         raise DecodeError(f"a tombstone on {kind}, where it means nothing")
-    name, row = schemas.read(bytes(value))
+    # Only configs grow large, so nothing else needs to be packed.
+    name, row = schemas.read(bytes(value), CONFIG_BYTES_MAX if kind == TopicKind.CONFIG else 0)
     build = EVENTS.get((kind, name))
     if build is None:
         raise DecodeError(f"a {name} does not belong on {kind}")
@@ -114,18 +121,37 @@ def decode(
 
 
 def decode_record(
-    kind: TopicKind, key: bytes | None, value: bytes | None, *, schemas: Schemas = KNOWN
+    kind: TopicKind,
+    key: bytes | None,
+    value: bytes | None,
+    *,
+    dictionaries: Dictionaries = _NO_DICTIONARIES,
+    schemas: Schemas = KNOWN,
 ) -> Record:
-    """Read a record the coordinator published.
+    """Read a record the coordinator published. What was split must be joined first (`Joiner`).
+
+    Args:
+        kind: assignments, groups, rejected, clock or coordinator.
+        key: as Kafka has it.
+        value: the same; None is a tombstone.
+        dictionaries: those an assignment may refer to.
+        schemas: what is known beside our own schemas.
 
     Raises:
+        UnknownDictionary: an assignment refers to one that was not given.
         DecodeError: the bytes are no record of this topic.
     """
     keyed = kind not in (TopicKind.REJECTED, TopicKind.COORDINATOR)
     parsed = parse_key(key) if keyed else Key(GroupId(""))
+    if parsed.part not in ("", DICTIONARY_PART):
+        raise DecodeError("a part of a record that was split; its parts must be joined first")
     if value is None:
         return _tombstone(kind, parsed)
     name, row = schemas.read(bytes(value))
+    if name == "Part":
+        raise DecodeError("a part of a record that was split; its parts must be joined first")
+    if (kind, name) == (TopicKind.ASSIGNMENTS, "MemberAssignment"):
+        return record_rows.assignment_from(parsed, row, dictionaries)
     build = RECORDS.get((kind, name))
     if build is None:
         raise DecodeError(f"a {name} does not belong on {kind}")
@@ -133,6 +159,8 @@ def decode_record(
 
 
 def _tombstone(kind: TopicKind, key: Key) -> Record:
+    if kind == TopicKind.GROUPS and key.part == DICTIONARY_PART:
+        return Dictionary(group=key.group, units=())
     if kind == TopicKind.ASSIGNMENTS and key.member is not None:
         return MemberGone(group=key.group, member=key.member)
     if kind == TopicKind.GROUPS:
@@ -164,6 +192,11 @@ def encode(value: Event | Record) -> Encoded:
             return _framed(key, "Rejected", record_rows.rejected_row(value), reason)
         case CoordinatorClaim():
             return _framed(COORDINATOR_KEY, "CoordinatorClaim", record_rows.claim_row(value))
+        case Dictionary():
+            key = key_of(value.group, part=DICTIONARY_PART)
+            if not value.units:
+                return Encoded(key, None, ())
+            return _framed(key, "Dictionary", record_rows.dictionary_row(value))
         case MemberAssignment():
             generation = ("generation", str(value.generation).encode())
             key = key_of(value.group, value.member)
@@ -191,4 +224,7 @@ _ROWS: dict[type, Callable[..., Row]] = {
 
 def _framed(key: bytes, name: str, row: Row, *headers: tuple[str, bytes]) -> Encoded:
     schema = ("schema", f"muster.{name}".encode())
-    return Encoded(key, write(name, row), (CONTENT_TYPE, schema, *headers))
+    value = write(name, row)
+    if name in _PACKED:
+        value = pack(value)
+    return Encoded(key, value, (CONTENT_TYPE, schema, *headers))

@@ -66,5 +66,25 @@ class UnknownRecord(DecodeError):
     """A well-framed value of a schema this version does not know."""
 
 
+class UnknownDictionary(DecodeError):
+    """An assignment refers to a dictionary that was not given.
+
+    Operator action: none; whoever reads it finds the dictionary on `muster.groups` under the key
+    ``group||names`` and reads the assignment again.
+
+    Attributes:
+        version: which one.
+    """
+
+    retriable: ClassVar[bool] = True
+
+    def __init__(self, version: int) -> None:
+        super().__init__(f"unknown dictionary {version:016x}")
+        self.version = version
+
+    def __reduce__(self) -> tuple[type[UnknownDictionary], tuple[int]]:
+        return (UnknownDictionary, (self.version,))
+
+
 class EncodeError(ProtocolError):
     """A value that cannot be written, or would exceed a topic's message limit."""

@@ -13,6 +13,7 @@ proportion to the bytes that are really there, because no schema of ours has an 
 from __future__ import annotations
 
 import json
+import zlib
 from collections.abc import Mapping
 from importlib.resources import files
 from io import BytesIO
@@ -21,6 +22,7 @@ from typing import Any, NamedTuple, TypeAlias
 from fastavro import parse_schema, schemaless_reader, schemaless_writer
 from fastavro.schema import fingerprint, to_parsing_canonical_form
 
+from muster.protocol.bits import inflate
 from muster.protocol.errors import DecodeError, EncodeError, UnknownRecord
 
 MARKER = b"\xc3\x01"
@@ -29,6 +31,11 @@ FRAME_BYTES = 10
 """Marker and fingerprint."""
 VALUE_BYTES_MAX = 64 << 20
 """No value is read beyond this, joined and inflated ones included."""
+
+INFLATION_MAX = 32
+"""A `Packed` claims at most this many times its bytes: memory stays in proportion to them."""
+_PACKED_BYTES_MIN = 512
+_SAMPLE = 4096
 
 Schema: TypeAlias = Mapping[str, Any]
 Row: TypeAlias = dict[str, Any]
@@ -108,8 +115,12 @@ class Schemas:
             self._by_prefix.setdefault(MARKER + fingerprint_of(schema), _writer(schema))
         self._by_id = {number: _writer(schema) for number, schema in (confluent or {}).items()}
 
-    def read(self, value: bytes) -> tuple[str, Row]:
-        """Read a framed value whole.
+    def read(self, value: bytes, inflated_max: int = VALUE_BYTES_MAX) -> tuple[str, Row]:
+        """Read a framed value whole, inflating it first if it is `Packed`.
+
+        Args:
+            value: the bytes.
+            inflated_max: to how many bytes a `Packed` may inflate.
 
         Returns:
             Record name and row, the row in the shape of our schema of that name.
@@ -120,6 +131,21 @@ class Schemas:
         """
         if len(value) > VALUE_BYTES_MAX:
             raise DecodeError(f"a value of {len(value)} bytes; {VALUE_BYTES_MAX} are accepted")
+        name, row = self._read(value)
+        if name != "Packed":
+            return name, row
+        size, deflated = row["size"], row["deflated"]
+        if not 0 <= size <= min(inflated_max, INFLATION_MAX * len(deflated)):
+            raise DecodeError(f"{len(deflated)} bytes that claim to inflate to {size}")
+        inner, end = inflate(deflated, 0, size)
+        if len(inner) != size or end != len(deflated):
+            raise DecodeError(f"inflated to {len(inner)} bytes; {size} were announced")
+        name, row = self._read(inner)
+        if name == "Packed":
+            raise DecodeError("a Packed within a Packed")
+        return name, row
+
+    def _read(self, value: bytes) -> tuple[str, Row]:
         writer, start = self._writer_of(value)
         body = BytesIO(value)
         body.seek(start)
@@ -177,3 +203,19 @@ def write(name: str, row: Row) -> bytes:
     except (ValueError, TypeError, OverflowError, AttributeError, KeyError) as error:
         raise EncodeError(f"cannot write a {name}: {error}") from error
     return out.getvalue()
+
+
+def pack(value: bytes) -> bytes:
+    """The value as a `Packed` record, or as it is when that is not at least an eighth smaller."""
+    if len(value) < _PACKED_BYTES_MIN:
+        return value
+    if len(value) > 16 * _SAMPLE:
+        # Most of a large value are task vectors, which are entropy-coded already.
+        step = len(value) // 4
+        sample = b"".join(value[at : at + _SAMPLE] for at in range(0, 4 * step, step))
+        if 8 * len(zlib.compress(sample, 1)) > 7 * len(sample):
+            return value
+    deflated = zlib.compress(value, 6)
+    if 8 * len(deflated) > 7 * len(value) or len(value) > INFLATION_MAX * len(deflated):
+        return value
+    return write("Packed", {"size": len(value), "deflated": deflated})

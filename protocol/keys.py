@@ -3,7 +3,9 @@
 A key is ``group``, ``group|member`` or, for the second and later parts of a record that was split,
 one of these with a part's name behind: ``group||a1``, ``group|member|a1``. Neither ids nor parts
 contain ``|``, so a key reads back one way only. A part lives in the partition of the record it is
-a part of (`partition_of`), because a member reads only one partition.
+a part of (`partition_of`), because a member reads only one partition. The dictionary of a group
+stands beside its snapshot in the same way, as ``group||names``, its own parts as
+``group||names.a1``.
 """
 
 from __future__ import annotations
@@ -17,6 +19,8 @@ GROUP_ID_CHARS_MAX = 249
 """As a Kafka topic name: group ids end up in metrics, file names and topic-like places."""
 MEMBER_ID_CHARS_MAX = 128
 SEPARATOR = "|"
+DICTIONARY_PART = "names"
+"""Part name of a group's dictionary: ``group||names``."""
 COORDINATOR_KEY = b"coordinator"
 """Key of every claim: only the newest is of interest."""
 
@@ -92,6 +96,22 @@ def whole_key(key: bytes) -> bytes:
     if not separator or not again:
         return key
     return first + b"|" + member if member else first
+
+
+def part_key(key: bytes, index: int, turn: int) -> bytes:
+    """Key of the part `index` of a record that was split; the first has the record's own."""
+    if index == 0:
+        return key
+    separator = b"||" if b"|" not in key else b"." if key.count(b"|") == 2 else b"|"
+    return key + separator + f"{'ab'[turn & 1]}{index}".encode()
+
+
+def joined_key(key: bytes) -> bytes:
+    """The key `part_key` made this of; other keys stay as they are."""
+    first, _, name = key.rpartition(b"|")
+    if key.count(b"|") == 2 and name.partition(b".")[0] == DICTIONARY_PART.encode():
+        return first + b"|" + DICTIONARY_PART.encode()
+    return whole_key(key)
 
 
 def partition_of(key: bytes, partitions: int) -> int:

@@ -5,24 +5,31 @@ Snapshots have a file of their own.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
 
 from muster.protocol import rows
-from muster.protocol.errors import DecodeError
+from muster.protocol.errors import DecodeError, UnknownDictionary
 from muster.protocol.events import Origin
 from muster.protocol.framing import Row
 from muster.protocol.keys import Key
 from muster.protocol.records import (
     CoordinatorClaim,
+    Dictionary,
     Fault,
     MemberAssignment,
     Rejected,
     WakeUp,
 )
-from muster.protocol.taskset import decode_set
+from muster.protocol.taskset import UnitRef, covers, decode_set, encode_set, units_of
 
 REJECTED_BYTES_MAX = 500_000
 """Of a dead letter's original key and value together; longer ones are clipped."""
+
+LABELS_MAX = 256
+"""An assignment whose labels take more characters refers to the group's dictionary, if it may."""
+Dictionaries: TypeAlias = Mapping[int, Sequence[UnitRef]]
+"""Dictionary version → units."""
 
 _ASSIGNMENT_NUMBERS = (
     *("coordinator_epoch", "generation", "epoch", "revision"),
@@ -37,15 +44,36 @@ def assignment_row(record: MemberAssignment) -> Row:
         "incarnation": rows.u64(record.incarnation),
         **{name: getattr(record, name) for name in (*_ASSIGNMENT_NUMBERS, "report", "message")},
         "fault": "" if record.fault is None else record.fault.value,
-        **rows.sets_row({role: getattr(record, role) for role in _ROLES}),
+        **_sets_row(record),
     }
 
 
-def assignment_from(key: Key, row: Row) -> MemberAssignment:
-    """An assignment from its row, checked."""
+def _sets_row(record: MemberAssignment) -> Row:
+    sets = {role: getattr(record, role) for role in _ROLES}
+    units, dictionary = units_of(sets.values()), record.dictionary
+    labels = sum(len(unit.label) for unit in units)
+    refer = dictionary is not None and labels > LABELS_MAX and covers(dictionary.units, units)
+    if dictionary is None or not refer:
+        own: Row = {role: encode_set(tasks, units) for role, tasks in sets.items()}
+        return own | {"units": rows.units_row(units)}
+    row: Row = {role: encode_set(tasks, dictionary.units) for role, tasks in sets.items()}
+    return row | {"dictionary": rows.u64(dictionary.version)}
+
+
+def assignment_from(key: Key, row: Row, dictionaries: Dictionaries) -> MemberAssignment:
+    """An assignment from its row, checked.
+
+    Raises:
+        UnknownDictionary: it refers to one that is not among those given.
+    """
     if key.member is None:
         raise DecodeError("the key of an assignment names no member; expected group|member")
-    units = rows.units_from(row["units"])
+    units: Sequence[UnitRef] = rows.units_from(row["units"])
+    if row["dictionary"] is not None:
+        version = rows.u64_from(row["dictionary"])
+        if version not in dictionaries:
+            raise UnknownDictionary(version)
+        units = dictionaries[version]
     sets: dict[str, Any] = {role: decode_set(row[role], units) for role in _ROLES}
     return MemberAssignment(
         group=key.group,
@@ -62,6 +90,19 @@ def _fault(name: str) -> Fault | None:
         return None
     # A fault only newer coordinators know: whoever is told of it has to stop either way.
     return Fault.__members__.get(name, Fault.INVALID_REQUEST)
+
+
+def dictionary_row(record: Dictionary) -> Row:
+    """The Avro row of a dictionary."""
+    return {"version": rows.u64(record.version), "units": rows.units_row(record.units)}
+
+
+def dictionary_from(key: Key, row: Row) -> Dictionary:
+    """A dictionary from its row, checked."""
+    found = Dictionary(group=key.group, units=rows.units_from(row["units"]))
+    if rows.u64_from(row["version"]) != found.version:
+        raise DecodeError("a dictionary whose version does not follow from its units")
+    return found
 
 
 def wake_up_row(record: WakeUp) -> Row:

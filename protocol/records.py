@@ -17,6 +17,7 @@ from muster.protocol.events import Origin
 from muster.protocol.ids import GroupId, MemberId, Role
 from muster.protocol.settings import Settings
 from muster.protocol.tasks import EMPTY, TaskSet, Unit
+from muster.protocol.taskset import UnitRef, units_version
 
 
 class Fault(Enum):
@@ -39,6 +40,26 @@ class Fault(Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Dictionary:
+    """The units of a group, named once (`muster.groups`, key ``group||names``).
+
+    A member's record refers to it by version where naming its units would cost more than a
+    look-up. No units = tombstone.
+
+    Attributes:
+        units: label and size of every unit, in the order of `TaskTable`; see `units_of_table`.
+    """
+
+    group: GroupId
+    units: tuple[UnitRef, ...]
+
+    @property
+    def version(self) -> int:
+        """Follows from the units: the same units have the same version, everywhere."""
+        return units_version(self.units)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MemberAssignment:
     """Everything a member should hold from now on (`muster.assignments`, key ``group|member``).
 
@@ -55,6 +76,8 @@ class MemberAssignment:
         report: the member is asked for a full `Report`.
         session_timeout_ms, heartbeat_interval_ms: in force for this member once it has read this.
         message: one line for a person: cause of the generation, or explanation of the fault.
+        dictionary: the group's, which the record may refer to; it must have been published. None =
+            the record names its units itself.
     """
 
     group: GroupId
@@ -72,6 +95,7 @@ class MemberAssignment:
     session_timeout_ms: int
     heartbeat_interval_ms: int
     message: str = ""
+    dictionary: Dictionary | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -278,5 +302,12 @@ class CoordinatorClaim:
 
 
 Record: TypeAlias = (
-    MemberAssignment | MemberGone | GroupSnapshot | GroupGone | WakeUp | Rejected | CoordinatorClaim
+    MemberAssignment
+    | MemberGone
+    | Dictionary
+    | GroupSnapshot
+    | GroupGone
+    | WakeUp
+    | Rejected
+    | CoordinatorClaim
 )

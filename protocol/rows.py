@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import pairwise
 
 from muster.protocol.digest import Holding
 from muster.protocol.errors import ConfigError, DecodeError, EncodeError
@@ -21,7 +20,6 @@ from muster.protocol.tasks import (
     Connector,
     RackLists,
     Subtopology,
-    TaskSet,
     TaskTable,
     Unit,
     unit_order,
@@ -139,13 +137,6 @@ def lags_from(rows: list[Row], units: tuple[UnitRef, ...]) -> tuple[Lag, ...]:
     return tuple(found)
 
 
-def sets_row(sets: Mapping[str, TaskSet]) -> Row:
-    """Units and sets of an assignment."""
-    units = units_of(sets.values())
-    row: Row = {name: encode_set(tasks, units) for name, tasks in sets.items()}
-    return row | {"units": units_row(units)}
-
-
 def settings_row(settings: Settings, assignor: str) -> dict[str, str]:
     """The settings that differ from the assignor's defaults, by Kafka's name."""
     plain = parse_settings({}, assignor)
@@ -245,8 +236,3 @@ def tags_from(row: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
 def optional_names(names: list[str] | None) -> tuple[str, ...] | None:
     """A list of names, or None."""
     return None if names is None else tuple(names)
-
-
-def ascending(values: Iterable[int]) -> bool:
-    """Whether numbers strictly ascend."""
-    return all(a < b for a, b in pairwise(values))

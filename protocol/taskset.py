@@ -17,6 +17,7 @@ triplets (a fixed Huffman code of three positions) cover what is between.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from hashlib import sha256
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -32,7 +33,7 @@ from muster.protocol.bits import (
     take_varint,
 )
 from muster.protocol.errors import DecodeError, EncodeError
-from muster.protocol.tasks import EMPTY, TaskSet, unit_order
+from muster.protocol.tasks import EMPTY, Connector, TaskSet, TaskTable, unit_order
 
 Positions: TypeAlias = NDArray[np.int64]
 
@@ -82,6 +83,25 @@ def units_of(sets: Iterable[TaskSet]) -> tuple[UnitRef, ...]:
             sizes[name, connector] = max(size, sizes.get((name, connector), 0))
     ordered = sorted(sizes, key=lambda key: (key[1], unit_order(key[0])))
     return tuple(UnitRef(label_of(*key), sizes[key]) for key in ordered)
+
+
+def units_of_table(table: TaskTable) -> tuple[UnitRef, ...]:
+    """All units of a group: what its dictionary lists."""
+    return tuple(
+        UnitRef(label_of(unit.name, isinstance(unit, Connector)), unit.size) for unit in table.units
+    )
+
+
+def covers(units: Sequence[UnitRef], needed: Sequence[UnitRef]) -> bool:
+    """Whether every unit needed is there, and large enough."""
+    sizes = {unit.label: unit.size for unit in units}
+    return all(sizes.get(unit.label, -1) >= unit.size for unit in needed)
+
+
+def units_version(units: Sequence[UnitRef]) -> int:
+    """First 8 bytes, little endian, of the SHA-256 of ``label NUL size LF`` of every unit."""
+    text = "".join(f"{unit.label}\0{unit.size}\n" for unit in units)
+    return int.from_bytes(sha256(text.encode()).digest()[:8], "little")
 
 
 def check_units(units: Sequence[UnitRef]) -> None:

@@ -81,14 +81,15 @@ def decode_flags(data: bytes, count: int) -> NDArray[np.bool_]:
 def encode_pairs(pairs: IntArray, tasks: int, base: IntArray | None = None) -> bytes:
     """Pairs int32[K, 2] of (task, slot), ascending, of a group of so many tasks."""
     code, known = _code(pairs), _code(base)
-    full = bytes((FULL,)) + _layers(code, tasks)
-    if len(known) == 0:
-        return full
-    gone = np.flatnonzero(~np.isin(known, code))
-    come = code[~np.isin(code, known)]
-    if len(gone) == 0 and len(come) == 0:
+    if base is not None and np.array_equal(code, known):
         return bytes((SAME,))
-    part = bytes((CHANGED,)) + encode_segment(gone, len(known), len(known)) + _layers(come, tasks)
+    gone = np.flatnonzero(~np.isin(known, code, assume_unique=True))
+    come = code[~np.isin(code, known, assume_unique=True)]
+    full = bytes((FULL,)) + _layers(code, tasks)
+    if 2 * len(come) > len(code):
+        return full
+    changes = encode_segment(gone, len(known), len(known)) + _layers(come, tasks)
+    part = bytes((CHANGED,)) + changes
     return part if len(part) < len(full) else full
 
 
@@ -149,4 +150,5 @@ def _read_layers(data: bytes, at: int, tasks: int) -> tuple[NDArray[np.int64], i
         if total > PAIRS_MAX or (len(slot) and int(slot.min()) < 0):
             raise DecodeError("too many pairs, or a pair with nobody", at)
         parts.append(task << 32 | slot)
-    return np.unique(np.concatenate(parts)), at
+    code = np.concatenate(parts)
+    return code if layers < 2 else np.unique(code), at
