@@ -1,0 +1,249 @@
+"""Print records of muster's topics, one JSON object a line.
+
+Reads a topic with --topic; without it, standard input or --file: the bytes of one value, or lines
+of {"key": "…", "value": "<hex or base64>"}, or lines of hex or base64 (key and tab before it, if
+the key is known). What a value is, its first bytes say. Records that were split are joined first.
+A line that cannot be decoded becomes {"error": "…"}; the exit code is then 1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import binascii
+import json
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from io import BufferedReader
+from pathlib import Path
+from typing import NamedTuple, TypeAlias, cast
+
+from muster.cli.errors import BadInput
+from muster.cli.kafka import read
+from muster.cli.options import add_kafka, group_id, kafka_settings
+from muster.cli.record_json import Json, as_json
+from muster.cli.table import json_line
+from muster.clients import ClientSettings
+from muster.protocol.codec import EVENTS, RECORDS, decode, decode_record
+from muster.protocol.errors import DecodeError, UnknownDictionary
+from muster.protocol.events import Event, Origin
+from muster.protocol.framing import KNOWN, MARKER, Schemas
+from muster.protocol.keys import DICTIONARY_PART, key_of, parse_key
+from muster.protocol.parts import Joiner
+from muster.protocol.records import Dictionary, Record
+from muster.protocol.taskset import UnitRef
+from muster.protocol.topics import INPUTS, TopicKind, kind_of, topic_name
+
+_KIND_OF_SCHEMA = {name: kind for kind, name in (*EVENTS, *RECORDS)} | {
+    "MemberAssignment": TopicKind.ASSIGNMENTS
+}
+_Dictionaries: TypeAlias = Mapping[int, tuple[UnitRef, ...]]
+_UNKEYED = "-"
+"""Stands for group and member of a value whose key is not known."""
+
+
+class Item(NamedTuple):
+    """A record to print. Of what was not read from Kafka some may be missing."""
+
+    key: bytes | None
+    value: bytes | None
+    topic: str = ""
+    partition: int = -1
+    offset: int = -1
+    at_ms: int = 0
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the options."""
+    parser.add_argument("--topic", metavar="T", help="read this topic, from its beginning")
+    parser.add_argument("--group", type=group_id, metavar="G", help="only records of this group")
+    parser.add_argument("--file", metavar="FILE", default="-", help="what to read (default: -)")
+    parser.add_argument(
+        "--schema",
+        action="append",
+        default=[],
+        metavar="[ID=]FILE.avsc",
+        help="a further writer's schema; with a registry id, Confluent's framing of it is read too",
+    )
+    add_kafka(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print every record; 1 if one could not be decoded."""
+    prefix, failed = args.topic_prefix, False
+    schemas = _schemas(args.schema)
+    if args.topic is None:
+        items, reader = _from_file(args.file), _Reader(schemas, lambda group: {})
+    else:
+        settings = kafka_settings(args)
+        items = _from_topic(settings, args.topic, args.group)
+        reader = _Reader(schemas, lambda group: _dictionaries(settings, prefix, group))
+    for item in items:
+        shown = reader.shown(item, kind_of(item.topic, prefix) if item.topic else None)
+        if shown is None or (args.group and not _of_group(item.key, args.group)):
+            continue
+        failed = failed or "error" in shown
+        print(json_line(shown))
+    return 1 if failed else 0
+
+
+def _of_group(key: bytes | None, group: str) -> bool:
+    try:
+        return parse_key(key).group == group
+    except DecodeError:
+        return False
+
+
+def _schemas(given: Iterable[str]) -> Schemas:
+    writers, confluent = [], {}
+    for each in given:
+        number, separator, path = each.rpartition("=")
+        try:
+            schema = json.loads(Path(path).read_text(encoding="utf-8"))
+            if separator:
+                confluent[int(number)] = schema
+            else:
+                writers.append(schema)
+        except (OSError, ValueError) as error:
+            raise BadInput(f"--schema {each}: {error}") from None
+    return Schemas(tuple(writers), confluent) if writers or confluent else KNOWN
+
+
+class _Reader:
+    """Joins, decodes and remembers dictionaries, in the order of the input.
+
+    Args:
+        schemas: what is known beside our own schemas.
+        look_up: dictionaries of a group that were not in the input.
+    """
+
+    def __init__(self, schemas: Schemas, look_up: Callable[[str], _Dictionaries]) -> None:
+        self._schemas = schemas
+        self._look_up = look_up
+        self._joiners: dict[str, Joiner] = {}
+        self._dictionaries: dict[int, tuple[UnitRef, ...]] = {}
+
+    def shown(self, item: Item, kind: TopicKind | None) -> Json | None:
+        """What to print; None for a part whose whole has not come."""
+        shown: Json = {}
+        if item.topic:
+            shown |= {"topic": item.topic, "partition": item.partition, "offset": item.offset}
+            shown["timestamp_ms"] = item.at_ms
+        if item.key is not None:
+            shown["key"] = item.key.decode(errors="backslashreplace")
+        try:
+            decoded = self._decoded(item, kind)
+        except DecodeError as error:
+            return shown | {"error": str(error)}
+        if decoded is None:
+            return None
+        shown |= {"type": type(decoded).__name__, "value": as_json(decoded)}
+        for name in ("group", "member"):
+            if shown["value"].get(name) == _UNKEYED:
+                del shown["value"][name]
+        return shown
+
+    def _decoded(self, item: Item, kind: TopicKind | None) -> Event | Record | None:
+        key, value = item.key, item.value
+        if key is not None and kind in (None, TopicKind.ASSIGNMENTS, TopicKind.GROUPS):
+            whole = self._joiners.setdefault(item.topic, Joiner()).feed(key, value)
+            if whole is None:
+                return None
+            key, value = whole
+        if kind is None:
+            if value is None:
+                raise DecodeError("a tombstone; what it means depends on its topic")
+            name, _ = self._schemas.read(value)
+            kind = _KIND_OF_SCHEMA.get(name)
+            if kind is None:
+                raise DecodeError(f"a {name} without its key; with keys, parts are joined")
+        if key is None:
+            key = key_of(_UNKEYED, _UNKEYED if kind == TopicKind.ASSIGNMENTS else None)
+        if kind in INPUTS:
+            origin = Origin(item.topic, item.partition, item.offset, item.at_ms)
+            return decode(kind, key, value, origin, schemas=self._schemas)
+        return self._record(kind, key, value)
+
+    def _record(self, kind: TopicKind, key: bytes, value: bytes | None) -> Record:
+        for attempt in (1, 2):
+            try:
+                record = decode_record(
+                    kind, key, value, dictionaries=self._dictionaries, schemas=self._schemas
+                )
+                break
+            except UnknownDictionary:
+                if attempt == 2:
+                    raise
+                self._dictionaries |= self._look_up(parse_key(key).group)
+        if isinstance(record, Dictionary):
+            self._dictionaries[record.version] = record.units
+        return record
+
+
+def _from_topic(settings: ClientSettings, topic: str, group: str | None) -> Iterator[Item]:
+    key = None if group is None or topic.endswith(TopicKind.ASSIGNMENTS) else key_of(group)
+    for row in read(settings, topic, key=key):
+        yield Item(row.key, row.value, topic, row.partition, row.offset, row.at_ms)
+
+
+def _dictionaries(settings: ClientSettings, prefix: str, group: str) -> _Dictionaries:
+    topic, wanted = topic_name(TopicKind.GROUPS, prefix), key_of(group, part=DICTIONARY_PART)
+    joiner, found = Joiner(), {}
+    for row in read(settings, topic, key=wanted):
+        whole = joiner.feed(row.key, row.value) if row.key is not None else None
+        if whole is not None and whole.key == wanted:
+            record = decode_record(TopicKind.GROUPS, whole.key, whole.value)
+            if isinstance(record, Dictionary):
+                found[record.version] = record.units
+    return found
+
+
+def _from_file(path: str) -> Iterator[Item]:
+    if path == "-":
+        yield from _items(cast("BufferedReader", sys.stdin.buffer), path)
+        return
+    try:
+        with Path(path).open("rb") as stream:
+            yield from _items(stream, path)
+    except OSError as error:
+        raise BadInput(f"{path}: cannot be read ({error.strerror})") from None
+
+
+def _items(stream: BufferedReader, path: str) -> Iterator[Item]:
+    if stream.peek(2).startswith((MARKER, b"\0")):
+        yield Item(None, stream.read())
+        return
+    for number, line in enumerate(stream, 1):
+        if line.strip():
+            yield _from_line(line.decode(errors="replace"), f"{path}, line {number}")
+
+
+def _from_line(line: str, where: str) -> Item:
+    if not line.lstrip().startswith("{"):
+        key, tab, text = line.rpartition("\t")
+        return Item(key.encode() if tab else None, _bytes(text.strip(), where))
+    try:
+        given = json.loads(line)
+    except json.JSONDecodeError as error:
+        raise BadInput(f"{where}: not JSON ({error.msg} at column {error.colno})") from None
+    key, value = given.get("key"), given.get("value", given.get("payload"))
+    if not isinstance(key, str | None) or not isinstance(value, str | None):
+        raise BadInput(f"{where}: expected 'key' and 'value' as text")
+    topic = given.get("topic", "")
+    return Item(
+        None if key is None else key.encode(),
+        None if value is None else _bytes(value, where),
+        topic if isinstance(topic, str) else "",
+        *(n if isinstance(n := given.get(f), int) else -1 for f in ("partition", "offset")),
+    )
+
+
+def _bytes(text: str, where: str) -> bytes:
+    try:
+        return bytes.fromhex(text)
+    except ValueError:
+        pass
+    try:
+        return base64.b64decode(text, validate=True)
+    except binascii.Error:
+        raise BadInput(f"{where}: expected hexadecimal or base64, not {text[:40]!r}") from None

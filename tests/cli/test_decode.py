@@ -1,0 +1,133 @@
+"""`muster decode`: any record of ours, from a file or standard input, as JSON lines."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from muster.cli.main import main
+from muster.protocol.codec import encode
+from muster.protocol.events import Heartbeat, Tick
+from muster.protocol.parts import parts
+from muster.protocol.records import Dictionary, MemberAssignment
+from muster.protocol.tasks import Connector, TaskTable
+from muster.protocol.taskset import units_of_table
+
+GOLDEN = Path(__file__).parent.parent / "golden"
+
+
+def lines(capsys: pytest.CaptureFixture[str]) -> list[dict]:
+    """What was printed."""
+    return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+
+
+def test_every_golden_record_prints(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Each record of the golden files prints under its type's name, with its group from the key."""
+    golden = [json.loads(file.read_text()) for file in sorted(GOLDEN.glob("*.json"))]
+    file = tmp_path / "records.jsonl"
+    file.write_text(
+        "".join(json.dumps({"key": g["key"], "value": g["value"]}) + "\n" for g in golden)
+    )
+    assert main(["decode", "--file", str(file)]) == 0
+    names = [path.name.partition(".")[0] for path in sorted(GOLDEN.glob("*.json"))]
+    printed = lines(capsys)
+    assert [line["type"] for line in printed] == names
+    grouped = [line for line in printed if line["type"] not in ("CoordinatorClaim", "Rejected")]
+    assert {line["value"]["group"] for line in grouped} == {"fleet"}
+
+
+def feed(monkeypatch: pytest.MonkeyPatch, data: bytes) -> None:
+    """Put bytes on standard input."""
+    stdin = SimpleNamespace(buffer=io.BufferedReader(io.BytesIO(data)))
+    monkeypatch.setattr("sys.stdin", stdin)
+
+
+@pytest.mark.parametrize("form", ["raw", "hex", "base64", "keyed"])
+def test_a_value_in_every_form(
+    form: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One heartbeat as raw bytes, hex, base64, and hex with its key and a tab before it."""
+    event = Heartbeat(group="g", member="m", epoch=3, digest=0xABC)
+    value = encode(event).value
+    data = {
+        "raw": value,
+        "hex": value.hex().encode(),
+        "base64": base64.b64encode(value),
+        "keyed": b"g\t" + value.hex().encode(),
+    }[form]
+    feed(monkeypatch, data)
+    assert main(["decode"]) == 0
+    shown = {"member": "m", "epoch": 3, "digest": "0000000000000abc"}
+    expected = {"type": "Heartbeat", "value": shown}
+    if form == "keyed":
+        expected = {"key": "g", "type": "Heartbeat", "value": {"group": "g", **shown}}
+    assert lines(capsys) == [expected]
+
+
+def test_what_cannot_be_decoded_is_said(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A broken value is a line with the reason and exit code 1; the lines after it still print."""
+    tick = encode(Tick(group="g")).value.hex()
+    feed(monkeypatch, f"g\tc301\ng\t{tick}\n".encode())
+    assert main(["decode"]) == 1
+    assert lines(capsys) == [
+        {"key": "g", "error": "the value ends within its frame (at byte 2)"},
+        {"key": "g", "type": "Tick", "value": {"group": "g"}},
+    ]
+
+
+def test_input_that_is_no_bytes(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A line that is neither hex, base64 nor JSON is bad input: exit code 2, line named."""
+    feed(monkeypatch, b"\nhello?\n")
+    assert main(["decode"]) == 2
+    assert "-, line 2: expected hexadecimal or base64" in capsys.readouterr().err
+
+
+def test_parts_and_dictionaries_of_the_input_are_used(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A dictionary that came in parts is joined, and names the tasks of an assignment after it."""
+    table = TaskTable(Connector(f"orders-to-warehouse-{i:03d}", 1) for i in range(100))
+    dictionary = Dictionary(group="g", units=units_of_table(table))
+    record = MemberAssignment(
+        group="g",
+        member="m",
+        incarnation=1,
+        coordinator_epoch=0,
+        generation=1,
+        epoch=1,
+        revision=1,
+        active=table.set_of(np.arange(0, 200, 10, dtype=np.int32)),
+        session_timeout_ms=1,
+        heartbeat_interval_ms=1,
+        dictionary=dictionary,
+    )
+    before = encode(record)
+    cut = [before, *parts(dictionary, 400), before]
+    file = tmp_path / "records.jsonl"
+    rows = ({"key": part.key.decode(), "value": part.value.hex()} for part in cut)
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert main(["decode", "--file", str(file)]) == 1
+    first, names, last = lines(capsys)
+    assert f"unknown dictionary {dictionary.version:016x}" in first["error"]
+    assert len(names["value"]["units"]) == 100
+    assert last["value"]["active"] == [str(task) for task in record.active]
+
+
+def test_confluent_framing_with_a_schema(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A value in Confluent's framing is read with the schema that --schema names for its id."""
+    schema = Path(__file__).parent.parent.parent / "protocol" / "schemas" / "Tick.avsc"
+    feed(monkeypatch, b"\x00\x00\x00\x00\x07\x00")
+    assert main(["decode", "--schema", f"7={schema}"]) == 0
+    assert lines(capsys) == [{"type": "Tick", "value": {}}]
