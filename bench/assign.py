@@ -178,7 +178,8 @@ def _line(cell: Cell, kafka: Kafka, repeat: int, too_slow: set[str]) -> str:
     except RuntimeError as error:
         return shown + f"{str(error)[:60]} | | |"
     call, objects = theirs["assign_us"] / 1000, theirs["build_us"] / 1000
-    return shown + f"{_ms(call)} | {call / mine:,.2f} | {(call + objects) / mine:,.2f} |"
+    once = " (first call)" if theirs["calls"] == 1 < repeat else ""
+    return shown + f"{_ms(call)}{once} | {call / mine:,.2f} | {(call + objects) / mine:,.2f} |"
 
 
 def _ms(value: float) -> str:
