@@ -42,6 +42,7 @@ class Tethered:
         *,
         output: IO[bytes] | int | None = None,
         env: Mapping[str, str] | None = None,
+        cwd: Path | None = None,
         grace_s: float = GRACE_S,
         sweep: Path | None = None,
     ) -> None:
@@ -51,6 +52,7 @@ class Tethered:
             command: program and arguments.
             output: where standard output and error go; None = our own.
             env: its environment; None = ours.
+            cwd: the folder it starts in; None = ours.
             grace_s: how long it may take to stop after SIGTERM once we are gone.
             sweep: a folder to be removed if we are gone before the command ended.
 
@@ -67,6 +69,7 @@ class Tethered:
                 stdout=output,
                 stderr=output if output is None else subprocess.STDOUT,
                 env=None if env is None else dict(env),
+                cwd=cwd,
                 pass_fds=(tell,),
                 start_new_session=True,  # Ctrl-C in the terminal is for us; we stop it in order
             )

@@ -26,3 +26,10 @@ class Unreachable(MusterError):
     """
 
     retriable = True
+
+
+class DemoFailed(MusterError):
+    """The demo cannot go on: something it started has ended, or does not do its part.
+
+    Operator action: the message ends with what that process said last.
+    """

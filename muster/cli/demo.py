@@ -1,0 +1,185 @@
+"""Watch a fleet being coordinated: Kafka, the Spark job and workers, all on this machine.
+
+Three workers share twelve tasks; a fourth joins, one is drained, one is killed. Everything that is
+started ends with the demo; Ctrl-C ends it at any time. --plain prints lines instead of a live view.
+"""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Protocol, TypeVar
+
+from muster.broker.jars import jars
+from muster.broker.java import java_home
+from muster.cli import tenures
+from muster.cli.errors import DemoFailed
+from muster.cli.plain import PlainShow
+from muster.cli.stage import GROUP, Stage
+from muster.cli.story import Generation, Story, Turned
+from muster.cli.summary import Summary, summary_of
+from muster.cli.watcher import Watcher
+from muster.protocol.records import GroupState
+from muster.protocol.topics import DEFAULT_PREFIX
+
+ACTS = 7
+PATIENCE_S = 180
+LOOK_S = 0.05
+T = TypeVar("T")
+
+
+class Show(Protocol):
+    """How the demo is shown; one for terminals, one that prints lines."""
+
+    def act(self, number: int, title: str) -> None:
+        """Another act begins."""
+
+    def note(self, text: str) -> None:
+        """Something the demo itself did."""
+
+    def news(self, news: Generation | Turned) -> None:
+        """The coordinator published something new."""
+
+    def settled(self, owners: dict[str, str]) -> None:
+        """Every task runs where it belongs."""
+
+    def watch(self, watcher: Watcher, stage: Stage) -> None:
+        """From now on there is a group to look at."""
+
+    def breathe(self) -> None:
+        """Time to read, where somebody reads."""
+
+    def summary(self, summary: Summary) -> None:
+        """The end."""
+
+    def close(self) -> None:
+        """Give the terminal back."""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the options."""
+    parser.add_argument(
+        "--plain", action="store_true", help="print lines (also when the output is no terminal)"
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Play the demo."""
+    prepare()
+    with _show(args.plain) as show, Stage() as stage:
+        play(stage, show)
+    return 0
+
+
+def prepare() -> None:
+    """Find Java and fetch all jars first: their progress bars and a live view do not go together.
+
+    Raises:
+        MusterError: something cannot be had.
+    """
+    java_home()
+    jars("kafka")
+    jars("spark")
+
+
+@contextmanager
+def _show(plain: bool) -> Iterator[Show]:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGTERM, interrupt)
+    show: Show
+    if plain or not sys.stdout.isatty():
+        show = PlainShow()
+    else:
+        from muster.cli.scene import RichShow
+
+        show = RichShow(ACTS)
+    try:
+        yield show
+    finally:
+        show.close()
+
+
+def play(stage: Stage, show: Show) -> None:
+    """The acts, each begun when the one before has settled.
+
+    Raises:
+        DemoFailed: something that should run has ended, or nothing happens any more.
+    """
+    show.act(1, "a real Kafka starts, and muster's topics are created")
+    stage.start_kafka()
+    show.note(f"Kafka answers on {stage.kafka.bootstrap_server}")
+    stage.create_topics()
+    story = Story(GROUP, DEFAULT_PREFIX)
+    with Watcher(stage.clients, story, show.news) as watcher:
+        show.watch(watcher, stage)
+        show.act(2, "the coordinator starts: one Spark Structured Streaming query")
+        stage.start_job()
+        _until(stage.job_is_ready, stage, "the Spark query runs")
+        stage.configure_group()
+        _until(lambda: story.snapshot is not None, stage, "the group is known")
+        show.note("the query runs, and the group has its 12 tasks")
+        since_ms = story.publications[-1].at_ms
+        _fleet(stage, show, watcher)
+        show.act(7, "the end")
+        show.summary(summary_of(story, since_ms, tenures.lines(stage.logs)))
+
+
+def _fleet(stage: Stage, show: Show, watcher: Watcher) -> None:
+    """The acts with workers in them."""
+
+    def settle(*members: str) -> None:
+        owners = _until(lambda: _settled(watcher, stage, members), stage, "the fleet has settled")
+        show.settled(owners)
+        show.breathe()
+
+    show.act(3, "three workers join and share the tasks")
+    for member in ("W1", "W2", "W3"):
+        stage.start_worker(member)
+    settle("W1", "W2", "W3")
+    show.act(4, "a fourth worker joins")
+    stage.start_worker("W4")
+    settle("W1", "W2", "W3", "W4")
+    show.act(5, "W2 is drained before it is stopped")
+    stage.drain("W2")
+    settle("W1", "W3", "W4")
+    show.act(6, "W3 is killed, and nobody is told")
+    show.note(f"kill -9 {stage.kill_worker('W3')}")
+    settle("W1", "W4")
+
+
+def _settled(watcher: Watcher, stage: Stage, holders: tuple[str, ...]) -> dict[str, str] | None:
+    """Task -> owner, once coordinator and workers agree that just these hold all tasks."""
+    with watcher.lock:
+        snapshot = watcher.story.snapshot
+    if snapshot is None or snapshot.state is not GroupState.STABLE:
+        return None
+    running = tenures.owners(tenures.tenures(tenures.lines(stage.logs)))
+    size = sum(unit.size for unit in snapshot.tasks)
+    member = {m.slot: m.id for m in snapshot.members}
+    published = [member.get(slot) for slot in snapshot.holder.tolist()]
+    if set(published) != set(holders) or len(running) != size:
+        return None
+    return running if sorted(running.values()) == sorted(map(str, published)) else None
+
+
+def _until(condition: Callable[[], T | None], stage: Stage, what: str) -> T:
+    """The condition's answer, once it is true.
+
+    Raises:
+        DemoFailed: a process ended meanwhile, or it takes far too long.
+    """
+    deadline = time.monotonic() + PATIENCE_S
+    while True:
+        found = condition()
+        if found:
+            return found
+        stage.check()
+        if time.monotonic() > deadline:
+            raise DemoFailed(f"waited {PATIENCE_S} s in vain until {what}")
+        time.sleep(LOOK_S)

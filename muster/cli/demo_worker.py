@@ -1,0 +1,46 @@
+"""A worker of `muster demo`: ``python -m muster.cli.demo_worker ADDRESS GROUP ID FILE``.
+
+It runs tasks by writing down that it does (`tenures.py`) until SIGTERM, then leaves its group. This
+is all there is to a worker written with the SDK.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+import threading
+import time
+
+from muster.protocol.ids import Task
+from muster.worker.assignment import Assignment
+from muster.worker.worker import Worker
+
+LOOK_S = 0.2
+
+
+def main(address: str, group: str, member: str, file: str) -> None:
+    """Be a member until told to stop."""
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    with open(file, "a", buffering=1) as log:
+
+        def write(what: str, tasks: tuple[Task, ...], _: Assignment) -> None:
+            for task in tasks:
+                line = {"at_ns": time.monotonic_ns(), "what": what, "task": str(task)}
+                log.write(json.dumps({**line, "member": member}) + "\n")
+
+        with Worker(
+            group=group,
+            bootstrap_servers=address,
+            member_id=member,
+            on_assigned=lambda tasks, by: write("start", tasks, by),
+            on_revoked=lambda tasks, by: write("stop", tasks, by),
+        ) as worker:
+            while not stop.wait(LOOK_S) and not worker.wait(0):
+                pass
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:5])

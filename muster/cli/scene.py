@@ -1,0 +1,213 @@
+"""`muster demo` in a terminal: who holds what, what happened and why, live.
+
+Drawn anew a few times a second from the story so far; nothing here decides anything.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from typing import TYPE_CHECKING
+
+from rich import box
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.panel import Panel
+from rich.spinner import Spinner
+from rich.table import Table
+from rich.text import Text
+
+from muster.cli.plain import NOBODY
+from muster.cli.story import Generation, Turned
+from muster.cli.summary import Summary
+from muster.protocol.ids import Role
+from muster.protocol.records import GroupSnapshot, GroupState, MemberEntry, Move
+from muster.protocol.tasks import TaskTable
+
+if TYPE_CHECKING:
+    from muster.cli.stage import Stage
+    from muster.cli.watcher import Watcher
+
+FRAMES_PER_S = 10
+BREATH_S = 2.5
+LINES_KEPT = 200
+WIDTH_MAX = 110
+FIXED_LINES = 15
+"""Lines of a frame that are not the log: panels, table, act."""
+COLOURS = ("cyan", "magenta", "yellow", "green", "blue", "red")
+STATE_COLOURS = {
+    GroupState.STABLE: "green",
+    GroupState.RECONCILING: "yellow",
+    GroupState.ASSIGNING: "yellow",
+}
+RUNS, LEAVES, COMES, OTHER = "■", "◧", "□", "·"
+
+
+class RichShow:
+    """The live view."""
+
+    def __init__(self, acts: int, console: Console | None = None) -> None:
+        self._acts = acts
+        self._act = Text("")
+        self._spinner = Spinner("dots", style="cyan")
+        self._lines: deque[Text] = deque(maxlen=LINES_KEPT)
+        self._known: list[str] = []  # members in the order they appeared, gone ones too
+        self._watcher: Watcher | None = None
+        self._start = time.monotonic()
+        self._console = console or Console()
+        self._live = Live(
+            get_renderable=self._frame,
+            console=self._console,
+            refresh_per_second=FRAMES_PER_S,
+            vertical_overflow="crop",
+        )
+        self._live.start()
+
+    def act(self, number: int, title: str) -> None:
+        """Another act begins."""
+        self._act = Text.assemble((f"{number}/{self._acts} ", "dim"), (title, "bold"))
+        self._say(Text.assemble(("▶ ", "cyan"), (title, "bold")))
+
+    def note(self, text: str) -> None:
+        """Something the demo itself did."""
+        self._say(Text(f"  {text}", "dim"))
+
+    def news(self, news: Generation | Turned) -> None:
+        """A generation with its moves; states are in the heading."""
+        if isinstance(news, Turned):
+            return
+        self._say(
+            Text.assemble((f"  generation {news.number} ", "bold white"), (news.cause, "italic"))
+        )
+        for move in news.moves:
+            self._say(self._move(move))
+
+    def settled(self, owners: dict[str, str]) -> None:
+        """Every task runs where it belongs."""
+        self._say(Text(f"  settled: {len(owners)} tasks, each with one owner", "green"))
+
+    def watch(self, watcher: Watcher, stage: Stage) -> None:
+        """From now on there is a group to draw."""
+        self._watcher = watcher
+
+    def breathe(self) -> None:
+        """Time to read."""
+        time.sleep(BREATH_S)
+
+    def summary(self, summary: Summary) -> None:
+        """The figures, below the last frame."""
+        self.close()
+        rows = Table.grid(padding=(0, 2))
+        rows.add_column(style="dim")
+        rows.add_column(style="bold")
+        for label, text in summary.rows():
+            rows.add_row(label, text)
+        panel = Panel(rows, title="what you saw", border_style="green", width=self._width())
+        self._console.print(panel)
+        self._console.print("[dim]everything is being stopped[/]")
+
+    def close(self) -> None:
+        """Give the terminal back; the last frame stays."""
+        self._live.stop()
+
+    # ------------------------------------------------------------ drawing
+
+    def _say(self, line: Text) -> None:
+        stamp = Text(f"{time.monotonic() - self._start:5.1f} ", "dim")
+        self._lines.append(stamp + line)
+
+    def _width(self) -> int:
+        return min(self._console.width, WIDTH_MAX)
+
+    def _frame(self) -> RenderableType:
+        snapshot = None
+        if self._watcher is not None:
+            with self._watcher.lock:
+                snapshot = self._watcher.story.snapshot
+        self._spinner.update(text=self._act)
+        parts: list[RenderableType] = [self._fleet(snapshot), self._log(), self._spinner]
+        return Group(*parts)
+
+    def _fleet(self, snapshot: GroupSnapshot | None) -> Panel:
+        body: RenderableType
+        if snapshot is None:
+            body = Text("no group yet", "dim")
+            right = ""
+        else:
+            body = self._grid(snapshot)
+            colour = STATE_COLOURS.get(snapshot.state, "white")
+            state = f"[bold {colour}]{snapshot.state.value}[/]"
+            right = f"generation [bold]{snapshot.generation}[/] · {state}"
+        return Panel(
+            body,
+            title="[bold]muster demo[/]",
+            subtitle=right,
+            title_align="left",
+            subtitle_align="right",
+            border_style="cyan",
+            width=self._width(),
+        )
+
+    def _grid(self, snapshot: GroupSnapshot) -> Table:
+        """Members down, tasks across."""
+        tasks = TaskTable(snapshot.tasks)
+        grid = Table(box=box.SIMPLE_HEAD, padding=(0, 0), pad_edge=False, expand=False)
+        grid.add_column("member ", width=8)
+        grid.add_column("", width=10, style="dim")
+        grid.add_column("#", width=3)
+        for t in range(len(tasks)):
+            grid.add_column(str(tasks.task(t)), justify="center", width=6)
+        slots: dict[str, MemberEntry] = {m.id: m for m in snapshot.members}
+        self._known += [m for m in sorted(slots) if m not in self._known]
+        for name in self._known:
+            colour = self._colour(name)
+            member = slots.get(name)
+            if member is None:
+                grid.add_row(Text(name, "dim strike"), "gone", *[""] * (len(tasks) + 1))
+                continue
+            cells = [_cell(snapshot, t, member.slot, colour) for t in range(len(tasks))]
+            held = int((snapshot.holder == member.slot).sum())
+            status = "draining" if member.draining else member.state.value
+            grid.add_row(Text(name, f"bold {colour}"), status, str(held), *cells)
+        legend = f"{RUNS} runs   {LEAVES} is being released   {COMES} is coming"
+        grid.caption = Text(legend, "dim")
+        return grid
+
+    def _log(self) -> Panel:
+        room = max(self._console.height - FIXED_LINES - len(self._known), 5)
+        shown = list(self._lines)[-room:]
+        shown += [Text("")] * (room - len(shown))
+        for line in shown:
+            line.no_wrap, line.overflow = True, "ellipsis"
+        return Panel(
+            Group(*shown),
+            title="what happens, and why",
+            title_align="left",
+            border_style="dim",
+            width=self._width(),
+        )
+
+    def _move(self, move: Move) -> Text:
+        role = "" if move.role is Role.ACTIVE else f"({move.role.name.lower()}) "
+        return Text.assemble(
+            f"    {move.task:<5}",
+            role,
+            self._name(move.from_member),
+            (" → ", "dim"),
+            self._name(move.to_member),
+            (f"  {move.reason}", "dim"),
+        )
+
+    def _name(self, member: str | None) -> Text:
+        return Text(NOBODY, "dim") if member is None else Text(member, self._colour(member))
+
+    def _colour(self, member: str) -> str:
+        if member not in self._known:
+            self._known.append(member)
+        return COLOURS[self._known.index(member) % len(COLOURS)]
+
+
+def _cell(snapshot: GroupSnapshot, task: int, slot: int, colour: str) -> Text:
+    if snapshot.holder[task] == slot:
+        return Text(LEAVES if snapshot.revoking[task] else RUNS, colour)
+    return Text(COMES, colour) if snapshot.target[task] == slot else Text(OTHER, "dim")

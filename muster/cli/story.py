@@ -1,0 +1,145 @@
+"""What happened to one group, folded from the records of its topics.
+
+Knows no clock and no Kafka: rows go in one after another, in any order between topics. Out come the
+generations with cause and moves, and how long each event waited for the assignment it led to, both
+by the broker's timestamps.
+
+An event is answered by the first record of the group that has taken it in (`through`), if with that
+record any member was told something new. Heartbeats and ticks are no events here: answering them is
+not their purpose.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from muster.protocol.codec import decode, decode_record
+from muster.protocol.errors import DecodeError
+from muster.protocol.events import GroupDeleted, Heartbeat, LagReport, Origin, Tick
+from muster.protocol.ids import GroupId
+from muster.protocol.records import GroupSnapshot, GroupState, Move
+from muster.protocol.topics import TopicKind
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """A generation began.
+
+    Attributes:
+        number: group epoch.
+        at_ms: when it was published.
+        cause: what made it.
+        moves: what it moved, and why.
+    """
+
+    number: int
+    at_ms: int
+    cause: str
+    moves: tuple[Move, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Turned:
+    """The group went into another state."""
+
+    state: GroupState
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Happened:
+    """An event that reached the coordinator.
+
+    Attributes:
+        what: name of its type.
+        origin: where and when.
+    """
+
+    what: str
+    origin: Origin
+
+
+@dataclass(frozen=True, slots=True)
+class Publication:
+    """A record of the group.
+
+    Attributes:
+        at_ms: when it was written.
+        through: (topic, partition) -> newest offset taken in.
+        told: whether a member was told something new with it.
+    """
+
+    at_ms: int
+    through: dict[tuple[str, int], int]
+    told: bool
+
+
+@dataclass(slots=True)
+class Story:
+    """The fold. `snapshot` is the newest record, the lists grow.
+
+    Attributes:
+        group: whose story.
+        prefix: of the topics.
+    """
+
+    group: GroupId
+    prefix: str
+    snapshot: GroupSnapshot | None = None
+    generations: list[Generation] = field(default_factory=list)
+    events: list[Happened] = field(default_factory=list)
+    publications: list[Publication] = field(default_factory=list)
+
+    def read(
+        self, kind: TopicKind, key: bytes | None, value: bytes | None, origin: Origin
+    ) -> Sequence[Generation | Turned]:
+        """Take one row in; what is new with it."""
+        try:
+            if kind is TopicKind.GROUPS:
+                record = decode_record(kind, key, value)
+                mine = isinstance(record, GroupSnapshot) and record.group == self.group
+                return self._publish(record, origin.at_ms) if mine else ()  # type: ignore[arg-type]  # checked by mine
+            event = decode(kind, key, value, origin)
+        except DecodeError:
+            return ()
+        if event.group == self.group and not isinstance(
+            event, Heartbeat | Tick | LagReport | GroupDeleted
+        ):
+            self.events.append(Happened(type(event).__name__, origin))
+        return ()
+
+    def _publish(self, record: GroupSnapshot, at_ms: int) -> list[Generation | Turned]:
+        before, self.snapshot = self.snapshot, record
+        through = {(topic, partition): offset for topic, partition, offset in record.through}
+        self.publications.append(
+            Publication(at_ms, through, _revisions(before) != _revisions(record))
+        )
+        news: list[Generation | Turned] = []
+        if before is None or record.generation != before.generation:
+            generation = Generation(record.generation, at_ms, record.cause, record.moves)
+            self.generations.append(generation)
+            news.append(generation)
+        if before is None or record.state is not before.state:
+            news.append(Turned(record.state, at_ms))
+        return news
+
+    def waits_ms(self, since_ms: int = 0) -> list[int]:
+        """How long each event since then waited for its answer; unanswered ones are left out."""
+        found: list[int] = []
+        for event in self.events:
+            topic, partition, offset, at_ms = event.origin
+            if at_ms < since_ms:
+                continue
+            for publication in self.publications:
+                if publication.through.get((topic, partition), -1) >= offset:
+                    if publication.told:
+                        found.append(max(publication.at_ms - at_ms, 0))
+                    break
+        return found
+
+
+def _revisions(snapshot: GroupSnapshot | None) -> dict[str, tuple[int, int]]:
+    """Per member what it was told last."""
+    members = () if snapshot is None else snapshot.members
+    return {m.id: (m.incarnation, m.revision) for m in members}

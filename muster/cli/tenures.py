@@ -1,0 +1,122 @@
+"""Who ran what and when, by what the workers themselves wrote down.
+
+A worker writes one JSON line when it starts a task and one when the task has stopped::
+
+    {"at_ns": 12, "what": "start", "task": "0_3", "member": "W1"}
+
+``at_ns`` is a monotonic clock that all processes of the machine share. Whoever kills a worker
+writes ``died`` for it. Two questions are answered: was a task ever run twice at once, and how long
+did it have no owner?
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Tenure:
+    """One owner's time with one task.
+
+    Attributes:
+        task, member: who had what.
+        start_ns: from when.
+        stop_ns: until when; None while it runs.
+        died: whether it ended because the worker was killed.
+    """
+
+    task: str
+    member: str
+    start_ns: int
+    stop_ns: int | None
+    died: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """A time in which a task had no owner.
+
+    Attributes:
+        task: which.
+        before, after: its owners before and after.
+        length_ns: how long.
+        died: whether the owner before was killed.
+    """
+
+    task: str
+    before: str
+    after: str
+    length_ns: int
+    died: bool
+
+
+def lines(folder: Path) -> Iterator[dict[str, Any]]:
+    """Every line of every ``*.jsonl`` in a folder; a line cut off by a kill is none."""
+    for file in sorted(folder.glob("*.jsonl")):
+        for line in file.read_text().splitlines(keepends=True):
+            if line.endswith("\n"):
+                yield json.loads(line)
+
+
+def tenures(logged: Iterable[dict[str, Any]]) -> list[Tenure]:
+    """Who had what, by task and start."""
+    running: dict[tuple[str, str], int] = {}
+    done: list[Tenure] = []
+    for line in sorted(logged, key=lambda line: int(line["at_ns"])):
+        member, at_ns = line["member"], line["at_ns"]
+        if line["what"] == "start":
+            running[member, line["task"]] = at_ns
+            continue
+        died = line["what"] == "died"
+        ended = [k for k in running if k[0] == member and (died or k[1] == line["task"])]
+        done += [Tenure(k[1], member, running.pop(k), at_ns, died) for k in ended]
+    done += [Tenure(task, member, at_ns, None) for (member, task), at_ns in running.items()]
+    return sorted(done, key=lambda t: (t.task, t.start_ns))
+
+
+def owners(found: Iterable[Tenure]) -> dict[str, str]:
+    """Who runs what now."""
+    return {t.task: t.member for t in found if t.stop_ns is None}
+
+
+def gaps(found: Iterable[Tenure]) -> list[Gap]:
+    """Every time a task had no owner between two, longest first."""
+    last: dict[str, Tenure] = {}
+    between: list[Gap] = []
+    for tenure in found:
+        before = last.get(tenure.task)
+        if before is not None and before.stop_ns is not None and before.stop_ns < tenure.start_ns:
+            length = tenure.start_ns - before.stop_ns
+            between.append(Gap(tenure.task, before.member, tenure.member, length, before.died))
+        last[tenure.task] = tenure
+    return sorted(between, key=lambda gap: -gap.length_ns)
+
+
+def overlaps(found: Iterable[Tenure]) -> list[tuple[Tenure, Tenure]]:
+    """Pairs of tenures of one task that ran at the same time; there must be none."""
+    wrong: list[tuple[Tenure, Tenure]] = []
+    longest: dict[str, Tenure] = {}
+    for tenure in found:
+        before = longest.get(tenure.task)
+        if before is not None and (before.stop_ns is None or tenure.start_ns < before.stop_ns):
+            wrong.append((before, tenure))
+        ends_later = before is None or (
+            before.stop_ns is not None
+            and (tenure.stop_ns is None or tenure.stop_ns > before.stop_ns)
+        )
+        if ends_later:
+            longest[tenure.task] = tenure
+    return wrong
+
+
+def nearest_rank(values: Iterable[float], percent: float) -> float | None:
+    """A percentile by nearest rank: a value that occurred. None of nothing."""
+    ordered = sorted(values)
+    if not ordered:
+        return None
+    rank = max(-(-len(ordered) * percent // 100), 1)
+    return ordered[int(rank) - 1]

@@ -1,0 +1,241 @@
+"""What the demo makes of records and of what workers wrote down."""
+
+from __future__ import annotations
+
+import io
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from support.snapshots import orders
+
+from muster.cli import tenures
+from muster.cli.plain import PlainShow, move_text
+from muster.cli.story import Generation, Story, Turned
+from muster.cli.summary import Summary, summary_of
+from muster.cli.tenures import Gap, Tenure
+from muster.protocol import codec
+from muster.protocol.events import Drain, Event, Heartbeat, Origin
+from muster.protocol.ids import GroupId, MemberId, Role
+from muster.protocol.records import GroupSnapshot, GroupState, Move
+from muster.protocol.topics import TopicKind
+
+G = GroupId("orders")
+MEMBERSHIP = "muster.membership"
+
+
+def feed(story: Story, kind: TopicKind, record: Event | GroupSnapshot, at: Origin) -> list[object]:
+    """Let the story read an event or record."""
+    encoded = codec.encode(record)
+    return list(story.read(kind, encoded.key, encoded.value, at))
+
+
+def snapshot(number: int, through: int, revision: int, state: GroupState) -> GroupSnapshot:
+    """A record that has taken in offsets up to `through`, and told its members `revision`."""
+    found = orders(number, f"cause {number}")
+    members = tuple(replace(m, revision=revision) for m in found.members)
+    return replace(found, members=members, state=state, through=((MEMBERSHIP, 1, through),))
+
+
+def told() -> Story:
+    """Events at 10, 20 and 30 ms; records that answer the first two at 15 and 90 ms."""
+    story = Story(G, "muster")
+    drain = Drain(group=G, member=MemberId("W1"))
+    groups = TopicKind.GROUPS
+    for offset, at_ms in ((0, 10), (1, 20), (3, 30)):
+        feed(story, TopicKind.MEMBERSHIP, drain, Origin(MEMBERSHIP, 1, offset, at_ms))
+    beat = Heartbeat(group=G, member=MemberId("W1"), epoch=1, digest=1)
+    feed(story, TopicKind.MEMBERSHIP, beat, Origin(MEMBERSHIP, 1, 2, 25))
+    elsewhere = replace(drain, group=GroupId("another"))
+    feed(story, TopicKind.MEMBERSHIP, elsewhere, Origin(MEMBERSHIP, 1, 4, 26))
+    story.read(TopicKind.MEMBERSHIP, b"orders", b"garbage", Origin(MEMBERSHIP, 1, 5, 27))
+    feed(story, groups, snapshot(1, 0, 1, GroupState.STABLE), Origin("g", 0, 0, 15))
+    feed(story, groups, snapshot(2, 2, 2, GroupState.RECONCILING), Origin("g", 0, 1, 90))
+    feed(story, groups, snapshot(2, 3, 2, GroupState.RECONCILING), Origin("g", 0, 2, 95))
+    return story
+
+
+def test_an_event_waits_for_the_record_that_answers_it() -> None:
+    """Waits run to the first record that took the event in, if that told a member anything."""
+    story = told()
+    assert [(e.what, e.origin.offset) for e in story.events] == [
+        ("Drain", 0),
+        ("Drain", 1),
+        ("Drain", 3),
+    ]
+    assert story.waits_ms() == [5, 70]  # the third was taken in, and changed nothing
+    assert story.waits_ms(since_ms=15) == [70]
+
+
+def test_news_are_new_generations_and_states() -> None:
+    """A record makes news only of what differs from the one before."""
+    story = Story(G, "muster")
+    first = snapshot(1, 0, 1, GroupState.STABLE)
+    assert feed(story, TopicKind.GROUPS, first, Origin("g", 0, 0, 15)) == [
+        Generation(1, 15, "cause 1", first.moves),
+        Turned(GroupState.STABLE, 15),
+    ]
+    assert feed(story, TopicKind.GROUPS, first, Origin("g", 0, 1, 16)) == []
+    moving = snapshot(1, 0, 2, GroupState.RECONCILING)
+    assert feed(story, TopicKind.GROUPS, moving, Origin("g", 0, 2, 17)) == [
+        Turned(GroupState.RECONCILING, 17)
+    ]
+    other = replace(first, group=GroupId("another"))
+    assert feed(story, TopicKind.GROUPS, other, Origin("g", 0, 3, 18)) == []
+    assert [g.number for g in story.generations] == [1]
+
+
+def line(at_ms: int, what: str, member: str, task: str | None = None) -> dict[str, object]:
+    """What a worker writes down."""
+    rest = {} if task is None else {"task": task}
+    return {"at_ns": at_ms * 1_000_000, "what": what, "member": member, **rest}
+
+
+LOG = [
+    line(10, "start", "W1", "0_0"),
+    line(10, "start", "W1", "0_1"),
+    line(30, "stop", "W1", "0_0"),
+    line(35, "start", "W2", "0_0"),
+    line(40, "died", "W1"),
+    line(940, "start", "W2", "0_1"),
+]
+
+
+def test_tenures_gaps_and_owners() -> None:
+    """Starts and stops pair up, a death ends all, the time between is a gap."""
+    found = tenures.tenures(reversed(LOG))
+    ms = 1_000_000
+    assert found == [
+        Tenure("0_0", "W1", 10 * ms, 30 * ms),
+        Tenure("0_0", "W2", 35 * ms, None),
+        Tenure("0_1", "W1", 10 * ms, 40 * ms, died=True),
+        Tenure("0_1", "W2", 940 * ms, None),
+    ]
+    assert tenures.gaps(found) == [
+        Gap("0_1", "W1", "W2", 900 * ms, died=True),
+        Gap("0_0", "W1", "W2", 5 * ms, died=False),
+    ]
+    assert tenures.owners(found) == {"0_0": "W2", "0_1": "W2"}
+    assert tenures.overlaps(found) == []
+
+
+def test_two_owners_are_found() -> None:
+    """A task started before its owner stopped is an overlap, also with an owner that never does."""
+    early = [line(20, "start", "W3", "0_0"), line(50, "start", "W3", "0_1")]
+    found = tenures.tenures(LOG + early)
+    assert [(a.member, b.member, a.task) for a, b in tenures.overlaps(found)] == [
+        ("W1", "W3", "0_0"),
+        ("W3", "W2", "0_0"),
+        ("W3", "W2", "0_1"),
+    ]
+
+
+def test_lines_cut_off_by_a_kill_are_none(tmp_path: Path) -> None:
+    """Only whole lines of *.jsonl files count."""
+    (tmp_path / "a.jsonl").write_text(json.dumps(LOG[0]) + "\n" + json.dumps(LOG[1])[:9])
+    (tmp_path / "b.log").write_text("else\n")
+    assert list(tenures.lines(tmp_path)) == LOG[:1]
+
+
+@pytest.mark.parametrize(
+    ("values", "percent", "expected"),
+    [([], 50, None), ([3], 99, 3), ([1, 2, 3, 4], 50, 2), ([4, 3, 2, 1], 99, 4), ([1, 2], 0, 1)],
+)
+def test_percentiles_are_values_that_occurred(
+    values: list[float], percent: float, expected: float | None
+) -> None:
+    """The nearest rank, whatever the order."""
+    assert tenures.nearest_rank(values, percent) == expected
+
+
+def test_the_figures_of_a_story() -> None:
+    """Generations, moves and waits from the records, gaps and overlaps from the workers."""
+    story = told()
+    assert summary_of(story, 0, LOG) == Summary(
+        generations=2,
+        moves=2,
+        placements=0,
+        events=2,
+        p50_ms=5,
+        p99_ms=70,
+        planned=Gap("0_0", "W1", "W2", 5_000_000, died=False),
+        crash=Gap("0_1", "W1", "W2", 900_000_000, died=True),
+        twice=0,
+    )
+    assert summary_of(story, 0, LOG).rows() == [
+        ("generations", "2"),
+        ("moves", "2 (and 0 placements of tasks nobody had)"),
+        ("event to published assignment", "p50 5 ms, p99 70 ms (2 events, broker timestamps)"),
+        ("longest without an owner, planned", "5 ms (0_0, W1 → W2)"),
+        ("longest without an owner, kill -9", "900 ms (0_1, W1 → W2)"),
+        ("tasks run by two workers at once", "never"),
+    ]
+    nothing = summary_of(Story(G, "muster"), 0, [])
+    assert [text for _, text in nothing.rows()] == [
+        "0",
+        "0 (and 0 placements of tasks nobody had)",
+        *("no events", "none", "none", "never"),
+    ]
+
+
+def test_plain_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    """Each thing is a line of its own, moves below their generation, owners in task order."""
+    show = PlainShow()
+    show.act(1, "begins")
+    show.news(Generation(3, 0, "W2 joined", orders().moves))
+    show.news(Turned(GroupState.NOT_READY, 0))
+    show.settled({"0_10": "W1", "0_9": "W1", "0_1": "W2"})
+    assert [text[9:] for text in capsys.readouterr().out.splitlines()] == [
+        "== 1. begins",
+        "generation 3: W2 joined",
+        "  0_1 W1 → W2: balance",
+        "  0_0 (standby) nobody → W2: copy",
+        "group is Not Ready",
+        "settled: W1 0_9,0_10 | W2 0_1",
+    ]
+
+
+def test_a_task_that_goes_to_nobody() -> None:
+    """Moves have two ends, either of which may be nobody."""
+    move = Move(task="c1", role=Role.ACTIVE, from_member="W1", to_member=None, reason="removed")
+    assert move_text(move) == "c1 W1 → nobody: removed"
+
+
+def test_the_live_view_draws_any_moment() -> None:
+    """Before there is a group, in the middle and at the end, in terminals of many sizes."""
+    from rich.console import Console
+
+    from muster.cli.scene import RichShow
+
+    class Lock:
+        def __enter__(self) -> None: ...
+
+        def __exit__(self, *_: object) -> None: ...
+
+    class Watcher:
+        story = told()
+        lock = Lock()
+
+    for width, height in ((40, 10), (80, 24), (200, 60)):
+        console = Console(width=width, height=height, record=True, file=io.StringIO())
+        show = RichShow(7, console)
+        console.print(show._frame())
+        show.watch(Watcher(), None)
+        show.act(1, "begins")
+        show.note("a note")
+        show.news(Generation(3, 0, "W2 joined", orders().moves))
+        show.settled({"0_0": "W1"})
+        console.print(show._frame())
+        moved = replace(orders(), members=orders().members[1:], holder=np.full(5, 2))
+        Watcher.story.snapshot = moved
+        console.print(show._frame())
+        show.summary(summary_of(told(), 0, LOG))
+        text = console.export_text()
+        assert "no group yet" in text
+        assert "muster demo" in text
+        if width >= 80:
+            assert "generation 3 W2 joined" in text
+            assert "W1 → W2" in text
+            assert "gone" in text
