@@ -13,7 +13,7 @@ import numpy as np
 
 from muster.assignor.balance import held, settle
 from muster.assignor.copies import NO_COPY, Copies, Longs, code, contains
-from muster.assignor.model import NOBODY, BoolArray, GroupView, Pairs
+from muster.assignor.model import NOBODY, BoolArray, GroupView, Pairs, no_pairs
 from muster.assignor.shares import Counts, shares
 from muster.assignor.transport import Freight, Room, place
 from muster.protocol.tasks import IntArray
@@ -42,9 +42,23 @@ def settled_by_copies(
 ) -> IntArray:
     """int32[K]: owners with balanced counts, the fewest moves, and copies put to use."""
     count = held(actives.home, len(capacity))
-    loose = actives.home == NOBODY
-    hint = _warm_loose(copies, actives.task[loose], len(capacity))
+    loose = actives.task[actives.home == NOBODY]
+    hint = _warm_loose(copies, loose, len(capacity))
     share = shares(len(actives.task), capacity, count, actives.before, hint)
+    return settled_to(view, copies, actives, share)
+
+
+def settled_to(view: GroupView, copies: Copies, actives: Actives, share: Counts) -> IntArray:
+    """int32[K]: owners with these counts, the fewest moves, and copies put to use.
+
+    Args:
+        view: the group.
+        copies: its copies.
+        actives: what to place.
+        share: int64[M], summing up to the number of tasks.
+    """
+    count = held(actives.home, len(share))
+    loose = actives.home == NOBODY
     over = count > share
     moving = loose | np.append(over, False)[actives.home]
     near = _copies_with_room(view, copies, actives, moving, count < share)
@@ -56,7 +70,7 @@ def settled_by_copies(
         kind=np.zeros(len(chosen), dtype=np.int32),
         unit=np.zeros(1, dtype=np.int32),
         toll=np.zeros((1, 1), dtype=np.int64),
-        zone=np.zeros(len(capacity), dtype=np.int32),
+        zone=np.zeros(len(share), dtype=np.int32),
         leaving=1,
         task=np.searchsorted(actives.task[chosen], near.task).astype(np.int32),
         member=near.member,
@@ -71,6 +85,7 @@ def settled_by_copies(
 
 def _warm_loose(copies: Copies, loose: IntArray, members: int) -> Counts | None:
     """int64[M]: warm copies each member has of tasks without an owner."""
+    loose = loose[copies.view.tasks.stateful[loose]]
     if len(loose) == 0:
         return None
     wanted = np.zeros(len(copies.view.tasks), dtype=np.bool_)
@@ -85,6 +100,9 @@ def _copies_with_room(
 ) -> Pairs:
     wanted = np.zeros(len(view.tasks), dtype=np.bool_)
     wanted[actives.task[moving]] = True
+    wanted &= view.tasks.stateful
+    if not wanted.any():
+        return no_pairs()
     pairs = copies.of(wanted)
     keep = room[pairs.member] & (view.active[pairs.task] != pairs.member)
     return Pairs(pairs.task[keep], pairs.member[keep])

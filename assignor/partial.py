@@ -52,7 +52,7 @@ def restricted(
     np.add.at(own, (group[staying], home[staying]), 1)
     size = np.where(can.any(axis=1), np.bincount(group, minlength=len(can)), 0)
     filled = np.zeros(len(capacity), dtype=np.int64) if before is None else before
-    return Restricted(group, _counts(size, can, own, capacity, filled))
+    return Restricted(group, counts(size, can, own, capacity, filled))
 
 
 def settle_by_topics(view: GroupView, owner: IntArray, capacity: Counts) -> IntArray:
@@ -74,12 +74,23 @@ def settle_by_topics(view: GroupView, owner: IntArray, capacity: Counts) -> IntA
     return settled
 
 
-def _counts(size: Counts, can: BoolArray, own: Counts, capacity: Counts, filled: Counts) -> Counts:
-    """int64[G, M]: how many tasks of each group each member gets."""
+def counts(size: Counts, can: BoolArray, own: Counts, capacity: Counts, filled: Counts) -> Counts:
+    """Share groups of tasks out evenly, each among those that may take it.
+
+    Args:
+        size: int64[G], tasks of each group.
+        can: bool[G, M], who may take which group.
+        own: int64[G, M], tasks that may stay where they are.
+        capacity: int64[M].
+        filled: int64[M], what each holds beside these tasks.
+
+    Returns:
+        int64[G, M], as even as `can` allows, then with the fewest moves.
+    """
     total = int(size.sum())
-    counts = np.zeros(can.shape, dtype=np.int64)
+    answer = np.zeros(can.shape, dtype=np.int64)
     if total == 0:
-        return counts
+        return answer
     network = Network()
     sink = network.node()
     groups, members = network.nodes(len(can)), network.nodes(len(capacity))
@@ -94,5 +105,5 @@ def _counts(size: Counts, can: BoolArray, own: Counts, capacity: Counts, filled:
     steep = (total + 1) * int(np.lcm.reduce(np.unique(capacity[capacity > 0])))
     network.arcs(members[member], sink, 1, steep * (2 * nth + 1) // capacity[member])
     flow, _ = network.solve()
-    counts[g, m] = flow[kept] + flow[new]
-    return counts
+    answer[g, m] = flow[kept] + flow[new]
+    return answer

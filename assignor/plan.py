@@ -18,6 +18,7 @@ from muster.assignor.model import NOBODY, GroupView, Pairs, no_pairs
 from muster.assignor.racks import STATELESS, Prices, Racks, racks_of, settled_by_cost
 from muster.assignor.shares import Counts
 from muster.assignor.standby import Toll, Wanted, standbys
+from muster.assignor.tags import tagged_standbys
 from muster.protocol.tasks import IntArray
 
 _MOVES_ONLY = Prices(0, 1)
@@ -89,8 +90,12 @@ class Planner:
         if self.racks is not None:
             self.plan.cost += cost
 
-    def standbys(self) -> None:
-        """Place the standbys of every stateful active that has been placed."""
+    def standbys(self, taken: Pairs | None = None) -> None:
+        """Place the standbys of every stateful active that has been placed.
+
+        Args:
+            taken: copies of other roles; a standby never stands beside one.
+        """
         view, plan = self.view, self.plan
         stateful = np.flatnonzero(view.tasks.stateful & (plan.active != NOBODY)).astype(np.int32)
         table = None if everyone_takes_everything(view) else kinds(view)
@@ -102,8 +107,10 @@ class Planner:
             may=None if table is None else table.allowed[table.kind_of],
             toll=None if self.racks is None else changelog_toll(view, self.racks),
             leaving=0 if self.racks is None else self.racks.stateful.overlap,
+            taken=taken or no_pairs(),
         )
-        plan.standby, missing = standbys(view, self.copies, wanted)
+        place = tagged_standbys if view.settings.rack_aware_assignment_tags else standbys
+        plan.standby, missing = place(view, self.copies, wanted)
         if wanted.toll is not None:
             plan.cost += wanted.cost(view, plan.standby)
         if missing:

@@ -21,7 +21,7 @@ BUILT_IN = {
     "static": "muster.assignor.static:Static",
     "high-availability": "muster.assignor.availability:HighAvailability",
     "sticky": "muster.assignor.sticky:Sticky",
-    "fallback": "muster.assignor.fallback:Fallback",
+    "fallback": "muster.assignor.sticky:Fallback",
     "learner": "muster.assignor.learner:Learner",
 }
 

@@ -137,3 +137,68 @@ def bounded_shares(
         left -= int(most[full].sum())
         open_ &= ~full
     return share
+
+
+def filled_shares(total: int, capacity: Counts, held: Counts) -> Counts:
+    """Shares where nobody gives anything up: as even as that allows.
+
+    Args:
+        total: tasks to share out, at least `held` of them.
+        capacity: int64[M], 0 = takes nothing.
+        held: int64[M], tasks that stay.
+    """
+    share = np.zeros(len(capacity), dtype=np.int64)
+    open_ = capacity > 0
+    while open_.any():
+        wanted = shares(total - int(share.sum()), np.where(open_, capacity, 0), held)
+        full = open_ & (held > wanted)
+        if not full.any():
+            return share + wanted
+        share[full] = held[full]
+        open_ &= ~full
+    return share
+
+
+def tolerant_shares(total: int, capacity: Counts, held: Counts, percentage: float) -> Counts:
+    """Shares within a percentage of what each member is due, as close to what it holds as can be.
+
+    A member may stay anywhere between its due minus and plus the percentage (S2-28); 0 gives
+    the plain shares. What is over goes where most is missing by proportion, what is lacking is
+    taken where most is held.
+
+    Args:
+        total: tasks to share out.
+        capacity: int64[M], at least one above 0.
+        held: int64[M], how many of these tasks each member holds now.
+        percentage: of the due.
+    """
+    due = total * capacity / capacity.sum()
+    floor = total * capacity // capacity.sum()
+    ceiling = -(-total * capacity // capacity.sum())
+    slack_ = due * percentage / 100
+    low = np.minimum(floor, np.ceil(np.round(due - slack_, 9)).astype(np.int64))
+    high = np.maximum(ceiling, np.floor(np.round(due + slack_, 9)).astype(np.int64))
+    share = np.clip(held, low, high)
+    missing = total - int(share.sum())
+    if missing > 0:
+        limit = np.where(share < floor, floor, high)
+        if missing > int((np.maximum(floor, share) - share).sum()):
+            share = np.maximum(share, floor)
+            missing = total - int(share.sum())
+            limit = high
+        share += _units(share, limit - share, due, missing, upwards=True)
+    elif missing < 0:
+        share -= _units(share, share - low, due, -missing, upwards=False)
+    return share
+
+
+def _units(
+    share: Counts, most: Counts, due: NDArray[np.float64], number: int, *, upwards: bool
+) -> Counts:
+    """int64[M]: whose share changes by how much, one unit at a time, most deserving first."""
+    member = np.repeat(np.arange(len(share)), np.maximum(most, 0))
+    starts = np.cumsum(np.maximum(most, 0)) - np.maximum(most, 0)
+    nth = np.arange(len(member)) - starts[member]
+    level = (share[member] + nth + 0.5) if upwards else -(share[member] - nth - 0.5)
+    order = np.argsort(np.round(level / due[member], 9), kind="stable")
+    return np.bincount(member[order[:number]], minlength=len(share))

@@ -11,7 +11,7 @@ with an arc per (task, member), or, where that would be millions of arcs, are de
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 import numpy as np
@@ -49,6 +49,7 @@ class Wanted:
         may: bool[M, U], which units a member may take; None = all.
         toll: (tasks, members) -> cost of a copy there (racks); None = the same everywhere.
         leaving: cost of a copy that is not there yet, beside the toll.
+        taken: copies that stand already; no second one is placed on their members.
     """
 
     tasks: IntArray
@@ -58,6 +59,15 @@ class Wanted:
     may: BoolArray | None = None
     toll: Toll | None = None
     leaving: int = 0
+    taken: Pairs = field(default_factory=no_pairs)
+
+    def within(self, members: BoolArray) -> Wanted:
+        """The same asked of some members only."""
+        return replace(self, capacity=np.where(members, self.capacity, 0))
+
+    def beside(self, pairs: Pairs) -> Wanted:
+        """The same, with copies that are already placed and must not be placed again."""
+        return replace(self, taken=pairs)
 
     def cost(self, view: GroupView, pairs: Pairs) -> int:
         """Tolls of some copies, and leavings of those that are new."""
@@ -73,37 +83,56 @@ def standbys(view: GroupView, copies: Copies, wanted: Wanted) -> tuple[Pairs, in
     Returns:
         The pairs, and how many copies found no member (too few members: a warning, EX-H7).
     """
-    usable = int(np.count_nonzero(wanted.capacity))
-    each = min(wanted.copies, usable - 1)
-    short = (wanted.copies - max(each, 0)) * len(wanted.tasks)
-    if each <= 0 or len(wanted.tasks) == 0:
+    need = np.zeros(len(view.tasks), dtype=np.int64)
+    need[wanted.tasks] = wanted.copies
+    return placed(view, copies, wanted, need)
+
+
+def placed(view: GroupView, copies: Copies, wanted: Wanted, need: Counts) -> tuple[Pairs, int]:
+    """Place as many copies of each task as it needs on members with capacity.
+
+    Args:
+        view: the group.
+        copies: its copies.
+        wanted: tasks, actives and members; its number of copies is not used.
+        need: int64[T].
+
+    Returns:
+        The pairs, and how many copies found no member.
+    """
+    usable = wanted.capacity > 0
+    asked = int(need.sum())
+    need = np.minimum(need, np.count_nonzero(usable) - np.append(usable, False)[wanted.target])
+    short = asked - int(need.sum())
+    tasks = wanted.tasks[need[wanted.tasks] > 0]
+    if len(tasks) == 0:
         return no_pairs(), short
     present = _allowed(view, wanted, view.standby)
-    actives = held(wanted.target[wanted.tasks], len(wanted.capacity))
+    actives = np.where(usable, held(wanted.target[tasks], len(usable)), 0)
     share = bounded_shares(
-        each * len(wanted.tasks),
+        int(need.sum()),
         wanted.capacity,
-        np.bincount(present.member, minlength=len(wanted.capacity)),
+        np.bincount(present.member, minlength=len(usable)),
         actives,
-        len(wanted.tasks) - actives,
+        len(tasks) - actives,
     )
-    keep = _uncontested(present, share, each, len(view.tasks))
+    keep = _uncontested(present, share, need)
     if wanted.toll is not None:
         keep[:] = False
     kept = Pairs(present.task[keep], present.member[keep])
-    done = np.bincount(kept.task, minlength=len(view.tasks)) == each
-    open_ = wanted.tasks[~done[wanted.tasks]]
+    done = np.bincount(kept.task, minlength=len(need)) == need
+    open_ = tasks[~done[tasks]]
     if len(open_) == 0:
         return kept, short
     room = share - np.bincount(kept.member, minlength=len(share))
     near = _candidates(view, copies, wanted, open_)
     if len(open_) * np.count_nonzero(room > 0) > MOST_ARCS:
-        return _dealt(wanted, kept, near, open_, each, room), short
-    found, missing = _flow(view, wanted, near, open_, each, room)
-    if missing and len(wanted.tasks) * usable <= MOST_ARCS:
+        return _dealt(wanted, kept, near, open_, need, room), short
+    found, missing = _flow(view, wanted, near, open_, need, room)
+    if missing and len(kept) and len(tasks) * np.count_nonzero(usable) <= MOST_ARCS:
         kept = no_pairs()
-        near = _candidates(view, copies, wanted, wanted.tasks)
-        found, missing = _flow(view, wanted, near, wanted.tasks, each, share)
+        near = _candidates(view, copies, wanted, tasks)
+        found, missing = _flow(view, wanted, near, tasks, need, share)
     return joined(kept, found), short + missing
 
 
@@ -128,15 +157,16 @@ def _allowed(view: GroupView, wanted: Wanted, pairs: Pairs) -> Pairs:
     asked[wanted.tasks] = True
     keep = asked[pairs.task] & (wanted.capacity[pairs.member] > 0)
     keep &= wanted.target[pairs.task] != pairs.member
+    keep &= ~contains(wanted.taken, pairs.code)
     if wanted.may is not None:
         keep &= wanted.may[pairs.member, view.tasks.unit_of[pairs.task]]
     return pairs if keep.all() else Pairs(pairs.task[keep], pairs.member[keep])
 
 
-def _uncontested(present: Pairs, share: Counts, each: int, tasks: int) -> BoolArray:
+def _uncontested(present: Pairs, share: Counts, need: Counts) -> BoolArray:
     """Present standbys of tasks that have exactly enough, none on an overfull member."""
     over = np.bincount(present.member, minlength=len(share)) > share
-    exact = np.bincount(present.task, minlength=tasks) == each
+    exact = np.bincount(present.task, minlength=len(need)) == need
     exact[present.task[over[present.member]]] = False
     answer: BoolArray = exact[present.task]
     return answer
@@ -159,7 +189,7 @@ def _candidates(view: GroupView, copies: Copies, wanted: Wanted, open_: IntArray
 
 
 def _flow(
-    view: GroupView, wanted: Wanted, near: _Near, tasks: IntArray, each: int, room: Counts
+    view: GroupView, wanted: Wanted, near: _Near, tasks: IntArray, need: Counts, room: Counts
 ) -> tuple[Pairs, int]:
     """Cheapest distinct copies for some tasks within the members' room.
 
@@ -173,11 +203,11 @@ def _flow(
     price[known] = near.price[at[known]]
     if wanted.toll is not None:
         present = contains(view.standby, code(real, member))
-        scale = len(tasks) * each * NEW + 1
+        scale = int(need[tasks].sum()) * NEW + 1
         price += scale * (wanted.toll(real, member) + wanted.leaving * ~present)
     picked, missing = chosen(
         Choices(
-            need=np.full(len(tasks), each, dtype=np.int64),
+            need=need[tasks],
             room=room,
             task=task,
             member=member,
@@ -194,6 +224,7 @@ def choices(
     task = np.repeat(np.arange(len(tasks), dtype=np.int32), len(members))
     member = np.tile(members, len(tasks))
     fits = wanted.target[tasks[task]] != member
+    fits &= ~contains(wanted.taken, code(tasks[task], member))
     if wanted.may is not None:
         fits &= wanted.may[member, view.tasks.unit_of[tasks[task]]]
     return task[fits], member[fits]
@@ -209,19 +240,19 @@ def _places(pairs: Pairs, task: IntArray, member: IntArray) -> tuple[Longs, Bool
 
 
 def _dealt(
-    wanted: Wanted, kept: Pairs, near: _Near, tasks: IntArray, each: int, room: Counts
+    wanted: Wanted, kept: Pairs, near: _Near, tasks: IntArray, need: Counts, room: Counts
 ) -> Pairs:
     """Very many copies at once: existing ones greedily by price, the rest dealt like cards."""
     room = room.copy()
-    need = np.zeros(len(wanted.target), dtype=np.int64)
-    need[tasks] = each
-    found = [_greedy(near, price, need, room) for price in np.unique(near.price)]
+    left = np.zeros(len(wanted.target), dtype=np.int64)
+    left[tasks] = need[tasks]
+    found = [_greedy(near, price, left, room) for price in np.unique(near.price)]
     pairs = Pairs.of(
         np.concatenate([kept.task, *(f.task for f in found)]),
         np.concatenate([kept.member, *(f.member for f in found)]),
     )
     slots = dealt(room, -room)
-    copy = np.arange(each)[:, None] < need[None, tasks]
+    copy = np.arange(left.max())[:, None] < left[None, tasks]
     asked = np.concatenate([tasks[row] for row in copy])
     slots = np.roll(slots, -1)[: len(asked)]
     return _without_clashes(wanted, pairs, asked[: len(slots)], slots)

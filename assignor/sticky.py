@@ -1,21 +1,28 @@
-"""`sticky`: balanced over capacity, with the fewest moves a balanced answer needs.
+"""`sticky` and `fallback`: stay where you are.
 
-Every active stays with its owner unless the owner is gone, is draining, may not take it, or holds
-more than its share. No learners: a moved task starts where it lands. Serves plain partitions too.
+`sticky` is balanced over capacity with the fewest moves a balanced answer needs: a task stays with
+its owner unless the owner is gone, is draining, may not take it, or holds more than its share.
+What moves goes to a copy if there is room at one, and starts there at once: no learners. Serves
+plain partitions too.
+
+`fallback` keeps every owner, balanced or not, and asks to be run again: the answer when
+lags cannot be known (Kafka's FallbackPriorTaskAssignor).
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from muster.assignor.balance import held, settle
+from muster.assignor.actives import Actives, settled_to
+from muster.assignor.balance import held
+from muster.assignor.copies import Copies
 from muster.assignor.eligible import everyone_takes_everything
-from muster.assignor.model import NOBODY, GroupView, Placement
-from muster.assignor.partial import settle_by_topics
-from muster.assignor.plan import staying_owner, usable_capacity
-from muster.assignor.reasons import Moves, Reasons, changed
-from muster.assignor.shares import shares
-from muster.protocol.ids import Role
+from muster.assignor.model import NOBODY, GroupView, Placement, no_pairs
+from muster.assignor.plan import Planner
+from muster.assignor.racks import STICKINESS
+from muster.assignor.shares import filled_shares
+from muster.assignor.staging import Staged, Target
+from muster.assignor.why import explained
 from muster.protocol.tasks import IntArray
 
 
@@ -25,22 +32,61 @@ class Sticky:
     name = "sticky"
 
     def assign(self, view: GroupView) -> Placement:
-        """Place every active of the view."""
+        """Place every active and standby of the view."""
         if not view.members:
             return unplaced(view)
-        capacity = usable_capacity(view)
-        staying = staying_owner(view, capacity)
-        if everyone_takes_everything(view):
-            share = shares(len(view.tasks), capacity, held(staying, len(capacity)))
-            owner = settle(staying, share)
+        planner = Planner(view, Copies(view), STICKINESS)
+        if planner.racks is None:
+            planner.actives(np.arange(len(view.tasks), dtype=np.int32))
         else:
-            owner = settle_by_topics(view, staying, capacity)
-        return Placement(
-            active=owner,
-            destination=owner,
-            reasons=Reasons([_why(view, owner)]),
-            unassigned=np.flatnonzero(owner == NOBODY).astype(np.int32),
-        )
+            stateful = view.tasks.stateful
+            planner.actives(np.flatnonzero(stateful).astype(np.int32))
+            planner.actives(np.flatnonzero(~stateful).astype(np.int32), before=planner.loads())
+        planner.standbys()
+        return at_once(planner)
+
+
+class Fallback:
+    """Nobody gives anything up; what has no owner is spread as evenly as that allows."""
+
+    name = "fallback"
+
+    def assign(self, view: GroupView) -> Placement:
+        """Place what has no owner, and the standbys."""
+        if not view.members:
+            return unplaced(view)
+        planner = Planner(view, Copies(view), STICKINESS)
+        planner.plan.active = self._kept(planner)
+        planner.standbys()
+        return at_once(planner, followup_ms=view.settings.probing_rebalance_interval_ms)
+
+    def _kept(self, planner: Planner) -> IntArray:
+        home, view = planner.home, planner.view
+        if not everyone_takes_everything(view):
+            loose = np.flatnonzero(home == NOBODY).astype(np.int32)
+            planner.plan.active = home.copy()
+            planner.actives(loose, before=held(home, len(view.members)))
+            return planner.plan.active
+        actives = Actives(np.arange(len(home), dtype=np.int32), home)
+        share = filled_shares(len(home), planner.capacity, held(home, len(view.members)))
+        return settled_to(view, planner.copies, actives, share)
+
+
+def at_once(planner: Planner, followup_ms: int | None = None) -> Placement:
+    """The placement of a plan that is carried out without learners."""
+    view, plan = planner.view, planner.plan
+    staged = Staged(plan.active, plan.standby, no_pairs(), unfinished=False)
+    return Placement(
+        active=plan.active,
+        destination=plan.active,
+        standby=plan.standby,
+        reasons=explained(view, planner.copies, Target(plan.active, plan.standby), staged),
+        unassigned=np.flatnonzero(plan.active == NOBODY).astype(np.int32),
+        followup_ms=followup_ms,
+        cost=plan.cost,
+        cost_lower_bound=plan.cost,
+        warnings=plan.warnings,
+    )
 
 
 def unplaced(view: GroupView) -> Placement:
@@ -51,20 +97,3 @@ def unplaced(view: GroupView) -> Placement:
         destination=nobody,
         unassigned=np.arange(len(view.tasks), dtype=np.int32),
     )
-
-
-def _why(view: GroupView, owner: IntArray) -> Moves:
-    before = held(view.active, len(view.members))
-    after = held(owner, len(view.members))
-
-    def text(task: int, source: int, destination: int) -> str:
-        if source == NOBODY:
-            return "had no owner"
-        if view.draining[source]:
-            return f"{view.members[source]} is draining"
-        return (
-            f"balance {before[source]}/{before[destination]}"
-            f" -> {after[source]}/{after[destination]}"
-        )
-
-    return Moves(Role.ACTIVE, *changed(view.active, owner), text)

@@ -1,0 +1,148 @@
+"""`learner`: the order of the early KIP-441 drafts (S2-02 to S2-15).
+
+Actives, then learners, then standbys. A stateful active goes to the first there is of: a ready
+learner, its owner, an unready learner, a standby, whoever has room. So a task changes hands only
+when its learner is ready, or when its owner is gone. Learners stay where they are until they have
+taken over (S2-09); new ones are taken out of members above their share, tasks of leaving members
+first of all, and go to members below it: where a standby of the task is, newcomers included.
+
+Members may stay within `stream.imbalance.percentage` of their due by capacity (S2-28); stateful and
+stateless tasks are balanced apart (S2-30). Ready learners take over one by one, or,
+with `learner.partial.rebalance` off, all of a member together (S2-32).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from muster.assignor.actives import Actives, settled_to
+from muster.assignor.balance import held
+from muster.assignor.copies import Copies, code, contains
+from muster.assignor.model import NOBODY, GroupView, Pairs, Placement
+from muster.assignor.plan import Planner
+from muster.assignor.racks import AVAILABILITY
+from muster.assignor.shares import Counts, filled_shares, tolerant_shares
+from muster.assignor.staging import Staged, Target
+from muster.assignor.sticky import Sticky, unplaced
+from muster.assignor.why import explained
+from muster.protocol.tasks import IntArray
+
+
+class Learner:
+    """Owners keep running until their successors have learned."""
+
+    name = "learner"
+
+    def assign(self, view: GroupView) -> Placement:
+        """Place every task of the view: actives, learners, standbys."""
+        if not view.members:
+            return unplaced(view)
+        if view.settings.stream_rebalancing_mode == "upgrading":
+            return Sticky().assign(view)
+        planner = Planner(view, Copies(view), AVAILABILITY)
+        learning = _on_their_way(planner)
+        active = _actives(planner, learning)
+        goal = _goal(planner, active, learning)
+        late = np.flatnonzero(view.tasks.stateful & (goal != active)).astype(np.int32)
+        learner = Pairs(late, goal[late])
+        planner.plan.active = active
+        planner.standbys(taken=learner)
+        staged = Staged(active, planner.plan.standby, learner, unfinished=len(late) > 0)
+        target = Target(goal, planner.plan.standby)
+        return Placement(
+            active=active,
+            destination=goal,
+            standby=staged.standby,
+            learner=learner,
+            reasons=explained(view, planner.copies, target, staged),
+            unassigned=np.flatnonzero(active == NOBODY).astype(np.int32),
+            warnings=planner.plan.warnings,
+        )
+
+
+def _on_their_way(planner: Planner) -> IntArray:
+    """int32[T]: the member that learns each task (the ready one, else the lowest), `NOBODY`."""
+    view = planner.view
+    pairs = view.learner
+    learning = np.full(len(view.tasks), NOBODY, dtype=np.int32)
+    fits = (planner.capacity[pairs.member] > 0) & (view.active[pairs.task] != pairs.member)
+    task, member = pairs.task[fits][::-1], pairs.member[fits][::-1]
+    ready = contains(view.ready, code(task, member))
+    for part in (~ready, ready):
+        learning[task[part]] = member[part]
+    return learning
+
+
+def _actives(planner: Planner, learning: IntArray) -> IntArray:
+    """int32[T]: who runs each task now, by the five priorities (S2-04 to S2-08)."""
+    view = planner.view
+    active = view.active.copy()
+    ready = _taking_over(view, learning)
+    active[ready] = learning[ready]
+    orphans = np.flatnonzero((active == NOBODY) & (learning != NOBODY))
+    active[orphans] = learning[orphans]
+    usable = (active[view.standby.task] == NOBODY) & (planner.capacity[view.standby.member] > 0)
+    task, member = view.standby.task[usable][::-1], view.standby.member[usable][::-1]
+    active[task] = member
+    for kind in (view.tasks.stateful, ~view.tasks.stateful):
+        mine = np.flatnonzero(kind).astype(np.int32)
+        if (active[mine] == NOBODY).any():
+            active[mine] = _filled(planner, mine, active[mine])
+    return active
+
+
+def _taking_over(view: GroupView, learning: IntArray) -> IntArray:
+    """Tasks whose ready learner takes over in this round."""
+    known = np.flatnonzero(learning != NOBODY).astype(np.int32)
+    ready = contains(view.ready, code(known, learning[known]))
+    if view.settings.learner_partial_rebalance:
+        return known[ready].astype(np.int32)
+    waiting = np.zeros(len(view.members), dtype=np.bool_)
+    waiting[learning[known[~ready]]] = True
+    together = ~waiting[learning[known]] | (view.active[known] == NOBODY)
+    return known[ready & together].astype(np.int32)
+
+
+def _filled(planner: Planner, tasks: IntArray, owner: IntArray) -> IntArray:
+    """Priority 5: what nobody has goes to whoever has room; nobody else moves."""
+    count = held(owner, len(planner.capacity))
+    count[planner.capacity == 0] = 0
+    staying = np.append(planner.capacity > 0, True)[owner]
+    open_ = Actives(tasks[staying], owner[staying])
+    share = filled_shares(len(open_.task), planner.capacity, count)
+    filled = owner.copy()
+    filled[staying] = settled_to(planner.view, planner.copies, open_, share)
+    return filled
+
+
+def _goal(planner: Planner, active: IntArray, learning: IntArray) -> IntArray:
+    """int32[T]: who should run each task in the end; learners on their way keep their aim."""
+    view, capacity = planner.view, planner.capacity
+    bound = (learning != NOBODY) & (learning != active)
+    home = np.where(bound, learning, active)
+    home = np.where(np.append(capacity > 0, True)[home], home, NOBODY).astype(np.int32)
+    goal = home.copy()
+    for kind in (view.tasks.stateful, ~view.tasks.stateful):
+        tasks = np.flatnonzero(kind).astype(np.int32)
+        if len(tasks) == 0:
+            continue
+        count = held(home[tasks], len(capacity))
+        share = tolerant_shares(
+            len(tasks), capacity, count, view.settings.stream_imbalance_percentage
+        )
+        free = tasks[~bound[tasks]]
+        fixed = held(home[tasks[bound[tasks]]], len(capacity))
+        room = _beside(len(free), share, fixed)
+        goal[free] = settled_to(view, planner.copies, Actives(free, home[free]), room)
+    stateless = ~view.tasks.stateful
+    active[stateless] = goal[stateless]
+    return goal
+
+
+def _beside(number: int, share: Counts, fixed: Counts) -> Counts:
+    """int64[M]: room left by tasks that are bound elsewhere, cut where these exceed a share."""
+    room: Counts = np.maximum(share - fixed, 0)
+    while (beyond := int(room.sum()) - number) > 0:
+        fullest = np.flatnonzero(room == room.max())[:beyond]
+        room[fullest] -= 1
+    return room

@@ -1,0 +1,260 @@
+"""The learner examples, one placement at a time: EX-L1 to EX-L10.
+
+Which of several equal tasks or members is chosen is free (Q-10): the stories carry the choice
+through their rounds and assert roles, counts and order.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from support.placing import Held, Member, group, holdings, stateful
+
+from muster.assignor import check
+from muster.assignor.learner import Learner
+from muster.assignor.model import GroupView, Placement
+from muster.protocol.tasks import Subtopology
+
+
+class Story:
+    """A group of five (or so) stateful tasks told round by round."""
+
+    def __init__(self, tasks: int, members: dict[str, Member], **config: object) -> None:
+        self.tasks, self.members, self.config = tasks, members, config
+
+    def round(self, **config: object) -> Held:
+        """One placement, carried out: what it says is what members hold afterwards."""
+        view, placement = self.placed(**config)
+        held = holdings(view, placement)
+        for name, (active, standby, learner) in held.items():
+            ready = set(self.members[name].ready) & set(learner)
+            self.members[name] = replace(
+                self.members[name], active=active, standby=standby, learner=learner, ready=ready
+            )
+        return held
+
+    def placed(self, **config: object) -> tuple[GroupView, Placement]:
+        """One placement, looked at only."""
+        view = group(stateful(self.tasks), self.members, "learner", **(self.config | config))
+        placement = Learner().assign(view)
+        check.valid(view, placement)
+        return view, placement
+
+    def ready(self, *names: str) -> None:
+        """These members have restored all they learn."""
+        for name in names:
+            self.members[name] = replace(self.members[name], ready=self.members[name].learner)
+
+
+def _counts(held: Held) -> dict[str, tuple[int, int]]:
+    return {name: (len(active), len(learner)) for name, (active, _, learner) in held.items()}
+
+
+T1, T2, T3, T4, T5 = (f"0_{n}" for n in range(5))
+
+
+def _base() -> dict[str, Member]:
+    return {
+        "S1": Member(active=[T1, T2]),
+        "S2": Member(active=[T3, T4]),
+        "S3": Member(active=[T5]),
+    }
+
+
+def test_EX_L1() -> None:
+    """Scale up by two joins: each newcomer learns one task of a loaded member, then takes it."""
+    story = Story(5, _base() | {"S4": Member()})
+    first = story.round()
+    assert _counts(first) == {"S1": (2, 0), "S2": (2, 0), "S3": (1, 0), "S4": (0, 1)}
+    [learned_first] = first["S4"][2]
+    story.members["S5"] = Member()
+    second = story.round()
+    assert second["S4"] == ([], [], [learned_first])
+    [learned_second] = second["S5"][2]
+    assert {learned_first, learned_second} & {T1, T2}
+    assert {learned_first, learned_second} & {T3, T4}
+    story.ready("S4")
+    third = story.round()
+    assert third["S4"] == ([learned_first], [], [])
+    assert third["S5"] == ([], [], [learned_second])
+    story.ready("S5")
+    assert _counts(story.round()) == dict.fromkeys(["S1", "S2", "S3", "S4", "S5"], (1, 0))
+    assert story.placed()[1].reasons == ()
+
+
+def test_EX_L2() -> None:
+    """From an empty group: the first member takes all without learning, two more learn."""
+    story = Story(5, {"S1": Member()})
+    assert _counts(story.round()) == {"S1": (5, 0)}
+    story.members |= {"S2": Member(), "S3": Member()}
+    second = _counts(story.round())
+    assert second["S1"] == (5, 0)
+    assert sorted([second["S2"], second["S3"]]) == [(0, 1), (0, 2)]
+    story.ready("S2", "S3")
+    third = _counts(story.round())
+    assert third["S1"] == (2, 0)
+    assert sorted([third["S2"], third["S3"]]) == [(1, 0), (2, 0)]
+
+
+def _scale_down() -> Story:
+    members = _base()
+    members["S2"] = replace(members["S2"], draining=True)
+    return Story(5, members)
+
+
+def test_EX_L3() -> None:
+    """A member is told to leave: its tasks are learned by the others, then it holds nothing."""
+    story = _scale_down()
+    first = story.round()
+    assert _counts(first) == {"S1": (2, 1), "S2": (2, 0), "S3": (1, 1)}
+    story.ready("S3")
+    assert _counts(story.round()) == {"S1": (2, 1), "S2": (1, 0), "S3": (2, 0)}
+    story.ready("S1")
+    assert _counts(story.round()) == {"S1": (3, 0), "S2": (0, 0), "S3": (2, 0)}
+
+
+def test_EX_L3b() -> None:
+    """The leaver's task is learned where its standby is."""
+    story = _scale_down()
+    story.members["S3"] = replace(story.members["S3"], standby=[T3])
+    first = story.round()
+    assert T3 in first["S3"][2]
+    assert first["S1"][2] == [T4]
+
+
+def test_EX_L3c() -> None:
+    """The leaver's time is over before anybody is ready: its learners become active at once."""
+    story = _scale_down()
+    learned = {name: three[2] for name, three in story.round().items()}
+    del story.members["S2"]
+    after = story.round()
+    assert set(learned["S1"]) < set(after["S1"][0])
+    assert set(learned["S3"]) < set(after["S3"][0])
+    assert _counts(after) == {"S1": (3, 0), "S3": (2, 0)}
+
+
+def test_EX_L4() -> None:
+    """An owner dies while one of its tasks is learned: unready learner, then free resources."""
+    story = Story(5, _base() | {"S4": Member(learner=[T1])})
+    del story.members["S1"]
+    after = story.round()
+    assert after["S4"] == ([T1], [], [])
+    assert _counts(after) == {"S2": (2, 0), "S3": (2, 0), "S4": (1, 0)}
+    assert story.placed()[1].reasons == ()
+
+
+def test_EX_L5() -> None:
+    """Members are replaced: newcomers learn, the old ones leave, the newcomers take over."""
+    story = Story(4, {"S1": Member(active=[T1, T2]), "S2": Member(active=[T3, T4])})
+    story.members |= {"S3": Member(), "S4": Member()}
+    first = story.round()
+    assert _counts(first) == {"S1": (2, 0), "S2": (2, 0), "S3": (0, 1), "S4": (0, 1)}
+    for name in ("S1", "S2"):
+        story.members[name] = replace(story.members[name], draining=True)
+    second = story.round()
+    assert _counts(second) == {"S1": (2, 0), "S2": (2, 0), "S3": (0, 2), "S4": (0, 2)}
+    assert set(first["S3"][2]) < set(second["S3"][2])
+    assert set(first["S4"][2]) < set(second["S4"][2])
+    story.ready("S3", "S4")
+    assert _counts(story.round()) == {"S1": (0, 0), "S2": (0, 0), "S3": (2, 0), "S4": (2, 0)}
+
+
+@pytest.mark.parametrize(("partial", "taken"), [(True, 1), (False, 0)])
+def test_EX_L6(partial: bool, taken: int) -> None:
+    """One of two learners is ready: it takes over at once, or waits for the other."""
+    members = {
+        "S1": Member(active=[T1, T2], draining=True),
+        "S2": Member(learner=[T1, T2], ready=[T1]),
+    }
+    story = Story(2, members, learner_partial_rebalance=partial)
+    assert _counts(story.round())["S2"] == (taken, 2 - taken)
+    story.ready("S2")
+    assert _counts(story.round())["S2"] == (2, 0)
+
+
+@pytest.mark.parametrize(
+    ("counts", "moves"),
+    [((12, 18, 23, 27), 0), ((13, 18, 22, 27), 1), ((12, 15, 24, 29), 1), ((7, 20, 23, 30), 1)],
+)
+def test_EX_L7(counts: tuple[int, ...], moves: int) -> None:
+    """Within 20 percent of 10, 20, 20, 30 nothing moves; beyond, no more than must."""
+    owner = np.repeat(np.arange(4), counts)
+    members = {
+        f"S{n + 1}": Member(capacity=c, active=[f"0_{t}" for t in np.flatnonzero(owner == n)])
+        for n, c in enumerate((5, 10, 10, 15))
+    }
+    view = group(stateful(80), members, "learner", stream_imbalance_percentage=20)
+    placement = Learner().assign(view)
+    assert len(placement.learner) == moves
+    assert np.array_equal(placement.active, view.active)
+
+
+def test_EX_L8() -> None:
+    """Far fewer tasks than members, newcomers keep coming: nothing is ever learned twice."""
+    story = Story(2, {"S0": Member(active=["0_0", "0_1"])})
+    seen: set[tuple[str, str]] = set()
+    for step in range(6):
+        newcomers = {f"S{step}{n}": Member() for n in "ab"}
+        story.members |= newcomers
+        for _ in range(3):
+            before = {name: set(member.learner) for name, member in story.members.items()}
+            held = story.round()
+            for name, (_, _, learner) in held.items():
+                for task in set(learner) - before[name]:
+                    assert name in newcomers
+                    assert (task, name) not in seen
+                    seen.add((task, name))
+            story.ready(*story.members)
+        assert story.placed()[1].reasons == ()
+
+
+def test_EX_L9() -> None:
+    """Who runs a task: ready learner, previous owner, unready learner, standby, free, in order."""
+    candidates = {
+        "R": Member(learner=[T1], ready=[T1]),
+        "P": Member(active=[T1]),
+        "U": Member(learner=[T1]),
+        "B": Member(standby=[T1]),
+        "F": Member(),
+    }
+    order = []
+    while candidates:
+        view = group(stateful(1), candidates, "learner")
+        placement = Learner().assign(view)
+        [name] = [n for n, three in holdings(view, placement).items() if three[0]]
+        order.append(name)
+        del candidates[name]
+    assert order == ["R", "P", "U", "B", "F"]
+
+
+def test_EX_L10() -> None:
+    """A task moved from S1 to S4 in this round: its standby goes to S1, whose state is warm."""
+    members = {
+        "S1": Member(active=[T1, T2]),
+        "S2": Member(active=[T3], standby=[T2, T4]),
+        "S3": Member(active=[T4], standby=[T3]),
+        "S4": Member(learner=[T1], ready=[T1]),
+    }
+    held = Story(4, members, num_standby_replicas=1).round()
+    assert held["S4"][0] == [T1]
+    assert held["S1"][1] == [T1]
+
+
+def test_stateless_tasks_move_without_learning() -> None:
+    """A newcomer gets its share of stateless tasks at once."""
+    members = {"S1": Member(active=["0_0", "0_1"]), "S2": Member()}
+    view = group([Subtopology("0", 2)], members, "learner")
+    placement = Learner().assign(view)
+    assert placement.active.tolist() == [0, 1]
+    assert len(placement.learner) == 0
+
+
+def test_upgrading_learns_nothing() -> None:
+    """In `upgrading` mode tasks move at once, as before learners were known (S2-F10)."""
+    members = {"S1": Member(active=[T1, T2]), "S2": Member()}
+    view = group(stateful(2), members, "learner", stream_rebalancing_mode="upgrading")
+    placement = Learner().assign(view)
+    assert placement.active.tolist() == [0, 1]
+    assert len(placement.learner) == 0
