@@ -34,6 +34,8 @@ LINES_KEPT = 200
 WIDTH_MAX = 110
 FIXED_LINES = 15
 """Lines of a frame that are not the log: panels, table, act."""
+FIXED_COLUMNS = 27
+"""Columns of a frame that are not tasks: border, member, state, count."""
 COLOURS = ("cyan", "magenta", "yellow", "green", "blue", "red")
 STATE_COLOURS = {
     GroupState.STABLE: "green",
@@ -155,8 +157,9 @@ class RichShow:
         grid.add_column("member ", width=8)
         grid.add_column("", width=10, style="dim")
         grid.add_column("#", width=3)
+        wide = self._width() >= FIXED_COLUMNS + 6 * len(tasks)
         for t in range(len(tasks)):
-            grid.add_column(str(tasks.task(t)), justify="center", width=6)
+            grid.add_column(str(tasks.task(t)), justify="center", width=6 if wide else 4)
         slots: dict[str, MemberEntry] = {m.id: m for m in snapshot.members}
         self._known += [m for m in sorted(slots) if m not in self._known]
         for name in self._known:
