@@ -2,7 +2,9 @@
 
 Bits fill bytes from the lowest up. A Rice code of parameter k writes a value's high part
 ``value >> k`` in unary (that many zeros, then a one) and its low k bits as they are; the unary
-parts of a list come first, then the low parts, so that both are read without a loop.
+parts of a list come first, then the low parts, so that both are read without a loop. Parameter
+`ZEROS` stands for a list of zeros and has no bits; so whoever reads a list must know a bound on its
+length beforehand.
 """
 
 from __future__ import annotations
@@ -15,6 +17,8 @@ from numpy.typing import NDArray
 from muster.protocol.errors import DecodeError
 
 RICE_PARAMETER_MAX = 31
+ZEROS = 32
+"""The Rice parameter of a list of zeros, which takes no bits."""
 WORD_BITS_MAX = 56
 """A word and the seven bits before it fit 64 bits, wherever it starts."""
 
@@ -43,13 +47,15 @@ def take_varint(data: bytes, at: int) -> tuple[int, int]:
 
 def rice_bits(values: NDArray[np.int64], k: int) -> int:
     """How many bits a list takes."""
+    if k == ZEROS:
+        return 0
     return int((values >> k).sum()) + len(values) * (k + 1)
 
 
 def rice_parameter(values: NDArray[np.int64]) -> int:
     """The parameter with which a list is shortest; the smallest of equals."""
-    if len(values) == 0:
-        return 0
+    if not values.any():
+        return ZEROS
     mean = int(values.sum()) // len(values)
     guess = mean.bit_length()
     tried = range(max(0, guess - 2), min(RICE_PARAMETER_MAX, guess + 1) + 1)
@@ -71,7 +77,7 @@ class BitWriter:
 
     def rice(self, values: NDArray[np.int64], k: int) -> None:
         """Append a list in the Rice code of parameter `k`."""
-        if len(values) == 0:
+        if k == ZEROS:
             return
         ends = np.cumsum((values >> k) + 1)
         unary = np.zeros(int(ends[-1]), dtype=np.uint8)
@@ -127,10 +133,10 @@ class BitReader:
 
     def rice(self, count: int, k: int) -> NDArray[np.int64]:
         """The next `count` values in the Rice code of parameter `k`."""
-        if k > RICE_PARAMETER_MAX:
-            raise DecodeError(f"Rice parameter {k}; at most {RICE_PARAMETER_MAX}", self.end())
-        if count == 0:
-            return np.empty(0, dtype=np.int64)
+        if k == ZEROS or count == 0:
+            return np.zeros(count, dtype=np.int64)
+        if k > ZEROS:
+            raise DecodeError(f"Rice parameter {k}; at most {ZEROS}", self.end())
         rest = self._bits[self._next :]
         if count * (k + 1) > len(rest):
             raise DecodeError(f"{count} values in {len(rest)} bits", self.end())

@@ -94,7 +94,7 @@ def _cheapest(symbols: Positions, counts: Positions) -> tuple[int, bytes]:
         body = _runs(symbols, owners)
         if len(body) <= min(candidates)[0]:
             form = RUNS
-    sample = symbols[:_SAMPLE]
+    sample = symbols[: max(_SAMPLE, 3 * owners)]
     wide = sample.astype(_width(owners)).tobytes()
     if form != RUNS and 10 * len(zlib.compress(wide, 1)) < 8 * len(sample) * bits / group / 8:
         deflated = zlib.compress(symbols.astype(_width(owners)).tobytes(), 6)

@@ -24,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from muster.protocol.bits import (
+    ZEROS,
     BitReader,
     BitWriter,
     put_varint,
@@ -300,6 +301,8 @@ def _read_runs(data: bytes, at: int, size: int, most: int) -> tuple[Positions, i
     count, at = take_varint(data, at)
     if at + 2 > len(data):
         raise DecodeError("a task set ends too early", at)
+    if not 1 <= count <= min(size, most):
+        raise DecodeError(f"{count} runs in {size} positions", at)
     k_between, k_length = data[at], data[at + 1]
     bits_max = rice_bits_max(count, k_between, size) + rice_bits_max(count, k_length, size)
     bits = BitReader(data, at + 2, bits_max)
@@ -318,7 +321,7 @@ def _read_runs(data: bytes, at: int, size: int, most: int) -> tuple[Positions, i
 def _read_gaps(data: bytes, at: int, size: int, most: int) -> tuple[Positions, int]:
     count, at = take_varint(data, at)
     first, at = take_varint(data, at)
-    base, k = 0, 0
+    base, k = 0, ZEROS
     if count > 1:
         base, at = take_varint(data, at)
         if at >= len(data):

@@ -1,0 +1,317 @@
+"""Bytes on the wire: ours beside the information-theoretic floor and Kafka's own forms.
+
+python bench/bytes.py [--short] [--members-sampled N]
+
+Two tables and the speeds. *Members*: what the record of one member takes on average: its task set
+(floor: log2 of the number of sets of this size) and its whole value, beside what carries the same
+in Kafka: the consumer protocol, Streams' AssignmentInfo v11 within it, the KIP-1071 heartbeat
+response, Connect's plain structs; then JSON and roaring bitmaps. *Groups*: the owner vector (floor:
+log2 of the number of placements with these counts) and the whole snapshot, beside the records the
+broker keeps for a streams group. Kafka's sizes follow from its published layouts
+(S3-F13, E-03, E-04, KIP-848, KIP-1071), with a topic of 24 and a member id of 36 characters.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import chain
+from math import lgamma, log
+
+import numpy as np
+from pyroaring import BitMap
+
+from muster.protocol.codec import encode
+from muster.protocol.events import Heartbeat
+from muster.protocol.heartbeats import heartbeats
+from muster.protocol.owners import decode_owners, encode_owners
+from muster.protocol.records import GroupSnapshot, GroupState, MemberAssignment, MemberEntry
+from muster.protocol.settings import parse_settings
+from muster.protocol.tasks import Subtopology, TaskTable
+from muster.protocol.taskset import decode_segment, encode_segment, encode_set, units_of
+
+TOPIC_CHARS, MEMBER_CHARS, GROUP_CHARS, HOST_CHARS = 24, 36, 12, 16
+SIZES = [
+    *((10, 2), (100, 3), (100, 10), (1_000, 2), (1_000, 10), (1_000, 100)),
+    *((10_000, 2), (10_000, 100), (10_000, 1_000), (100_000, 100), (100_000, 1_000)),
+    *((1_000_000, 2), (1_000_000, 100), (1_000_000, 10_000)),
+]
+SHORT = [(100, 3), (10_000, 100)]
+
+
+# ---------------------------------------------------------------- placements
+
+
+def random_placement(tasks: int, members: int) -> np.ndarray:
+    """Even shares, tasks drawn at random."""
+    return np.random.default_rng(tasks + members).permutation(np.arange(tasks) % members)
+
+
+def contiguous(tasks: int, members: int) -> np.ndarray:
+    """Even shares, each a range."""
+    return np.sort(np.arange(tasks) % members)
+
+
+def round_robin(tasks: int, members: int) -> np.ndarray:
+    """Even shares, dealt out in turn."""
+    return np.arange(tasks) % members
+
+
+def skewed(tasks: int, members: int) -> np.ndarray:
+    """Shares as 1, 1/2, 1/3, …; tasks drawn at random."""
+    share = 1 / np.arange(1, members + 1)
+    return np.random.default_rng(tasks + members).choice(members, tasks, p=share / share.sum())
+
+
+def after_churn(tasks: int, members: int) -> np.ndarray:
+    """Ranges, then a tenth of the members replaced, one after the other, as sticky would."""
+    owners = contiguous(tasks, members)
+    random = np.random.default_rng(tasks * members)
+    for leaver in random.permutation(members)[: max(1, members // 10)]:
+        lost = np.flatnonzero(owners == leaver)
+        others = np.delete(np.arange(members), leaver)
+        owners[lost] = np.resize(random.permutation(others), len(lost)) if len(others) else leaver
+        taken = random.choice(tasks, len(lost), replace=False)
+        owners[taken] = leaver
+    return owners
+
+
+PLACEMENTS: dict[str, Callable[[int, int], np.ndarray]] = {
+    "random": random_placement,
+    "after churn": after_churn,
+    "contiguous": contiguous,
+    "round robin": round_robin,
+    "skewed": skewed,
+}
+
+
+# ---------------------------------------------------------------- floors and Kafka's forms
+
+
+def set_floor(tasks: int, count: int) -> float:
+    """Bytes that a set of this size takes at least, on average over all such sets."""
+    return (lgamma(tasks + 1) - lgamma(count + 1) - lgamma(tasks - count + 1)) / log(2) / 8
+
+
+def group_floor(counts: np.ndarray) -> float:
+    """Bytes that a placement with these counts takes at least."""
+    return (lgamma(int(counts.sum()) + 1) - sum(lgamma(int(c) + 1) for c in counts)) / log(2) / 8
+
+
+def uvarint(number: int) -> int:
+    """Bytes of Kafka's unsigned varint."""
+    return max(1, -(-number.bit_length() // 7))
+
+
+def streams_v11(count: int) -> int:
+    """AssignmentInfo v11 within ConsumerProtocolAssignment, no standbys, no host maps."""
+    info = 8 + 4 + 12 * count + 4 + 4 + 4 + 4 + 12
+    return consumer_protocol(count) + info
+
+
+def consumer_protocol(count: int) -> int:
+    """ConsumerProtocolAssignment: 4 bytes a partition."""
+    return 2 + 4 + (2 + TOPIC_CHARS + 4 + 4 * count if count else 0) + 4
+
+
+def connect(count: int) -> int:
+    """Connect V1/V2 with one connector of a 24-character name (S3-F13)."""
+    return 28 + MEMBER_CHARS + 40 + (6 + TOPIC_CHARS + 4 * count if count else 0)
+
+
+def task_ids(count: int) -> int:
+    """KIP-1071's TaskIds of one subtopology."""
+    return uvarint(2) + (2 + uvarint(count + 1) + 4 * count + 1 if count else 0)
+
+
+def kip1071(count: int) -> int:
+    """StreamsGroupHeartbeat response that carries the assignment."""
+    return 32 + MEMBER_CHARS + task_ids(count)
+
+
+def broker_records(counts: np.ndarray) -> int:
+    """Target records of a streams group in ``__consumer_offsets``, keys included."""
+    key = 6 + GROUP_CHARS + MEMBER_CHARS
+    return sum(key + 2 + task_ids(int(c)) + 2 + 1 for c in counts) + key
+
+
+# ---------------------------------------------------------------- tables
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One placement."""
+
+    name: str
+    tasks: int
+    members: int
+    owners: np.ndarray
+
+
+def cases(sizes: list[tuple[int, int]]) -> Iterator[Case]:
+    """Every placement at every size."""
+    for name, place in PLACEMENTS.items():
+        for tasks, members in sizes:
+            yield Case(name, tasks, members, place(tasks, members).astype(np.int32))
+
+
+def member_value(table: TaskTable, positions: np.ndarray) -> tuple[int, int]:
+    """Bytes of the task set and of the whole value of a member's record."""
+    active = table.set_of(positions.astype(np.int32))
+    record = MemberAssignment(
+        group="g" * GROUP_CHARS,
+        member="m" * MEMBER_CHARS,
+        incarnation=2**62,
+        coordinator_epoch=100,
+        generation=1000,
+        epoch=1000,
+        revision=1000,
+        active=active,
+        session_timeout_ms=45_000,
+        heartbeat_interval_ms=5_000,
+    )
+    value = encode(record).value or b""
+    return len(encode_set(active, units_of([active]))), len(value)
+
+
+def member_row(case: Case, sampled: int) -> list[object]:
+    """Averages over the members, or over so many of them."""
+    table = TaskTable([Subtopology("0", case.tasks)])
+    order = np.argsort(case.owners, kind="stable")
+    ends = np.searchsorted(case.owners[order], np.arange(case.members), side="right")
+    chosen = np.unique(np.linspace(0, case.members - 1, min(sampled, case.members)).astype(int))
+    sums, worst = np.zeros(10), 0.0
+    for member in chosen.tolist():
+        positions = order[ends[member - 1] if member else 0 : ends[member]]
+        count = len(positions)
+        floor = set_floor(case.tasks, count)
+        ours, value = member_value(table, positions)
+        bitmap = BitMap(positions.tolist())
+        bitmap.run_optimize()
+        worst = max(worst, ours - 1.03 * floor)
+        forms = (consumer_protocol(count), streams_v11(count), kip1071(count), connect(count))
+        printed = json.dumps([f"0_{p}" for p in positions.tolist()], separators=(",", ":"))
+        others = (min(forms), len(printed), len(bitmap.serialize()))
+        sums += np.array([floor, ours, value, *forms, *others])
+    floor, ours, value, *rest = (sums / len(chosen)).tolist()
+    best = rest[4]
+    name = [case.name, case.tasks, case.members]
+    tail = [f"{best / value:.1f}", *(f"{r:.0f}" for r in (*rest[:4], *rest[5:]))]
+    return [*name, f"{floor:.1f}", f"{ours:.1f}", f"{worst:.1f}", f"{value:.1f}", *tail]
+
+
+def group_row(case: Case) -> list[object]:
+    """The owner vector and the snapshot of a group."""
+    counts = np.bincount(case.owners, minlength=case.members)
+    started = time.perf_counter()
+    data = encode_owners(case.owners)
+    written = time.perf_counter()
+    found, _ = decode_owners(data, 0, case.tasks)
+    read = time.perf_counter()
+    assert np.array_equal(found, case.owners)
+    floor, kafka = group_floor(counts), broker_records(counts)
+    deflated = encode(snapshot(case)).value or b""
+    return [
+        *(case.name, case.tasks, case.members, f"{floor:.0f}", len(data)),
+        f"{len(data) / max(floor, 1):.3f}",
+        kafka,
+        f"{kafka / len(data):.1f}",
+        len(deflated),
+        f"{case.tasks / (written - started) / 1e6:.1f}",
+        f"{case.tasks / (read - written) / 1e6:.1f}",
+    ]
+
+
+def snapshot(case: Case) -> GroupSnapshot:
+    """The group whole: settled, with members of random incarnations."""
+    random = np.random.default_rng(0)
+    members = tuple(
+        MemberEntry(id=f"{i:036d}", slot=i, incarnation=int(random.integers(2**62)), epoch=9)
+        for i in range(case.members)
+    )
+    return GroupSnapshot(
+        group="g" * GROUP_CHARS,
+        coordinator_epoch=100,
+        generation=9,
+        target_generation=9,
+        state=GroupState.STABLE,
+        assignor="sticky",
+        settings=parse_settings({}),
+        tasks=(Subtopology("0", case.tasks),),
+        members=members,
+        target=case.owners,
+        holder=case.owners,
+        revoking=np.zeros(case.tasks, dtype=np.bool_),
+        destination=case.owners,
+    )
+
+
+def speeds() -> list[list[object]]:
+    """Millions a second, best of five."""
+    random = np.random.default_rng(0)
+    gaps = np.flatnonzero(random.random(20_000_000) < 0.05)
+    data = encode_segment(gaps, 20_000_000)
+    owners = random_placement(1_000_000, 100).astype(np.int32)
+    vector = encode_owners(owners)
+    beats = [
+        encode(Heartbeat(group="g", member=f"member-{i % 5000:015d}", epoch=i, digest=i)).value
+        for i in range(200_000)
+    ]
+    rows = [
+        ("gaps, encode", len(gaps), lambda: encode_segment(gaps, 20_000_000)),
+        ("gaps, decode", len(gaps), lambda: decode_segment(data, 0, 20_000_000)),
+        ("owner vector, encode", len(owners), lambda: encode_owners(owners)),
+        ("owner vector, decode", len(owners), lambda: decode_owners(vector, 0, len(owners))),
+        ("heartbeats, decode", len(beats), lambda: heartbeats(beats)),
+    ]
+    return [[name, f"{count / _best(call) / 1e6:.2f}"] for name, count, call in rows]
+
+
+def _best(call: Callable[[], object]) -> float:
+    taken = []
+    for _ in range(5):
+        started = time.process_time()
+        call()
+        taken.append(time.process_time() - started)
+    return min(taken)
+
+
+def show(title: str, columns: list[str], rows: Iterator[list[object]] | list) -> None:
+    """Print one table, each line as soon as it is there."""
+    print(f"\n{title}")
+    widths = [max(len(c), 8) + 1 for c in columns]
+    widths[0] = max(widths[0], 21)
+    for row in chain([columns], rows):
+        padded = (f"{cell!s:>{width}}" for cell, width in zip(row[1:], widths[1:], strict=True))
+        print(f"{row[0]!s:<{widths[0]}}" + "".join(padded), flush=True)
+
+
+MEMBER_COLUMNS = [
+    *("placement", "tasks", "members", "floor", "set", "over", "value", "kafka/ours"),
+    *("consumer", "streams", "kip1071", "connect", "json", "roaring"),
+]
+GROUP_COLUMNS = [
+    *("placement", "tasks", "members", "floor", "vector", "x floor", "broker", "kafka/ours"),
+    *("snapshot", "enc M/s", "dec M/s"),
+]
+
+
+def main() -> None:
+    """Print everything."""
+    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
+    parser.add_argument("--short", action="store_true", help="two sizes instead of all")
+    parser.add_argument("--members-sampled", type=int, default=200, metavar="N")
+    args = parser.parse_args()
+    sizes = SHORT if args.short else SIZES
+    title = "Members: bytes of one member's record, average ('over': worst of set - 1.03 x floor)"
+    rows = (member_row(case, args.members_sampled) for case in cases(sizes))
+    show(title, MEMBER_COLUMNS, rows)
+    show("Groups: bytes of the whole placement", GROUP_COLUMNS, map(group_row, cases(sizes)))
+    show("Speed: millions a second on one core", ["what", "M/s"], speeds())
+
+
+if __name__ == "__main__":
+    main()
