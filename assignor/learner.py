@@ -18,7 +18,7 @@ import numpy as np
 from muster.assignor.actives import Actives, settled_to
 from muster.assignor.balance import held
 from muster.assignor.copies import Copies, code, contains
-from muster.assignor.model import NOBODY, GroupView, Pairs, Placement
+from muster.assignor.model import NOBODY, BoolArray, GroupView, Pairs, Placement
 from muster.assignor.plan import Planner
 from muster.assignor.racks import AVAILABILITY
 from muster.assignor.shares import Counts, filled_shares, tolerant_shares
@@ -93,14 +93,15 @@ def _actives(planner: Planner, learning: IntArray) -> IntArray:
 
 def _taking_over(view: GroupView, learning: IntArray) -> IntArray:
     """Tasks whose ready learner takes over in this round."""
-    known = np.flatnonzero(learning != NOBODY).astype(np.int32)
+    known: IntArray = np.flatnonzero(learning != NOBODY).astype(np.int32)
     ready = contains(view.ready, code(known, learning[known]))
     if view.settings.learner_partial_rebalance:
-        return known[ready].astype(np.int32)
+        return known[ready]
     waiting = np.zeros(len(view.members), dtype=np.bool_)
     waiting[learning[known[~ready]]] = True
-    together = ~waiting[learning[known]] | (view.active[known] == NOBODY)
-    return known[ready & together].astype(np.int32)
+    together: BoolArray = ~waiting[learning[known]] | (view.active[known] == NOBODY)
+    taking: IntArray = known[ready & together]
+    return taking
 
 
 def _filled(planner: Planner, tasks: IntArray, owner: IntArray) -> IntArray:

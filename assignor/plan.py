@@ -107,6 +107,7 @@ class Planner:
             may=None if table is None else table.allowed[table.kind_of],
             toll=None if self.racks is None else changelog_toll(view, self.racks),
             leaving=0 if self.racks is None else self.racks.stateful.overlap,
+            tolls_first=self.racks is not None and self.racks.stateful.tolls_first,
             taken=taken or no_pairs(),
         )
         place = tagged_standbys if view.settings.rack_aware_assignment_tags else standbys

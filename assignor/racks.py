@@ -37,6 +37,14 @@ class Prices:
     traffic: int
     overlap: int
 
+    @property
+    def tolls_first(self) -> bool:
+        """Whether traffic is what matters for standbys and moving them only decides between ties.
+
+        KIP-925's worked standby costs (EX-R9, EX-R10) are of traffic alone.
+        """
+        return self.traffic > self.overlap
+
 
 AVAILABILITY = Prices(10, 1)
 STICKINESS = Prices(1, 10)

@@ -49,6 +49,8 @@ class Wanted:
         may: bool[M, U], which units a member may take; None = all.
         toll: (tasks, members) -> cost of a copy there (racks); None = the same everywhere.
         leaving: cost of a copy that is not there yet, beside the toll.
+        tolls_first: no number of new copies outweighs a toll, and `cost` is tolls alone; else the
+            sum of both is minimised and told.
         taken: copies that stand already; no second one is placed on their members.
     """
 
@@ -59,6 +61,7 @@ class Wanted:
     may: BoolArray | None = None
     toll: Toll | None = None
     leaving: int = 0
+    tolls_first: bool = False
     taken: Pairs = field(default_factory=no_pairs)
 
     def within(self, members: BoolArray) -> Wanted:
@@ -70,11 +73,21 @@ class Wanted:
         return replace(self, taken=pairs)
 
     def cost(self, view: GroupView, pairs: Pairs) -> int:
-        """Tolls of some copies, and leavings of those that are new."""
+        """What some copies cost, as far as it is minimised."""
         if self.toll is None or len(pairs) == 0:
             return 0
-        new = np.count_nonzero(~contains(view.standby, pairs.code))
-        return int(self.toll(pairs.task, pairs.member).sum()) + self.leaving * int(new)
+        tolls = int(self.toll(pairs.task, pairs.member).sum())
+        if self.tolls_first:
+            return tolls
+        return tolls + self.leaving * int(np.count_nonzero(~contains(view.standby, pairs.code)))
+
+    def price(self, view: GroupView, task: IntArray, member: IntArray) -> Longs:
+        """int64[K]: price of each copy, for comparison only."""
+        if self.toll is None:
+            return np.zeros(len(task), dtype=np.int64)
+        new = ~contains(view.standby, code(task, member))
+        heavy = len(self.tasks) * len(self.capacity) + 1 if self.tolls_first else 1
+        return self.toll(task, member) * heavy + self.leaving * new
 
 
 def standbys(view: GroupView, copies: Copies, wanted: Wanted) -> tuple[Pairs, int]:
@@ -202,9 +215,7 @@ def _flow(
     at, known = _places(near.pairs, real, member)
     price[known] = near.price[at[known]]
     if wanted.toll is not None:
-        present = contains(view.standby, code(real, member))
-        scale = int(need[tasks].sum()) * NEW + 1
-        price += scale * (wanted.toll(real, member) + wanted.leaving * ~present)
+        price += (int(need[tasks].sum()) * NEW + 1) * wanted.price(view, real, member)
     picked, missing = chosen(
         Choices(
             need=need[tasks],

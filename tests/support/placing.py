@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from muster.assignor.model import NOBODY, GroupView, Lags, Pairs, Placement, group_view
-from muster.protocol.settings import parse_settings
+from muster.protocol.settings import KEYS, parse_settings
 from muster.protocol.tasks import Subtopology, TaskTable
 
 
@@ -31,6 +31,9 @@ class Member:
 def stateful(*partitions: int) -> list[Subtopology]:
     """Stateful subtopologies 0, 1, … of these sizes."""
     return [Subtopology(str(n), size, stateful=True) for n, size in enumerate(partitions)]
+
+
+_KEY = {key.replace(".", "_"): key for key in KEYS}
 
 
 def group(
@@ -65,7 +68,7 @@ def group(
     told = np.array(lags, dtype=np.int64).reshape(len(lags), 3)
     return group_view(
         tasks=table,
-        settings=parse_settings({k.replace("_", "."): v for k, v in config.items()}, assignor),
+        settings=parse_settings({_KEY[k]: v for k, v in config.items()}, assignor),
         members=names,
         capacity=np.array([m.capacity for m in ordered], dtype=np.int64),
         active=active,
