@@ -14,6 +14,7 @@ from muster.assignor.availability import HighAvailability
 from muster.assignor.graph import Graph, InvalidGraph
 from muster.assignor.model import GroupView, Placement
 from muster.assignor.previous import from_previous, optimised_standbys
+from muster.assignor.racks import AVAILABILITY, racks_of
 from muster.assignor.score import score
 from muster.protocol.tasks import Subtopology
 
