@@ -243,7 +243,7 @@ def _match(match: Match, kafka: Kafka, count: int) -> int:
     dominated = []
     for seed in range(count):
         problem = problems.small(seed, match.assignor, racks=match.racks)
-        mine, theirs = _figures(match, kafka, problem, seed)
+        mine, theirs = figures(match, kafka, problem, seed)
         if quality.dominated(mine, theirs):
             dominated.append(seed)
             worse.setdefault("dominated", problem)
@@ -265,9 +265,10 @@ def _match(match: Match, kafka: Kafka, count: int) -> int:
     return len(dominated)
 
 
-def _figures(
+def figures(
     match: Match, kafka: Kafka, problem: Problem, seed: int
 ) -> tuple[quality.Figures, quality.Figures]:
+    """Figures of both sides on one problem."""
     sides: list[Callable[[Problem], Problem]] = [
         ours.answer,
         lambda p: kafka.ask(match.kafka, p),

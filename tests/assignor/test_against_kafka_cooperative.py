@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import shutil
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from support.connect_history import History, Round
-from support.kafka_assignors import Kafka
+from support.kafka_assignors import Kafka, ours
 
 from muster.assignor.model import NOBODY, GroupView, Pairs, group_view
 from muster.assignor.registry import get
@@ -62,8 +63,8 @@ def view_of(asked: Round, memory: Mapping[str, object] | None) -> GroupView:
     )
 
 
-class Ours:
-    """The leader of ours, with what it remembers; the memory survives JSON."""
+class Leader:
+    """A leader of ours, with what it remembers; the memory survives JSON."""
 
     def __init__(self) -> None:
         self.memory: Mapping[str, object] | None = None
@@ -113,7 +114,7 @@ def test_cooperative_equals_kafka_round_by_round(kafka: Kafka, batch: int, fault
 
 def compare(kafka: Kafka, seed: int, faults: bool) -> None:
     """One life, told in full when the two leaders disagree."""
-    history, ours = History(seed, faults), Ours()
+    history, leader = History(seed, faults), Leader()
     story: list[str] = []
     session = f"{seed}/{faults}/0"
     for number in range(ROUNDS):
@@ -123,7 +124,7 @@ def compare(kafka: Kafka, seed: int, faults: bool) -> None:
         answer = kafka.ask(
             "cooperative-wire", asked.problem, session=session, delivered=asked.delivered
         )
-        theirs, mine = kafkas(answer, asked), ours.answer(asked)
+        theirs, mine = kafkas(answer, asked), leader.answer(asked)
         story.append(
             f"round {number}: {asked.cause}; delivered={asked.delivered} "
             f"new_leader={asked.new_leader}\n  {json.dumps(asked.problem)}"
@@ -131,3 +132,21 @@ def compare(kafka: Kafka, seed: int, faults: bool) -> None:
         )
         assert mine == theirs, f"seed {seed}, faults {faults}\n" + "\n".join(story[-3:])
         history.apply(answer)
+
+
+def test_eager_equals_kafka(kafka: Kafka) -> None:
+    """200 random groups: every worker gets from `eager` what Kafka's `EagerAssignor` gives it."""
+    for seed in range(200):
+        chance = random.Random(f"eager/{seed}")
+        connectors = chance.sample([f"c{n}" for n in range(12)], chance.randint(0, 6))
+        workers = chance.sample([f"w{n}" for n in range(12)], chance.randint(1, 6))
+        problem = {
+            "assignor": "eager",
+            "tasks": [{"connector": c, "tasks": chance.randint(0, 12)} for c in connectors],
+            "members": [{"id": w} for w in workers],
+        }
+        theirs = kafka.ask("eager", problem)["members"]
+        mine = ours.answer(problem)["members"]
+        assert {w: set(h["active"]) for w, h in mine.items()} == {
+            w: set(h["active"]) for w, h in theirs.items()
+        }, problem

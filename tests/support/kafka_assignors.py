@@ -8,9 +8,10 @@ from pathlib import Path
 sys.path.append(str(Path(__file__).parents[2] / "bench"))
 
 # bench is a folder of scripts, not a package
+import assign
 import ours
 import problems
 import quality
 from harness import Kafka
 
-__all__ = ["Kafka", "ours", "problems", "quality"]
+__all__ = ["Kafka", "assign", "ours", "problems", "quality"]
