@@ -1,7 +1,10 @@
-"""Balance where members may take some units only (`topics`): one flow with convex costs.
+"""Balance where members may take some units only (`topics`).
 
-Every further task on a member costs more than the one before, so the flow spreads the load as
-evenly as the restrictions allow; among equally even answers it keeps the most tasks in place.
+Members that may take the same and have the same capacity form a *class*; units that the same
+members may take form a *group*. There are few of both, so how many tasks of each group go to each
+class is a small flow: the n-th task of a member costs more than the one before, so the load is
+spread as evenly as the restrictions allow; among equally even answers most tasks stay in their
+class. Within a class members are alike, and placement is that of `muster.assignor.balance`.
 """
 
 from __future__ import annotations
@@ -10,31 +13,35 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from muster.assignor.balance import settle
+from muster.assignor.balance import held, settle
 from muster.assignor.eligible import kinds
 from muster.assignor.flow import Network
 from muster.assignor.model import NOBODY, BoolArray, GroupView
-from muster.assignor.shares import Counts
+from muster.assignor.shares import Counts, shares
 from muster.protocol.tasks import IntArray
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Restricted:
-    """Tasks grouped by who may take them, and how many of each group each member should hold.
+class Shared:
+    """Shares under restrictions.
 
     Attributes:
         group: int32[K], group of each task.
-        count: int64[G, M].
+        member_class: int32[M], class of each member.
+        count: int64[G, C], how many tasks of each group each class takes.
+        share: int64[M], how many tasks each member takes.
     """
 
     group: IntArray
+    member_class: IntArray
     count: Counts
+    share: Counts
 
 
 def restricted(
     view: GroupView, task: IntArray, home: IntArray, capacity: Counts, before: Counts | None = None
-) -> Restricted:
-    """Shares under restrictions.
+) -> Shared:
+    """Share tasks out under the members' topics.
 
     Args:
         view: the group.
@@ -46,46 +53,96 @@ def restricted(
     table = kinds(view)
     allowed, group_of = np.unique(table.allowed, axis=1, return_inverse=True)
     group = group_of.ravel().astype(np.int32)[view.tasks.unit_of[task]]
-    can = allowed.T[:, table.kind_of] & (capacity > 0)
-    staying = (home != NOBODY) & can[group, home]
+    filled = np.zeros_like(capacity) if before is None else before
+    alike = np.stack((table.kind_of, capacity, filled))
+    rows, member_class = np.unique(alike, axis=1, return_inverse=True)
+    member_class = member_class.ravel().astype(np.int32)
+    can = allowed.T[:, rows[0]] & (rows[1] > 0)
+    at = np.append(member_class, NOBODY)[home]
+    staying = at != NOBODY
+    staying[staying] = can[group[staying], at[staying]]
     own = np.zeros(can.shape, dtype=np.int64)
-    np.add.at(own, (group[staying], home[staying]), 1)
+    np.add.at(own, (group[staying], at[staying]), 1)
     size = np.where(can.any(axis=1), np.bincount(group, minlength=len(can)), 0)
-    filled = np.zeros(len(capacity), dtype=np.int64) if before is None else before
-    return Restricted(group, counts(size, can, own, capacity, filled))
+    size_of_class = np.bincount(member_class, minlength=can.shape[1])
+    count = counts(size, can, own, Takers(rows[1], rows[2], size_of_class))
+    share = np.zeros_like(capacity)
+    load = held(np.where(staying, home, NOBODY).astype(np.int32), len(capacity))
+    for number, total in enumerate(count.sum(axis=0).tolist()):
+        if total:
+            mine = member_class == number
+            share[mine] = shares(total, capacity[mine], load[mine])
+    return Shared(group, member_class, count, share)
 
 
-def settle_by_topics(view: GroupView, owner: IntArray, capacity: Counts) -> IntArray:
-    """Place the view's tasks on members that may take them; tasks nobody may take stay unowned.
+def settled_by_topics(
+    view: GroupView, task: IntArray, home: IntArray, capacity: Counts, before: Counts | None = None
+) -> IntArray:
+    """int32[K]: owners of tasks on members that may take them; `NOBODY` where none may.
 
     Args:
         view: the group.
-        owner: int32[T], owners to stay with.
+        task: int32[K], tasks to place.
+        home: int32[K], owners to stay with.
         capacity: int64[M], 0 = takes nothing.
+        before: int64[M], tasks placed before these; None = none.
     """
-    shared = restricted(view, np.arange(len(owner), dtype=np.int32), owner, capacity)
-    settled = np.full(len(owner), NOBODY, dtype=np.int32)
-    for number, count in enumerate(shared.count):
+    shared = restricted(view, task, home, capacity, before)
+    at = _classes(shared, home)
+    owner = np.full(len(home), NOBODY, dtype=np.int32)
+    for number in np.flatnonzero(shared.count.any(axis=0)).tolist():
+        tasks = np.flatnonzero(at == number)
+        kept = np.where(
+            np.append(shared.member_class, NOBODY)[home[tasks]] == number, home[tasks], NOBODY
+        )
+        share = np.where(shared.member_class == number, shared.share, 0)
+        owner[tasks] = settle(kept.astype(np.int32), share)
+    return owner
+
+
+def _classes(shared: Shared, home: IntArray) -> IntArray:
+    """int32[K]: the class that takes each task; tasks beyond a member's share leave first."""
+    present = np.append(shared.member_class, NOBODY)[home]
+    order = np.argsort(home, kind="stable")
+    rank = np.empty(len(home), dtype=np.int64)
+    rank[order] = np.arange(len(home)) - np.searchsorted(home[order], home[order])
+    beyond = rank >= np.append(shared.share, 0)[home]
+    at = np.full(len(home), NOBODY, dtype=np.int32)
+    for number, row in enumerate(shared.count):
+        if not row.any():
+            continue
         tasks = np.flatnonzero(shared.group == number)
-        if count.sum():
-            home = owner[tasks]
-            kept = np.where(np.append(count > 0, False)[home], home, NOBODY)
-            settled[tasks] = settle(kept.astype(np.int32), count)
-    return settled
+        tasks = tasks[np.argsort(beyond[tasks], kind="stable")]
+        at[tasks] = settle(present[tasks], row)
+    return at
 
 
-def counts(size: Counts, can: BoolArray, own: Counts, capacity: Counts, filled: Counts) -> Counts:
+@dataclass(frozen=True, slots=True, eq=False)
+class Takers:
+    """Classes of members that are filled level by level.
+
+    Attributes:
+        capacity: int64[C], capacity of each member of a class.
+        filled: int64[C], what each member holds beside.
+        members: int64[C], how many members a class has.
+    """
+
+    capacity: Counts
+    filled: Counts
+    members: Counts
+
+
+def counts(size: Counts, can: BoolArray, own: Counts, takers: Takers) -> Counts:
     """Share groups of tasks out evenly, each among those that may take it.
 
     Args:
-        size: int64[G], tasks of each group.
-        can: bool[G, M], who may take which group.
-        own: int64[G, M], tasks that may stay where they are.
-        capacity: int64[M].
-        filled: int64[M], what each holds beside these tasks.
+        size: int64[G], tasks of each group; those of groups nobody may take must be 0.
+        can: bool[G, C], who may take which group.
+        own: int64[G, C], tasks that may stay where they are.
+        takers: the classes.
 
     Returns:
-        int64[G, M], as even as `can` allows, then with the fewest moves.
+        int64[G, C], as even as `can` allows, then with the fewest moves.
     """
     total = int(size.sum())
     answer = np.zeros(can.shape, dtype=np.int64)
@@ -93,17 +150,23 @@ def counts(size: Counts, can: BoolArray, own: Counts, capacity: Counts, filled: 
         return answer
     network = Network()
     sink = network.node()
-    groups, members = network.nodes(len(can)), network.nodes(len(capacity))
+    groups, classes = network.nodes(len(can)), network.nodes(can.shape[1])
     network.supply(groups, size)
     network.supply(sink, -total)
-    g, m = np.nonzero(can)
-    kept = network.arcs(groups[g], members[m], own[g, m], 0)
-    new = network.arcs(groups[g], members[m], size[g], 1)
-    most = np.where(capacity > 0, np.minimum((size[:, None] * can).sum(axis=0), total), 0)
-    member = np.repeat(np.arange(len(members)), most)
-    nth = np.arange(len(member)) - np.repeat(np.cumsum(most) - most, most) + filled[member]
-    steep = (total + 1) * int(np.lcm.reduce(np.unique(capacity[capacity > 0])))
-    network.arcs(members[member], sink, 1, steep * (2 * nth + 1) // capacity[member])
+    g, c = np.nonzero(can)
+    kept = network.arcs(groups[g], classes[c], own[g, c], 0)
+    new = network.arcs(groups[g], classes[c], size[g], 1)
+    most = np.where(takers.capacity > 0, (size[:, None] * can).sum(axis=0), 0)
+    levels = -(-most // np.maximum(takers.members, 1))
+    which = np.repeat(np.arange(len(levels)), levels)
+    level = np.arange(len(which)) - np.repeat(np.cumsum(levels) - levels, levels)
+    steep = (total + 1) * int(np.lcm.reduce(np.unique(takers.capacity[takers.capacity > 0])))
+    network.arcs(
+        classes[which],
+        sink,
+        takers.members[which],
+        steep * (2 * (level + takers.filled[which]) + 1) // takers.capacity[which],
+    )
     flow, _ = network.solve()
-    answer[g, m] = flow[kept] + flow[new]
+    answer[g, c] = flow[kept] + flow[new]
     return answer

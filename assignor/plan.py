@@ -15,6 +15,7 @@ from muster.assignor.balance import held
 from muster.assignor.copies import Copies, Longs
 from muster.assignor.eligible import everyone_takes_everything, kinds
 from muster.assignor.model import NOBODY, GroupView, Pairs, no_pairs
+from muster.assignor.partial import settled_by_topics
 from muster.assignor.racks import STATELESS, Prices, Racks, racks_of, settled_by_cost
 from muster.assignor.shares import Counts
 from muster.assignor.standby import Toll, Wanted, standbys
@@ -78,6 +79,11 @@ class Planner:
         if self.racks is None and everyone_takes_everything(self.view):
             self.plan.active[tasks] = settled_by_copies(
                 self.view, self.copies, actives, self.capacity
+            )
+            return
+        if self.racks is None and not self.view.tasks.stateful[tasks].any():
+            self.plan.active[tasks] = settled_by_topics(
+                self.view, tasks, self.home[tasks], self.capacity, before
             )
             return
         prices = _MOVES_ONLY

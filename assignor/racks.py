@@ -158,7 +158,7 @@ def settled_by_cost(
 def _room(view: GroupView, actives: Actives, capacity: Counts) -> Room:
     if not everyone_takes_everything(view):
         shared = restricted(view, actives.task, actives.home, capacity, actives.before)
-        return Room(shared.count.sum(axis=0), 0, np.zeros_like(capacity))
+        return Room(shared.share, 0, np.zeros_like(capacity))
     open_ = slack(len(actives.task), capacity, actives.before)
     base, extras = open_.floor, open_.extras
     for level in (0, 2, 4):

@@ -14,7 +14,7 @@ import numpy as np
 from muster.assignor.balance import held, settle
 from muster.assignor.copies import Copies
 from muster.assignor.model import NOBODY, BoolArray, GroupView, Pairs, no_pairs
-from muster.assignor.partial import counts
+from muster.assignor.partial import Takers, counts
 from muster.assignor.shares import Counts
 from muster.assignor.standby import Wanted, joined, placed
 from muster.protocol.tasks import IntArray
@@ -138,7 +138,8 @@ def _fill(
     size = np.where(can.any(axis=1), np.bincount(group, minlength=len(can)), 0)
     own = np.zeros(can.shape, dtype=np.int64)
     np.add.at(own, (group[home != NOBODY], home[home != NOBODY]), 1)
-    share = counts(size, can, own, capacity, filled)
+    alone = Takers(capacity, filled, np.ones_like(capacity))
+    share = counts(size, can, own, alone)
     chosen = np.full(len(group), NOBODY, dtype=np.int32)
     for number, row in enumerate(share):
         tasks = np.flatnonzero(group == number)

@@ -1,0 +1,64 @@
+"""Java's orders of strings, where Kafka's answer depends on them.
+
+Kafka's Connect leader walks its workers in the order of a ``HashMap`` over their ids, and that
+order decides who keeps an odd connector or task (`kafka.md` 2.1.6). It is a function of the ids
+alone: ``String.hashCode``, the upper half folded onto the lower, modulo the table size; within a
+bucket in order of insertion. To agree with Kafka to the last task it is computed here, from ids
+in sorted order; nothing depends on Python's own hashes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from muster.protocol.tasks import IntArray
+
+_SMALLEST_TABLE = 16
+
+
+def hash_codes(names: Sequence[str]) -> NDArray[np.uint32]:
+    """uint32[N]: ``String.hashCode`` of each name."""
+    if not names:
+        return np.empty(0, dtype=np.uint32)
+    length = np.array([len(name) for name in names])
+    text = np.array(names, dtype=np.str_)
+    # Beyond the basic plane Java counts two units a character; a trailing NUL is lost in an array.
+    if not all(map(str.isascii, names)) or bool((np.char.str_len(text) != length).any()):
+        return np.array([_hash_code(name) for name in names], dtype=np.uint32)
+    units = text.view(np.uint32).reshape(len(names), -1)
+    code = np.zeros(len(names), dtype=np.uint32)
+    for column in range(units.shape[1]):
+        code = np.where(column < length, code * np.uint32(31) + units[:, column], code)
+    return code
+
+
+def _hash_code(name: str) -> int:
+    units = np.frombuffer(name.encode("utf-16-le", "surrogatepass"), dtype="<u2")
+    code = 0
+    for unit in units.tolist():
+        code = (31 * code + unit) & 0xFFFFFFFF
+    return code
+
+
+def hash_order(names: Sequence[str]) -> IntArray:
+    """int32[N]: places of `names` in the order a ``HashMap`` filled in this order is walked."""
+    size = _SMALLEST_TABLE
+    while 4 * len(names) > 3 * size:
+        size *= 2
+    code = hash_codes(names)
+    bucket = (code ^ (code >> np.uint32(16))) & np.uint32(size - 1)
+    return np.argsort(bucket, kind="stable").astype(np.int32)
+
+
+def text_order(names: Sequence[str]) -> IntArray:
+    """int32[N]: places of `names` in ``String.compareTo`` order."""
+    places = range(len(names))
+    key = (
+        (lambda p: names[p])
+        if all(map(str.isascii, names))
+        else (lambda p: names[p].encode("utf-16-be", "surrogatepass"))
+    )
+    return np.array(sorted(places, key=key), dtype=np.int32)
