@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from muster.assignor.eligible import may_take
+from muster.assignor.eligible import everyone_takes_everything, may_take
 from muster.assignor.errors import InvalidPlacement
 from muster.assignor.model import NOBODY, BoolArray, GroupView, Pairs, Placement
 from muster.protocol.tasks import IntArray
@@ -93,7 +93,7 @@ def _roles(view: GroupView, placement: Placement) -> None:
 
 
 def _takers(view: GroupView, placement: Placement) -> None:
-    everyone = all(topics is None for topics in view.topics)
+    everyone = everyone_takes_everything(view)
     if everyone and not view.draining.any():
         return
     task = np.arange(len(view.tasks), dtype=np.int32)

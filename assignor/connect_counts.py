@@ -8,6 +8,7 @@ lowest level, workers of equal count by id (2.1.7).
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from muster.assignor.connect_jobs import Ranks, first_of_each, kinds
 from muster.assignor.java import hash_order
@@ -78,7 +79,7 @@ class Counted:
             owner[new] = places[_levels(count[places], len(new))]
 
 
-def _levels(count: IntArray, items: int) -> IntArray:
+def _levels(count: NDArray[np.integer], items: int) -> IntArray:
     """Places that get the items one after the other, lowest level first.
 
     Args:

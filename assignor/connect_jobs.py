@@ -45,12 +45,14 @@ def kinds(tasks: TaskTable) -> tuple[IntArray, IntArray]:
 
 def takers(view: GroupView) -> BoolArray:
     """bool[M]: workers that may get work."""
-    return view.draining if view.draining.all() else ~view.draining
+    everyone = np.ones(len(view.members), dtype=np.bool_)
+    return everyone if view.draining.all() else ~view.draining
 
 
 def empty_hands(owner: IntArray, members: int) -> BoolArray:
     """bool[M]: who holds nothing."""
-    return np.bincount(owner + 1, minlength=members + 1)[1:] == 0
+    idle: BoolArray = np.bincount(owner + 1, minlength=members + 1)[1:] == 0
+    return idle
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -20,15 +20,16 @@ assignments (KIP-987) restrict the same round to wildcard jobs and workers.
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 
 import numpy as np
-from muster.assignor.connect_pins import Pins
-from muster.assignor.connect_weights import Weighed, weighs
-from muster.assignor.connect_why import Why
 
 from muster.assignor.connect_counts import Counted
 from muster.assignor.connect_jobs import Ranks, empty_hands, kinds, takers
 from muster.assignor.connect_memory import Memory
+from muster.assignor.connect_pins import Pins
+from muster.assignor.connect_weights import Weighed, weighs
+from muster.assignor.connect_why import Why
 from muster.assignor.java import hash_order
 from muster.assignor.model import NOBODY, BoolArray, GroupView, Pairs, Placement
 from muster.protocol.tasks import IntArray
@@ -59,8 +60,12 @@ class _Round:
         self.memory = Memory.of(view.memory, view.tasks)
         self.workers = takers(view) & pins.wildcard
         self.limit_ms = view.settings.scheduled_rebalance_max_delay_ms
-        balance = Weighed if weighs(view) else Counted
-        self.balance = balance(view, self.workers, ~pins.pinned)
+        free = ~pins.pinned
+        self.balance = (
+            Weighed(view, self.workers, free, self.memory.planned)
+            if weighs(view)
+            else Counted(view, self.workers, free)
+        )
         self.ranks = Ranks.of(view)
         self.reported = view.active != NOBODY
         self.reported[view.also_active.task] = True
@@ -147,16 +152,17 @@ class _Round:
 
     def _place(self, worker: str) -> int | None:
         members = self.view.members
-        place = int(np.searchsorted(np.array(members), worker)) if members else 0
+        place = bisect_left(members, worker)
         return place if place < len(members) and members[place] == worker else None
 
     def _note_candidates(self) -> None:
         """Remember who is empty now, after those remembered before, in Kafka's order."""
         members = self.view.members
-        idle = np.flatnonzero(empty_hands(self.next, len(members)) & self.workers)
-        if len(idle) == 0:
+        idle = empty_hands(self.next, len(members)) & self.workers
+        if not idle.any():
             return
-        walked = [members[p] for p in hash_order(members).tolist() if p in set(idle.tolist())]
+        order = hash_order(members)
+        walked = [members[p] for p in order[idle[order]].tolist()]
         ordered = [walked[p] for p in hash_order(walked).tolist()]
         self.memory.candidates = tuple(dict.fromkeys((*self.memory.candidates, *ordered)))
 

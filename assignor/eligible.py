@@ -29,18 +29,22 @@ class Kinds:
 def kinds(view: GroupView) -> Kinds:
     """Group the members of a view by their topics; kinds are numbered by first member."""
     names = [unit.name for unit in view.tasks.units]
+    given = np.fromiter(map(id, view.topics), dtype=np.int64, count=len(view.topics))
+    _, first, which = np.unique(given, return_index=True, return_inverse=True)
     number: dict[frozenset[str] | None, int] = {}
-    kind_of = np.array([number.setdefault(t, len(number)) for t in view.topics], dtype=np.int32)
+    for place in np.sort(first).tolist():
+        number.setdefault(view.topics[place], len(number))
+    kind_of = np.array([number[view.topics[place]] for place in first.tolist()], dtype=np.int32)
     allowed = np.ones((len(number), len(names)), dtype=np.bool_)
     for topics, kind in number.items():
         if topics is not None:
             allowed[kind] = [name in topics for name in names]
-    return Kinds(kind_of, allowed)
+    return Kinds(kind_of[which.ravel()], allowed)
 
 
 def everyone_takes_everything(view: GroupView) -> bool:
     """Whether no member restricts its topics (the common case)."""
-    return all(topics is None for topics in view.topics)
+    return view.topics.count(None) == len(view.topics)
 
 
 def may_take(view: GroupView, task: IntArray, member: IntArray) -> BoolArray:

@@ -104,6 +104,7 @@ class GroupView:
         now_ms: time of the group's clock.
         memory: what the same assignor asked to remember last time (JSON-able); None = nothing.
         whole_generation: whether the last placement reached every member (Connect's S3-F09).
+        config_offset: newest config the group itself has read (Connect's S3-F11), -1 = not told.
     """
 
     tasks: TaskTable
@@ -128,6 +129,7 @@ class GroupView:
     now_ms: int
     memory: Mapping[str, object] | None
     whole_generation: bool
+    config_offset: int = -1
 
 
 def group_view(
@@ -153,6 +155,7 @@ def group_view(
     now_ms: int = 0,
     memory: Mapping[str, object] | None = None,
     whole_generation: bool = True,
+    config_offset: int = -1,
 ) -> GroupView:
     """Build a view; `rack` is given by name per member, everything else as in `GroupView`."""
     count = len(members)
@@ -184,6 +187,7 @@ def group_view(
         now_ms=now_ms,
         memory=memory,
         whole_generation=whole_generation,
+        config_offset=config_offset,
     )
 
 

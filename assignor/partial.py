@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from muster.assignor.balance import held, settle
+from muster.assignor.balance import held, settle, surplus
 from muster.assignor.eligible import kinds
 from muster.assignor.flow import Network
 from muster.assignor.model import NOBODY, BoolArray, GroupView
@@ -54,9 +54,7 @@ def restricted(
     allowed, group_of = np.unique(table.allowed, axis=1, return_inverse=True)
     group = group_of.ravel().astype(np.int32)[view.tasks.unit_of[task]]
     filled = np.zeros_like(capacity) if before is None else before
-    alike = np.stack((table.kind_of, capacity, filled))
-    rows, member_class = np.unique(alike, axis=1, return_inverse=True)
-    member_class = member_class.ravel().astype(np.int32)
+    rows, member_class = _alike(table.kind_of, capacity, filled)
     can = allowed.T[:, rows[0]] & (rows[1] > 0)
     at = np.append(member_class, NOBODY)[home]
     staying = at != NOBODY
@@ -73,6 +71,16 @@ def restricted(
             mine = member_class == number
             share[mine] = shares(total, capacity[mine], load[mine])
     return Shared(group, member_class, count, share)
+
+
+def _alike(*columns: IntArray | Counts) -> tuple[Counts, IntArray]:
+    """Distinct rows of some columns (as int64[columns, C]), and which one each member has."""
+    code = np.zeros(len(columns[0]), dtype=np.int64)
+    for column in columns:
+        _, number = np.unique(column, return_inverse=True)
+        _, code = np.unique(code * (int(number.max(initial=0)) + 1) + number, return_inverse=True)
+    first = np.unique(code, return_index=True)[1]
+    return np.array([column[first] for column in columns], dtype=np.int64), code.astype(np.int32)
 
 
 def settled_by_topics(
@@ -103,10 +111,8 @@ def settled_by_topics(
 def _classes(shared: Shared, home: IntArray) -> IntArray:
     """int32[K]: the class that takes each task; tasks beyond a member's share leave first."""
     present = np.append(shared.member_class, NOBODY)[home]
-    order = np.argsort(home, kind="stable")
-    rank = np.empty(len(home), dtype=np.int64)
-    rank[order] = np.arange(len(home)) - np.searchsorted(home[order], home[order])
-    beyond = rank >= np.append(shared.share, 0)[home]
+    beyond = np.zeros(len(home), dtype=np.bool_)
+    beyond[surplus(home, held(home, len(shared.share)), shared.share)] = True
     at = np.full(len(home), NOBODY, dtype=np.int32)
     for number, row in enumerate(shared.count):
         if not row.any():

@@ -103,6 +103,8 @@ class Planner:
             taken: copies of other roles; a standby never stands beside one.
         """
         view, plan = self.view, self.plan
+        if view.settings.num_standby_replicas == 0:
+            return
         stateful = np.flatnonzero(view.tasks.stateful & (plan.active != NOBODY)).astype(np.int32)
         table = None if everyone_takes_everything(view) else kinds(view)
         wanted = Wanted(

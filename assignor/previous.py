@@ -177,7 +177,7 @@ def _why(view: GroupView, active: IntArray, standby: Pairs) -> Reasons:
         return "less traffic across racks, counts kept"
 
     return Reasons(
-        [
+        lambda: [
             Moves(Role.ACTIVE, *changed(view.active, active), text),
             gained(Role.STANDBY, view.standby, standby, text),
         ]

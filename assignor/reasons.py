@@ -50,12 +50,19 @@ class Moves:
 
 
 class Reasons(Sequence[Reason]):
-    """Reasons of several batches of moves, made when read."""
+    """Reasons of several batches of moves; nothing is computed before somebody looks."""
 
-    __slots__ = ("_batches",)
+    __slots__ = ("_made", "_make")
 
-    def __init__(self, batches: Sequence[Moves] = ()) -> None:
-        self._batches = tuple(batch for batch in batches if len(batch))
+    def __init__(self, make: Callable[[], Sequence[Moves]]) -> None:
+        self._make = make
+        self._made: tuple[Moves, ...] | None = None
+
+    @property
+    def _batches(self) -> tuple[Moves, ...]:
+        if self._made is None:
+            self._made = tuple(batch for batch in self._make() if len(batch))
+        return self._made
 
     def __len__(self) -> int:
         return sum(len(batch) for batch in self._batches)

@@ -20,7 +20,7 @@ def explained(view: GroupView, copies: Copies, target: Target, staged: Staged) -
     """Reasons for every active, standby and learner that changes hands."""
     why = _Why(view, copies, target, staged)
     return Reasons(
-        [
+        lambda: [
             Moves(Role.ACTIVE, *changed(view.active, staged.active), why.active),
             gained(Role.STANDBY, view.standby, staged.standby, why.standby),
             gained(Role.LEARNER, view.learner, staged.learner, why.learner),

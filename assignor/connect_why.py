@@ -1,0 +1,64 @@
+"""Why a Connect round stops and starts jobs, in words."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from muster.assignor.connect_pins import Pins
+from muster.assignor.model import NOBODY, BoolArray, GroupView
+from muster.assignor.reasons import Moves, Reasons
+from muster.protocol.ids import Role
+from muster.protocol.tasks import IntArray
+
+
+class Why:
+    """Collects the reasons of a round."""
+
+    def __init__(self, view: GroupView) -> None:
+        self.view = view
+        self._batches: list[Moves] = []
+
+    def stopped(self, jobs: IntArray, twice: BoolArray, gone: BoolArray, pins: Pins) -> None:
+        """Jobs that must not run where they run."""
+
+        def text(job: int, source: int, _: int) -> str:
+            if twice[job]:
+                return "claimed by several workers, stopped on all of them"
+            worker = self.view.members[source]
+            if gone[job]:
+                return f"{worker} is draining"
+            if not pins.pinned[job]:
+                return f"{worker} is static and does not name it"
+            return "pinned elsewhere"
+
+        self._stops(jobs, self.view.active[jobs], text)
+
+    def cut(self, jobs: IntArray, source: IntArray) -> None:
+        """Jobs stopped for balance."""
+        self._stops(
+            jobs, source, lambda _, s, __: f"{self.view.members[s]} has more than its share"
+        )
+
+    def _stops(self, jobs: IntArray, source: IntArray, text: object) -> None:
+        assert callable(text)
+        nobody = np.full(len(jobs), NOBODY, dtype=np.int32)
+        self._batches.append(Moves(Role.ACTIVE, jobs, source, nobody, text))
+
+    def reasons(self, owner: IntArray, lost: BoolArray, pins: Pins) -> Reasons:
+        """All reasons, those of the jobs that start in this round included.
+
+        Args:
+            owner: int32[T], who runs each job after the round.
+            lost: bool[T], jobs whose worker has gone and that wait no longer.
+            pins: the static assignments in force.
+        """
+        started = np.flatnonzero((owner != NOBODY) & (self.view.active != owner)).astype(np.int32)
+
+        def text(job: int, _: int, destination: int) -> str:
+            worker = self.view.members[destination]
+            if pins.pinned[job]:
+                return f"{worker} names it"
+            return f"its worker is gone, {worker} has room" if lost[job] else f"{worker} has room"
+
+        gained = Moves(Role.ACTIVE, started, self.view.active[started], owner[started], text)
+        return Reasons([*self._batches, gained])
