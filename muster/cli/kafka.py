@@ -8,12 +8,22 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from typing import TypeVar
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Message,
+    Producer,
+    TopicPartition,
+)
 from confluent_kafka.admin import AdminClient
+from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_fixed
 
 from muster.cli.errors import BadInput, Unreachable
 from muster.clients import ClientSettings
@@ -21,6 +31,9 @@ from muster.protocol.codec import Encoded
 from muster.protocol.keys import partition_of
 
 TIMEOUT_S = 15
+WHY_TIMEOUT_S = 2
+RETRY_PAUSE_S = 0.1
+T = TypeVar("T")
 QUIET = {"log_level": 0}
 
 
@@ -56,17 +69,25 @@ def failures_named(settings: ClientSettings) -> Iterator[None]:
         reason: KafkaError = error.args[0]
         if reason.code() in (KafkaError._INVALID_ARG, KafkaError._CONFLICT):
             raise BadInput(f"a client setting is not accepted: {reason.str()}") from None
-        raise Unreachable(f"Kafka at {settings.bootstrap}: {_said(reason)}") from None
+        raise Unreachable(f"Kafka at {settings.bootstrap}: {_story(reason, settings)}") from None
 
 
-def _said(reason: KafkaError) -> str:
-    if reason.code() in (
-        KafkaError._TRANSPORT,
-        KafkaError._TIMED_OUT,
-        KafkaError._ALL_BROKERS_DOWN,
-    ):
-        return f"no answer within {TIMEOUT_S} s ({reason.str()})"
+def _story(reason: KafkaError, settings: ClientSettings) -> str:
+    silent = (KafkaError._TRANSPORT, KafkaError._TIMED_OUT, KafkaError._ALL_BROKERS_DOWN)
+    if reason.code() in silent:
+        return f"no answer within {TIMEOUT_S} s ({_why(settings) or reason.str()})"
     return str(reason.str())
+
+
+def _why(settings: ClientSettings) -> str:
+    """Connect once more, only to hear what is wrong: calls that time out do not say."""
+    told: list[str] = []
+    more = {**QUIET, "error_cb": lambda error: told.append(str(error.str()))}
+    client = Producer(settings.librdkafka() | more)
+    with suppress(KafkaException):
+        client.list_topics(timeout=WHY_TIMEOUT_S)
+    client.poll(0)
+    return told[0] if told else ""
 
 
 def admin(settings: ClientSettings) -> AdminClient:
@@ -132,14 +153,10 @@ def read(
 def _until_end(
     consumer: Consumer, topic: str, partitions: Sequence[int], since_ms: int | None
 ) -> Iterator[Row]:
-    starts = [TopicPartition(topic, p) for p in partitions]
+    starts = [TopicPartition(topic, p, OFFSET_BEGINNING) for p in partitions]
     if since_ms is not None:
         asked = [TopicPartition(topic, p, max(since_ms, 0)) for p in partitions]
-        starts = consumer.offsets_for_times(asked, timeout=TIMEOUT_S)
-    else:
-        for start in starts:
-            low, _ = consumer.get_watermark_offsets(start, timeout=TIMEOUT_S)
-            start.offset = low
+        starts = _patient(lambda: consumer.offsets_for_times(asked, timeout=TIMEOUT_S))
     consumer.assign(starts)
     open_partitions = set(partitions)
     deadline = time.monotonic() + TIMEOUT_S
@@ -157,6 +174,21 @@ def _until_end(
             open_partitions.discard(message.partition())
         elif not error.retriable():
             raise KafkaException(error)
+
+
+def _patient(call: Callable[[], T]) -> T:
+    """Call again while the answer is one that changes by itself (no leader yet, say)."""
+    patience = Retrying(
+        retry=retry_if_exception(_retriable),
+        stop=stop_after_delay(TIMEOUT_S),
+        wait=wait_fixed(RETRY_PAUSE_S),
+        reraise=True,
+    )
+    return patience(call)
+
+
+def _retriable(error: BaseException) -> bool:
+    return isinstance(error, KafkaException) and bool(error.args[0].retriable())
 
 
 def _row(message: Message) -> Row:

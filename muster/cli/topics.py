@@ -6,14 +6,15 @@ Exit code 1 when a topic that exists differs from what it must be.
 from __future__ import annotations
 
 import argparse
+import time
 from dataclasses import dataclass
 from enum import StrEnum
 
 from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
+from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType, TopicMetadata
 
 from muster.cli.errors import BadInput
-from muster.cli.kafka import TIMEOUT_S, admin, failures_named
+from muster.cli.kafka import RETRY_PAUSE_S, TIMEOUT_S, admin, failures_named
 from muster.cli.options import add_format, add_kafka, kafka_settings
 from muster.cli.table import json_line, table
 from muster.clients import ClientSettings
@@ -142,7 +143,22 @@ def _create(client: AdminClient, topics: list[NewTopic]) -> set[str]:
         except KafkaException as error:
             if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
                 raise
+    _await_leaders(client, [topic.topic for topic in topics])
     return created
+
+
+def _await_leaders(client: AdminClient, names: list[str]) -> None:
+    """Kafka announces a topic before it can be used; whoever hears of it from us may use it."""
+    deadline = time.monotonic() + TIMEOUT_S
+    while True:
+        known = client.list_topics(timeout=TIMEOUT_S).topics
+        if all(n in known and _led(known[n]) for n in names) or time.monotonic() > deadline:
+            return
+        time.sleep(RETRY_PAUSE_S)
+
+
+def _led(topic: TopicMetadata) -> bool:
+    return bool(topic.partitions) and all(p.leader >= 0 for p in topic.partitions.values())
 
 
 def _checked(client: AdminClient, topic: Topic, prefix: str, partitions: int | None) -> Outcome:

@@ -1,0 +1,56 @@
+"""A Kafka with logins, reached with one properties file as Kafka's own tools take it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from muster.broker.kafka import EmbeddedKafka
+from muster.cli.main import main
+from muster.clients import client_settings
+
+pytestmark = pytest.mark.broker
+
+LOGIN = (
+    "org.apache.kafka.common.security.scram.ScramLoginModule required "
+    'username="admin" password="pa;ss word";'
+)
+PROPERTIES = {
+    "listeners": "SASL_PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port}",
+    "advertised.listeners": "SASL_PLAINTEXT://127.0.0.1:{port}",
+    "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,SASL_PLAINTEXT:SASL_PLAINTEXT",
+    "inter.broker.listener.name": "SASL_PLAINTEXT",
+    "sasl.enabled.mechanisms": "SCRAM-SHA-256",
+    "sasl.mechanism.inter.broker.protocol": "SCRAM-SHA-256",
+    "listener.name.sasl_plaintext.scram-sha-256.sasl.jaas.config": LOGIN,
+}
+JAVA = f"""\
+security.protocol=SASL_PLAINTEXT
+sasl.mechanism=SCRAM-SHA-256
+sasl.jaas.config={LOGIN}
+"""
+
+
+def test_one_file_opens_the_door(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the login commands work; with a wrong password they say so and hide it."""
+    file = tmp_path / "client.properties"
+    file.write_text(JAVA)
+    client = {str(k): str(v) for k, v in client_settings("x", file).librdkafka().items()}
+    del client["bootstrap.servers"]
+    credentials = 'SCRAM-SHA-256=[name=admin,password="pa;ss word"]'
+    with EmbeddedKafka(
+        properties=PROPERTIES, format_arguments=["--add-scram", credentials], client=client
+    ) as kafka:
+        address = ("--bootstrap-server", kafka.bootstrap_server, "--command-config", str(file))
+        assert main(["topics", "create", *address]) == 0
+        assert main(["groups", "list", *address]) == 0
+        file.write_text(JAVA.replace("pa;ss word", "wrong-password"))
+        monkeypatch.setattr("muster.cli.kafka.TIMEOUT_S", 2)
+        capsys.readouterr()
+        assert main(["groups", "list", *address]) == 1
+        said = capsys.readouterr().err
+        assert "uthentication" in said
+        assert "wrong-password" not in said
