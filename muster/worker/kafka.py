@@ -27,14 +27,18 @@ from confluent_kafka import (
 
 from muster.clients import ClientSettings, redacted
 from muster.protocol.codec import decode_record, encode
-from muster.protocol.errors import ConfigError, DecodeError
+from muster.protocol.errors import ConfigError, DecodeError, UnknownDictionary
 from muster.protocol.events import LagReport
-from muster.protocol.keys import key_of, partition_of
-from muster.protocol.records import MemberAssignment, MemberGone
+from muster.protocol.keys import joined_key, key_of, partition_of
+from muster.protocol.parts import Joiner, Whole
+from muster.protocol.records import MemberAssignment, MemberGone, Record
 from muster.protocol.topics import TopicKind, topic_name
+from muster.worker.dictionary import Dictionaries, find_names
 from muster.worker.exchange import Acknowledged, Begin, Failed, Input, Read, Send
 
 log = logging.getLogger("muster.worker.kafka")
+# One set of settings serves both clients; that each has no use for some of them is no news.
+log.addFilter(lambda record: "property and will be ignored" not in record.getMessage())
 
 Post: TypeAlias = Callable[[Input], None]
 
@@ -88,10 +92,14 @@ class Link:
             ConfigError: client settings librdkafka has no word for, or refuses.
         """
         self._post = post
+        self._group = group
         self._key = key_of(group, member)
+        self._joiner = Joiner()
+        self._names: Dictionaries = {}
         self._membership = topic_name(TopicKind.MEMBERSHIP, prefix)
         self._lag = topic_name(TopicKind.LAG, prefix)
         self._assignments = topic_name(TopicKind.ASSIGNMENTS, prefix)
+        self._groups = topic_name(TopicKind.GROUPS, prefix)
         self._partitions = 0
         self._closing = threading.Event()
         quick = {k: v for k, v in _QUICK.items() if k not in clients.values}
@@ -210,16 +218,27 @@ class Link:
         consumer.assign([TopicPartition(self._assignments, partition, OFFSET_BEGINNING)])
 
     def _take(self, message: Message) -> None:
-        if message.key() != self._key:
+        key = message.key()
+        if key is None or joined_key(key) != self._key:
             return
         try:
-            record = decode_record(TopicKind.ASSIGNMENTS, message.key(), message.value())
+            whole = self._joiner.feed(key, message.value())
+            record = None if whole is None else self._decode(whole)
         except DecodeError as error:
             place = f"{message.topic()}-{message.partition()}@{message.offset()}"
             log.error("a record at %s cannot be read: %s", place, error)
             return
         if isinstance(record, MemberAssignment | MemberGone):
             self._post(Read(record))
+
+    def _decode(self, whole: Whole) -> Record:
+        try:
+            return decode_record(TopicKind.ASSIGNMENTS, *whole, dictionaries=self._names)
+        except UnknownDictionary as unknown:
+            self._names = find_names(self._consumer_config, self._groups, self._group)
+            if unknown.version not in self._names:
+                raise
+            return decode_record(TopicKind.ASSIGNMENTS, *whole, dictionaries=self._names)
 
     # ------------------------------------------------------------------------------------ writing
 

@@ -23,10 +23,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from muster.protocol.digest import MASK, Holding
+from muster.protocol.digest import Holding
 from muster.protocol.events import Heartbeat, Join, Lag, LagReport, Leave, Report
 from muster.protocol.ids import Task
 from muster.protocol.records import Fault, MemberAssignment, MemberGone
+from muster.worker.chance import JOIN_PAUSE_MS, join_pause_ms, mixed63
 from muster.worker.exchange import (
     Acknowledged,
     Action,
@@ -52,9 +53,6 @@ from muster.worker.states import FAULTS, TABLE, Duty, State
 
 ANYONE: Final = 0
 """Incarnation of a fault that answers an event which named none (a heartbeat)."""
-JOIN_RETRY_MS: Final = 1_000
-JOIN_RETRY_MAX_MS: Final = 5_000
-"""Below any sensible session timeout: a member that waits to be admitted stays alive by asking."""
 LET_GO = "the coordinator let this member go"
 
 
@@ -83,7 +81,8 @@ class Session:
         self._lags: dict[Task, int] = {lag.task: lag.offsets for lag in join.lags}
         self._seen = (-1, -1)  # newest (coordinator epoch, revision)
         self._hands = Hands()
-        self._owes_report = False
+        self._owes_report = False  # tasks are being released; a report follows
+        self._report_failed = False  # one did not get through
         self._proved_ms: int | None = None  # when the newest acknowledged event was sent
         self._first_join_ms = 0
         self._last_sent_ms = 0
@@ -139,17 +138,12 @@ class Session:
 
     def _ask(self, now_ms: int) -> list[Action]:
         self._attempt += 1
-        self._retry_ms = now_ms + self._back_off_ms()
+        self._retry_ms = now_ms + join_pause_ms(self._attempt, self.incarnation)
         lags = tuple(Lag(task, offsets) for task, offsets in sorted(self._lags.items()))
         return [self._send(replace(self._self, incarnation=self.incarnation, lags=lags), now_ms)]
 
     def _ask_again(self, _: Input, now_ms: int) -> list[Action]:
         return self._ask(now_ms) if now_ms >= self._retry_ms else []
-
-    def _back_off_ms(self) -> int:
-        plain = min(JOIN_RETRY_MS << min(self._attempt - 1, 8), JOIN_RETRY_MAX_MS)
-        # A quarter up or down, so that a fleet that waits for a coordinator does not ask in step.
-        return plain * (75 + mixed63(self.incarnation + self._attempt) % 51) // 100
 
     def _read_answer(self, given: Read, now_ms: int) -> list[Action]:
         record = given.record
@@ -170,7 +164,7 @@ class Session:
             leave = self._leave_to_return(self._previous, now_ms)
             self._previous = None
             return [leave, *self._ask(now_ms)]
-        self._retry_ms = max(self._retry_ms, now_ms + JOIN_RETRY_MS // 2)
+        self._retry_ms = max(self._retry_ms, now_ms + JOIN_PAUSE_MS // 2)
         return [Notice(f"{fault.value}: {record.message or 'not admitted yet'}; asking again")]
 
     def _admitted(self, record: MemberAssignment, now_ms: int) -> list[Action]:
@@ -243,6 +237,7 @@ class Session:
 
     def _report(self, now_ms: int) -> list[Action]:
         assert self.record is not None
+        self._report_failed = False
         holding = self.holding
         copies = holding.standby | holding.learner
         report = Report(
@@ -262,6 +257,8 @@ class Session:
         # One in flight is enough: a second would wait behind it, and prove nothing sooner.
         if self._beat_in_flight is not None or now_ms < self._beat_due_ms():
             return []
+        if self._report_failed:
+            return self._report(now_ms)
         assert self.record is not None
         beat = Heartbeat(
             group=self._self.group,
@@ -301,8 +298,10 @@ class Session:
         if given.sent.incarnation != self.incarnation:
             return []
         if given.sent is self._beat_in_flight:
-            self._beat_in_flight = None  # the next one goes when it is due
-        return self._report(now_ms) if isinstance(given.sent.event, Report) else []
+            self._beat_in_flight = None
+        # Again when a heartbeat is due, in its place: what fails at once must not go round.
+        self._report_failed |= isinstance(given.sent.event, Report)
+        return []
 
     # -------------------------------------------------------------------------------------- losing
 
@@ -314,7 +313,7 @@ class Session:
         self._leave_first = leave_first
         self._hands = Hands()
         self._lags.clear()
-        self._owes_report = False
+        self._owes_report = self._report_failed = False
         self._beat_in_flight = None
         return [Lose(reason)]
 
@@ -397,11 +396,3 @@ class Session:
     def _send(self, event: MemberEvent, now_ms: int) -> Send:
         self._last_sent_ms = now_ms
         return Send(event, self.incarnation, now_ms)
-
-
-def mixed63(value: int) -> int:
-    """SplitMix64's finaliser: spreads a counter over 63 bits; never 0, which means `ANYONE`."""
-    x = (value * 0x9E3779B97F4A7C15 + 0x632BE59BD9B4E019) & MASK
-    x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & MASK
-    x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & MASK
-    return ((x ^ (x >> 31)) & (MASK >> 1)) or 1

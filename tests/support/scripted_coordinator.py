@@ -10,13 +10,15 @@ from typing import TypeVar
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from muster.protocol.codec import decode, encode
+from muster.protocol.codec import Encoded, decode, encode
 from muster.protocol.events import Event, Join, Origin
 from muster.protocol.ids import GroupId, MemberId
 from muster.protocol.keys import key_of, partition_of
-from muster.protocol.records import Fault, MemberAssignment, MemberGone
-from muster.protocol.tasks import TaskSet
-from muster.protocol.topics import TopicKind, topic_name
+from muster.protocol.parts import parts
+from muster.protocol.records import Dictionary, Fault, MemberAssignment, MemberGone
+from muster.protocol.tasks import TaskSet, TaskTable, Unit
+from muster.protocol.taskset import units_of_table
+from muster.protocol.topics import RECORD_BYTES_MAX, TopicKind, topic_name
 
 E = TypeVar("E", bound=Event)
 
@@ -40,6 +42,7 @@ class ScriptedCoordinator:
         self._revisions: dict[str, int] = {}
         self._seen = threading.Condition()
         self._assignments = topic_name(TopicKind.ASSIGNMENTS, prefix)
+        self._groups = topic_name(TopicKind.GROUPS, prefix)
         self._producer = Producer(
             {"bootstrap.servers": bootstrap, "partitioner": "murmur2_random", "linger.ms": 0}
         )
@@ -110,6 +113,8 @@ class ScriptedCoordinator:
         epoch: int | None = None,
         coordinator_epoch: int = 0,
         message: str = "",
+        dictionary: Dictionary | None = None,
+        bytes_max: int = RECORD_BYTES_MAX,
     ) -> MemberAssignment:
         """Write a member's whole assignment, with the next revision."""
         revision = self._revisions.get(join.member, 0) + 1
@@ -130,17 +135,29 @@ class ScriptedCoordinator:
             session_timeout_ms=self.session_timeout_ms,
             heartbeat_interval_ms=self.heartbeat_interval_ms,
             message=message,
+            dictionary=dictionary,
         )
-        self._write(record)
+        for part in parts(record, bytes_max):
+            self._write(self._assignments, part)
         return record
+
+    def publish_names(self, *units: Unit) -> Dictionary:
+        """Write the group's dictionary."""
+        names = Dictionary(group=self.group, units=units_of_table(TaskTable(units)))
+        self._write(self._groups, encode(names))
+        return names
 
     def let_go(self, member: str) -> None:
         """Write the tombstone of a member."""
-        self._write(MemberGone(group=self.group, member=MemberId(member)))
+        gone = MemberGone(group=self.group, member=MemberId(member))
+        self._write(self._assignments, encode(gone))
 
-    def _write(self, record: MemberAssignment | MemberGone) -> None:
-        key, value, headers = encode(record)
-        self._producer.produce(self._assignments, key=key, value=value, headers=list(headers))
+    def _write(self, topic: str, encoded: Encoded) -> None:
+        key, value, headers = encoded
+        count = len(self._producer.list_topics(topic, timeout=10).topics[topic].partitions)
+        self._producer.produce(
+            topic, key=key, value=value, headers=list(headers), partition=partition_of(key, count)
+        )
         assert self._producer.flush(10) == 0
 
     def close(self) -> None:

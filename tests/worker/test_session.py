@@ -11,6 +11,7 @@ from muster.protocol.events import Heartbeat, Join, Lag, LagReport, Leave, Repor
 from muster.protocol.ids import GroupId, MemberId, Role, Task
 from muster.protocol.records import Fault, MemberAssignment, MemberGone
 from muster.protocol.tasks import TaskSet
+from muster.worker.chance import JOIN_PAUSE_MAX_MS, mixed63
 from muster.worker.exchange import (
     Acknowledged,
     Action,
@@ -34,7 +35,7 @@ from muster.worker.exchange import (
     Take,
 )
 from muster.worker.lease import lease_until_ms, stop_ms
-from muster.worker.session import JOIN_RETRY_MAX_MS, Session, mixed63
+from muster.worker.session import Session
 from muster.worker.states import FAULTS, TABLE, State
 
 GROUP, MEMBER = GroupId("g"), MemberId("m")
@@ -161,14 +162,12 @@ EXPECTED: dict[tuple[State, type], tuple[State, list[str]]] = {
     (State.JOINING, LeaveAsked): (State.ENDED, ["Leave", "End"]),
     (State.MEMBER, Read): (State.LOST, ["Lose"]),
     (State.MEMBER, Acknowledged): (State.MEMBER, ["Lease"]),
-    (State.MEMBER, Failed): (State.MEMBER, ["Report"]),
     (State.MEMBER, Ready): (State.MEMBER, ["Report"]),
     (State.MEMBER, Restored): (State.MEMBER, ["LagReport"]),
     (State.MEMBER, LeaveAsked): (State.LEAVING, ["Release", "Release"]),
     (State.LOST, AllStopped): (State.JOINING, ["Join"]),
     (State.LEAVING, Read): (State.LOST, ["Lose"]),
     (State.LEAVING, Acknowledged): (State.LEAVING, ["Lease"]),
-    (State.LEAVING, Failed): (State.LEAVING, ["Report"]),
 }
 """Where the state or an action comes of it; all other pairs change nothing."""
 
@@ -343,7 +342,7 @@ def test_joins_are_retried_with_growing_pauses() -> None:
         assert sent(talk.later(pauses[-1])) == [first]
     assert pauses[0] < 1_300
     assert pauses[2] > 2_000
-    assert max(pauses) <= JOIN_RETRY_MAX_MS * 5 // 4
+    assert max(pauses) <= JOIN_PAUSE_MAX_MS * 5 // 4
 
 
 @pytest.mark.parametrize(
@@ -355,7 +354,7 @@ def test_refused_for_now(fault: Fault) -> None:
     talk = Talk().joining()
     (notice,) = talk.read(fault=fault, message="W1 is alive")
     assert notice == Notice(f"{fault.value}: W1 is alive; asking again")
-    (again,) = sent(talk.later(JOIN_RETRY_MAX_MS))
+    (again,) = sent(talk.later(JOIN_PAUSE_MAX_MS))
     assert again.incarnation == mixed63(1)
     assert kinds(talk.read("0_0"))[2:] == ["Take"]
 
@@ -398,6 +397,18 @@ def test_a_heartbeat_that_failed() -> None:
     talk = Talk().member("0_0")
     (beat,) = talk.later(BEAT_MS)
     assert talk.give(Failed(beat)) == []
+    assert kinds(talk.later(BEAT_MS)) == ["Heartbeat"]
+
+
+def test_a_report_that_failed() -> None:
+    """It is made again in the place of the next heartbeat, with what is held by then."""
+    talk = Talk().member("0_0", "0_1", learner=["0_9"])
+    (report,) = talk.give(Ready(TaskSet.of(["0_9"])))
+    assert talk.give(Failed(report)) == []
+    talk.read("0_0", learner=["0_9"])
+    (again,) = sent(talk.later(BEAT_MS))
+    assert again.holding.releasing == TaskSet.of(["0_1"])
+    assert again.holding.ready == TaskSet.of(["0_9"])
     assert kinds(talk.later(BEAT_MS)) == ["Heartbeat"]
 
 

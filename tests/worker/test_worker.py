@@ -15,7 +15,7 @@ from muster.protocol.errors import ConfigError
 from muster.protocol.events import Heartbeat, Join, Lag, Leave, Report
 from muster.protocol.ids import Role, Task
 from muster.protocol.records import Fault
-from muster.protocol.tasks import TaskSet
+from muster.protocol.tasks import Subtopology, TaskSet
 from muster.worker import callbacks
 from muster.worker.assignment import Assignment
 from muster.worker.clock import boottime_ms
@@ -136,6 +136,21 @@ def test_learners(bootstrap: str, coordinator: ScriptedCoordinator) -> None:
         assert gone.holding.learner == TaskSet()
         coordinator.assign(join, ["0_0"], standby=["0_1"], generation=2)
         eventually(lambda: story.lines[2:] == ["forget 0_0 @2", "assigned 0_0 @2"])
+
+
+def test_large_assignments(bootstrap: str, coordinator: ScriptedCoordinator) -> None:
+    """A record that was split is joined; one that refers to the group's dictionary looks it up."""
+    names = coordinator.publish_names(Subtopology("orders-by-customer-and-region" * 20, 50))
+    unit = names.units[0].label.removesuffix("_")
+    with worker(bootstrap, coordinator) as w:
+        join = coordinator.wait_for(Join)
+        odd = [f"{unit}_{n}" for n in range(1, 50, 7)]
+        coordinator.assign(join, odd, bytes_max=300)
+        eventually(lambda: w.assignment is not None and w.assignment.active == TaskSet.of(odd))
+        even = [f"{unit}_{n}" for n in range(0, 50, 6)]
+        coordinator.assign(join, even, dictionary=names)
+        eventually(lambda: w.assignment is not None and w.assignment.active == TaskSet.of(even))
+        assert list(w._link._names) == [names.version]
 
 
 def test_a_worker_that_restores_nothing(bootstrap: str, coordinator: ScriptedCoordinator) -> None:

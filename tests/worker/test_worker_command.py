@@ -1,0 +1,149 @@
+"""``muster worker --exec`` as a user runs it: a process, killed, frozen and told to stop."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from support.mock_kafka import QUICK, mock_kafka
+from support.scripted_coordinator import ScriptedCoordinator, eventually
+
+from muster.protocol.events import Heartbeat, Join, Leave, Report
+from muster.protocol.tasks import EMPTY
+
+
+@pytest.fixture(scope="module")
+def bootstrap() -> Iterator[str]:
+    """A mock cluster for the whole file; each test has a group of its own."""
+    with mock_kafka() as servers:
+        yield servers
+
+
+@pytest.fixture
+def coordinator(bootstrap: str, request: pytest.FixtureRequest) -> Iterator[ScriptedCoordinator]:
+    """A coordinator for a group named after the test; sessions are short."""
+    with ScriptedCoordinator(bootstrap, request.node.name, session_timeout_ms=2_000) as scripted:
+        yield scripted
+
+
+class Command:
+    """A running ``muster worker``."""
+
+    def __init__(self, bootstrap: str, group: str, folder: Path, command: str, *more: str) -> None:
+        settings = folder / "client.properties"
+        settings.write_text("".join(f"{key}={value}\n" for key, value in QUICK.items()))
+        self.log = folder / "log.jsonl"
+        program = [sys.executable, "-m", "muster.cli.main", "worker", "--group", group]
+        options = ["--bootstrap-server", bootstrap, "--command-config", str(settings)]
+        self.process = subprocess.Popen(
+            [*program, *options, "--log", str(self.log), "--exec", command, *more],
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def lines(self) -> list[dict]:
+        """What was logged, whole lines."""
+        if not self.log.exists():
+            return []
+        return [json.loads(line) for line in self.log.read_text().splitlines()]
+
+    def is_empty(self) -> bool:
+        """Whether every task that was started has stopped."""
+        events = [line["event"] for line in self.lines()]
+        return events.count("start") == events.count("stop")
+
+    def story(self) -> list[str]:
+        """What was logged, short."""
+        return [f"{line['event']} {line['task']}" for line in self.lines()]
+
+
+@pytest.fixture
+def command(bootstrap: str, coordinator: ScriptedCoordinator, tmp_path: Path) -> Iterator:
+    """Start the command; nothing of it is left behind."""
+    made: list[Command] = []
+
+    def start(command: str, *more: str) -> Command:
+        made.append(Command(bootstrap, coordinator.group, tmp_path, command, *more))
+        return made[-1]
+
+    yield start
+    for each in made:
+        each.process.kill()
+        each.process.communicate()
+        eventually(each.is_empty)
+
+
+def test_it_works_until_sigterm(command, coordinator: ScriptedCoordinator) -> None:
+    """A task comes, goes and comes; SIGTERM stops it, leaves the group and ends with 0."""
+    worker = command("echo $MUSTER_TASK {task}; exec sleep 600", "--member-id", "m", "--tag", "a=b")
+    join = coordinator.wait_for(Join)
+    assert (join.member, join.tags) == ("m", (("a", "b"),))
+    coordinator.assign(join, ["0_0"])
+    eventually(lambda: worker.story() == ["start 0_0"])
+    coordinator.assign(join, generation=2)
+    assert coordinator.wait_for(Report).holding.active == EMPTY
+    assert worker.story() == ["start 0_0", "stop 0_0"]
+    coordinator.assign(join, ["0_0"], generation=3)
+    eventually(lambda: len(worker.story()) == 3)
+    worker.process.send_signal(signal.SIGTERM)
+    _, errors = worker.process.communicate(timeout=30)
+    assert worker.process.returncode == 0, errors
+    coordinator.wait_for(Leave)
+    assert worker.story()[2:] == ["start 0_0", "stop 0_0"]
+    assert [line["generation"] for line in worker.lines()] == [1, 1, 3, 3]
+
+
+def test_a_killed_worker_leaves_nothing(command, coordinator: ScriptedCoordinator) -> None:
+    """SIGKILL: the guard ends the tasks within the session, counted from the last heartbeat."""
+    worker = command("trap '' TERM; while :; do sleep 0.1; done")
+    coordinator.assign(coordinator.wait_for(Join), ["0_0"])
+    coordinator.wait_for(Heartbeat)
+    eventually(lambda: worker.story() == ["start 0_0"])
+    worker.process.kill()
+    worker.process.wait()
+    eventually(lambda: worker.story() == ["start 0_0", "stop 0_0"])
+    last = [e for e in coordinator.events if isinstance(e, Heartbeat | Join)][-1]
+    assert worker.lines()[-1]["at_ms"] < last.origin.at_ms + coordinator.session_timeout_ms
+
+
+def test_a_frozen_worker_loses_its_tasks_in_time(command, coordinator: ScriptedCoordinator) -> None:
+    """SIGSTOP: its tasks end within the session; on waking it joins anew and gets them again."""
+    worker = command("exec sleep 600")
+    join = coordinator.wait_for(Join)
+    coordinator.assign(join, ["0_0"])
+    coordinator.wait_for(Heartbeat)
+    eventually(lambda: worker.story() == ["start 0_0"])
+    worker.process.send_signal(signal.SIGSTOP)
+    eventually(lambda: worker.story() == ["start 0_0", "stop 0_0"])
+    last = [e for e in coordinator.events if isinstance(e, Heartbeat)][-1]
+    assert worker.lines()[-1]["at_ms"] < last.origin.at_ms + coordinator.session_timeout_ms
+    worker.process.send_signal(signal.SIGCONT)
+    again = coordinator.wait_for(Join, lambda j: j.incarnation != join.incarnation)
+    assert coordinator.wait_for(Leave).incarnation == join.incarnation
+    coordinator.assign(again, ["0_0"], generation=2)
+    eventually(lambda: worker.story() == ["start 0_0", "stop 0_0", "start 0_0"])
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        (["--capacity", "0"], "capacity"),
+        (["--tag", "zone"], "--tag"),
+        (["--member-id", "a|b"], "member_id"),
+        (["--stop-timeout-ms", "-1"], "--stop-timeout-ms"),
+    ],
+)
+def test_bad_options(command, options: list[str], problem: str) -> None:
+    """What cannot be used is named, in one line, with exit code 2."""
+    worker = command("true", *options)
+    _, errors = worker.process.communicate(timeout=30)
+    assert worker.process.returncode == 2
+    assert errors.startswith(f"muster worker: {problem}")
+    assert len(errors.splitlines()) == 1
+    assert not os.path.exists(worker.log)
