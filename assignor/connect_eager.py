@@ -34,11 +34,13 @@ def dealt_round_robin(view: GroupView) -> Placement:
     if len(workers):
         jobs = np.concatenate(kinds(view.tasks))
         owner[jobs] = workers[np.arange(len(jobs)) % len(workers)]
-    task, source, destination = changed(view.active, owner)
-    why = Moves(Role.ACTIVE, task, source, destination, lambda *_: "round robin")
+
+    def moves() -> list[Moves]:
+        return [Moves(Role.ACTIVE, *changed(view.active, owner), lambda *_: "round robin")]
+
     return Placement(
         active=owner,
         destination=owner,
-        reasons=Reasons([why]),
+        reasons=Reasons(moves),
         unassigned=np.flatnonzero(owner == NOBODY).astype(np.int32),
     )

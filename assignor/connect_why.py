@@ -6,7 +6,7 @@ import numpy as np
 
 from muster.assignor.connect_pins import Pins
 from muster.assignor.model import NOBODY, BoolArray, GroupView
-from muster.assignor.reasons import Moves, Reasons
+from muster.assignor.reasons import Moves, Reasons, Text
 from muster.protocol.ids import Role
 from muster.protocol.tasks import IntArray
 
@@ -39,8 +39,7 @@ class Why:
             jobs, source, lambda _, s, __: f"{self.view.members[s]} has more than its share"
         )
 
-    def _stops(self, jobs: IntArray, source: IntArray, text: object) -> None:
-        assert callable(text)
+    def _stops(self, jobs: IntArray, source: IntArray, text: Text) -> None:
         nobody = np.full(len(jobs), NOBODY, dtype=np.int32)
         self._batches.append(Moves(Role.ACTIVE, jobs, source, nobody, text))
 
@@ -52,7 +51,6 @@ class Why:
             lost: bool[T], jobs whose worker has gone and that wait no longer.
             pins: the static assignments in force.
         """
-        started = np.flatnonzero((owner != NOBODY) & (self.view.active != owner)).astype(np.int32)
 
         def text(job: int, _: int, destination: int) -> str:
             worker = self.view.members[destination]
@@ -60,5 +58,9 @@ class Why:
                 return f"{worker} names it"
             return f"its worker is gone, {worker} has room" if lost[job] else f"{worker} has room"
 
-        gained = Moves(Role.ACTIVE, started, self.view.active[started], owner[started], text)
-        return Reasons([*self._batches, gained])
+        def moves() -> list[Moves]:
+            new = np.flatnonzero((owner != NOBODY) & (self.view.active != owner)).astype(np.int32)
+            gained = Moves(Role.ACTIVE, new, self.view.active[new], owner[new], text)
+            return [*self._batches, gained]
+
+        return Reasons(moves)
