@@ -32,6 +32,7 @@ from pathlib import Path
 from typing import Literal, TypeAlias
 
 import pooch
+from requests import RequestException, Response
 
 from muster.broker.errors import JarsError
 
@@ -185,9 +186,8 @@ def _download(missing: Sequence[Jar], folder: Path, title: str, attempts: int) -
 
 
 def _download_one(store: pooch.Pooch, jar: Jar, url: str, attempts: int, bar: _Advance) -> None:
-    from requests import RequestException
-
-    downloader = pooch.HTTPDownloader(progressbar=_FileBar(bar), timeout=TIMEOUT_S)
+    hooks = {"response": _close_refusal}
+    downloader = pooch.HTTPDownloader(progressbar=_FileBar(bar), timeout=TIMEOUT_S, hooks=hooks)
     try:
         store.fetch(jar.name, downloader=downloader)
     except (RequestException, OSError) as error:
@@ -200,6 +200,12 @@ def _download_one(store: pooch.Pooch, jar: Jar, url: str, attempts: int, bar: _A
             f"{jar.coordinate} from {url} is refused: it is not the file of the lock file "
             f"(sha256 {jar.sha256})"
         ) from error
+
+
+def _close_refusal(response: Response, *_: object, **__: object) -> None:
+    """An answer pooch turns into an error is not read to its end; its connection stays open."""
+    if not response.ok:
+        response.close()
 
 
 class _FileBar:

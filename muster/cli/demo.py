@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from typing import Protocol, TypeVar
 
 from muster.broker.jars import jars
@@ -81,6 +82,8 @@ def prepare() -> None:
     Raises:
         MusterError: something cannot be had.
     """
+    if find_spec("pyspark") is None:
+        raise ModuleNotFoundError("the job needs it", name="pyspark")
     java_home()
     jars("kafka")
     jars("spark")
