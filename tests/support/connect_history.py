@@ -64,7 +64,7 @@ class History:
     def next(self) -> Round:
         """The next round: something happens, or nothing does."""
         cause = "; ".join(self._happen() for _ in range(self.chance.choice((0, 1, 1, 1, 2))))
-        if self._new_leader or not self._delivered:
+        if self._new_leader or self._unreached or not self._delivered:
             for worker in self.reports:
                 self.reports[worker] = [t for t in self.reports[worker] if t in self._configured()]
         self._draw_faults()
