@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
 import logging
 import queue
 import secrets
@@ -158,6 +159,7 @@ class Worker:
         self._active = EMPTY  # tasks whose resources may be touched; the loop's alone to write
         self._lease_until_ms = 0
         self._ended = threading.Event()
+        self._tell_ended: list[Callable[[], object]] = []
         self._loop_thread = threading.Thread(target=self._run, name="muster-worker", daemon=True)
         self._started = False
 
@@ -199,6 +201,18 @@ class Worker:
         if self.error is not None:
             raise self.error
         return ended
+
+    async def ended(self) -> None:
+        """`wait`, for coroutines. Cancelling it leaves the worker as it is.
+
+        Raises:
+            WorkerError: it ended because it could not go on.
+        """
+        loop, told = asyncio.get_running_loop(), asyncio.Event()
+        self._tell_ended.append(lambda: loop.call_soon_threadsafe(told.set))
+        if not self._ended.is_set():  # it sets this first, then tells
+            await told.wait()
+        self.wait()
 
     def holds(self, task: Task | str) -> bool:
         """Whether this member may run a task right now: it is assigned and the lease runs.
@@ -275,6 +289,9 @@ class Worker:
             if not self._link.close(FLUSH_S):
                 log.warning("not everything could be written to Kafka before the end")
             self._ended.set()
+            for tell in self._tell_ended:
+                with contextlib.suppress(RuntimeError):  # its event loop is closed
+                    tell()
             self._caller.close(FLUSH_S)
 
     def _turn(self) -> bool:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import TypeVar
 
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
 from muster.protocol.codec import Encoded, decode, encode
 from muster.protocol.events import Event, Join, Origin
@@ -58,11 +58,18 @@ class ScriptedCoordinator:
         self._topic = topic
         count = len(self._consumer.list_topics(topic, timeout=10).topics[topic].partitions)
         mine = TopicPartition(topic, partition_of(key_of(group), count))
-        _, mine.offset = self._consumer.get_watermark_offsets(mine, timeout=10)
+        eventually(lambda: self._stand_at_end(mine))
         self._consumer.assign([mine])
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._read)
         self._thread.start()
+
+    def _stand_at_end(self, mine: TopicPartition) -> bool:
+        try:
+            _, mine.offset = self._consumer.get_watermark_offsets(mine, timeout=10)
+        except KafkaException:  # a topic just made may have no leader yet
+            return False
+        return True
 
     def _read(self) -> None:
         while not self._closing.is_set():

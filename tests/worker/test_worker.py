@@ -174,10 +174,15 @@ def test_callbacks_on_an_event_loop(bootstrap: str, coordinator: ScriptedCoordin
         def revoked(tasks: tuple[Task, ...], _: Assignment) -> None:
             seen.append((f"revoked {tasks[0]}", asyncio.get_running_loop() is loop))
 
-        async with worker(bootstrap, coordinator, on_assigned=assigned, on_revoked=revoked):
+        async with worker(bootstrap, coordinator, on_assigned=assigned, on_revoked=revoked) as w:
             join = await asyncio.to_thread(coordinator.wait_for, Join)
             coordinator.assign(join, ["0_0"])
             await asyncio.to_thread(eventually, lambda: seen)
+            ended = asyncio.create_task(w.ended())
+            await asyncio.sleep(0)
+            assert not ended.done()
+        await ended
+        await w.ended()
 
     asyncio.run(life())
     coordinator.wait_for(Leave)

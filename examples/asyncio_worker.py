@@ -1,0 +1,51 @@
+"""A coroutine per task, on one event loop. ``python asyncio_worker.py GROUP HOST:PORT``."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+
+from muster import Worker
+from muster.protocol.ids import Task
+from muster.worker.assignment import Assignment
+
+running: dict[Task, asyncio.Task[None]] = {}
+
+
+async def work(task: Task, assignment: Assignment) -> None:
+    """Do the task's work in small steps."""
+    while True:
+        print(f"{task}: a step, generation {assignment.generation}")
+        await asyncio.sleep(1)
+
+
+async def start(tasks: tuple[Task, ...], assignment: Assignment) -> None:
+    """The tasks are ours."""
+    for task in tasks:
+        running[task] = asyncio.create_task(work(task, assignment))
+
+
+async def end(tasks: tuple[Task, ...], assignment: Assignment) -> None:
+    """Give the tasks up: when this returns they are somebody else's."""
+    ended = [running.pop(task) for task in tasks if task in running]
+    for each in ended:
+        each.cancel()
+    await asyncio.gather(*ended, return_exceptions=True)
+
+
+async def main(group: str, servers: str) -> None:
+    """Work until SIGTERM or Ctrl-C."""
+    told = asyncio.Event()
+    for signum in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(signum, told.set)
+    async with Worker(
+        group=group, bootstrap_servers=servers, on_assigned=start, on_revoked=end
+    ) as worker:
+        ended = asyncio.create_task(worker.ended())
+        await asyncio.wait(
+            [ended, asyncio.create_task(told.wait())], return_when=asyncio.FIRST_COMPLETED
+        )
+
+
+asyncio.run(main(*sys.argv[1:3]))

@@ -1,0 +1,50 @@
+"""A thread per task, stopped in order. ``python thread_worker.py GROUP HOST:PORT``.
+
+Each thread asks `holds` before it touches anything, so it also stops when the lease ran out while
+the process was frozen. The token goes with every write to the outside world.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+import time
+
+from muster import Worker
+from muster.protocol.ids import Task
+from muster.worker.assignment import Assignment, Token
+
+running: dict[Task, tuple[threading.Thread, threading.Event]] = {}
+
+
+def work(task: Task, token: Token, stop: threading.Event) -> None:
+    """Do the task's work in small steps."""
+    while not stop.is_set() and worker.holds(task):
+        print(f"{time.strftime('%X')} {task}: a step, token {token.generation}.{token.epoch}")
+        stop.wait(1)
+
+
+def start(tasks: tuple[Task, ...], assignment: Assignment) -> None:
+    """The tasks are ours."""
+    for task in tasks:
+        stop = threading.Event()
+        thread = threading.Thread(target=work, args=(task, assignment.token, stop))
+        running[task] = (thread, stop)
+        thread.start()
+
+
+def end(tasks: tuple[Task, ...], assignment: Assignment) -> None:
+    """Give the tasks up: when this returns they are somebody else's."""
+    ended = [running.pop(task) for task in tasks if task in running]
+    for _, stop in ended:
+        stop.set()
+    for thread, _ in ended:
+        thread.join()
+
+
+group, servers = sys.argv[1:3]
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # leaves the group on its way out
+worker = Worker(group=group, bootstrap_servers=servers, on_assigned=start, on_revoked=end)
+with worker:
+    worker.wait()
