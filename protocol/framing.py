@@ -17,9 +17,13 @@ import zlib
 from collections.abc import Mapping
 from importlib.resources import files
 from io import BytesIO
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, cast
 
-from fastavro import parse_schema, schemaless_reader, schemaless_writer
+from fastavro import (
+    parse_schema,
+    schemaless_reader,  # pyright: ignore[reportUnknownVariableType]  # fastavro's stubs
+    schemaless_writer,  # pyright: ignore[reportUnknownVariableType]  # the same
+)
 from fastavro.schema import fingerprint, to_parsing_canonical_form
 
 from muster.protocol.bits import inflate
@@ -76,18 +80,20 @@ def _load_own() -> dict[str, Schema]:
 def _default_to_bytes(schema: Row) -> None:
     """Turn defaults of bytes and fixed fields into bytes: JSON has only text, fastavro keeps it."""
     fixed = {"bytes"}
+    field: dict[str, Any]
     for field in schema["fields"]:
-        kind = field["type"]
-        if isinstance(kind, dict) and kind["type"] == "fixed":
+        given: Any = field["type"]
+        kind = cast("Row", given) if isinstance(given, dict) else Row(type=given)
+        if kind["type"] == "fixed":
             fixed.add(kind["name"])
-        named = kind["name"] if isinstance(kind, dict) and "name" in kind else kind
+        named: object = kind.get("name", kind["type"])
         if isinstance(named, str) and named in fixed:
             field["default"] = field["default"].encode("latin-1")
-        inner = kind.get("items", kind) if isinstance(kind, dict) else None
-        if isinstance(inner, dict) and inner["type"] == "record":
+        inner: Row = kind.get("items", kind) if isinstance(kind.get("items", kind), dict) else {}
+        if inner.get("type") == "record":
             _default_to_bytes(inner)
             if inner is kind:
-                field["default"] = {f["name"]: f["default"] for f in inner["fields"]}
+                field["default"] = {each["name"]: each["default"] for each in inner["fields"]}
 
 
 OWN: Mapping[str, Schema] = _load_own()

@@ -11,7 +11,9 @@ from io import BytesIO
 from typing import Any
 
 import numpy as np
-from fastavro import schemaless_reader
+from fastavro import (
+    schemaless_reader,  # pyright: ignore[reportUnknownVariableType]  # fastavro's stubs
+)
 from numpy.typing import NDArray
 
 from muster.protocol.framing import FRAME_BYTES, OWN, PREFIX, Row

@@ -128,7 +128,7 @@ def lags_from(rows: list[Row], units: tuple[UnitRef, ...]) -> tuple[Lag, ...]:
     for row in rows:
         if not 0 <= row["unit"] < len(units):
             raise DecodeError(f"a lag in unit {row['unit']}; there are {len(units)}")
-        unit = units[row["unit"]]
+        unit = units[int(row["unit"])]
         if not 0 <= row["position"] < unit.size:
             raise DecodeError(f"a lag at position {row['position']} of {unit.label[:40]!r}")
         not_negative(row, "offsets")
@@ -212,9 +212,9 @@ def _unit_from(row: Row, placements: RackLists) -> Unit:
             raise DecodeError(f"{field} {row[field]} of unit {name[:40]!r}; expected 0 or more")
     if row["connector"]:
         return Connector(name, count, _number(row["weight"]), _number(row["connector_weight"]))
-    racks = []
+    racks: list[RackLists | None] = []
     for field in ("source_racks", "changelog_racks"):
-        refs = row[field]
+        refs: list[int] | None = row[field]
         if refs is not None and len(refs) != count:
             raise DecodeError(f"{len(refs)} {field} for {count} partitions of {name[:40]!r}")
         if refs and not 0 <= min(refs) <= max(refs) < len(placements):

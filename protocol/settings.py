@@ -6,9 +6,9 @@ command line, the job and the docs read it; nothing else knows a default.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import TypeAlias
+from typing import TypeAlias, cast
 
 from muster.protocol.errors import ConfigError
 
@@ -118,10 +118,12 @@ def _one_of(*names: str) -> Callable[[object], Value]:
 
 
 def _names(value: object) -> Value:
-    parts = value.split(",") if isinstance(value, str) else value
-    if not isinstance(parts, list | tuple):
+    if isinstance(value, str):
+        value = value.split(",")
+    if not isinstance(value, list | tuple):
         raise ValueError(value)
-    found = tuple(str(p).strip() for p in parts if str(p).strip())
+    parts = [str(part).strip() for part in cast("Sequence[object]", value)]
+    found = tuple(part for part in parts if part)
     if len(found) > 5 or len(set(found)) != len(found) or any(len(p) > 20 for p in found):
         raise ValueError(value)
     return found

@@ -159,27 +159,27 @@ def _members_from(columns: Row, profiles: list[Row]) -> tuple[MemberEntry, ...]:
     instance_ids = columns["instance_ids"] or [None] * count
     if len(incarnations) != 8 * count or len(instance_ids) != count:
         raise DecodeError(f"columns of members that differ in length from their {count} ids")
-    numbers = {name: take_numbers(columns[name], count).tolist() for name in _COLUMNS}
-    deadlines = take_numbers(columns["deadline_ms"], count).tolist()
+    numbers: dict[str, list[Any]] = {
+        name: take_numbers(columns[name], count).tolist() for name in _COLUMNS
+    }
+    deadlines: list[int] = take_numbers(columns["deadline_ms"], count).tolist()
     profile = take_numbers(columns["profile"], count)
     if count and not 0 <= int(profile.min()) <= int(profile.max()) < len(profiles):
         raise DecodeError("a member's profile is not there")
-    shared = [_profile_from(row) for row in profiles]
-    return tuple(
-        MemberEntry(
-            id=rows.member_from(ids[i]),
-            incarnation=rows.u64_from(incarnations[8 * i : 8 * i + 8]),
-            instance_id=instance_ids[i],
-            deadline_ms=None if deadlines[i] < 0 else deadlines[i],
-            **{name: column[i] for name, column in numbers.items()},
-            **shared[each],
-        )
-        for i, each in enumerate(profile.tolist())
-    )
+    shared: list[dict[str, Any]] = [_profile_from(row) for row in profiles]
+    members: list[MemberEntry] = []
+    for i, each in enumerate(map(int, profile)):
+        own: dict[str, Any] = {name: column[i] for name, column in numbers.items()}
+        own["id"] = rows.member_from(ids[i])
+        own["incarnation"] = rows.u64_from(incarnations[8 * i : 8 * i + 8])
+        own["instance_id"] = instance_ids[i]
+        own["deadline_ms"] = None if deadlines[i] < 0 else deadlines[i]
+        members.append(MemberEntry(**own, **shared[each]))
+    return tuple(members)
 
 
 def _profile_from(row: Row) -> dict[str, Any]:
-    found = {name: row[name] for name in _PROFILE}
+    found: dict[str, Any] = {name: row[name] for name in _PROFILE}
     found["tags"] = rows.tags_from(row["tags"])
     found["state"] = _STATES.get(row["state"], MemberState.UNKNOWN)
     found["protocols"], found["static"] = tuple(row["protocols"]), tuple(row["static"])

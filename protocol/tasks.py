@@ -201,7 +201,7 @@ class TaskTable:
         units = self.unit_of[indexes]
         cuts = np.flatnonzero(np.diff(units)) + 1
         parts = np.split(self.number_of[indexes], cuts)
-        firsts = units[np.concatenate(([0], cuts))].tolist()
+        firsts: list[int] = units[np.concatenate(([0], cuts))].tolist()
         return TaskSet(
             (self.units[u].name, bool(self.is_connector_unit[u]), part)
             for u, part in zip(firsts, parts, strict=True)

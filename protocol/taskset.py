@@ -159,11 +159,12 @@ def decode_set(data: bytes, units: Sequence[UnitRef]) -> TaskSet:
     if not data:
         return EMPTY
     starts, total = _starts(units)
+    parts: list[Positions] = []
     if data[0] == WHOLE:
         positions, at = decode_segment(data, 1, total)
         parts = _cut(positions, starts)
     elif data[0] == BY_UNIT:
-        parts, at, count = [], 1, 0
+        at, count = 1, 0
         for unit in units:
             positions, at = decode_segment(data, at, unit.size)
             parts.append(positions)

@@ -48,7 +48,7 @@ class Topic:
     kind: TopicKind
     purpose: str
     key: str
-    settings: Mapping[str, str] = field(default_factory=dict)
+    settings: Mapping[str, str] = field(default_factory=dict[str, str])
     partitions: int | None = None
 
     def name(self, prefix: str = DEFAULT_PREFIX) -> str:
