@@ -48,7 +48,7 @@ class HighAvailability:
             standby=staged.standby,
             learner=staged.learner,
             reasons=explained(view, copies, target, staged),
-            unassigned=np.flatnonzero(target.active == NOBODY).astype(np.int32),
+            unassigned=np.flatnonzero(staged.active == NOBODY).astype(np.int32),
             followup_ms=view.settings.probing_rebalance_interval_ms if staged.unfinished else None,
             cost=plan.cost,
             cost_lower_bound=plan.cost,

@@ -11,7 +11,8 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from muster.assignor.model import BoolArray, GroupView, Pairs
+from muster.assignor.eligible import everyone_takes_everything, may_take
+from muster.assignor.model import NOBODY, BoolArray, GroupView, Pairs
 from muster.protocol.settings import LONG_MAX
 from muster.protocol.tasks import IntArray
 
@@ -21,11 +22,24 @@ NO_COPY = LONG_MAX
 
 
 class Copies:
-    """The copies of a view, looked up in bulk."""
+    """The copies of a view, looked up in bulk.
+
+    Attributes:
+        view: the group.
+        acceptable: largest lag of a warm copy.
+        owner: int32[T], present owners that may go on running the task, `NOBODY` elsewhere.
+    """
 
     def __init__(self, view: GroupView) -> None:
         self.view = view
         self.acceptable = view.settings.acceptable_recovery_lag
+        self._restricted = not everyone_takes_everything(view)
+        self.owner = view.active
+        if self._restricted:
+            owned = np.flatnonzero(view.active != NOBODY).astype(np.int32)
+            lost = owned[~may_take(view, owned, view.active[owned])]
+            self.owner = view.active.copy()
+            self.owner[lost] = NOBODY
 
     @cached_property
     def _told(self) -> Longs:
@@ -57,6 +71,8 @@ class Copies:
     def of(self, wanted: BoolArray) -> Pairs:
         """Every copy of some tasks, owners included: held in any role, or told a lag about.
 
+        Copies on members that may not take the task are left out.
+
         Args:
             wanted: bool[T].
         """
@@ -67,7 +83,11 @@ class Copies:
             keep = wanted[source.task]
             task.append(source.task[keep])
             member.append(source.member[keep])
-        return Pairs.of(np.concatenate(task), np.concatenate(member))
+        pairs = Pairs.of(np.concatenate(task), np.concatenate(member))
+        if not self._restricted:
+            return pairs
+        fits = may_take(view, pairs.task, pairs.member)
+        return Pairs(pairs.task[fits], pairs.member[fits])
 
 
 def code(task: IntArray, member: IntArray) -> Longs:

@@ -15,14 +15,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from muster.assignor.actives import Actives, settled_to
 from muster.assignor.balance import held
 from muster.assignor.copies import Copies, code, contains
 from muster.assignor.model import NOBODY, BoolArray, GroupView, Pairs, Placement
 from muster.assignor.plan import Planner
 from muster.assignor.racks import AVAILABILITY
 from muster.assignor.shares import Counts, filled_shares, tolerant_shares
-from muster.assignor.staging import Staged, Target
+from muster.assignor.staging import Staged, Target, kept_for_want
 from muster.assignor.sticky import Sticky, unplaced
 from muster.assignor.why import explained
 from muster.protocol.tasks import IntArray
@@ -43,7 +42,8 @@ class Learner:
         learning = _on_their_way(planner)
         active = _actives(planner, learning)
         goal = _goal(planner, active, learning)
-        late = np.flatnonzero(view.tasks.stateful & (goal != active)).astype(np.int32)
+        moving = view.tasks.stateful & (goal != active) & (goal != NOBODY)
+        late = np.flatnonzero(moving).astype(np.int32)
         learner = Pairs(late, goal[late])
         planner.plan.active = active
         planner.standbys(taken=learner)
@@ -63,9 +63,9 @@ class Learner:
 def _on_their_way(planner: Planner) -> IntArray:
     """int32[T]: the member that learns each task (the ready one, else the lowest), `NOBODY`."""
     view = planner.view
-    pairs = view.learner
+    pairs = planner.taking(view.learner)
     learning = np.full(len(view.tasks), NOBODY, dtype=np.int32)
-    fits = (planner.capacity[pairs.member] > 0) & (view.active[pairs.task] != pairs.member)
+    fits = view.active[pairs.task] != pairs.member
     task, member = pairs.task[fits][::-1], pairs.member[fits][::-1]
     ready = contains(view.ready, code(task, member))
     for part in (~ready, ready):
@@ -76,14 +76,14 @@ def _on_their_way(planner: Planner) -> IntArray:
 def _actives(planner: Planner, learning: IntArray) -> IntArray:
     """int32[T]: who runs each task now, by the five priorities (S2-04 to S2-08)."""
     view = planner.view
-    active = view.active.copy()
+    active = planner.copies.owner.copy()
     ready = _taking_over(view, learning)
     active[ready] = learning[ready]
     orphans = np.flatnonzero((active == NOBODY) & (learning != NOBODY))
     active[orphans] = learning[orphans]
-    usable = (active[view.standby.task] == NOBODY) & (planner.capacity[view.standby.member] > 0)
-    task, member = view.standby.task[usable][::-1], view.standby.member[usable][::-1]
-    active[task] = member
+    copy = planner.taking(view.standby)
+    usable = active[copy.task] == NOBODY
+    active[copy.task[usable][::-1]] = copy.member[usable][::-1]
     for kind in (view.tasks.stateful, ~view.tasks.stateful):
         mine = np.flatnonzero(kind).astype(np.int32)
         if (active[mine] == NOBODY).any():
@@ -106,13 +106,12 @@ def _taking_over(view: GroupView, learning: IntArray) -> IntArray:
 
 def _filled(planner: Planner, tasks: IntArray, owner: IntArray) -> IntArray:
     """Priority 5: what nobody has goes to whoever has room; nobody else moves."""
-    count = held(owner, len(planner.capacity))
-    count[planner.capacity == 0] = 0
-    staying = np.append(planner.capacity > 0, True)[owner]
-    open_ = Actives(tasks[staying], owner[staying])
-    share = filled_shares(len(open_.task), planner.capacity, count)
+    count = np.where(planner.capacity > 0, held(owner, len(planner.capacity)), 0)
     filled = owner.copy()
-    filled[staying] = settled_to(planner.view, planner.copies, open_, share)
+    orphans = owner == NOBODY
+    number = int(np.count_nonzero(orphans) + count.sum())
+    room = filled_shares(number, planner.capacity, count) - count
+    filled[orphans] = planner.settled(tasks[orphans], owner[orphans], room, count)
     return filled
 
 
@@ -134,9 +133,9 @@ def _goal(planner: Planner, active: IntArray, learning: IntArray) -> IntArray:
         free = tasks[~bound[tasks]]
         fixed = held(home[tasks[bound[tasks]]], len(capacity))
         room = _beside(len(free), share, fixed)
-        goal[free] = settled_to(view, planner.copies, Actives(free, home[free]), room)
+        goal[free] = planner.settled(free, home[free], room, fixed)
     stateless = ~view.tasks.stateful
-    active[stateless] = goal[stateless]
+    active[stateless] = kept_for_want(goal, planner.copies)[stateless]
     return goal
 
 

@@ -20,6 +20,12 @@ from muster.assignor.model import NOBODY, BoolArray, GroupView
 from muster.assignor.shares import Counts, shares
 from muster.protocol.tasks import IntArray
 
+MOST_ONE_BY_ONE = 20_000
+"""Up to this many members x tasks every member is a class of its own, and moves are the fewest.
+
+Beyond, moves are counted per class, which may take a task from a member of a class that needs it.
+"""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Shared:
@@ -54,7 +60,9 @@ def restricted(
     allowed, group_of = np.unique(table.allowed, axis=1, return_inverse=True)
     group = group_of.ravel().astype(np.int32)[view.tasks.unit_of[task]]
     filled = np.zeros_like(capacity) if before is None else before
-    rows, member_class = _alike(table.kind_of, capacity, filled)
+    one_by_one = len(capacity) * len(task) <= MOST_ONE_BY_ONE
+    names = np.arange(len(capacity)) if one_by_one else np.zeros(len(capacity), dtype=np.int64)
+    rows, member_class = _alike(table.kind_of, capacity, filled, names)
     can = allowed.T[:, rows[0]] & (rows[1] > 0)
     at = np.append(member_class, NOBODY)[home]
     staying = at != NOBODY
@@ -63,9 +71,10 @@ def restricted(
     np.add.at(own, (group[staying], at[staying]), 1)
     size = np.where(can.any(axis=1), np.bincount(group, minlength=len(can)), 0)
     size_of_class = np.bincount(member_class, minlength=can.shape[1])
-    count = counts(size, can, own, Takers(rows[1], rows[2], size_of_class))
-    share = np.zeros_like(capacity)
     load = held(np.where(staying, home, NOBODY).astype(np.int32), len(capacity))
+    takers = Takers(rows[1], rows[2], size_of_class, member_class, load)
+    count = counts(size, can, own, takers)
+    share = np.zeros_like(capacity)
     for number, total in enumerate(count.sum(axis=0).tolist()):
         if total:
             mine = member_class == number
@@ -131,11 +140,22 @@ class Takers:
         capacity: int64[C], capacity of each member of a class.
         filled: int64[C], what each member holds beside.
         members: int64[C], how many members a class has.
+        member_class: int32[M], class of each member.
+        load: int64[M], tasks that could stay with each member.
     """
 
     capacity: Counts
     filled: Counts
     members: Counts
+    member_class: IntArray
+    load: Counts
+
+    def staying(self, which: IntArray, level: Counts) -> Counts:
+        """int64[L]: members of a class that hold more than so many tasks already."""
+        top = int(self.load.max(initial=0)) + 1
+        code = np.sort(self.member_class.astype(np.int64) * (top + 1) + self.load)
+        low, high = which * (top + 1) + np.minimum(level, top), (which + 1) * (top + 1) - 1
+        return np.searchsorted(code, high, "right") - np.searchsorted(code, low, "right")
 
 
 def counts(size: Counts, can: BoolArray, own: Counts, takers: Takers) -> Counts:
@@ -166,13 +186,11 @@ def counts(size: Counts, can: BoolArray, own: Counts, takers: Takers) -> Counts:
     levels = -(-most // np.maximum(takers.members, 1))
     which = np.repeat(np.arange(len(levels)), levels)
     level = np.arange(len(which)) - np.repeat(np.cumsum(levels) - levels, levels)
-    steep = (total + 1) * int(np.lcm.reduce(np.unique(takers.capacity[takers.capacity > 0])))
-    network.arcs(
-        classes[which],
-        sink,
-        takers.members[which],
-        steep * (2 * (level + takers.filled[which]) + 1) // takers.capacity[which],
-    )
+    steep = (2 * total + 1) * int(np.lcm.reduce(np.unique(takers.capacity[takers.capacity > 0])))
+    price = steep * (2 * (level + takers.filled[which]) + 1) // takers.capacity[which]
+    stays = takers.staying(which.astype(np.int32), level)
+    network.arcs(classes[which], sink, stays, price)
+    network.arcs(classes[which], sink, takers.members[which] - stays, price + 1)
     flow, _ = network.solve()
     answer[g, c] = flow[kept] + flow[new]
     return answer

@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from muster.assignor.actives import Actives, settled_by_copies
+from muster.assignor.actives import Actives, settled_by_copies, settled_to
 from muster.assignor.balance import held
 from muster.assignor.copies import Copies, Longs
-from muster.assignor.eligible import everyone_takes_everything, kinds
+from muster.assignor.eligible import everyone_takes_everything, kinds, may_take
 from muster.assignor.model import NOBODY, GroupView, Pairs, no_pairs
 from muster.assignor.partial import settled_by_topics
 from muster.assignor.racks import STATELESS, Prices, Racks, racks_of, settled_by_cost
@@ -49,12 +49,12 @@ def usable_capacity(view: GroupView) -> Counts:
     return np.where(view.draining, 0, view.capacity)
 
 
-def staying_owner(view: GroupView, capacity: Counts) -> IntArray:
-    """int32[T]: present owners, `NOBODY` where the owner is to be emptied."""
+def staying_owner(copies: Copies, capacity: Counts) -> IntArray:
+    """int32[T]: present owners, `NOBODY` where the owner is to be emptied or may not keep it."""
     if capacity.all():
-        return view.active
+        return copies.owner
     usable = np.append(capacity > 0, True)  # entry -1: nobody
-    return np.where(usable[view.active], view.active, NOBODY).astype(np.int32)
+    return np.where(usable[copies.owner], copies.owner, NOBODY).astype(np.int32)
 
 
 class Planner:
@@ -64,7 +64,7 @@ class Planner:
         self.view = view
         self.copies = copies
         self.capacity = usable_capacity(view)
-        self.home = staying_owner(view, self.capacity)
+        self.home = staying_owner(copies, self.capacity)
         wants_standbys = view.settings.num_standby_replicas > 0
         self.racks, warning = racks_of(view, default, standbys=wants_standbys)
         self.plan = Plan(np.full(len(view.tasks), NOBODY, dtype=np.int32))
@@ -95,6 +95,31 @@ class Planner:
         )
         if self.racks is not None:
             self.plan.cost += cost
+
+    def settled(self, tasks: IntArray, home: IntArray, room: Counts, before: Counts) -> IntArray:
+        """Owners of some tasks with the fewest moves, plans and racks left aside.
+
+        Args:
+            tasks: tasks to place.
+            home: int32[K], owners they may stay with.
+            room: int64[M], how many each member takes; not used where topics restrict members,
+                there balance follows from who may take what.
+            before: int64[M], tasks each member has beside these.
+
+        Returns:
+            int32[K], `NOBODY` where nobody may take a task.
+        """
+        if everyone_takes_everything(self.view):
+            return settled_to(self.view, self.copies, Actives(tasks, home), room)
+        actives = Actives(tasks, home, before)
+        return settled_by_cost(self.view, self.copies, actives, self.capacity, None, _MOVES_ONLY)[0]
+
+    def taking(self, pairs: Pairs) -> Pairs:
+        """Those of some pairs whose member takes tasks, and this one."""
+        fits = self.capacity[pairs.member] > 0
+        if not everyone_takes_everything(self.view):
+            fits &= may_take(self.view, pairs.task, pairs.member)
+        return Pairs(pairs.task[fits], pairs.member[fits])
 
     def standbys(self, taken: Pairs | None = None) -> None:
         """Place the standbys of every stateful active that has been placed.

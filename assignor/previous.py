@@ -1,11 +1,11 @@
-"""Rack optimisation of a placement as it stands: every member keeps its counts (S4-21).
+"""Racks optimised from the previous placement as it stands, as KIP-924's utilities do (S1-20, 21).
 
-What KIP-924's utilities do, and what ``"start": "previous"`` of a problem asks for. The cost of a
-copy counts moves away from the placement that is optimised.
+Every member keeps as many stateful actives, stateless actives and standbys as it has, every task as
+many standbys (S4-21); within these counts the placement with the least cost is found (KIP-925).
 
-Standbys are one exact flow. Where they must not lose diversity (a move keeps the tag values of a
-task's copies distinct) and one key is configured, that is part of the flow; with several keys,
-cheaper exchanges of two standbys are made until there are none.
+Standbys are one exact flow. Where tags are configured, the copies of a task lose no distinct value
+(EX-R10): with one key that is part of the flow; with several keys, cheaper exchanges of two
+standbys are made until there are none.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from muster.assignor.actives import Actives
 from muster.assignor.copies import Copies, code, contains
 from muster.assignor.copyflow import Choices, chosen
 from muster.assignor.exchange import exchanged
-from muster.assignor.model import NOBODY, GroupView, Pairs, Placement
+from muster.assignor.model import NOBODY, BoolArray, GroupView, Pairs, Placement
 from muster.assignor.plan import changelog_toll
 from muster.assignor.racks import (
     AVAILABILITY,
@@ -36,66 +36,69 @@ from muster.assignor.why import gained
 from muster.protocol.ids import Role
 from muster.protocol.tasks import IntArray
 
-DEFAULTS = {"high-availability": AVAILABILITY, "sticky": STICKINESS}
-"""Prices of the assignors that optimise racks; all others take high-availability's."""
+OWN_PRICES = {"sticky": STICKINESS, "fallback": STICKINESS}
+"""Prices of assignors that prefer staying; all others prefer less traffic (S4-F02)."""
 
 
-def from_previous(view: GroupView, assignor: str) -> Placement:
-    """Optimise racks from the view's own placement: actives, then standbys, then stateless.
+class FromPrevious:
+    """Optimises racks and changes nothing else.
 
     Args:
-        view: the group; what has no owner stays without.
-        assignor: whose default prices count.
-
-    Returns:
-        The placement; the view's own, with a warning, where racks are not known.
+        assignor: whose prices count where the settings name none.
     """
-    has_standbys = len(view.standby) > 0
-    racks, warning = racks_of(view, DEFAULTS.get(assignor, AVAILABILITY), standbys=has_standbys)
-    active, standby, cost = view.active, view.standby, 0
+
+    def __init__(self, assignor: str = "high-availability") -> None:
+        self.name = assignor
+        self.prices = OWN_PRICES.get(assignor, AVAILABILITY)
+
+    def assign(self, view: GroupView) -> Placement:
+        """The view's own placement, as cheap as its counts allow."""
+        everything = np.ones(len(view.tasks), dtype=np.bool_)
+        return optimized(view, self.prices, actives=everything, standbys=True)
+
+
+def optimized(view: GroupView, default: Prices, *, actives: BoolArray, standbys: bool) -> Placement:
+    """Optimise some actives, and the standbys if wanted.
+
+    Args:
+        view: the group; its holdings are the placement that is optimised.
+        default: prices where the settings name none.
+        actives: bool[T], which actives may be exchanged.
+        standbys: whether standbys may be exchanged.
+    """
+    want = standbys and len(view.standby) > 0
+    racks, warning = racks_of(view, default, standbys=want)
+    owner, pairs, cost = view.active, view.standby, 0
     if racks is not None:
-        for tasks in (view.tasks.stateful, ~view.tasks.stateful):
-            stateful = bool(view.tasks.stateful[tasks].any())
-            prices = racks.stateful if stateful else STATELESS
-            active, step = optimised_actives(
-                view, racks, active, np.flatnonzero(tasks).astype(np.int32), prices
-            )
-            cost += step
-            if stateful and has_standbys:
-                standby, step = optimised_standbys(view, racks, active)
-                cost += step
+        stateful = view.tasks.stateful
+        for prices, kind in ((racks.stateful, stateful), (STATELESS, ~stateful)):
+            mine = np.flatnonzero(kind & actives & (view.active != NOBODY)).astype(np.int32)
+            owner, spent = _optimised_actives(view, racks, owner, mine, prices)
+            cost += spent
+        if want:
+            pairs, spent = optimised_standbys(view, racks, owner)
+            cost += spent
     return Placement(
-        active=active,
-        destination=active,
-        standby=standby,
-        reasons=_why(view, active, standby),
-        unassigned=np.flatnonzero(active == NOBODY).astype(np.int32),
+        active=owner,
+        destination=owner,
+        standby=pairs,
+        learner=_free(view.learner, owner, pairs),
+        reasons=_why(view, owner, pairs),
+        unassigned=np.flatnonzero(owner == NOBODY).astype(np.int32),
         cost=cost,
         cost_lower_bound=cost,
         warnings=(warning,) if warning else (),
     )
 
 
-def optimised_actives(
+def _optimised_actives(
     view: GroupView, racks: Racks, active: IntArray, tasks: IntArray, prices: Prices
 ) -> tuple[IntArray, int]:
-    """Cheapest owners of some tasks, counts per member kept.
-
-    Args:
-        view: the group (members and tasks; its owners are not used).
-        racks: what is read where, from `racks_of`.
-        active: int32[T], the owners to optimise.
-        tasks: tasks to optimise, ascending.
-        prices: of traffic and moves.
-
-    Returns:
-        int32[T] the new owners, and the cost: the optimum for these counts.
-    """
+    """Cheapest owners of some tasks, counts per member kept; and the cost, the optimum."""
     if len(tasks) == 0:
         return active, 0
-    capacity = np.ones(len(view.members), dtype=np.int64)
     owner, cost = settled_by_cost(
-        view, Copies(view), Actives(tasks, active[tasks]), capacity, racks, prices,
+        view, Copies(view), Actives(tasks, active[tasks]), view.capacity, racks, prices,
         keep_counts=True,
     )  # fmt: skip
     settled = active.copy()
@@ -103,36 +106,28 @@ def optimised_actives(
     return settled, cost
 
 
-def optimised_standbys(
-    view: GroupView, racks: Racks, active: IntArray, prices: Prices | None = None
-) -> tuple[Pairs, int]:
+def optimised_standbys(view: GroupView, racks: Racks, active: IntArray) -> tuple[Pairs, int]:
     """Cheapest members for the view's standbys; counts per member and per task kept.
 
     Args:
         view: the group; its standbys are optimised.
         racks: what is read where, from `racks_of` with standbys.
         active: int32[T], owners no standby may stand beside.
-        prices: other prices than the assignor's.
 
     Returns:
-        The pairs and the cost.
+        The pairs and their cost.
     """
-    if prices is not None:
-        racks = replace(racks, stateful=prices)
-    toll = changelog_toll(view, racks)
-    if toll is None or len(view.standby) == 0:
-        return view.standby, 0
-    tasks = np.unique(view.standby.task)
     wanted = Wanted(
-        tasks=tasks,
+        tasks=np.unique(view.standby.task),
         target=active,
         copies=0,
-        capacity=np.ones(len(view.members), dtype=np.int64),
-        toll=toll,
+        capacity=view.capacity,
+        toll=changelog_toll(view, racks),
         leaving=racks.stateful.overlap,
         tolls_first=racks.stateful.tolls_first,
     )
-    if len(view.settings.rack_aware_assignment_tags) > 1:
+    beside = (active[view.standby.task] == view.standby.member).any()
+    if len(view.settings.rack_aware_assignment_tags) > 1 and not beside:
         pairs = exchanged(view, Zones(view), wanted)
     else:
         pairs = _by_flow(view, wanted)
@@ -144,10 +139,9 @@ def _by_flow(view: GroupView, wanted: Wanted) -> Pairs:
     room = np.bincount(view.standby.member, minlength=len(view.members))
     task, member = choices(view, wanted, tasks, np.flatnonzero(room).astype(np.int32))
     new = ~contains(view.standby, code(tasks[task], member))
-    need = np.bincount(view.standby.task, minlength=len(view.tasks))[tasks]
     price = wanted.price(view, tasks[task], member)
     asked = Choices(
-        need=need,
+        need=np.bincount(view.standby.task, minlength=len(view.tasks))[tasks],
         room=room,
         task=task,
         member=member,
@@ -155,21 +149,33 @@ def _by_flow(view: GroupView, wanted: Wanted) -> Pairs:
     )
     if view.settings.rack_aware_assignment_tags:
         asked = _diverse(view, wanted, asked)
-    found, _ = chosen(asked)
+    found, missing = chosen(asked)
+    if missing:  # an active was moved onto the only other member: that copy is given up
+        return _free(view.standby, wanted.target, None)
     return Pairs(tasks[found.task], found.member)
 
 
 def _diverse(view: GroupView, wanted: Wanted, asked: Choices) -> Choices:
-    """No fewer tag values per task than before."""
-    zones = Zones(view)
+    """No fewer values per task than before: of the tag, or of the rack where tags are not told."""
+    value = view.rack
+    if all(set(view.settings.rack_aware_assignment_tags) <= set(tags) for tags in view.tags):
+        value = Zones(view).of
     owner = wanted.target[wanted.tasks]
-    taken = np.where(owner == NOBODY, NOBODY, zones.of[owner]).astype(np.int32)
-    used = np.zeros((len(view.tasks), len(zones.value)), dtype=np.bool_)
-    used[view.standby.task, zones.of[view.standby.member]] = True
+    taken = np.where(owner == NOBODY, NOBODY, value[owner]).astype(np.int32)
+    used = np.zeros((len(view.tasks), int(value.max(initial=0)) + 1), dtype=np.bool_)
+    used[view.standby.task, value[view.standby.member]] = True
     owned = wanted.tasks[owner != NOBODY]
-    used[owned, zones.of[wanted.target[owned]]] = True
+    used[owned, value[wanted.target[owned]]] = True
     distinct = used[wanted.tasks].sum(axis=1) - (owner != NOBODY)
-    return replace(asked, value=zones.of, taken=taken, repeats=asked.need - distinct)
+    return replace(asked, value=value, taken=taken, repeats=asked.need - distinct)
+
+
+def _free(pairs: Pairs, owner: IntArray, others: Pairs | None) -> Pairs:
+    """Copies that do not stand on the member of the active, nor where another role is."""
+    keep = owner[pairs.task] != pairs.member
+    if others is not None:
+        keep &= ~contains(others, pairs.code)
+    return Pairs(pairs.task[keep], pairs.member[keep])
 
 
 def _why(view: GroupView, active: IntArray, standby: Pairs) -> Reasons:

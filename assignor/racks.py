@@ -148,7 +148,8 @@ def settled_by_cost(
         rank=quality(view, copies, near),
         no_copy=NOTHING,
     )
-    if racks is None or not racks.by_unit:
+    # Where topics restrict members, a unit's share of a member may be more than its quota.
+    if racks is None or not racks.by_unit or not everyone_takes_everything(view):
         owner[chosen], cost = place(freight, room)
         return owner, cost
     owner[chosen], cost = _spread_by_unit(freight, room)

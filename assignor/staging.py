@@ -68,7 +68,7 @@ def stage(view: GroupView, copies: Copies, target: Target, movable: BoolArray) -
         movable: bool[M], members that may be given something new.
     """
     active = _running(view, copies, target, movable)
-    late = np.flatnonzero(active != target.active).astype(np.int32)
+    late = np.flatnonzero((active != target.active) & (target.active != NOBODY)).astype(np.int32)
     standby, learning = _exchanged(active, target, late)
     standby, waiting = _standbys(view, copies, active, standby, movable)
     wishes = _in_order(view, copies, learning), _in_order(view, copies, waiting)
@@ -76,9 +76,16 @@ def stage(view: GroupView, copies: Copies, target: Target, movable: BoolArray) -
     return Staged(active, standby, learner, len(late) + len(waiting) > 0)
 
 
+def kept_for_want(wanted: IntArray, copies: Copies) -> IntArray:
+    """Owners, where nobody else may take a task: better with a leaving member than nowhere."""
+    nowhere = (wanted == NOBODY) & (copies.owner != NOBODY)
+    return np.where(nowhere, copies.owner, wanted).astype(np.int32) if nowhere.any() else wanted
+
+
 def _running(view: GroupView, copies: Copies, target: Target, movable: BoolArray) -> IntArray:
     """int32[T]: who runs each active now."""
     wanted = target.active
+    wanted = kept_for_want(wanted, copies)
     differs = view.tasks.stateful & (wanted != view.active) & (wanted != NOBODY)
     changes = np.flatnonzero(differs).astype(np.int32)
     if len(changes) == 0:
@@ -87,8 +94,8 @@ def _running(view: GroupView, copies: Copies, target: Target, movable: BoolArray
     running = wanted.copy()
     if len(cold) == 0:
         return running
-    owned = view.active[cold] != NOBODY
-    running[cold[owned]] = view.active[cold[owned]]
+    owned = copies.owner[cold] != NOBODY
+    running[cold[owned]] = copies.owner[cold[owned]]
     orphans = cold[~owned]
     if len(orphans):
         _furthest(view, copies, running, orphans, movable)

@@ -21,7 +21,7 @@ from muster.assignor.model import NOBODY, GroupView, Placement, no_pairs
 from muster.assignor.plan import Planner
 from muster.assignor.racks import STICKINESS
 from muster.assignor.shares import filled_shares
-from muster.assignor.staging import Staged, Target
+from muster.assignor.staging import Staged, Target, kept_for_want
 from muster.assignor.why import explained
 from muster.protocol.tasks import IntArray
 
@@ -75,13 +75,14 @@ class Fallback:
 def at_once(planner: Planner, followup_ms: int | None = None) -> Placement:
     """The placement of a plan that is carried out without learners."""
     view, plan = planner.view, planner.plan
-    staged = Staged(plan.active, plan.standby, no_pairs(), unfinished=False)
+    active = kept_for_want(plan.active, planner.copies)
+    staged = Staged(active, plan.standby, no_pairs(), unfinished=False)
     return Placement(
-        active=plan.active,
+        active=active,
         destination=plan.active,
         standby=plan.standby,
         reasons=explained(view, planner.copies, Target(plan.active, plan.standby), staged),
-        unassigned=np.flatnonzero(plan.active == NOBODY).astype(np.int32),
+        unassigned=np.flatnonzero(active == NOBODY).astype(np.int32),
         followup_ms=followup_ms,
         cost=plan.cost,
         cost_lower_bound=plan.cost,

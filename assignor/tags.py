@@ -138,7 +138,8 @@ def _fill(
     size = np.where(can.any(axis=1), np.bincount(group, minlength=len(can)), 0)
     own = np.zeros(can.shape, dtype=np.int64)
     np.add.at(own, (group[home != NOBODY], home[home != NOBODY]), 1)
-    alone = Takers(capacity, filled, np.ones_like(capacity))
+    zones = np.arange(len(capacity), dtype=np.int32)
+    alone = Takers(capacity, filled, np.ones_like(capacity), zones, own.sum(axis=0))
     share = counts(size, can, own, alone)
     chosen = np.full(len(group), NOBODY, dtype=np.int32)
     for number, row in enumerate(share):

@@ -13,7 +13,7 @@ from muster.assignor import check
 from muster.assignor.availability import HighAvailability
 from muster.assignor.graph import Graph, InvalidGraph
 from muster.assignor.model import GroupView, Placement
-from muster.assignor.previous import from_previous, optimised_standbys
+from muster.assignor.previous import FromPrevious, optimised_standbys
 from muster.assignor.racks import AVAILABILITY, racks_of
 from muster.assignor.score import score
 from muster.protocol.tasks import Subtopology
@@ -42,7 +42,7 @@ def _optimised(
 ) -> tuple[GroupView, Placement]:
     settings = {"rack_aware_assignment_strategy": "min_traffic"} | config
     view = group(_units(RACKS, stateful=stateful), members, **settings)
-    placement = from_previous(view, "high-availability")
+    placement = FromPrevious().assign(view)
     check.valid(view, placement)
     return view, placement
 
