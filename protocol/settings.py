@@ -125,7 +125,7 @@ def _names(value: object) -> Value:
     parts = [str(part).strip() for part in cast("Sequence[object]", value)]
     found = tuple(part for part in parts if part)
     if len(found) > 5 or len(set(found)) != len(found) or any(len(p) > 20 for p in found):
-        raise ValueError(value)
+        raise ValueError(found)
     return found
 
 

@@ -88,6 +88,19 @@ def test_large_groups_publish() -> None:
     assert wire.plain(found) == wire.plain(group)
 
 
+@pytest.mark.slow
+def test_the_largest_groups_publish() -> None:
+    """10,000 members with 1,000 tasks each: every record within the limit, joined exactly."""
+    group = group_of(10_000_000, 10_000)
+    cut = parts(group)
+    assert all(size_of(part) <= RECORD_BYTES_MAX for part in cut)
+    joiner = Joiner()
+    *_, whole = [joiner.feed(part.key, part.value) for part in cut]
+    found = decode_record(TopicKind.GROUPS, whole.key, whole.value)
+    assert np.array_equal(found.holder, group.holder)
+    assert np.array_equal(found.destination, group.destination)
+
+
 def test_small_records_are_left_alone() -> None:
     """What fits is one record, and passes a joiner untouched, tombstones too."""
     group = group_of(10, 2)
@@ -96,6 +109,13 @@ def test_small_records_are_left_alone() -> None:
     assert joiner.feed(b"g", encode(group).value) == Whole(b"g", encode(group).value)
     assert joiner.feed(b"g", None) == Whole(b"g", None)
     assert joiner.feed(b"g||a1", None) is None
+
+
+def test_what_no_reader_accepts_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A record larger than readers join is refused when it is written, with its size."""
+    monkeypatch.setattr("muster.protocol.parts.VALUE_BYTES_MAX", 1000)
+    with pytest.raises(EncodeError, match="1000 are accepted"):
+        parts(group_of(3000, 90), 600)
 
 
 def test_a_limit_too_small_is_refused() -> None:

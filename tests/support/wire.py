@@ -281,6 +281,26 @@ def snapshots(draw: st.DrawFn) -> GroupSnapshot:
     )
 
 
+def settled_group() -> GroupSnapshot:
+    """A small group in which everything is where it belongs."""
+    owners = np.array([0, 0], dtype=np.int32)
+    return GroupSnapshot(
+        group="g",
+        coordinator_epoch=0,
+        generation=1,
+        target_generation=1,
+        state=GroupState.STABLE,
+        assignor="sticky",
+        settings=parse_settings({}),
+        tasks=(Subtopology("0", 2),),
+        members=(MemberEntry(id="m", slot=0, incarnation=1),),
+        target=owners,
+        holder=owners,
+        revoking=np.zeros(2, dtype=np.bool_),
+        destination=owners,
+    )
+
+
 def plain(value: object) -> object:
     """A record as nested tuples, arrays with their dtype, for comparing whole values."""
     if isinstance(value, np.ndarray):

@@ -1,0 +1,48 @@
+"""The digest of a holding."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from hypothesis import given, settings
+from support import wire
+
+from muster.protocol.digest import MASK, RELEASING, Holding, fnv1a64, mixed, table_hashes
+from muster.protocol.ids import Role
+from muster.protocol.tasks import TaskSet, TaskTable
+
+quick = settings(max_examples=60, deadline=None)
+
+
+def test_fnv1a_as_published() -> None:
+    """Three values of the reference implementation's own test suite."""
+    found = [fnv1a64(text) for text in ("", "a", "foobar")]
+    assert found == [0xCBF29CE484222325, 0xAF63DC4C8601EC8C, 0x85944171F73967E8]
+
+
+@quick
+@given(wire.holdings)
+def test_what_a_digest_depends_on(holding: Holding) -> None:
+    """Readiness does not change it; losing any one task, or giving it up, does."""
+    assert replace(holding, ready=TaskSet()).digest() == holding.digest()
+    for task in list(holding.active)[:3]:
+        one = TaskSet.of([task])
+        changed = replace(holding, active=holding.active - one)
+        toggled = replace(holding, releasing=(holding.releasing - one) | (one - holding.releasing))
+        assert len({holding.digest(), changed.digest(), toggled.digest()}) == 3
+
+
+@quick
+@given(wire.unit_lists())
+def test_a_table_gives_the_same_hashes(units: tuple) -> None:
+    """A coordinator that sums hashes by task index gets the digest that the member sends."""
+    table = TaskTable(units)
+    every = np.arange(len(table), dtype=np.int32)
+    kept, going = every[::2], every[1::2]
+    hashes = table_hashes(table)
+    total = int(np.add.reduce(mixed(hashes[kept], Role.STANDBY)))
+    total += int(np.add.reduce(mixed(hashes[going], Role.STANDBY + RELEASING)))
+    holding = Holding(standby=table.set_of(every), releasing=table.set_of(going))
+    assert total & MASK == holding.digest()
+    assert len(holding) == len(table)

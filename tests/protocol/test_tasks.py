@@ -1,0 +1,106 @@
+"""Tasks, tables of them and sets of them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from support import wire
+
+from muster.protocol.errors import ConfigError
+from muster.protocol.ids import CONNECTOR_ITSELF, Task, parse_task
+from muster.protocol.tasks import EMPTY, Connector, Subtopology, TaskSet, TaskTable
+
+quick = settings(max_examples=60, deadline=None)
+UNITS = (
+    Connector("c2", 2, 1, 4),
+    Subtopology("10", 2, True, 3),
+    Subtopology("topic", 1),
+    Subtopology("9", 1),
+    Connector("c1", 0),
+)
+PRINTED = ["9_0", "10_0", "10_1", "topic_0", "c1", "c2", "c2-0", "c2-1"]
+
+
+def test_a_table_orders_tasks_as_kafka_does() -> None:
+    """Subtopologies by number, then by name, then connectors, each before its tasks."""
+    table = TaskTable(UNITS)
+    assert [str(table.task(i)) for i in range(len(table))] == PRINTED
+    assert table.start.tolist() == [0, 1, 3, 4, 5, 8]
+    assert table.stateful.tolist() == [False, True, True, *[False] * 5]
+    assert table.weight.tolist() == [1, 3, 3, 1, 1, 4, 1, 1]
+    assert table.is_connector.tolist() == [False] * 4 + [True, True, False, False]
+    assert (table, hash(table)) == (TaskTable(UNITS[::-1]), hash(TaskTable(UNITS[::-1])))
+    assert table != TaskTable(UNITS[1:])
+
+
+def test_a_table_finds_what_it_prints() -> None:
+    """Every printed id resolves to its index; strangers do not."""
+    table = TaskTable(UNITS)
+    assert [table.index(text) for text in PRINTED] == list(range(8))
+    strangers = ["9_1", "c1-0", "c2-2", "c3", "topic", "10_-1", ""]
+    assert [table.index(text) for text in strangers] == [None] * 7
+
+
+def test_a_table_refuses_what_prints_alike() -> None:
+    """A name given twice, and a connector that prints as a task of another unit."""
+    for units in (
+        (Subtopology("0", 1), Subtopology("0", 2)),
+        (Subtopology("0", 5), Connector("0_3", 1)),
+        (Connector("c", 5), Connector("c-3", 1)),
+    ):
+        with pytest.raises(ConfigError, match="tasks"):
+            TaskTable(units)
+
+
+def test_sets_and_indexes() -> None:
+    """Indexes become a set and back; what a table does not know comes back apart."""
+    table = TaskTable(UNITS)
+    indexes = np.array([0, 2, 4, 7], dtype=np.int32)
+    tasks = table.set_of(indexes)
+    assert [str(task) for task in tasks] == ["9_0", "10_1", "c1", "c2-1"]
+    strangers = TaskSet.of(["10_7", "c9"])
+    known, unknown = table.indexes_of(tasks | strangers)
+    assert (known.tolist(), unknown) == (indexes.tolist(), strangers)
+    assert table.set_of(indexes[:0]) == EMPTY
+    assert table.indexes_of(EMPTY)[0].tolist() == []
+
+
+@quick
+@given(wire.task_sets(), wire.task_sets())
+def test_set_algebra_is_that_of_sets(one: TaskSet, other: TaskSet) -> None:
+    """Union, difference, intersection, membership and size agree with Python's sets."""
+    a, b = set(one), set(other)
+    assert [set(one | other), set(one - other), set(one & other)] == [a | b, a - b, a & b]
+    assert (len(one), one == other, hash(one) == hash(TaskSet.of(one))) == (len(a), a == b, True)
+    assert all((task in one) == (task in a) for task in a | b)
+    assert "0_0" not in one
+    assert one != "0_0"
+
+
+@pytest.mark.parametrize(
+    ("text", "task"),
+    [
+        ("0_3", Task("0", 3)),
+        ("a_b_12", Task("a_b", 12)),
+        ("c1", Task("c1", CONNECTOR_ITSELF, connector=True)),
+        ("c1-0", Task("c1", 0, connector=True)),
+        ("a-b", Task("a-b", CONNECTOR_ITSELF, connector=True)),
+        ("_3", Task("_3", CONNECTOR_ITSELF, connector=True)),
+        ("x_y-2", Task("x_y", 2, connector=True)),
+    ],
+)
+def test_printed_ids_read_back(text: str, task: Task) -> None:
+    """What Kafka prints is read as what it means, and prints the same again."""
+    assert (parse_task(text), str(task)) == (task, text)
+
+
+def test_an_empty_id_is_refused() -> None:
+    """There is no task without a name."""
+    with pytest.raises(ValueError, match="empty"):
+        parse_task("")
+
+
+def test_sets_print_their_tasks() -> None:
+    """A set shows what is in it."""
+    assert repr(TaskSet.of(["0_1", "c1"])) == "TaskSet(0_1, c1)"
