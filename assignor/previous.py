@@ -57,7 +57,14 @@ class FromPrevious:
         return optimized(view, self.prices, actives=everything, standbys=True)
 
 
-def optimized(view: GroupView, default: Prices, *, actives: BoolArray, standbys: bool) -> Placement:
+def optimized(
+    view: GroupView,
+    default: Prices,
+    *,
+    actives: BoolArray,
+    standbys: bool,
+    stateless: Prices = STATELESS,
+) -> Placement:
     """Optimise some actives, and the standbys if wanted.
 
     Args:
@@ -65,13 +72,14 @@ def optimized(view: GroupView, default: Prices, *, actives: BoolArray, standbys:
         default: prices where the settings name none.
         actives: bool[T], which actives may be exchanged.
         standbys: whether standbys may be exchanged.
+        stateless: prices of tasks without state.
     """
     want = standbys and len(view.standby) > 0
     racks, warning = racks_of(view, default, standbys=want)
     owner, pairs, cost = view.active, view.standby, 0
     if racks is not None:
         stateful = view.tasks.stateful
-        for prices, kind in ((racks.stateful, stateful), (STATELESS, ~stateful)):
+        for prices, kind in ((racks.stateful, stateful), (stateless, ~stateful)):
             mine = np.flatnonzero(kind & actives & (view.active != NOBODY)).astype(np.int32)
             owner, spent = _optimised_actives(view, racks, owner, mine, prices)
             cost += spent

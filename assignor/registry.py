@@ -2,10 +2,13 @@
 
 Third parties register under the entry point group ``muster.assignors``, or are named as
 ``module:Class``. A plug-in is either an `Assignor` of this package or a KIP-924 `TaskAssignor`.
+Plug-ins are handed out behind the guard that the shell has set, if it has (`guard_with`): running
+foreign code safely takes threads and a clock, which this room does not have.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
 from importlib import import_module
 from importlib.metadata import entry_points
@@ -26,6 +29,13 @@ BUILT_IN = {
 }
 
 
+def _unguarded(assignor: Assignor) -> Assignor:
+    return assignor
+
+
+_guards: list[Callable[[Assignor], Assignor]] = [_unguarded]
+
+
 def names() -> tuple[str, ...]:
     """Names of the built-in assignors, then of installed plug-ins."""
     plugged = sorted(point.name for point in entry_points(group=ENTRY_POINTS))
@@ -39,13 +49,22 @@ def get(name: str) -> Assignor:
     Raises:
         UnknownAssignor: no such name; the message lists the names there are.
     """
-    path = BUILT_IN.get(name) or _entry_point(name) or (name if ":" in name else None)
+    if name in BUILT_IN:
+        return _load(name, BUILT_IN[name])
+    path = _entry_point(name) or (name if ":" in name else None)
     if path is None:
         raise UnknownAssignor(
             f"no assignor is called {name!r}; there are {', '.join(names())},"
             " or module:Class of an installed plug-in"
         )
-    return _load(name, path)
+    return _guards[-1](_load(name, path))
+
+
+def guard_with(guard: Callable[[Assignor], Assignor]) -> None:
+    """Hand plug-ins out behind `guard` from now on. For the shell, once, when it starts."""
+    if _guards[-1] is not guard:
+        _guards.append(guard)
+        get.cache_clear()
 
 
 def _entry_point(name: str) -> str | None:
@@ -62,5 +81,9 @@ def _load(name: str, path: str) -> Assignor:
         raise UnknownAssignor(f"assignor {name!r} cannot be loaded: {failure}") from failure
     if not callable(getattr(made, "assign", None)):
         raise UnknownAssignor(f"assignor {name!r}: {path} has no method assign(view)")
+    from muster.assignor.application import Adapted, TaskAssignor  # plug-ins alone need it
+
+    if isinstance(made, TaskAssignor):
+        return Adapted(name, made)
     assignor: Assignor = made
     return assignor

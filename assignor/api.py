@@ -1,0 +1,63 @@
+"""KIP-924 in Python: assignors of third parties, in the words Kafka Streams users know.
+
+A plug-in subclasses `TaskAssignor`, answers an `ApplicationState` with a `TaskAssignment`, and is
+registered under the entry point group ``muster.assignors`` or named as ``module:Class``:
+
+    class Mine(TaskAssignor):
+        def assign(self, state):
+            found = identity_assignment(state)
+            ...
+            return TaskAssignment.of(found.values())
+
+Names are the KIP's, spelled as Python spells names; a process id is a member id. A plug-in that
+raises, hangs or answers nonsense never harms its group (`muster.plugins`).
+"""
+
+from muster.assignor.application import Adapted, ApplicationState, TaskAssignor
+from muster.assignor.kip924 import (
+    LATEST_OFFSET,
+    AssignedTask,
+    AssignmentConfigs,
+    AssignmentError,
+    KafkaStreamsAssignment,
+    KafkaStreamsState,
+    TaskAssignment,
+    TaskAssignmentException,
+    TaskInfo,
+    TaskTopicPartition,
+    TaskType,
+)
+from muster.assignor.task_assignment import (
+    RackAwareOptimizationParams,
+    default_standby_task_assignment,
+    identity_assignment,
+    optimize_rack_aware_active_tasks,
+    optimize_rack_aware_standby_tasks,
+    validate_task_assignment,
+)
+from muster.protocol.ids import Task, parse_task
+
+__all__ = [
+    "LATEST_OFFSET",
+    "Adapted",
+    "ApplicationState",
+    "AssignedTask",
+    "AssignmentConfigs",
+    "AssignmentError",
+    "KafkaStreamsAssignment",
+    "KafkaStreamsState",
+    "RackAwareOptimizationParams",
+    "Task",
+    "TaskAssignment",
+    "TaskAssignmentException",
+    "TaskAssignor",
+    "TaskInfo",
+    "TaskTopicPartition",
+    "TaskType",
+    "default_standby_task_assignment",
+    "identity_assignment",
+    "optimize_rack_aware_active_tasks",
+    "optimize_rack_aware_standby_tasks",
+    "parse_task",
+    "validate_task_assignment",
+]

@@ -1,0 +1,103 @@
+"""KIP-924's checks of an assignment that somebody else made (S1-F07), by printed names.
+
+The order is fixed, so that the same assignment always gives the same error: unknown tasks first,
+then what concerns one task, then members. Beyond Kafka's released checks a task that is active
+and a copy on one member is refused too, as the KIP's page had it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from muster.assignor.check import (
+    ACTIVE_TASK_ASSIGNED_MULTIPLE_TIMES,
+    INVALID_STANDBY_TASK,
+    MISSING_PROCESS_ID,
+    TWO_ROLES,
+    UNKNOWN_PROCESS_ID,
+    UNKNOWN_TASK_ID,
+)
+
+NONE = "NONE"
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """The first fault found.
+
+    Attributes:
+        error: its name in KIP-924.
+        task: printed id of the task, None when it is about a member.
+        member: the member, None when it is about a task alone.
+    """
+
+    error: str
+    task: str | None = None
+    member: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """What an assignment gives one member, in the order it was written."""
+
+    active: Sequence[str] = ()
+    copies: Sequence[str] = ()
+
+
+def first_violation(
+    assignment: Mapping[str, Claim],
+    members: Iterable[str],
+    stateful: Callable[[str], bool | None],
+) -> Violation | None:
+    """Check an assignment; None = nothing is wrong with it.
+
+    Args:
+        assignment: per member what it gets.
+        members: the group's members.
+        stateful: whether a task has state; None = the group has no such task.
+    """
+    return (
+        _unknown_task(assignment, stateful)
+        or _about_a_task(assignment, stateful)
+        or _about_a_member(assignment, set(members))
+    )
+
+
+def _unknown_task(
+    assignment: Mapping[str, Claim], stateful: Callable[[str], bool | None]
+) -> Violation | None:
+    for member, claim in assignment.items():
+        for task in (*claim.active, *claim.copies):
+            if stateful(task) is None:
+                return Violation(UNKNOWN_TASK_ID, task, member)
+    return None
+
+
+def _about_a_task(
+    assignment: Mapping[str, Claim], stateful: Callable[[str], bool | None]
+) -> Violation | None:
+    owner: dict[str, str] = {}
+    for member, claim in assignment.items():
+        for task in claim.active:
+            if task in owner:
+                return Violation(ACTIVE_TASK_ASSIGNED_MULTIPLE_TIMES, task, member)
+            owner[task] = member
+    copies = [(member, task) for member, claim in assignment.items() for task in claim.copies]
+    for member, task in copies:
+        if owner.get(task) == member:
+            return Violation(TWO_ROLES, task, member)
+    for member, task in copies:
+        if not stateful(task):
+            return Violation(INVALID_STANDBY_TASK, task, member)
+    return None
+
+
+def _about_a_member(assignment: Mapping[str, Claim], members: set[str]) -> Violation | None:
+    for error, wrong in (
+        (MISSING_PROCESS_ID, members - set(assignment)),
+        (UNKNOWN_PROCESS_ID, set(assignment) - members),
+    ):
+        if wrong:
+            return Violation(error, member=min(wrong))
+    return None

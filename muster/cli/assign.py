@@ -1,0 +1,208 @@
+"""Place the tasks of a problem file: no Kafka, no Spark.
+
+The problem is JSON: tasks, members, what they hold. The answer says who gets what, what moves and
+why, and how good it is.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import json
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from muster import plugins
+from muster.assignor.check import valid
+from muster.assignor.errors import UnknownAssignor
+from muster.assignor.model import Assignor, GroupView, Placement
+from muster.assignor.validation import Claim, first_violation
+from muster.cli.errors import BadInput
+from muster.cli.problem import ROLES, Problem, answer, parse_problem
+from muster.cli.table import table
+from muster.protocol.errors import MusterError
+
+DONE = 0
+_STDIN = "-"
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the options."""
+    parser.add_argument("problem", metavar="PROBLEM.json", help="the problem; - = standard input")
+    parser.add_argument(
+        "--format",
+        choices=("json", "table"),
+        default="json",
+        help="json for scripts, table for people (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--lines",
+        action="store_true",
+        help='one problem a line, one answer a line; a bad one answers {"error": "..."}',
+    )
+    parser.add_argument(
+        "--repeat",
+        type=_times,
+        metavar="N",
+        help='place N times and add "elapsed_us", the median from parsed problem to placement',
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Answer one problem, or one a line."""
+    if args.lines:
+        with _opened(args.problem) as lines:
+            for line in lines:
+                print(json.dumps(_line(line, args.repeat), ensure_ascii=False), flush=True)
+        return DONE
+    with _opened(args.problem) as file:
+        found = solve(_json(_read(file, args.problem), args.problem), args.repeat)
+    for warning in found.pop("warnings", ()):
+        print(f"muster assign: {warning}", file=sys.stderr)
+    if args.format == "json":
+        print(json.dumps(found, ensure_ascii=False))
+    else:
+        print(as_text(found))
+    return DONE
+
+
+def solve(raw: object, repeat: int | None = None) -> dict[str, Any]:
+    """The output for one problem; ``warnings`` says what could not be honoured.
+
+    Raises:
+        BadInput: the problem is not as it should be.
+        AssignorError: the assignor has no valid answer.
+    """
+    problem = parse_problem(raw)
+    if problem.validate is not None:
+        return validated(problem)
+    assignor = _assignor(problem)
+    started = time.perf_counter_ns()
+    view, placement = _placed(problem, assignor)
+    taken = [time.perf_counter_ns() - started]
+    valid(view, placement)
+    found = answer(problem, view, placement)
+    for _ in range((repeat or 1) - 1):
+        started = time.perf_counter_ns()
+        _placed(problem, assignor)
+        taken.append(time.perf_counter_ns() - started)
+    if repeat:
+        found["elapsed_us"] = round(statistics.median(taken) / 1000, 1)
+    if placement.warnings:
+        found["warnings"] = list(placement.warnings)
+    return found
+
+
+def _placed(problem: Problem, assignor: Assignor) -> tuple[GroupView, Placement]:
+    view = problem.view()
+    return view, assignor.assign(view)
+
+
+def _assignor(problem: Problem) -> Assignor:
+    if problem.from_previous:
+        return plugins.from_previous(problem.assignor)
+    try:
+        return plugins.get(problem.assignor)
+    except UnknownAssignor as error:
+        raise BadInput(f"assignor: {error}") from None
+
+
+def validated(problem: Problem) -> dict[str, Any]:
+    """What is wrong with the answer the problem brings along, if anything."""
+    assert problem.validate is not None
+    tasks = problem.names
+
+    def stateful(printed: str) -> bool | None:
+        index = tasks.index.get(printed)
+        return None if index is None else bool(tasks.table.stateful[index])
+
+    claims = {
+        member: Claim(
+            tuple(held.get("active", ())),
+            (*held.get("standby", ()), *held.get("learner", ())),
+        )
+        for member, held in problem.validate.items()
+    }
+    violation = first_violation(claims, [row.id for row in problem.members], stateful)
+    if violation is None:
+        return {"valid": True}
+    about = {"task": violation.task, "member": violation.member}
+    shown = {key: value for key, value in about.items() if value is not None}
+    return {"valid": False, "error": violation.error, **shown}
+
+
+def as_text(found: dict[str, Any]) -> str:
+    """Tables: who holds what, what moves and why, how good it is."""
+    if "valid" in found:
+        columns = ("VALID", "ERROR", "TASK", "MEMBER")
+        return table(columns, [[found.get(c.lower()) for c in columns]])
+    members = [[name, *(held[r] for r in ROLES)] for name, held in found["members"].items()]
+    moves = [[move[k] for k in ("task", "role", "from", "to", "reason")] for move in found["moves"]]
+    figures = {**found["score"], "followup_ms": found["followup_ms"], "delay_ms": found["delay_ms"]}
+    if "elapsed_us" in found:
+        figures["elapsed_us"] = found["elapsed_us"]
+    parts = [table(("MEMBER", *map(str.upper, ROLES)), members)]
+    if found["unassigned"]:
+        parts.append(table(("UNASSIGNED",), [[task] for task in found["unassigned"]]))
+    if moves:
+        parts.append(table(("TASK", "ROLE", "FROM", "TO", "REASON"), moves))
+    parts.append(table([k.upper().replace("_", "-") for k in figures], [list(figures.values())]))
+    return "\n\n".join(parts)
+
+
+def _line(line: bytes, repeat: int | None) -> dict[str, Any]:
+    try:
+        return solve(_json(line, "line"), repeat)
+    except MusterError as error:
+        return {"error": str(error)}
+
+
+def _opened(path: str) -> io.BufferedReader:
+    try:
+        return open(sys.stdin.fileno() if path == _STDIN else Path(path), "rb")
+    except OSError as error:
+        raise BadInput(f"{path}: cannot be read ({error.strerror})") from None
+
+
+def _read(file: io.BufferedReader, path: str) -> bytes:
+    try:
+        return file.read()
+    except OSError as error:
+        raise BadInput(f"{path}: cannot be read ({error.strerror})") from None
+
+
+def _json(text: bytes, path: str) -> object:
+    """Parse JSON; whatever it is instead gives one line."""
+    try:
+        return json.loads(text, object_pairs_hook=_without_repeats(path))
+    except UnicodeDecodeError as error:
+        raise BadInput(f"{path}: not UTF-8 ({error.reason} at byte {error.start})") from None
+    except json.JSONDecodeError as error:
+        where = f"line {error.lineno}, column {error.colno}"
+        raise BadInput(f"{path}: not JSON ({error.msg} at {where})") from None
+    except RecursionError:
+        raise BadInput(f"{path}: nested too deep; expected a problem") from None
+    except ValueError as error:
+        raise BadInput(f"{path}: not JSON ({error})") from None
+
+
+def _without_repeats(path: str) -> Callable[[list[tuple[str, Any]]], dict[str, Any]]:
+    def read(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        found = dict(pairs)
+        if len(found) < len(pairs):
+            keys = [key for key, _ in pairs]
+            again = next(key for key in keys if keys.count(key) > 1)
+            raise BadInput(f"{path}: key {again!r} is there twice in one object")
+        return found
+
+    return read
+
+
+def _times(text: str) -> int:
+    if not text.isdigit() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r}: expected a whole number, 1 or more")
+    return int(text)

@@ -1,0 +1,252 @@
+"""The problem of `formats.md` section 1: read, turned into a view, its answer written.
+
+Reading resolves every name once, so that building a view is a few array operations whatever the
+size of the group: that is what a placement of the running job costs too, and what ``--repeat``
+measures. Every fault names its place (``members[1].active[0]``) and says what would be right.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from muster.assignor.model import NOBODY, GroupView, Lags, Pairs, Placement, group_view
+from muster.assignor.score import score
+from muster.cli.errors import BadInput
+from muster.cli.members import MemberRow, Names, parse_member
+from muster.cli.units import parse_tasks
+from muster.protocol.settings import CONNECT_ASSIGNORS, Settings, parse_settings
+from muster.protocol.tasks import IntArray, TaskTable
+
+KEYS = ("assignor", "config", "tasks", "members", "now_ms", "start", "validate")
+DEFAULT_ASSIGNOR = "high-availability"
+MOST_TASKS = 10_000_000
+"""A larger number is a slip of the pen; the arrays for it would not fit into memory."""
+ROLES = ("active", "standby", "learner", "revoked")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Problem:
+    """A problem that has been read.
+
+    Attributes:
+        assignor: name, or ``module:Class``.
+        settings: read from ``config``.
+        names: the tasks, by index and by printed id.
+        members: sorted by id.
+        now_ms: time of the group's clock.
+        from_previous: whether racks are optimised from the previous placement as it stands.
+        validate: an answer to be checked instead of computing one, as it was given.
+    """
+
+    assignor: str
+    settings: Settings
+    names: Names
+    members: tuple[MemberRow, ...]
+    now_ms: int = 0
+    from_previous: bool = False
+    validate: Mapping[str, Any] | None = None
+    _held: Mapping[str, tuple[IntArray, IntArray]] = field(default_factory=dict)
+
+    def view(self) -> GroupView:
+        """The group as an assignor sees it; cost in proportion to members and tasks."""
+        tasks = self.names.table
+        owner, also, place = self._owners(len(tasks))
+        lag = [
+            (t, m, behind) for m, row in enumerate(self.members) for t, behind in row.lag.items()
+        ]
+        told = np.array(sorted(lag), dtype=np.int64).reshape(len(lag), 3)
+        rows = self.members
+        return group_view(
+            tasks=tasks,
+            settings=self.settings,
+            members=tuple([row.id for row in rows]),
+            capacity=np.array([row.capacity for row in rows], dtype=np.int64),
+            active=owner,
+            also_active=also,
+            report_order=place,
+            standby=Pairs.of(*self._held["standby"]),
+            learner=Pairs.of(*self._held["learner"]),
+            ready=Pairs.of(*self._held["ready"]),
+            lags=Lags(told[:, 0].astype(np.int32), told[:, 1].astype(np.int32), told[:, 2].copy()),
+            draining=np.array([row.draining for row in rows], dtype=np.bool_),
+            rack=tuple([row.rack for row in rows]),
+            tags=tuple([row.tags for row in rows]),
+            topics=tuple([row.topics for row in rows]),
+            static=tuple([row.static for row in rows]),
+            protocols=tuple([row.protocols for row in rows]),
+            now_ms=self.now_ms,
+        )
+
+    def _owners(self, size: int) -> tuple[IntArray, Pairs, IntArray]:
+        """Who holds each active, who claims it as well, and its place in its holder's report."""
+        task, member = self._held["active"]
+        owner = np.full(size, NOBODY, dtype=np.int32)
+        place = np.zeros(size, dtype=np.int32)
+        owner[task[::-1]] = member[::-1]  # of several claims the first one stays
+        place[task] = np.arange(len(task), dtype=np.int32)
+        also = owner[task] != member
+        return owner, Pairs.of(task[also], member[also]), place
+
+
+def parse_problem(raw: object) -> Problem:
+    """Read a problem.
+
+    Raises:
+        BadInput: it names the place and says what would be right.
+        ConfigError: the same for a setting, or for tasks that clash.
+    """
+    if not isinstance(raw, dict):
+        raise BadInput(f"expected an object with {', '.join(KEYS[2:4])}, got {_kind(raw)}")
+    unknown = sorted(set(raw) - set(KEYS))
+    if unknown:
+        raise BadInput(f"unknown key {unknown[0]!r}; known: {', '.join(KEYS)}")
+    for key in ("tasks", "members"):
+        if key not in raw:
+            raise BadInput(f"{key}: missing; a problem needs tasks and members")
+    assignor = raw.get("assignor", DEFAULT_ASSIGNOR)
+    if not isinstance(assignor, str):
+        raise BadInput("assignor: expected a name")
+    config = raw.get("config", {})
+    if not isinstance(config, dict):
+        raise BadInput("config: expected an object of settings")
+    names = Names(_table(raw["tasks"]))
+    members = _members(raw["members"], names, assignor in CONNECT_ASSIGNORS)
+    return Problem(
+        assignor=assignor,
+        settings=parse_settings(config, assignor),
+        names=names,
+        members=members,
+        now_ms=_now(raw.get("now_ms", 0)),
+        from_previous=_start(raw.get("start")),
+        validate=_answer(raw["validate"]) if "validate" in raw else None,
+        _held={role: _flat(members, role) for role in ("active", "standby", "learner", "ready")},
+    )
+
+
+def _kind(raw: object) -> str:
+    names = {list: "a list", str: "a text", bool: "true or false", type(None): "null"}
+    return names.get(type(raw), "a number")
+
+
+def _table(rows: object) -> TaskTable:
+    units = parse_tasks(rows)
+    total = sum(unit.size for unit in units)
+    if total > MOST_TASKS:
+        raise BadInput(f"tasks: {total} tasks; at most {MOST_TASKS} are accepted")
+    return TaskTable(units)
+
+
+def _members(rows: object, names: Names, connect: bool) -> tuple[MemberRow, ...]:
+    if not isinstance(rows, list):
+        raise BadInput("members: expected a list of members")
+    found: dict[str, MemberRow] = {}
+    owner: dict[int, str] = {}
+    for number, raw in enumerate(rows):
+        place = f"members[{number}]"
+        row = parse_member(raw, names, place, foreign=connect)
+        if row.id in found:
+            raise BadInput(f"{place}.id: {row.id!r} is there already; expected each member once")
+        found[row.id] = row
+        if connect:  # workers may claim the same job; the assignor sorts it out
+            continue
+        for nth, task in enumerate(row.active):
+            if task in owner:
+                raise BadInput(
+                    f"{place}.active[{nth}]: {names.printed(task)} is active on {owner[task]}"
+                    " already; expected one owner"
+                )
+            owner[task] = row.id
+    return tuple(found[name] for name in sorted(found))
+
+
+def _flat(members: tuple[MemberRow, ...], role: str) -> tuple[IntArray, IntArray]:
+    held = [getattr(row, role) for row in members]
+    sizes = [len(tasks) for tasks in held]
+    task = np.fromiter((t for tasks in held for t in tasks), dtype=np.int32, count=sum(sizes))
+    return task, np.repeat(np.arange(len(members), dtype=np.int32), sizes)
+
+
+def _now(value: object) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 2**62:
+        raise BadInput("now_ms: expected a whole number of milliseconds, 0 or more")
+    return value
+
+
+def _start(value: object) -> bool:
+    if value not in (None, "previous"):
+        raise BadInput(f"start: {value!r}; expected 'previous', or leave it out")
+    return value is not None
+
+
+def _answer(raw: object) -> Mapping[str, Any]:
+    """The answer to be checked: every list of ids, unknown names and all."""
+    members = raw.get("members") if isinstance(raw, dict) else None
+    if not isinstance(members, dict):
+        raise BadInput('validate: expected an object with "members", as in an answer')
+    for member, held in members.items():
+        if not isinstance(held, dict):
+            raise BadInput(f"validate.members.{member}: expected an object with {', '.join(ROLES)}")
+        for role, tasks in held.items():
+            place = f"validate.members.{member}.{role}"
+            if role not in ROLES:
+                raise BadInput(f"{place}: unknown key; known: {', '.join(ROLES)}")
+            if not isinstance(tasks, list) or not all(isinstance(t, str) for t in tasks):
+                raise BadInput(f"{place}: expected a list of task ids")
+    return members
+
+
+def answer(problem: Problem, view: GroupView, placement: Placement) -> dict[str, Any]:
+    """A placement as the output of `formats.md` section 1."""
+    members = _holdings(problem, view, placement)
+    names, printed = view.members, problem.names.printed
+    waiting = placement.active == NOBODY
+    waiting[placement.revoked.task] = False
+    figures = score(view, placement)
+
+    def who(member: int) -> str | None:
+        return None if member == NOBODY else names[member]
+
+    return {
+        "members": members,
+        "unassigned": [printed(task) for task in np.flatnonzero(waiting).tolist()],
+        "followup_ms": placement.followup_ms,
+        "delay_ms": placement.delay_ms,
+        "moves": [
+            {
+                "task": printed(reason.task),
+                "role": reason.role.name.lower(),
+                "from": who(reason.source),
+                "to": who(reason.destination),
+                "reason": reason.text,
+            }
+            for reason in placement.reasons
+        ],
+        "score": {
+            "moved": figures.moved,
+            "imbalance": figures.imbalance,
+            "cross_rack": figures.cross_rack,
+            "cost": figures.cost,
+            "cost_lower_bound": figures.cost_lower_bound,
+        },
+    }
+
+
+def _holdings(problem: Problem, view: GroupView, placement: Placement) -> dict[str, Any]:
+    found: dict[str, dict[str, list[str]]] = {
+        name: {role: [] for role in ROLES} for name in view.members
+    }
+    printed = problem.names.printed
+    for task, member in enumerate(placement.active.tolist()):
+        if member != NOBODY:
+            found[view.members[member]]["active"].append(printed(task))
+    for role in ROLES[1:]:
+        pairs: Pairs = getattr(placement, role)
+        for task, member in zip(pairs.task.tolist(), pairs.member.tolist(), strict=True):
+            found[view.members[member]][role].append(printed(task))
+    for row in problem.members:  # jobs that are configured no more stop at once
+        found[row.id]["revoked"].extend(row.foreign)
+    return found
