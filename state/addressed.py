@@ -1,0 +1,83 @@
+"""The records that go to members: each its whole assignment, in the order of member ids."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from muster.protocol.ids import Role
+from muster.protocol.records import Fault, MemberAssignment
+from muster.protocol.tasks import EMPTY, IntArray, TaskSet
+from muster.state.draft import Draft
+from muster.state.group import COPY_ROLES, Member, slot_of, task_of
+from muster.state.liveness import ASKED, FENCED
+
+
+def write(draft: Draft, slots: list[int]) -> None:
+    """Put one record for each of these members among the replies."""
+    slots = [s for s in slots if draft.members[s] is not None and not draft.member(s).away]
+    if not slots:
+        return
+    sets = {Role.ACTIVE: _actives(draft, slots)}
+    for role in COPY_ROLES:
+        kept = draft.copies[role].kept
+        sets[role] = _split(draft, task_of(kept), slot_of(kept), slots)
+    for slot in slots:
+        member = draft.member(slot)
+        if draft.soft.flags[slot] & FENCED:
+            _fence_again(draft, member)
+            continue
+        if slot not in draft.recovering:
+            # A recovered group does not know what its members were told last: only what they
+            # have not seen yet may change them, so the number stays and just the report is asked.
+            member = draft.update(slot, revision=member.revision + 1)
+        record = _record(draft, member, *(sets[role].get(slot, EMPTY) for role in Role))
+        draft.replies.append((member.id, record))
+
+
+def _fence_again(draft: Draft, member: Member) -> None:
+    member = draft.update(member.slot, revision=member.revision + 1)
+    draft.fault(
+        member.id,
+        member.incarnation,
+        Fault.FENCED_MEMBER_EPOCH,
+        "drop everything and join again",
+        member.revision,
+    )
+
+
+def _record(
+    draft: Draft, member: Member, active: TaskSet, standby: TaskSet, learner: TaskSet
+) -> MemberAssignment:
+    return MemberAssignment(
+        group=draft.id,
+        member=member.id,
+        incarnation=member.incarnation,
+        coordinator_epoch=draft.coordinator_epoch,
+        generation=draft.target_generation,
+        epoch=member.epoch,
+        revision=member.revision,
+        active=active,
+        standby=standby,
+        learner=learner,
+        report=bool(draft.soft.flags[member.slot] & ASKED),
+        session_timeout_ms=draft.settings.session_timeout_ms,
+        heartbeat_interval_ms=draft.settings.heartbeat_interval_ms,
+        message=draft.cause,
+    )
+
+
+def _actives(draft: Draft, slots: list[int]) -> dict[int, TaskSet]:
+    kept = np.flatnonzero(draft.mask(slots)[draft.holder] & ~draft.revoking).astype(np.int32)
+    return _split(draft, kept, draft.holder[kept], slots)
+
+
+def _split(draft: Draft, task: IntArray, slot: IntArray, slots: list[int]) -> dict[int, TaskSet]:
+    """Per member the set of its tasks; `task` ascends."""
+    mine = draft.mask(slots)[slot]
+    task, slot = task[mine], slot[mine]
+    order = np.argsort(slot, kind="stable")
+    task, slot = task[order], slot[order]
+    cuts = np.flatnonzero(np.diff(slot)) + 1
+    parts = np.split(task, cuts)
+    owners = slot[np.concatenate(([0], cuts))].tolist() if len(slot) else []
+    return {owner: draft.table.set_of(part) for owner, part in zip(owners, parts, strict=False)}

@@ -1,0 +1,68 @@
+"""What made a generation, in one line for a person: "W2 joined", "W2, W3 and 40 more joined"."""
+
+from __future__ import annotations
+
+JOINED = "joined"
+RETURNED = "returned"
+LEFT = "left"
+EXPIRED = "expired"
+FENCED = "fenced"
+CHANGED = "changed"
+REJOINED = "rejoined"
+DRAINING = "draining"
+KEPT = "no longer draining"
+READY = "ready"
+
+_ORDER = (JOINED, RETURNED, REJOINED, CHANGED, LEFT, EXPIRED, FENCED, DRAINING, KEPT)
+_LISTED_MAX = 3
+
+
+class Causes:
+    """Collects what happened in a batch. Says the same whatever the order it was told in."""
+
+    __slots__ = ("_events", "_learners", "_members")
+
+    def __init__(self) -> None:
+        self._members: dict[str, set[str]] = {}
+        self._learners: set[tuple[str, str]] = set()
+        self._events: list[str] = []
+
+    def __bool__(self) -> bool:
+        return bool(self._members or self._learners or self._events)
+
+    def member(self, what: str, member: str) -> None:
+        """Something happened to a member."""
+        self._members.setdefault(what, set()).add(member)
+
+    def learner(self, task: str, member: str) -> None:
+        """A learner has caught up."""
+        self._learners.add((task, member))
+
+    def add(self, text: str) -> None:
+        """Something happened to the group."""
+        if text not in self._events:
+            self._events.append(text)
+
+    def __str__(self) -> str:
+        parts = list(self._events)
+        for what in _ORDER:
+            if what in self._members:
+                parts.append(f"{_listed(sorted(self._members[what]))} {what}")
+        if len(self._learners) == 1:
+            task, member = next(iter(self._learners))
+            parts.append(f"learner of {task} on {member} ready")
+        elif self._learners:
+            members = _listed(sorted({member for _, member in self._learners}))
+            parts.append(f"{len(self._learners)} learners on {members} ready")
+        return "; ".join(parts)
+
+
+def _listed(names: list[str]) -> str:
+    if len(names) <= _LISTED_MAX:
+        return ", ".join(names)
+    return f"{names[0]}, {names[1]} and {len(names) - 2} more"
+
+
+def counted(number: int, thing: str) -> str:
+    """ "1 task", "12 tasks"."""
+    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"

@@ -1,0 +1,166 @@
+"""What a new config does to a group: other settings, another assignor, other tasks.
+
+When the table changes, everything is carried over by task, not by index. What a member has of a
+task that left the table becomes an orphan: the member releases it like anything else.
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields
+
+import numpy as np
+
+from muster.protocol.digest import table_hashes
+from muster.protocol.events import GroupConfig
+from muster.protocol.ids import Role, Task
+from muster.protocol.settings import SETTINGS, Settings
+from muster.protocol.tasks import IntArray, TaskTable
+from muster.state import membership
+from muster.state.causes import counted
+from muster.state.draft import Draft
+from muster.state.group import NOBODY, Codes, Copies, Lags, Orphan, codes, slot_of, task_of
+from muster.state.liveness import ASKED
+
+_KEYS = {setting.field: setting.key for setting in SETTINGS}
+
+
+def configure(draft: Draft, event: GroupConfig) -> None:
+    """The group is to be like this."""
+    draft.dead = False
+    draft.changed = True
+    if event.assignor != draft.assignor:
+        draft.causes.add(f"assignor {draft.assignor} → {event.assignor}")
+        draft.assignor, draft.memory = event.assignor, None
+        draft.again = False
+    _set(draft, event.settings)
+    table = TaskTable(event.tasks)
+    if table != draft.table:
+        _declare(draft, table)
+
+
+def _set(draft: Draft, settings: Settings) -> None:
+    old = draft.settings
+    differ = [f.name for f in fields(Settings) if getattr(old, f.name) != getattr(settings, f.name)]
+    draft.settings = settings
+    if not differ:
+        return
+    draft.causes.add(f"config changed: {', '.join(sorted(_KEYS[name] for name in differ))}")
+    if "scale_down_timeout_ms" in differ:
+        for slot in draft.roster:
+            membership.set_drain_deadline(draft, slot)
+    if {"session_timeout_ms", "heartbeat_interval_ms"}.isdisjoint(differ):
+        return
+    for slot in draft.roster:
+        # A longer timeout is used at once; a shorter one when the member has said that it knows.
+        if settings.session_timeout_ms > draft.member(slot).session_timeout_ms:
+            draft.update(slot, session_timeout_ms=settings.session_timeout_ms)
+            draft.soft.set_timeout(slot, settings.session_timeout_ms)
+        draft.soft.flags[slot] |= ASKED
+        draft.answer.add(slot)
+
+
+def _declare(draft: Draft, table: TaskTable) -> None:
+    """Other tasks: renumber what is kept, remember who has what is gone."""
+    old = draft.table
+    new_index = _new_indexes(old, table)
+    kept = new_index[new_index != NOBODY]
+    added, removed = len(table) - len(kept), len(old) - len(kept)
+    for number, what in ((added, "added"), (removed, "removed")):
+        if number:
+            draft.causes.add(f"{counted(number, 'task')} {what}")
+    if not added and not removed:
+        draft.causes.add("tasks declared anew")
+    orphans = {
+        *draft.orphans,
+        *_orphaned(draft, np.flatnonzero(new_index == NOBODY).astype(np.int32)),
+    }
+    _carry(draft, table, new_index)
+    draft.table, draft.hashes = table, table_hashes(table)
+    draft.orphans = tuple(sorted(o for o in orphans if not _reclaimed(draft, o)))
+    draft.touched |= {o.slot for o in draft.orphans}
+
+
+def _new_indexes(old: TaskTable, new: TaskTable) -> IntArray:
+    """int32[old T]: index of each old task in the new table, `NOBODY` where it is gone."""
+    found = np.full(len(old), NOBODY, dtype=np.int32)
+    place = {
+        (u.name, bool(c)): i
+        for i, (u, c) in enumerate(zip(new.units, new.is_connector_unit, strict=True))
+    }
+    for i, (unit, connector) in enumerate(zip(old.units, old.is_connector_unit, strict=True)):
+        j = place.get((unit.name, bool(connector)))
+        if j is not None:
+            count = min(unit.size, new.units[j].size)
+            start = int(new.start[j])
+            found[old.start[i] : old.start[i] + count] = np.arange(start, start + count)
+    return found
+
+
+def _orphaned(draft: Draft, lost: IntArray) -> list[Orphan]:
+    """Who has tasks that are gone from the table, in which role."""
+    found: list[Orphan] = []
+
+    def add(task: int, slot: int, role: Role) -> None:
+        if not draft.member(slot).away:
+            found.append(Orphan(slot, int(role), *draft.table.task(task)))
+
+    for task in lost.tolist():
+        if draft.holder[task] != NOBODY and draft.members[draft.holder[task]] is not None:
+            add(task, int(draft.holder[task]), Role.ACTIVE)
+    pairs = [(draft.duplicate, Role.ACTIVE)]
+    for role, copies in draft.copies.items():
+        pairs += [(copies.kept, role), (copies.going, role)]
+    for each, role in pairs:
+        for pair in each[np.isin(task_of(each), lost)].tolist():
+            if draft.members[pair & 0xFFFFFFFF] is not None:
+                add(pair >> 32, pair & 0xFFFFFFFF, role)
+    return found
+
+
+def _carry(draft: Draft, table: TaskTable, new_index: IntArray) -> None:
+    kept = new_index != NOBODY
+    to = new_index[kept]
+
+    def vector(old: IntArray) -> IntArray:
+        new = np.full(len(table), NOBODY, dtype=np.int32)
+        new[to] = old[kept]
+        return new
+
+    def pairs(old: Codes) -> Codes:
+        task = new_index[task_of(old)]
+        there = task != NOBODY
+        return codes(task[there], slot_of(old)[there])
+
+    draft.target, draft.destination = vector(draft.target), vector(draft.destination)
+    revoking = np.zeros(len(table), dtype=np.bool_)
+    revoking[to] = draft.revoking[kept]
+    draft.holder, draft.revoking = vector(draft.holder), revoking
+    for role, copies in draft.copies.items():
+        draft.copies[role] = Copies(*(pairs(part) for part in copies))
+    draft.ready, draft.duplicate = pairs(draft.ready), pairs(draft.duplicate)
+    task = new_index[task_of(draft.lags.pair)]
+    there = task != NOBODY
+    pair = task[there].astype(np.int64) << 32 | slot_of(draft.lags.pair)[there].astype(np.int64)
+    order = np.argsort(pair, kind="stable")
+    offsets, told_ms = draft.lags.offsets[there][order], draft.lags.told_ms[there][order]
+    draft.lags = Lags(pair[order], offsets, told_ms)
+
+
+def _reclaimed(draft: Draft, orphan: Orphan) -> bool:
+    """A task that came back before it was released: its member still has it, giving it up."""
+    index = draft.table.find(Task(orphan.unit, orphan.number, orphan.connector))
+    if index is None:
+        return False
+    told = set(draft.group.orphans)
+    at = np.array([index], dtype=np.int32)
+    if orphan.role == Role.ACTIVE:
+        draft.claim(orphan.slot, at, giving_up=orphan in told)
+        return True
+    role = Role(orphan.role)
+    pair = codes(at, np.array([orphan.slot], dtype=np.int32))
+    copies = draft.copies[role]
+    if orphan in told:
+        draft.set_copies(role, going=np.union1d(copies.going, pair))
+    else:
+        draft.set_copies(role, kept=np.union1d(copies.kept, pair))
+    return True

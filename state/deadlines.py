@@ -1,0 +1,144 @@
+"""Every deadline of a group, and the one wake-up that follows from them.
+
+=====================  =============  ============================================================
+deadline               clock          when it is reached
+=====================  =============  ============================================================
+session                session clock  the member has expired
+rebalance timeout      session clock  a member that still holds what it should release is fenced
+initial delay          clock          an empty group that filled up is placed
+assignment interval    clock          a generation that had to wait is placed
+delay                  clock          the assignor decides what becomes of lost work (Connect)
+follow-up              clock          the assignor runs again, once the group has settled
+scale-down             clock          a draining member is let go, learners ready or not
+=====================  =============  ============================================================
+
+A deadline is decided only by a record *behind* it, so everything appended before it has been seen.
+A wake-up that comes early is harmless, a late one only delays. While a group has members it is
+woken at most two heartbeat intervals after its newest record: the session clock counts no more.
+"""
+
+from __future__ import annotations
+
+from muster.protocol.records import MemberState, Record, WakeUp
+from muster.state import causes, fencing, membership
+from muster.state.draft import Draft
+from muster.state.group import NOBODY
+from muster.state.liveness import FENCED, NEVER
+
+
+def step_ms(draft: Draft) -> int:
+    """What a jump of the clock counts for at most."""
+    return 2 * draft.settings.heartbeat_interval_ms
+
+
+def move_to(draft: Draft, at_ms: int) -> None:
+    """Move the clocks, and decide what an event of this time is behind."""
+    soft = draft.soft
+    if at_ms <= soft.clock_ms:
+        return
+    before_ms = soft.clock_ms
+    soft.move_to(at_ms, step_ms(draft))
+    silent, slow = soft.overdue()
+    for slot in silent:
+        membership.remove(draft, slot, causes.EXPIRED)
+    for slot in slow:
+        fencing.fence(draft, slot, "did not release in time (rebalance.timeout.ms)")
+    _decide_clock(draft, before_ms)
+
+
+def _decide_clock(draft: Draft, before_ms: int) -> None:
+    now = draft.soft.clock_ms
+    if draft.delay_until_ms is not None and draft.delay_until_ms <= now:
+        draft.delay_until_ms = None
+        draft.causes.add("delay ended")
+    for slot, at_ms in draft.drain_until_ms.items():
+        if before_ms < at_ms <= now:
+            draft.causes.add(f"{draft.member(slot).id} drained for scale.down.timeout.ms")
+
+
+def let_go(draft: Draft) -> list[int]:
+    """Slots of draining members that had their time."""
+    now = draft.soft.clock_ms
+    return sorted(slot for slot, at_ms in draft.drain_until_ms.items() if at_ms <= now)
+
+
+def is_settled(draft: Draft) -> bool:
+    """Whether no member waits for anything."""
+    return all(draft.member(slot).state is MemberState.STABLE for slot in draft.roster)
+
+
+def is_pending(draft: Draft) -> bool:
+    """Whether a generation waits for its target."""
+    return draft.generation > draft.target_generation
+
+
+def is_releasing(draft: Draft) -> bool:
+    """Whether somebody, fenced members aside, still holds what it was told to give up."""
+    return any(
+        draft.member(slot).state is MemberState.UNREVOKED
+        and slot not in draft.acknowledged
+        and not draft.soft.flags[slot] & FENCED
+        for slot in draft.roster
+    )
+
+
+def gate_ms(draft: Draft) -> int:
+    """Before this time nothing is placed: initial delay and assignment interval."""
+    gate = 0
+    if draft.settings.assignment_interval_ms and draft.target_generation:
+        gate = draft.generation_ms + draft.settings.assignment_interval_ms
+    delay = draft.settings.initial_rebalance_delay_ms
+    if delay and (draft.holder == NOBODY).all():
+        members = [draft.member(slot) for slot in draft.roster]
+        if members and all(member.epoch == 0 for member in members):
+            gate = max(gate, delay + min(member.joined_ms for member in members))
+    return gate
+
+
+def follow_up_is_due(draft: Draft) -> bool:
+    """Never before the present generation has been carried out (S1-F06)."""
+    at_ms = draft.followup_ms
+    return at_ms is not None and at_ms <= draft.soft.clock_ms and is_settled(draft)
+
+
+def next_ms(draft: Draft) -> int | None:
+    """The earliest deadline that is no session's, in clock time; None = none."""
+    wanted: list[int] = []
+    if draft.delay_until_ms is not None:
+        wanted.append(draft.delay_until_ms)
+    if draft.followup_ms is not None and is_settled(draft):
+        wanted.append(draft.followup_ms)
+    wanted += [at for at in draft.drain_until_ms.values() if at > draft.soft.clock_ms]
+    if is_pending(draft) and draft.roster and len(draft.table):
+        gate = gate_ms(draft)
+        if gate > draft.soft.clock_ms:
+            wanted.append(gate)
+    return min(wanted, default=None)
+
+
+def wake_ms(draft: Draft) -> int | None:
+    """When the group wants a tick at the latest."""
+    if not draft.roster:
+        return None
+    soft = draft.soft
+    soft.recount()
+    wanted = [soft.clock_ms + step_ms(draft)]
+    if soft.earliest_ms < NEVER:
+        wanted.append(soft.clock_ms + soft.earliest_ms - soft.session_ms)
+    other = next_ms(draft)
+    if other is not None:
+        wanted.append(max(other, soft.clock_ms))
+    return min(wanted)
+
+
+def publish(draft: Draft, wanted_ms: int | None) -> list[Record]:
+    """A `WakeUp` only if the published one has passed or is later than wanted."""
+    soft = draft.soft
+    shown = soft.wake_ms
+    if wanted_ms == shown:
+        return []
+    fits = shown is not None and wanted_ms is not None and soft.clock_ms < shown <= wanted_ms
+    if fits:
+        return []
+    soft.wake_ms = wanted_ms
+    return [WakeUp(group=draft.id, at_ms=wanted_ms)]

@@ -1,0 +1,341 @@
+"""A group on the workbench: what one `advance` changes, before it becomes a `Group` again.
+
+Task vectors are replaced, never written to in place, because the group the draft was made from
+still has them. What only this batch knows (who must be told, what was freed, why) is here too.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from muster.assignor.model import Assignor, BoolArray
+from muster.protocol.events import NOWHERE, Origin
+from muster.protocol.ids import GroupId, MemberId, Role
+from muster.protocol.records import (
+    Fault,
+    MemberAssignment,
+    MemberGone,
+    MemberState,
+    Move,
+    Record,
+    Rejected,
+)
+from muster.protocol.settings import Settings
+from muster.protocol.tasks import IntArray, TaskTable
+from muster.state.causes import Causes
+from muster.state.group import (
+    NOBODY,
+    Codes,
+    Copies,
+    Group,
+    Lags,
+    Member,
+    Orphan,
+    codes,
+    no_codes,
+    slot_of,
+    task_of,
+)
+from muster.state.liveness import ASKED
+
+Lookup = Callable[[str], Assignor]
+_CARRIED = (
+    *("id", "generation", "target_generation", "assignor", "settings", "table", "hashes"),
+    *("target", "destination", "holder", "revoking", "ready", "duplicate", "orphans", "lags"),
+    *("moves", "cause", "memory", "generation_ms", "followup_ms", "delay_until_ms", "again"),
+    *("recovering", "drain_until_ms", "dead", "by_id", "by_instance", "roster"),
+)
+
+
+class Draft:
+    """Mutable twin of a `Group`; its attributes are the group's, and:
+
+    Attributes:
+        group: what it was made from.
+        copies: role → `Copies`, the group's `standby` and `learner`.
+        causes: why a new generation is due; empty = none is.
+        due: the assignor is to run although nothing changed (a deadline, a last release).
+        answer: slots to be sent a record whatever changed.
+        acknowledged: slots whose release was acknowledged in this batch.
+        touched: slots whose expected digest or state may be stale.
+        gone: slots freed in this batch; not given to anybody else before the next one.
+        replies: records to members of this batch so far, with whom they are for.
+        rejected: dead letters of this batch.
+        newest: where the newest event of this batch was read.
+        changed: whether anything public changed.
+    """
+
+    id: GroupId
+    generation: int
+    target_generation: int
+    assignor: str
+    settings: Settings
+    table: TaskTable
+    hashes: NDArray[np.uint64]
+    target: IntArray
+    destination: IntArray
+    holder: IntArray
+    revoking: BoolArray
+    ready: Codes
+    duplicate: Codes
+    orphans: tuple[Orphan, ...]
+    lags: Lags
+    moves: tuple[Move, ...]
+    cause: str
+    memory: Mapping[str, object] | None
+    generation_ms: int
+    followup_ms: int | None
+    delay_until_ms: int | None
+    again: bool
+    recovering: frozenset[int]
+    drain_until_ms: Mapping[int, int]
+    dead: bool
+    by_id: dict[str, int]
+    by_instance: dict[str, int]
+    roster: list[int]
+
+    def __init__(self, group: Group, coordinator_epoch: int, lookup: Lookup) -> None:
+        self.group = group
+        self.coordinator_epoch = coordinator_epoch
+        self.lookup = lookup
+        for name in _CARRIED:
+            setattr(self, name, getattr(group, name))
+        self.copies: dict[Role, Copies] = {
+            Role.STANDBY: group.standby,
+            Role.LEARNER: group.learner,
+        }
+        self.members: list[Member | None] = list(group.members)
+        self.soft = group.soft.copy()
+        self.causes = Causes()
+        self.due = False
+        self.answer: set[int] = set()
+        self.acknowledged: set[int] = set()
+        self.touched: set[int] = set()
+        self.gone: set[int] = set()
+        self.replies: list[tuple[str, Record]] = []
+        self.rejected: list[Rejected] = []
+        self.changed = coordinator_epoch != group.coordinator_epoch and bool(group.recovering)
+        self.newest = NOWHERE
+        self._index_is_own = False
+
+    # ------------------------------------------------------------------------------- members
+
+    def member(self, slot: int) -> Member:
+        """The member in a slot that is taken."""
+        found = self.members[slot]
+        assert found is not None, f"slot {slot} is free"
+        return found
+
+    def put(self, member: Member) -> None:
+        """Replace what is known of a member."""
+        self.members[member.slot] = member
+        self.changed = True
+
+    def update(self, slot: int, **changes: Any) -> Member:
+        """Change fields of a member."""
+        member = replace(self.member(slot), **changes)
+        self.put(member)
+        return member
+
+    def free_slot(self) -> int:
+        """The lowest slot nobody has, nor had earlier in this batch."""
+        if len(self.roster) + len(self.gone) == len(self.members):
+            self.members.append(None)
+            if len(self.members) > len(self.soft.last_ms):
+                self.soft.grow(max(16, 2 * len(self.members)))
+            return len(self.members) - 1
+        taken = np.zeros(len(self.members), dtype=np.bool_)
+        taken[list(self.roster)] = True
+        taken[list(self.gone)] = True
+        return int(np.argmin(taken))
+
+    def seat(self, member: Member) -> None:
+        """A member takes its (free) slot."""
+        self._own_index()
+        self.put(member)
+        self.by_id[member.id] = member.slot
+        if member.instance_id is not None:
+            self.by_instance[member.instance_id] = member.slot
+        self.roster.insert(self._place(member.id), member.slot)
+        self.soft.seat(member.slot, member.session_timeout_ms)
+
+    def unseat(self, slot: int) -> Member:
+        """A member is gone; what it had is dropped by `drop_gone`, once for the batch."""
+        self._own_index()
+        member = self.member(slot)
+        self.roster.pop(self._place(member.id))
+        del self.by_id[member.id]
+        if member.instance_id is not None:
+            del self.by_instance[member.instance_id]
+        self.members[slot] = None
+        self.soft.clear(slot)
+        self.gone.add(slot)
+        self.answer.discard(slot)
+        self.recovered(slot)
+        self.drain_until_ms = {s: at for s, at in self.drain_until_ms.items() if s != slot}
+        self.changed = True
+        return member
+
+    def recovered(self, slot: int) -> None:
+        """A member's report is no longer awaited; after the last one all is known again."""
+        if slot in self.recovering:
+            self.recovering -= {slot}
+            self.due = not self.recovering
+            self.changed = True
+
+    def rename(self, slot: int, member: Member) -> None:
+        """Another process takes a member's place, under the same or another id."""
+        old = self.member(slot)
+        if old.id != member.id:
+            self._own_index()
+            self.roster.pop(self._place(old.id))
+            del self.by_id[old.id]
+            self.by_id[member.id] = slot
+            self.members[slot] = member
+            self.roster.insert(self._place(member.id), slot)
+        self.put(member)
+
+    def _place(self, member: str) -> int:
+        return bisect_left(self.roster, member, key=lambda slot: self._id_of(slot))
+
+    def _id_of(self, slot: int) -> str:
+        member = self.members[slot]
+        return "" if member is None else member.id
+
+    def _own_index(self) -> None:
+        if not self._index_is_own:
+            self.by_id, self.by_instance = dict(self.by_id), dict(self.by_instance)
+            self.roster = list(self.roster)
+            self._index_is_own = True
+
+    # --------------------------------------------------------------------------------- tasks
+
+    def mask(self, slots: Iterable[int]) -> BoolArray:
+        """bool[slots + 1]: which slots are meant; the last entry, `NOBODY`, never is."""
+        mask = np.zeros(len(self.members) + 1, dtype=np.bool_)
+        mask[list(slots)] = True
+        return mask
+
+    def set_copies(self, role: Role, **parts: Codes) -> None:
+        """Replace parts of a role's copies."""
+        self.copies[role] = self.copies[role]._replace(**parts)
+
+    def drop_gone(self) -> None:
+        """Nothing belongs to a slot that was freed in this batch."""
+        if self.gone:
+            self.release(self.gone, wanted=True)
+            self.orphans = tuple(o for o in self.orphans if o.slot not in self.gone)
+
+    def release(self, slots: Iterable[int], *, wanted: bool = False) -> None:
+        """These members hold nothing any more; with `wanted`, nothing is meant for them either."""
+        gone = self.mask(slots)
+        lost = gone[self.holder]
+        self.holder = np.where(lost, np.int32(NOBODY), self.holder)
+        self.revoking = self.revoking & ~lost
+        for role, copies in self.copies.items():
+            kept, going = _without(copies.kept, gone), _without(copies.going, gone)
+            self.copies[role] = copies._replace(kept=kept, going=going)
+        self.ready = _without(self.ready, gone)
+        self.duplicate = _without(self.duplicate, gone)
+        self.promote_duplicates()
+        if not wanted:
+            return
+        self.target = np.where(gone[self.target], np.int32(NOBODY), self.target)
+        self.destination = np.where(gone[self.destination], np.int32(NOBODY), self.destination)
+        for role, copies in self.copies.items():
+            self.copies[role] = copies._replace(wanted=_without(copies.wanted, gone))
+        stays = ~gone[slot_of(self.lags.pair)]
+        self.lags = Lags(*(part[stays] for part in self.lags))
+
+    def promote_duplicates(self) -> None:
+        """Who claimed a task that nobody holds any more is its holder."""
+        if len(self.duplicate) == 0:
+            return
+        task, slot = task_of(self.duplicate), slot_of(self.duplicate)
+        first = np.zeros(len(task), dtype=np.bool_)
+        first[np.unique(task, return_index=True)[1]] = True
+        up = first & (self.holder[task] == NOBODY)
+        holder, revoking = self.holder.copy(), self.revoking.copy()
+        # Its holder-to-be was told to give it up, unless this batch is the first to hear of it.
+        told = [self.member(s).state is MemberState.UNREVOKED for s in slot[up].tolist()]
+        holder[task[up]], revoking[task[up]] = slot[up], told
+        self.holder, self.revoking = holder, revoking
+        self.duplicate = self.duplicate[~up]
+
+    def claim(self, slot: int, tasks: IntArray, *, giving_up: bool = False) -> None:
+        """A member has these actives: as their holder, or as a second one who is to give up."""
+        free = self.holder[tasks] == NOBODY
+        mine = tasks[free]
+        holder, revoking = self.holder.copy(), self.revoking.copy()
+        holder[mine], revoking[mine] = slot, giving_up
+        self.holder, self.revoking = holder, revoking
+        others = tasks[~free & (holder[tasks] != slot)]
+        self.duplicate = np.union1d(self.duplicate, _pairs(others, slot))
+
+    # ------------------------------------------------------------------------------- replies
+
+    def fault(
+        self, member: str, incarnation: int, fault: Fault, message: str, revision: int = 0
+    ) -> None:
+        """Turn a process away."""
+        record = MemberAssignment(
+            group=self.id,
+            member=MemberId(member),
+            incarnation=incarnation,
+            coordinator_epoch=self.coordinator_epoch,
+            generation=self.generation,
+            epoch=0,
+            revision=revision,
+            fault=fault,
+            session_timeout_ms=self.settings.session_timeout_ms,
+            heartbeat_interval_ms=self.settings.heartbeat_interval_ms,
+            message=message,
+        )
+        if (member, record) not in self.replies:
+            self.replies.append((member, record))
+
+    def tombstone(self, member: MemberId) -> None:
+        """Say that a member is gone."""
+        self.replies.append((member, MemberGone(group=self.id, member=member)))
+
+    def reject(self, origin: Origin, reason: str, message: str) -> None:
+        """An event that changed nothing."""
+        self.rejected.append(Rejected(origin=origin, reason=reason, message=message))
+
+    def ask(self, slot: int) -> None:
+        """Publish the member's record again and ask for a report."""
+        self.soft.flags[slot] |= ASKED
+        self.answer.add(slot)
+
+    # ---------------------------------------------------------------------------------- done
+
+    def finished(self) -> Group:
+        """The group this draft has become."""
+        carried: Mapping[str, Any] = {name: getattr(self, name) for name in _CARRIED}
+        return Group(
+            **{
+                **carried,
+                "coordinator_epoch": self.coordinator_epoch,
+                "members": tuple(self.members),
+                "roster": tuple(self.roster),
+                "standby": self.copies[Role.STANDBY],
+                "learner": self.copies[Role.LEARNER],
+                "soft": self.soft,
+            }
+        )
+
+
+def _without(pairs: Codes, gone: BoolArray) -> Codes:
+    return pairs[~gone[slot_of(pairs)]] if len(pairs) else pairs
+
+
+def _pairs(tasks: IntArray, slot: int) -> Codes:
+    if len(tasks) == 0:
+        return no_codes()
+    return codes(tasks, np.full(len(tasks), slot, dtype=np.int32))

@@ -1,0 +1,31 @@
+"""Turning members away: those that broke the rules, and those nobody knows."""
+
+from __future__ import annotations
+
+from muster.protocol.records import Fault
+from muster.state import causes
+from muster.state.draft import Draft
+from muster.state.liveness import ASKED, FENCED, MUTE
+
+ANYBODY = 0
+"""Incarnation of a fault that answers an event which named none (a heartbeat)."""
+
+
+def fence(draft: Draft, slot: int, message: str) -> None:
+    """Tell a member to drop everything; what it holds stays its own until that is sure."""
+    member = draft.member(slot)
+    if draft.soft.flags[slot] & FENCED:
+        return
+    draft.soft.flags[slot] = (draft.soft.flags[slot] & ~ASKED) | FENCED | MUTE
+    draft.recovered(slot)
+    member = draft.update(slot, revision=member.revision + 1, deadline_ms=None)
+    draft.soft.set_release(slot, None)
+    draft.answer.discard(slot)
+    draft.causes.member(causes.FENCED, member.id)
+    draft.fault(member.id, member.incarnation, Fault.FENCED_MEMBER_EPOCH, message, member.revision)
+
+
+def unknown(draft: Draft, member: str, incarnation: int) -> None:
+    """An event of somebody who is no member."""
+    message = "not a member of the group (any more); drop everything and join"
+    draft.fault(member, incarnation, Fault.UNKNOWN_MEMBER_ID, message)

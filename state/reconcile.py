@@ -1,0 +1,221 @@
+"""One step of every touched member towards the target: Kafka's rules (`kafka.md` 4.4), at once.
+
+For a member with assigned A, pending revocation R, target X, per role:
+
+    assigned' = A ∩ X     pending revocation' = A − X     grants = X − A − what others still hold
+
+1. UNREVOKED and not yet acknowledged → nothing. 2. A − X is not empty → UNREVOKED, epoch stays,
+nothing is granted. 3. Else what is free of X − A is granted, the epoch becomes the target's;
+UNRELEASED if something of X − A was not free, STABLE otherwise. An acknowledged release raises the
+epoch by one before that.
+
+The rules are written per member in Kafka; here each is one expression over the task vectors,
+restricted to members that may step. An active is free when nobody has it. That a member never has
+two roles of a task follows: a placement gives it one, and what it has in another role is in A − X,
+so case 2 comes first.
+
+Who is touched follows from the vectors: whoever has what it should not, or lacks what it should
+have. So members that a generation leaves alone cost nothing and notice nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from muster.assignor.model import BoolArray
+from muster.protocol.digest import MASK, RELEASING, mixed, set_hashes
+from muster.protocol.ids import Role, Task
+from muster.protocol.records import MemberState
+from muster.protocol.tasks import IntArray, TaskSet
+from muster.state.draft import Draft
+from muster.state.group import COPY_ROLES, NOBODY, Codes, slot_of, task_of
+from muster.state.liveness import FENCED
+
+
+@dataclass(slots=True)
+class _Stride:
+    """Masks by slot of one call; the last entry stands for nobody.
+
+    Attributes:
+        open: members that may step.
+        owes: members with something to give up.
+        waits: members for which something is not free yet.
+        told: members whose record changed.
+    """
+
+    open: BoolArray
+    owes: BoolArray
+    waits: BoolArray
+    told: BoolArray
+
+
+def settle(draft: Draft) -> list[int]:
+    """Let every touched member take its step; returns the slots that need a record, ascending."""
+    touched = draft.touched | draft.answer | draft.acknowledged
+    if not draft.recovering:
+        stride = _stride(draft)
+        _revoke(draft, stride)
+        _grant(draft, stride)
+        touched |= _transit(draft, stride)
+        draft.answer |= set(np.flatnonzero(stride.told).tolist())
+    _expect(draft, sorted(touched))
+    return sorted(draft.answer)
+
+
+def _stride(draft: Draft) -> _Stride:
+    """Who may step: everybody whose holding differs from the target and who owes no answer."""
+    count = len(draft.members) + 1
+    wanting = draft.target != draft.holder
+    slots = [draft.holder[wanting & (draft.holder != NOBODY)], draft.target[wanting]]
+    for role in COPY_ROLES:
+        wanted, kept, _ = draft.copies[role]
+        slots.append(slot_of(np.setxor1d(wanted, kept, assume_unique=True)))
+    slots.append(slot_of(draft.duplicate))
+    slots.append(np.array([o.slot for o in draft.orphans], dtype=np.int32))
+    open_ = np.zeros(count, dtype=np.bool_)
+    for each in slots:
+        open_[each] = True
+    open_[list(draft.answer | draft.acknowledged)] = True
+    open_[-1] = False
+    for slot in np.flatnonzero(open_).tolist():
+        member = draft.members[slot]
+        waiting = member is not None and member.state is MemberState.UNREVOKED
+        waiting = waiting and slot not in draft.acknowledged
+        if member is None or waiting or draft.soft.flags[slot] & FENCED:
+            open_[slot] = False
+    blank = np.zeros(count, dtype=np.bool_)
+    return _Stride(open_, blank.copy(), blank.copy(), blank.copy())
+
+
+def _revoke(draft: Draft, stride: _Stride) -> None:
+    """Pending revocation' = A − X."""
+    away = draft.mask(s for s in draft.roster if draft.member(s).away)
+    lose = stride.open[draft.holder] & ~draft.revoking & (draft.target != draft.holder)
+    if lose.any():
+        stride.told[draft.holder[lose]] = True
+        idle = lose & away[draft.holder]  # it stopped everything when it left for a while
+        draft.holder = np.where(idle, np.int32(NOBODY), draft.holder)
+        draft.revoking = draft.revoking | (lose & ~idle)
+    for role in COPY_ROLES:
+        wanted, kept, going = draft.copies[role]
+        lost = np.setdiff1d(kept, wanted, assume_unique=True)
+        lost = lost[stride.open[slot_of(lost)]]
+        if len(lost):
+            stride.told[slot_of(lost)] = True
+            kept = np.setdiff1d(kept, lost, assume_unique=True)
+            going = np.union1d(going, lost[~away[slot_of(lost)]])
+            draft.set_copies(role, kept=kept, going=going)
+            draft.ready = np.setdiff1d(draft.ready, lost, assume_unique=True)
+    stride.owes = _owing(draft)
+
+
+def _owing(draft: Draft) -> BoolArray:
+    """Members that hold what they were told to give up."""
+    owes = np.zeros(len(draft.members) + 1, dtype=np.bool_)
+    owes[draft.holder[draft.revoking]] = True
+    for role in COPY_ROLES:
+        owes[slot_of(draft.copies[role].going)] = True
+    owes[slot_of(draft.duplicate)] = True
+    owes[[o.slot for o in draft.orphans]] = True
+    owes[-1] = False
+    return owes
+
+
+def _grant(draft: Draft, stride: _Stride) -> None:
+    """Grants = X − A − unreleased."""
+    ready = stride.open & ~stride.owes
+    want = ready[draft.target] & (draft.target != draft.holder)
+    if want.any():
+        free = want & (draft.holder == NOBODY)
+        free[task_of(draft.duplicate)] = False
+        stride.waits[draft.target[want & ~free]] = True
+        stride.told[draft.target[free]] = True
+        draft.holder = np.where(free, draft.target, draft.holder)
+    for role in COPY_ROLES:
+        wanted, kept, _ = draft.copies[role]
+        gain = np.setdiff1d(wanted, kept, assume_unique=True)
+        gain = gain[ready[slot_of(gain)]]
+        if len(gain):
+            stride.told[slot_of(gain)] = True
+            draft.set_copies(role, kept=np.union1d(kept, gain))
+
+
+def _transit(draft: Draft, stride: _Stride) -> set[int]:
+    """States, epochs and rebalance timeouts of the members that stepped."""
+    now = draft.soft.session_ms
+    for slot in np.flatnonzero(stride.open).tolist():
+        member = draft.member(slot)
+        epoch = member.epoch + (slot in draft.acknowledged)
+        if stride.owes[slot]:
+            patience = member.rebalance_timeout_ms or draft.settings.rebalance_timeout_ms
+            draft.update(
+                slot,
+                state=MemberState.UNREVOKED,
+                epoch=epoch,
+                previous_epoch=member.epoch if epoch != member.epoch else member.previous_epoch,
+                revoke_revision=member.revision + 1,
+                deadline_ms=now + patience,
+            )
+            draft.soft.set_release(slot, now + patience)
+            draft.answer.add(slot)
+            continue
+        state = MemberState.UNRELEASED if stride.waits[slot] else MemberState.STABLE
+        target = max(member.epoch, draft.target_generation)
+        if (member.state, member.epoch, member.revoke_revision) == (state, target, 0):
+            continue
+        draft.update(
+            slot,
+            state=state,
+            epoch=target,
+            previous_epoch=member.epoch if target != member.epoch else member.previous_epoch,
+            revoke_revision=0,
+            deadline_ms=None,
+        )
+        draft.soft.set_release(slot, None)
+    return set(np.flatnonzero(stride.open).tolist())
+
+
+def _expect(draft: Draft, slots: list[int]) -> None:
+    """The digest each of these members should send from now on."""
+    slots = [slot for slot in slots if draft.members[slot] is not None]
+    if not slots:
+        return
+    soft = draft.soft
+    soft.digest[slots] = 0
+    meant = draft.mask(slots)
+    held = np.flatnonzero(meant[draft.holder])
+    going = draft.revoking[held]
+    with np.errstate(over="ignore"):
+        for tasks, owner, number in _held_in_roles(draft, meant, held, going):
+            np.add.at(soft.digest, owner, mixed(draft.hashes[tasks], number))
+        for orphan in draft.orphans:
+            if meant[orphan.slot]:
+                task = TaskSet.of([Task(orphan.unit, orphan.number, orphan.connector)])
+                added = int(mixed(set_hashes(task), orphan.role + RELEASING)[0])
+                soft.digest[orphan.slot] = (int(soft.digest[orphan.slot]) + added) & MASK
+    for slot in slots:
+        soft.epoch[slot] = draft.member(slot).epoch
+
+
+def _held_in_roles(
+    draft: Draft, meant: BoolArray, held: NDArray[np.intp], going: BoolArray
+) -> list[tuple[IntArray, IntArray, int]]:
+    """(tasks, slots, role number of the digest) of everything these members have."""
+    holder = draft.holder
+    found = [
+        (held[~going].astype(np.int32), holder[held[~going]], int(Role.ACTIVE)),
+        (held[going].astype(np.int32), holder[held[going]], Role.ACTIVE + RELEASING),
+    ]
+
+    def add(pairs: Codes, number: int) -> None:
+        mine = pairs[meant[slot_of(pairs)]]
+        found.append((task_of(mine), slot_of(mine), number))
+
+    add(draft.duplicate, Role.ACTIVE + RELEASING)
+    for role in COPY_ROLES:
+        add(draft.copies[role].kept, int(role))
+        add(draft.copies[role].going, role + RELEASING)
+    return found

@@ -1,0 +1,180 @@
+"""From group to view, from placement to target: one call of the assignor for a generation.
+
+An assignor that raises, or whose answer breaks the law, changes nothing but the cause: the group
+keeps its target, the generation waits (state Assigning), and the next change tries again. An
+error that says it is retriable is tried again at once, then every heartbeat interval (S1-F09).
+
+What a task's previous owner is: the member that has it; while the task is on its way, the one it is
+on its way to. So a generation that overtakes a hand-over does not turn it around.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+
+import numpy as np
+
+from muster.assignor import check
+from muster.assignor.errors import AssignorError
+from muster.assignor.model import GroupView, Pairs, Placement, Reason, group_view
+from muster.assignor.model import Lags as ViewLags
+from muster.protocol.ids import Role
+from muster.protocol.records import Move
+from muster.protocol.tasks import IntArray
+from muster.state import deadlines, lag
+from muster.state.draft import Draft
+from muster.state.group import NOBODY, Codes, codes, slot_of, task_of
+from muster.state.liveness import FENCED
+
+ASSIGNOR_FAILED = "ASSIGNOR_FAILED"
+
+
+def place(draft: Draft) -> None:
+    """Run the assignor for the present generation; keep the target if it fails."""
+    seats = _seats(draft)
+    view = view_of(draft, seats)
+    try:
+        assignor = draft.lookup(draft.assignor)
+        placement = assignor.assign(view)
+        check.valid(view, placement)
+        memory = _plain(placement.memory)
+    except Exception as failure:  # a plug-in may raise anything; the group must not
+        _failed(draft, failure)
+        return
+    _accept(draft, seats, placement)
+    draft.memory = memory
+    draft.moves = _moves(draft, view, placement.reasons)
+    if placement.warnings:
+        draft.cause = "; ".join((draft.cause, *placement.warnings))
+
+
+def _seats(draft: Draft) -> IntArray:
+    """Slots of the members that take part, in the order of their ids."""
+    roster = np.array(draft.roster, dtype=np.int32)
+    if len(roster) == 0:
+        return roster
+    fenced = (draft.soft.flags[roster] & FENCED) != 0
+    out = fenced | np.isin(roster, np.array(deadlines.let_go(draft), dtype=np.int32))
+    if out.all():
+        out = fenced
+    seats: IntArray = roster[~out]
+    return seats
+
+
+def view_of(draft: Draft, seats: IntArray) -> GroupView:
+    """The group as an assignor sees it; members are those of `seats`, in that order."""
+    index = np.full(len(draft.members) + 1, NOBODY, dtype=np.int32)
+    index[seats] = np.arange(len(seats), dtype=np.int32)
+    members = [draft.member(slot) for slot in seats.tolist()]
+    moving = (draft.target != NOBODY) & (draft.target != draft.holder)
+    owner = np.where(moving, draft.target, draft.holder)
+    unready = np.union1d(draft.copies[Role.LEARNER].kept, draft.copies[Role.LEARNER].wanted)
+    standby = draft.copies[Role.STANDBY]
+    young = lag.fresh(draft, draft.soft.clock_ms)
+    lags = draft.lags
+    seated = young & (index[slot_of(lags.pair)] != NOBODY)
+    return group_view(
+        tasks=draft.table,
+        settings=draft.settings,
+        members=tuple(member.id for member in members),
+        capacity=np.array([member.capacity for member in members], dtype=np.int64),
+        active=index[owner],
+        standby=_pairs(np.union1d(standby.kept, standby.going), index),
+        learner=_pairs(unready, index),
+        ready=_pairs(draft.ready, index),
+        lags=_view_lags(lags.pair[seated], lags.offsets[seated], index),
+        draining=np.array([member.draining for member in members], dtype=np.bool_),
+        rack=tuple(member.rack for member in members),
+        tags=tuple(dict(member.tags) for member in members),
+        topics=tuple(None if m.topics is None else frozenset(m.topics) for m in members),
+        static=tuple(frozenset(member.static) for member in members),
+        protocols=tuple(member.protocols for member in members),
+        also_active=_pairs(draft.duplicate, index),
+        config_offsets=np.array(
+            [-1 if m.config_offset is None else m.config_offset for m in members], dtype=np.int64
+        ),
+        now_ms=draft.soft.clock_ms,
+        memory=draft.memory,
+        whole_generation=not (draft.soft.misses[seats] > 0).any(),
+    )
+
+
+def _pairs(pairs: Codes, index: IntArray) -> Pairs:
+    member = index[slot_of(pairs)]
+    there = member != NOBODY
+    return Pairs.of(task_of(pairs)[there], member[there])
+
+
+def _view_lags(pairs: Codes, offsets: Codes, index: IntArray) -> ViewLags:
+    task, member = task_of(pairs), index[slot_of(pairs)]
+    order = np.lexsort((member, task))
+    return ViewLags(task[order], member[order], offsets[order])
+
+
+def _accept(draft: Draft, seats: IntArray, placement: Placement) -> None:
+    slots = np.append(seats, NOBODY).astype(np.int32)
+    draft.target = slots[placement.active]
+    draft.destination = slots[placement.destination]
+    for role, pairs in ((Role.STANDBY, placement.standby), (Role.LEARNER, placement.learner)):
+        draft.set_copies(role, wanted=codes(pairs.task, slots[pairs.member]))
+    now = draft.soft.clock_ms
+    draft.target_generation = draft.generation
+    draft.generation_ms = now
+    draft.again = placement.again
+    draft.delay_until_ms = now + placement.delay_ms if placement.delay_ms else None
+    draft.followup_ms = None if placement.followup_ms is None else now + placement.followup_ms
+
+
+def _failed(draft: Draft, failure: Exception) -> None:
+    what = str(failure) if isinstance(failure, AssignorError) else repr(failure)
+    story = f"assignor {draft.assignor} failed, the target stays: {what}"
+    draft.cause = f"{draft.cause.partition('; assignor ')[0]}; {story}"
+    draft.moves = ()
+    draft.reject(draft.newest, ASSIGNOR_FAILED, story)
+    first = draft.followup_ms is None
+    draft.followup_ms = None
+    if getattr(failure, "retriable", False):
+        patience = 0 if first else draft.settings.heartbeat_interval_ms
+        draft.followup_ms = draft.soft.clock_ms + patience
+
+
+def _moves(draft: Draft, view: GroupView, reasons: Iterable[Reason]) -> tuple[Move, ...]:
+    def named(member: int) -> str | None:
+        return None if member == NOBODY else view.members[member]
+
+    return tuple(
+        Move(
+            task=str(draft.table.task(reason.task)),
+            role=reason.role,
+            from_member=named(reason.source),
+            to_member=named(reason.destination),
+            reason=reason.text,
+        )
+        for reason in reasons
+    )
+
+
+def _plain(memory: object) -> dict[str, object] | None:
+    """What an assignor remembers, as it will be after a restart.
+
+    Raises:
+        AssignorError: it is not made of JSON values.
+    """
+    if memory is None:
+        return None
+    try:
+        text = json.dumps(dict(memory), sort_keys=True)  # type: ignore[call-overload]  # a mapping
+    except (TypeError, ValueError) as failure:
+        raise AssignorError(f"memory that is not JSON: {failure}") from failure
+    read: dict[str, object] = json.loads(text)
+    return read
+
+
+def due(draft: Draft) -> bool:
+    """Whether the assignor is to run now."""
+    if not deadlines.is_pending(draft) or draft.recovering or len(draft.table) == 0:
+        return False
+    if not draft.roster or (draft.again and deadlines.is_releasing(draft)):
+        return False
+    return deadlines.gate_ms(draft) <= draft.soft.clock_ms
