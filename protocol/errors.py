@@ -50,13 +50,18 @@ class DecodeError(ProtocolError):
 
     Attributes:
         reason: what is wrong with the bytes.
-        offset: byte offset of the fault within the value.
+        offset: byte offset of the fault within the value, or within the field that the reason
+            begins with.
     """
 
     def __init__(self, reason: str, offset: int = 0) -> None:
         super().__init__(reason, offset)
         self.reason = reason
         self.offset = offset
+
+    def within(self, field: str) -> DecodeError:
+        """The same fault, said of a field whose bytes were read on their own."""
+        return DecodeError(f"{field}: {self.reason}", self.offset)
 
     def __str__(self) -> str:
         return f"{self.reason} (at byte {self.offset})"

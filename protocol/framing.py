@@ -16,6 +16,7 @@ import json
 import zlib
 from collections.abc import Mapping
 from importlib.resources import files
+from importlib.resources.abc import Traversable
 from io import BytesIO
 from typing import Any, NamedTuple, TypeAlias, cast
 
@@ -65,16 +66,26 @@ def fingerprint_of(schema: object) -> bytes:
     return bytes.fromhex(fingerprint(canonical, "CRC-64-AVRO"))
 
 
-def _load_own() -> dict[str, Schema]:
-    folder = files("muster.protocol") / "schemas"
-    found: dict[str, Schema] = {}
+def load(folder: Traversable) -> tuple[dict[str, Schema], tuple[Schema, ...]]:
+    """Read a folder of schemas.
+
+    Returns:
+        What is written today, by record name (``Join.avsc``), and what older versions wrote
+        (``Join.1.avsc`` and the like), which is read for ever.
+    """
+    today: dict[str, Schema] = {}
+    older: list[Schema] = []
     for file in sorted(folder.iterdir(), key=lambda f: f.name):
-        if file.name.endswith(".avsc"):
-            schema = json.loads(file.read_text(encoding="utf-8"))
-            parsed: Any = parse_schema(schema)
+        name, _, version = file.name.removesuffix(".avsc").partition(".")
+        if not file.name.endswith(".avsc"):
+            continue
+        parsed: Any = parse_schema(json.loads(file.read_text(encoding="utf-8")))
+        if version:
+            older.append(parsed)
+        else:
             _default_to_bytes(parsed)
-            found[schema["name"]] = parsed
-    return found
+            today[name] = parsed
+    return today, tuple(older)
 
 
 def _default_to_bytes(schema: Row) -> None:
@@ -96,7 +107,8 @@ def _default_to_bytes(schema: Row) -> None:
                 field["default"] = {each["name"]: each["default"] for each in inner["fields"]}
 
 
-OWN: Mapping[str, Schema] = _load_own()
+_TODAY, _OLDER = load(files("muster.protocol") / "schemas")
+OWN: Mapping[str, Schema] = _TODAY
 """Our schemas by record name."""
 PREFIX: Mapping[str, bytes] = {name: MARKER + fingerprint_of(s) for name, s in OWN.items()}
 """The first `FRAME_BYTES` of a value, by record name."""
@@ -117,7 +129,7 @@ class Schemas:
         self, writers: tuple[Schema, ...] = (), confluent: Mapping[int, Schema] | None = None
     ) -> None:
         self._by_prefix = {PREFIX[name]: Writer(name, schema) for name, schema in OWN.items()}
-        for schema in writers:
+        for schema in (*_OLDER, *writers):
             self._by_prefix.setdefault(MARKER + fingerprint_of(schema), _writer(schema))
         self._by_id = {number: _writer(schema) for number, schema in (confluent or {}).items()}
 

@@ -21,7 +21,7 @@ from muster.protocol.records import (
     Rejected,
     WakeUp,
 )
-from muster.protocol.taskset import UnitRef, covers, decode_set, encode_set, units_of
+from muster.protocol.taskset import UnitRef, covers, encode_set, units_of
 
 REJECTED_BYTES_MAX = 500_000
 """Of a dead letter's original key and value together; longer ones are clipped."""
@@ -74,7 +74,7 @@ def assignment_from(key: Key, row: Row, dictionaries: Dictionaries) -> MemberAss
         if version not in dictionaries:
             raise UnknownDictionary(version)
         units = dictionaries[version]
-    sets: dict[str, Any] = {role: decode_set(row[role], units) for role in _ROLES}
+    sets: dict[str, Any] = rows.sets_from(row, _ROLES, units)
     return MemberAssignment(
         group=key.group,
         member=key.member,

@@ -20,6 +20,7 @@ from muster.protocol.tasks import (
     Connector,
     RackLists,
     Subtopology,
+    TaskSet,
     TaskTable,
     Unit,
     unit_order,
@@ -99,8 +100,19 @@ def holding_row(holding: Holding, lags: tuple[Lag, ...]) -> Row:
 def holding_from(row: Row) -> tuple[Holding, tuple[Lag, ...]]:
     """Holding and lags of a join or report."""
     units = units_from(row["units"])
-    holding = Holding(**{name: decode_set(row[name], units) for name in HOLDING_SETS})
+    holding = Holding(**sets_from(row, HOLDING_SETS, units))
     return holding, lags_from(row["lags"], units)
+
+
+def sets_from(row: Row, names: Iterable[str], units: Sequence[UnitRef]) -> dict[str, TaskSet]:
+    """The task sets of a row; a fault says in which."""
+    found: dict[str, TaskSet] = {}
+    for name in names:
+        try:
+            found[name] = decode_set(row[name], units)
+        except DecodeError as error:
+            raise error.within(name) from None
+    return found
 
 
 def lag_report_row(lags: tuple[Lag, ...]) -> Row:

@@ -7,9 +7,9 @@ in common (rack, tags, protocols) written once as a profile. Task vectors are th
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from operator import attrgetter
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -21,7 +21,7 @@ from muster.protocol.ids import Role
 from muster.protocol.keys import Key
 from muster.protocol.owners import decode_owners, encode_owners
 from muster.protocol.records import GroupSnapshot, GroupState, MemberEntry, MemberState, Move
-from muster.protocol.tasks import TaskTable
+from muster.protocol.tasks import IntArray, TaskTable
 from muster.protocol.vectors import (
     decode_flags,
     decode_pairs,
@@ -31,6 +31,7 @@ from muster.protocol.vectors import (
     encode_vector,
 )
 
+_Array = TypeVar("_Array")
 _PLAIN = (
     *("coordinator_epoch", "generation", "target_generation", "assignor", "cause", "clock_ms"),
     *("next_ms", "followup_ms", "delay_until_ms", "generation_ms", "memory"),
@@ -102,20 +103,33 @@ def snapshot_from(key: Key, row: Row) -> GroupSnapshot:
 
 
 def _arrays_from(row: Row, count: int) -> dict[str, Any]:
-    target, end = decode_owners(row["target"], 0, count)
-    if end != len(row["target"]):
-        raise DecodeError("bytes behind the owner vector of the target", end)
-    arrays: dict[str, Any] = {"target": target}
+    arrays: dict[str, Any] = {"target": _read("target", _owners_from, row, count)}
     for name, base in _VECTORS.items():
-        arrays[name] = decode_vector(row[name], arrays[base])
-    arrays["revoking"] = decode_flags(row["revoking"], count)
+        arrays[name] = _read(name, decode_vector, row, arrays[base])
+    arrays["revoking"] = _read("revoking", decode_flags, row, count)
     for name, predicted in _PAIRS.items():
-        arrays[name] = decode_pairs(row[name], count, arrays[predicted] if predicted else None)
-    pairs = decode_pairs(row["lags"], count)
-    offsets = take_numbers(row["lag_offsets"], len(pairs))
+        known = arrays[predicted] if predicted else None
+        arrays[name] = _read(name, decode_pairs, row, count, known)
+    pairs = _read("lags", decode_pairs, row, count)
+    offsets = _read("lag_offsets", take_numbers, row, len(pairs))
     arrays["lags"] = np.column_stack((pairs.astype(np.int64), offsets))
-    arrays["lag_ms"] = take_numbers(row["lag_ms"], len(pairs))
+    arrays["lag_ms"] = _read("lag_ms", take_numbers, row, len(pairs))
     return arrays
+
+
+def _read(name: str, read: Callable[..., _Array], row: Row, *known: object) -> _Array:
+    """One field's bytes; a fault says in which."""
+    try:
+        return read(row[name], *known)
+    except DecodeError as error:
+        raise error.within(name) from None
+
+
+def _owners_from(data: bytes, count: int) -> IntArray:
+    owners, end = decode_owners(data, 0, count)
+    if end != len(data):
+        raise DecodeError("bytes behind the owner vector", end)
+    return owners
 
 
 def _group_state(text: str) -> GroupState:

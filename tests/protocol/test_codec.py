@@ -119,7 +119,7 @@ def test_tombstone_without_meaning(kind: TopicKind) -> None:
         (
             b"g",
             write("Join", {"member": "m", "active": b"\x09", "units": []}),
-            "task-set codec 9",
+            "active: task-set codec 9",
         ),
         (
             b"g",
@@ -262,7 +262,7 @@ def test_ids_that_cannot_be_keys(group: str) -> None:
             TopicKind.GROUPS,
             b"g",
             write("GroupSnapshot", {"target": b"\x01\x01"}),
-            "behind the owner vector",
+            "target: bytes behind the owner vector",
         ),
     ],
 )

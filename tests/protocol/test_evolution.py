@@ -31,7 +31,7 @@ from muster.protocol.events import (
     Report,
     Tick,
 )
-from muster.protocol.framing import MARKER, OWN, PREFIX, Schemas, fingerprint_of, write
+from muster.protocol.framing import MARKER, OWN, PREFIX, Schemas, fingerprint_of, load, write
 from muster.protocol.ids import Role, Task
 from muster.protocol.records import (
     CoordinatorClaim,
@@ -135,6 +135,18 @@ def test_rows_an_older_writer_did_not_know(name: str) -> None:
     assert len(older["fields"]) < len(schema_of(name)["fields"])
     _, row = Schemas().read(write(name, {}))
     assert Schemas(writers=(older,)).read(written(older, row)) == (name, row)
+
+
+def test_a_schema_that_was_replaced_is_kept_beside(tmp_path: Path) -> None:
+    """``Leave.1.avsc`` beside ``Leave.avsc``: one is written today, both are read."""
+    today, older = schema_of("Leave"), schema_of("Leave")
+    older["fields"] = older["fields"][:2]
+    (tmp_path / "Leave.avsc").write_text(json.dumps(today))
+    (tmp_path / "Leave.1.avsc").write_text(json.dumps(older))
+    (tmp_path / "README.md").write_text("not a schema")
+    own, before = load(tmp_path)
+    assert list(own) == ["Leave"]
+    assert [fingerprint_of(schema) for schema in before] == [fingerprint_of(older)]
 
 
 def test_confluent_framing_where_configured() -> None:
