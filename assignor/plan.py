@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import numpy as np
+from numpy.typing import NDArray
 
 from muster.assignor.actives import Actives, settled_by_copies, settled_to
 from muster.assignor.balance import held
@@ -20,6 +21,7 @@ from muster.assignor.racks import STATELESS, Prices, Racks, racks_of, settled_by
 from muster.assignor.shares import Counts
 from muster.assignor.standby import Toll, Wanted, standbys
 from muster.assignor.tags import tagged_standbys
+from muster.assignor.weighted import differ_in_weight, settled_by_weight
 from muster.protocol.tasks import IntArray
 
 _MOVES_ONLY = Prices(0, 1)
@@ -76,6 +78,11 @@ class Planner:
         if len(tasks) == 0:
             return
         actives = Actives(tasks, self.home[tasks], before)
+        if self.racks is None and differ_in_weight(self.view, tasks):
+            self.plan.active[tasks] = settled_by_weight(
+                self.view, self.copies, actives, self.capacity, self._weights()
+            )
+            return
         if self.racks is None and everyone_takes_everything(self.view):
             self.plan.active[tasks] = settled_by_copies(
                 self.view, self.copies, actives, self.capacity
@@ -152,6 +159,13 @@ class Planner:
                 f"{missing} standbys are missing: too few members for"
                 f" num.standby.replicas={wanted.copies}",
             )
+
+    def _weights(self) -> NDArray[np.float64]:
+        """float64[M]: weight of the actives placed so far."""
+        placed = np.flatnonzero(self.plan.active != NOBODY)
+        weight = self.view.tasks.weight[placed]
+        load = np.bincount(self.plan.active[placed], weights=weight, minlength=len(self.capacity))
+        return load.astype(np.float64)
 
     def loads(self) -> Counts:
         """int64[M]: actives placed so far."""

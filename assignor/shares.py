@@ -87,7 +87,8 @@ def shares(
     """Shares of one kind of task, extras given where most tasks can stay.
 
     Within a level of `slack`, extras go to those who hold more than their share rounded down,
-    then to those who could hold more at no cost (`hint`), then in order of id.
+    then to those who could hold more at no cost (`hint`), then where the load ends lowest, then
+    in order of id.
 
     Args:
         total: tasks to share out.
@@ -107,7 +108,10 @@ def shares(
     rank += np.where(held > share, np.int8(0), np.int8(2))
     if hint is not None:
         rank += np.where(held + hint > share, np.int8(0), np.int8(1))
-    order = np.argsort(rank, kind="stable")
+    if (capacity == capacity[0]).all():
+        order = np.argsort(rank, kind="stable")
+    else:
+        order = np.lexsort(((share + 1) / np.maximum(capacity, 1), rank))
     share[order[: open_.extras]] += 1
     return share
 
