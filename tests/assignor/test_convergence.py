@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from support.histories import Life
 from support.placing import Member
 
+from muster.assignor import registry
 from muster.assignor.availability import HighAvailability
 from muster.assignor.model import GroupView, Placement
 from muster.protocol.tasks import Subtopology
@@ -134,16 +135,39 @@ def test_thousands_of_random_lives_converge() -> None:
         _live(life, rng, steps=4)
 
 
+@settings(max_examples=40, deadline=None)
+@given(lives(), st.sampled_from(["high-availability", "learner"]))
+def test_learners_are_never_bounced(start: tuple[Life, random.Random], name: str) -> None:
+    """Copies restore at random: a learner stays until it takes over, in any order."""
+    life, rng = start
+    life.assignor = registry.get(name)
+    life.round()
+    life.restored = lambda _name, _task: rng.random() < 0.4
+    for _ in range(2):
+        _perturb(life, rng)
+        life.round()
+        for _ in range(60):
+            view, placement = life.round()
+            waiting = np.setdiff1d(view.learner.code, view.ready.code)
+            assert np.isin(waiting, placement.learner.code).all()
+            if len(placement.learner) == 0:
+                break
+        assert len(placement.learner) == 0
+
+
 @settings(max_examples=60, deadline=None)
 @given(lives())
 def test_adding_and_dropping_one_member_converges_fast(start: tuple[Life, random.Random]) -> None:
-    """Without standbys: floor(S/W)+1 rounds after a join, floor(S/W)+2 after a loss (S2-F29)."""
+    """Without standbys: floor(S/W)+1 rounds after a join, floor(S/W)+2 after a loss (S2-F29).
+
+    Two at least after a join: one to warm up, one to take over.
+    """
     life, rng = start
     life.config["num_standby_replicas"] = 0
     tasks = sum(unit.partitions for unit in life.units if unit.stateful)
     budget = int(life.config["max_warmup_replicas"])
     assert life.converge(1) == 1
     life.members["P500"] = Member()
-    life.converge(tasks // budget + 1)
+    life.converge(max(2, tasks // budget + 1))
     del life.members[rng.choice(sorted(life.members))]
     life.converge(tasks // budget + 2)
