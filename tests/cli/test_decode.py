@@ -5,18 +5,22 @@ from __future__ import annotations
 import base64
 import io
 import json
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from confluent_kafka import Producer
+from support.mock_kafka import mock_kafka
 
 from muster.cli.main import main
 from muster.protocol.codec import encode
 from muster.protocol.events import Heartbeat, Tick
+from muster.protocol.keys import partition_of
 from muster.protocol.parts import parts
 from muster.protocol.records import Dictionary, MemberAssignment
-from muster.protocol.tasks import Connector, TaskTable
+from muster.protocol.tasks import Connector, TaskSet, TaskTable
 from muster.protocol.taskset import units_of_table
 
 GOLDEN = Path(__file__).parent.parent / "golden"
@@ -96,6 +100,21 @@ def test_parts_and_dictionaries_of_the_input_are_used(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A dictionary that came in parts is joined, and names the tasks of an assignment after it."""
+    dictionary, record = named_group()
+    before = encode(record)
+    cut = [before, *parts(dictionary, 400), before]
+    file = tmp_path / "records.jsonl"
+    rows = ({"key": part.key.decode(), "value": part.value.hex()} for part in cut)
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert main(["decode", "--file", str(file)]) == 1
+    first, names, last = lines(capsys)
+    assert f"unknown dictionary {dictionary.version:016x}" in first["error"]
+    assert len(names["value"]["units"]) == 100
+    assert last["value"]["active"] == [str(task) for task in record.active]
+
+
+def named_group() -> tuple[Dictionary, MemberAssignment]:
+    """A dictionary of many long names, and an assignment that refers to it."""
     table = TaskTable(Connector(f"orders-to-warehouse-{i:03d}", 1) for i in range(100))
     dictionary = Dictionary(group="g", units=units_of_table(table))
     record = MemberAssignment(
@@ -111,16 +130,30 @@ def test_parts_and_dictionaries_of_the_input_are_used(
         heartbeat_interval_ms=1,
         dictionary=dictionary,
     )
-    before = encode(record)
-    cut = [before, *parts(dictionary, 400), before]
-    file = tmp_path / "records.jsonl"
-    rows = ({"key": part.key.decode(), "value": part.value.hex()} for part in cut)
-    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    assert main(["decode", "--file", str(file)]) == 1
-    first, names, last = lines(capsys)
-    assert f"unknown dictionary {dictionary.version:016x}" in first["error"]
-    assert len(names["value"]["units"]) == 100
-    assert last["value"]["active"] == [str(task) for task in record.active]
+    return dictionary, record
+
+
+def test_a_topic_with_dictionaries_elsewhere(capsys: pytest.CaptureFixture[str]) -> None:
+    """An assignment read from its topic finds the dictionary, in parts, on the groups topic."""
+    dictionary, record = named_group()
+    other = replace(record, group="other", active=TaskSet.of(["0_0"]))
+    with mock_kafka() as bootstrap:
+        producer = Producer({"bootstrap.servers": bootstrap, "log_level": 2})
+        sent = [("muster.groups", part) for part in parts(dictionary, 400)]
+        sent += [("muster.assignments", encode(each)) for each in (record, other)]
+        for topic, each in sent:
+            place = partition_of(each.key, 4)
+            producer.produce(topic, each.value, each.key, place, headers=list(each.headers))
+        assert producer.flush(10) == 0
+        where = ["--bootstrap-server", bootstrap]
+        assert main(["decode", "--topic", "muster.assignments", *where]) == 0
+        shown = {line["key"]: line["value"]["active"] for line in lines(capsys)}
+        assert shown == {"g|m": [str(task) for task in record.active], "other|m": ["0_0"]}
+        assert main(["decode", "--topic", "muster.assignments", "--group", "other", *where]) == 0
+        assert [line["key"] for line in lines(capsys)] == ["other|m"]
+        assert main(["decode", "--topic", "muster.groups", "--group", "g", *where]) == 0
+        (names,) = lines(capsys)
+        assert (names["key"], names["type"]) == ("g||names", "Dictionary")
 
 
 def test_confluent_framing_with_a_schema(
