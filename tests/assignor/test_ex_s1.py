@@ -37,7 +37,7 @@ Change = Callable[[dict[str, KafkaStreamsAssignment]], object]
 
 
 def two_members(**config: object) -> GroupView:
-    """A runs 0_0 and has a copy of 0_1, B the other way round; C is empty; 1_0 is stateless on C."""
+    """A runs 0_0 and has a copy of 0_1, B the other way round; C runs the stateless 1_0."""
     units = [Subtopology("0", 2, stateful=True), Subtopology("1", 1)]
     members = {
         "A": Member(active=["0_0"], standby=["0_1"], lag={"0_1": 7}),
