@@ -44,10 +44,8 @@ class Causes:
             self._events.append(text)
 
     def __str__(self) -> str:
-        parts = list(self._events)
-        for what in _ORDER:
-            if what in self._members:
-                parts.append(f"{_listed(sorted(self._members[what]))} {what}")
+        told = [what for what in _ORDER if what in self._members]
+        parts = [*self._events, *(f"{_listed(sorted(self._members[w]))} {w}" for w in told)]
         if len(self._learners) == 1:
             task, member = next(iter(self._learners))
             parts.append(f"learner of {task} on {member} ready")
@@ -64,5 +62,5 @@ def _listed(names: list[str]) -> str:
 
 
 def counted(number: int, thing: str) -> str:
-    """ "1 task", "12 tasks"."""
+    """A number and what is counted: "1 task", "12 tasks"."""
     return f"{number} {thing}" if number == 1 else f"{number} {thing}s"

@@ -54,7 +54,7 @@ _CARRIED = (
 
 
 class Draft:
-    """Mutable twin of a `Group`; its attributes are the group's, and:
+    """Mutable twin of a `Group`, with the group's attributes and what only this batch knows.
 
     Attributes:
         group: what it was made from.
@@ -137,9 +137,9 @@ class Draft:
         self.members[member.slot] = member
         self.changed = True
 
-    def update(self, slot: int, **changes: Any) -> Member:
+    def update(self, slot: int, **changes: object) -> Member:
         """Change fields of a member."""
-        member = replace(self.member(slot), **changes)
+        member = replace(self.member(slot), **changes)  # type: ignore[arg-type]  # by name
         self.put(member)
         return member
 
@@ -317,11 +317,12 @@ class Draft:
 
     def finished(self) -> Group:
         """The group this draft has become."""
+        epoch = self.coordinator_epoch if self.changed else self.group.coordinator_epoch
         carried: Mapping[str, Any] = {name: getattr(self, name) for name in _CARRIED}
         return Group(
             **{
                 **carried,
-                "coordinator_epoch": self.coordinator_epoch,
+                "coordinator_epoch": epoch,
                 "members": tuple(self.members),
                 "roster": tuple(self.roster),
                 "standby": self.copies[Role.STANDBY],

@@ -16,7 +16,7 @@ def fence(draft: Draft, slot: int, message: str) -> None:
     member = draft.member(slot)
     if draft.soft.flags[slot] & FENCED:
         return
-    draft.soft.flags[slot] = (draft.soft.flags[slot] & ~ASKED) | FENCED | MUTE
+    draft.soft.flags[slot] = (draft.soft.flags[slot] & (0xFF & ~ASKED)) | FENCED | MUTE
     draft.recovered(slot)
     member = draft.update(slot, revision=member.revision + 1, deadline_ms=None)
     draft.soft.set_release(slot, None)

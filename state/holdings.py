@@ -52,7 +52,7 @@ def report(draft: Draft, event: Report) -> None:
     draft.soft.reported[slot] = event.revision
     draft.soft.misses[slot] = 0
     if event.revision >= draft.member(slot).revision:
-        draft.soft.flags[slot] &= ~ASKED
+        draft.soft.flags[slot] &= 0xFF & ~ASKED
         _keep_timeout(draft, slot)
     _mark_ready(draft, slot, event.holding.ready)
     lag.tell(draft, event.member, event.lags, event.origin)
@@ -75,9 +75,9 @@ def _compare(draft: Draft, slot: int, event: Report) -> bool:
             draft.ask(slot)
         return False
     released = _released(draft, slot, event.holding)
-    if member.state is MemberState.UNREVOKED and released:
-        if event.revision >= member.revoke_revision:
-            acknowledge(draft, slot)
+    newer_than_asked = event.revision >= member.revoke_revision
+    if member.state is MemberState.UNREVOKED and released and newer_than_asked:
+        acknowledge(draft, slot)
     if newest and _lacks(draft, slot, event.holding):
         draft.answer.add(slot)
     return True
@@ -158,7 +158,8 @@ def claim(draft: Draft, slot: int, holding: Holding) -> None:
     for role, tasks in _copies_of(holding):
         indexes, lost[role] = draft.table.indexes_of(tasks)
         copies = draft.copies[role]
-        new = np.setdiff1d(_pairs(indexes, slot), copies.going, assume_unique=True)
+        claimed = _pairs(np.setdiff1d(indexes, active, assume_unique=True), slot)
+        new = np.setdiff1d(claimed, copies.going, assume_unique=True)
         draft.set_copies(role, kept=np.union1d(copies.kept, new))
     strangers = {Orphan(slot, int(role), *task) for role, tasks in lost.items() for task in tasks}
     draft.orphans = tuple(sorted(strangers.union(draft.orphans)))

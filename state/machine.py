@@ -235,10 +235,9 @@ def _settle(draft: Draft) -> None:
     fresh = bool(draft.causes)
     if fresh:
         _open_generation(draft)
-    if deadlines.is_pending(draft) and (fresh or draft.due or _gate_opened(draft)):
-        if target.due(draft):
-            target.place(draft)
-            draft.changed = True
+    if (fresh or draft.due or _gate_opened(draft)) and target.due(draft):
+        target.place(draft)
+        draft.changed = True
     if not (draft.changed or draft.answer or draft.touched or draft.acknowledged):
         return
     addressed.write(draft, reconcile.settle(draft))

@@ -160,7 +160,8 @@ def drain(draft: Draft, event: Drain) -> None:
     """An operator wants a member empty, or takes that back."""
     slot = draft.by_id.get(event.member)
     if slot is None:
-        message = f"no member {event.member} to drain; the group has {counted(len(draft.roster), 'member')}"
+        there = counted(len(draft.roster), "member")
+        message = f"no member {event.member} to drain; the group has {there}"
         draft.reject(event.origin, Fault.UNKNOWN_MEMBER_ID.value, message)
         return
     if draft.member(slot).draining == event.on:

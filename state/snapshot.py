@@ -8,7 +8,6 @@ makes do with the record alone.
 from __future__ import annotations
 
 import json
-from typing import Any
 
 import numpy as np
 
@@ -110,7 +109,7 @@ def recovered(record: GroupSnapshot) -> Group:
         soft.seat(member.slot, member.session_timeout_ms)
     return _replaced(
         group,
-        coordinator_epoch=-1,
+        coordinator_epoch=-1 if present else record.coordinator_epoch,
         recovering=frozenset(member.slot for member in present),
     )
 
@@ -171,6 +170,6 @@ def _by_slot(record: GroupSnapshot) -> tuple[Member | None, ...]:
     return tuple(found)
 
 
-def _replaced(group: Group, **changes: Any) -> Group:
+def _replaced(group: Group, **changes: object) -> Group:
     fields = {name: getattr(group, name) for name in Group.__slots__}
-    return Group(**{**fields, **changes})
+    return Group(**{**fields, **changes})  # type: ignore[arg-type]  # by name

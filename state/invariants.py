@@ -1,0 +1,167 @@
+"""The laws every group obeys after every `advance`, as code (`kips.md` section 11).
+
+`check` is run after every step in tests and, sampled, in production. It looks at one group; laws
+about history (nobody is granted what another still runs) are looked at by the tests that play
+members.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from muster.protocol.digest import Holding
+from muster.protocol.ids import Role, Task
+from muster.protocol.records import MemberState
+from muster.protocol.tasks import IntArray, TaskSet
+from muster.state.errors import InvariantViolation
+from muster.state.group import COPY_ROLES, NOBODY, Codes, Copies, Group, codes, slot_of, task_of
+from muster.state.liveness import FENCED
+
+
+def check(group: Group) -> None:
+    """Hold a group against the laws.
+
+    Raises:
+        InvariantViolation: the first law that is broken, with the group's story.
+    """
+    if group.dead:
+        return
+    _members_are_listed_once(group)
+    _only_members_have_tasks(group)
+    _nobody_has_two_roles_of_a_task(group)
+    _epochs_are_ordered(group)
+    _states_say_what_is_waited_for(group)
+    _digests_are_those_of_the_holdings(group)
+
+
+def holding_of(group: Group, slot: int) -> Holding:
+    """What the group thinks a member holds once it has read its newest record."""
+    held = {Role.ACTIVE: _set(group, np.flatnonzero(group.holder == slot))}
+    going = [np.flatnonzero((group.holder == slot) & group.revoking)]
+    for role, copies in _copies(group):
+        mine = np.union1d(copies.kept, copies.going)
+        held[role] = _set(group, task_of(mine[slot_of(mine) == slot]))
+        going.append(task_of(copies.going[slot_of(copies.going) == slot]))
+    double = task_of(group.duplicate[slot_of(group.duplicate) == slot])
+    held[Role.ACTIVE] |= _set(group, double)
+    releasing = TaskSet()
+    for tasks in (*going, double):
+        releasing |= _set(group, tasks)
+    for orphan in group.orphans:
+        if orphan.slot == slot:
+            task = TaskSet.of([Task(orphan.unit, orphan.number, orphan.connector)])
+            held[Role(orphan.role)] |= task
+            releasing |= task
+    return Holding(
+        active=held[Role.ACTIVE],
+        standby=held[Role.STANDBY],
+        learner=held[Role.LEARNER],
+        releasing=releasing,
+    )
+
+
+def _require(holds: bool, group: Group, law: str) -> None:
+    if not holds:
+        story = (
+            f"group {group.id}, generation {group.generation} ({group.cause or 'no cause'})",
+            f"state {group.state.value}, clock {group.soft.clock_ms} ms",
+            *(f"{m.id}: {m.state.value}, epoch {m.epoch}, slot {m.slot}" for m in group.live()),
+        )
+        raise InvariantViolation(law, story)
+
+
+def _set(group: Group, tasks: IntArray) -> TaskSet:
+    return group.table.set_of(np.asarray(tasks, dtype=np.int32))
+
+
+def _copies(group: Group) -> tuple[tuple[Role, Copies], ...]:
+    return tuple(zip(COPY_ROLES, (group.standby, group.learner), strict=True))
+
+
+def _members_are_listed_once(group: Group) -> None:
+    taken = {slot for slot, member in enumerate(group.members) if member is not None}
+    _require(set(group.roster) == taken, group, "every member is in the roster")
+    names = [member.id for member in group.live()]
+    _require(names == sorted(names), group, "the roster is in the order of ids")
+    _require(set(group.by_id.items()) == {(m.id, m.slot) for m in group.live()}, group, "by_id")
+    static = {(m.instance_id, m.slot) for m in group.live() if m.instance_id is not None}
+    _require(set(group.by_instance.items()) == static, group, "by_instance")
+    seated = set(np.flatnonzero(group.soft.timeout_ms > 0).tolist())
+    _require(seated == taken, group, "every member, and nobody else, has a session")
+
+
+def _only_members_have_tasks(group: Group) -> None:
+    there = np.zeros(len(group.members) + 1, dtype=np.bool_)
+    there[list(group.roster)] = there[NOBODY] = True
+    for name in ("target", "destination", "holder"):
+        vector = getattr(group, name)
+        _require(len(vector) == len(group.table), group, f"{name} has an entry for every task")
+        _require(bool(there[vector].all()), group, f"{name} names members")
+    _require(
+        not (group.revoking & (group.holder == NOBODY)).any(), group, "who gives up has something"
+    )
+    for role, copies in _copies(group):
+        for pairs in (*copies, group.ready, group.duplicate):
+            _require(
+                bool(there[slot_of(pairs)].all()), group, f"a {role.name.lower()} is a member's"
+            )
+            _require(bool((np.diff(pairs) > 0).all()), group, "pairs ascend")
+    _require(_within(group.ready, group.learner.kept), group, "who is ready is a learner")
+
+
+def _within(part: Codes, whole: Codes) -> bool:
+    return bool(np.isin(part, whole).all())
+
+
+def _nobody_has_two_roles_of_a_task(group: Group) -> None:
+    held = np.flatnonzero(group.holder != NOBODY).astype(np.int32)
+    roles = [codes(held, group.holder[held]), group.duplicate]
+    for _, copies in _copies(group):
+        roles += [copies.kept, copies.going]
+    together = np.concatenate(roles)
+    _require(len(np.unique(together)) == len(together), group, "one role of a task for a member")
+    wanted = [
+        codes(held := np.flatnonzero(group.target != NOBODY).astype(np.int32), group.target[held])
+    ]
+    wanted += [copies.wanted for _, copies in _copies(group)]
+    together = np.concatenate(wanted)
+    _require(len(np.unique(together)) == len(together), group, "one role of a task is wanted")
+
+
+def _epochs_are_ordered(group: Group) -> None:
+    _require(group.target_generation <= group.generation, group, "targets follow generations")
+    for member in group.live():
+        _require(member.epoch <= group.generation, group, f"epoch of {member.id} is reached")
+        _require(member.revoke_revision <= member.revision, group, f"{member.id} was told")
+
+
+def _states_say_what_is_waited_for(group: Group) -> None:
+    if group.recovering:
+        return
+    owed = [group.holder[group.revoking], slot_of(group.duplicate)]
+    owed += [slot_of(copies.going) for _, copies in _copies(group)]
+    owes = {*np.concatenate(owed).tolist(), *(o.slot for o in group.orphans)}
+    kept = ~group.revoking & (group.holder != NOBODY)
+    beyond = {*group.holder[kept & (group.holder != group.target)].tolist()}
+    missing = {*group.target[(group.target != group.holder)].tolist()}
+    for _, copies in _copies(group):
+        beyond |= set(slot_of(np.setdiff1d(copies.kept, copies.wanted)).tolist())
+        missing |= set(slot_of(np.setdiff1d(copies.wanted, copies.kept)).tolist())
+    for member in group.live():
+        if group.soft.flags[member.slot] & FENCED:
+            continue
+        name, slot = member.id, member.slot
+        unrevoked = member.state is MemberState.UNREVOKED
+        _require(unrevoked == (slot in owes), group, f"{name} is UNREVOKED while it owes a release")
+        if not unrevoked:
+            _require(slot not in beyond, group, f"{name} keeps nothing beyond its target")
+            waits = member.state is MemberState.UNRELEASED
+            _require(waits == (slot in missing), group, f"{name} is UNRELEASED while it waits")
+
+
+def _digests_are_those_of_the_holdings(group: Group) -> None:
+    for member in group.live():
+        expected = holding_of(group, member.slot).digest()
+        same = expected == int(group.soft.digest[member.slot])
+        fenced = bool(group.soft.flags[member.slot] & FENCED) or member.away
+        _require(same or fenced, group, f"the digest expected of {member.id} is of what it holds")

@@ -1,0 +1,288 @@
+"""Any life of a group: honest members, a network that delays and repeats, crashes and freezes."""
+
+from __future__ import annotations
+
+import copy
+from collections import deque
+
+import hypothesis.strategies as st
+from hypothesis import settings
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from muster.protocol.events import (
+    Drain,
+    Event,
+    GroupConfig,
+    Join,
+    Lag,
+    LagReport,
+    Origin,
+    Tick,
+)
+from muster.protocol.ids import GroupId, MemberId, Role
+from muster.protocol.records import GroupSnapshot, GroupState, MemberAssignment, MemberGone
+from muster.protocol.settings import parse_settings
+from muster.protocol.tasks import Connector, Subtopology
+from muster.simulation.member import SimulatedMember
+from muster.state import invariants
+from muster.state.group import Group
+from muster.state.machine import advance
+from support.groups import same_group
+
+GROUP = GroupId("g")
+NAMES = ("W1", "W2", "W3", "W4")
+STREAMS = (
+    (Subtopology("0", 3, stateful=True), Subtopology("1", 2)),
+    (Subtopology("0", 5, stateful=True),),
+    (Subtopology("1", 3),),
+    (Subtopology("0", 2, stateful=True), Connector("c", 2)),
+)
+ASSIGNORS = ("sticky", "learner", "high-availability", "cooperative")
+CONFIGS = (
+    {},
+    {"num.standby.replicas": 1},
+    {"session.timeout.ms": 6000, "heartbeat.interval.ms": 1000},
+    {"rebalance.timeout.ms": 4000},
+    {"scale.down.timeout.ms": 5000, "max.warmup.replicas": 1},
+    {"scheduled.rebalance.max.delay.ms": 3000},
+    {"initial.rebalance.delay.ms": 2000, "assignment.interval.ms": 1500},
+    {"learner.partial.rebalance": False},
+)
+SELF_FENCE = 0.9
+"""Part of the session timeout after which a member stops by itself."""
+
+
+class Life(RuleBasedStateMachine):
+    """Members, their inboxes, one log, one coordinator.
+
+    Every sent event lands in the log at once, is repeated at will, and reaches the coordinator in
+    batches. Every record reaches its member when the rule `read` says so, or never (`lose`).
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now_ms = 1_000_000
+        self.offsets = {"membership": 0, "config": 0, "lag": 0}
+        self.log: list[Event] = []
+        self.group = Group.new(GROUP)
+        self.members: list[SimulatedMember] = []
+        self.inbox: dict[int, deque[MemberAssignment | MemberGone]] = {}
+        self.proved_ms: dict[int, int] = {}
+        self.coordinator_epoch = 1
+        self.published: GroupSnapshot | None = None
+        self.incarnations = 100
+        self.config = ("sticky", STREAMS[0], {})
+
+    # ---- the log
+
+    def write(self, event: Event, topic: str = "membership") -> None:
+        origin = Origin(topic, 0, self.offsets[topic], self.now_ms)
+        self.offsets[topic] += 1
+        placed = copy.copy(event)
+        object.__setattr__(placed, "origin", origin)
+        self.log.append(placed)
+
+    def send(self, member: SimulatedMember, events: list[Event]) -> None:
+        for event in events:
+            self.write(event)
+            self.proved_ms[id(member)] = self.now_ms
+
+    @initialize(assignor=st.sampled_from(ASSIGNORS), tasks=st.sampled_from(STREAMS))
+    def start(self, assignor, tasks) -> None:
+        self.config = (assignor, tasks, {})
+        self.configure(assignor, tasks, {})
+
+    def configure(self, assignor, tasks, values) -> None:
+        self.config = (assignor, tasks, values)
+        parsed = parse_settings(values, assignor)
+        config = GroupConfig(group=GROUP, assignor=assignor, settings=parsed, tasks=tasks)
+        self.write(config, "config")
+
+    @rule(assignor=st.sampled_from(ASSIGNORS), tasks=st.sampled_from(STREAMS), values=st.sampled_from(CONFIGS))
+    def config_changes(self, assignor, tasks, values) -> None:
+        self.configure(assignor, tasks, values)
+
+    # ---- the members
+
+    def running(self) -> list[SimulatedMember]:
+        return [m for m in self.members if m.alive]
+
+    @rule(name=st.sampled_from(NAMES), static=st.booleans(), ack_ms=st.sampled_from((0, 500, 9000)))
+    def join(self, name, static, ack_ms) -> None:
+        if len(self.running()) >= 6:
+            return
+        self.incarnations += 100
+        template = Join(
+            group=GROUP,
+            member=MemberId(name if not static else f"{name}-{self.incarnations}"),
+            incarnation=self.incarnations,
+            instance_id=f"i-{name}" if static else None,
+        )
+        member = SimulatedMember(template, ack_ms=ack_ms, restore_ms=1_000)
+        self.members.append(member)
+        self.inbox[id(member)] = deque()
+        self.send(member, [member.joining()])
+
+    @precondition(lambda self: self.running())
+    @rule(data=st.data(), temporary=st.booleans())
+    def leave(self, data, temporary) -> None:
+        member = data.draw(st.sampled_from(self.running()))
+        self.send(member, [member.leave(temporary=temporary)])
+
+    @precondition(lambda self: self.running())
+    @rule(data=st.data())
+    def crash(self, data) -> None:
+        member = data.draw(st.sampled_from(self.running()))
+        member.alive = False
+        member.drop()
+
+    @precondition(lambda self: self.running())
+    @rule(data=st.data())
+    def beat(self, data) -> None:
+        member = data.draw(st.sampled_from(self.running()))
+        if member.member:
+            self.send(member, [member.heartbeat()])
+
+    @precondition(lambda self: self.running())
+    @rule(data=st.data())
+    def rejoin(self, data) -> None:
+        member = data.draw(st.sampled_from(self.running()))
+        self.send(member, [member.joining()])
+
+    @precondition(lambda self: self.running())
+    @rule(data=st.data(), on=st.booleans())
+    def drain(self, data, on) -> None:
+        member = data.draw(st.sampled_from(self.running()))
+        self.write(Drain(group=GROUP, member=MemberId(member.id), on=on))
+
+    @precondition(lambda self: self.running())
+    @rule(data=st.data(), offsets=st.sampled_from((0, 5_000, 50_000)))
+    def lag(self, data, offsets) -> None:
+        member = data.draw(st.sampled_from(self.running()))
+        tasks = sorted(member.held[Role.LEARNER] | member.held[Role.STANDBY])
+        if tasks:
+            lags = tuple(Lag(task, offsets) for task in tasks)
+            self.write(LagReport(group=GROUP, member=MemberId(member.id), lags=lags), "lag")
+
+    @rule(data=st.data(), count=st.integers(1, 5))
+    def read(self, data, count) -> None:
+        waiting = [m for m in self.running() if self.inbox[id(m)]]
+        if not waiting:
+            return
+        member = data.draw(st.sampled_from(waiting))
+        for _ in range(min(count, len(self.inbox[id(member)]))):
+            if member.alive:
+                self.send(member, member.read(self.inbox[id(member)].popleft(), self.now_ms))
+
+    @rule(data=st.data())
+    def lose(self, data) -> None:
+        waiting = [m for m in self.running() if self.inbox[id(m)]]
+        if waiting:
+            self.inbox[id(data.draw(st.sampled_from(waiting)))].popleft()
+
+    @rule(span_ms=st.sampled_from((100, 1_000, 3_000, 10_000, 60_000)))
+    def time_passes(self, span_ms) -> None:
+        """Members with a lease that runs out stop by themselves, as workers do."""
+        end_ms = self.now_ms + span_ms
+        while self.now_ms < end_ms:
+            self.now_ms = min(end_ms, self.now_ms + 500)
+            timeout_ms = self.group.settings.session_timeout_ms
+            for member in self.running():
+                known = self.group.by_id.get(member.id)
+                if known is not None and self.group.members[known] is not None:
+                    timeout_ms = min(timeout_ms, self.group.members[known].session_timeout_ms)
+                if self.now_ms - self.proved_ms[id(member)] >= SELF_FENCE * timeout_ms:
+                    if member.member:
+                        self.send(member, member.start_over())
+                    else:
+                        member.drop()
+                self.send(member, member.act(self.now_ms))
+
+    # ---- the coordinator
+
+    @rule(repeated=st.booleans(), seed=st.randoms(use_true_random=False))
+    def advance(self, repeated, seed) -> None:
+        """A batch in any order, perhaps with rows seen before, gives the same step."""
+        if not self.log:
+            return
+        batch = list(self.log)
+        shuffled = list(batch) + (batch[:3] if repeated else [])
+        seed.shuffle(shuffled)
+        step = advance(self.group, batch, coordinator_epoch=self.coordinator_epoch)
+        other = advance(self.group, shuffled, coordinator_epoch=self.coordinator_epoch)
+        same_group(step.group, other.group)
+        assert repr(step.records) == repr(other.records)
+        late = advance(step.group, batch, coordinator_epoch=self.coordinator_epoch)
+        assert late.records == ()
+        self.log.clear()
+        self.take(step)
+
+    def take(self, step, restored=True) -> None:
+        self.group = step.group
+        for record in step.records:
+            if isinstance(record, GroupSnapshot):
+                self.published = record
+            if isinstance(record, MemberAssignment | MemberGone):
+                for member in self.running():
+                    if member.id == record.member:
+                        self.inbox[id(member)].append(record)
+        if step.changed:
+            assert isinstance(self.published, GroupSnapshot)
+        if self.published is not None and restored:
+            again = Group.restore(self.published, self.group.liveness())
+            same_group(again, self.group)
+
+    @rule()
+    def tick(self) -> None:
+        self.write(Tick(group=GROUP))
+        self.advance_now()
+
+    def advance_now(self, restored=True) -> None:
+        batch = list(self.log)
+        self.log.clear()
+        self.take(advance(self.group, batch, coordinator_epoch=self.coordinator_epoch), restored)
+
+    @precondition(lambda self: self.published is not None and not self.log)
+    @rule()
+    def checkpoint_is_lost(self) -> None:
+        self.coordinator_epoch += 1
+        self.group = Group.recover(self.published)
+        self.tick()
+
+    # ---- the laws
+
+    @invariant()
+    def laws_hold(self) -> None:
+        invariants.check(self.group)
+
+    @invariant()
+    def no_task_has_two_owners(self) -> None:
+        owners: dict[object, str] = {}
+        for member in self.running():
+            for task in member.held[Role.ACTIVE]:
+                assert task not in owners, f"{task} on {owners[task]} and {member.id}"
+                owners[task] = f"{member.id} ({member.join.incarnation})"
+
+    def teardown(self) -> None:
+        """When faults stop the group becomes Stable, and members hold what it thinks."""
+        for _ in range(150):
+            self.now_ms += 1_000
+            for member in self.running():
+                while self.inbox[id(member)] and member.alive:
+                    self.send(member, member.read(self.inbox[id(member)].popleft(), self.now_ms))
+                self.send(member, member.act(self.now_ms))
+                if member.member and self.now_ms % 1_000 == 0:
+                    self.send(member, [member.heartbeat()])
+            self.write(Tick(group=GROUP))
+            self.advance_now(restored=False)
+            self.no_task_has_two_owners()
+        assert self.group.state in (GroupState.STABLE, GroupState.EMPTY), self.group.state
+        for member in self.running():
+            if not member.member:
+                continue
+            slot = self.group.by_id[member.id]
+            assert invariants.holding_of(self.group, slot).digest() == member.holding().digest()
+
+
+TestLife = Life.TestCase
+TestLife.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)

@@ -1,0 +1,35 @@
+"""Groups side by side, and short ways to build them."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from muster.state.group import Group
+
+
+def same_group(one: Group, other: Group) -> None:
+    """Fail with the names of what differs."""
+    differ = [
+        name
+        for name in Group.__slots__
+        if name != "soft" and not _same(getattr(one, name), getattr(other, name))
+    ]
+    assert differ == [], {n: (getattr(one, n), getattr(other, n)) for n in differ}
+    assert one.soft.to_bytes() == other.soft.to_bytes()
+
+
+def _same(one: object, other: object) -> bool:
+    if isinstance(one, np.ndarray):
+        return np.array_equal(one, other)
+    if isinstance(one, tuple) and any(isinstance(part, np.ndarray) for part in one):
+        return all(_same(a, b) for a, b in zip(one, other, strict=True))
+    if isinstance(one, tuple) and isinstance(other, tuple):
+        # Free slots at the end are forgotten by a restart.
+        return _trimmed(one) == _trimmed(other)
+    return one == other
+
+
+def _trimmed(values: tuple) -> tuple:
+    while values and values[-1] is None:
+        values = values[:-1]
+    return values
