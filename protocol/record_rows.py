@@ -21,7 +21,7 @@ from muster.protocol.records import (
     Rejected,
     WakeUp,
 )
-from muster.protocol.taskset import UnitRef, covers, encode_set, units_of
+from muster.protocol.taskset import UnitRef, encode_set, units_of
 
 REJECTED_BYTES_MAX = 500_000
 """Of a dead letter's original key and value together; longer ones are clipped."""
@@ -52,11 +52,10 @@ def _sets_row(record: MemberAssignment) -> Row:
     sets = {role: getattr(record, role) for role in _ROLES}
     units, dictionary = units_of(sets.values()), record.dictionary
     labels = sum(len(unit.label) for unit in units)
-    refer = dictionary is not None and labels > LABELS_MAX and covers(dictionary.units, units)
-    if dictionary is None or not refer:
+    if dictionary is None or labels <= LABELS_MAX or not dictionary.layout.covers(units):
         own: Row = {role: encode_set(tasks, units) for role, tasks in sets.items()}
         return own | {"units": rows.units_row(units)}
-    row: Row = {role: encode_set(tasks, dictionary.units) for role, tasks in sets.items()}
+    row: Row = {role: encode_set(tasks, dictionary.layout) for role, tasks in sets.items()}
     return row | {"dictionary": rows.u64(dictionary.version)}
 
 

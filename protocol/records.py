@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import cached_property
 from typing import TypeAlias
 
 import numpy as np
@@ -17,7 +18,7 @@ from muster.protocol.events import Origin
 from muster.protocol.ids import GroupId, MemberId, Role
 from muster.protocol.settings import Settings
 from muster.protocol.tasks import EMPTY, TaskSet, Unit
-from muster.protocol.taskset import UnitRef, units_version
+from muster.protocol.taskset import Layout, UnitRef, units_version
 
 
 class Fault(Enum):
@@ -39,7 +40,7 @@ class Fault(Enum):
     """The event contradicts itself; the message says where."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Dictionary:
     """The units of a group, named once (`muster.groups`, key ``group||names``).
 
@@ -53,10 +54,15 @@ class Dictionary:
     group: GroupId
     units: tuple[UnitRef, ...]
 
-    @property
+    @cached_property
     def version(self) -> int:
         """Follows from the units: the same units have the same version, everywhere."""
         return units_version(self.units)
+
+    @cached_property
+    def layout(self) -> Layout:
+        """The units in a row, for the sets that refer to them."""
+        return Layout(self.units)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

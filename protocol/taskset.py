@@ -70,6 +70,35 @@ class UnitRef(NamedTuple):
         return self.label.endswith("-")
 
 
+class Layout:
+    """Units in a row, and where each begins. Worth keeping where many sets refer to the same.
+
+    Attributes:
+        units: the units.
+        starts: int64[U], position of each unit's first task among all.
+        total: positions of all units together.
+        sizes: label → size.
+        place: (name, whether it is a connector) → index of the unit.
+    """
+
+    def __init__(self, units: Sequence[UnitRef]) -> None:
+        self.units = tuple(units)
+        ends = np.cumsum([0, *(unit.size for unit in units)], dtype=np.int64)
+        self.starts: Positions = ends[:-1]
+        self.total = int(ends[-1])
+        self.sizes = {unit.label: unit.size for unit in units}
+        self.place = {(unit.name, unit.connector): i for i, unit in enumerate(units)}
+
+    @classmethod
+    def of(cls, units: Sequence[UnitRef] | Layout) -> Layout:
+        """The units' layout; one that is there already stays."""
+        return units if isinstance(units, Layout) else cls(units)
+
+    def covers(self, needed: Sequence[UnitRef]) -> bool:
+        """Whether every unit needed is there, and large enough."""
+        return all(self.sizes.get(unit.label, -1) >= unit.size for unit in needed)
+
+
 def label_of(name: str, connector: bool) -> str:
     """A unit's label."""
     return name + ("-" if connector else "_")
@@ -93,12 +122,6 @@ def units_of_table(table: TaskTable) -> tuple[UnitRef, ...]:
     )
 
 
-def covers(units: Sequence[UnitRef], needed: Sequence[UnitRef]) -> bool:
-    """Whether every unit needed is there, and large enough."""
-    sizes = {unit.label: unit.size for unit in units}
-    return all(sizes.get(unit.label, -1) >= unit.size for unit in needed)
-
-
 def units_version(units: Sequence[UnitRef]) -> int:
     """First 8 bytes, little endian, of the SHA-256 of ``label NUL size LF`` of every unit."""
     text = "".join(f"{unit.label}\0{unit.size}\n" for unit in units)
@@ -120,7 +143,7 @@ def check_units(units: Sequence[UnitRef]) -> None:
         raise DecodeError("a unit is named twice")
 
 
-def encode_set(tasks: TaskSet, units: Sequence[UnitRef]) -> bytes:
+def encode_set(tasks: TaskSet, units: Sequence[UnitRef] | Layout) -> bytes:
     """The bytes of a set, given the units its record refers to.
 
     Raises:
@@ -130,27 +153,27 @@ def encode_set(tasks: TaskSet, units: Sequence[UnitRef]) -> bytes:
         return b""
     if len(tasks) > SET_TASKS_MAX:
         raise EncodeError(f"a set of {len(tasks)} tasks; {SET_TASKS_MAX} are accepted")
-    starts, total = _starts(units)
-    place = {(unit.name, unit.connector): i for i, unit in enumerate(units)}
+    layout = Layout.of(units)
     by_unit: dict[int, Positions] = {}
     for name, connector, numbers in tasks.units:
-        at = place.get((name, connector))
+        at = layout.place.get((name, connector))
         positions = numbers.astype(np.int64) + connector
-        if at is None or positions[0] < 0 or positions[-1] >= units[at].size:
+        if at is None or positions[0] < 0 or positions[-1] >= layout.units[at].size:
             raise EncodeError(f"tasks of {name!r} that are in no unit of the record")
         by_unit[at] = positions
     order = sorted(by_unit)
-    whole = encode_segment(np.concatenate([by_unit[i] + starts[i] for i in order]), total)
-    if len(units) == 1 or len(whole) <= len(units):
+    together = np.concatenate([by_unit[i] + layout.starts[i] for i in order])
+    whole = encode_segment(together, layout.total)
+    if len(layout.units) == 1 or len(whole) <= len(layout.units):
         return bytes((WHOLE,)) + whole
     nothing = np.empty(0, dtype=np.int64)
     split = b"".join(
-        encode_segment(by_unit.get(i, nothing), unit.size) for i, unit in enumerate(units)
+        encode_segment(by_unit.get(i, nothing), unit.size) for i, unit in enumerate(layout.units)
     )
     return bytes((BY_UNIT,)) + split if len(split) < len(whole) else bytes((WHOLE,)) + whole
 
 
-def decode_set(data: bytes, units: Sequence[UnitRef]) -> TaskSet:
+def decode_set(data: bytes, units: Sequence[UnitRef] | Layout) -> TaskSet:
     """Read a set; `units` as the writer had them, checked by `check_units`.
 
     Raises:
@@ -158,14 +181,14 @@ def decode_set(data: bytes, units: Sequence[UnitRef]) -> TaskSet:
     """
     if not data:
         return EMPTY
-    starts, total = _starts(units)
+    layout = Layout.of(units)
     parts: list[Positions] = []
     if data[0] == WHOLE:
-        positions, at = decode_segment(data, 1, total)
-        parts = _cut(positions, starts)
+        positions, at = decode_segment(data, 1, layout.total)
+        parts = _cut(positions, layout.starts)
     elif data[0] == BY_UNIT:
         at, count = 1, 0
-        for unit in units:
+        for unit in layout.units:
             positions, at = decode_segment(data, at, unit.size)
             parts.append(positions)
             count += len(positions)
@@ -177,13 +200,8 @@ def decode_set(data: bytes, units: Sequence[UnitRef]) -> TaskSet:
         raise DecodeError(f"{len(data) - at} bytes behind a task set", at)
     return TaskSet(
         (unit.name, unit.connector, (part - unit.connector).astype(np.int32))
-        for unit, part in zip(units, parts, strict=True)
+        for unit, part in zip(layout.units, parts, strict=True)
     )
-
-
-def _starts(units: Sequence[UnitRef]) -> tuple[Positions, int]:
-    ends = np.cumsum([0, *(unit.size for unit in units)], dtype=np.int64)
-    return ends[:-1], int(ends[-1])
 
 
 def _cut(positions: Positions, starts: Positions) -> list[Positions]:
