@@ -128,10 +128,15 @@ class Shown:
         s = self.snapshot
         return self._set((s.holder == member.slot) & ~s.revoking)
 
+    def going(self, member: MemberEntry) -> TaskSet:
+        """Actives the member was told to give up and still runs."""
+        s = self.snapshot
+        return self._set((s.holder == member.slot) & s.revoking)
+
     def revoking(self, member: MemberEntry) -> TaskSet:
         """Tasks of any role the member was told to give up and still has."""
         s = self.snapshot
-        actives = self._set((s.holder == member.slot) & s.revoking)
+        actives = self.going(member)
         copies = [self._pairs(pairs, member) for pairs in (s.standby_revoking, s.learner_revoking)]
         return actives | copies[0] | copies[1]
 

@@ -116,9 +116,13 @@ class Story:
             Publication(at_ms, through, _revisions(before) != _revisions(record))
         )
         news: list[Generation | Turned] = []
+        generation = Generation(record.generation, at_ms, record.cause, record.moves)
         if before is None or record.generation != before.generation:
-            generation = Generation(record.generation, at_ms, record.cause, record.moves)
             self.generations.append(generation)
+            news.append(generation)
+        elif (record.cause, record.moves) != (before.cause, before.moves):
+            # One that could not be placed at first (nobody was there) is told again when it is.
+            self.generations[-1] = generation
             news.append(generation)
         if before is None or record.state is not before.state:
             news.append(Turned(record.state, at_ms))

@@ -70,7 +70,7 @@ def test_an_event_waits_for_the_record_that_answers_it() -> None:
 
 
 def test_news_are_new_generations_and_states() -> None:
-    """A record makes news only of what differs from the one before."""
+    """News is what differs from the record before; a generation placed late is told again."""
     story = Story(G, "muster")
     first = snapshot(1, 0, 1, GroupState.STABLE)
     assert feed(story, TopicKind.GROUPS, first, Origin("g", 0, 0, 15)) == [
@@ -82,8 +82,12 @@ def test_news_are_new_generations_and_states() -> None:
     assert feed(story, TopicKind.GROUPS, moving, Origin("g", 0, 2, 17)) == [
         Turned(GroupState.RECONCILING, 17)
     ]
+    placed = replace(moving, cause="W1 joined")
+    assert feed(story, TopicKind.GROUPS, placed, Origin("g", 0, 3, 18)) == [
+        Generation(1, 18, "W1 joined", first.moves)
+    ]
     other = replace(first, group=GroupId("another"))
-    assert feed(story, TopicKind.GROUPS, other, Origin("g", 0, 3, 18)) == []
+    assert feed(story, TopicKind.GROUPS, other, Origin("g", 0, 4, 19)) == []
     assert [g.number for g in story.generations] == [1]
 
 

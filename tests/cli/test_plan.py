@@ -1,0 +1,147 @@
+"""What if, on a live group."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from support.brokers import Topics
+from support.snapshots import orders, pairs
+
+from muster.cli.errors import BadInput, NotFound
+from muster.cli.main import main
+from muster.cli.plan import planned
+from muster.protocol import codec
+from muster.protocol.errors import ConfigError
+from muster.protocol.ids import MemberId
+from muster.protocol.records import GroupSnapshot, GroupState, MemberEntry, MemberState
+from muster.protocol.settings import parse_settings
+from muster.protocol.tasks import Subtopology
+from muster.protocol.topics import TopicKind
+
+
+def calm(*holder: int, members: int = 2) -> GroupSnapshot:
+    """A stable group whose task t is held by slot holder[t]; slot s is member W<s + 1>."""
+    held = np.array(holder, dtype=np.int32)
+    return replace(
+        orders(),
+        state=GroupState.STABLE,
+        settings=parse_settings({}, "sticky"),
+        tasks=(Subtopology("0", len(holder)),),
+        members=tuple(
+            MemberEntry(id=MemberId(f"W{s + 1}"), slot=s, incarnation=s) for s in range(members)
+        ),
+        target=held,
+        holder=held,
+        revoking=np.zeros(len(holder), dtype=np.bool_),
+        destination=held,
+        **dict.fromkeys(("target_standby", "standby", "standby_revoking"), pairs()),
+        **dict.fromkeys(("target_learner", "learner"), pairs()),
+        lags=np.empty((0, 3), dtype=np.int64),
+        lag_ms=np.empty(0, dtype=np.int64),
+    )
+
+
+def ends(found: dict[str, Any]) -> list[tuple[str, str | None, str | None]]:
+    """Task, from and to of each move."""
+    return [(m["task"], m["from"], m["to"]) for m in found["moves"]]
+
+
+def test_without_a_change_nothing_moves() -> None:
+    """A balanced group as it is stays as it is."""
+    found = planned(calm(0, 0, 1, 1))
+    assert found["moves"] == []
+    assert found["members"] == {
+        "W1": {"active": ["0_0", "0_1"], "standby": [], "learner": [], "revoked": []},
+        "W2": {"active": ["0_2", "0_3"], "standby": [], "learner": [], "revoked": []},
+    }
+
+
+def test_a_member_joins() -> None:
+    """It gets its share, no more moves than that, each with a reason."""
+    found = planned(calm(0, 0, 0, 1, 1, 1), add=[{"id": "W3"}])
+    assert sorted(to for _, _, to in ends(found)) == ["W3", "W3"]
+    assert {source for _, source, _ in ends(found)} == {"W1", "W2"}
+    assert all(move["reason"] for move in found["moves"])
+    assert found["score"]["moved"] == 2
+    assert len(found["members"]["W3"]["active"]) == 2
+
+
+def test_a_member_leaves() -> None:
+    """Its tasks go to the others, who keep what they have."""
+    found = planned(calm(0, 0, 1, 1, 2, 2, members=3), remove=["W3"])
+    assert set(found["members"]) == {"W1", "W2"}
+    assert sorted(task for task, _, _ in ends(found)) == ["0_4", "0_5"]
+    assert {"0_0", "0_1"} < set(found["members"]["W1"]["active"])
+
+
+def test_tasks_and_settings_change() -> None:
+    """New tasks are placed, tasks that go are nobody's, a setting is in force."""
+    more = planned(calm(0, 1), tasks=[{"subtopology": "0", "partitions": 4}])
+    assert [(source, to is None) for _, source, to in ends(more)] == [(None, False)] * 2
+    fewer = planned(calm(0, 0, 1, 1), tasks=[{"subtopology": "0", "partitions": 2}])
+    held = [t for m in fewer["members"].values() for t in m["active"]]
+    assert sorted(held) == ["0_0", "0_1"]
+    stateful = replace(calm(0, 1), tasks=(Subtopology("0", 2, stateful=True),))
+    copies = planned(stateful, config={"num.standby.replicas": 1})
+    assert [m["standby"] for m in copies["members"].values()] == [["0_1"], ["0_0"]]
+
+
+def test_what_members_hold_is_told_to_the_assignor() -> None:
+    """Draining, copies, readiness and lags of the record reach the placement."""
+    drained = calm(0, 0, 1, 1)
+    first, second = drained.members
+    drained = replace(drained, members=(replace(first, draining=True), second))
+    assert planned(drained)["members"]["W1"]["active"] == []
+    found = planned(orders())  # W2 restores 0_1, which W1 still runs
+    assert "0_1" in found["members"]["W2"]["active"] + found["members"]["W1"]["active"]
+    unrevoked = replace(first, state=MemberState.UNREVOKED)
+    moving = replace(
+        calm(0, 0, 0, 1),
+        members=(unrevoked, second),
+        revoking=np.array([True, False, False, False]),
+    )
+    assert ends(planned(moving)) == [("0_0", "W1", "W2")] or len(ends(planned(moving))) == 1
+
+
+def test_a_change_that_cannot_be() -> None:
+    """Members twice, members that are not there, settings and tasks that are wrong: all named."""
+    group = calm(0, 1)
+    with pytest.raises(NotFound, match="no member 'W9' in the group; there are: W1, W2"):
+        planned(group, remove=["W9"])
+    with pytest.raises(BadInput, match="'W1' is there already"):
+        planned(group, add=[{"id": "W1"}])
+    with pytest.raises(ConfigError, match=r"no\.such"):
+        planned(group, config={"no.such": "1"})
+    with pytest.raises(BadInput, match=r"tasks\[0\]\.partitions"):
+        planned(group, tasks=[{"subtopology": "0"}])
+    with pytest.raises(BadInput, match="assignor 'best'"):
+        planned(group, assignor="best")
+
+
+@pytest.mark.broker
+def test_plan_reads_and_changes_nothing(
+    kafka: Topics, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """The command answers from the topic, in both formats, and writes to none."""
+    encoded = codec.encode(calm(0, 0, 1, 1))
+    kafka.write_raw(TopicKind.GROUPS, encoded.key, encoded.value)
+    before = [kafka.end(kind) for kind in TopicKind]
+    member = tmp_path / "member.json"
+    member.write_text('{"id": "W3", "capacity": 2}')
+    words = ["plan", "--group", "orders", "--add-member", str(member)]
+    words += ["--bootstrap-server", kafka.address, "--topic-prefix", kafka.prefix]
+    assert main([*words, "--format", "json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found == planned(calm(0, 0, 1, 1), add=[{"id": "W3", "capacity": 2}])
+    assert main(words) == 0
+    shown = capsys.readouterr().out
+    assert "TASK ROLE   FROM TO REASON" in shown
+    member.write_text("[]")
+    assert main(words) == 2
+    assert "expected a member" in capsys.readouterr().err
+    assert [kafka.end(kind) for kind in TopicKind] == before
