@@ -23,7 +23,13 @@ from types import TracebackType
 from typing import Any
 
 import structlog
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    disable_created_metrics,
+)
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from pyspark.sql.streaming.listener import (
     QueryIdleEvent,
@@ -34,6 +40,7 @@ from pyspark.sql.streaming.listener import (
 )
 
 _log = structlog.get_logger("muster.streams")
+disable_created_metrics()  # type: ignore[no-untyped-call]  # the library left it out
 
 _BATCH_SECONDS = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 12.8, 30.0)
 

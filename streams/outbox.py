@@ -1,13 +1,15 @@
-"""Records → rows for the sink: the table of which record goes to which topic."""
+"""Records → rows for the sink: which record goes to which topic, split where it is too large."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from pyspark.sql.types import Row
 
-from muster.protocol import codec
+from muster.protocol.keys import partition_of, whole_key
+from muster.protocol.parts import parts
 from muster.protocol.records import (
+    Dictionary,
     GroupGone,
     GroupSnapshot,
     MemberAssignment,
@@ -22,6 +24,7 @@ from muster.streams.sink import OutputRow
 TOPIC_OF: dict[type, TopicKind] = {
     MemberAssignment: TopicKind.ASSIGNMENTS,
     MemberGone: TopicKind.ASSIGNMENTS,
+    Dictionary: TopicKind.GROUPS,
     GroupSnapshot: TopicKind.GROUPS,
     GroupGone: TopicKind.GROUPS,
     WakeUp: TopicKind.CLOCK,
@@ -29,16 +32,28 @@ TOPIC_OF: dict[type, TopicKind] = {
 }
 
 
-def rows(prefix: str, records: Iterable[Record]) -> list[Row]:
+def rows(
+    prefix: str, records: Iterable[Record], partitions: Mapping[str, int], *, turn: int = 0
+) -> list[Row]:
     """Rows of `sink.OUTPUT`, in the order of the records.
+
+    Args:
+        prefix: topic prefix.
+        records: what is to be published.
+        partitions: topic → number of partitions; read for parts only, which must live where the
+            whole would.
+        turn: see `parts`: must alternate from one publication of a group's snapshot to the next.
 
     Raises:
         EncodeError: a record that cannot be written.
     """
     found: list[Row] = []
     for record in records:
-        encoded = codec.encode(record)
         topic = topic_name(TOPIC_OF[type(record)], prefix)
-        headers = list(encoded.headers) or None
-        found.append(OutputRow(topic, encoded.key, encoded.value, headers, None))
+        own_turn = record.revision if isinstance(record, MemberAssignment) else turn
+        for each in parts(record, turn=own_turn):
+            is_part = whole_key(each.key) != each.key and not isinstance(record, Rejected)
+            place = partition_of(each.key, partitions[topic]) if is_part else None
+            headers = list(each.headers) or None
+            found.append(OutputRow(topic, each.key, each.value, headers, place))
     return found

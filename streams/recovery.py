@@ -29,6 +29,7 @@ from muster.clients import ClientSettings
 from muster.protocol import codec
 from muster.protocol.errors import DecodeError
 from muster.protocol.events import Tick
+from muster.protocol.parts import Joiner, Whole
 from muster.protocol.records import GroupSnapshot
 from muster.protocol.topics import TopicKind, topic_name
 from muster.streams.errors import KafkaUnreachable
@@ -84,7 +85,7 @@ def recover(clients: ClientSettings, prefixes: Iterable[str]) -> Recovered:
             snapshots += [(prefix, found) for found in _decoded(values)]
         starting = {
             topic: _bounded(consumer, topic, offsets)
-            for topic, offsets in _starting(prefixes, snapshots).items()
+            for topic, offsets in first_wanted(prefixes, snapshots).items()
         }
     except KafkaException as error:
         raise KafkaUnreachable(f"the groups cannot be read back: {error}") from error
@@ -133,6 +134,7 @@ def _newest(consumer: Consumer, topic: str) -> dict[bytes, bytes]:
         if high > low:
             ends[partition] = high
     newest: dict[bytes, bytes] = {}
+    joiner = Joiner()
     consumer.assign([TopicPartition(topic, partition, 0) for partition in ends])
     deadline = time.monotonic() + READ_TIMEOUT_S
     while ends:
@@ -145,16 +147,26 @@ def _newest(consumer: Consumer, topic: str) -> dict[bytes, bytes]:
             if message.error() is not None or key is None:
                 continue
             deadline = time.monotonic() + READ_TIMEOUT_S
-            if value is None:
-                newest.pop(key, None)
+            whole = _joined(joiner, key, value)
+            if whole is None:
+                continue
+            if whole.value is None:
+                newest.pop(whole.key, None)
             else:
-                newest[key] = value
+                newest[whole.key] = whole.value
         # By position, not by messages: the last offsets may have been compacted away.
         for position in consumer.position([TopicPartition(topic, p) for p in ends]):
             if position.offset >= ends[position.partition]:
                 del ends[position.partition]
     consumer.unassign()
     return newest
+
+
+def _joined(joiner: Joiner, key: bytes, value: bytes | None) -> Whole | None:
+    try:
+        return joiner.feed(key, value)
+    except DecodeError:
+        return None
 
 
 def _decoded(values: Mapping[bytes, bytes]) -> list[GroupSnapshot]:
@@ -169,8 +181,15 @@ def _decoded(values: Mapping[bytes, bytes]) -> list[GroupSnapshot]:
     return found
 
 
-def _starting(prefixes: Iterable[str], snapshots: Iterable[tuple[str, GroupSnapshot]]) -> Offsets:
-    """First offset wanted of every partition some group has read; `EARLIEST` for config."""
+def first_wanted(
+    prefixes: Iterable[str], snapshots: Iterable[tuple[str, GroupSnapshot]]
+) -> Offsets:
+    """First offset wanted of every partition some group has read; none of config.
+
+    Args:
+        prefixes: topic prefixes.
+        snapshots: (prefix, newest snapshot) of every group.
+    """
     held: Offsets = {topic: {} for topic in input_topics(tuple(prefixes))}
     free: Offsets = {topic: {} for topic in held}
     for prefix, snapshot in snapshots:

@@ -60,6 +60,9 @@ ALWAYS: tuple[_Setting, ...] = (
         "10s",
         "with the broker away a stop would wait for it",
     ),
+    _Setting(
+        "spark.sql.adaptive.enabled", "false", "stateful queries do without; Spark would warn"
+    ),
     _Setting("spark.ui.enabled", "false", "saves start-up and a port; --conf brings it back"),
     _Setting("spark.ui.showConsoleProgress", "false", "a progress bar in a service's log"),
     _Setting("spark.log.level", "WARN", "one line per batch and stage otherwise"),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import signal
-import subprocess
 import sys
 from collections import Counter
 from collections.abc import Mapping
@@ -15,9 +14,10 @@ from support import member, overlap
 from support.brokers import Topics
 from support.waiting import until
 
+from muster.broker.tether import Tethered
 from muster.protocol.events import GroupConfig
 from muster.protocol.ids import GroupId
-from muster.protocol.records import GroupSnapshot, GroupState
+from muster.protocol.records import GroupSnapshot, GroupState, Rejected
 from muster.protocol.settings import parse_settings
 from muster.protocol.tasks import Subtopology, TaskTable
 from muster.protocol.topics import TopicKind
@@ -39,7 +39,7 @@ class Fleet:
         self.folder = folder / group
         self.folder.mkdir(parents=True)
         self._topics = topics
-        self._members: dict[str, subprocess.Popen[bytes]] = {}
+        self._members: dict[str, Tethered] = {}
         self._tasks: set[str] = set()
 
     # ---- what the operator does
@@ -76,17 +76,16 @@ class Fleet:
                 **settings,
             }
             with (self.folder / f"{name}.err").open("ab") as errors:
-                self._members[name] = subprocess.Popen(
+                self._members[name] = Tethered(
                     [sys.executable, member.__file__, json.dumps(given)],
+                    output=errors,
                     cwd=self.folder,
-                    stdout=errors,
-                    stderr=errors,
                 )
 
     def stop(self, *names: str) -> None:
         """SIGTERM: they leave the group; returns when they are gone."""
         for name in names:
-            self._members[name].send_signal(signal.SIGTERM)
+            self._members[name].send(signal.SIGTERM)
         for name in names:
             code = self._members.pop(name).wait(60)
             assert code == 0, f"{name} ended with {code}:\n{self.story(name)}"
@@ -96,7 +95,6 @@ class Fleet:
         for name in names:
             process = self._members.pop(name)
             process.kill()
-            process.wait(10)
             with (self.folder / "deaths.jsonl").open("a") as log:
                 line = {"at_ns": overlap.now_ns(), "what": "died", "pid": process.pid}
                 log.write(json.dumps(line) + "\n")
@@ -150,6 +148,12 @@ class Fleet:
         published = self.snapshots()
         lines = [f"published: {_told(published[-1]) if published else 'nothing'}"]
         lines.append(f"held: {self.held()}")
+        letters = [r for r in self._topics.records(TopicKind.REJECTED) if isinstance(r, Rejected)]
+        lines += [
+            f"rejected: {r.origin} {r.reason}: {r.message[-3000:]}"
+            for r in letters
+            if r.key == self.group.encode()
+        ][:3]
         for file in sorted(self.folder.glob("*.err")):
             if not names or file.stem in names:
                 text = file.read_text(errors="replace").strip()
@@ -162,8 +166,6 @@ class Fleet:
     def __exit__(self, *_: object) -> None:
         for process in self._members.values():
             process.kill()
-        for process in self._members.values():
-            process.wait(10)
 
 
 def _by_member(snapshot: GroupSnapshot) -> dict[str, set[str]]:

@@ -6,9 +6,7 @@ Spark's workers would find the checkout's folders first). It is ready when its `
 
 from __future__ import annotations
 
-import os
 import signal
-import subprocess
 import sys
 import urllib.error
 import urllib.request
@@ -22,6 +20,7 @@ from support.brokers import Topics
 from support.waiting import until
 
 from muster.broker.kafka import free_port
+from muster.broker.tether import Tethered
 
 START_TIMEOUT_S = 120.0
 LOG_TAIL = 40
@@ -50,7 +49,7 @@ class Job:
         self._folder = folder
         self._conf = tuple(conf)
         self._port = free_port()
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: Tethered | None = None
 
     def start(self, *, wait: bool = True) -> Job:
         """Start it; `wait` until the query runs."""
@@ -64,9 +63,7 @@ class Job:
             *(word for setting in conf for word in ("--conf", setting)),
         ]
         with self.log_file.open("ab") as log:
-            self._process = subprocess.Popen(
-                command, cwd=self._folder, stdout=log, stderr=log, start_new_session=True
-            )
+            self._process = Tethered(command, output=log, cwd=self._folder)
         if wait:
             self.await_ready()
         return self
@@ -103,7 +100,7 @@ class Job:
     def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
         """Ask it to stop; the exit code."""
         assert self._process is not None
-        self._process.send_signal(number)
+        self._process.send(number)
         return self.wait()
 
     def wait(self, timeout_s: float = 60) -> int:
@@ -111,7 +108,7 @@ class Job:
         assert self._process is not None
         try:
             return self._process.wait(timeout_s)
-        except subprocess.TimeoutExpired:
+        except TimeoutError:
             raise AssertionError(f"the job did not end in {timeout_s} s\n{self.tail()}") from None
 
     def kill(self) -> None:
@@ -119,12 +116,11 @@ class Job:
         assert self._process is not None
         if self._process.poll() is None:
             family = psutil.Process(self._process.pid).children(recursive=True)
-            os.killpg(self._process.pid, signal.SIGKILL)
-            for one in family:
+            for one in [psutil.Process(self._process.pid), *family]:
                 with suppress(psutil.NoSuchProcess):
                     one.kill()
             psutil.wait_procs(family, timeout=10)
-        self._process.wait(10)
+        self._process.kill()
 
     def tail(self) -> str:
         """The last lines of its log."""

@@ -1,0 +1,190 @@
+"""How long from an event to the assignment, and until a whole fleet has settled.
+
+Measured in one run, on one broker, on this machine:
+
+1. *event → published assignment*: a member joins, and leaves, again and again; from the produce
+   call to the record read back. The stateless pass-through (Kafka → Spark → Kafka, no Python) is
+   alive at the same time and probed in turn, so the ratio holds on a noisy machine too.
+2. *join → settled* and *leave → settled* for 10 members and 900 tasks, for muster and for Kafka's
+   own two cooperative protocols with confluent-kafka consumers, everybody with default timings.
+
+``python bench/latency.py [--events 200] [--rounds 5] [--json]``
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from confluent_kafka.admin import NewTopic
+from rivals import PROTOCOLS, await_settled, settle_times
+from stage import Stage, next_message, quantile
+
+from muster import Worker
+from muster.protocol.events import GroupConfig, Join, Leave
+from muster.protocol.ids import GroupId, MemberId, Task
+from muster.protocol.settings import parse_settings
+from muster.protocol.tasks import Subtopology
+from muster.protocol.topics import TopicKind, topic_name
+
+BLOCK = 25
+"""Probes of one system before it is the other's turn."""
+MEMBERS, TASKS = 10, 900
+
+
+def probe_muster(stage: Stage, events: int) -> list[float]:
+    """Milliseconds from an event to the first record it causes."""
+    reader = stage.tail(topic_name(TopicKind.ASSIGNMENTS))
+    group, member = GroupId("probe"), MemberId("P")
+    spent: list[float] = []
+    for number in range(events // 2):
+        incarnation = time.time_ns() + number
+        for event in (
+            Join(group=group, member=member, incarnation=incarnation),
+            Leave(group=group, member=member, incarnation=incarnation),
+        ):
+            began = time.perf_counter()
+            stage.write(TopicKind.MEMBERSHIP, event)
+            next_message(reader)
+            spent.append((time.perf_counter() - began) * 1000)
+    reader.close()
+    return spent
+
+
+def probe_passthrough(stage: Stage, events: int) -> list[float]:
+    """Milliseconds from a record to its copy."""
+    reader = stage.tail("copies")
+    spent: list[float] = []
+    for _ in range(events):
+        began = time.perf_counter()
+        stage.producer.produce("originals", key=b"k", value=b"v" * 60)
+        stage.producer.flush()
+        next_message(reader)
+        spent.append((time.perf_counter() - began) * 1000)
+    reader.close()
+    return spent
+
+
+def configure(stage: Stage, group: str, tasks: int) -> None:
+    """Declare a group of one subtopology with default settings."""
+    event = GroupConfig(
+        group=GroupId(group),
+        assignor="sticky",
+        settings=parse_settings({}, "sticky"),
+        tasks=(Subtopology("0", tasks),),
+    )
+    stage.write(TopicKind.CONFIG, event)
+
+
+class Member:
+    """One of muster's workers; `held` is what it runs."""
+
+    def __init__(self, address: str, group: str) -> None:
+        self.held: set[int] = set()
+        self.worker = Worker(
+            group=group,
+            bootstrap_servers=address,
+            on_assigned=self._add,
+            on_revoked=self._remove,
+        )
+
+    def _add(self, tasks: Sequence[Task], _: object) -> None:
+        self.held = self.held | {task.number for task in tasks}
+
+    def _remove(self, tasks: Sequence[Task], _: object) -> None:
+        self.held = self.held - {task.number for task in tasks}
+
+
+def muster_settle_times(stage: Stage, rounds: int) -> tuple[list[float], list[float]]:
+    """Seconds until settled after a join, and after a leave, `rounds` times each."""
+    group = "fleet"
+    configure(stage, group, TASKS)
+    fleet = [Member(stage.address, group) for _ in range(MEMBERS)]
+    joins: list[float] = []
+    leaves: list[float] = []
+    try:
+        for member in fleet:
+            member.worker.start()
+        await_settled(lambda: [m.held for m in fleet], TASKS, MEMBERS)
+        for _ in range(rounds):
+            newcomer = Member(stage.address, group)
+            began = time.perf_counter()
+            newcomer.worker.start()
+            fleet.append(newcomer)
+            joins.append(await_settled(lambda: [m.held for m in fleet], TASKS, MEMBERS + 1) - began)
+            began = time.perf_counter()
+            fleet.remove(newcomer)
+            newcomer.worker.close()
+            leaves.append(await_settled(lambda: [m.held for m in fleet], TASKS, MEMBERS) - began)
+    finally:
+        for member in fleet:
+            member.worker.close()
+    return joins, leaves
+
+
+def measure(events: int, rounds: int, warm_up: int) -> dict[str, dict[str, float]]:
+    """Everything, as name → figures."""
+    with Stage() as stage:
+        stage.create(NewTopic("originals", 2, 1), NewTopic("copies", 1, 1))
+        configure(stage, "probe", 1)
+        stage.coordinate()
+        stage.run(
+            "passthrough",
+            str(Path(__file__).with_name("passthrough.py")),
+            *(stage.address, "originals", "copies", str(stage.folder / "passthrough")),
+        )
+        probe_passthrough(stage, warm_up)
+        probe_muster(stage, warm_up)
+        ours: list[float] = []
+        theirs: list[float] = []
+        while len(ours) < events:
+            ours += probe_muster(stage, 2 * (BLOCK // 2))
+            theirs += probe_passthrough(stage, BLOCK)
+        found = {
+            "event to assignment, ms": _spread(ours),
+            "pass-through, ms": _spread(theirs),
+        }
+        found["ratio"] = {
+            name: found["event to assignment, ms"][name] / found["pass-through, ms"][name]
+            for name in ("p50", "p99")
+        }
+        fleets = {"muster": muster_settle_times(stage, rounds)}
+        for name, protocol in PROTOCOLS.items():
+            fleets[name] = settle_times(stage.address, protocol, MEMBERS, TASKS, rounds)
+    for name, (joins, leaves) in fleets.items():
+        found[f"join until settled, s: {name}"] = _spread(joins)
+        found[f"leave until settled, s: {name}"] = _spread(leaves)
+    for what in ("join", "leave"):
+        best = min(found[f"{what} until settled, s: {name}"]["p50"] for name in PROTOCOLS)
+        ours_s = found[f"{what} until settled, s: muster"]["p50"]
+        found[f"{what}: times faster than the better of the two"] = {"p50": best / ours_s}
+    return found
+
+
+def _spread(values: Sequence[float]) -> dict[str, float]:
+    return {"p50": quantile(values, 0.5), "p99": quantile(values, 0.99), "count": len(values)}
+
+
+def main() -> int:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description="Latency of muster, beside what it stands on.")
+    parser.add_argument("--events", type=int, default=200, help="probes counted (default: 200)")
+    parser.add_argument("--warm-up", type=int, default=200, help="probes before (default: 200)")
+    parser.add_argument("--rounds", type=int, default=5, help="joins and leaves (default: 5)")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    args = parser.parse_args()
+    found = measure(args.events, args.rounds, args.warm_up)
+    if args.json:
+        print(json.dumps(found, indent=1))
+        return 0
+    for name, figures in found.items():
+        print(f"{name:48}", *(f"{key} {value:9.3f}" for key, value in figures.items()))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,30 @@
+"""The least Spark can do: Kafka → Spark → Kafka without state, with the job's own settings.
+
+Run as a program beside the coordinator, by `latency.py`: ``passthrough.py BOOTSTRAP IN OUT DIR``.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from muster.streams import session, sink
+from muster.streams.config import job_config
+
+
+def main(bootstrap: str, source: str, target: str, checkpoint: str) -> None:
+    """Copy a topic to another until killed."""
+    config = job_config(checkpoint=checkpoint, bootstrap=bootstrap)
+    spark = session.start(config)
+    options = {
+        "kafka.fetch.max.wait.ms": "1",
+        "subscribe": source,
+        "startingOffsets": "earliest",
+        **config.clients.spark(),
+    }
+    frame = spark.readStream.format("kafka").options(**options).load()
+    query = sink.write(frame.selectExpr(f"'{target}' AS topic", "key", "value"), config)
+    query.awaitTermination()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

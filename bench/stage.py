@@ -1,0 +1,158 @@
+"""What both benchmarks of the running system stand on: a broker, topics, the coordinator."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import tempfile
+import time
+import urllib.request
+import uuid
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+from confluent_kafka import Consumer, Message, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from muster.broker.kafka import EmbeddedKafka, free_port
+from muster.broker.tether import Tethered
+from muster.clients import client_settings
+from muster.protocol import codec
+from muster.protocol.events import Event
+from muster.protocol.topics import DEFAULT_PREFIX, TOPICS, TopicKind, topic_name
+
+READY_TIMEOUT_S = 180.0
+READ_TIMEOUT_S = 60.0
+
+
+class Stage:
+    """A broker of its own, muster's topics, and processes that end with it.
+
+    Args:
+        partitions: of each topic.
+    """
+
+    def __init__(self, partitions: int = 2) -> None:
+        self._partitions = partitions
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Stage:
+        self.folder = Path(tempfile.mkdtemp(prefix="muster-bench-"))
+        self._stack.callback(shutil.rmtree, self.folder, ignore_errors=True)
+        broker = self._stack.enter_context(EmbeddedKafka(self.folder / "kafka"))
+        self.address = broker.bootstrap_server
+        self.clients = client_settings(self.address)
+        self._admin = AdminClient(self.clients.librdkafka())
+        self.create(
+            *(
+                NewTopic(t.name(), t.partitions or self._partitions, 1, config=dict(t.settings))
+                for t in TOPICS
+            )
+        )
+        self.producer = Producer(self.clients.producer())
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def create(self, *topics: NewTopic) -> None:
+        """Create topics and wait until they are there."""
+        for future in self._admin.create_topics(list(topics)).values():
+            future.result(60)
+
+    def run(self, name: str, *command: str) -> Tethered:
+        """Start a Python program in the stage's folder; it is killed when the stage closes."""
+        log = self._stack.enter_context((self.folder / f"{name}.log").open("wb"))
+        process = Tethered([sys.executable, *command], output=log, cwd=self.folder)
+        self._stack.callback(process.kill)
+        return process
+
+    def coordinate(self, *conf: str, master: str = "local[2]") -> Coordinator:
+        """Start the coordinator and wait until its query runs."""
+        port = free_port()
+        settings = [f"muster.metrics.port={port}", "muster.metrics.host=127.0.0.1", *conf]
+        process = self.run(
+            "job",
+            *("-m", "muster.streams.job", "--bootstrap-server", self.address, "--master", master),
+            *("--checkpoint", str(self.folder / "checkpoint")),
+            *(word for setting in settings for word in ("--conf", setting)),
+        )
+        coordinator = Coordinator(process, port, self.folder / "job.log")
+        coordinator.await_ready()
+        return coordinator
+
+    def write(self, kind: TopicKind, *events: Event) -> None:
+        """Append events; returns when Kafka has them."""
+        for event in events:
+            encoded = codec.encode(event)
+            self.producer.produce(topic_name(kind), key=encoded.key, value=encoded.value)
+        self.producer.flush()
+
+    def tail(self, topic: str) -> Consumer:
+        """A consumer that stands at the end of every partition of a topic."""
+        consumer = Consumer(
+            self.clients.librdkafka(
+                {"group.id": uuid.uuid4().hex, "fetch.wait.max.ms": 10, "enable.auto.commit": False}
+            )
+        )
+        self._stack.callback(consumer.close)
+        partitions = consumer.list_topics(topic, timeout=30).topics[topic].partitions
+        ends = [
+            (p, consumer.get_watermark_offsets(TopicPartition(topic, p), timeout=30)[1])
+            for p in partitions
+        ]
+        consumer.assign([TopicPartition(topic, p, end) for p, end in ends])
+        return consumer
+
+
+class Coordinator:
+    """A running job, seen from outside."""
+
+    def __init__(self, process: Tethered, port: int, log: Path) -> None:
+        self.process = process
+        self._port = port
+        self._log = log
+
+    def await_ready(self) -> None:
+        """Wait until its query runs."""
+        deadline = time.monotonic() + READY_TIMEOUT_S
+        while time.monotonic() < deadline and self.process.poll() is None:
+            try:
+                self._page("/readyz")
+                return
+            except OSError:
+                time.sleep(0.1)
+        raise RuntimeError(f"the coordinator did not start:\n{self._log.read_text()[-3000:]}")
+
+    def _page(self, path: str) -> str:
+        with urllib.request.urlopen(f"http://127.0.0.1:{self._port}{path}", timeout=5) as page:
+            return page.read().decode()
+
+    def metrics(self) -> dict[str, float]:
+        """Its Prometheus values, by name and labels."""
+        lines = [line for line in self._page("/metrics").splitlines() if line[0] != "#"]
+        return {line.rpartition(" ")[0]: float(line.rpartition(" ")[2]) for line in lines}
+
+
+def next_message(consumer: Consumer) -> Message:
+    """The next message.
+
+    Raises:
+        TimeoutError: there was none.
+    """
+    deadline = time.monotonic() + READ_TIMEOUT_S
+    while time.monotonic() < deadline:
+        message = consumer.poll(0.5)
+        if message is not None and message.error() is None:
+            return message
+    raise TimeoutError("nothing was published")
+
+
+def quantile(values: Sequence[float], share: float) -> float:
+    """The value below which `share` of the values lie."""
+    ordered = sorted(values)
+    return ordered[min(int(len(ordered) * share), len(ordered) - 1)]
+
+
+__all__ = ["DEFAULT_PREFIX", "Coordinator", "Stage", "next_message", "quantile"]

@@ -1,0 +1,191 @@
+"""Heartbeats per second the coordinator sustains on two cores, and what one costs.
+
+For 1, 100 and 2,000 groups: members join, then a backlog of their heartbeats is written while the
+coordinator is stopped; it is started, and works it off. Every heartbeat goes the whole way: read,
+decoded, laid against the group's liveness, state written. Rows per second are Spark's own, of the
+batches that were full; CPU is that of the job's whole process tree over the same time.
+
+``python bench/throughput.py [--groups 1 100 2000] [--heartbeats 600000] [--json]``
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Iterator
+from itertools import pairwise
+
+import psutil
+from confluent_kafka import Producer
+from stage import Coordinator, Stage
+
+from muster.protocol import codec
+from muster.protocol.digest import Holding
+from muster.protocol.events import GroupConfig, Heartbeat, Join, Report
+from muster.protocol.ids import GroupId, MemberId
+from muster.protocol.records import MemberAssignment
+from muster.protocol.settings import parse_settings
+from muster.protocol.tasks import Subtopology
+from muster.protocol.topics import TopicKind, topic_name
+
+MEMBERS = 1_000
+"""Spread over the groups; at least one in each."""
+AIMS = {1: 30_000, 100: 30_000, 2_000: 15_000}
+
+
+def cpu_s(coordinator: Coordinator) -> float:
+    """CPU seconds the job's processes have used."""
+    driver = psutil.Process(coordinator.process.pid)
+    total = 0.0
+    for process in [driver, *driver.children(recursive=True)]:
+        try:
+            times = process.cpu_times()
+        except psutil.NoSuchProcess:
+            continue
+        total += times.user + times.system
+    return total
+
+
+def fill(stage: Stage, prefix: str, groups: int) -> list[tuple[bytes, bytes]]:
+    """Configure groups, let members join and settle; a heartbeat (key, value) of each member."""
+    names = [GroupId(f"{prefix}-{number}") for number in range(groups)]
+    each = max(MEMBERS // groups, 1)
+    reader = stage.tail(topic_name(TopicKind.ASSIGNMENTS))
+    settings = parse_settings({"session.timeout.ms": 1_800_000}, "sticky")
+    stage.write(
+        TopicKind.CONFIG,
+        *(
+            GroupConfig(
+                group=name,
+                assignor="sticky",
+                settings=settings,
+                tasks=(Subtopology("0", 4 * each),),
+            )
+            for name in names
+        ),
+    )
+    joins = [
+        Join(group=name, member=MemberId(f"member-{number}"), incarnation=1)
+        for name in names
+        for number in range(each)
+    ]
+    stage.write(TopicKind.MEMBERSHIP, *joins)
+    newest: dict[tuple[str, str], MemberAssignment] = {}
+    quiet_since = time.monotonic()
+    while len(newest) < len(joins) or time.monotonic() - quiet_since < 3:
+        if time.monotonic() - quiet_since > 120:
+            raise TimeoutError(f"{len(newest)} of {len(joins)} members were answered")
+        for record in _assignments(reader.consume(10_000, 0.2)):
+            newest[record.group, record.member] = record
+            quiet_since = time.monotonic()
+            stage.write(TopicKind.MEMBERSHIP, _report(record))
+    reader.close()
+    beats = [codec.encode(_heartbeat(record)) for record in newest.values()]
+    return [(beat.key, beat.value or b"") for beat in beats]
+
+
+def _assignments(messages: list) -> Iterator[MemberAssignment]:
+    for message in messages:
+        if message.error() is None:
+            record = codec.decode_record(TopicKind.ASSIGNMENTS, message.key(), message.value())
+            if isinstance(record, MemberAssignment) and record.fault is None:
+                yield record
+
+
+def _report(record: MemberAssignment) -> Report:
+    return Report(
+        group=record.group,
+        member=record.member,
+        incarnation=record.incarnation,
+        epoch=record.epoch,
+        revision=record.revision,
+        holding=Holding(active=record.active),
+    )
+
+
+def _heartbeat(record: MemberAssignment) -> Heartbeat:
+    return Heartbeat(
+        group=record.group,
+        member=record.member,
+        epoch=record.epoch,
+        digest=Holding(active=record.active).digest(),
+    )
+
+
+def backlog(stage: Stage, beats: list[tuple[bytes, bytes]], count: int) -> None:
+    """Write heartbeats, every member in turn."""
+    settings = {"linger.ms": 20, "queue.buffering.max.messages": 1_000_000}
+    producer = Producer(stage.clients.producer(settings))
+    topic = topic_name(TopicKind.MEMBERSHIP)
+    for number in range(count):
+        key, value = beats[number % len(beats)]
+        while True:
+            try:
+                producer.produce(topic, key=key, value=value)
+                break
+            except BufferError:
+                producer.poll(0.1)
+        if number % 1_000 == 0:
+            producer.poll(0)
+    producer.flush()
+
+
+def work_off(coordinator: Coordinator, count: int) -> dict[str, float]:
+    """Watch a freshly started coordinator work a backlog off.
+
+    Returns:
+        Rows per second and CPU per row between the end of the first full batch, which warms the
+        JVM up, and the end of the last; and the longest batch.
+    """
+    ends: list[tuple[float, float, float]] = []
+    rows = 0.0
+    while rows < count:
+        seen = coordinator.metrics().get("muster_rows_total", 0.0)
+        if seen > rows:
+            rows = seen
+            ends.append((time.perf_counter(), rows, cpu_s(coordinator)))
+        if coordinator.process.poll() is not None:
+            raise RuntimeError("the coordinator ended")
+        time.sleep(0.02)
+    (began, first, cpu_began), (ended, last, cpu_ended) = ends[0], ends[-1]
+    return {
+        "rows per second": (last - first) / (ended - began),
+        "CPU µs per row": 1e6 * (cpu_ended - cpu_began) / (last - first),
+        "longest batch, s": max(after[0] - before[0] for before, after in pairwise(ends)),
+        "rows counted": last - first,
+    }
+
+
+def measure(groups: int, heartbeats: int) -> dict[str, float]:
+    """One case, on a broker and a coordinator of its own."""
+    with Stage() as stage:
+        coordinator = stage.coordinate()
+        beats = fill(stage, f"load{groups}", groups)
+        coordinator.process.stop(60)
+        backlog(stage, beats, heartbeats)
+        return work_off(stage.coordinate("muster.batch.rows.max=100000"), heartbeats)
+
+
+def main() -> int:
+    """Measure and print; exit code 1 when an aim is missed."""
+    parser = argparse.ArgumentParser(description="Heartbeats per second on two cores.")
+    parser.add_argument("--groups", type=int, nargs="+", default=list(AIMS))
+    parser.add_argument("--heartbeats", type=int, default=600_000, help="default: 600000")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    args = parser.parse_args()
+    found = {groups: measure(groups, args.heartbeats) for groups in args.groups}
+    if args.json:
+        print(json.dumps(found, indent=1))
+    else:
+        for groups, figures in found.items():
+            print(
+                f"{groups:6} groups:", *(f"{key} {value:,.1f}  " for key, value in figures.items())
+            )
+    missed = [g for g, f in found.items() if f["rows per second"] < AIMS.get(g, 0)]
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,314 @@
+"""The coordinator's process: wiring, and a life from start to stop.
+
+1. Start Spark, check the topics, write a claim for every prefix.
+2. No checkpoint: read the groups back and load them in a first, short run of the query.
+3. Run the query until SIGTERM or SIGINT (exit code 0), a later claim (1) or its failure (1).
+
+A stop is at once: the batch that runs is cut off and replayed at the next start with the same rows,
+hence with the same result. Waiting for it to end would gain nothing.
+
+``python -m muster.streams.job``, ``muster run`` and ``spark-submit …/muster/streams/job.py`` all
+come here.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import signal
+import sys
+import threading
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+if __name__ == "__main__" and sys.path[0] == str(Path(__file__).resolve().parent):
+    # spark-submit puts this folder first, where `config` or `clock` would shadow anybody's.
+    del sys.path[0]
+
+import structlog
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as sql
+from pyspark.sql.streaming.query import StreamingQuery
+
+from muster.clients import ClientSettings
+from muster.protocol.errors import ConfigError, MusterError
+from muster.protocol.topics import DEFAULT_PREFIX, TOPICS, TopicKind
+from muster.streams import claim, recovery, session, sink, source
+from muster.streams.clock import Clock
+from muster.streams.config import DEFAULT_MASTER, SETTINGS, JobConfig, job_config
+from muster.streams.errors import KafkaUnreachable, QueryFailed, Superseded, TopicsMissing
+from muster.streams.listener import OBSERVED, Metrics, Port, ProgressListener
+from muster.streams.processor import GroupProcessor
+
+_log = structlog.get_logger("muster.streams")
+
+DONE, FAILURE, USAGE = 0, 1, 2
+LOOK_S = 0.25
+"""How often the main loop looks at its signals."""
+STOP_GRACE_S = 20.0
+"""A stop that hangs (a broker that is away, a JVM that is lost) ends the process after this."""
+TOPICS_TIMEOUT_S = 60.0
+
+
+def run(config: JobConfig) -> int:
+    """Run the coordinator until it is told to stop.
+
+    Returns:
+        The exit code: 0 after SIGTERM or SIGINT.
+
+    Raises:
+        MusterError: anything else that ends it.
+    """
+    stop = threading.Event()
+    with _signals(stop), ExitStack() as stack:
+        job = uuid.uuid4().hex[:12]
+        log = _log.bind(job=job)
+        partitions = check_topics(config.clients, config.prefixes)
+        spark = session.start(config)
+        stack.callback(_stop_spark, spark, stop)
+        epochs = {prefix: claim.claim(config.clients, prefix, job) for prefix in config.prefixes}
+        log.info("claimed", **{f"epoch[{prefix}]": epoch for prefix, epoch in epochs.items()})
+        metrics = Metrics()
+        metrics.claimed(epochs)
+        port = _port(stack, config, metrics)
+        spark.streams.addListener(ProgressListener(metrics))
+        watch = stack.enter_context(claim.Watch(config.clients, epochs, job, stop))
+        clock = stack.enter_context(Clock(config.clients, config.prefixes))
+        metrics.ticks.set_function(lambda: clock.ticks)
+        metrics.asleep.set_function(lambda: clock.asleep)
+        processor = GroupProcessor(
+            epochs, partitions, source.input_topics(config.prefixes), config.rebuild_ms
+        )
+        starting = _recover(spark, config, processor, stop) if not stop.is_set() else None
+        if not stop.is_set():
+            query = sink.write(_frame(spark, config, processor, starting, None), config)
+            log.info("running", checkpoint=config.checkpoint, bootstrap=config.clients.bootstrap)
+            metrics.running(True)
+            port.ready.set() if port is not None else None
+            _await(query, stop)
+        if watch.story is not None:
+            raise Superseded(watch.story)
+        log.info("stopped")
+        return DONE
+
+
+def check_topics(clients: ClientSettings, prefixes: Sequence[str]) -> dict[str, int]:
+    """Partitions of every topic of ours.
+
+    Raises:
+        TopicsMissing: one is not there.
+        KafkaUnreachable: Kafka does not answer.
+    """
+    try:
+        found = AdminClient(clients.librdkafka()).list_topics(timeout=TOPICS_TIMEOUT_S).topics
+    except KafkaException as error:
+        raise KafkaUnreachable(f"{clients.bootstrap} does not answer: {error}") from error
+    wanted = [topic.name(prefix) for prefix in prefixes for topic in TOPICS]
+    if missing := [name for name in wanted if name not in found]:
+        raise TopicsMissing(f"no topic {', '.join(missing)}; create them: muster topics create")
+    return {name: len(found[name].partitions) for name in wanted}
+
+
+def _frame(
+    spark: SparkSession,
+    config: JobConfig,
+    processor: GroupProcessor,
+    starting: recovery.Offsets | None,
+    initial: DataFrame | None,
+) -> DataFrame:
+    """The query but for its sink."""
+    groups = source.read(spark, config, starting).groupBy("lane")
+    rows = groups.transformWithState(
+        processor,
+        outputStructType=sink.OUTPUT,
+        outputMode="Append",
+        timeMode="None",
+        initialState=None if initial is None else initial.groupBy("lane"),
+    )
+    counts = [
+        sql.count_if(sql.col("topic").endswith(f".{kind}")).alias(str(kind))
+        for kind in (TopicKind.ASSIGNMENTS, TopicKind.GROUPS, TopicKind.REJECTED, TopicKind.CLOCK)
+    ]
+    return rows.observe(OBSERVED, *counts)
+
+
+def _recover(
+    spark: SparkSession, config: JobConfig, processor: GroupProcessor, stop: threading.Event
+) -> recovery.Offsets | None:
+    """Load the groups into a new checkpoint; where the source starts if there is nothing to load.
+
+    The run that loads them ends when all rows there are now are worked off. The one that follows
+    does without initial state, whose rows take a slower way into Python.
+    """
+    if not recovery.is_new(spark, config.checkpoint):
+        return None
+    found = recovery.recover(config.clients, config.prefixes)
+    if not found.snapshots:
+        return found.starting
+    _log.info("recovering", groups=len(found.snapshots), checkpoint=config.checkpoint)
+    recovery.wake_all(config.clients, found)
+    initial = recovery.initial_state(spark, found)
+    frame = _frame(spark, config, processor, found.starting, initial)
+    _await(sink.write(frame, config, once=True), stop)
+    return None
+
+
+def _await(query: StreamingQuery, stop: threading.Event) -> None:
+    """Wait for the query's end, or end it when told to.
+
+    Raises:
+        QueryFailed: it ended by an error.
+    """
+    try:
+        # Short waits: Python runs signal handlers between them only.
+        while not query.awaitTermination(LOOK_S):  # type: ignore[arg-type]  # takes fractions
+            if stop.is_set():
+                query.stop()
+                return
+    except (PySparkException, Py4JError, OSError) as error:  # the latter two: the JVM is gone
+        if not stop.is_set():
+            raise QueryFailed(_cause(error)) from error
+
+
+def _cause(error: Exception) -> str:
+    """The line of Spark's story that says what happened."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    caused = [line for line in lines if line.startswith("Caused by:")]
+    return (caused[-1] if caused else lines[0] if lines else type(error).__name__)[:1000]
+
+
+@contextmanager
+def _signals(stop: threading.Event) -> Iterator[None]:
+    """SIGTERM and SIGINT set `stop`; what was there before comes back."""
+    before = {
+        number: signal.signal(number, lambda *_: stop.set())
+        for number in (signal.SIGTERM, signal.SIGINT)
+    }
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _stop_spark(spark: SparkSession, stop: threading.Event) -> None:
+    hung = threading.Timer(STOP_GRACE_S, os._exit, [DONE if stop.is_set() else FAILURE])
+    hung.daemon = True
+    hung.start()
+    spark.stop()
+    hung.cancel()
+
+
+def _port(stack: ExitStack, config: JobConfig, metrics: Metrics) -> Port | None:
+    if config.metrics_port is None:
+        return None
+    try:
+        port = Port(metrics, config.metrics_host, config.metrics_port)
+    except OSError as error:
+        raise ConfigError(
+            "muster.metrics.port", config.metrics_port, f"a free port ({error.strerror})"
+        ) from None
+    _log.info("metrics", address=f"http://{config.metrics_host}:{port.number}/metrics")
+    return stack.enter_context(port)
+
+
+# ---------------------------------------------------------------- command line
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the options; `muster run` has the same."""
+    kafka = parser.add_argument_group("Kafka")
+    kafka.add_argument("--bootstrap-server", metavar="HOST:PORT[,…]", help="the cluster")
+    kafka.add_argument(
+        "--command-config",
+        metavar="FILE",
+        help="properties file with client settings (SASL, TLS, …)",
+    )
+    kafka.add_argument(
+        "--topic-prefix",
+        metavar="P",
+        action="append",
+        default=[],
+        help=f"prefix of muster's topics; may be given again (default: {DEFAULT_PREFIX})",
+    )
+    spark = parser.add_argument_group("Spark")
+    spark.add_argument(
+        "--checkpoint",
+        metavar="DIR",
+        help="folder or URL of the checkpoint; keep it, a restart goes on from there",
+    )
+    spark.add_argument(
+        "--master",
+        metavar="M",
+        help=f"local[N], spark://HOST:PORT, yarn, k8s://URL (default: {DEFAULT_MASTER}, or what "
+        "spark-submit says)",
+    )
+    own = ", ".join(f"{s.key} ({s.meaning})" for s in SETTINGS)
+    spark.add_argument(
+        "--conf",
+        metavar="K=V",
+        action="append",
+        default=[],
+        help=f"a setting of Spark (spark.*), of Kafka's clients (kafka.*) or: {own}",
+    )
+
+
+def run_arguments(args: argparse.Namespace) -> int:
+    """Run with parsed options.
+
+    Raises:
+        MusterError: as `run`; `ConfigError` when an option cannot be used.
+    """
+    submitted = "PYSPARK_GATEWAY_PORT" in os.environ
+    config = job_config(
+        checkpoint=args.checkpoint,
+        bootstrap=args.bootstrap_server,
+        command_config=args.command_config,
+        master=args.master or (None if submitted else DEFAULT_MASTER),
+        prefixes=args.topic_prefix,
+        conf=args.conf,
+    )
+    log_to_stderr()
+    return run(config)
+
+
+def log_to_stderr() -> None:
+    """One line per event on standard error; tracebacks only where they say something."""
+    logging.getLogger("py4j").setLevel(logging.WARNING)
+    structlog.configure(
+        processors=[
+            structlog.contextvars.merge_contextvars,
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            structlog.processors.format_exc_info,
+            structlog.processors.KeyValueRenderer(key_order=["timestamp", "level", "event"]),
+        ],
+        logger_factory=structlog.WriteLoggerFactory(sys.stderr),
+    )
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Entry point of ``python -m muster.streams.job`` and spark-submit."""
+    parser = argparse.ArgumentParser(
+        prog="muster.streams.job", description="Run muster's coordinator.", allow_abbrev=False
+    )
+    configure(parser)
+    try:
+        return run_arguments(parser.parse_args(argv))
+    except ConfigError as error:
+        sys.stderr.write(f"muster run: {error}\n")
+        return USAGE
+    except MusterError as error:
+        sys.stderr.write(f"muster run: {error}\n")
+        return FAILURE
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,138 @@
+"""The stateful operator: one call for each group and batch. No rule and no timer of its own.
+
+Bytes → events (`inbox`) → `advance` → records → bytes (`outbox`), between two values in the state
+store for each group:
+
+``liveness``  small, read and written in every batch that has rows of the group: a tag of the
+              snapshot, whether the group is parked, and who was heard when.
+``snapshot``  the group's published record, written only when it changed and read only when this
+              process does not have the group in memory.
+
+Groups in memory are kept by module, because Spark unpickles the processor anew for every batch
+while the Python process lives on. A group is trusted only if the liveness it was left with,
+snapshot tag included, is the one in the store: another attempt of the task, another query or
+another executor may have been there since.
+
+Nothing a row holds makes the operator raise, for that would end the query, and every restart would
+meet the same row. A group for which `advance` fails is *parked*: its events of the batch become
+dead letters, the first of them with the story, its stored state stays what it was, and the next
+batch tries anew. Errors of the state store itself do raise: they are Spark's to retry.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from pyspark.sql.streaming.stateful_processor import (
+    StatefulProcessor,
+    StatefulProcessorHandle,
+    TimerValues,
+    ValueState,
+)
+from pyspark.sql.types import BinaryType, Row, StructField, StructType
+
+from muster.state.group import Group
+from muster.streams import outbox, turn
+from muster.streams.inbox import open_lane
+from muster.streams.turn import Publisher, Stored, Turn
+
+CACHE_GROUPS_MAX = 10_000
+"""Groups one Python process keeps in memory; the least recently used go first."""
+
+_VALUE = StructType([StructField("value", BinaryType())])
+
+
+class _Kept(NamedTuple):
+    """A group in memory, and what was stored of it then."""
+
+    stored: Stored
+    group: Group
+
+
+_cache: OrderedDict[bytes, _Kept] = OrderedDict()
+
+
+class GroupProcessor(StatefulProcessor):
+    """Runs `advance` for every group. Pickled into the query; holds plain values only.
+
+    Args:
+        epochs: prefix → coordinator epoch.
+        partitions: topic → number of partitions.
+        topics: the input topics, ascending.
+        rebuild_ms: age at which a group's snapshot is published again.
+    """
+
+    def __init__(
+        self,
+        epochs: Mapping[str, int],
+        partitions: Mapping[str, int],
+        topics: Sequence[str],
+        rebuild_ms: int,
+    ) -> None:
+        self._partitions = dict(partitions)
+        self._topics = tuple(topics)
+        self._publishers = {
+            prefix: Publisher(epoch, self._partitions, rebuild_ms)
+            for prefix, epoch in epochs.items()
+        }
+
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        """Declare the two values."""
+        self._liveness = handle.getValueState("liveness", _VALUE)
+        self._snapshot = handle.getValueState("snapshot", _VALUE)
+
+    def handleInitialState(
+        self, key: tuple[bytes], initialState: Row, timerValues: TimerValues
+    ) -> None:
+        """A group read back after the checkpoint was lost: a snapshot without liveness."""
+        self._snapshot.update((initialState.snapshot,))
+
+    def handleInputRows(
+        self, key: tuple[bytes], rows: Iterator[Row], timerValues: TimerValues
+    ) -> Iterator[Row]:
+        """All rows of one lane in this batch."""
+        lane = bytes(key[0])
+        inbox = open_lane(lane, sorted(row[1] for row in rows), self._topics)
+        if inbox.group is None or not inbox.events:
+            return iter(outbox.rows(inbox.prefix, inbox.rejected, self._partitions))
+        stored, group = self._load(lane)
+        taken = turn.take(group, stored, inbox, self._publishers[inbox.prefix])
+        self._store(lane, stored, taken)
+        return iter(taken.rows)
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    def _load(self, lane: bytes) -> tuple[Stored, Group | None]:
+        """What is stored of a group, and the group when it is in memory and still the same."""
+        liveness = _read(self._liveness)
+        kept = _cache.get(lane)
+        if kept is not None and liveness is not None and kept.stored.liveness == liveness:
+            _cache.move_to_end(lane)
+            return kept
+        return Stored(liveness, _read(self._snapshot)), None
+
+    def _store(self, lane: bytes, before: Stored, taken: Turn) -> None:
+        """Write what changed; remember the group."""
+        after = taken.stored
+        for state, was, now in (
+            (self._liveness, before.liveness, after.liveness),
+            (self._snapshot, before.snapshot, after.snapshot),
+        ):
+            if now is None and was is not None:
+                state.clear()
+            elif now is not None and now is not was and now != was:
+                state.update((now,))
+        if taken.group is None:
+            _cache.pop(lane, None)
+            return
+        _cache[lane] = _Kept(after, taken.group)
+        while len(_cache) > CACHE_GROUPS_MAX:
+            _cache.popitem(last=False)
+
+
+def _read(state: ValueState) -> bytes | None:
+    found = state.get()
+    return None if found is None else bytes(found[0])

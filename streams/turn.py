@@ -1,0 +1,190 @@
+"""One group's turn in a batch: stored bytes and events in, rows and new bytes out. Never raises.
+
+The two stored values of a group (`processor` says why two):
+
+``liveness``  version (1 byte), flags (1 byte), tag of the snapshot (8 bytes), its clock (8 bytes),
+              then the core's own packed array of who was heard when.
+``snapshot``  the group's published record, framed.
+
+Heartbeats change no snapshot, so in a quiet group the published one grows old, and with it the
+offsets from which a lost checkpoint would have to be made good. It is published again when it has
+grown older than `rebuild_ms` by the group's own clock.
+
+A group for which the core fails is *parked*: its events of this batch become dead letters, the
+first with the story, what is stored stays, and the next batch tries anew. The core is pure, so the
+same batch, replayed, fails the same way.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Mapping
+from dataclasses import dataclass
+from hashlib import blake2b
+from struct import Struct
+from typing import NamedTuple
+
+from pyspark.sql.types import Row
+
+from muster.protocol import codec
+from muster.protocol.events import Event, Heartbeat, Tick
+from muster.protocol.ids import GroupId
+from muster.protocol.records import GroupGone, GroupSnapshot, Record, Rejected
+from muster.protocol.topics import TopicKind
+from muster.state.group import Group
+from muster.state.machine import advance
+from muster.streams import outbox
+from muster.streams.inbox import Inbox
+
+GROUP_FAILED = "GROUP_FAILED"
+STORY_CHARS_MAX = 8_000
+
+_HEADER = Struct(">BB8sq")
+_VERSION = 1
+_PARKED = 1
+_TURN = 2
+"""Flips with every snapshot published: its parts must not overwrite those of the one before."""
+
+
+class Stored(NamedTuple):
+    """What the state store has of a group; None = nothing."""
+
+    liveness: bytes | None = None
+    snapshot: bytes | None = None
+
+
+class Publisher(NamedTuple):
+    """What a turn must know of the job.
+
+    Attributes:
+        epoch: coordinator epoch of the group's prefix.
+        partitions: topic → number of partitions.
+        rebuild_ms: age at which a snapshot is published again.
+    """
+
+    epoch: int
+    partitions: Mapping[str, int]
+    rebuild_ms: int
+
+
+class _Header(NamedTuple):
+    flags: int = 0
+    tag: bytes = b""
+    clock_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """What one batch did to one group.
+
+    Attributes:
+        rows: what goes to Kafka.
+        group: as it is now; None = nothing of it is to be kept.
+        stored: the values as they are now.
+    """
+
+    rows: list[Row]
+    group: Group | None
+    stored: Stored
+
+
+def restore(group: GroupId, stored: Stored) -> Group:
+    """The group as it was stored.
+
+    A snapshot without liveness was read back after the checkpoint was lost: its members get fresh
+    sessions and are asked what they hold.
+
+    Raises:
+        Exception: stored bytes that cannot be read; the caller parks the group.
+    """
+    if stored.snapshot is None:
+        return Group.new(group)
+    record = codec.decode_record(TopicKind.GROUPS, group.encode(), stored.snapshot)
+    assert isinstance(record, GroupSnapshot)  # only `take` and recovery write it
+    if stored.liveness is None:
+        return Group.recover(record)
+    return Group.restore(record, stored.liveness[_HEADER.size :])
+
+
+def take(was: Group | None, stored: Stored, inbox: Inbox, publisher: Publisher) -> Turn:
+    """Let a group take its events.
+
+    Args:
+        was: the group, when it is in memory.
+        stored: what the state store has of it.
+        inbox: what the batch brought; it has a group.
+        publisher: the job.
+    """
+    assert inbox.group is not None
+    try:
+        before = restore(inbox.group, stored) if was is None else was
+        step = advance(before, inbox.events, coordinator_epoch=publisher.epoch)
+        return _went_well(step.group, step.records, stored, inbox, publisher)
+    except Exception:
+        return _parked(stored, inbox, traceback.format_exc(), publisher)
+
+
+def _went_well(
+    group: Group,
+    records: tuple[Record, ...],
+    stored: Stored,
+    inbox: Inbox,
+    publisher: Publisher,
+) -> Turn:
+    flags, tag, clock_ms = _header(stored)
+    flags &= ~_PARKED
+    snapshot = stored.snapshot
+    published = [r for r in records if isinstance(r, GroupSnapshot | GroupGone)]
+    is_old = group.soft.clock_ms - clock_ms >= publisher.rebuild_ms
+    if not published and snapshot is not None and is_old:
+        published = [group.snapshot()]
+        records = (*records, *published)
+    if published:
+        newest = published[-1]
+        flags ^= _TURN
+        snapshot = codec.encode(newest).value
+        tag = b"" if snapshot is None else blake2b(snapshot, digest_size=8).digest()
+        clock_ms = newest.clock_ms if isinstance(newest, GroupSnapshot) else 0
+    turn = int(bool(flags & _TURN))
+    written = outbox.rows(
+        inbox.prefix, [*records, *inbox.rejected], publisher.partitions, turn=turn
+    )
+    if snapshot is None:
+        return Turn(written, None, Stored())
+    liveness = _HEADER.pack(_VERSION, flags, tag, clock_ms) + group.liveness()
+    return Turn(written, group, Stored(liveness, snapshot))
+
+
+def _parked(stored: Stored, inbox: Inbox, story: str, publisher: Publisher) -> Turn:
+    flags, tag, clock_ms = _header(stored)
+    letters: list[Rejected] = []
+    # A group that stays parked is not to flood the topic with heartbeats and the same story.
+    first = not flags & _PARKED
+    for event in inbox.events:
+        if first or not isinstance(event, Heartbeat | Tick):
+            message = "the group is parked" if letters or flags & _PARKED else story
+            letters.append(_letter(event, message[-STORY_CHARS_MAX:]))
+        first = False
+    written = outbox.rows(inbox.prefix, [*letters, *inbox.rejected], publisher.partitions)
+    if stored.liveness is None:
+        return Turn(written, None, stored)
+    body = stored.liveness[_HEADER.size :]
+    liveness = _HEADER.pack(_VERSION, flags | _PARKED, tag, clock_ms) + body
+    return Turn(written, None, Stored(liveness, stored.snapshot))
+
+
+def _header(stored: Stored) -> _Header:
+    if stored.liveness is None:
+        return _Header()
+    return _Header(*_HEADER.unpack_from(stored.liveness)[1:])
+
+
+def _letter(event: Event, message: str) -> Rejected:
+    encoded = codec.encode(event)
+    return Rejected(
+        origin=event.origin,
+        reason=GROUP_FAILED,
+        message=message,
+        key=encoded.key,
+        value=encoded.value or b"",
+    )

@@ -1,0 +1,41 @@
+"""The broker goes away for 20 seconds and comes back: nobody loses a task for it."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+from support.brokers import new_topics
+from support.fleet import Fleet
+from support.spark import Job
+
+from muster.broker.kafka import EmbeddedKafka
+
+pytestmark = [pytest.mark.broker, pytest.mark.spark]
+
+AWAY_S = 20
+
+
+def test_broker_stopped_for_a_while(own_broker: EmbeddedKafka, tmp_path: Path) -> None:
+    """Nothing moves, the same query goes on by itself, and the group can change again.
+
+    Sessions are longer than the outage, so members work all the while.
+    """
+    topics = new_topics(own_broker.bootstrap_server)
+    with Job(topics, tmp_path) as job, Fleet(topics, tmp_path, "g") as fleet:
+        job.start()
+        fleet.configure(6, config={"session.timeout.ms": "45000", "heartbeat.interval.ms": "1000"})
+        fleet.start("W1", "W2", "W3")
+        before = fleet.settled()
+        tenures = fleet.check()
+        own_broker.stop()
+        time.sleep(AWAY_S)  # the outage itself, not a wait for anything
+        own_broker.start()
+        fleet.stop("W3")
+        after = fleet.settled()
+        assert job.poll() is None, job.tail()
+        assert all(after[name] > before[name] for name in after)
+        kept = [t for t in tenures if t.member != "W3"]
+        assert [t for t in fleet.check() if t in kept] == kept
+    topics.close()

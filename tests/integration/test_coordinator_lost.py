@@ -1,0 +1,145 @@
+"""The coordinator dies, is stopped, is superseded, loses its checkpoint: no task moves for it."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from support.brokers import Topics, new_topics
+from support.fleet import Fleet
+from support.spark import Job
+from support.waiting import until
+
+from muster.protocol.events import Join
+from muster.protocol.ids import GroupId, MemberId
+from muster.protocol.records import MemberAssignment
+from muster.protocol.topics import TopicKind
+
+pytestmark = [pytest.mark.broker, pytest.mark.spark]
+
+
+@pytest.fixture
+def topics(bootstrap: str) -> Iterator[Topics]:
+    """Topics of a test's own."""
+    found = new_topics(bootstrap)
+    yield found
+    found.close()
+
+
+def assignments(topics: Topics) -> list[MemberAssignment]:
+    """Every assignment ever published."""
+    records = topics.records(TopicKind.ASSIGNMENTS)
+    return [record for record in records if isinstance(record, MemberAssignment)]
+
+
+def test_killed_in_the_middle_of_a_rebalance(topics: Topics, tmp_path: Path) -> None:
+    """SIGKILL after the revocations are out: the restart goes on from the checkpoint.
+
+    What is written again is the same but for the new coordinator epoch, and only the newcomer's
+    share moves.
+    """
+    with Job(topics, tmp_path) as job, Fleet(topics, tmp_path, "g") as fleet:
+        job.start()
+        fleet.configure(12, config={"session.timeout.ms": "60000", "heartbeat.interval.ms": "1000"})
+        fleet.start("W1", "W2", "W3")
+        three = fleet.settled()
+        seen = len(assignments(topics))
+        fleet.start("W4")
+        until(lambda: len(assignments(topics)) > seen, "the rebalance has begun")
+        job.kill()
+        job.start()
+        four = fleet.settled()
+        assert {name: len(tasks) for name, tasks in four.items()} == dict.fromkeys(four, 3)
+        assert all(four[name] < three[name] for name in three)
+        _same_decisions(assignments(topics))
+        fleet.check()
+
+
+def _same_decisions(published: list[MemberAssignment]) -> None:
+    """What two coordinators said about one revision of one member must not differ."""
+    said: dict[tuple[str, int, int], MemberAssignment] = {}
+    for record in published:
+        key = (record.member, record.incarnation, record.revision)
+        timeless = replace(record, coordinator_epoch=0)
+        assert said.setdefault(key, timeless) == timeless
+
+
+def test_stopped_and_started_again(topics: Topics, tmp_path: Path) -> None:
+    """SIGTERM: exit code 0; the next start repeats nothing that was committed and moves nothing."""
+    with Job(topics, tmp_path) as job, Fleet(topics, tmp_path, "g") as fleet:
+        job.start()
+        fleet.configure(6, config={"session.timeout.ms": "60000", "heartbeat.interval.ms": "1000"})
+        fleet.start("W1", "W2")
+        before = fleet.settled()
+        assert job.stop(signal.SIGTERM) == 0
+        told = topics.end(TopicKind.ASSIGNMENTS)
+        job.start()
+        fleet.start("W3")
+        after = fleet.settled()
+        assert all(after[name] < before[name] for name in before)
+        new = topics.read(TopicKind.ASSIGNMENTS)[told:]
+        assert {w.record.coordinator_epoch for w in new if isinstance(w.record, MemberAssignment)}
+        assert job.stop(signal.SIGINT) == 0
+        fleet.check()
+
+
+def test_checkpoint_deleted(topics: Topics, tmp_path: Path) -> None:
+    """Without its checkpoint the coordinator reads the groups back; no task stops or moves.
+
+    Afterwards it is in charge again: a newcomer gets its share.
+    """
+    with Job(topics, tmp_path) as job, Fleet(topics, tmp_path, "g") as fleet:
+        job.start()
+        fleet.configure(6, config={"session.timeout.ms": "60000", "heartbeat.interval.ms": "1000"})
+        fleet.start("W1", "W2")
+        before = fleet.settled()
+        tenures = fleet.check()
+        assert job.stop() == 0
+        shutil.rmtree(job.checkpoint)
+        job.start()
+        assert fleet.settled() == before
+        until(
+            lambda: (
+                not fleet.snapshots()[-1].recovering and fleet.snapshots()[-1].coordinator_epoch > 0
+            ),
+            "every member has reported",
+            story=fleet.story,
+        )
+        assert fleet.held() == before
+        assert fleet.check() == tenures
+        fleet.start("W3")
+        after = fleet.settled()
+        assert all(after[name] < before[name] for name in before)
+        fleet.check()
+
+
+def test_a_later_claim_stops_the_earlier_job(topics: Topics, tmp_path: Path) -> None:
+    """Two jobs: the one that claimed first ends by itself, exit code 1, and says why."""
+    with Job(topics, tmp_path / "one") as one, Job(topics, tmp_path / "two") as two:
+        one.start()
+        two.start()
+        assert one.wait() == 1
+        assert "after this job" in one.tail()
+        _answers(topics, two)
+
+
+def _answers(topics: Topics, job: Job) -> None:
+    join = Join(group=GroupId("lone"), member=MemberId("M"), incarnation=1)
+    topics.write(TopicKind.MEMBERSHIP, join)
+    until(lambda: topics.records(TopicKind.GROUPS), "it answers", story=job.tail)
+
+
+def test_nothing_to_start_with(bootstrap: str, tmp_path: Path) -> None:
+    """Missing topics are named, exit code 1; a bad setting is named, exit code 2."""
+    with Job(Topics(bootstrap, "no-such-prefix"), tmp_path) as job:
+        job.start(wait=False)
+        assert job.wait() == 1
+        assert "no topic no-such-prefix.membership" in job.tail()
+    with Job(Topics(bootstrap, "p"), tmp_path, conf=["muster.batch.rows.max=none"]) as job:
+        job.start(wait=False)
+        assert job.wait() == 2
+        assert "muster.batch.rows.max: 'none' is not accepted" in job.tail()

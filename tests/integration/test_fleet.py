@@ -1,0 +1,225 @@
+"""A fleet's life against the real broker and the real query; one job serves all stories.
+
+Every story ends with the check that no task ever had two owners.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from support.brokers import Topics
+from support.fleet import QUICK, Fleet
+from support.spark import Job
+from support.waiting import until
+
+from muster.protocol import codec
+from muster.protocol.events import Drain, GroupDeleted, Heartbeat, Tick
+from muster.protocol.ids import GroupId, MemberId
+from muster.protocol.records import GroupGone, GroupSnapshot, Rejected
+from muster.protocol.topics import INPUTS, TopicKind
+
+pytestmark = [pytest.mark.broker, pytest.mark.spark]
+
+NewFleet = Callable[[str], Fleet]
+
+
+@pytest.fixture
+def fleet(job: Job, kafka: Topics, tmp_path: Path) -> Iterator[NewFleet]:
+    """Makes fleets under the shared job; checks and ends them afterwards."""
+    made: list[Fleet] = []
+    with ExitStack() as stack:
+
+        def make(group: str) -> Fleet:
+            made.append(stack.enter_context(Fleet(kafka, tmp_path, group)))
+            return made[-1]
+
+        yield make
+        for each in made:
+            each.check()
+
+
+def sizes(held: dict[str, set[str]]) -> list[int]:
+    """How many tasks each member runs, ascending."""
+    return sorted(map(len, held.values()))
+
+
+def test_join_leave_crash_and_rejoin(fleet: NewFleet) -> None:
+    """Members come, go in order, die without a word, come back; all tasks find an owner."""
+    group = fleet("comings-and-goings")
+    group.configure(6)
+    group.start("W1")
+    assert sizes(group.settled()) == [6]
+    group.start("W2")
+    assert sizes(group.settled()) == [3, 3]
+    group.stop("W1")
+    assert sizes(group.settled()) == [6]
+    group.start("W1")
+    before = group.settled()
+    group.kill("W2")
+    after = group.settled()
+    assert sizes(after) == [6]
+    assert after["W1"] > before["W1"]
+    group.start("W2")
+    assert sizes(group.settled()) == [3, 3]
+
+
+def test_three_workers_four_then_two(fleet: NewFleet) -> None:
+    """Scaling out moves only what the newcomer gets; scaling in only what the leavers had."""
+    group = fleet("scaling")
+    group.configure(12)
+    group.start("W1", "W2", "W3")
+    three = group.settled()
+    assert sizes(three) == [4, 4, 4]
+    group.start("W4")
+    four = group.settled()
+    assert sizes(four) == [3, 3, 3, 3]
+    assert all(four[name] < three[name] for name in three)
+    group.stop("W1", "W2")
+    two = group.settled()
+    assert sizes(two) == [6, 6]
+    assert all(two[name] > four[name] for name in two)
+
+
+def test_config_change(fleet: NewFleet) -> None:
+    """More tasks go to those with room, fewer leave the rest alone, new timings take effect."""
+    group = fleet("reconfigured")
+    group.configure(4)
+    group.start("W1", "W2")
+    four = group.settled()
+    group.configure(8)
+    eight = group.settled()
+    assert sizes(eight) == [4, 4]
+    assert all(eight[name] > four[name] for name in four)
+    group.configure(4, config={**QUICK, "session.timeout.ms": "4000"})
+    again = group.settled()
+    assert set().union(*again.values()) == {f"0_{n}" for n in range(4)}
+    assert {e.session_timeout_ms for e in group.snapshots()[-1].members} == {4000}
+
+
+def test_drain(fleet: NewFleet, kafka: Topics) -> None:
+    """A drained member gives all it has away and gets nothing back until the drain is undone."""
+    group = fleet("drained")
+    group.configure(6)
+    group.start("W1", "W2", "W3")
+    group.settled()
+    drain = Drain(group=GroupId(group.group), member=MemberId("W2"))
+    kafka.write(TopicKind.MEMBERSHIP, drain)
+    until(lambda: not group.held()["W2"], "W2 is empty", story=group.story)
+    assert group.settled()["W2"] == set()
+    kafka.write(
+        TopicKind.MEMBERSHIP, Drain(group=GroupId(group.group), member=MemberId("W2"), on=False)
+    )
+    until(lambda: group.held()["W2"], "W2 has tasks again", story=group.story)
+    assert sizes(group.settled()) == [2, 2, 2]
+
+
+def test_moves_have_reasons_and_generations_a_cause(fleet: NewFleet) -> None:
+    """What was published says who caused each generation and why each task moved."""
+    group = fleet("explained")
+    group.configure(4)
+    group.start("W1")
+    group.settled()
+    group.start("W2")
+    group.settled()
+    newest = group.snapshots()[-1]
+    assert "W2" in newest.cause
+    moves = [s.moves for s in group.snapshots() if s.generation == newest.generation][-1]
+    assert {(m.from_member, m.to_member) for m in moves} == {("W1", "W2")}
+    assert len(moves) == 2
+    assert all(m.reason for m in moves)
+
+
+def test_a_deleted_group_is_gone(fleet: NewFleet, kafka: Topics) -> None:
+    """A tombstone on config ends the group: its members stop, its snapshot is a tombstone."""
+    group = fleet("deleted")
+    group.configure(2)
+    group.start("W1")
+    group.settled()
+    kafka.write(TopicKind.CONFIG, GroupDeleted(group=GroupId(group.group)))
+    until(lambda: not group.held()["W1"], "W1 has stopped", story=group.story)
+    until(
+        lambda: GroupGone(group=GroupId(group.group)) in kafka.records(TopicKind.GROUPS),
+        "the snapshot is gone",
+    )
+
+
+def test_garbage_on_every_input_topic(fleet: NewFleet, kafka: Topics, job: Job) -> None:
+    """Each undecodable record becomes a dead letter with origin, reason and bytes.
+
+    A fleet beside it, in the same lanes too, goes on as if nothing were.
+    """
+    group = fleet("beside-garbage")
+    group.configure(4)
+    group.start("W1", "W2")
+    before = group.settled()
+    framed = codec.encode(Tick(group=GroupId("x"))).value
+    assert framed is not None
+    garbage: list[tuple[bytes | None, bytes | None]] = [
+        *((None, b"no key"), (b"", b"empty key"), (b"\xff\xfe", b"key is no text")),
+        *((b"a|b", b"two ids"), (b"beside-garbage", b"\xc3\x01not ours")),
+        *((b"beside-garbage", framed[:-1]), (b"beside-garbage", b"")),
+        *((b"garbage", bytes(range(256)) * 400), (b"\0", b"\0")),
+    ]
+    sent = [
+        (kind, key, value)
+        for kind in INPUTS
+        for key, value in garbage
+        # A compacted topic takes neither: the broker itself refuses a record without a key, and
+        # one without a value deletes a group.
+        if not (kind is TopicKind.CONFIG and key is None)
+    ]
+    for kind, key, value in sent:
+        kafka.write_raw(kind, key, value)
+    kafka.write_raw(TopicKind.MEMBERSHIP, b"beside-garbage", None)
+
+    def letters() -> list[Rejected]:
+        found = [r for r in kafka.records(TopicKind.REJECTED) if isinstance(r, Rejected)]
+        return [r for r in found if r.reason == "UNDECODABLE"]
+
+    wanted = sorted(
+        [(kafka.name(kind), key or b"", value or b"") for kind, key, value in sent]
+        + [(kafka.name(TopicKind.MEMBERSHIP), b"beside-garbage", b"")]
+    )
+    until(lambda: len(letters()) >= len(wanted), "every dead letter is there", story=job.tail)
+    assert sorted((r.origin.topic, r.key, r.value) for r in letters()) == wanted
+    assert len({r.origin for r in letters()}) == len(wanted)
+    assert all(r.message and r.origin.at_ms > 0 for r in letters())
+    group.start("W3")
+    after = group.settled()
+    assert sizes(after) == [1, 1, 2]
+    assert all(after[name] <= before[name] for name in before)
+    assert job.poll() is None
+
+
+def test_a_stranger_is_told(kafka: Topics, job: Job) -> None:
+    """A heartbeat of a member nobody knows is answered, and leaves no group behind."""
+    stranger = Heartbeat(group=GroupId("nobody"), member=MemberId("S"), epoch=3, digest=1)
+    kafka.write(TopicKind.MEMBERSHIP, stranger)
+    until(
+        lambda: [w for w in kafka.read(TopicKind.ASSIGNMENTS) if w.key == b"nobody|S"],
+        "the stranger is told",
+        story=job.tail,
+    )
+    assert not [
+        r
+        for r in kafka.records(TopicKind.GROUPS)
+        if isinstance(r, GroupSnapshot) and r.members and r.group == "nobody"
+    ]
+
+
+def test_metrics_tell_what_happened(job: Job) -> None:
+    """The port shows batches, records by kind and the epoch; unknown pages are 404."""
+    status, text = job.get("/metrics")
+    values = {
+        line.rpartition(" ")[0]: float(line.rpartition(" ")[2])
+        for line in text.splitlines()
+        if not line.startswith("#")
+    }
+    assert status == 200
+    assert values["muster_ready"] == 1
+    assert values["muster_batches_total"] >= 0
+    assert values[f'muster_coordinator_epoch{{prefix="{job.topics.prefix}"}}'] >= 0
+    assert (job.get("/healthz")[0], job.get("/nothing")[0]) == (200, 404)
