@@ -1,0 +1,294 @@
+"""The test vectors of `protocol/vectors/*.json`: what they hold, and today's bytes for it."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from muster.protocol.codec import encode
+from muster.protocol.digest import Holding
+from muster.protocol.events import Heartbeat, Join, Leave, Report
+from muster.protocol.framing import write
+from muster.protocol.keys import key_of, murmur2, part_key, partition_of
+from muster.protocol.parts import parts
+from muster.protocol.records import Dictionary, Fault, MemberAssignment
+from muster.protocol.tasks import Connector, Subtopology, TaskSet, TaskTable
+from muster.protocol.taskset import UnitRef, encode_set, units_of, units_of_table
+
+
+def held(holding: Holding) -> list[tuple[str, int, int]]:
+    """A holding as (label, number, role number) triples."""
+    return [
+        (
+            task.unit + ("-" if task.connector else "_"),
+            task.number,
+            role + (4 if task in holding.releasing else 0),
+        )
+        for role, tasks in ((1, holding.active), (2, holding.standby), (3, holding.learner))
+        for task in tasks
+    ]
+
+
+def hex64(number: int) -> str:
+    """A 64-bit number as text."""
+    return f"{number:016x}"
+
+
+def keys_vectors() -> list[dict]:
+    """Keys and their partitions."""
+    keys = [key_of("g"), key_of("fleet", "W1"), key_of("fleet"), key_of("größe", "zoë-1")]
+    keys += [key_of("fleet", "W1"[:n]) for n in (1, 2)] + [key_of("x" * n) for n in range(1, 9)]
+    whole = [{"key": k.decode(), "murmur2": murmur2(k)} for k in keys]
+    made = [part_key(key_of("fleet"), 3, 0), part_key(key_of("fleet", "W1"), 1, 1)]
+    made += [key_of("fleet", part="names"), part_key(key_of("fleet", part="names"), 2, 0)]
+    named = [{"key": k.decode()} for k in made]
+    for row in (*whole, *named):
+        for partitions in (1, 3, 16, 50):
+            row[f"of_{partitions}"] = partition_of(row["key"].encode(), partitions)
+    return [*whole, *named]
+
+
+def some_sets() -> list[tuple[str, list[UnitRef], TaskSet]]:
+    """Sets that between them take every form."""
+    random = np.random.default_rng(7)
+
+    def drawn(density: float, size: int = 200) -> TaskSet:
+        return TaskSet([("0", False, np.flatnonzero(random.random(size) < density))])
+
+    tables = [
+        ("empty", TaskSet.of([])),
+        ("one task", TaskSet.of(["0_5"])),
+        ("a range", TaskSet.of([f"0_{i}" for i in range(3, 90)])),
+        ("ranges", TaskSet.of([f"0_{i}" for i in (*range(9), *range(20, 60), *range(61, 99))])),
+        ("a stride", TaskSet.of([f"0_{i}" for i in range(7, 200, 10)])),
+        ("connector and its tasks", TaskSet.of(["c1", "c1-0", "c1-3"])),
+        ("two kinds of units", TaskSet.of(["0_0", "10_2", "topic-x_4", "c1", "c2-7"])),
+        *((f"density {d}", drawn(d)) for d in (0.02, 0.1, 0.2, 0.38, 0.5, 0.62, 0.8, 0.98)),
+    ]
+    found = [(name, list(units_of([tasks])), tasks) for name, tasks in tables]
+    wide = [UnitRef("0_", 200), UnitRef("c1-", 5)]
+    found.append(("all", [UnitRef("0_", 5)], TaskSet.of([f"0_{i}" for i in range(5)])))
+    found.append(("all of one unit", wide, TaskSet.of([f"0_{i}" for i in range(200)])))
+    dense, sparse = np.flatnonzero(random.random(900) < 0.5), np.array([7, 800])
+    apart = TaskSet([("0", False, dense), ("1", False, sparse)])
+    found.append(("units of unlike density", list(units_of([apart])), apart))
+    return found
+
+
+def taskset_vectors() -> list[dict]:
+    """Task sets."""
+    return [
+        {
+            "name": name,
+            "units": [list(unit) for unit in units],
+            "bytes": encode_set(tasks, units).hex(),
+            "tasks": [str(task) for task in tasks],
+        }
+        for name, units, tasks in some_sets()
+    ]
+
+
+HOLDINGS = {
+    "nothing": Holding(),
+    "one active": Holding(active=TaskSet.of(["0_0"])),
+    "connector": Holding(active=TaskSet.of(["c1", "c1-0"])),
+    "same name, both kinds": Holding(active=TaskSet.of(["x_0", "x-0"])),
+    "all roles": Holding(
+        active=TaskSet.of(["0_0", "0_1"]),
+        standby=TaskSet.of(["1_7"]),
+        learner=TaskSet.of(["1_8"]),
+        ready=TaskSet.of(["1_8"]),
+    ),
+    "releasing": Holding(
+        active=TaskSet.of(["0_0", "0_1"]),
+        standby=TaskSet.of(["1_7"]),
+        releasing=TaskSet.of(["0_1", "1_7"]),
+    ),
+    "not ascii": Holding(active=TaskSet.of(["größe_3"])),
+}
+
+
+def digest_vectors() -> list[dict]:
+    """Holdings and their digests."""
+    return [
+        {
+            "name": name,
+            "held": [
+                {"label": label, "number": number, "role": role}
+                for label, number, role in held(holding)
+            ],
+            "digest": hex64(holding.digest()),
+        }
+        for name, holding in HOLDINGS.items()
+    ]
+
+
+TABLE = TaskTable(
+    [Subtopology("0", 300), *(Connector(f"orders-to-warehouse-{i:02d}", 3) for i in range(40))]
+)
+DICTIONARY = Dictionary(group="fleet", units=units_of_table(TABLE))
+
+
+def dictionary_vectors() -> list[dict]:
+    """A dictionary: whole (packed) and in parts."""
+    encoded = encode(DICTIONARY)
+    return [
+        {
+            "key": encoded.key.decode(),
+            "value": encoded.value.hex(),
+            "parts": [[p.key.decode(), p.value.hex()] for p in parts(DICTIONARY, 300)],
+            "version": hex64(DICTIONARY.version),
+            "units": [list(unit) for unit in DICTIONARY.units],
+        }
+    ]
+
+
+def event_vectors() -> list[dict]:
+    """What a member writes."""
+    who = {"group": "fleet", "member": "W1"}
+    one = {**who, "incarnation": 0x0102030405060708}
+    holding = HOLDINGS["releasing"]
+    events = {
+        "first join": Join(**one),
+        "join with all": Join(
+            **one,
+            instance_id="i-1",
+            rack="r0",
+            capacity=4,
+            tags=(("cluster", "x"), ("zone", "a")),
+            protocols=("sessioned",),
+            topics=("0", "1"),
+            static=("c1",),
+            config_offset=300,
+            rebalance_timeout_ms=60_000,
+            make_before_break=False,
+        ),
+        "report": Report(**one, epoch=3, revision=9, holding=holding),
+        "report of learners": Report(**one, epoch=3, revision=9, holding=HOLDINGS["all roles"]),
+        "heartbeat": Heartbeat(**who, epoch=3, digest=holding.digest()),
+        "heartbeat of nothing": Heartbeat(**who, epoch=0, digest=0),
+        "heartbeat, large numbers": Heartbeat(**who, epoch=2**31 - 1, digest=2**64 - 1),
+        "leave": Leave(**one),
+        "leave for a while": Leave(**one, temporary=True),
+    }
+    return [
+        {
+            "name": name,
+            "schema": type(event).__name__,
+            "key": encode(event).key.decode(),
+            "value": encode(event).value.hex(),
+        }
+        for name, event in events.items()
+    ]
+
+
+def some_assignments() -> dict[str, MemberAssignment]:
+    """What a member reads."""
+    plain = {
+        "group": "fleet",
+        "member": "W1",
+        "incarnation": 0x0102030405060708,
+        "coordinator_epoch": 41,
+        "generation": 7,
+        "epoch": 6,
+        "revision": 300,
+        "session_timeout_ms": 45_000,
+        "heartbeat_interval_ms": 5_000,
+    }
+    scattered = np.sort(np.random.default_rng(1).choice(len(TABLE), 60, replace=False))
+    return {
+        "nothing": MemberAssignment(**plain),
+        "one task": MemberAssignment(**plain, active=TaskSet.of(["0_0"]), message="W1 joined"),
+        "all roles": MemberAssignment(
+            **plain,
+            active=TaskSet.of([f"0_{i}" for i in range(100)]),
+            standby=TaskSet.of(["1_7", "1_9"]),
+            learner=TaskSet.of(["1_8"]),
+        ),
+        "connectors": MemberAssignment(**plain, active=TaskSet.of(["c1", "c1-0", "c2-4"])),
+        "report asked for": MemberAssignment(**plain, report=True),
+        "with a dictionary": MemberAssignment(
+            **plain, active=TABLE.set_of(scattered.astype(np.int32)), dictionary=DICTIONARY
+        ),
+        **{
+            f"fault {fault.value}": MemberAssignment(**plain, fault=fault, message="why")
+            for fault in Fault
+        },
+        "fault for anyone": MemberAssignment(
+            **{**plain, "incarnation": 0, "revision": 0}, fault=Fault.UNKNOWN_MEMBER_ID
+        ),
+        "in parts": MemberAssignment(**plain, active=TABLE.set_of(scattered.astype(np.int32))),
+    }
+
+
+def assignment_vectors() -> list[dict]:
+    """Assignments as values and as what they mean; the last one in parts."""
+    rows = []
+    for name, record in some_assignments().items():
+        encoded = encode(record)
+        shown = {
+            field: getattr(record, field)
+            for field in (
+                *("coordinator_epoch", "generation", "epoch", "revision", "report"),
+                *("session_timeout_ms", "heartbeat_interval_ms", "message"),
+            )
+        }
+        for role in ("active", "standby", "learner"):
+            shown[role] = [str(task) for task in getattr(record, role)]
+        rows.append(
+            {
+                "name": name,
+                "key": encoded.key.decode(),
+                "value": encoded.value.hex(),
+                "incarnation": hex64(record.incarnation),
+                "fault": record.fault.value if record.fault else "",
+                **shown,
+            }
+        )
+    names = rows[-1]["name"]
+    cut = parts(some_assignments()[names], 600)
+    assert len(cut) > 1
+    rows[-1]["parts"] = [[part.key.decode(), part.value.hex()] for part in cut]
+    return rows
+
+
+def hostile_vectors() -> list[dict]:
+    """Values of assignments that must be refused, and why."""
+    good = encode(some_assignments()["one task"]).value
+
+    def crafted(size: int, data: bytes) -> bytes:
+        return write("MemberAssignment", {"units": [{"label": "0_", "size": size}], "active": data})
+
+    return [
+        {"name": name, "value": value.hex()}
+        for name, value in {
+            "no frame": b"",
+            "cut in the frame": good[:7],
+            "another marker": b"\xc3\x02" + good[2:],
+            "unknown schema": good[:2] + bytes(8) + good[10:],
+            "cut in the body": good[:-3],
+            "bytes behind the body": good + b"\x00",
+            "text that is not UTF-8": good.replace(b"W1 joined", b"W\xff joined"),
+            "a length of 2^62": good[:41] + b"\xfe" * 8 + b"\x7f",
+            "2^31 tasks in ten bytes": crafted(
+                2**31 - 1, b"\x01\x02\xff\xff\xff\xff\x07\x00\x00\x20"
+            ),
+            "all of 2^31 tasks": crafted(2**31 - 1, b"\x01\x80"),
+            "a range beyond its size": crafted(10, b"\x01\x01\x01\x00\x04\x01\xff"),
+            "a bitmap cut short": crafted(100, b"\x01\x04\xff"),
+            "an unknown set codec": crafted(10, b"\x63\x00"),
+            "an unknown form": crafted(10, b"\x01\x7f"),
+            "a Rice parameter of 64": crafted(10, b"\x01\x02\x02\x00\x00\x40\xff"),
+            "bytes behind a set": crafted(10, b"\x01\x02\x01\x05\x00"),
+        }.items()
+    ]
+
+
+VECTORS = {
+    "keys": keys_vectors,
+    "tasksets": taskset_vectors,
+    "digest": digest_vectors,
+    "dictionary": dictionary_vectors,
+    "events": event_vectors,
+    "assignments": assignment_vectors,
+    "hostile": hostile_vectors,
+}
