@@ -21,13 +21,11 @@ from muster.protocol.records import (
     Rejected,
     WakeUp,
 )
-from muster.protocol.taskset import UnitRef, encode_set, units_of
+from muster.protocol.taskset import LABELS_CHARS_MAX, UnitRef, encode_set, units_of
 
 REJECTED_BYTES_MAX = 500_000
 """Of a dead letter's original key and value together; longer ones are clipped."""
 
-LABELS_MAX = 256
-"""An assignment whose labels take more characters refers to the group's dictionary, if it may."""
 Dictionaries: TypeAlias = Mapping[int, Sequence[UnitRef]]
 """Dictionary version → units."""
 
@@ -52,7 +50,7 @@ def _sets_row(record: MemberAssignment) -> Row:
     sets = {role: getattr(record, role) for role in _ROLES}
     units, dictionary = units_of(sets.values()), record.dictionary
     labels = sum(len(unit.label) for unit in units)
-    if dictionary is None or labels <= LABELS_MAX or not dictionary.layout.covers(units):
+    if dictionary is None or labels <= LABELS_CHARS_MAX or not dictionary.layout.covers(units):
         own: Row = {role: encode_set(tasks, units) for role, tasks in sets.items()}
         return own | {"units": rows.units_row(units)}
     row: Row = {role: encode_set(tasks, dictionary.layout) for role, tasks in sets.items()}

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from muster.protocol.events import Origin
 from muster.protocol.ids import GroupId, MemberId, Role
 from muster.protocol.settings import Settings
-from muster.protocol.tasks import EMPTY, TaskSet, Unit
-from muster.protocol.taskset import Layout, UnitRef, units_version
+from muster.protocol.tasks import EMPTY, TaskSet, TaskTable, Unit
+from muster.protocol.taskset import LABELS_CHARS_MAX, Layout, UnitRef, units_of_table, units_version
 
 
 class Fault(Enum):
@@ -53,6 +53,13 @@ class Dictionary:
 
     group: GroupId
     units: tuple[UnitRef, ...]
+
+    @classmethod
+    def of(cls, group: GroupId, table: TaskTable) -> Dictionary | None:
+        """A group's dictionary; None when its names are so short that no record refers to one."""
+        units = units_of_table(table)
+        short = sum(len(unit.label) for unit in units) <= LABELS_CHARS_MAX
+        return None if short else cls(group=group, units=units)
 
     @cached_property
     def version(self) -> int:

@@ -46,6 +46,8 @@ COMPLEMENT = 0x80
 SET_TASKS_MAX = 1 << 22
 """No set of more tasks is read: a few bytes can name billions."""
 UNIT_SIZE_MAX = 2**31 - 1
+LABELS_CHARS_MAX = 256
+"""An assignment whose labels take more characters refers to the group's dictionary, if it may."""
 
 
 class UnitRef(NamedTuple):

@@ -209,6 +209,13 @@ def test_names_are_sent_once() -> None:
     assert found == record == replace(record, dictionary=None)
 
 
+def test_a_group_of_short_names_has_no_dictionary() -> None:
+    """There is a dictionary only where a record may need it; it lists every unit of the group."""
+    table, dictionary = connect_group(300)
+    assert Dictionary.of("g", table) == dictionary
+    assert Dictionary.of("g", connect_group(3)[0]) is None
+
+
 def test_short_names_stay_in_the_record() -> None:
     """A record with few names reads without a look-up; so does one the dictionary cannot say."""
     table, dictionary = connect_group(3)
