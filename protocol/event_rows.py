@@ -15,7 +15,7 @@ from muster.protocol.events import (
     Report,
     Tick,
 )
-from muster.protocol.framing import Row
+from muster.protocol.framing import INT_MAX, Row
 from muster.protocol.ids import GroupId
 
 
@@ -38,7 +38,9 @@ def join_from(group: GroupId, row: Row, origin: Origin) -> Join:
     """A join from its row, checked."""
     if row["capacity"] < 1:
         raise DecodeError(f"capacity {row['capacity']}; expected at least 1")
-    rows.not_negative(row, "rebalance_timeout_ms")
+    timeout_ms = row["rebalance_timeout_ms"]
+    if timeout_ms is not None and not 0 <= timeout_ms <= INT_MAX:
+        raise DecodeError(f"rebalance_timeout_ms is {timeout_ms}; expected 0 to {INT_MAX}")
     holding, lags = rows.holding_from(row)
     plain = ("instance_id", "rack", "capacity", "config_offset", "rebalance_timeout_ms")
     return Join(

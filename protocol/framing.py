@@ -34,6 +34,7 @@ MARKER = b"\xc3\x01"
 CONFLUENT_MARKER = 0
 FRAME_BYTES = 10
 """Marker and fingerprint."""
+INT_MAX = 2**31 - 1
 VALUE_BYTES_MAX = 64 << 20
 """No value is read beyond this, joined and inflated ones included."""
 
@@ -110,6 +111,10 @@ def _default_to_bytes(schema: Row) -> None:
 _TODAY, _OLDER = load(files("muster.protocol") / "schemas")
 OWN: Mapping[str, Schema] = _TODAY
 """Our schemas by record name."""
+_INTS = {
+    name: tuple(field["name"] for field in schema["fields"] if field["type"] == "int")
+    for name, schema in OWN.items()
+}
 PREFIX: Mapping[str, bytes] = {name: MARKER + fingerprint_of(s) for name, s in OWN.items()}
 """The first `FRAME_BYTES` of a value, by record name."""
 
@@ -178,6 +183,7 @@ class Schemas:
         if body.tell() != len(value):
             trailing = len(value) - body.tell()
             raise DecodeError(f"{trailing} bytes behind the {writer.name}", body.tell())
+        _check_ints(writer.name, cast("Row", row))
         return writer.name, row  # type: ignore[return-value]  # our schemas are all records
 
     def _writer_of(self, value: bytes) -> tuple[Writer, int]:
@@ -194,6 +200,13 @@ class Schemas:
         if len(value) < FRAME_BYTES:
             raise DecodeError("the value ends within its frame", len(value))
         raise UnknownRecord(f"unknown schema fingerprint {value[2:FRAME_BYTES].hex()}", 2)
+
+
+def _check_ints(name: str, row: Row) -> None:
+    # fastavro reads an int as it reads a long; what follows counts on 32 bits.
+    for field in _INTS[name]:
+        if not -INT_MAX - 1 <= row[field] <= INT_MAX:
+            raise DecodeError(f"{field} is {row[field]}; expected a 32-bit number")
 
 
 def _writer(schema: Schema) -> Writer:

@@ -16,7 +16,7 @@ from fastavro import (
 )
 from numpy.typing import NDArray
 
-from muster.protocol.framing import FRAME_BYTES, OWN, PREFIX, Row
+from muster.protocol.framing import FRAME_BYTES, INT_MAX, OWN, PREFIX, Row
 from muster.protocol.keys import member_fault
 
 _PREFIX = PREFIX["Heartbeat"]
@@ -76,4 +76,5 @@ def _row(value: bytes | bytearray) -> Row | None:
         row: Any = schemaless_reader(body, _SCHEMA, None)
     except Exception:  # hostile bytes: `codec.decode` says what is wrong with them
         return None
-    return row if body.tell() == len(value) else None
+    whole = body.tell() == len(value) and -INT_MAX - 1 <= row["epoch"] <= INT_MAX
+    return row if whole else None

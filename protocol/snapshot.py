@@ -21,6 +21,7 @@ from muster.protocol.ids import Role
 from muster.protocol.keys import Key
 from muster.protocol.owners import decode_owners, encode_owners
 from muster.protocol.records import GroupSnapshot, GroupState, MemberEntry, MemberState, Move
+from muster.protocol.settings import LONG_MAX
 from muster.protocol.tasks import IntArray, TaskTable
 from muster.protocol.vectors import (
     decode_flags,
@@ -36,6 +37,7 @@ _PLAIN = (
     *("coordinator_epoch", "generation", "target_generation", "assignor", "cause", "clock_ms"),
     *("next_ms", "followup_ms", "delay_until_ms", "generation_ms", "memory"),
 )
+_DEADLINES = ("next_ms", "followup_ms", "delay_until_ms")
 _VECTORS = {"holder": "target", "destination": "target"}
 """Owner vectors and what predicts them."""
 _PAIRS = {
@@ -61,6 +63,8 @@ _STATES = {state.value: state for state in MemberState}
 def snapshot_row(snapshot: GroupSnapshot) -> Row:
     """The Avro row of a snapshot."""
     row: Row = {name: getattr(snapshot, name) for name in _PLAIN}
+    for name in _DEADLINES:
+        row[name] = _at_most_long(row[name])
     row |= rows.tasks_row(snapshot.tasks) | _members_row(snapshot.members)
     row["state"] = snapshot.state.value
     row["settings"] = rows.settings_row(snapshot.settings, snapshot.assignor)
@@ -147,10 +151,15 @@ def _members_row(members: tuple[MemberEntry, ...]) -> Row:
     columns["ids"] = [member.id for member in members]
     columns["incarnations"] = b"".join(rows.u64(member.incarnation) for member in members)
     columns["instance_ids"] = [member.instance_id for member in members] if static else []
-    deadlines = (-1 if m.deadline_ms is None else m.deadline_ms for m in members)
-    columns["deadline_ms"] = _column(deadlines)
+    deadlines = (_at_most_long(member.deadline_ms) for member in members)
+    columns["deadline_ms"] = _column(-1 if at_ms is None else at_ms for at_ms in deadlines)
     columns["profile"] = _column(profile)
     return {"members": columns, "profiles": [_profile_row(each) for each in profiles]}
+
+
+def _at_most_long(at_ms: int | None) -> int | None:
+    """Timeouts of "for ever" added to a clock go past what a long can say; it means the same."""
+    return None if at_ms is None else min(at_ms, LONG_MAX)
 
 
 def _column(numbers: Iterable[int]) -> bytes:
