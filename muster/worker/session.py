@@ -81,14 +81,12 @@ class Session:
         self._lags: dict[Task, int] = {lag.task: lag.offsets for lag in join.lags}
         self._seen = (-1, -1)  # newest (coordinator epoch, revision)
         self._hands = Hands()
-        self._owes_report = False  # tasks are being released; a report follows
-        self._report_failed = False  # one did not get through
+        self._owes_report = self._report_failed = False  # tasks are being released; one got lost
         self._proved_ms: int | None = None  # when the newest acknowledged event was sent
-        self._first_join_ms = 0
-        self._last_sent_ms = 0
+        self._proofs: list[int] = []  # the same of joins not answered yet
+        self._first_join_ms = self._last_sent_ms = 0
         self._beat_in_flight: Send | None = None
-        self._attempt = 0
-        self._retry_ms = 0
+        self._attempt = self._retry_ms = 0
         self._leave_first = False  # the lost session may still count: say Leave for it
         self._ending: End | None = None  # what to do once a lost session has stopped
         self._temporary = False
@@ -170,10 +168,14 @@ class Session:
     def _admitted(self, record: MemberAssignment, now_ms: int) -> list[Action]:
         self.state = State.MEMBER
         self._previous = None
-        if self._proved_ms is None:
-            # An answer proves that the log has a join, though the acknowledgement is still on its
-            # way; of several, the first is the safe one to count from.
-            self._proved_ms = self._first_join_ms
+        # An answer proves that the log has a join; of several, the first is the safe one to count
+        # from. The others count if no session could end in between: a process that slept and asks
+        # again may read an answer to what it asked before it slept.
+        proofs, self._proofs = sorted(self._proofs), []
+        self._proved_ms = self._first_join_ms
+        for sent_ms in proofs:
+            if sent_ms < lease_until_ms(self._proved_ms, record.session_timeout_ms):
+                self._proved_ms = sent_ms
         return self._obey(record, now_ms)
 
     # ----------------------------------------------------------------------------- as a member
@@ -193,11 +195,13 @@ class Session:
 
     def _hear_fault(self, record: MemberAssignment, fault: Fault) -> list[Action]:
         duty = FAULTS[fault][1]
-        if duty not in (Duty.LOSE, Duty.END):
+        if duty is Duty.IGNORE:
             return []
         if duty is Duty.END:
             self._ending = End(fault, record.message)
-        return self._lose(f"{fault.value}: {record.message}", False)
+        # A member that is fenced is still counted; one that is unknown is not.
+        still_counted = fault is Fault.FENCED_MEMBER_EPOCH
+        return self._lose(f"{fault.value}: {record.message}", still_counted)
 
     def _is_news(self, record: MemberAssignment) -> bool:
         if record.coordinator_epoch < self._seen[0]:
@@ -279,20 +283,20 @@ class Session:
             return []
         if sent is self._beat_in_flight:
             self._beat_in_flight = None
-        if self._proved_ms is not None and sent.sent_ms <= self._proved_ms:
-            return []
-        self._proved_ms = sent.sent_ms
-        return self._lease()
+        if self._proved_ms is None:
+            self._proofs.append(sent.sent_ms)
+        elif sent.sent_ms > self._proved_ms:
+            self._proved_ms = sent.sent_ms
+            return self._lease()
+        return []
 
     def _lease(self) -> list[Action]:
-        until = self.lease_ms
-        if until is None or self.record is None:
+        if (until := self.lease_ms) is None or self.record is None:
             return []
         return [Lease(until, stop_ms(self.record.session_timeout_ms))]
 
     def _lease_is_over(self, now_ms: int) -> bool:
-        until = self.lease_ms
-        return until is not None and now_ms >= until
+        return (until := self.lease_ms) is not None and now_ms >= until
 
     def _send_again(self, given: Failed, now_ms: int) -> list[Action]:
         if given.sent.incarnation != self.incarnation:
@@ -329,7 +333,7 @@ class Session:
         self._draw += 1
         self.incarnation = mixed63(self._draw)
         self._seen = (self._seen[0], -1)
-        self._proved_ms = None
+        self._proved_ms, self._proofs = None, []
         return [*actions, *self._join(Begin(), now_ms)]
 
     # ------------------------------------------------------------------------------------- leaving

@@ -478,6 +478,25 @@ def test_a_grant_read_too_late_is_not_taken() -> None:
     assert [type(e) for e in sent(talk.give(AllStopped()))] == [Leave, Join]
 
 
+def test_a_grant_read_after_sleep_and_a_fresh_join_is_not_taken() -> None:
+    """Awake, it asks anew, then reads the old grant: the new join does not make that good."""
+    talk = Talk().joining()
+    talk.now_ms += SESSION_MS
+    talk.acknowledge(talk.give(ClockMoved()))
+    assert kinds(talk.read("0_0")) == ["Lose"]
+
+
+def test_joins_that_were_never_a_session_apart_count() -> None:
+    """Waiting long for a coordinator is no reason to lose what it gives at last."""
+    talk = Talk().joining()
+    for _ in range(10):
+        assert talk.session.deadline_ms is not None
+        talk.now_ms = talk.session.deadline_ms
+        talk.acknowledge(talk.give(ClockMoved()))
+    assert kinds(talk.read("0_0")) == ["Assigned", "Lease", "Take"]
+    assert talk.session.lease_ms == lease_until_ms(talk.now_ms, SESSION_MS)
+
+
 def test_what_was_acknowledged_before_the_sleep_counts() -> None:
     """An acknowledgement is taken in before the lease is looked at."""
     talk = Talk().member("0_0")
@@ -504,12 +523,13 @@ def test_a_shorter_session_counts_as_soon_as_it_is_read() -> None:
 )
 @pytest.mark.parametrize("anyone", [True, False])
 def test_faults_that_take_everything(fault: Fault, anyone: bool) -> None:
-    """The member drops everything and joins anew; there is no session left to leave."""
+    """The member drops everything and joins anew; one that was fenced leaves its session first."""
     talk = Talk().member("0_0")
     incarnation = 0 if anyone else talk.session.incarnation
     (lose,) = talk.read(fault=fault, message="why", incarnation=incarnation, revision=0)
     assert lose == Lose(f"{fault.value}: why")
-    (join,) = sent(talk.give(AllStopped()))
+    *leave, join = sent(talk.give(AllStopped()))
+    assert [type(e) for e in leave] == ([Leave] if fault is Fault.FENCED_MEMBER_EPOCH else [])
     assert join.incarnation == mixed63(2)
 
 
