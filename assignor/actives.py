@@ -43,8 +43,9 @@ def settled_by_copies(
     """int32[K]: owners with balanced counts, the fewest moves, and copies put to use."""
     count = held(actives.home, len(capacity))
     loose = actives.task[actives.home == NOBODY]
-    hint = _warm_loose(copies, loose, len(capacity))
-    share = shares(len(actives.task), capacity, count, actives.before, hint)
+    share = shares(
+        len(actives.task), capacity, count, actives.before, _hints(view, copies, actives, loose)
+    )
     return settled_to(view, copies, actives, share)
 
 
@@ -83,16 +84,22 @@ def settled_to(view: GroupView, copies: Copies, actives: Actives, share: Counts)
     return owner
 
 
-def _warm_loose(copies: Copies, loose: IntArray, members: int) -> Counts | None:
-    """int64[M]: warm copies each member has of tasks without an owner."""
-    loose = loose[copies.view.tasks.stateful[loose]]
-    if len(loose) == 0:
-        return None
-    wanted = np.zeros(len(copies.view.tasks), dtype=np.bool_)
-    wanted[loose] = True
-    pairs = copies.of(wanted)
-    warm = copies.told_warm(pairs.task, pairs.member)
-    return np.bincount(pairs.member[warm], minlength=members)
+def _hints(view: GroupView, copies: Copies, actives: Actives, loose: IntArray) -> list[Counts]:
+    """Per member, learners on their way; with the warm copies of tasks without an owner added."""
+    members = len(view.members)
+    coming = np.zeros(members, dtype=np.int64)
+    if len(view.learner):
+        mine = np.isin(view.learner.task, actives.task)
+        coming = np.bincount(view.learner.member[mine], minlength=members)
+    hints = [coming] if coming.any() else []
+    loose = loose[view.tasks.stateful[loose]]
+    if len(loose):
+        wanted = np.zeros(len(view.tasks), dtype=np.bool_)
+        wanted[loose] = True
+        pairs = copies.of(wanted)
+        warm = copies.told_warm(pairs.task, pairs.member)
+        hints.append(coming + np.bincount(pairs.member[warm], minlength=members))
+    return hints
 
 
 def _copies_with_room(

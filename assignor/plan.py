@@ -18,7 +18,7 @@ from muster.assignor.eligible import everyone_takes_everything, kinds, may_take
 from muster.assignor.model import NOBODY, GroupView, Pairs, no_pairs
 from muster.assignor.partial import settled_by_topics
 from muster.assignor.racks import STATELESS, Prices, Racks, racks_of, settled_by_cost
-from muster.assignor.shares import Counts
+from muster.assignor.shares import Counts, even_shares
 from muster.assignor.standby import Toll, Wanted, standbys
 from muster.assignor.tags import tagged_standbys
 from muster.assignor.weighted import differ_in_weight, settled_by_weight
@@ -147,6 +147,7 @@ class Planner:
             may=None if table is None else table.allowed[table.kind_of],
             toll=None if self.racks is None else changelog_toll(view, self.racks),
             leaving=0 if self.racks is None else self.racks.stateful.overlap,
+            loads=self.loads(),
             tolls_first=self.racks is not None and self.racks.stateful.tolls_first,
             taken=taken or no_pairs(),
         )
@@ -159,6 +160,17 @@ class Planner:
                 f"{missing} standbys are missing: too few members for"
                 f" num.standby.replicas={wanted.copies}",
             )
+
+    def everything(self) -> None:
+        """Place all actives together: of all even answers the one with the fewest moves."""
+        tasks = np.arange(len(self.view.tasks), dtype=np.int32)
+        plain = self.racks is None and everyone_takes_everything(self.view)
+        if not plain or differ_in_weight(self.view, tasks):
+            self.actives(tasks)
+            return
+        count = held(self.home, len(self.capacity))
+        share = even_shares(len(tasks), self.capacity, count)
+        self.plan.active = settled_to(self.view, self.copies, Actives(tasks, self.home), share)
 
     def _weights(self) -> NDArray[np.float64]:
         """float64[M]: weight of the actives placed so far."""

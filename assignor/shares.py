@@ -13,6 +13,7 @@ This module knows counts only: no tasks, no owners.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -82,20 +83,20 @@ def shares(
     capacity: Counts,
     held: Counts,
     before: Counts | None = None,
-    hint: Counts | None = None,
+    hints: Sequence[Counts] = (),
 ) -> Counts:
     """Shares of one kind of task, extras given where most tasks can stay.
 
     Within a level of `slack`, extras go to those who hold more than their share rounded down,
-    then to those who could hold more at no cost (`hint`), then where the load ends lowest, then
-    in order of id.
+    then to those who would with what is on its way to them or warm there (`hints`), then where the
+    load ends lowest, then in order of id.
 
     Args:
         total: tasks to share out.
         capacity: int64[M], at least one above 0.
         held: int64[M], how many of these tasks each member holds now.
         before: int64[M], tasks of the kinds shared out before this one; None = none.
-        hint: int64[M], how many more each could take at no cost; None = none.
+        hints: int64[M] each, how many more each could take at little cost, cheapest kind first.
 
     Returns:
         int64[M], summing up to `total`.
@@ -104,14 +105,15 @@ def shares(
     if open_.extras == 0:
         return open_.floor
     share = open_.floor
-    rank = open_.level * np.int8(2)
-    rank += np.where(held > share, np.int8(0), np.int8(2))
-    if hint is not None:
-        rank += np.where(held + hint > share, np.int8(0), np.int8(1))
+    rank = open_.level * np.int8(4)
+    rank += (held <= share).astype(np.int8)
+    for more in hints:
+        rank += (held + more <= share).astype(np.int8)
     if (capacity == capacity[0]).all():
         order = np.argsort(rank, kind="stable")
     else:
-        order = np.lexsort(((share + 1) / np.maximum(capacity, 1), rank))
+        level = (share + 1 if before is None else share + before + 1) / np.maximum(capacity, 1)
+        order = np.lexsort((level, rank))
     share[order[: open_.extras]] += 1
     return share
 
@@ -182,6 +184,57 @@ def tolerant_shares(total: int, capacity: Counts, held: Counts, percentage: floa
     slack_ = due * percentage / 100
     low = np.minimum(floor, np.ceil(np.round(due - slack_, 9)).astype(np.int64))
     high = np.maximum(ceiling, np.floor(np.round(due + slack_, 9)).astype(np.int64))
+    return _between(total, held, low, high, due)
+
+
+def even_shares(total: int, capacity: Counts, held: Counts) -> Counts:
+    """Shares with the fewest moves of all whose loads differ by at most 1.
+
+    Load is tasks by capacity, capacities in lowest terms: of equal members none may hold two tasks
+    more than another, whatever their number of threads. Where capacities differ, larger members
+    may stay further from their due. Among equally few moves the most even shares are taken.
+
+    Args:
+        total: tasks to share out.
+        capacity: int64[M], at least one above 0.
+        held: int64[M], how many of these tasks each member holds now.
+    """
+    usable = capacity > 0
+    size = capacity[usable] // np.gcd.reduce(capacity[usable])
+    if (size == 1).all():
+        return shares(total, capacity, held)
+    due = total * capacity / capacity.sum()
+    best, least = shares(total, capacity, held), (np.inf, np.inf)
+    for bottom in _bottoms(total, size):
+        low = np.zeros_like(capacity)
+        high = np.zeros_like(capacity)
+        low[usable] = np.ceil(np.round(bottom * size, 9))
+        high[usable] = np.floor(np.round((bottom + 1) * size, 9))
+        if not int(low.sum()) <= total <= int(high.sum()):
+            continue
+        share = _between(total, held, low, high, due)
+        load = share[usable] / size
+        price = (int(np.maximum(held - share, 0).sum()), float(load.max() - load.min()))
+        if price < least:
+            best, least = share, price
+    return best
+
+
+def _bottoms(total: int, size: Counts) -> list[float]:
+    """Least loads to try: where rounding changes for some capacity, within 1 below the mean."""
+    mean = total / int(size.sum())
+    found = {max(mean - 1, 0.0), np.floor(mean)}
+    for c in np.unique(size)[:64].tolist():
+        steps = np.arange(np.floor((mean - 1) * c), np.floor(mean * c) + 1)[:64] / c
+        found.update(steps[(steps >= max(mean - 1, 0)) & (steps <= mean)].tolist())
+    return sorted(found)
+
+
+def _between(
+    total: int, held: Counts, low: Counts, high: Counts, due: NDArray[np.float64]
+) -> Counts:
+    """What members hold, cut to bounds; then up or down, by proportion to the due, to the total."""
+    floor = np.clip(np.floor(due + 1e-9).astype(np.int64), low, high)
     share = np.clip(held, low, high)
     missing = total - int(share.sum())
     if missing > 0:
@@ -204,5 +257,5 @@ def _units(
     starts = np.cumsum(np.maximum(most, 0)) - np.maximum(most, 0)
     nth = np.arange(len(member)) - starts[member]
     level = (share[member] + nth + 0.5) if upwards else -(share[member] - nth - 0.5)
-    order = np.argsort(np.round(level / due[member], 9), kind="stable")
+    order = np.argsort(np.round(level / np.maximum(due[member], 1e-9), 9), kind="stable")
     return np.bincount(member[order[:number]], minlength=len(share))

@@ -51,6 +51,8 @@ class Wanted:
         leaving: cost of a copy that is not there yet, beside the toll.
         tolls_first: no number of new copies outweighs a toll, and `cost` is tolls alone; else the
             sum of both is minimised and told.
+        loads: int64[M], actives each member has, stateless ones included if they are placed;
+            None = those of `tasks`.
         taken: copies that stand already; no second one is placed on their members.
     """
 
@@ -62,6 +64,7 @@ class Wanted:
     toll: Toll | None = None
     leaving: int = 0
     tolls_first: bool = False
+    loads: Counts | None = None
     taken: Pairs = field(default_factory=no_pairs)
 
     def within(self, members: BoolArray) -> Wanted:
@@ -126,7 +129,7 @@ def placed(view: GroupView, copies: Copies, wanted: Wanted, need: Counts) -> tup
         int(need.sum()),
         wanted.capacity,
         np.bincount(present.member, minlength=len(usable)),
-        actives,
+        actives if wanted.loads is None else np.where(usable, wanted.loads, 0),
         len(tasks) - actives,
     )
     keep = _uncontested(present, share, need)

@@ -37,7 +37,7 @@ class Sticky:
             return unplaced(view)
         planner = Planner(view, Copies(view), STICKINESS)
         if planner.racks is None:
-            planner.actives(np.arange(len(view.tasks), dtype=np.int32))
+            planner.everything()
         else:
             stateful = view.tasks.stateful
             planner.actives(np.flatnonzero(stateful).astype(np.int32))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -10,7 +12,6 @@ from hypothesis import strategies as st
 from muster.assignor import check, registry
 from muster.assignor.errors import InvalidPlacement, UnknownAssignor
 from muster.assignor.model import NOBODY, GroupView, Pairs, Placement, group_view
-from muster.assignor.shares import rounded_down
 from muster.assignor.sticky import Sticky
 from muster.protocol.settings import Settings
 from muster.protocol.tasks import Subtopology, TaskTable
@@ -40,17 +41,40 @@ def groups(draw: st.DrawFn) -> GroupView:
 @settings(max_examples=200, deadline=None)
 @given(groups())
 def test_every_placement_is_lawful_balanced_and_gives_a_reason(view: GroupView) -> None:
-    """Any group: the law holds, every share is rounded up or down, every move has a reason."""
+    """Any group: the law holds, loads differ by at most 1, every move has a reason."""
     placement = Sticky().assign(view)
     check.valid(view, placement)
     draining = view.draining & ~view.draining.all()
     capacity = np.where(draining, 0, view.capacity)
-    floor, _ = rounded_down(len(view.tasks), capacity)
+    usable = capacity > 0
     count = np.bincount(placement.active, minlength=len(view.members))
-    assert set((count - floor).tolist()) <= {0, 1}
+    assert not count[~usable].any()
+    load = count[usable] / (capacity[usable] // np.gcd.reduce(capacity[usable]))
+    assert load.max() - load.min() <= 1 + 1e-9
     moved = {i for i in range(len(view.tasks)) if view.active[i] != placement.active[i]}
     assert {reason.task for reason in placement.reasons} == moved
     assert all(reason.text for reason in placement.reasons)
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.lists(st.integers(1, 4), min_size=2, max_size=4),
+    st.lists(st.integers(NOBODY, 3), max_size=9),
+)
+def test_fewest_moves_where_capacities_differ(capacity: list[int], homes: list[int]) -> None:
+    """No counts whose loads differ by at most 1 keep more tasks where they are."""
+    members = len(capacity)
+    owner = [min(home, members - 1) for home in homes]
+    view = _view(len(owner), owner, capacity, [False] * members)
+    size = view.capacity // np.gcd.reduce(view.capacity)
+    held = np.bincount(view.active[view.active != NOBODY], minlength=members)
+    kept = 0
+    for counts in itertools.product(range(len(owner) + 1), repeat=members):
+        load = np.array(counts) / size
+        if sum(counts) == len(owner) and load.max() - load.min() <= 1 + 1e-9:
+            kept = max(kept, int(np.minimum(held, counts).sum()))
+    active = Sticky().assign(view).active
+    assert int(((active == view.active) & (active != NOBODY)).sum()) == kept
 
 
 @settings(max_examples=100, deadline=None)
