@@ -7,14 +7,14 @@ why, and how good it is.
 from __future__ import annotations
 
 import argparse
-import io
 import json
 import statistics
 import sys
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from muster import plugins
 from muster.assignor.check import valid
@@ -161,14 +161,16 @@ def _line(line: bytes, repeat: int | None) -> dict[str, Any]:
         return {"error": str(error)}
 
 
-def _opened(path: str) -> io.BufferedReader:
+def _opened(path: str) -> AbstractContextManager[BinaryIO]:
+    if path == _STDIN:
+        return nullcontext(sys.stdin.buffer)
     try:
-        return open(sys.stdin.fileno() if path == _STDIN else Path(path), "rb")
+        return Path(path).open("rb")
     except OSError as error:
         raise BadInput(f"{path}: cannot be read ({error.strerror})") from None
 
 
-def _read(file: io.BufferedReader, path: str) -> bytes:
+def _read(file: BinaryIO, path: str) -> bytes:
     try:
         return file.read()
     except OSError as error:

@@ -2,27 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import random
 import shutil
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
-import numpy as np
 import pytest
-from support.connect_history import History, Round
+from support.connect_lives import compare
 from support.kafka_assignors import Kafka, ours
-
-from muster.assignor.model import NOBODY, GroupView, Pairs, group_view
-from muster.assignor.registry import get
-from muster.protocol.settings import parse_settings
-from muster.protocol.tasks import Connector, TaskTable
 
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(shutil.which("javac") is None, reason="needs a JDK"),
 ]
-ROUNDS = 25
 
 
 @pytest.fixture(scope="module")
@@ -30,75 +21,6 @@ def kafka() -> Iterator[Kafka]:
     """A JVM with Kafka's assignors."""
     with Kafka() as running:
         yield running
-
-
-def view_of(asked: Round, memory: Mapping[str, object] | None) -> GroupView:
-    """The round as an assignor of ours sees it; what is not configured any more is left out."""
-    problem = asked.problem
-    tasks = TaskTable([Connector(t["connector"], t["tasks"]) for t in problem["tasks"]])
-    members = tuple(m["id"] for m in problem["members"])
-    owner = np.full(len(tasks), NOBODY, dtype=np.int32)
-    place = np.zeros(len(tasks), dtype=np.int32)
-    more: list[tuple[int, int]] = []
-    for number, member in enumerate(problem["members"]):
-        for position, printed in enumerate(member["active"]):
-            task = tasks.index(printed)
-            if task is None:
-                continue
-            if owner[task] == NOBODY:
-                owner[task], place[task] = number, position
-            else:
-                more.append((task, number))
-    columns = np.array(more, dtype=np.int32).reshape(-1, 2)
-    return group_view(
-        tasks=tasks,
-        settings=parse_settings(problem["config"], "cooperative"),
-        members=members,
-        active=owner,
-        also_active=Pairs.of(columns[:, 0], columns[:, 1]),
-        report_order=place,
-        now_ms=problem["now_ms"],
-        memory=memory,
-        whole_generation=asked.delivered,
-    )
-
-
-class Leader:
-    """A leader of ours, with what it remembers; the memory survives JSON."""
-
-    def __init__(self) -> None:
-        self.memory: Mapping[str, object] | None = None
-
-    def answer(self, asked: Round) -> dict[str, Any]:
-        """Per worker what it is to run and to stop, and the delay."""
-        view = view_of(asked, None if asked.new_leader else self.memory)
-        placement = get("cooperative").assign(view)
-        self.memory = json.loads(json.dumps(placement.memory))
-        named = [str(view.tasks.task(i)) for i in range(len(view.tasks))]
-        found = {w: {"active": set(), "revoked": set()} for w in view.members}
-        for task, member in enumerate(placement.active.tolist()):
-            if member != NOBODY:
-                found[view.members[member]]["active"].add(named[task])
-        for task, member in zip(placement.revoked.task, placement.revoked.member, strict=True):
-            found[view.members[member]]["revoked"].add(named[task])
-        return {"members": found, "delay_ms": placement.delay_ms}
-
-
-def kafkas(answer: Mapping[str, Any], asked: Round) -> dict[str, Any]:
-    """Kafka's answer in the same form, about configured tasks only."""
-    configured = {
-        name
-        for unit in asked.problem["tasks"]
-        for name in (
-            unit["connector"],
-            *(f"{unit['connector']}-{n}" for n in range(unit["tasks"])),
-        )
-    }
-    members = {
-        worker: {kind: set(held[kind]) & configured for kind in ("active", "revoked")}
-        for worker, held in answer["members"].items()
-    }
-    return {"members": members, "delay_ms": answer["delay_ms"]}
 
 
 @pytest.mark.parametrize("faults", [False, True], ids=["calm", "faults"])
@@ -110,28 +32,6 @@ def test_cooperative_equals_kafka_round_by_round(kafka: Kafka, batch: int, fault
     """
     for seed in range(250 * batch, 250 * (batch + 1)):
         compare(kafka, seed, faults)
-
-
-def compare(kafka: Kafka, seed: int, faults: bool) -> None:
-    """One life, told in full when the two leaders disagree."""
-    history, leader = History(seed, faults), Leader()
-    story: list[str] = []
-    session = f"{seed}/{faults}/0"
-    for number in range(ROUNDS):
-        asked = history.next()
-        if asked.new_leader:
-            session = f"{seed}/{faults}/{number}"
-        answer = kafka.ask(
-            "cooperative-wire", asked.problem, session=session, delivered=asked.delivered
-        )
-        theirs, mine = kafkas(answer, asked), leader.answer(asked)
-        story.append(
-            f"round {number}: {asked.cause}; delivered={asked.delivered} "
-            f"new_leader={asked.new_leader}\n  {json.dumps(asked.problem)}"
-            f"\n  kafka {theirs}\n  ours  {mine}"
-        )
-        assert mine == theirs, f"seed {seed}, faults {faults}\n" + "\n".join(story[-3:])
-        history.apply(answer)
 
 
 def test_eager_equals_kafka(kafka: Kafka) -> None:

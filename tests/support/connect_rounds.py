@@ -136,6 +136,8 @@ class ConnectGroup:
             placement.revoked.task.tolist(), placement.revoked.member.tolist(), strict=True
         ):
             stop[view.members[member]].add(str(view.tasks.task(task)))
+        if placement.memory is None:  # an eager round: everything stops before it
+            stop = {name: set(known) for name in stop}
         for name, worker in self.workers.items():
             if name not in unreached:
                 worker.runs = [j for j in worker.runs if j in known and j not in stop[name]]

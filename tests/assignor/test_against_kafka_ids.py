@@ -1,0 +1,43 @@
+"""`cooperative` against Kafka's class where Java's hash order of ids decides."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import uuid
+from collections.abc import Iterator
+
+import pytest
+from support import connect_history
+from support.connect_lives import compare
+from support.kafka_assignors import Kafka
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(shutil.which("javac") is None, reason="needs a JDK"),
+]
+CHANCE = random.Random(11)
+IDS = {
+    "random": sorted(str(uuid.UUID(int=CHANCE.getrandbits(128))) for _ in range(20)),
+    "counted": [f"connect-worker-{n}" for n in range(20)],
+    "accented": [f"10.0.{n}.{7 * n}:8083-é" for n in range(20)],
+    "many": [f"w{n:03}-{CHANCE.getrandbits(20):x}" for n in range(60)],
+}
+
+
+@pytest.fixture(scope="module")
+def kafka() -> Iterator[Kafka]:
+    """A JVM with Kafka's assignors."""
+    with Kafka() as running:
+        yield running
+
+
+@pytest.mark.parametrize("kind", IDS)
+def test_whole_lives_agree_whatever_the_ids(
+    kafka: Kafka, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who keeps the odd job follows Java's hash codes, and so do we, to the last task."""
+    monkeypatch.setattr(connect_history, "WORKERS", IDS[kind])
+    first = 1_000_000 * (1 + list(IDS).index(kind))
+    for seed in range(first, first + 60):
+        compare(kafka, seed, faults=bool(seed % 2))

@@ -1,0 +1,308 @@
+"""`muster assign`: formats.md section 1 from file and standard input, good and bad."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from muster.cli.main import main
+
+PROBLEM: dict[str, Any] = {
+    "assignor": "sticky",
+    "tasks": [{"subtopology": "0", "partitions": 4, "stateful": True}],
+    "members": [
+        {"id": "P1", "active": ["0_0", "0_1", "0_2", "0_3"]},
+        {"id": "P2", "standby": ["0_3"], "lag": {"0_3": 5}},
+    ],
+}
+
+
+def answer(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], problem: object, *options: str
+) -> Any:
+    """What the command prints for a problem, parsed."""
+    path = tmp_path / "problem.json"
+    path.write_text(json.dumps(problem))
+    assert main(["assign", str(path), *options]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def test_the_output_is_the_documented_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Every key of the format, the copy put to use, a reason for the move, no standby wanted."""
+    found = answer(tmp_path, capsys, PROBLEM)
+    reason = found["moves"][0].pop("reason")
+    assert reason
+    assert found == {
+        "members": {
+            "P1": {"active": ["0_0", "0_1"], "standby": [], "learner": [], "revoked": []},
+            "P2": {"active": ["0_2", "0_3"], "standby": [], "learner": [], "revoked": []},
+        },
+        "unassigned": [],
+        "followup_ms": None,
+        "delay_ms": 0,
+        "moves": found["moves"],
+        "score": {"moved": 2, "imbalance": 0, "cross_rack": 0, "cost": 0, "cost_lower_bound": 0},
+    }
+    assert [(m["task"], m["role"], m["from"], m["to"]) for m in found["moves"]] == [
+        ("0_2", "active", "P1", "P2"),
+        ("0_3", "active", "P1", "P2"),
+    ]
+
+
+def test_members_may_come_in_any_order(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The answer depends on the group, not on how its file is sorted."""
+    shuffled = {**PROBLEM, "members": PROBLEM["members"][::-1]}
+    assert answer(tmp_path, capsys, PROBLEM) == answer(tmp_path, capsys, shuffled)
+
+
+def test_default_assignor_is_high_availability(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Without a name the answer is that of high-availability: a cold task is learnt first."""
+    unnamed = {key: value for key, value in PROBLEM.items() if key != "assignor"}
+    named = {**unnamed, "assignor": "high-availability"}
+    found = answer(tmp_path, capsys, unnamed)
+    assert found == answer(tmp_path, capsys, named)
+    assert found["members"]["P2"]["learner"]
+
+
+def test_repeat_adds_the_time_and_changes_nothing_else(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """--repeat answers the same with one more key, a positive number."""
+    timed = answer(tmp_path, capsys, PROBLEM, "--repeat", "3")
+    assert timed.pop("elapsed_us") > 0
+    assert timed == answer(tmp_path, capsys, PROBLEM)
+
+
+def test_table_for_people(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The same answer as tables, upper case headings, reasons in full."""
+    path = tmp_path / "problem.json"
+    path.write_text(json.dumps(PROBLEM))
+    assert main(["assign", str(path), "--format", "table"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].split() == ["MEMBER", "ACTIVE", "STANDBY", "LEARNER", "REVOKED"]
+    assert lines[1].split() == ["P1", "0_0,0_1", "-", "-", "-"]
+    assert "TASK ROLE   FROM TO REASON" in lines
+
+
+def test_lines_answers_in_order_errors_among_them() -> None:
+    """Standard input, one problem a line; a bad line is answered and the next one goes on."""
+    bad = {**PROBLEM, "members": [{"id": "P1", "capacity": 0}]}
+    text = "\n".join([json.dumps(PROBLEM), "{nonsense", json.dumps(bad), json.dumps(PROBLEM)])
+    run = subprocess.run(
+        [sys.executable, "-m", "muster.cli.main", "assign", "-", "--lines"],
+        input=text.encode(),
+        capture_output=True,
+        check=True,
+        env={**os.environ, "PYTHONWARNINGS": "ignore"},
+    )
+    first, broken, refused, last = map(json.loads, run.stdout.splitlines())
+    assert first == last
+    assert list(broken) == ["error"]
+    assert refused == {"error": "members[0].capacity: 0; expected a whole number, 1 or more"}
+
+
+def test_warnings_go_to_standard_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The output stays as documented; what could not be honoured is told beside it."""
+    path = tmp_path / "problem.json"
+    problem = {
+        "assignor": "static",
+        "tasks": [{"connector": "c", "tasks": 1}],
+        "members": [{"id": "w", "static": ["c-0"]}],
+    }
+    path.write_text(json.dumps(problem))
+    assert main(["assign", str(path)]) == 0
+    told = capsys.readouterr()
+    assert json.loads(told.out)["unassigned"] == ["c"]
+    assert told.err.startswith("muster assign: 1 jobs are named by no worker")
+
+
+def test_deleted_connectors_are_revoked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A worker that runs a connector the group does not have (any more) is told to stop it."""
+    problem = {
+        "assignor": "cooperative",
+        "tasks": [{"connector": "c1", "tasks": 1}],
+        "members": [{"id": "w", "active": ["c9", "c9-0", "c1", "c1-0"]}],
+    }
+    held = answer(tmp_path, capsys, problem)["members"]["w"]
+    assert (held["active"], held["revoked"]) == (["c1", "c1-0"], ["c9", "c9-0"])
+
+
+def test_start_previous_optimises_racks_only(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """EX-R3, EX-R4 by the command: counts stay, the cost is the optimum and proven."""
+    replicas = [[["r0", "r1"], ["r1", "r2"]], [["r0", "r2"], ["r1", "r3"]]]
+    problem = {
+        "start": "previous",
+        "config": {"rack.aware.assignment.strategy": "min_traffic"},
+        "tasks": [
+            {"subtopology": str(n), "partitions": 2, "stateful": True, "source_racks": racks}
+            for n, racks in enumerate(replicas)
+        ],
+        "members": [
+            {"id": "P1", "rack": "r0", "active": ["0_1", "1_1"]},
+            {"id": "P2", "rack": "r1", "active": ["1_0"]},
+            {"id": "P3", "rack": "r2", "active": ["0_0"]},
+        ],
+    }
+    found = answer(tmp_path, capsys, problem)
+    held = {name: member["active"] for name, member in found["members"].items()}
+    assert held == {"P1": ["0_0", "1_0"], "P2": ["1_1"], "P3": ["0_1"]}
+    assert (found["score"]["cost"], found["score"]["cost_lower_bound"]) == (4, 4)
+
+
+@pytest.mark.parametrize(
+    ("members", "verdict"),
+    [
+        ({"P1": {"active": ["0_0"]}, "P2": {}}, {"valid": True}),
+        (
+            {"P1": {"active": ["9_9"]}, "P2": {}},
+            {"valid": False, "error": "UNKNOWN_TASK_ID", "task": "9_9", "member": "P1"},
+        ),
+        (
+            {"P1": {"active": ["0_0"]}, "P2": {"active": ["0_0"]}},
+            {
+                "valid": False,
+                "error": "ACTIVE_TASK_ASSIGNED_MULTIPLE_TIMES",
+                "task": "0_0",
+                "member": "P2",
+            },
+        ),
+        (
+            {"P1": {"active": ["0_0"], "standby": ["0_0"]}, "P2": {}},
+            {
+                "valid": False,
+                "error": "ACTIVE_AND_STANDBY_TASK_ASSIGNED_TO_SAME_KAFKASTREAMS",
+                "task": "0_0",
+                "member": "P1",
+            },
+        ),
+        ({"P1": {}}, {"valid": False, "error": "MISSING_PROCESS_ID", "member": "P2"}),
+        (
+            {"P1": {}, "P2": {}, "P3": {}},
+            {"valid": False, "error": "UNKNOWN_PROCESS_ID", "member": "P3"},
+        ),
+    ],
+)
+def test_validate_checks_an_answer(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    members: dict[str, Any],
+    verdict: dict[str, Any],
+) -> None:
+    """An answer that is brought along is judged by KIP-924's names and order."""
+    problem = {**PROBLEM, "validate": {"members": members}}
+    assert answer(tmp_path, capsys, problem) == verdict
+
+
+def with_member(**about: object) -> dict[str, Any]:
+    """The problem with another first member."""
+    return {**PROBLEM, "members": [{"id": "P1", **about}]}
+
+
+BAD: dict[str, tuple[object, str]] = {
+    "no object": ([1], "expected an object with tasks, members, got a list"),
+    "no tasks": ({"members": []}, "tasks: missing"),
+    "unknown key": ({**PROBLEM, "member": []}, "unknown key 'member'"),
+    "unknown key of a member": (with_member(rak="r"), "members[0]: unknown key 'rak'"),
+    "unknown setting": ({**PROBLEM, "config": {"x": 1}}, "x: 1 is not accepted"),
+    "unknown assignor": ({**PROBLEM, "assignor": "best"}, "assignor: no assignor is called 'best'"),
+    "unknown task": (with_member(active=["0_0", "9_9"]), "members[0].active[1]: no task '9_9'"),
+    "unknown task's lag": (with_member(lag={"9_9": 1}), "members[0].lag.9_9: no task '9_9'"),
+    "two members of one name": (
+        {**PROBLEM, "members": [{"id": "A"}, {"id": "A"}]},
+        "members[1].id: 'A' is there already",
+    ),
+    "two owners": (
+        {**PROBLEM, "members": [{"id": "A", "active": ["0_0"]}, {"id": "B", "active": ["0_0"]}]},
+        "members[1].active[0]: 0_0 is active on A already",
+    ),
+    "two roles": (
+        with_member(active=["0_1"], standby=["0_0", "0_1"]),
+        "members[0].standby[1]: 0_1 is active here too",
+    ),
+    "task twice": (with_member(active=["0_1", "0_1"]), "members[0].active[1]: 0_1 is twice"),
+    "ready but no learner": (with_member(ready=["0_1"]), "members[0].ready[0]: 0_1 is no learner"),
+    "negative capacity": (with_member(capacity=-1), "members[0].capacity: -1"),
+    "negative lag": (with_member(lag={"0_0": -3}), "members[0].lag.0_0: -3"),
+    "capacity is true": (with_member(capacity=True), "members[0].capacity: True"),
+    "no such protocol": (with_member(protocols=["fast"]), "members[0].protocols[0]: 'fast'"),
+    "no such topic": (with_member(topics=["7"]), "members[0].topics[0]: no subtopology '7'"),
+    "no id": ({**PROBLEM, "members": [{}]}, "members[0].id: expected a name"),
+    "bar in the id": ({**PROBLEM, "members": [{"id": "a|b"}]}, "members[0].id: member id 'a|b'"),
+    "far too many tasks": (
+        {**PROBLEM, "tasks": [{"subtopology": "0", "partitions": 10**12}]},
+        "tasks: 1000000000000 tasks",
+    ),
+    "wrong start": ({**PROBLEM, "start": "now"}, "start: 'now'; expected 'previous'"),
+    "negative time": ({**PROBLEM, "now_ms": -1}, "now_ms: expected a whole number"),
+    "wrong validate": ({**PROBLEM, "validate": {"P1": {}}}, 'validate: expected an object with "'),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_input_is_one_line_that_names_the_place(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], case: str
+) -> None:
+    """Exit code 2, nothing on standard output, one line that says where and what is right."""
+    problem, told = BAD[case]
+    path = tmp_path / "problem.json"
+    path.write_text(json.dumps(problem))
+    assert main(["assign", str(path)]) == 2
+    printed = capsys.readouterr()
+    assert (printed.out, printed.err.count("\n")) == ("", 1)
+    assert printed.err.startswith(f"muster assign: {told}")
+
+
+@pytest.mark.parametrize(
+    ("nonsense", "told"),
+    [
+        (b"", "not JSON"),
+        (b'{"tasks": [', "not JSON"),
+        (b"\xff" * 5_000_000, "not UTF-8"),
+        (b"[" * 5_000_000, "nested too deep"),
+        (b"x" * 5_000_000, "not JSON"),
+        (b'{"tasks": [], "tasks": [], "members": []}', "key 'tasks' is there twice"),
+        (b'{"now_ms": ' + b"9" * 100_000 + b"}", "not JSON"),
+    ],
+    ids=["empty", "cut off", "bytes", "brackets", "text", "key twice", "endless number"],
+)
+def test_nonsense_is_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], nonsense: bytes, told: str
+) -> None:
+    """Whatever the bytes are, megabytes of them too: one short line, exit code 2."""
+    path = tmp_path / "problem.json"
+    path.write_bytes(nonsense)
+    assert main(["assign", str(path)]) == 2
+    printed = capsys.readouterr()
+    assert printed.err.count("\n") == 1
+    assert len(printed.err) < 500
+    assert told in printed.err
+
+
+def test_a_file_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
+    """A path that cannot be read is bad input, not a traceback."""
+    assert main(["assign", "/nowhere/problem.json"]) == 2
+    assert "cannot be read" in capsys.readouterr().err
+
+
+def test_standard_input_is_a_dash(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """`-` reads the problem from standard input."""
+    path = tmp_path / "problem.json"
+    path.write_text(json.dumps(PROBLEM))
+    with path.open() as file:
+        monkeypatch.setattr("sys.stdin", file)
+        assert main(["assign", "-"]) == 0
+    assert list(json.loads(capsys.readouterr().out)["members"]) == ["P1", "P2"]
