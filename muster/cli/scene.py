@@ -55,6 +55,7 @@ class RichShow:
         self._lines: deque[Text] = deque(maxlen=LINES_KEPT)
         self._known: list[str] = []  # members in the order they appeared, gone ones too
         self._watcher: Watcher | None = None
+        self._stage: Stage | None = None
         self._start = time.monotonic()
         self._console = console or Console()
         self._live = Live(
@@ -81,8 +82,12 @@ class RichShow:
         self._say(
             Text.assemble((f"  generation {news.number} ", "bold white"), (news.cause, "italic"))
         )
+        alike: dict[tuple[object, ...], list[Move]] = {}
         for move in news.moves:
-            self._say(self._move(move))
+            key = (move.role, move.from_member, move.to_member, move.reason)
+            alike.setdefault(key, []).append(move)
+        for moves in alike.values():
+            self._say(self._moves(moves))
 
     def settled(self, owners: dict[str, str]) -> None:
         """Every task runs where it belongs."""
@@ -90,7 +95,7 @@ class RichShow:
 
     def watch(self, watcher: Watcher, stage: Stage) -> None:
         """From now on there is a group to draw."""
-        self._watcher = watcher
+        self._watcher, self._stage = watcher, stage
 
     def breathe(self) -> None:
         """Time to read."""
@@ -171,6 +176,8 @@ class RichShow:
             cells = [_cell(snapshot, t, member.slot, colour) for t in range(len(tasks))]
             held = int((snapshot.holder == member.slot).sum())
             status = "draining" if member.draining else member.state.value
+            if self._stage is not None and name not in self._stage.workers:
+                status = "killed"
             grid.add_row(Text(name, f"bold {colour}"), status, str(held), *cells)
         legend = f"{RUNS} runs   {LEAVES} is being released   {COMES} is coming"
         grid.caption = Text(legend, "dim")
@@ -190,15 +197,17 @@ class RichShow:
             width=self._width(),
         )
 
-    def _move(self, move: Move) -> Text:
-        role = "" if move.role is Role.ACTIVE else f"({move.role.name.lower()}) "
+    def _moves(self, moves: list[Move]) -> Text:
+        """Moves that differ in nothing but the task."""
+        first = moves[0]
+        role = "" if first.role is Role.ACTIVE else f" ({first.role.name.lower()})"
         return Text.assemble(
-            f"    {move.task:<5}",
-            role,
-            self._name(move.from_member),
+            "    ",
+            self._name(first.from_member),
             (" → ", "dim"),
-            self._name(move.to_member),
-            (f"  {move.reason}", "dim"),
+            self._name(first.to_member),
+            f"{role}  {' '.join(move.task for move in moves)}",
+            (f"  {first.reason}", "dim"),
         )
 
     def _name(self, member: str | None) -> Text:

@@ -70,7 +70,7 @@ def summary_of(story: Story, since_ms: int, logged: Iterable[dict[str, Any]]) ->
         m for g in story.generations for m in g.moves if m.role is Role.ACTIVE and m.to_member
     ]
     return Summary(
-        generations=len([g for g in story.generations if g.at_ms > since_ms]),
+        generations=len(story.generations),
         moves=sum(m.from_member is not None for m in actives),
         placements=sum(m.from_member is None for m in actives),
         events=len(waits),
