@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from hashlib import sha256
+from itertools import pairwise
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -207,9 +208,8 @@ def decode_set(data: bytes, units: Sequence[UnitRef] | Layout) -> TaskSet:
 
 
 def _cut(positions: Positions, starts: Positions) -> list[Positions]:
-    cuts = np.searchsorted(positions, starts)
-    ends = np.append(cuts[1:], len(positions))
-    return [positions[a:b] - s for a, b, s in zip(cuts, ends, starts, strict=True)]
+    cuts = [*np.searchsorted(positions, starts).tolist(), len(positions)]
+    return [positions[a:b] - s for (a, b), s in zip(pairwise(cuts), starts, strict=True)]
 
 
 def encode_segment(positions: Positions, size: int, most: int = SET_TASKS_MAX) -> bytes:

@@ -83,6 +83,12 @@ def test_the_empty_set_is_no_bytes() -> None:
     assert (encode_set(EMPTY, ()), decode_set(b"", ())) == (b"", EMPTY)
 
 
+def test_all_of_nothing_is_nothing() -> None:
+    """Segments over no units, and over units without positions, hold no tasks."""
+    for units in ((), (UnitRef("0_", 0),), (UnitRef("0_", 0), UnitRef("c-", 0))):
+        assert [decode_set(data, units) for data in (b"\x01\x80", b"\x01\x00")] == [EMPTY, EMPTY]
+
+
 @pytest.mark.parametrize(
     ("data", "size", "reason"),
     [
