@@ -32,8 +32,8 @@ ASSIGNOR_FAILED = "ASSIGNOR_FAILED"
 
 def place(draft: Draft) -> None:
     """Run the assignor for the present generation; keep the target if it fails."""
-    seats = _seats(draft)
-    view = view_of(draft, seats)
+    seated = seats(draft)
+    view = view_of(draft, seated)
     try:
         assignor = draft.lookup(draft.assignor)
         placement = assignor.assign(view)
@@ -42,14 +42,14 @@ def place(draft: Draft) -> None:
     except Exception as failure:  # a plug-in may raise anything; the group must not
         _failed(draft, failure)
         return
-    _accept(draft, seats, placement)
+    _accept(draft, seated, placement)
     draft.memory = memory
     draft.moves = _moves(draft, view, placement.reasons)
     if placement.warnings:
         draft.cause = "; ".join((draft.cause, *placement.warnings))
 
 
-def _seats(draft: Draft) -> IntArray:
+def seats(draft: Draft) -> IntArray:
     """Slots of the members that take part, in the order of their ids."""
     roster = np.array(draft.roster, dtype=np.int32)
     if len(roster) == 0:
@@ -58,8 +58,8 @@ def _seats(draft: Draft) -> IntArray:
     out = fenced | np.isin(roster, np.array(deadlines.let_go(draft), dtype=np.int32))
     if out.all():
         out = fenced
-    seats: IntArray = roster[~out]
-    return seats
+    seated: IntArray = roster[~out]
+    return seated
 
 
 def view_of(draft: Draft, seats: IntArray) -> GroupView:

@@ -10,16 +10,17 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
+
+import numpy as np
 
 from muster import plugins
 from muster.assignor.check import valid
 from muster.assignor.errors import UnknownAssignor
-from muster.assignor.model import GroupView
 from muster.cli.assign import as_text
 from muster.cli.config import Change, merged
 from muster.cli.errors import BadInput, NotFound
+from muster.cli.members import Names, parse_member
 from muster.cli.options import (
     add_format,
     add_kafka,
@@ -29,13 +30,15 @@ from muster.cli.options import (
     member_id,
     read_json,
 )
-from muster.cli.problem import Problem, answer, parse_problem
-from muster.cli.snapshots import Shown, names, snapshot_of
-from muster.cli.units import parse_tasks, tasks_json
-from muster.protocol.events import GroupConfig
-from muster.protocol.records import GroupSnapshot, MemberEntry
-from muster.protocol.rows import settings_row
-from muster.protocol.tasks import TaskTable
+from muster.cli.problem import Problem, answer
+from muster.cli.snapshots import snapshot_of
+from muster.cli.units import parse_tasks
+from muster.protocol.digest import Holding
+from muster.protocol.events import GroupConfig, Join, Lag, Leave
+from muster.protocol.ids import MemberId
+from muster.protocol.records import GroupSnapshot
+from muster.protocol.tasks import TaskSet, TaskTable
+from muster.state.preview import preview
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -103,82 +106,60 @@ def planned(
             raise NotFound(
                 f"no member {name!r} in the group; there are: {', '.join(sorted(there))}"
             )
-    units = None if tasks is None else parse_tasks(tasks)
     old = GroupConfig(
         group=snapshot.group,
         assignor=snapshot.assignor,
         settings=snapshot.settings,
         tasks=snapshot.tasks,
     )
+    units = None if tasks is None else parse_tasks(tasks)
     group = merged(snapshot.group, old, Change(assignor, config or {}, units))
-    problem = problem_of(snapshot, group, set(remove or []), add or [])
+    known = Names(TaskTable(group.tasks))
+    joins = [_join(snapshot, raw, known, f"member {n}") for n, raw in enumerate(add or [], 1)]
+    leaves = [
+        Leave(group=snapshot.group, member=m.id, incarnation=m.incarnation)
+        for m in snapshot.members
+        if m.id in (remove or [])
+    ]
+    view = preview(snapshot, [*leaves, group, *joins])
+    for join in joins:
+        if join.member not in view.members or join.member in there - set(remove or []):
+            raise BadInput(f"{join.member!r} cannot join: its id is in use, or the group is full")
     try:
         placer = plugins.get(group.assignor)
     except UnknownAssignor as error:
         raise BadInput(f"--assignor: {error}") from None
-    view = view_of(snapshot, problem, same_assignor=group.assignor == snapshot.assignor)
     placement = placer.assign(view)
     valid(view, placement)
+    problem = Problem(assignor=group.assignor, settings=group.settings, names=known, members=())
     return answer(problem, view, placement)
 
 
-def problem_of(
-    snapshot: GroupSnapshot, group: GroupConfig, gone: set[str], more: list[dict[str, Any]]
-) -> Problem:
-    """The live group as a problem file: what it is to be, and what its members hold."""
-    known = TaskTable(group.tasks)
-    shown = Shown(snapshot, {})
-    rows = [_row(shown, m, known) for m in snapshot.members if m.id not in gone]
-    return parse_problem(
-        {
-            "assignor": group.assignor,
-            "config": settings_row(group.settings, group.assignor),
-            "tasks": tasks_json(group.tasks),
-            "members": [*rows, *more],
-            "now_ms": snapshot.clock_ms,
-        }
+def _join(snapshot: GroupSnapshot, raw: dict[str, Any], known: Names, place: str) -> Join:
+    """The join of a member that is written as in a problem file."""
+    row = parse_member(raw, known, place)
+
+    def tasks(indexes: tuple[int, ...]) -> TaskSet:
+        return known.table.set_of(np.array(sorted(indexes), dtype=np.int32))
+
+    return Join(
+        group=snapshot.group,
+        member=MemberId(row.id),
+        incarnation=0,
+        rack=row.rack,
+        capacity=row.capacity,
+        tags=tuple(sorted(row.tags.items())),
+        protocols=row.protocols,
+        topics=None if row.topics is None else tuple(sorted(row.topics)),
+        static=tuple(sorted(row.static)),
+        holding=Holding(
+            active=tasks(row.active),
+            standby=tasks(row.standby),
+            learner=tasks(row.learner),
+            ready=tasks(row.ready),
+        ),
+        lags=tuple(Lag(known.table.task(t), behind) for t, behind in sorted(row.lag.items())),
     )
-
-
-def view_of(snapshot: GroupSnapshot, problem: Problem, *, same_assignor: bool) -> GroupView:
-    """The view of the problem, with what only the running group has: the assignor's memory."""
-    memory = json.loads(snapshot.memory) if snapshot.memory and same_assignor else None
-    return replace(problem.view(), memory=memory)
-
-
-def _row(shown: Shown, member: MemberEntry, known: TaskTable) -> dict[str, Any]:
-    s = shown.snapshot
-    held = {
-        "active": shown.active(member) | shown.going(member),
-        "standby": shown.standby(member),
-        "learner": shown.learner(member),
-    }
-    learner = set(names(held["learner"]))
-    ready = [str(shown.table.task(t)) for t, slot in s.ready.tolist() if slot == member.slot]
-    lag = {str(shown.table.task(t)): n for t, slot, n in s.lags.tolist() if slot == member.slot}
-    kept = {
-        role: [t for t in names(tasks) if known.index(t) is not None]
-        for role, tasks in held.items()
-    }
-    return {
-        "id": member.id,
-        "capacity": member.capacity,
-        "rack": member.rack,
-        "tags": dict(member.tags),
-        "static": list(member.static),
-        "protocols": list(member.protocols),
-        "topics": None
-        if member.topics is None
-        else [t for t in member.topics if _is_unit(known, t)],
-        "draining": member.draining,
-        **kept,
-        "ready": [t for t in ready if t in learner and known.index(t) is not None],
-        "lag": {t: n for t, n in lag.items() if known.index(t) is not None},
-    }
-
-
-def _is_unit(table: TaskTable, name: str) -> bool:
-    return any(unit.name == name for unit in table.units)
 
 
 def _member(path: str) -> dict[str, Any]:

@@ -17,11 +17,14 @@ from muster.cli.main import main
 from muster.cli.plan import planned
 from muster.protocol import codec
 from muster.protocol.errors import ConfigError
+from muster.protocol.events import Join, Leave, Origin
 from muster.protocol.ids import MemberId
 from muster.protocol.records import GroupSnapshot, GroupState, MemberEntry, MemberState
 from muster.protocol.settings import parse_settings
 from muster.protocol.tasks import Subtopology
 from muster.protocol.topics import TopicKind
+from muster.state.group import Group
+from muster.state.machine import advance
 
 
 def calm(*holder: int, members: int = 2) -> GroupSnapshot:
@@ -108,12 +111,38 @@ def test_what_members_hold_is_told_to_the_assignor() -> None:
     assert ends(planned(moving)) == [("0_0", "W1", "W2")] or len(ends(planned(moving))) == 1
 
 
+def test_the_plan_is_what_then_happens() -> None:
+    """The coordinator, given the same events, places just as the plan said."""
+    record = calm(0, 0, 0, 1, 1, 1)
+    promised = planned(record, add=[{"id": "W3", "rack": "r1"}], remove=["W1"])
+    at = Origin("muster.membership", 0, 1, record.clock_ms + 1)
+    group = replace(Group.recover(record), recovering=frozenset(), coordinator_epoch=3)
+    events = [
+        Leave(group=record.group, member=MemberId("W1"), incarnation=0, origin=at),
+        Join(
+            group=record.group,
+            member=MemberId("W3"),
+            incarnation=7,
+            rack="r1",
+            origin=at._replace(offset=2),
+        ),
+    ]
+    after = advance(group, events, coordinator_epoch=3).group.snapshot()
+    name = {m.slot: m.id for m in after.members}
+    placed: dict[str, list[str]] = {m.id: [] for m in after.members}
+    for task, slot in enumerate(after.target.tolist()):
+        placed[name[slot]].append(f"0_{task}")
+    assert {m: held["active"] for m, held in promised["members"].items()} == placed
+    assert ends(promised) == [(m.task, m.from_member, m.to_member) for m in after.moves]
+    assert [m["reason"] for m in promised["moves"]] == [m.reason for m in after.moves]
+
+
 def test_a_change_that_cannot_be() -> None:
     """Members twice, members that are not there, settings and tasks that are wrong: all named."""
     group = calm(0, 1)
     with pytest.raises(NotFound, match="no member 'W9' in the group; there are: W1, W2"):
         planned(group, remove=["W9"])
-    with pytest.raises(BadInput, match="'W1' is there already"):
+    with pytest.raises(BadInput, match="'W1' cannot join"):
         planned(group, add=[{"id": "W1"}])
     with pytest.raises(ConfigError, match=r"no\.such"):
         planned(group, config={"no.such": "1"})

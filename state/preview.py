@@ -1,0 +1,42 @@
+"""What if: the view an assignor would get, had some events happened to a published group.
+
+Made of the same steps as `machine.advance`, up to the point where the assignor is asked; so a plan
+is what the coordinator would do, not a guess at it. Nothing is decided and nobody is told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from muster.assignor import registry
+from muster.assignor.model import GroupView
+from muster.protocol.events import Drain, GroupConfig, Join, Leave
+from muster.protocol.records import GroupSnapshot
+from muster.state import config, membership, target
+from muster.state.draft import Draft
+from muster.state.group import Group
+
+
+def preview(
+    record: GroupSnapshot, events: Iterable[Join | Leave | Drain | GroupConfig]
+) -> GroupView:
+    """The group as its assignor would see it.
+
+    Args:
+        record: the newest record of the group.
+        events: absorbed in the order given, all at the group's present time. A join that would be
+            turned away (a full group, an id in use) leaves no trace in the view.
+    """
+    draft = Draft(Group.recover(record), record.coordinator_epoch, registry.get)
+    for event in events:
+        match event:
+            case Join():
+                membership.join(draft, event)
+            case Leave():
+                membership.leave(draft, event)
+            case Drain():
+                membership.drain(draft, event)
+            case GroupConfig():
+                config.configure(draft, event)
+    draft.drop_gone()
+    return target.view_of(draft, target.seats(draft))
