@@ -55,6 +55,7 @@ LOOK_S = 0.25
 STOP_GRACE_S = 20.0
 """A stop that hangs (a broker that is away, a JVM that is lost) ends the process after this."""
 TOPICS_TIMEOUT_S = 60.0
+_STOPPING = (signal.SIGTERM, signal.SIGINT)
 
 
 def run(config: JobConfig) -> int:
@@ -72,6 +73,7 @@ def run(config: JobConfig) -> int:
         log = _log.bind(job=job)
         partitions = check_topics(config.clients, config.prefixes)
         spark = session.start(config)
+        _listen(stop)  # PySpark has put a handler of its own on SIGINT
         stack.callback(_stop_spark, spark, stop)
         epochs = {prefix: claim.claim(config.clients, prefix, job) for prefix in config.prefixes}
         log.info("claimed", **{f"epoch[{prefix}]": epoch for prefix, epoch in epochs.items()})
@@ -187,15 +189,18 @@ def _cause(error: Exception) -> str:
 @contextmanager
 def _signals(stop: threading.Event) -> Iterator[None]:
     """SIGTERM and SIGINT set `stop`; what was there before comes back."""
-    before = {
-        number: signal.signal(number, lambda *_: stop.set())
-        for number in (signal.SIGTERM, signal.SIGINT)
-    }
+    before = {number: signal.getsignal(number) for number in _STOPPING}
+    _listen(stop)
     try:
         yield
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def _listen(stop: threading.Event) -> None:
+    for number in _STOPPING:
+        signal.signal(number, lambda *_: stop.set())
 
 
 def _stop_spark(spark: SparkSession, stop: threading.Event) -> None:
