@@ -205,12 +205,12 @@ def even_shares(total: int, capacity: Counts, held: Counts) -> Counts:
         return shares(total, capacity, held)
     due = total * capacity / capacity.sum()
     best, least = shares(total, capacity, held), (np.inf, np.inf)
-    for bottom in _bottoms(total, size):
+    for bottom, width in _windows(total, size):
         low = np.zeros_like(capacity)
         high = np.zeros_like(capacity)
         low[usable] = np.ceil(np.round(bottom * size, 9))
-        high[usable] = np.floor(np.round((bottom + 1) * size, 9))
-        if not int(low.sum()) <= total <= int(high.sum()):
+        high[usable] = np.floor(np.round((bottom + width) * size, 9))
+        if (low > high).any() or not int(low.sum()) <= total <= int(high.sum()):
             continue
         share = _between(total, held, low, high, due)
         load = share[usable] / size
@@ -220,14 +220,16 @@ def even_shares(total: int, capacity: Counts, held: Counts) -> Counts:
     return best
 
 
-def _bottoms(total: int, size: Counts) -> list[float]:
-    """Least loads to try: where rounding changes for some capacity, within 1 below the mean."""
+def _windows(total: int, size: Counts) -> list[tuple[float, float]]:
+    """Ranges of load to try: from where rounding changes for some capacity, up to 1 wide."""
     mean = total / int(size.sum())
-    found = {max(mean - 1, 0.0), np.floor(mean)}
-    for c in np.unique(size)[:64].tolist():
-        steps = np.arange(np.floor((mean - 1) * c), np.floor(mean * c) + 1)[:64] / c
-        found.update(steps[(steps >= max(mean - 1, 0)) & (steps <= mean)].tolist())
-    return sorted(found)
+    kinds = np.unique(size)[:8].tolist()
+    steps = sorted({n / c for c in kinds for n in range(1, min(c, 16) + 1)})
+    bottoms = {max(mean - 1, 0.0)}
+    for c in kinds:
+        grid = np.arange(np.floor((mean - 1) * c), np.floor(mean * c) + 1)[-16:] / c
+        bottoms.update(grid[(grid >= 0) & (grid <= mean)].tolist())
+    return [(bottom, width) for bottom in sorted(bottoms) for width in steps]
 
 
 def _between(
