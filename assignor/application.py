@@ -103,7 +103,7 @@ class ApplicationState:
                 previous_active_tasks=frozenset(active[member]),
                 previous_standby_tasks=frozenset(standby[member]),
                 client_tags=view.tags[member],
-                rack_id=view.racks[view.rack[member]] if view.rack[member] >= 0 else None,
+                rack_id=view.racks[int(view.rack[member])] if view.rack[member] >= 0 else None,
                 draining=bool(view.draining[member]),
                 _lags=_Lags(self, member) if compute_lags else None,
             )
@@ -111,7 +111,7 @@ class ApplicationState:
         }
 
     def _partitions(self, task: Task, place: int) -> tuple[TaskTopicPartition, ...]:
-        unit = self.view.tasks.units[self.view.tasks.unit_of[place]]
+        unit = self.view.tasks.units[int(self.view.tasks.unit_of[place])]
         if not isinstance(unit, Subtopology):
             return ()
         sources = _racks_of(unit.source_racks, task.number)
@@ -201,7 +201,7 @@ class Adapted:
         state = ApplicationState(view)
         self.plugin.configure(state.assignment_configs)
         try:
-            found = self.plugin.assign(state)
+            found: object = self.plugin.assign(state)
         except TaskAssignmentException as later:
             return _unchanged(view, str(later))
         if not isinstance(found, TaskAssignment):
@@ -262,8 +262,8 @@ def _placement(view: GroupView, found: TaskAssignment) -> Placement:
         nobody = np.full(int(new.sum()), NOBODY, dtype=np.int32)
         task, member = after.standby.task[new], after.standby.member[new]
         return [
-            Moves(Role.ACTIVE, *changed(view.active, after.active), lambda *_: "plug-in"),
-            Moves(Role.STANDBY, task, nobody, member, lambda *_: "plug-in"),
+            Moves(Role.ACTIVE, *changed(view.active, after.active), _by_the_plugin),
+            Moves(Role.STANDBY, task, nobody, member, _by_the_plugin),
         ]
 
     return Placement(
@@ -273,6 +273,10 @@ def _placement(view: GroupView, found: TaskAssignment) -> Placement:
         reasons=Reasons(moves),
         followup_ms=max(min(deadlines) - view.now_ms, 0) if deadlines else None,
     )
+
+
+def _by_the_plugin(_task: int, _source: int, _destination: int) -> str:
+    return "decided by the plug-in"
 
 
 def _unchanged(view: GroupView, why: str) -> Placement:

@@ -36,7 +36,7 @@ def dealt_round_robin(view: GroupView) -> Placement:
         owner[jobs] = workers[np.arange(len(jobs)) % len(workers)]
 
     def moves() -> list[Moves]:
-        return [Moves(Role.ACTIVE, *changed(view.active, owner), lambda *_: "round robin")]
+        return [Moves(Role.ACTIVE, *changed(view.active, owner), _round_robin)]
 
     return Placement(
         active=owner,
@@ -44,3 +44,7 @@ def dealt_round_robin(view: GroupView) -> Placement:
         reasons=Reasons(moves),
         unassigned=np.flatnonzero(owner == NOBODY).astype(np.int32),
     )
+
+
+def _round_robin(_task: int, _source: int, _destination: int) -> str:
+    return "round robin"

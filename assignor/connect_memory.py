@@ -45,7 +45,7 @@ class Memory:
     scheduled_ms: int = 0
     delay_ms: int = 0
     candidates: tuple[str, ...] = ()
-    planned: dict[str, str] = field(default_factory=dict)
+    planned: dict[str, str] = field(default_factory=dict[str, str])
 
     @classmethod
     def of(cls, remembered: Mapping[str, object] | None, tasks: TaskTable) -> Memory:
@@ -97,7 +97,7 @@ def _runs(marked: BoolArray, tasks: TaskTable) -> dict[str, Runs]:
     for place, low, high in zip(
         unit[first].tolist(), number[first].tolist(), number[last].tolist(), strict=True
     ):
-        one = tasks.units[place]
+        one = tasks.units[int(place)]
         side = "connectors" if isinstance(one, Connector) else "subtopologies"
         found[side].setdefault(one.name, []).extend((low, high))
     return found

@@ -162,8 +162,9 @@ class _Round:
         if not idle.any():
             return
         order = hash_order(members)
-        walked = [members[p] for p in order[idle[order]].tolist()]
-        ordered = [walked[p] for p in hash_order(walked).tolist()]
+        places: list[int] = order[idle[order]].tolist()
+        walked = [members[place] for place in places]
+        ordered = [walked[int(place)] for place in hash_order(walked)]
         self.memory.candidates = tuple(dict.fromkeys((*self.memory.candidates, *ordered)))
 
     def _deal_to(self, places: list[int], lost: BoolArray) -> None:

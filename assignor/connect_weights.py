@@ -89,7 +89,7 @@ class Weighed:
     def _deal(self, owner: IntArray, jobs: IntArray) -> None:
         if not len(self.workers):
             return
-        rest = []
+        rest: list[int] = []
         for job in jobs.tolist():
             if job in self._promised:
                 owner[job] = self._promised[job]
@@ -98,7 +98,7 @@ class Weighed:
         weight, capacity = self.view.tasks.weight, self.view.capacity[self.workers]
         load = self._load(owner)[self.workers]
         count = np.bincount(owner + 1, minlength=len(self.view.members) + 1)[1:][self.workers]
-        for job in sorted(rest, key=lambda j: (-weight[j], j)):
+        for job in sorted(rest, key=lambda j: (-float(weight[j]), j)):
             after = (load + weight[job]) / capacity
             least = np.flatnonzero(after <= after.min() + _LEAST_GAIN)
             place = int(least[np.argmin(count[least])])
@@ -150,7 +150,7 @@ class Weighed:
 def _promised(view: GroupView, workers: BoolArray, planned: Mapping[str, str]) -> dict[int, int]:
     """Where the moves begun in the last round lead, as far as both ends are still there."""
     number = {view.members[p]: int(p) for p in np.flatnonzero(workers).tolist()}
-    found = {}
+    found: dict[int, int] = {}
     for printed, worker in planned.items():
         job = view.tasks.index(printed)
         if job is not None and worker in number:

@@ -55,10 +55,5 @@ def hash_order(names: Sequence[str]) -> IntArray:
 
 def text_order(names: Sequence[str]) -> IntArray:
     """int32[N]: places of `names` in ``String.compareTo`` order."""
-    places = range(len(names))
-    key = (
-        (lambda p: names[p])
-        if all(map(str.isascii, names))
-        else (lambda p: names[p].encode("utf-16-be", "surrogatepass"))
-    )
-    return np.array(sorted(places, key=key), dtype=np.int32)
+    words = [name.encode("utf-16-be", "surrogatepass") for name in names]
+    return np.array(sorted(range(len(words)), key=words.__getitem__), dtype=np.int32)

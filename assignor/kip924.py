@@ -121,7 +121,7 @@ class KafkaStreamsState:
     num_processing_threads: int
     previous_active_tasks: frozenset[Task]
     previous_standby_tasks: frozenset[Task]
-    client_tags: Mapping[str, str] = field(default_factory=dict)
+    client_tags: Mapping[str, str] = field(default_factory=dict[str, str])
     rack_id: str | None = None
     host_info: str | None = None
     draining: bool = False
@@ -178,7 +178,7 @@ class KafkaStreamsAssignment:
     """
 
     process_id: str
-    tasks: dict[Task, AssignedTask] = field(default_factory=dict)
+    tasks: dict[Task, AssignedTask] = field(default_factory=dict[Task, AssignedTask])
     followup_rebalance_deadline: int | None = None
 
     @classmethod

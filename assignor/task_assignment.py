@@ -135,7 +135,7 @@ def default_standby_task_assignment(
     held = replace(view, standby=state.view.standby)
     found, _ = place(held, Copies(held), wanted)
     for task, member in zip(found.task.tolist(), found.member.tolist(), strict=True):
-        standby = AssignedTask(state.tasks[task], TaskType.STANDBY)
+        standby = AssignedTask(state.tasks[int(task)], TaskType.STANDBY)
         assignment[view.members[member]].assign_task(standby)
     return assignment
 
@@ -185,7 +185,7 @@ def optimize_rack_aware_standby_tasks(
         (placement.standby, KafkaStreamsAssignment.assign_task),
     ):
         for place, member in zip(pairs.task.tolist(), pairs.member.tolist(), strict=True):
-            standby = AssignedTask(state.tasks[place], TaskType.STANDBY)
+            standby = AssignedTask(state.tasks[int(place)], TaskType.STANDBY)
             change(assignment[view.members[member]], standby)
     return assignment
 
