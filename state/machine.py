@@ -232,9 +232,11 @@ def _settle(draft: Draft) -> None:
             draft.due = True  # a retriable failure of the assignor
         else:
             draft.causes.add("follow-up")
-    fresh = bool(draft.causes)
+    fresh = bool(draft.causes) and bool(draft.roster or draft.group.roster)
     if fresh:
         _open_generation(draft)
+    if not draft.roster and deadlines.is_pending(draft):
+        _place_nothing(draft)
     if (fresh or draft.due or _gate_opened(draft)) and target.due(draft):
         target.place(draft)
         draft.changed = True
@@ -252,6 +254,13 @@ def _open_generation(draft: Draft) -> None:
         draft.cause, draft.moves = cause, ()
     draft.followup_ms = None
     draft.changed = True
+
+
+def _place_nothing(draft: Draft) -> None:
+    """Without members there is nothing to decide, and nothing to wait for."""
+    draft.target_generation = draft.generation
+    draft.generation_ms = draft.soft.clock_ms
+    draft.memory, draft.again, draft.delay_until_ms = None, False, None
 
 
 def _gate_opened(draft: Draft) -> bool:

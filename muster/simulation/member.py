@@ -71,6 +71,13 @@ class SimulatedMember:
             releasing=TaskSet.of({task for _, task in self.releasing}),
         )
 
+    def claim(self, holding: Holding) -> None:
+        """Start with this in its hands."""
+        self.held[Role.ACTIVE] |= set(holding.active)
+        self.held[Role.STANDBY] |= set(holding.standby)
+        self.held[Role.LEARNER] |= set(holding.learner)
+        self.ready |= set(holding.ready)
+
     def joining(self) -> Join:
         """The join it writes now."""
         self.retry_ms = None

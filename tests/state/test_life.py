@@ -98,7 +98,11 @@ class Life(RuleBasedStateMachine):
         config = GroupConfig(group=GROUP, assignor=assignor, settings=parsed, tasks=tasks)
         self.write(config, "config")
 
-    @rule(assignor=st.sampled_from(ASSIGNORS), tasks=st.sampled_from(STREAMS), values=st.sampled_from(CONFIGS))
+    @rule(
+        assignor=st.sampled_from(ASSIGNORS),
+        tasks=st.sampled_from(STREAMS),
+        values=st.sampled_from(CONFIGS),
+    )
     def config_changes(self, assignor, tasks, values) -> None:
         self.configure(assignor, tasks, values)
 
@@ -285,4 +289,6 @@ class Life(RuleBasedStateMachine):
 
 
 TestLife = Life.TestCase
-TestLife.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+TestLife.settings = settings(
+    max_examples=int(__import__("os").environ.get("N", "60")), stateful_step_count=30, deadline=None
+)

@@ -1,0 +1,180 @@
+"""Play a group's life from a scenario: no Kafka, no Spark, the same result on every run.
+
+The real coordinator is driven by simulated members and a simulated clock. The answer lists every
+generation, with what each member held after it acted, and what the whole cost.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from muster import plugins
+from muster.assignor.errors import UnknownAssignor
+from muster.cli.errors import BadInput
+from muster.cli.scenario import parse_scenario
+from muster.cli.table import table
+from muster.protocol.errors import MusterError
+from muster.protocol.ids import Role
+from muster.simulation.fleets import invented
+from muster.simulation.scenario import Scenario
+from muster.simulation.timeline import Entry
+from muster.simulation.world import World
+
+DONE = 0
+_STDIN = "-"
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the options."""
+    parser.add_argument(
+        "scenario", metavar="SCENARIO.json", nargs="?", help="the scenario; - = standard input"
+    )
+    parser.add_argument(
+        "--format",
+        choices=("json", "table"),
+        default="json",
+        help="json for scripts, table for people (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--lines",
+        action="store_true",
+        help='one scenario a line, one answer a line; a bad one answers {"error": "..."}',
+    )
+    parser.add_argument(
+        "--seed",
+        type=int,
+        metavar="N",
+        help="invent a fleet and its faults from this number, in the scenario's group if there is one",
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Play one scenario, or one a line."""
+    if args.scenario is None and args.seed is None:
+        raise BadInput("nothing to play: give a SCENARIO.json, or --seed N to invent one")
+    if args.lines:
+        lines = sys.stdin if args.scenario in (None, _STDIN) else _text(args.scenario).splitlines()
+        for line in lines:
+            print(json.dumps(_line(line, args.seed), ensure_ascii=False), flush=True)
+        return DONE
+    raw = None if args.scenario is None else _json(_text(args.scenario), args.scenario)
+    world = play(raw, args.seed)
+    if args.format == "json":
+        print(json.dumps(as_json(world), ensure_ascii=False))
+    else:
+        print(as_text(world))
+    return DONE
+
+
+def play(raw: object, seed: int | None = None) -> World:
+    """The world after a scenario.
+
+    Raises:
+        BadInput: the scenario is not as it should be.
+        MusterError: it cannot be played.
+    """
+    scenario = None if raw is None else parse_scenario(raw)
+    if seed is not None:
+        scenario = invented(seed, scenario)
+    assert isinstance(scenario, Scenario)
+    world = World(lookup=plugins.get)
+    try:
+        plugins.get(scenario.group.assignor)
+    except UnknownAssignor as error:
+        raise BadInput(f"group.assignor: {error}") from None
+    world.play(scenario)
+    return world
+
+
+def as_json(world: World) -> list[dict[str, Any]]:
+    """The generations, then the summary."""
+    return [*map(_entry, world.timeline.entries), _summary(world)]
+
+
+def _entry(entry: Entry) -> dict[str, Any]:
+    return {
+        "generation": entry.generation,
+        "at_ms": entry.at_ms,
+        "cause": entry.cause,
+        "state": entry.state.value,
+        "members": {
+            member: {
+                **{role.name.lower(): list(held[role]) for role in Role},
+                "revoked": sorted(entry.revoked.get(member, ())),
+            }
+            for member, held in entry.members.items()
+        },
+        "unassigned": list(entry.unassigned),
+        "moves": [
+            {
+                "task": move.task,
+                "role": move.role.name.lower(),
+                "from": move.from_member,
+                "to": move.to_member,
+                "reason": move.reason,
+            }
+            for move in entry.moves
+        ],
+        "delay_ms": entry.delay_ms,
+        "followup_ms": entry.followup_ms,
+        "score": asdict(entry.score),
+    }
+
+
+def _summary(world: World) -> dict[str, Any]:
+    timeline = world.timeline
+    return {
+        "converged_at_ms": timeline.changed_ms if timeline.settled else None,
+        "generations": len(timeline.entries),
+        "tasks_moved": timeline.moved,
+        "task_downtime_ms": timeline.downtime_ms,
+    }
+
+
+def as_text(world: World) -> str:
+    """A timeline a person can read."""
+    lines: list[str] = []
+    for entry in world.timeline.entries:
+        delay = f", lost work waits {entry.delay_ms} ms" if entry.delay_ms else ""
+        lines.append(f"{entry.at_ms} ms  generation {entry.generation}: {entry.cause}{delay}")
+        columns = ("MEMBER", "ACTIVE", "STANDBY", "LEARNER", "REVOKED")
+        rows = [
+            (member, *(held[role] for role in Role), sorted(entry.revoked.get(member, ())))
+            for member, held in entry.members.items()
+        ]
+        lines += [f"  {line}" for line in table(columns, rows).splitlines()]
+        for move in entry.moves:
+            parties = f"{move.from_member or 'nobody'} → {move.to_member or 'nobody'}"
+            lines.append(f"  {move.task} {move.role.name.lower()}: {parties} ({move.reason})")
+        lines.append(f"  then {entry.state.value}")
+        lines.append("")
+    lines += [f"{key}: {'-' if v is None else v}" for key, v in _summary(world).items()]
+    return "\n".join(lines)
+
+
+def _line(line: str, seed: int | None) -> object:
+    try:
+        return as_json(play(_json(line, "line"), seed))
+    except MusterError as error:
+        return {"error": str(error)}
+
+
+def _json(text: str, where: str) -> object:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise BadInput(f"{where}: no JSON: {error}") from None
+
+
+def _text(path: str) -> str:
+    if path == _STDIN:
+        return sys.stdin.read()
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadInput(f"{path}: {error}") from None

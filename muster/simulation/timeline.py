@@ -1,0 +1,152 @@
+"""What a simulated life looked like: a list of generations, and what it cost.
+
+A generation is shown as it stood before the next one came: members had acted on it by then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from muster.assignor.model import GroupView, Placement
+from muster.assignor.score import Score, score
+from muster.protocol.ids import Role, Task
+from muster.protocol.records import GroupState, MemberState, Move
+from muster.simulation.member import SimulatedMember
+from muster.state.group import Group
+
+Held = dict[str, dict[Role, tuple[str, ...]]]
+"""Member → role → printed ids."""
+
+
+@dataclass(slots=True)
+class Entry:
+    """One generation.
+
+    Attributes:
+        generation: its number.
+        at_ms: when it was placed.
+        cause: what made it.
+        state: of the group when members had acted.
+        members: what each member held then.
+        revoked: actives each member was told to give up.
+        moves: what moves and why.
+        delay_ms: how long lost work waits.
+        followup_ms: when the assignor wants to run again.
+        score: what the placement is worth.
+        unassigned: actives nobody is meant to have.
+    """
+
+    generation: int
+    at_ms: int
+    cause: str
+    state: GroupState
+    moves: tuple[Move, ...]
+    delay_ms: int
+    followup_ms: int | None
+    score: Score
+    unassigned: tuple[str, ...]
+    members: Held = field(default_factory=dict)
+    revoked: dict[str, set[str]] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Timeline:
+    """Collects entries while a world is played.
+
+    Attributes:
+        entries: the generations.
+        moved: actives that went from one member to another.
+        downtime_ms: time tasks that once ran had no running owner, summed over tasks.
+        changed_ms: when a holding or a generation changed last.
+        settled: whether the group had settled at the end.
+    """
+
+    entries: list[Entry] = field(default_factory=list)
+    moved: int = 0
+    downtime_ms: int = 0
+    changed_ms: int = 0
+    settled: bool = False
+    _shown: Held = field(default_factory=dict)
+    _state: GroupState = GroupState.EMPTY
+    _owner: dict[Task, str] = field(default_factory=dict)
+    _down_since: dict[Task, int] = field(default_factory=dict)
+
+    def open(self, at_ms: int, group: Group, view: GroupView, placement: Placement) -> None:
+        """A generation was placed."""
+        self._close()
+        self.changed_ms = at_ms
+        waiting = [str(view.tasks.task(t)) for t in (placement.active < 0).nonzero()[0].tolist()]
+        self.entries.append(
+            Entry(
+                generation=group.generation,
+                at_ms=at_ms,
+                cause=group.cause,
+                state=group.state,
+                moves=group.moves,
+                delay_ms=placement.delay_ms,
+                followup_ms=placement.followup_ms,
+                score=score(view, placement),
+                unassigned=tuple(waiting),
+            )
+        )
+
+    def revoked(self, member: str, releasing: set[tuple[Role, Task]]) -> None:
+        """A member read that it has to give tasks up."""
+        told = {str(task) for role, task in releasing if role is Role.ACTIVE}
+        if self.entries and told:
+            self.entries[-1].revoked.setdefault(member, set()).update(told)
+
+    def look(self, at_ms: int, group: Group, members: Mapping[str, SimulatedMember]) -> None:
+        """See what everybody holds now."""
+        shown: Held = {}
+        for member in group.live():
+            process = members.get(member.id)
+            held = process.held if process is not None else {role: set() for role in Role}
+            shown[member.id] = {
+                role: tuple(map(str, sorted(held[role], key=_in_table(group)))) for role in Role
+            }
+        if shown != self._shown:
+            self.changed_ms = at_ms
+        self._shown, self._state = shown, group.state
+        running = {t: m.id for m in members.values() if m.alive for t in m.held[Role.ACTIVE]}
+        for task, owner in running.items():
+            if self._owner.get(task, owner) != owner:
+                self.moved += 1
+            self._owner[task] = owner
+            self.downtime_ms += at_ms - self._down_since.pop(task, at_ms)
+        for task in self._owner.keys() - running.keys():
+            if group.table.find(task) is None:
+                self._down_since.pop(task, None)
+            else:
+                self._down_since.setdefault(task, at_ms)
+
+    def end(self, at_ms: int, group: Group) -> None:
+        """The play is over."""
+        self._close()
+        for since_ms in self._down_since.values():
+            self.downtime_ms += at_ms - since_ms
+        waits = any(member.state is not MemberState.STABLE for member in group.live())
+        waits |= group.generation > group.target_generation or group.again
+        waits |= group.delay_until_ms is not None
+        self.settled = not waits
+
+    def _close(self) -> None:
+        if self.entries:
+            self.entries[-1].members = self._shown
+            self.entries[-1].state = self._state
+
+
+def _in_table(group: Group) -> _Place:
+    return _Place(group)
+
+
+class _Place:
+    """Sorts tasks as the group's table does; strangers last."""
+
+    def __init__(self, group: Group) -> None:
+        self._table = group.table
+
+    def __call__(self, task: Task) -> tuple[int, Task]:
+        index = self._table.find(task)
+        return (len(self._table) if index is None else index, task)

@@ -1,0 +1,246 @@
+"""Plays a scenario: the real `advance`, simulated members, a simulated clock.
+
+Every instant is played to its end before the next one: what members write goes to the log, the
+group takes it, records reach their members, and members that act at once write again. What happens
+at one instant by itself is one batch. Nothing depends on a clock or on chance, so a scenario has
+one outcome.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+from muster.assignor import registry
+from muster.assignor.model import Assignor, GroupView, Placement
+from muster.protocol.errors import MusterError
+from muster.protocol.events import (
+    Drain,
+    Event,
+    GroupConfig,
+    Lag,
+    LagReport,
+    Origin,
+    Tick,
+)
+from muster.protocol.ids import GroupId, MemberId
+from muster.protocol.records import MemberAssignment, MemberGone, Record
+from muster.protocol.settings import CONNECT_ASSIGNORS
+from muster.simulation import scenario as happenings
+from muster.simulation.member import SimulatedMember
+from muster.simulation.scenario import Configured, Happening, Joins, Scenario
+from muster.simulation.timeline import Timeline
+from muster.state.group import Group
+from muster.state.machine import Step, advance
+
+GROUP = GroupId("simulated")
+BEGINNING_MS = 1_000_000_000_000
+"""Broker time of a scenario's millisecond 0; the core's clock does not start at 0."""
+ROUNDS_MAX = 1_000
+"""Batches of one instant; more means that the group chases itself."""
+_TOPICS = {GroupConfig: "config", LagReport: "lag"}
+Lookup = Callable[[str], Assignor]
+
+
+class NeverSettles(MusterError):
+    """Something in the scenario makes the group act without end at one instant.
+
+    Operator action: look for an assignor that asks for a follow-up at once, every time.
+    """
+
+
+@dataclass(slots=True)
+class _Watched:
+    """An assignor whose last placement is looked at."""
+
+    assignor: Assignor
+    name: str
+    seen: list[tuple[GroupView, Placement]]
+
+    def assign(self, view: GroupView) -> Placement:
+        placement = self.assignor.assign(view)
+        self.seen.append((view, placement))
+        return placement
+
+
+@dataclass(slots=True)
+class World:
+    """A group, its members and their time.
+
+    Attributes:
+        lookup: name → assignor.
+        group: the group as it is.
+        members: process by member id, those that have gone included until another one comes.
+        records: everything published, in order.
+        log: everything written, in order.
+    """
+
+    lookup: Lookup = registry.get
+    group: Group = field(default_factory=lambda: Group.new(GROUP))
+    members: dict[str, SimulatedMember] = field(default_factory=dict)
+    records: list[Record] = field(default_factory=list)
+    log: list[list[Event]] = field(default_factory=list)
+    timeline: Timeline = field(default_factory=Timeline)
+    now_ms: int = 0
+    _wake_ms: int | None = None
+    _offsets: dict[str, int] = field(default_factory=dict)
+    _beat_ms: dict[str, int] = field(default_factory=dict)
+    _unheard: frozenset[str] = frozenset()
+    _seen: list[tuple[GroupView, Placement]] = field(default_factory=list)
+    _incarnations: int = 1
+
+    def play(self, scenario: Scenario) -> None:
+        """From millisecond 0 to the end of the scenario.
+
+        Raises:
+            NeverSettles: an instant that does not end.
+        """
+        waiting = [(0, scenario.group), *scenario.events]
+        self._instant(0, [scenario.group])
+        waiting = list(scenario.events)
+        while True:
+            at_ms = min([w[0] for w in waiting[:1]] + self._due(), default=None)
+            if at_ms is None or at_ms > scenario.until_ms:
+                break
+            now = []
+            while waiting and waiting[0][0] <= at_ms:
+                now.append(waiting.pop(0)[1])
+            self._instant(at_ms, now)
+        self.now_ms = scenario.until_ms
+        self.timeline.end(self.now_ms, self.group)
+
+    def _due(self) -> list[int]:
+        times = [] if self._wake_ms is None else [max(self._wake_ms, self.now_ms + 1)]
+        for member in self.members.values():
+            if member.next_ms is not None:
+                times.append(member.next_ms)
+            if member.alive and member.member:
+                times.append(self._beat_ms[member.id])
+        return times
+
+    def _instant(self, at_ms: int, now: list[Happening]) -> None:
+        self.now_ms = at_ms
+        batch = self._acts()
+        self.timeline.look(at_ms, self.group, self.members)
+        for member in self.members.values():
+            if member.alive and member.member and self._beat_ms[member.id] <= at_ms:
+                batch.append(self._beat(member))
+        for happening in now:
+            batch += self._happen(happening)
+        if self._wake_ms is not None and self._wake_ms <= at_ms:
+            batch.append(Tick(group=GROUP))
+        for _ in range(ROUNDS_MAX):
+            if not batch:
+                return
+            step = self._advance(batch)
+            batch = self._deliver(step) + self._acts()
+            self.timeline.look(at_ms, self.group, self.members)
+            again = step.wake_at_ms is not None and step.wake_at_ms <= BEGINNING_MS + at_ms
+            if again and not batch and step.records:
+                batch = [Tick(group=GROUP)]
+        raise NeverSettles(f"the group does not settle at {at_ms} ms: {self.group.cause}")
+
+    def _beat(self, member: SimulatedMember) -> Event:
+        self._beat_ms[member.id] = self.now_ms + member.heartbeat_ms
+        return member.heartbeat()
+
+    def _acts(self) -> list[Event]:
+        return [e for _, member in sorted(self.members.items()) for e in member.act(self.now_ms)]
+
+    def _advance(self, batch: list[Event]) -> Step:
+        batch = [self._written(event) for event in batch]
+        self.log.append(batch)
+        before = self.group.target_generation
+        self._seen.clear()
+        step = advance(self.group, batch, coordinator_epoch=1, assignors=self._watched)
+        self.group = step.group
+        self._wake_ms = None if step.wake_at_ms is None else step.wake_at_ms - BEGINNING_MS
+        self.records += step.records
+        if self._seen and self.group.target_generation != before:
+            self.timeline.open(self.now_ms, self.group, *self._seen[-1])
+        return step
+
+    def _watched(self, name: str) -> Assignor:
+        return _Watched(self.lookup(name), name, self._seen)
+
+    def _written(self, event: Event) -> Event:
+        topic = _TOPICS.get(type(event), "membership")
+        offset = self._offsets.get(topic, -1) + 1
+        self._offsets[topic] = offset
+        return replace(event, origin=Origin(topic, 0, offset, BEGINNING_MS + self.now_ms))
+
+    def _deliver(self, step: Step) -> list[Event]:
+        written: list[Event] = []
+        lost = self._unheard if self._seen else frozenset[str]()
+        for record in step.records:
+            if not isinstance(record, MemberAssignment | MemberGone):
+                continue
+            member = self.members.get(record.member)
+            if member is None or not member.alive or record.member in lost:
+                continue
+            before = set(member.releasing)
+            written += member.read(record, self.now_ms)
+            self.timeline.revoked(member.id, set(member.releasing) - before)
+        if self._seen:
+            self._unheard = frozenset()
+        return written
+
+    # ----------------------------------------------------------------------- what happens
+
+    def _happen(self, what: Happening) -> list[Event]:
+        match what:
+            case Configured():
+                return [self._configure(what)]
+            case Joins():
+                return self._join(what)
+            case happenings.Forgets():
+                self.group = replace(self.group, memory=None)
+                return []
+            case happenings.Undelivered():
+                self._unheard = what.members
+                return []
+            case happenings.Drains():
+                return [Drain(group=GROUP, member=MemberId(what.member), on=what.on)]
+            case happenings.Lagging():
+                lags = tuple(Lag(task, offsets) for task, offsets in what.offsets)
+                return [LagReport(group=GROUP, member=MemberId(what.member), lags=lags)]
+            case _:
+                member = self.members.get(what.member)
+                return [] if member is None or not member.alive else self._does(member, what)
+
+    def _does(self, member: SimulatedMember, what: Happening) -> list[Event]:
+        match what:
+            case happenings.Leaves():
+                return [member.leave(temporary=what.temporary)]
+            case happenings.Crashes():
+                last = [member.heartbeat()] if member.member else []
+                member.drop()
+                member.alive = member.member = False
+                return [*last]
+            case happenings.Ready():
+                return [member.report()] if member.mark_ready({what.task}) else []
+            case _:  # in Connect's protocol every round is everybody's
+                connect = self.group.assignor in CONNECT_ASSIGNORS
+                who = [m for _, m in sorted(self.members.items()) if m.alive and m.member]
+                return [m.joining() for m in who if connect or m is member]
+
+    def _configure(self, what: Configured) -> Event:
+        return GroupConfig(
+            group=GROUP, assignor=what.assignor, settings=what.settings, tasks=what.tasks
+        )
+
+    def _join(self, what: Joins) -> list[Event]:
+        self._incarnations += 1_000
+        member = SimulatedMember(
+            replace(what.join, incarnation=self._incarnations),
+            ack_ms=what.ack_ms,
+            restore_ms=what.restore_ms,
+            heartbeat_ms=what.heartbeat_ms,
+        )
+        member.claim(what.join.holding)
+        self.members[member.id] = member
+        self._beat_ms[member.id] = self.now_ms + member.heartbeat_ms
+        events: list[Event] = [member.joining()]
+        if what.draining:
+            events.append(Drain(group=GROUP, member=what.join.member))
+        return events
