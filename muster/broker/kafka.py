@@ -256,6 +256,7 @@ class EmbeddedKafka:
 
     def _format(self, config: Path) -> None:
         cluster = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        cluster = cluster.replace("-", "_")  # a leading dash would be taken for an option
         words = ["kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(config)]
         with self.log_file.open("ab") as log:
             tool = self._java(QUICK_JVM_OPTIONS, [*words, *self._format_arguments], log)
