@@ -199,8 +199,7 @@ class Session:
             return []
         if duty is Duty.END:
             self._ending = End(fault, record.message)
-        # A member that is fenced is still counted; one that is unknown is not.
-        still_counted = fault is Fault.FENCED_MEMBER_EPOCH
+        still_counted = fault is Fault.FENCED_MEMBER_EPOCH  # one that is unknown is not
         return self._lose(f"{fault.value}: {record.message}", still_counted)
 
     def _is_news(self, record: MemberAssignment) -> bool:
@@ -261,9 +260,9 @@ class Session:
         # One in flight is enough: a second would wait behind it, and prove nothing sooner.
         if self._beat_in_flight is not None or now_ms < self._beat_due_ms():
             return []
+        assert self.record is not None
         if self._report_failed:
             return self._report(now_ms)
-        assert self.record is not None
         beat = Heartbeat(
             group=self._self.group,
             member=self._self.member,
@@ -382,8 +381,7 @@ class Session:
         return self._end_with(End(None, "left"))
 
     def _end_with(self, end: End) -> list[Action]:
-        self.state = State.ENDED
-        self.record = None
+        self.state, self.record = State.ENDED, None
         return [end]
 
     # ---------------------------------------------------------------------------------------- lags
