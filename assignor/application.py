@@ -11,6 +11,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from typing import cast
 from functools import cached_property
 
 import numpy as np
@@ -92,10 +93,10 @@ class ApplicationState:
         standby: list[list[Task]] = [[] for _ in view.members]
         for place, member in enumerate(view.active.tolist()):
             if member != NOBODY:
-                active[member].append(self.tasks[place])
+                active[int(member)].append(self.tasks[place])
         for pairs in (view.standby, view.learner):
             for place, member in zip(pairs.task.tolist(), pairs.member.tolist(), strict=True):
-                standby[member].append(self.tasks[place])
+                standby[int(member)].append(self.tasks[int(place)])
         return {
             name: KafkaStreamsState(
                 process_id=name,
@@ -201,7 +202,7 @@ class Adapted:
         state = ApplicationState(view)
         self.plugin.configure(state.assignment_configs)
         try:
-            found: object = self.plugin.assign(state)
+            found = cast("object", self.plugin.assign(state))  # whatever the plug-in answers
         except TaskAssignmentException as later:
             return _unchanged(view, str(later))
         if not isinstance(found, TaskAssignment):

@@ -159,6 +159,8 @@ def _line(line: bytes, repeat: int | None) -> dict[str, Any]:
         return solve(_json(line, "line"), repeat)
     except MusterError as error:
         return {"error": str(error)}
+    except Exception as error:  # a bug must not take the other lines with it
+        return {"error": f"{type(error).__name__}: {error}"}
 
 
 def _opened(path: str) -> AbstractContextManager[BinaryIO]:
