@@ -11,8 +11,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from typing import cast
 from functools import cached_property
+from typing import cast
 
 import numpy as np
 
@@ -196,15 +196,13 @@ class Adapted:
         """Run the plug-in and read its answer.
 
         Raises:
+            TaskAssignmentException: the plug-in cannot decide now; ask again.
             InvalidPlacement: the answer breaks the KIP's rules; the callback was told.
             AssignorError: the answer is no assignment.
         """
         state = ApplicationState(view)
         self.plugin.configure(state.assignment_configs)
-        try:
-            found = cast("object", self.plugin.assign(state))  # whatever the plug-in answers
-        except TaskAssignmentException as later:
-            return _unchanged(view, str(later))
+        found = cast("object", self.plugin.assign(state))  # whatever the plug-in answers
         if not isinstance(found, TaskAssignment):
             self.plugin.on_assignment_computed(None, state, AssignmentError.NONE)
             raise AssignorError(
@@ -280,8 +278,11 @@ def _by_the_plugin(_task: int, _source: int, _destination: int) -> str:
     return "decided by the plug-in"
 
 
-def _unchanged(view: GroupView, why: str) -> Placement:
-    """Everything stays, and the plug-in is asked again at once (S1-F09, EX-S1-11)."""
+def unchanged(view: GroupView, why: TaskAssignmentException) -> Placement:
+    """What a plug-in that cannot decide amounts to: all stays, it is asked again at once (S1-F09).
+
+    The running job asks again by itself (the error is retriable); this is for showing it.
+    """
     return Placement(
         active=view.active,
         destination=view.active,

@@ -17,8 +17,10 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from muster import plugins
+from muster.assignor.application import unchanged
 from muster.assignor.check import valid
 from muster.assignor.errors import UnknownAssignor
+from muster.assignor.kip924 import TaskAssignmentException
 from muster.assignor.model import Assignor, GroupView, Placement
 from muster.assignor.validation import Claim, first_violation
 from muster.cli.errors import BadInput
@@ -99,7 +101,10 @@ def solve(raw: object, repeat: int | None = None) -> dict[str, Any]:
 
 def _placed(problem: Problem, assignor: Assignor) -> tuple[GroupView, Placement]:
     view = problem.view()
-    return view, assignor.assign(view)
+    try:
+        return view, assignor.assign(view)
+    except TaskAssignmentException as later:
+        return view, unchanged(view, later)
 
 
 def _assignor(problem: Problem) -> Assignor:

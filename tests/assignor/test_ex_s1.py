@@ -21,6 +21,7 @@ from muster.assignor.api import (
     KafkaStreamsAssignment,
     RackAwareOptimizationParams,
     Task,
+    TaskAssignmentException,
     TaskType,
     default_standby_task_assignment,
     identity_assignment,
@@ -28,6 +29,7 @@ from muster.assignor.api import (
     optimize_rack_aware_standby_tasks,
     validate_task_assignment,
 )
+from muster.assignor.application import unchanged
 from muster.assignor.errors import AssignorError, InvalidPlacement, UnknownAssignor
 from muster.assignor.model import GroupView
 from muster.protocol.tasks import Subtopology
@@ -145,9 +147,12 @@ def test_EX_S1_8_to_10_followup_is_the_last_answers_own(
 
 
 def test_EX_S1_11_retriable_error_keeps_everything() -> None:
-    """The plug-in cannot decide: the same placement, and it is asked again at once."""
+    """The plug-in cannot decide: a retriable error, shown as the same placement, asked at once."""
     view = two_members()
-    placement = Adapted("mine", NotNow()).assign(view)
+    with pytest.raises(TaskAssignmentException, match="lags are not known yet") as raised:
+        plugins.Guarded(Adapted("mine", NotNow())).assign(view)
+    assert raised.value.retriable
+    placement = unchanged(view, raised.value)
     assert placement.active.tolist() == view.active.tolist()
     assert placement.standby.code.tolist() == view.standby.code.tolist()
     assert (placement.followup_ms, len(placement.reasons)) == (0, 0)
