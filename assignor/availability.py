@@ -51,6 +51,6 @@ class HighAvailability:
             unassigned=np.flatnonzero(staged.active == NOBODY).astype(np.int32),
             followup_ms=view.settings.probing_rebalance_interval_ms if staged.unfinished else None,
             cost=plan.cost,
-            cost_lower_bound=plan.cost,
+            cost_lower_bound=plan.bound,
             warnings=plan.warnings,
         )

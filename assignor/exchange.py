@@ -10,8 +10,8 @@ from __future__ import annotations
 import numpy as np
 
 from muster.assignor.model import NOBODY, GroupView, Pairs
-from muster.assignor.standby import Wanted
 from muster.assignor.tags import Zones
+from muster.assignor.wanted import Wanted
 
 
 def exchanged(view: GroupView, zones: Zones, wanted: Wanted) -> Pairs:
@@ -34,7 +34,7 @@ class _Search:
             owner = int(wanted.target[task])
             self._holders[task] = [] if owner == NOBODY else [owner]
             same = np.full(len(everyone), task, dtype=np.int32)
-            self._price[task] = wanted.price(view, same, everyone).tolist()
+            self._price[task] = wanted.price(view, len(view.standby), same, everyone).tolist()
         for task, member in zip(self._task, self.member, strict=True):
             self._holders[task].append(member)
 

@@ -13,14 +13,15 @@ from numpy.typing import NDArray
 
 from muster.assignor.actives import Actives, settled_by_copies, settled_to
 from muster.assignor.balance import held
-from muster.assignor.copies import Copies, Longs
+from muster.assignor.copies import Copies
 from muster.assignor.eligible import everyone_takes_everything, kinds, may_take
 from muster.assignor.model import NOBODY, GroupView, Pairs, no_pairs
 from muster.assignor.partial import settled_by_topics
 from muster.assignor.racks import STATELESS, Prices, Racks, racks_of, settled_by_cost
 from muster.assignor.shares import Counts, even_shares
-from muster.assignor.standby import Toll, Wanted, standbys
+from muster.assignor.standby import standbys
 from muster.assignor.tags import tagged_standbys
+from muster.assignor.wanted import Toll, Wanted
 from muster.assignor.weighted import differ_in_weight, settled_by_weight
 from muster.protocol.tasks import IntArray
 
@@ -35,12 +36,14 @@ class Plan:
         active: int32[T], where actives belong.
         standby: where standbys belong.
         cost: what racks and moves cost, 0 where racks do not count.
+        bound: what it costs at least, each step given the steps before.
         warnings: what could not be honoured.
     """
 
     active: IntArray
     standby: Pairs = field(default_factory=no_pairs)
     cost: int = 0
+    bound: int = 0
     warnings: tuple[str, ...] = ()
 
 
@@ -102,6 +105,7 @@ class Planner:
         )
         if self.racks is not None:
             self.plan.cost += cost
+            self.plan.bound += cost
 
     def settled(self, tasks: IntArray, home: IntArray, room: Counts, before: Counts) -> IntArray:
         """Owners of some tasks with the fewest moves, plans and racks left aside.
@@ -152,9 +156,10 @@ class Planner:
             taken=taken or no_pairs(),
         )
         place = tagged_standbys if view.settings.rack_aware_assignment_tags else standbys
-        plan.standby, missing = place(view, self.copies, wanted)
+        plan.standby, missing, bound = place(view, self.copies, wanted)
         if wanted.toll is not None:
             plan.cost += wanted.cost(view, plan.standby)
+            plan.bound += bound
         if missing:
             plan.warnings += (
                 f"{missing} standbys are missing: too few members for"
@@ -189,9 +194,4 @@ def changelog_toll(view: GroupView, racks: Racks) -> Toll | None:
     table = racks.changelogs
     if table is None:
         return None
-
-    def toll(task: IntArray, member: IntArray) -> Longs:
-        across: Longs = table.across[table.class_of[task], view.rack[member]]
-        return across * racks.stateful.traffic
-
-    return toll
+    return Toll(table.class_of, table.across * racks.stateful.traffic, view.rack)

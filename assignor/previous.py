@@ -30,8 +30,9 @@ from muster.assignor.racks import (
     settled_by_cost,
 )
 from muster.assignor.reasons import Moves, Reasons, changed
-from muster.assignor.standby import Wanted, choices
+from muster.assignor.standby import choices
 from muster.assignor.tags import Zones
+from muster.assignor.wanted import Wanted
 from muster.assignor.why import gained
 from muster.protocol.ids import Role
 from muster.protocol.tasks import IntArray
@@ -147,7 +148,7 @@ def _by_flow(view: GroupView, wanted: Wanted) -> Pairs:
     room = np.bincount(view.standby.member, minlength=len(view.members))
     task, member = choices(view, wanted, tasks, np.flatnonzero(room).astype(np.int32))
     new = ~contains(view.standby, code(tasks[task], member))
-    price = wanted.price(view, tasks[task], member)
+    price = wanted.price(view, len(view.standby), tasks[task], member)
     asked = Choices(
         need=np.bincount(view.standby.task, minlength=len(view.tasks))[tasks],
         room=room,

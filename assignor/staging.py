@@ -25,7 +25,7 @@ import numpy as np
 from muster.assignor.balance import held
 from muster.assignor.copies import Copies, code, contains
 from muster.assignor.model import NOBODY, BoolArray, GroupView, Pairs, no_pairs
-from muster.assignor.standby import joined
+from muster.assignor.wanted import joined
 from muster.protocol.tasks import IntArray
 
 

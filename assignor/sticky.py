@@ -85,7 +85,7 @@ def at_once(planner: Planner, followup_ms: int | None = None) -> Placement:
         unassigned=np.flatnonzero(active == NOBODY).astype(np.int32),
         followup_ms=followup_ms,
         cost=plan.cost,
-        cost_lower_bound=plan.cost,
+        cost_lower_bound=plan.bound,
         warnings=plan.warnings,
     )
 

@@ -16,7 +16,8 @@ from muster.assignor.copies import Copies
 from muster.assignor.model import NOBODY, BoolArray, GroupView, Pairs, no_pairs
 from muster.assignor.partial import Takers, counts
 from muster.assignor.shares import Counts
-from muster.assignor.standby import Wanted, joined, placed
+from muster.assignor.standby import placed
+from muster.assignor.wanted import Found, Wanted, joined
 from muster.protocol.tasks import IntArray
 
 
@@ -50,29 +51,26 @@ class Zones:
         return answer
 
 
-def tagged_standbys(view: GroupView, copies: Copies, wanted: Wanted) -> tuple[Pairs, int]:
-    """Place standbys so that the copies of a task differ in their tags as far as possible.
-
-    Returns:
-        The pairs, and how many copies found no member.
-    """
+def tagged_standbys(view: GroupView, copies: Copies, wanted: Wanted) -> Found:
+    """Place standbys so that the copies of a task differ in their tags as far as possible."""
     zones = Zones(view)
     usable = int(np.count_nonzero(wanted.capacity))
     each = min(wanted.copies, usable - 1)
     short = (wanted.copies - max(each, 0)) * len(wanted.tasks)
     found = no_pairs()
     if each <= 0 or len(wanted.tasks) == 0:
-        return found, short
+        return Found(found, short)
     need, left = _zones_of_copies(view, zones, wanted, each)
     for zone in range(len(zones.value)):
         part = wanted.within(zones.of == zone)
-        pairs, missing = placed(view, copies, part, need[:, zone])
+        pairs, missing, _ = placed(view, copies, part, need[:, zone])
         found = joined(found, pairs)
         left += _lacking(need[:, zone], pairs) if missing else 0
     if left.any():
-        pairs, missing = placed(view, copies, wanted.beside(found), left)
+        pairs, missing, _ = placed(view, copies, wanted.beside(found), left)
         found, short = joined(found, pairs), short + missing
-    return found, short
+    bound = 0 if wanted.toll is None else wanted.toll.least(need.sum(axis=1))
+    return Found(found, short, bound)
 
 
 def _lacking(need: Counts, pairs: Pairs) -> Counts:

@@ -20,9 +20,10 @@ from muster.assignor.model import NOBODY, GroupView
 from muster.assignor.plan import usable_capacity
 from muster.assignor.previous import optimized
 from muster.assignor.racks import AVAILABILITY, STATELESS, Prices
-from muster.assignor.standby import Wanted, standbys
+from muster.assignor.standby import standbys
 from muster.assignor.tags import tagged_standbys
 from muster.assignor.validation import Claim, first_violation
+from muster.assignor.wanted import Wanted
 from muster.protocol.ids import Task
 
 Assignments = Mapping[str, KafkaStreamsAssignment]
@@ -133,7 +134,7 @@ def default_standby_task_assignment(
     )
     # Where standbys stand now is what the members hold, not what the new assignment lists.
     held = replace(view, standby=state.view.standby)
-    found, _ = place(held, Copies(held), wanted)
+    found, *_ = place(held, Copies(held), wanted)
     for task, member in zip(found.task.tolist(), found.member.tolist(), strict=True):
         standby = AssignedTask(state.tasks[int(task)], TaskType.STANDBY)
         assignment[view.members[member]].assign_task(standby)

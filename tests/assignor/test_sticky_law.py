@@ -152,4 +152,4 @@ def test_unknown_assignors_are_refused_with_the_names_there_are() -> None:
 
 def test_a_class_of_any_module_can_be_named() -> None:
     """`module:Class` loads the class."""
-    assert isinstance(registry.get("muster.assignor.sticky:Sticky"), Sticky)
+    assert registry.get("muster.assignor.sticky:Sticky").name == "sticky"
