@@ -53,7 +53,7 @@ class RichShow:
         self._act = Text("")
         self._spinner = Spinner("dots", style="cyan")
         self._lines: deque[Text] = deque(maxlen=LINES_KEPT)
-        self._known: list[str] = []  # members in the order they appeared, gone ones too
+        self._known: list[str] = []  # members that ever were, in the order they appeared
         self._watcher: Watcher | None = None
         self._stage: Stage | None = None
         self._start = time.monotonic()
@@ -167,7 +167,7 @@ class RichShow:
             grid.add_column(str(tasks.task(t)), justify="center", width=6 if wide else 4)
         slots: dict[str, MemberEntry] = {m.id: m for m in snapshot.members}
         self._known += [m for m in sorted(slots) if m not in self._known]
-        for name in self._known:
+        for name in sorted(self._known):
             colour = self._colour(name)
             member = slots.get(name)
             if member is None:
