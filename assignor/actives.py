@@ -14,7 +14,7 @@ import numpy as np
 from muster.assignor.balance import held, settle
 from muster.assignor.copies import NO_COPY, Copies, Longs, code, contains
 from muster.assignor.model import NOBODY, BoolArray, GroupView, Pairs, no_pairs
-from muster.assignor.shares import Counts, shares
+from muster.assignor.shares import Counts, shares, topped_up
 from muster.assignor.transport import Freight, Room, place
 from muster.protocol.tasks import IntArray
 
@@ -43,10 +43,19 @@ def settled_by_copies(
     """int32[K]: owners with balanced counts, the fewest moves, and copies put to use."""
     count = held(actives.home, len(capacity))
     loose = actives.task[actives.home == NOBODY]
-    share = shares(
-        len(actives.task), capacity, count, actives.before, _hints(view, copies, actives, loose)
-    )
+    share = None
+    if actives.before is not None and uneven(capacity):
+        share = topped_up(len(actives.task), capacity, count, actives.before)
+    if share is None:
+        hints = _hints(view, copies, actives, loose)
+        share = shares(len(actives.task), capacity, count, actives.before, hints)
     return settled_to(view, copies, actives, share)
+
+
+def uneven(capacity: Counts) -> bool:
+    """Whether members that take tasks differ in capacity."""
+    usable = capacity[capacity > 0]
+    return bool((usable != usable[0]).any())
 
 
 def settled_to(view: GroupView, copies: Copies, actives: Actives, share: Counts) -> IntArray:

@@ -187,6 +187,30 @@ def tolerant_shares(total: int, capacity: Counts, held: Counts, percentage: floa
     return _between(total, held, low, high, due)
 
 
+def topped_up(total: int, capacity: Counts, held: Counts, before: Counts) -> Counts | None:
+    """Shares of one kind that make the sum of kinds fair where capacities differ.
+
+    Plain `shares` keep each kind fair and the sum as well as that allows; with unequal capacities
+    that may leave the sum uneven. Here the sum comes first.
+
+    Args:
+        total: tasks to share out.
+        capacity: int64[M], at least one above 0.
+        held: int64[M], how many of these tasks each member holds now.
+        before: int64[M], tasks of the kinds shared out before this one.
+
+    Returns:
+        int64[M], or None where what was shared out before leaves no fair sum.
+    """
+    everything = total + int(before.sum())
+    due = everything * capacity
+    low = np.maximum(due // capacity.sum(), before)
+    high = np.maximum(-(-due // capacity.sum()), before)
+    if not int(low.sum()) <= everything <= int(high.sum()):
+        return None
+    return _between(everything, before + held, low, high, due / capacity.sum()) - before
+
+
 def even_shares(total: int, capacity: Counts, held: Counts) -> Counts:
     """Shares with the fewest moves of all whose loads differ by at most 1.
 

@@ -173,9 +173,12 @@ def test_high_availability_obeys_its_laws(problem: tuple) -> None:
     draining = view.draining & ~view.draining.all()
     capacity = np.where(draining, 0, view.capacity)
     stateful = view.tasks.stateful
-    for kind in (stateful, ~stateful) if not _restricted(view) else ():
-        floor, _ = rounded_down(int(kind.sum()), capacity)
-        counts = np.bincount(placement.destination[kind], minlength=len(capacity))
+    if not _restricted(view):
+        counts = np.bincount(placement.destination, minlength=len(capacity))
+        load = counts[capacity > 0] / capacity[capacity > 0]
+        assert load.max() - load.min() <= 1 + 1e-9
+        floor, _ = rounded_down(int(stateful.sum()), capacity)
+        counts = np.bincount(placement.destination[stateful], minlength=len(capacity))
         assert set((counts - floor).tolist()) <= {0, 1}
     warm = _warm(view)
     for task in np.flatnonzero(stateful).tolist():
