@@ -1,0 +1,165 @@
+// Checks wire.go on the shared vectors: what every reader and writer of muster agrees on.
+package main
+
+import (
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"log"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strconv"
+)
+
+type vector struct {
+	Name, Key, Value, Bytes, Digest, Schema string
+	Units                                   [][2]any
+	Tasks, Active, Standby, Learner         []string
+	Murmur2                                 *uint32
+	Of1, Of3, Of16, Of50                    int32
+	Held                                    []struct {
+		Label  string
+		Number int64
+		Role   int
+	}
+	Incarnation, Fault, Message, Version string
+	CoordinatorEpoch                     int64 `json:"coordinator_epoch"`
+	Generation, Epoch, Revision          int64
+	Report                               bool
+	SessionTimeoutMs                     int64 `json:"session_timeout_ms"`
+	HeartbeatIntervalMs                  int64 `json:"heartbeat_interval_ms"`
+	Parts                                [][2]string
+}
+
+func (v *vector) UnmarshalJSON(data []byte) error {
+	type plain vector
+	if err := json.Unmarshal(data, (*plain)(v)); err != nil {
+		return err
+	}
+	var of struct {
+		A int32 `json:"of_1"`
+		B int32 `json:"of_3"`
+		C int32 `json:"of_16"`
+		D int32 `json:"of_50"`
+	}
+	err := json.Unmarshal(data, &of)
+	v.Of1, v.Of3, v.Of16, v.Of50 = of.A, of.B, of.C, of.D
+	return err
+}
+
+func raw(text string) []byte {
+	data, err := hex.DecodeString(text)
+	if err != nil {
+		log.Fatal(err)
+	}
+	return data
+}
+
+func printed(tasks []Task) []string {
+	out := []string{}
+	for _, task := range tasks {
+		out = append(out, task.print())
+	}
+	return out
+}
+
+func same(what string, found, wanted any) {
+	if !reflect.DeepEqual(found, wanted) {
+		log.Fatalf("%s: %v, expected %v", what, found, wanted)
+	}
+}
+
+// joined feeds the parts of a vector, or its value.
+func joined(v vector) []byte {
+	joiner := Joiner{}
+	for _, part := range v.Parts {
+		value, whole, err := joiner.Feed(part[0], raw(part[1]))
+		if err != nil {
+			log.Fatal(v.Name, err)
+		}
+		if whole {
+			same(v.Name+" joined", hex.EncodeToString(value), v.Value)
+			return value
+		}
+	}
+	return raw(v.Value)
+}
+
+func checkVectors(folder string) {
+	checked := 0
+	load := func(name string) (all []vector) {
+		data, err := os.ReadFile(filepath.Join(folder, name+".json"))
+		if err == nil {
+			err = json.Unmarshal(data, &all)
+		}
+		if err != nil {
+			log.Fatal(name, ": ", err)
+		}
+		checked += len(all)
+		return all
+	}
+	for _, v := range load("keys") {
+		if v.Murmur2 != nil {
+			same(v.Key, murmur2([]byte(v.Key)), *v.Murmur2)
+		}
+		same(v.Key, []int32{partitionOf(v.Key, 1), partitionOf(v.Key, 3), partitionOf(v.Key, 16), partitionOf(v.Key, 50)},
+			[]int32{v.Of1, v.Of3, v.Of16, v.Of50})
+	}
+	for _, v := range load("tasksets") {
+		units := []Unit{}
+		for _, unit := range v.Units {
+			units = append(units, Unit{unit[0].(string), int64(unit[1].(float64))})
+		}
+		tasks := readSet(raw(v.Bytes), units)
+		same(v.Name, printed(tasks), v.Tasks)
+		mine, values := writeSets(tasks)
+		same(v.Name+" written", len(readSet(values[0], mine)), len(tasks))
+	}
+	for _, v := range load("digest") {
+		sum := uint64(0)
+		for _, held := range v.Held {
+			sum += digestOf(Task{held.Label, held.Number}, held.Role)
+		}
+		same(v.Name, fmt.Sprintf("%016x", sum), v.Digest)
+	}
+	names := map[uint64][]Unit{}
+	for _, v := range load("dictionary") {
+		version, units, err := readDictionary(joined(v))
+		if err != nil {
+			log.Fatal("dictionary: ", err)
+		}
+		names[version] = units
+	}
+	for _, v := range load("assignments") {
+		a, err := readAssignment(joined(v), names)
+		if err != nil {
+			log.Fatal(v.Name, ": ", err)
+		}
+		incarnation, _ := strconv.ParseUint(v.Incarnation, 16, 64)
+		same(v.Name, []any{a.Incarnation, a.CoordinatorEpoch, a.Generation, a.Epoch, a.Revision, a.Report, a.Fault,
+			a.SessionTimeoutMs, a.HeartbeatIntervalMs, a.Message}, []any{incarnation, v.CoordinatorEpoch, v.Generation,
+			v.Epoch, v.Revision, v.Report, v.Fault, v.SessionTimeoutMs, v.HeartbeatIntervalMs, v.Message})
+		same(v.Name, printed(a.Active), v.Active)
+		same(v.Name, printed(a.Standby), v.Standby)
+		same(v.Name, printed(a.Learner), v.Learner)
+	}
+	for _, v := range load("hostile") {
+		if _, err := readAssignment(raw(v.Value), names); err == nil {
+			log.Fatalf("%s: was read", v.Name)
+		}
+	}
+	written := map[string]string{
+		"first join":               hex.EncodeToString(joinValue("W1", 0x0102030405060708)),
+		"heartbeat of nothing":     hex.EncodeToString(heartbeatValue("W1", 0, 0)),
+		"heartbeat, large numbers": hex.EncodeToString(heartbeatValue("W1", 1<<31-1, 1<<64-1)),
+		"leave":                    hex.EncodeToString(leaveValue("W1", 0x0102030405060708, false)),
+		"leave for a while":        hex.EncodeToString(leaveValue("W1", 0x0102030405060708, true)),
+	}
+	for _, v := range load("events") {
+		if value, mine := written[v.Name]; mine {
+			same(v.Name, value, v.Value)
+		}
+	}
+	fmt.Printf("%d vectors agree\n", checked)
+}

@@ -1,0 +1,156 @@
+"""The Go example: agrees with the vectors, and takes part as a member on a real Kafka."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from support.brokers import Topics
+from support.scripted_coordinator import ScriptedCoordinator, eventually
+
+from muster.protocol.digest import Holding
+from muster.protocol.events import Heartbeat, Join, Leave, Report
+from muster.protocol.tasks import Connector, Subtopology, TaskSet
+
+pytestmark = [
+    pytest.mark.broker,
+    pytest.mark.skipif(shutil.which("go") is None, reason="needs Go"),
+]
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The example, built."""
+    built = tmp_path_factory.mktemp("go") / "worker"
+    command = ["go", "build", "-buildvcs=false", "-o", str(built), "."]
+    done = subprocess.run(
+        command, cwd=ROOT / "examples/go", capture_output=True, text=True, check=False
+    )
+    if done.returncode and "dial tcp" in done.stderr:
+        pytest.skip("the Go module proxy cannot be reached")
+    assert done.returncode == 0, done.stderr
+    return built
+
+
+@pytest.fixture
+def coordinator(kafka: Topics, request: pytest.FixtureRequest) -> Iterator[ScriptedCoordinator]:
+    """A coordinator for a group named after the test; sessions are short."""
+    with ScriptedCoordinator(
+        kafka.address, request.node.name, prefix=kafka.prefix, session_timeout_ms=2_000
+    ) as scripted:
+        yield scripted
+
+
+class Running:
+    """A running worker and what it said."""
+
+    def __init__(self, program: Path, kafka: Topics, group: str, out: Path) -> None:
+        self.out = out
+        with out.open("w") as file:
+            self.process = subprocess.Popen(
+                [str(program), group, kafka.address, "go-1"],
+                stdout=file,
+                env={**os.environ, "MUSTER_TOPIC_PREFIX": kafka.prefix},
+            )
+
+    def lines(self) -> list[dict]:
+        """Starts and stops."""
+        return [json.loads(line) for line in self.out.read_text().splitlines()]
+
+    def held(self) -> set[str]:
+        """What runs now."""
+        held: set[str] = set()
+        for line in self.lines():
+            (held.add if line["event"] == "start" else held.discard)(line["task"])
+        return held
+
+
+@pytest.fixture
+def worker(
+    program: Path, kafka: Topics, coordinator: ScriptedCoordinator, tmp_path: Path
+) -> Iterator[Running]:
+    """A worker of the test's group."""
+    running = Running(program, kafka, coordinator.group, tmp_path / "out")
+    yield running
+    running.process.kill()
+    running.process.wait()
+
+
+def test_vectors(program: Path) -> None:
+    """Its codec agrees with every shared vector, the hostile ones among them."""
+    done = subprocess.run(
+        [str(program), "vectors", str(ROOT / "protocol/vectors")],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.endswith("vectors agree\n")
+
+
+def test_life(worker: Running, coordinator: ScriptedCoordinator) -> None:
+    """Join, take, heartbeat with digest, give up and report, learn, be asked, leave."""
+    join = coordinator.wait_for(Join)
+    assert join.member == "go-1"
+    many = [f"orders_{n}" for n in range(0, 900, 7)]
+    coordinator.assign(join, [*many, "c1", "c1-0", "c1-7"], standby=["0_1"])
+    holding = Holding(active=TaskSet.of([*many, "c1", "c1-0", "c1-7"]), standby=TaskSet.of(["0_1"]))
+    coordinator.wait_for(Heartbeat, lambda h: h.epoch == 1 and h.digest == holding.digest())
+    coordinator.assign(join, [*many[3:], "c1", "c1-0"], learner=["0_1"], generation=2)
+    report = coordinator.wait_for(Report, lambda r: r.revision == 2 and not r.holding.releasing)
+    coordinator.wait_for(Report, lambda r: r.holding.ready == TaskSet.of(["0_1"]))
+    assert report.holding.active == TaskSet.of([*many[3:], "c1", "c1-0"])
+    eventually(lambda: worker.held() == {*many[3:], "c1", "c1-0", "0_1"})
+    coordinator.assign(join, [], generation=3, report=True)
+    coordinator.wait_for(Report, lambda r: r.revision == 3 and len(r.holding) == 0)
+    worker.process.send_signal(signal.SIGTERM)
+    assert worker.process.wait(20) == 0
+    assert coordinator.wait_for(Leave).incarnation == join.incarnation
+
+
+def test_large_groups(worker: Running, coordinator: ScriptedCoordinator) -> None:
+    """Records in parts are joined; the dictionary is looked up."""
+    names = coordinator.publish_names(Subtopology("orders-by-region" * 30, 500), Connector("c", 9))
+    join = coordinator.wait_for(Join)
+    unit = names.units[0].label.removesuffix("_")
+    coordinator.assign(join, [f"{unit}_{n}" for n in range(0, 500, 3)], bytes_max=700)
+    eventually(lambda: len(worker.held()) == 167)
+    coordinator.assign(join, [f"{unit}_1", "c-8"], dictionary=names, generation=2)
+    eventually(lambda: worker.held() == {f"{unit}_1", "c-8"})
+
+
+def test_fences_itself(worker: Running, coordinator: ScriptedCoordinator) -> None:
+    """Frozen past its session it wakes up into losing its tasks, and returns as somebody else."""
+    join = coordinator.wait_for(Join)
+    coordinator.assign(join, ["0_0"])
+    coordinator.wait_for(Heartbeat)
+    eventually(lambda: worker.held() == {"0_0"})
+    worker.process.send_signal(signal.SIGSTOP)
+    last = [e for e in coordinator.events if isinstance(e, Heartbeat)][-1]
+    end_ms = last.origin.at_ms + coordinator.session_timeout_ms
+    eventually(lambda: time.time() * 1000 > end_ms)
+    coordinator.assign(join, ["0_0", "0_1"], generation=2)  # late: it must not be taken
+    worker.process.send_signal(signal.SIGCONT)
+    again = coordinator.wait_for(Join, lambda j: j.incarnation != join.incarnation)
+    assert worker.held() == set()
+    coordinator.assign(again, ["0_2"], generation=3)
+    eventually(lambda: worker.held() == {"0_2"})
+    assert "0_1" not in {line["task"] for line in worker.lines()}
+
+
+def test_let_go(worker: Running, coordinator: ScriptedCoordinator) -> None:
+    """A tombstone: everything stops, it joins anew."""
+    join = coordinator.wait_for(Join)
+    coordinator.assign(join, ["0_0"])
+    eventually(lambda: worker.held() == {"0_0"})
+    coordinator.let_go("go-1")
+    coordinator.wait_for(Join, lambda j: j.incarnation != join.incarnation)
+    assert worker.held() == set()
