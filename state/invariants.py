@@ -7,12 +7,15 @@ members.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+from numpy.typing import NDArray
 
 from muster.protocol.digest import Holding
 from muster.protocol.ids import Role, Task
 from muster.protocol.records import MemberState
-from muster.protocol.tasks import IntArray, TaskSet
+from muster.protocol.tasks import TaskSet
 from muster.state.errors import InvariantViolation
 from muster.state.group import COPY_ROLES, NOBODY, Codes, Copies, Group, codes, slot_of, task_of
 from muster.state.liveness import FENCED
@@ -36,8 +39,9 @@ def check(group: Group) -> None:
 
 def holding_of(group: Group, slot: int) -> Holding:
     """What the group thinks a member holds once it has read its newest record."""
-    held = {Role.ACTIVE: _set(group, np.flatnonzero(group.holder == slot))}
-    going = [np.flatnonzero((group.holder == slot) & group.revoking)]
+    held: dict[Role, TaskSet] = {Role.ACTIVE: _set(group, np.flatnonzero(group.holder == slot))}
+    going: list[NDArray[np.integer[Any]]] = []
+    going.append(np.flatnonzero((group.holder == slot) & group.revoking))
     for role, copies in _copies(group):
         mine = np.union1d(copies.kept, copies.going)
         held[role] = _set(group, task_of(mine[slot_of(mine) == slot]))
@@ -70,8 +74,8 @@ def _require(holds: bool, group: Group, law: str) -> None:
         raise InvariantViolation(law, story)
 
 
-def _set(group: Group, tasks: IntArray) -> TaskSet:
-    return group.table.set_of(np.asarray(tasks, dtype=np.int32))
+def _set(group: Group, tasks: NDArray[np.integer[Any]]) -> TaskSet:
+    return group.table.set_of(tasks.astype(np.int32))
 
 
 def _copies(group: Group) -> tuple[tuple[Role, Copies], ...]:

@@ -55,7 +55,9 @@ class _Stride:
 def settle(draft: Draft) -> list[int]:
     """Let every touched member take its step; returns the slots that need a record, ascending."""
     touched = draft.touched | draft.answer | draft.acknowledged
-    if not draft.recovering:
+    if draft.recovering:
+        _remember(draft)
+    else:
         stride = _stride(draft)
         _revoke(draft, stride)
         _grant(draft, stride)
@@ -63,6 +65,21 @@ def settle(draft: Draft) -> list[int]:
         draft.answer |= set(np.flatnonzero(stride.told).tolist())
     _expect(draft, sorted(touched))
     return sorted(draft.answer)
+
+
+def _remember(draft: Draft) -> None:
+    """While reports are awaited nobody steps, but a release counts as acknowledged."""
+    for slot in draft.acknowledged:
+        member = draft.member(slot)
+        draft.update(
+            slot,
+            state=MemberState.STABLE,
+            epoch=member.epoch + 1,
+            previous_epoch=member.epoch,
+            revoke_revision=0,
+            deadline_ms=None,
+        )
+        draft.soft.set_release(slot, None)
 
 
 def _stride(draft: Draft) -> _Stride:

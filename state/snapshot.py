@@ -172,4 +172,4 @@ def _by_slot(record: GroupSnapshot) -> tuple[Member | None, ...]:
 
 def _replaced(group: Group, **changes: object) -> Group:
     fields = {name: getattr(group, name) for name in Group.__slots__}
-    return Group(**{**fields, **changes})  # type: ignore[arg-type]  # by name
+    return Group(**{**fields, **changes})

@@ -58,7 +58,7 @@ class _Reader:
         self.values = dict(_object(group.get("config", {}), "group.config"))
         self.tasks = parse_tasks(group.get("tasks", []), "group.tasks")
         self.names = Names(TaskTable(self.tasks))
-        self.defaults = dict(DEFAULTS)
+        self.defaults: dict[str, int | None] = dict(DEFAULTS)
         for key, value in _object(top.get("defaults", {}), "defaults", SPANS).items():
             self.defaults[key] = _span(value, f"defaults.{key}", key)
         self.known: dict[str, None] = {}

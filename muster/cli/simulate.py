@@ -49,7 +49,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--seed",
         type=int,
         metavar="N",
-        help="invent a fleet and its faults from this number, in the scenario's group if there is one",
+        help="invent members and faults from this number, for the scenario's group if there is one",
     )
 
 

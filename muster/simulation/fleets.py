@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from random import Random
 
 from muster.protocol.events import Join
@@ -24,6 +25,12 @@ ASSIGNORS = ("sticky", "learner", "high-availability")
 MEMBERS_MAX = 12
 EVENTS = 40
 SPACING_MS = 20_000
+_FAULTS: dict[str, Callable[[str], Happening]] = {
+    "leave": Leaves,
+    "crash": Crashes,
+    "drain": Drains,
+    "rejoin": Rejoins,
+}
 QUIET_MS = 600_000
 """No more faults for so long at the end, so that the group can settle."""
 
@@ -38,7 +45,8 @@ def invented(seed: int, given: Scenario | None = None) -> Scenario:
     chance = Random(f"muster/{seed}")  # noqa: S311 — a play, not a secret
     group = given.group if given is not None else _group(chance)
     events = list(given.events) if given is not None else []
-    at_ms, members, names = 0, [], 0
+    at_ms, names = 0, 0
+    members: list[str] = []
     for _ in range(EVENTS):
         what = chance.choice(("join", "join", "leave", "crash", "drain", "rejoin"))
         if what == "join" or not members:
@@ -48,12 +56,7 @@ def invented(seed: int, given: Scenario | None = None) -> Scenario:
                 events.append((at_ms, _join(chance, members[-1])))
         else:
             member = chance.choice(members)
-            happening: Happening = {
-                "leave": Leaves(member),
-                "crash": Crashes(member),
-                "drain": Drains(member),
-                "rejoin": Rejoins(member),
-            }[what]
+            happening = _FAULTS[what](member)
             if what in ("leave", "crash"):
                 members.remove(member)
             events.append((at_ms, happening))

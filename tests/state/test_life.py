@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import copy
+import os
 from collections import deque
 
 import hypothesis.strategies as st
-from hypothesis import settings
+from hypothesis import Phase, settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from support.groups import same_group
 
 from muster.protocol.events import (
     Drain,
@@ -27,7 +29,6 @@ from muster.simulation.member import SimulatedMember
 from muster.state import invariants
 from muster.state.group import Group
 from muster.state.machine import advance
-from support.groups import same_group
 
 GROUP = GroupId("g")
 NAMES = ("W1", "W2", "W3", "W4")
@@ -48,6 +49,7 @@ CONFIGS = (
     {"initial.rebalance.delay.ms": 2000, "assignment.interval.ms": 1500},
     {"learner.partial.rebalance": False},
 )
+QUIET_S = 400
 SELF_FENCE = 0.9
 """Part of the session timeout after which a member stops by itself."""
 
@@ -267,28 +269,59 @@ class Life(RuleBasedStateMachine):
                 assert task not in owners, f"{task} on {owners[task]} and {member.id}"
                 owners[task] = f"{member.id} ({member.join.incarnation})"
 
+    def story(self) -> str:
+        """Where the group and its members stand."""
+        group, soft = self.group, self.group.soft
+        lines = [f"{group.state} {group.cause} {group.recovering} {group.orphans}"]
+        lines += [f"target {group.target} holder {group.holder} revoking {group.revoking}"]
+        lines += [f"standby {group.standby} learner {group.learner} double {group.duplicate}"]
+        for m in group.live():
+            lines.append(
+                f"{m.id} {m.state} epoch {m.epoch} rev {m.revision}/{m.revoke_revision} flags {soft.flags[m.slot]} misses {soft.misses[m.slot]} reported {soft.reported[m.slot]} away {m.away} inc {m.incarnation}"
+            )
+        for m in self.running():
+            lines.append(
+                f"running {m.id} {m.join.incarnation} member {m.member} seen {m.seen} {m.held} releasing {m.releasing} {m.retry_ms}"
+            )
+        return "\n".join(lines)
+
     def teardown(self) -> None:
         """When faults stop the group becomes Stable, and members hold what it thinks."""
-        for _ in range(150):
+        for _ in range(QUIET_S):
             self.now_ms += 1_000
             for member in self.running():
                 while self.inbox[id(member)] and member.alive:
                     self.send(member, member.read(self.inbox[id(member)].popleft(), self.now_ms))
                 self.send(member, member.act(self.now_ms))
-                if member.member and self.now_ms % 1_000 == 0:
+                if member.member:
                     self.send(member, [member.heartbeat()])
             self.write(Tick(group=GROUP))
             self.advance_now(restored=False)
             self.no_task_has_two_owners()
-        assert self.group.state in (GroupState.STABLE, GroupState.EMPTY), self.group.state
+            if self.is_quiet():
+                return
+        raise AssertionError(self.story())
+
+    def is_quiet(self) -> bool:
+        """Whether the group is Stable and everybody holds what it should."""
+        if self.group.state not in (GroupState.STABLE, GroupState.EMPTY):
+            return False
         for member in self.running():
+            slot = self.group.by_id.get(member.id)
             if not member.member:
                 continue
-            slot = self.group.by_id[member.id]
-            assert invariants.holding_of(self.group, slot).digest() == member.holding().digest()
+            if slot is None:
+                return False
+            if invariants.holding_of(self.group, slot).digest() != member.holding().digest():
+                return False
+        return True
 
 
 TestLife = Life.TestCase
+_FAST = {"phases": [Phase.generate]} if "LIVES" in os.environ else {}
 TestLife.settings = settings(
-    max_examples=int(__import__("os").environ.get("N", "60")), stateful_step_count=30, deadline=None
+    max_examples=int(os.environ.get("LIVES", "40")),
+    stateful_step_count=30,
+    deadline=None,
+    **_FAST,
 )
