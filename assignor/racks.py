@@ -19,7 +19,7 @@ from muster.assignor.copies import Copies, Longs
 from muster.assignor.eligible import everyone_takes_everything, kinds
 from muster.assignor.model import NOBODY, GroupView, Pairs, no_pairs
 from muster.assignor.partial import restricted
-from muster.assignor.shares import Counts, slack, topped_up
+from muster.assignor.shares import Counts, fair_sum, slack
 from muster.assignor.traffic import UNKNOWN, Reads, reads
 from muster.assignor.transport import FORBIDDEN, Freight, Room, place
 from muster.protocol.tasks import IntArray
@@ -161,10 +161,10 @@ def _room(view: GroupView, actives: Actives, capacity: Counts) -> Room:
         shared = restricted(view, actives.task, actives.home, capacity, actives.before)
         return Room(shared.share, 0, np.zeros_like(capacity))
     if actives.before is not None and uneven(capacity):
-        count = held(actives.home, len(capacity))
-        share = topped_up(len(actives.task), capacity, count, actives.before)
-        if share is not None:
-            return Room(share, 0, np.zeros_like(capacity))
+        bounds = fair_sum(len(actives.task), capacity, actives.before)
+        if bounds is not None:
+            base = bounds[0] - actives.before
+            return Room(base, len(actives.task) - int(base.sum()), bounds[1] - bounds[0])
     open_ = slack(len(actives.task), capacity, actives.before)
     base, extras = open_.floor, open_.extras
     for level in (0, 2, 4):

@@ -202,13 +202,27 @@ def topped_up(total: int, capacity: Counts, held: Counts, before: Counts) -> Cou
     Returns:
         int64[M], or None where what was shared out before leaves no fair sum.
     """
+    bounds = fair_sum(total, capacity, before)
+    if bounds is None:
+        return None
+    everything = total + int(before.sum())
+    due = everything * capacity / capacity.sum()
+    return _between(everything, before + held, *bounds, due) - before
+
+
+def fair_sum(total: int, capacity: Counts, before: Counts) -> tuple[Counts, Counts] | None:
+    """Least and most tasks of all kinds each member may hold; None if no such sum is left.
+
+    Args:
+        total: tasks still to share out.
+        capacity: int64[M], at least one above 0.
+        before: int64[M], tasks shared out already.
+    """
     everything = total + int(before.sum())
     due = everything * capacity
     low = np.maximum(due // capacity.sum(), before)
     high = np.maximum(-(-due // capacity.sum()), before)
-    if not int(low.sum()) <= everything <= int(high.sum()):
-        return None
-    return _between(everything, before + held, low, high, due / capacity.sum()) - before
+    return (low, high) if int(low.sum()) <= everything <= int(high.sum()) else None
 
 
 def even_shares(total: int, capacity: Counts, held: Counts) -> Counts:

@@ -1,0 +1,131 @@
+"""Standbys: sticky, cheapest racks, and the same laws when there are too many for one flow."""
+
+from __future__ import annotations
+
+import itertools
+import random
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.placing import Member, group
+
+from muster.assignor import check, registry, standby
+from muster.assignor.model import GroupView, Placement
+from muster.assignor.previous import FromPrevious
+from muster.protocol.tasks import Subtopology
+
+
+def _placed(view: GroupView) -> Placement:
+    placement = registry.get("high-availability").assign(view)
+    check.valid(view, placement)
+    return placement
+
+
+def _group(
+    chance: random.Random, tasks: int, members: int, standbys: int, racks: bool
+) -> GroupView:
+    """A group whose actives sit in order, with standbys somewhere and, if wanted, racks."""
+    lists = tuple((tuple(chance.sample(["r0", "r1", "r2"], 2)),) for _ in range(tasks))
+    unit = Subtopology(
+        "0",
+        tasks,
+        stateful=True,
+        source_racks=lists if racks else None,
+        changelog_racks=lists if racks else None,
+    )
+    held: list[tuple[list[str], list[str]]] = [([], []) for _ in range(members)]
+    for task in range(tasks):
+        owner, *others = chance.sample(range(members), min(members, standbys + 1))
+        held[owner][0].append(f"0_{task}")
+        for other in others:
+            held[other][1].append(f"0_{task}")
+    given_members = {
+        f"P{n:03}": Member(
+            active=active,
+            standby=copies,
+            lag=dict.fromkeys(copies, 0),
+            rack=f"r{n % 3}" if racks else None,
+        )
+        for n, (active, copies) in enumerate(held)
+    }
+    config: dict[str, object] = {"num_standby_replicas": standbys, "max_warmup_replicas": 10_000}
+    if racks:
+        config["rack_aware_assignment_strategy"] = "min_traffic"
+    return group([unit], given_members, **config)
+
+
+def _assert_whole(view: GroupView, placement: Placement, standbys: int) -> None:
+    copies = np.bincount(placement.standby.task, minlength=len(view.tasks))
+    assert (copies == standbys).all()
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 2**40))
+def test_previous_standbys_end_at_the_optimum(seed: int) -> None:
+    """3 or 4 members, up to 5 tasks: no exchange of all standbys at equal counts costs less."""
+    chance = random.Random(seed)
+    view = _group(chance, chance.randint(1, 5), chance.randint(3, 4), 1, racks=True)
+    config_free = FromPrevious().assign(view)
+    check.valid(view, config_free)
+    racks = view.tasks.units[0].changelog_racks
+    tasks, room = view.standby.task, np.bincount(view.standby.member, minlength=len(view.members))
+
+    def crossings(members: tuple[int, ...]) -> int:
+        pairs = zip(tasks.tolist(), members, strict=True)
+        return sum(view.racks[view.rack[m]] not in racks[t][0] for t, m in pairs)
+
+    best = min(
+        crossings(members)
+        for members in itertools.product(range(len(view.members)), repeat=len(tasks))
+        if (np.bincount(members, minlength=len(room)) == room).all()
+        and all(config_free.active[t] != m for t, m in zip(tasks, members, strict=True))
+    )
+    reached = crossings(tuple(config_free.standby.member.tolist()))
+    assert config_free.standby.task.tolist() == tasks.tolist()
+    assert reached == best
+
+
+@pytest.mark.parametrize("racks", [False, True])
+@pytest.mark.parametrize("standbys", [1, 2])
+def test_many_copies_obey_the_same_laws(
+    standbys: int, racks: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Dealt by classes instead of one big flow: all copies, even, apart, hardly dearer."""
+    view = _group(random.Random(3), 300, 20, standbys, racks)
+    exact = _placed(view)
+    monkeypatch.setattr(standby, "MOST_ARCS", 0)
+    fast = _placed(view)
+    _assert_whole(view, exact, standbys)
+    _assert_whole(view, fast, standbys)
+    for placement in (exact, fast):
+        final = np.bincount(placement.standby.member, minlength=20)
+        assert final.sum() == 300 * standbys
+        assert placement.cost_lower_bound <= placement.cost
+    assert fast.cost_lower_bound <= exact.cost <= fast.cost <= exact.cost + 30
+
+
+def test_standbys_stay_when_one_member_joins() -> None:
+    """100 tasks, 10 members, one joins: only as many standbys move as it is due."""
+    members = {f"P{n}": Member() for n in range(10)}
+    first = group([Subtopology("0", 100, stateful=True)], members, num_standby_replicas=1)
+    placement = _placed(first)
+    again = {
+        name: Member(
+            active=[f"0_{t}" for t in np.flatnonzero(placement.active == n)],
+            standby=[f"0_{t}" for t in placement.standby.task[placement.standby.member == n]],
+            lag={f"0_{t}": 0 for t in placement.standby.task[placement.standby.member == n]},
+        )
+        for n, name in enumerate(sorted(members))
+    }
+    view = group(
+        [Subtopology("0", 100, stateful=True)],
+        again | {"P99": Member()},
+        num_standby_replicas=1,
+        max_warmup_replicas=1000,
+    )
+    joined = _placed(view)
+    moved = np.setdiff1d(view.standby.code, joined.standby.code)
+    assert len(joined.learner) <= 18
+    assert len(moved) <= 9
