@@ -28,9 +28,10 @@ from pyspark.sql.types import Row
 
 from muster.protocol import codec
 from muster.protocol.events import Event, Heartbeat, Tick
+from muster.protocol.framing import PREFIX
 from muster.protocol.ids import GroupId
 from muster.protocol.records import GroupGone, GroupSnapshot, Record, Rejected
-from muster.protocol.topics import TopicKind
+from muster.protocol.topics import TopicKind, topic_name
 from muster.state.group import Group
 from muster.state.machine import advance
 from muster.streams import outbox
@@ -139,20 +140,30 @@ def _went_well(
     if not published and snapshot is not None and is_old:
         published = [group.snapshot()]
         records = (*records, *published)
+    flags ^= _TURN if published else 0
+    written = outbox.rows(
+        inbox.prefix,
+        [*records, *inbox.rejected],
+        publisher.partitions,
+        turn=int(bool(flags & _TURN)),
+    )
     if published:
         newest = published[-1]
-        flags ^= _TURN
-        snapshot = codec.encode(newest).value
+        snapshot = _value(newest, inbox, written)
         tag = b"" if snapshot is None else blake2b(snapshot, digest_size=8).digest()
         clock_ms = newest.clock_ms if isinstance(newest, GroupSnapshot) else 0
-    turn = int(bool(flags & _TURN))
-    written = outbox.rows(
-        inbox.prefix, [*records, *inbox.rejected], publisher.partitions, turn=turn
-    )
     if snapshot is None:
         return Turn(written, None, Stored())
     liveness = _HEADER.pack(_VERSION, flags, tag, clock_ms) + group.liveness()
     return Turn(written, group, Stored(liveness, snapshot))
+
+
+def _value(newest: GroupSnapshot | GroupGone, inbox: Inbox, written: list[Row]) -> bytes | None:
+    """The value of a snapshot, which is among what is written unless it was split."""
+    topic, key = topic_name(TopicKind.GROUPS, inbox.prefix), newest.group.encode()
+    value = [row.value for row in written if row.topic == topic and row.key == key][-1]
+    is_part = value is not None and value.startswith(PREFIX["Part"])
+    return codec.encode(newest).value if is_part else value
 
 
 def _parked(stored: Stored, inbox: Inbox, story: str, publisher: Publisher) -> Turn:
