@@ -117,7 +117,9 @@ class Story:
         )
         news: list[Generation | Turned] = []
         generation = Generation(record.generation, at_ms, record.cause, record.moves)
-        if before is None or record.generation != before.generation:
+        if record.generation == 0:
+            pass  # configured, and nothing to decide yet
+        elif before is None or record.generation != before.generation:
             self.generations.append(generation)
             news.append(generation)
         elif (record.cause, record.moves) != (before.cause, before.moves):
