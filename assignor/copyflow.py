@@ -33,6 +33,7 @@ class Choices:
         value: int32[M], tag value of each member; None = copies need not differ.
         taken: int32[K], value already used by the task's active.
         repeats: int64[K], how many copies of a task may repeat a value.
+        repeat_price: what each such copy costs.
     """
 
     need: Counts
@@ -43,6 +44,7 @@ class Choices:
     value: IntArray | None = None
     taken: IntArray | None = None
     repeats: Counts | None = None
+    repeat_price: int = 0
 
 
 def chosen(choices: Choices) -> tuple[Pairs, int]:
@@ -57,7 +59,7 @@ def chosen(choices: Choices) -> tuple[Pairs, int]:
     total = int(choices.need.sum())
     network.supply(tasks, choices.need)
     network.supply(sink, -total)
-    dear = (int(choices.price.max(initial=0)) + 1) * OVERFULL
+    dear = (int(choices.price.max(initial=0)) + choices.repeat_price + 1) * OVERFULL
     if choices.value is None:
         used = [network.arcs(tasks[choices.task], members[choices.member], 1, choices.price)]
     else:
@@ -83,7 +85,7 @@ def _through_values(
     open_[np.flatnonzero(known), choices.taken[known]] = 0
     network.arcs(np.repeat(tasks, values), gate.ravel(), open_.ravel(), 0)
     again = network.nodes(len(tasks))
-    network.arcs(tasks, again, choices.repeats, 0)
+    network.arcs(tasks, again, choices.repeats, choices.repeat_price)
     gates = gate[choices.task, choices.value[choices.member]]
     ends = network.nodes(len(choices.task))  # one copy per (task, member), by either way
     network.arcs(ends, members[choices.member], 1, choices.price)

@@ -152,6 +152,7 @@ class Planner:
             toll=None if self.racks is None else changelog_toll(view, self.racks),
             leaving=0 if self.racks is None else self.racks.stateful.overlap,
             loads=self.loads(),
+            apart=view.settings.rack_aware_standby_strategy == "reliability_then_traffic",
             tolls_first=self.racks is not None and self.racks.stateful.tolls_first,
             taken=taken or no_pairs(),
         )

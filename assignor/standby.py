@@ -10,7 +10,7 @@ with an arc per (task, member), or, where that would be millions of arcs, are de
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -150,15 +150,17 @@ def _flow(
     if wanted.toll is not None:
         copies = int(need[tasks].sum())
         price = price // 8 + (copies * NEW // 8 + 1) * wanted.price(view, copies, real, member)
-    picked, missing = chosen(
-        Choices(
-            need=need[tasks],
-            room=room,
-            task=task,
-            member=member,
-            price=price,
+    asked = Choices(need=need[tasks], room=room, task=task, member=member, price=price)
+    if wanted.apart and wanted.toll is not None:
+        rack = wanted.toll.rack
+        asked = replace(
+            asked,
+            value=rack,
+            taken=rack[wanted.target[tasks]],
+            repeats=need[tasks],
+            repeat_price=(int(price.max(initial=0)) + 1) * int(need[tasks].sum()),
         )
-    )
+    picked, missing = chosen(asked)
     return Pairs(tasks[picked.task], picked.member), missing
 
 

@@ -69,6 +69,7 @@ class Wanted:
             sum of both is minimised and told.
         loads: int64[M], actives each member has, stateless ones included if they are placed;
             None = those of `tasks`.
+        apart: whether no traffic outweighs a copy in a rack where the task has one already (S4-31).
         taken: copies that stand already; no second one is placed on their members.
     """
 
@@ -81,6 +82,7 @@ class Wanted:
     leaving: int = 0
     tolls_first: bool = False
     loads: Counts | None = None
+    apart: bool = False
     taken: Pairs = field(default_factory=no_pairs)
 
     def within(self, members: BoolArray) -> Wanted:

@@ -42,6 +42,7 @@ class Settings:
     rack_aware_assignment_traffic_cost: int | None = None
     rack_aware_assignment_non_overlap_cost: int | None = None
     rack_aware_assignment_tags: tuple[str, ...] = ()
+    rack_aware_standby_strategy: str = "traffic"
     scale_down_timeout_ms: int = LONG_MAX
     learner_partial_rebalance: bool = True
     stream_imbalance_percentage: float = 0
@@ -245,6 +246,13 @@ SETTINGS: tuple[Setting, ...] = (
         _names,
         "at most 5 distinct tag keys of at most 20 characters, comma separated",
         "tags that copies of a task should differ in",
+    ),
+    Setting(
+        "rack.aware.standby.strategy",
+        "rack_aware_standby_strategy",
+        _one_of("traffic", "reliability_then_traffic"),
+        "traffic or reliability_then_traffic",
+        "whether copies of a task go to different racks before traffic counts (KIP-925, option II)",
     ),
     Setting(
         "scale.down.timeout.ms",

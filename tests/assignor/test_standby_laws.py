@@ -129,3 +129,30 @@ def test_standbys_stay_when_one_member_joins() -> None:
     moved = np.setdiff1d(view.standby.code, joined.standby.code)
     assert len(joined.learner) <= 18
     assert len(moved) <= 9
+
+
+@pytest.mark.parametrize(
+    ("strategy", "crossings"), [("traffic", 0), ("reliability_then_traffic", 6)]
+)
+def test_reliability_before_traffic(strategy: str, crossings: int) -> None:
+    """Every replica in the owner's rack: copies follow them, or go elsewhere if asked (S4-31)."""
+    lists = ((("r0",),),) * 3 + ((("r1",),),) * 3
+    unit = Subtopology("0", 6, stateful=True, source_racks=lists, changelog_racks=lists)
+    members = {f"P{n}": Member(rack=f"r{n // 2}") for n in range(4)}
+    view = group(
+        [unit],
+        members,
+        num_standby_replicas=1,
+        rack_aware_assignment_strategy="min_traffic",
+        rack_aware_standby_strategy=strategy,
+    )
+    placement = _placed(view)
+    _assert_whole(view, placement, 1)
+    racks = view.rack[placement.standby.member]
+    same = racks == view.rack[placement.destination[placement.standby.task]]
+    away = sum(
+        view.racks[r] not in lists[t][0] for t, r in zip(placement.standby.task, racks, strict=True)
+    )
+    assert away == crossings
+    assert same.all() == (strategy == "traffic")
+    assert same.any() == (strategy == "traffic")
