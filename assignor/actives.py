@@ -2,7 +2,8 @@
 
 Counts come first (`muster.assignor.shares`): within them a task stays with its owner if it can.
 Of the tasks that must move, those move that have a copy where there is room, best copy first; so a
-learner on its way stays on its way, and a standby is promoted rather than an empty disk filled.
+learner on its way stays on its way, a standby is promoted rather than an empty disk filled, and a
+task without state moves rather than one with.
 """
 
 from __future__ import annotations
@@ -72,20 +73,23 @@ def settled_to(view: GroupView, copies: Copies, actives: Actives, share: Counts)
     over = count > share
     moving = loose | np.append(over, False)[actives.home]
     near = _copies_with_room(view, copies, actives, moving, count < share)
-    if len(near) == 0:
-        return settle(actives.home, share)
     chosen = np.flatnonzero(moving)
+    stateless = ~view.tasks.stateful[actives.task[chosen]]
+    choice = over.any() and stateless.any() and not stateless.all()
+    if len(near) == 0 and not choice:
+        return settle(actives.home, share)
     freight = Freight(
         home=actives.home[chosen],
-        kind=np.zeros(len(chosen), dtype=np.int32),
-        unit=np.zeros(1, dtype=np.int32),
-        toll=np.zeros((1, 1), dtype=np.int64),
+        kind=stateless.astype(np.int32),
+        unit=np.zeros(2, dtype=np.int32),
+        toll=np.zeros((2, 1), dtype=np.int64),
         zone=np.zeros(len(share), dtype=np.int32),
         leaving=1,
         task=np.searchsorted(actives.task[chosen], near.task).astype(np.int32),
         member=near.member,
         rank=quality(view, copies, near),
         no_copy=NOTHING,
+        free=1,
     )
     base = np.where(over, share, share - np.minimum(count, share))
     owner = actives.home.copy()

@@ -58,6 +58,7 @@ class Freight:
         task, member, rank: int32[P], int32[P], int64[P]: tasks (as places in `home`) with copies,
             ascending. Ranks order equally cheap answers; a task without a copy ranks `no_copy`.
         no_copy: see rank.
+        free: class whose tasks have no state: going anywhere ranks 0; -1 = none.
     """
 
     home: IntArray
@@ -70,6 +71,7 @@ class Freight:
     member: IntArray
     rank: Longs
     no_copy: int = 0
+    free: int = -1
 
 
 def place(freight: Freight, room: Room, limit: Counts | None = None) -> tuple[IntArray, int]:
@@ -167,9 +169,8 @@ class _Graph:
     def leaving(self, group: _Group) -> None:
         """Groups to their class: whatever leaves its owner, without a copy where it goes."""
         price = np.where(group.home == NOBODY, 0, self._freight.leaving) * self._scale
-        self.network.arcs(
-            self._source, self._kind[group.kind], group.size, price + self._freight.no_copy
-        )
+        bare = np.where(group.kind == self._freight.free, 0, self._freight.no_copy)
+        self.network.arcs(self._source, self._kind[group.kind], group.size, price + bare)
 
     def copies(self, group_of: IntArray) -> _Arcs:
         """Tasks with known copies, straight to the gate where one is."""
