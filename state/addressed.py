@@ -17,6 +17,8 @@ def write(draft: Draft, slots: list[int]) -> None:
     slots = [s for s in slots if draft.members[s] is not None and not draft.member(s).away]
     if not slots:
         return
+    told = set(slots)
+    draft.orphans = tuple(o._replace(told=o.told or o.slot in told) for o in draft.orphans)
     sets = {Role.ACTIVE: _actives(draft, slots)}
     for role in COPY_ROLES:
         kept = draft.copies[role].kept

@@ -77,7 +77,7 @@ def _declare(draft: Draft, table: TaskTable) -> None:
     _carry(draft, table, new_index)
     draft.table, draft.hashes = table, table_hashes(table)
     draft.orphans = tuple(sorted(o for o in orphans if not _reclaimed(draft, o)))
-    draft.touched |= {o.slot for o in draft.orphans}
+    draft.answer |= {o.slot for o in draft.orphans}
 
 
 def _new_indexes(old: TaskTable, new: TaskTable) -> IntArray:
@@ -100,20 +100,20 @@ def _orphaned(draft: Draft, lost: IntArray) -> list[Orphan]:
     """Who has tasks that are gone from the table, in which role."""
     found: list[Orphan] = []
 
-    def add(task: int, slot: int, role: Role) -> None:
-        if not draft.member(slot).away:
-            found.append(Orphan(slot, int(role), *draft.table.task(task)))
+    def add(task: int, slot: int, role: Role, told: bool) -> None:
+        member = draft.members[slot]
+        if member is not None and not member.away:
+            found.append(Orphan(slot, int(role), *draft.table.task(task), told))
 
     for task in lost.tolist():
-        if draft.holder[task] != NOBODY and draft.members[draft.holder[task]] is not None:
-            add(task, int(draft.holder[task]), Role.ACTIVE)
-    pairs = [(draft.duplicate, Role.ACTIVE)]
+        if draft.holder[task] != NOBODY:
+            add(task, int(draft.holder[task]), Role.ACTIVE, bool(draft.revoking[task]))
+    pairs = [(draft.duplicate, Role.ACTIVE, True)]
     for role, copies in draft.copies.items():
-        pairs += [(copies.kept, role), (copies.going, role)]
-    for each, role in pairs:
+        pairs += [(copies.kept, role, False), (copies.going, role, True)]
+    for each, role, told in pairs:
         for pair in each[np.isin(task_of(each), lost)].tolist():
-            if draft.members[pair & 0xFFFFFFFF] is not None:
-                add(pair >> 32, pair & 0xFFFFFFFF, role)
+            add(pair >> 32, pair & 0xFFFFFFFF, role, told)
     return found
 
 
@@ -151,15 +151,14 @@ def _reclaimed(draft: Draft, orphan: Orphan) -> bool:
     index = draft.table.find(Task(orphan.unit, orphan.number, orphan.connector))
     if index is None:
         return False
-    told = set(draft.group.orphans)
     at = np.array([index], dtype=np.int32)
     if orphan.role == Role.ACTIVE:
-        draft.claim(orphan.slot, at, giving_up=orphan in told)
+        draft.claim(orphan.slot, at, giving_up=orphan.told)
         return True
     role = Role(orphan.role)
     pair = codes(at, np.array([orphan.slot], dtype=np.int32))
     copies = draft.copies[role]
-    if orphan in told:
+    if orphan.told:
         draft.set_copies(role, going=np.union1d(copies.going, pair))
     else:
         draft.set_copies(role, kept=np.union1d(copies.kept, pair))

@@ -82,7 +82,8 @@ def no_copies() -> Copies:
 class Orphan(NamedTuple):
     """A task that left the table while a member had it: the member is to release it.
 
-    Remembered so that a task which comes back is not given away while it still runs.
+    Remembered so that a task which comes back is not given away while it still runs. `told` says
+    whether a record without it was written to the member.
     """
 
     slot: int
@@ -90,6 +91,7 @@ class Orphan(NamedTuple):
     unit: str
     number: int
     connector: bool
+    told: bool = False
 
 
 class Lags(NamedTuple):

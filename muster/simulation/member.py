@@ -61,6 +61,11 @@ class SimulatedMember:
         """The member id."""
         return self.join.member
 
+    @property
+    def is_heard(self) -> bool:
+        """Whether it heartbeats: it runs, and was not turned away."""
+        return self.alive and self.retry_ms is None
+
     def holding(self) -> Holding:
         """What it would report now."""
         return Holding(

@@ -114,7 +114,7 @@ class World:
         for member in self.members.values():
             if member.next_ms is not None:
                 times.append(member.next_ms)
-            if member.alive and member.member:
+            if member.is_heard:
                 times.append(self._beat_ms[member.id])
         return times
 
@@ -123,7 +123,7 @@ class World:
         batch = self._acts()
         self.timeline.look(at_ms, self.group, self.members)
         for member in self.members.values():
-            if member.alive and member.member and self._beat_ms[member.id] <= at_ms:
+            if member.is_heard and self._beat_ms[member.id] <= at_ms:
                 batch.append(self._beat(member))
         for happening in now:
             batch += self._happen(happening)
@@ -221,7 +221,7 @@ class World:
                 return [member.report()] if member.mark_ready({what.task}) else []
             case _:  # in Connect's protocol every round is everybody's
                 connect = self.group.assignor in CONNECT_ASSIGNORS
-                who = [m for _, m in sorted(self.members.items()) if m.alive and m.member]
+                who = [m for _, m in sorted(self.members.items()) if m.alive]
                 return [m.joining() for m in who if connect or m is member]
 
     def _configure(self, what: Configured) -> Event:

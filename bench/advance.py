@@ -1,0 +1,132 @@
+"""`advance` itself: a heartbeat batch, one join, one lag report, at 1,000 and 10,000 members.
+
+Prints median and p99 in milliseconds, each for a group with 10 tasks a member, Python only: no
+Kafka, no Spark, bytes neither in nor out. ``heartbeats (no tasks)`` is the same batch for a group
+without tasks: it must not cost less.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from dataclasses import replace
+
+from muster.protocol.events import (
+    Event,
+    GroupConfig,
+    Heartbeat,
+    Join,
+    Lag,
+    LagReport,
+    Leave,
+    Origin,
+    Tick,
+)
+from muster.protocol.ids import GroupId, MemberId, Task
+from muster.protocol.settings import parse_settings
+from muster.protocol.tasks import Subtopology
+from muster.state.group import Group
+from muster.state.machine import advance
+
+GROUP = GroupId("bench")
+BATCH = 1_000
+"""Heartbeats in a batch."""
+
+
+def config(tasks: int, assignor: str) -> GroupConfig:
+    """A group of stateful tasks."""
+    units = (Subtopology("0", tasks, stateful=True),) if tasks else ()
+    settings = parse_settings({}, assignor)
+    return GroupConfig(group=GROUP, assignor=assignor, settings=settings, tasks=units)
+
+
+def settled(members: int, tasks: int, assignor: str) -> Group:
+    """A group after its members joined."""
+    joins = [
+        Join(group=GROUP, member=MemberId(f"m{n:05}"), incarnation=n + 1, origin=at(1_000, n))
+        for n in range(members)
+    ]
+    events: list[Event] = [replace(config(tasks, assignor), origin=at(999, 0, "config")), *joins]
+    return advance(Group.new(GROUP), events, coordinator_epoch=1).group
+
+
+def at(ms: int, offset: int, topic: str = "membership") -> Origin:
+    """Where an event was read."""
+    return Origin(topic, 0, offset, ms)
+
+
+def heartbeats(group: Group) -> list[Event]:
+    """A batch of honest heartbeats."""
+    slots = list(group.roster)[:BATCH]
+    return [
+        Heartbeat(
+            group=GROUP,
+            member=group.members[s].id,
+            epoch=group.members[s].epoch,
+            digest=int(group.soft.digest[s]),
+            origin=at(1_100, 10_000_000 + n),
+        )
+        for n, s in enumerate(slots)
+    ]
+
+
+def measured(group: Group, events: list[Event], repeat: int) -> tuple[float, float]:
+    """Median and p99 of one `advance`, milliseconds."""
+    taken = []
+    for _ in range(repeat):
+        started = time.perf_counter()
+        advance(group, events, coordinator_epoch=1)
+        taken.append(1_000 * (time.perf_counter() - started))
+    return statistics.median(taken), statistics.quantiles(taken, n=100)[98]
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--members", type=int, nargs="+", default=[1_000, 10_000])
+    parser.add_argument("--repeat", type=int, default=30)
+    parser.add_argument("--assignor", default="sticky")
+    args = parser.parse_args()
+    print(f"{'MEMBERS':<8} {'TASKS':<8} {'WHAT':<24} {'MEDIAN MS':>10} {'P99 MS':>10}")
+    for members in args.members:
+        tasks = 10 * members
+        group = settled(members, tasks, args.assignor)
+        last = group.members[group.roster[-1]]
+        rows = {
+            "heartbeats": (group, heartbeats(group)),
+            "one join": (group, [join_of("n00000")]),
+            "one leave": (group, [leave_of(last.id, last.incarnation)]),
+            "one lag report": (group, [lag_of(last.id)]),
+            "tick": (group, [Tick(group=GROUP, origin=at(1_200, 20_000_000))]),
+        }
+        bare = settled(members, 0, args.assignor)
+        rows["heartbeats (no tasks)"] = (bare, heartbeats(bare))
+        for what, (start, events) in rows.items():
+            median, worst = measured(start, events, args.repeat)
+            print(f"{members:<8} {tasks:<8} {what:<24} {median:>10.2f} {worst:>10.2f}")
+
+
+def join_of(member: str) -> Join:
+    """One more member."""
+    return Join(group=GROUP, member=MemberId(member), incarnation=7, origin=at(1_200, 20_000_000))
+
+
+def leave_of(member: str, incarnation: int) -> Leave:
+    """One member less."""
+    return Leave(
+        group=GROUP,
+        member=MemberId(member),
+        incarnation=incarnation,
+        origin=at(1_200, 20_000_000),
+    )
+
+
+def lag_of(member: str) -> LagReport:
+    """Ten lags of a member."""
+    lags = tuple(Lag(Task("0", n), 1_000 * n) for n in range(10))
+    return LagReport(group=GROUP, member=MemberId(member), lags=lags, origin=at(1_200, 0, "lag"))
+
+
+if __name__ == "__main__":
+    main()

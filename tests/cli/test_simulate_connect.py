@@ -1,0 +1,182 @@
+"""Connect's reference sequences (EX-C, EX-I) come out of `muster simulate`, round by round."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from muster.cli.simulate import as_json, play
+
+TWO = [{"connector": "c1", "tasks": 4}, {"connector": "c2", "tasks": 4}]
+THREE = [*TWO, {"connector": "c3", "tasks": 4}]
+
+
+def rounds(*events: dict[str, Any], tasks: list[dict[str, Any]] = TWO, **config: int) -> list[Any]:
+    """Per round: counts of connectors, counts of tasks, delay; what members held after it."""
+    values = {"scheduled.rebalance.max.delay.ms": config.pop("delay", 300_000)}
+    scenario = {
+        "group": {"assignor": "cooperative", "config": values, "tasks": tasks},
+        "defaults": {"ack_ms": 1},
+        "events": list(events),
+        "until_ms": config.pop("until", 2_000_000),
+    }
+    return [
+        (*counts(entry["members"]), entry["delay_ms"]) for entry in as_json(play(scenario))[:-1]
+    ]
+
+
+def counts(members: dict[str, Any]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Sorted counts of connectors and of tasks."""
+    held = [member["active"] for member in members.values()]
+    connectors = sorted(sum("-" not in task for task in tasks) for tasks in held)
+    return tuple(connectors), tuple(sorted(sum("-" in task for task in tasks) for tasks in held))
+
+
+def join(at_ms: int, name: str, **more: Any) -> dict[str, Any]:
+    """A worker joins."""
+    return {"at_ms": at_ms, "join": {"id": name, **more}}
+
+
+def again(at_ms: int) -> dict[str, Any]:
+    """One more round without a change."""
+    return {"at_ms": at_ms, "rejoin": "w1"}
+
+
+def test_ex_i1_worker_joins() -> None:
+    """A second worker takes two rounds; one more round changes nothing."""
+    assert rounds(join(0, "w1"), join(1000, "w2"), again(2000)) == [
+        ((2,), (8,), 0),
+        ((0, 1), (0, 4), 0),
+        ((1, 1), (4, 4), 0),
+        ((1, 1), (4, 4), 0),
+    ]
+
+
+def test_ex_i2_joins_after_revocations() -> None:
+    """Workers that join during a revocation: consecutive revocations wait 40, 1600 ms."""
+    events = [
+        join(0, "w1"),
+        join(1000, "w2"),
+        join(1001, "w3"),
+        join(1041, "w4"),  # the wait of 40 ms is over
+        join(1042, "w5"),  # what was revoked is acknowledged
+        join(2642, "w6"),  # the wait of 1600 ms is over
+    ]
+    assert rounds(*events, tasks=THREE) == [
+        ((3,), (12,), 0),
+        ((0, 2), (0, 6), 0),
+        ((0, 1, 2), (3, 3, 6), 40),
+        ((0, 0, 1, 1), (0, 3, 3, 3), 0),
+        ((0, 0, 1, 1, 1), (1, 2, 3, 3, 3), 1_600),
+        ((0, 0, 0, 1, 1, 1), (0, 1, 2, 2, 2, 2), 0),
+        ((0, 0, 0, 1, 1, 1), (2, 2, 2, 2, 2, 2), 0),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("delay", "third"), [(0, ((0, 1, 1), (3, 3, 4), 0)), (1, ((0, 1, 2), (3, 3, 6), 1))]
+)
+def test_ex_i3_i4_without_a_long_delay(delay: int, third: object) -> None:
+    """D = 0 revokes in consecutive rounds, D = 1 ms waits exactly 1 ms."""
+    found = rounds(join(0, "w1"), join(1000, "w2"), join(1001, "w3"), tasks=THREE, delay=delay)
+    assert found[:3] == [((3,), (12,), 0), ((0, 2), (0, 6), 0), third]
+
+
+def test_ex_i5_leaves_for_good() -> None:
+    """Lost work waits the whole delay, and a round in between shows what is left of it."""
+    start = [join(0, "w1"), join(0, "w2")]
+    found = rounds(*start, {"at_ms": 1000, "leave": "w2"}, again(151_000))
+    assert found == [
+        ((1, 1), (4, 4), 0),
+        ((1,), (4,), 300_000),
+        ((1,), (4,), 150_000),
+        ((2,), (8,), 0),
+    ]
+
+
+def test_ex_i6_bounces() -> None:
+    """A worker that is back within the delay gets its work when the delay ends, no revocation."""
+    start = [join(0, "w1"), join(0, "w2"), {"at_ms": 1000, "leave": "w2"}]
+    found = rounds(*start, again(151_000), join(226_000, "w2"))
+    assert found == [
+        ((1, 1), (4, 4), 0),
+        ((1,), (4,), 300_000),
+        ((1,), (4,), 150_000),
+        ((0, 1), (0, 4), 75_000),
+        ((1, 1), (4, 4), 0),
+    ]
+
+
+def test_ex_i7_leader_leaves_for_good() -> None:
+    """With the assignor's memory gone lost work is new work: handed out at once."""
+    start = [join(0, name) for name in ("w1", "w2", "w3")]
+    gone = [{"at_ms": 1000, "forget": True}, {"at_ms": 1000, "leave": "w3"}]
+    found = rounds(*start, *gone, again(2000))
+    assert found[1:] == [((1, 1), (4, 4), 0), ((1, 1), (4, 4), 0)]
+
+
+def test_ex_i8_leader_bounces() -> None:
+    """The old leader returns as a follower: revoked in one round, handed out in the next."""
+    start = [join(0, name) for name in ("w1", "w2", "w3")]
+    gone = [{"at_ms": 1000, "forget": True}, {"at_ms": 1000, "leave": "w3"}]
+    found = rounds(*start, *gone, join(2000, "w3"))
+    assert found[2:] == [((0, 1, 1), (0, 3, 3), 0), ((0, 1, 1), (2, 3, 3), 0)]
+
+
+def test_ex_i9_first_assignment_lost() -> None:
+    """Nobody left, so there is no delay: the next round hands everything out."""
+    events = [{"at_ms": 0, "undelivered": ["w1", "w2"]}, join(0, "w1"), join(0, "w2"), again(100)]
+    assert rounds(*events) == [((0, 0), (0, 0), 0), ((1, 1), (4, 4), 0)]
+
+
+def test_ex_i10_later_assignment_lost() -> None:
+    """Planned revocations that never arrive are planned again, after the wait of 40 ms."""
+    events = [
+        join(0, "w1"),
+        join(0, "w2"),
+        {"at_ms": 1000, "undelivered": ["w1", "w2", "w3"]},
+        join(1000, "w3"),
+        again(1100),
+    ]
+    assert rounds(*events) == [
+        ((1, 1), (4, 4), 0),
+        ((0, 1, 1), (0, 4, 4), 0),
+        ((0, 1, 1), (0, 4, 4), 40),
+        ((0, 1, 1), (0, 3, 3), 0),
+        ((0, 1, 1), (2, 3, 3), 0),
+    ]
+
+
+def test_ex_i12_connector_deleted() -> None:
+    """Its jobs stop in the same round; nothing else moves."""
+    events = [join(0, "w1"), join(0, "w2"), {"at_ms": 1000, "tasks": TWO}]
+    found = rounds(*events, tasks=THREE)
+    assert found[0] == ((1, 2), (6, 6), 0)
+    assert found[1] == ((1, 1), (4, 4), 0)
+
+
+def test_ex_i13_duplicates() -> None:
+    """What two workers claim is stopped on both, and handed out in the next round."""
+    claimed = ["c1", "c1-0", "c1-1", "c1-2", "c1-3"]
+    found = rounds(join(0, "w1"), join(1000, "w2", active=claimed))
+    assert found == [((2,), (8,), 0), ((0, 1), (0, 4), 0), ((1, 1), (4, 4), 0)]
+
+
+def test_ex_i18_no_delay() -> None:
+    """D = 0: lost work is handed out in the round of the loss."""
+    found = rounds(join(0, "w1"), join(0, "w2"), {"at_ms": 1000, "leave": "w2"}, delay=0)
+    assert found == [((1, 1), (4, 4), 0), ((2,), (8,), 0)]
+
+
+def test_a_crash_ends_by_the_session_timeout() -> None:
+    """Connect's 10 s after the last heartbeat, which is of the instant of the crash."""
+    scenario = {
+        "group": {"assignor": "cooperative", "tasks": TWO},
+        "events": [join(0, "w1"), join(0, "w2"), {"at_ms": 5_000, "crash": "w2"}],
+        "until_ms": 20_000,
+    }
+    *generations, _ = as_json(play(scenario))
+    assert [(g["at_ms"], g["cause"]) for g in generations] == [
+        (0, "w1, w2 joined"),
+        (15_000, "w2 expired"),
+    ]
