@@ -15,7 +15,7 @@ import numpy as np
 from muster.assignor.balance import held, settle
 from muster.assignor.copies import NO_COPY, Copies, Longs, code, contains
 from muster.assignor.model import NOBODY, BoolArray, GroupView, Pairs, no_pairs
-from muster.assignor.shares import Counts, shares, topped_up
+from muster.assignor.shares import Counts, even_shares, shares, topped_up
 from muster.assignor.transport import Freight, Room, place
 from muster.protocol.tasks import IntArray
 
@@ -45,8 +45,10 @@ def settled_by_copies(
     count = held(actives.home, len(capacity))
     loose = actives.task[actives.home == NOBODY]
     share = None
-    if actives.before is not None and uneven(capacity):
+    if uneven(capacity) and actives.before is not None:
         share = topped_up(len(actives.task), capacity, count, actives.before)
+    elif uneven(capacity):
+        share = even_shares(len(actives.task), capacity, count, nobody_idle=True)
     if share is None:
         hints = _hints(view, copies, actives, loose)
         share = shares(len(actives.task), capacity, count, actives.before, hints)

@@ -225,7 +225,7 @@ def fair_sum(total: int, capacity: Counts, before: Counts) -> tuple[Counts, Coun
     return (low, high) if int(low.sum()) <= everything <= int(high.sum()) else None
 
 
-def even_shares(total: int, capacity: Counts, held: Counts) -> Counts:
+def even_shares(total: int, capacity: Counts, held: Counts, *, nobody_idle: bool = False) -> Counts:
     """Shares with the fewest moves of all whose loads differ by at most 1.
 
     Load is tasks by capacity, capacities in lowest terms: of equal members none may hold two tasks
@@ -236,6 +236,7 @@ def even_shares(total: int, capacity: Counts, held: Counts) -> Counts:
         total: tasks to share out.
         capacity: int64[M], at least one above 0.
         held: int64[M], how many of these tasks each member holds now.
+        nobody_idle: everybody gets a task if there are enough (EX-H10).
     """
     usable = capacity > 0
     size = capacity[usable] // np.gcd.reduce(capacity[usable])
@@ -248,6 +249,8 @@ def even_shares(total: int, capacity: Counts, held: Counts) -> Counts:
         high = np.zeros_like(capacity)
         low[usable] = np.ceil(np.round(bottom * size, 9))
         high[usable] = np.floor(np.round((bottom + width) * size, 9))
+        if nobody_idle and total >= len(size):
+            low[usable] = np.maximum(low[usable], 1)
         if (low > high).any() or not int(low.sum()) <= total <= int(high.sum()):
             continue
         share = _between(total, held, low, high, due)
