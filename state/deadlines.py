@@ -108,6 +108,8 @@ def next_ms(draft: Draft) -> int | None:
         wanted.append(draft.delay_until_ms)
     if draft.followup_ms is not None and is_settled(draft):
         wanted.append(draft.followup_ms)
+    if draft.again and not is_releasing(draft):
+        wanted.append(draft.soft.clock_ms)
     wanted += [at for at in draft.drain_until_ms.values() if at > draft.soft.clock_ms]
     if is_pending(draft) and draft.roster and len(draft.table):
         gate = gate_ms(draft)

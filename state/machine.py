@@ -84,10 +84,13 @@ def advance(
         assignors: name → assignor; raises `UnknownAssignor`.
     """
     draft = Draft(group, coordinator_epoch, assignors)
+    fresh = _fresh(draft, events)
+    if not fresh:
+        return Step(group, (), deadlines.wake_ms(draft), changed=False)
     if draft.changed and group.recovering:
         for slot in group.recovering:
             draft.ask(slot)
-    gone = _absorb(draft, _fresh(draft, events))
+    gone = _absorb(draft, fresh)
     _settle(draft)
     wake_at_ms = None if draft.dead else deadlines.wake_ms(draft)
     records = [record for _, record in sorted(draft.replies, key=lambda reply: reply[0])]
@@ -243,6 +246,7 @@ def _settle(draft: Draft) -> None:
     if not (draft.changed or draft.answer or draft.touched or draft.acknowledged):
         return
     addressed.write(draft, reconcile.settle(draft))
+    draft.acknowledged.clear()
 
 
 def _open_generation(draft: Draft) -> None:

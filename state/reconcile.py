@@ -87,6 +87,8 @@ def _stride(draft: Draft) -> _Stride:
     count = len(draft.members) + 1
     wanting = draft.target != draft.holder
     slots = [draft.holder[wanting & (draft.holder != NOBODY)], draft.target[wanting]]
+    before = draft.group  # whoever waited then may wait for nothing now
+    slots.append(before.target[before.target != before.holder])
     for role in COPY_ROLES:
         wanted, kept, _ = draft.copies[role]
         slots.append(slot_of(np.setxor1d(wanted, kept, assume_unique=True)))

@@ -82,7 +82,7 @@ def view_of(draft: Draft, seats: IntArray) -> GroupView:
         active=index[owner],
         standby=_pairs(np.union1d(standby.kept, standby.going), index),
         learner=_pairs(unready, index),
-        ready=_pairs(draft.ready, index),
+        ready=_pairs(np.intersect1d(lag.caught_up(draft), unready), index),
         lags=_view_lags(lags.pair[seated], lags.offsets[seated], index),
         draining=np.array([member.draining for member in members], dtype=np.bool_),
         rack=tuple(member.rack for member in members),

@@ -1,0 +1,156 @@
+"""The learner examples (EX-L) and the follow-ups (EX-S1) come out of `muster simulate`."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from muster.cli.errors import BadInput
+from muster.cli.main import main
+from muster.cli.simulate import as_json, play
+
+FIVE = [{"subtopology": "0", "partitions": 5, "stateful": True}]
+FOUR = [{"subtopology": "0", "partitions": 4, "stateful": True}]
+
+
+def played(*events: dict[str, Any], tasks: object = FIVE, **config: object) -> list[Any]:
+    """Generations of the learner assignor; nobody is ready before it is told."""
+    values = {key.replace("_", "."): value for key, value in config.items()}
+    scenario = {
+        "group": {"assignor": "learner", "config": values, "tasks": tasks},
+        "defaults": {"restore_ms": None},
+        "events": list(events),
+        "until_ms": 40_000,
+    }
+    return as_json(play(scenario))[:-1]
+
+
+def join(at_ms: int, name: str, *active: str) -> dict[str, Any]:
+    """A member joins with what it runs."""
+    return {"at_ms": at_ms, "join": {"id": name, "active": list(active)}}
+
+
+def ready(at_ms: int, name: str, task: str) -> dict[str, Any]:
+    """A member has caught up."""
+    return {"at_ms": at_ms, "ready": {"member": name, "task": task}}
+
+
+def shape(generation: dict[str, Any]) -> dict[str, tuple[int, int]]:
+    """(actives, learners) of each member."""
+    return {m: (len(h["active"]), len(h["learner"])) for m, h in generation["members"].items()}
+
+
+def learns(generation: dict[str, Any], member: str) -> str:
+    """The one task a member learns."""
+    (task,) = generation["members"][member]["learner"]
+    return str(task)
+
+
+START = [join(0, "S1", "0_0", "0_1"), join(0, "S2", "0_2", "0_3"), join(0, "S3", "0_4")]
+
+
+def test_ex_l1_scale_up_two_joins() -> None:
+    """Owners run on until their successors have learned, one hand-over at a time."""
+    both = [*START, join(1_000, "S4"), join(2_000, "S5")]
+    at_first = played(*both)
+    assert shape(at_first[1]) == {"S1": (2, 0), "S2": (2, 0), "S3": (1, 0), "S4": (0, 1)}
+    first, second = learns(at_first[2], "S4"), learns(at_first[2], "S5")
+    found = played(*both, ready(3_000, "S4", first), ready(4_000, "S5", second))
+    assert shape(found[2]) == {"S1": (2, 0), "S2": (2, 0), "S3": (1, 0), "S4": (0, 1), "S5": (0, 1)}
+    assert shape(found[3]) == {"S1": (1, 0), "S2": (2, 0), "S3": (1, 0), "S4": (1, 0), "S5": (0, 1)}
+    assert shape(found[4]) == {f"S{n}": (1, 0) for n in range(1, 6)}
+    assert found[3]["cause"] == f"learner of {first} on S4 ready"
+
+
+def test_ex_l2_scale_up_from_an_empty_group() -> None:
+    """The first member runs all; two more learn their share and take over when ready."""
+    found = played(join(0, "S1"), join(1_000, "S2"), join(1_000, "S3"))
+    assert shape(found[0]) == {"S1": (5, 0)}
+    loads = sorted(learning for _, learning in shape(found[1]).values())
+    assert loads == [0, 1, 2]
+
+
+def test_ex_l3_scale_down() -> None:
+    """A draining member keeps what nobody has learned yet, and ends empty."""
+    drain = {"at_ms": 1_000, "drain": "S2"}
+    found = played(*START, drain)
+    assert shape(found[1])["S2"] == (2, 0)
+    learning = {m: learns(found[1], m) for m in ("S1", "S3")}
+    assert sorted(learning.values()) == ["0_2", "0_3"]
+    found = played(
+        *START, drain, ready(2_000, "S3", learning["S3"]), ready(3_000, "S1", learning["S1"])
+    )
+    assert [shape(g)["S2"] for g in found[1:]] == [(2, 0), (1, 0), (0, 0)]
+
+
+def test_ex_l3c_scale_down_timeout() -> None:
+    """When the time is over, learners take over ready or not."""
+    found = played(*START, {"at_ms": 1_000, "drain": "S2"}, scale_down_timeout_ms=5_000)
+    assert (found[-1]["at_ms"], shape(found[-1])["S2"]) == (6_000, (0, 0))
+    assert found[-1]["members"]["S1"]["active"][:2] == ["0_0", "0_1"]
+
+
+def test_ex_l4_leader_crash_during_scaling() -> None:
+    """The unready learner takes what it was learning, the rest goes to who has room."""
+    found = played(*START, join(1_000, "S4"))
+    task = learns(found[1], "S4")
+    found = played(*START, join(1_000, "S4"), {"at_ms": 2_000, "leave": "S1"})
+    assert task in found[-1]["members"]["S4"]["active"]
+    assert sorted(shape(found[-1]).values()) == [(1, 0), (2, 0), (2, 0)]
+
+
+@pytest.mark.parametrize(("partial", "generations"), [(True, 4), (False, 3)])
+def test_ex_l6_partial_or_together(partial: bool, generations: int) -> None:
+    """Two learners of one member: a hand-over for each, or one for both."""
+    start = [join(0, "S1", "0_0", "0_1", "0_2", "0_3"), join(1_000, "S2")]
+    first = played(*start, tasks=FOUR, learner_partial_rebalance=partial)
+    one, two = first[1]["members"]["S2"]["learner"]
+    found = played(
+        *start,
+        ready(2_000, "S2", one),
+        ready(3_000, "S2", two),
+        tasks=FOUR,
+        learner_partial_rebalance=partial,
+    )
+    assert len(found) == generations
+    assert shape(found[-1]) == {"S1": (2, 0), "S2": (2, 0)}
+
+
+def test_lag_promotes_like_a_report() -> None:
+    """A lag at or below the acceptable one is as good as the member's own word."""
+    start = [*START, join(1_000, "S4")]
+    task = learns(played(*start)[1], "S4")
+    far = {"at_ms": 2_000, "lag": {"member": "S4", task: 20_000}}
+    near = {"at_ms": 3_000, "lag": {"member": "S4", task: 10_000}}
+    found = played(*start, far, near)
+    assert [g["at_ms"] for g in found] == [0, 1_000, 3_000]
+    assert shape(found[2])["S4"] == (1, 0)
+
+
+def test_bad_scenarios_name_the_place() -> None:
+    """Every fault says where it is and what would be right."""
+    for events, place in (
+        ([{"at_ms": 0, "leave": "W9"}], "events[0].leave"),
+        ([{"at_ms": 0, "jon": {"id": "W1"}}], "unknown key 'jon'"),
+        ([{"at_ms": -1, "leave": "W1"}], "events[0].at_ms"),
+    ):
+        with pytest.raises(BadInput, match=place.replace("[", r"\[").replace("]", r"\]")):
+            play({"group": {"tasks": FIVE}, "events": events})
+
+
+def test_lines_and_seeds(capsys: pytest.CaptureFixture[str], tmp_path: Any) -> None:
+    """One scenario a line, one answer a line; a seed invents the same life every time."""
+    scenario = {"group": {"tasks": FIVE}, "events": [join(0, "W1")], "until_ms": 1_000}
+    file = tmp_path / "lines"
+    file.write_text(f"{json.dumps(scenario)}\n{{}}\n")
+    assert main(["simulate", str(file), "--lines"]) == 0
+    first, second = capsys.readouterr().out.splitlines()
+    assert json.loads(first)[-1]["generations"] == 1
+    assert json.loads(second) == {"error": "group: missing; a scenario needs a group with tasks"}
+    told = []
+    for _ in range(2):
+        assert main(["simulate", "--seed", "7"]) == 0
+        told.append(capsys.readouterr().out)
+    assert told[0] == told[1]
+    assert json.loads(told[0])[-1]["converged_at_ms"] is not None

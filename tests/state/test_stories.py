@@ -1,0 +1,281 @@
+"""A group's life told in paragraphs: what each member is told, what the group says of itself."""
+
+from __future__ import annotations
+
+import pytest
+from muster.assignor.errors import AssignorError
+from muster.assignor.registry import get
+from muster.protocol.digest import Holding
+from muster.protocol.events import Join
+from muster.protocol.records import GroupState, Rejected, WakeUp
+from muster.protocol.tasks import Subtopology, TaskSet
+from muster.state.group import Group
+from support.story import Story, beat, config, join, leave, report, snapshot, tick
+
+FOUR = Subtopology("0", 4)
+STATEFUL = Subtopology("0", 4, stateful=True)
+
+
+def two_members(**values: object) -> Story:
+    """W1 and W2 hold two tasks each, both at epoch 1, revision 1."""
+    story = Story()
+    story.take(config(FOUR, **values), has("W1", "0_0", "0_1"), has("W2", "0_2", "0_3"))
+    return story
+
+
+def has(member: str, *active: str, **more: object) -> Join:
+    """A join of a member that holds actives already."""
+    return join(member, holding=Holding(active=TaskSet.of(active)), **more)
+
+
+def digest(*active: str) -> int:
+    """Digest of some actives."""
+    return Holding(active=TaskSet.of(active)).digest()
+
+
+def test_a_task_moves() -> None:
+    """Kafka's testReconciliationProcess in small: revoke, acknowledge, grant; nobody else is told."""
+    story = Story()
+    # W1 is alone.
+    assert story.told(config(FOUR), join("W1")) == {"W1": "0_0 0_1 0_2 0_3 | - | - @1"}
+    # W2 joins: W1 is told to give two up, W2 learns that it has to wait.
+    step = story.at(100).take(join("W2"))
+    said = snapshot(step)
+    assert said.cause == "W2 joined"
+    assert said.state is GroupState.RECONCILING
+    assert [(m.task, m.from_member, m.to_member) for m in said.moves] == [
+        ("0_2", "W1", "W2"),
+        ("0_3", "W1", "W2"),
+    ]
+    # A report that was written before the order was read releases nothing.
+    assert story.at(200).told(report("W1", 1, "0_0", "0_1", "0_2", "0_3")) == {}
+    # The release is acknowledged: W2 is told; W1 hears nothing, for nothing changes for it.
+    assert story.at(300).told(report("W1", 2, "0_0", "0_1")) == {"W2": "0_2 0_3 | - | - @2"}
+    assert story.group.state is GroupState.STABLE
+
+
+def test_a_late_report_releases_nothing() -> None:
+    """A report of an older revision cannot acknowledge what its sender had not been told."""
+    story = Story()
+    story.take(config(FOUR), join("W1"))
+    story.at(100).take(join("W2"))
+    assert story.at(200).told(report("W1", 1)) == {}
+    assert story.group.holder.tolist() == [0, 0, 0, 0]
+
+
+def test_a_member_falls_silent() -> None:
+    """It expires at its last sign of life plus the session timeout, not earlier."""
+    story = two_members()
+    for ms in range(5_000, 45_000, 5_000):
+        story.at(ms).take(beat("W1", digest("0_0", "0_1")))
+    assert story.at(44_999).told(beat("W1", digest("0_0", "0_1"))) == {}
+    told = story.at(45_000).told(tick())
+    assert told == {"W2": "gone", "W1": "0_0 0_1 0_2 0_3 | - | - @2"}
+    assert story.group.cause == "W2 expired"
+
+
+def test_a_broker_away_expires_nobody() -> None:
+    """A jump of the clock by an hour counts for two heartbeat intervals."""
+    story = two_members()
+    assert story.at(3_600_000).told(tick()) == {}
+    assert [m.id for m in story.group.live()] == ["W1", "W2"]
+
+
+def test_a_tick_that_comes_early_is_silent() -> None:
+    """It gives no records, and the same group."""
+    story = two_members()
+    step = story.at(1_000).take(tick())
+    assert (step.records, step.changed) == ((), False)
+
+
+def test_the_wake_up_is_published_lazily() -> None:
+    """Two heartbeat intervals ahead, and again only when that has passed."""
+    story = Story()
+    first = story.take(config(FOUR), join("W1")).records[-1]
+    assert first == WakeUp(group="g", at_ms=1_010_000)
+    quiet = story.at(5_000).take(beat("W1", digest("0_0", "0_1", "0_2", "0_3")))
+    assert quiet.records == ()
+    assert quiet.wake_at_ms == 1_015_000
+    due = story.at(10_000).take(tick())
+    assert due.records == (WakeUp(group="g", at_ms=1_020_000),)
+
+
+def test_two_heartbeats_that_disagree() -> None:
+    """The record is published again and a report asked for; the answer ends it."""
+    story = two_members()
+    assert story.at(1_000).told(beat("W1", 7)) == {}
+    assert story.at(2_000).told(beat("W1", 7)) == {"W1": "0_0 0_1 | - | - @1 report"}
+    assert story.at(3_000).told(report("W1", 2, "0_0", "0_1")) == {}
+    assert story.at(4_000).told(beat("W1", digest("0_0", "0_1"))) == {}
+
+
+def test_strangers_are_told_to_join() -> None:
+    """A heartbeat or a report of somebody unknown is answered UNKNOWN_MEMBER_ID."""
+    story = two_members()
+    assert story.at(100).told(beat("W9", 1), report("W8", 1)) == {
+        "W9": "UNKNOWN_MEMBER_ID",
+        "W8": "UNKNOWN_MEMBER_ID",
+    }
+
+
+def test_a_restarted_process_waits_for_the_old_one() -> None:
+    """MEMBER_ID_IN_USE while the old session lives; admitted when it has left."""
+    story = two_members()
+    assert story.at(100).told(join("W1", incarnation=2)) == {"W1": "MEMBER_ID_IN_USE"}
+    told = story.at(200).told(leave("W1"), join("W1", incarnation=2))
+    assert told["W1"].startswith("0_")
+
+
+def test_claiming_too_much_fences() -> None:
+    """A claim at the newest record: its tasks stay with the fenced member until it rejoins."""
+    story = two_members()
+    assert story.at(100).told(report("W1", 1, "0_0", "0_1", "0_2")) == {"W1": "FENCED_MEMBER_EPOCH"}
+    assert story.group.holder.tolist() == [0, 0, 1, 1]
+    # Its heartbeats count no more, W2 gets nothing yet.
+    assert story.at(5_000).told(beat("W1", 0)) == {}
+    told = story.at(6_000).told(leave("W1"))
+    assert told == {"W1": "gone", "W2": "0_0 0_1 0_2 0_3 | - | - @3"}
+
+
+def test_too_slow_a_release_fences() -> None:
+    """The rebalance timeout fences; the tasks are free when the session is over, not before."""
+    story = Story()
+    values = {"rebalance_timeout_ms": 10_000}
+    story.take(config(FOUR, **values), join("W1"))
+    story.at(100).take(join("W2"))
+    held = Holding(
+        active=TaskSet.of(["0_0", "0_1", "0_2", "0_3"]), releasing=TaskSet.of(["0_2", "0_3"])
+    )
+    for ms in range(2_000, 10_000, 2_000):
+        story.at(ms).take(beat("W1", held.digest()), beat("W2", 0, epoch=2))
+    assert story.at(10_100).told(tick())["W1"] == "FENCED_MEMBER_EPOCH"
+    story.at(12_000).take(beat("W1", held.digest()), beat("W2", 0, epoch=2))
+    assert story.group.holder.tolist() == [0, 0, 0, 0]
+    for ms in range(15_000, 53_000, 5_000):
+        story.at(ms).take(beat("W1", held.digest()), beat("W2", 0, epoch=2))
+    assert story.at(53_000).told(tick()) == {"W1": "gone", "W2": "0_0 0_1 0_2 0_3 | - | - @4"}
+
+
+def test_static_member_returns() -> None:
+    """A temporary leave moves nothing; the next process of the instance gets what waited."""
+    story = Story()
+    first = has("W1a", "0_0", "0_1", instance_id="i1")
+    story.take(config(FOUR), first, has("W2", "0_2", "0_3", instance_id="i2"))
+    assert story.at(100).told(join("W1b", incarnation=9, instance_id="i1")) == {
+        "W1b": "UNRELEASED_INSTANCE_ID"
+    }
+    assert story.at(200).told(leave("W1a", temporary=True)) == {}
+    generation = story.group.generation
+    told = story.at(300).told(join("W1b", incarnation=9, instance_id="i1"))
+    assert told == {"W1a": "gone", "W1b": "0_0 0_1 | - | - @1"}
+    assert story.group.generation == generation
+    late = story.at(400).told(report("W1b", 1, "0_0", incarnation=1))
+    assert late == {"W1b": "FENCED_INSTANCE_ID"}
+
+
+def test_a_storm_is_one_generation() -> None:
+    """Many joins of one batch, one placement, a short cause."""
+    story = Story()
+    story.take(config(FOUR), *[join(f"W{n:02}") for n in range(45)])
+    assert (story.group.generation, story.group.cause) == (
+        1,
+        "W00, W01 and 43 more joined",
+    ) or story.group.cause.endswith("W00, W01 and 43 more joined")
+
+
+def test_tasks_are_added_and_removed() -> None:
+    """Holders are carried over by task; what left the table is released like anything else."""
+    story = Story()
+    story.take(config(Subtopology("0", 2), Subtopology("1", 2)), join("W1"))
+    told = story.at(100).told(config(Subtopology("1", 3)))
+    assert told == {"W1": "1_0 1_1 | - | - @1"}
+    assert story.group.cause == "1 task added; 2 tasks removed"
+    told = story.at(200).told(report("W1", 2, "1_0", "1_1"))
+    assert told == {"W1": "1_0 1_1 1_2 | - | - @2"}
+
+
+def test_a_plug_in_that_fails_changes_nothing() -> None:
+    """The target stays, the cause and a dead letter say why, the next change tries again."""
+
+    class Broken:
+        name = "broken"
+
+        def assign(self, view: object) -> None:
+            raise RuntimeError("no idea")
+
+    story = Story(lookup=lambda name: Broken() if name == "x:Broken" else get(name))
+    story.take(config(FOUR), join("W1"))
+    step = story.at(100).take(config(FOUR, assignor="x:Broken"))
+    said = snapshot(step)
+    assert said.state is GroupState.ASSIGNING
+    assert "no idea" in said.cause
+    assert said.target.tolist() == [0, 0, 0, 0]
+    assert [r.reason for r in step.records if isinstance(r, Rejected)] == ["ASSIGNOR_FAILED"]
+    story.at(200).take(config(FOUR))
+    assert story.group.state is GroupState.STABLE
+
+
+def test_ex_s1_11_a_retriable_failure_is_tried_again_at_once() -> None:
+    """The previous assignment stays, a follow-up is due immediately, then every heartbeat interval."""
+    calls = []
+
+    class Flaky(AssignorError):
+        retriable = True
+
+    class Sulking:
+        name = "sulking"
+
+        def assign(self, view: object) -> object:
+            calls.append(1)
+            if len(calls) < 3:
+                raise Flaky("not now")
+            return get("sticky").assign(view)
+
+    story = Story(lookup=lambda name: Sulking() if name == "x:Sulking" else get(name))
+    story.take(config(FOUR), join("W1"))
+    step = story.at(100).take(config(FOUR, assignor="x:Sulking"), tick())
+    assert step.wake_at_ms == story.now_ms
+    step = story.at(101).take(tick())
+    assert step.wake_at_ms == story.now_ms + 5_000
+    story.at(5_101).take(tick())
+    assert (len(calls), story.group.state) == (3, GroupState.STABLE)
+
+
+LOST = {
+    "as recorded": (["0_0", "0_1"], ["0_0", "0_1"]),
+    "lacking a task: given again": (["0_0"], ["0_0", "0_1"]),
+    "granted one more just before": (["0_0", "0_1", "0_3"], ["0_0", "0_1", "0_3"]),
+}
+
+
+@pytest.mark.parametrize("case", LOST)
+def test_a_lost_checkpoint(case: str) -> None:
+    """Everybody is asked; nothing is granted before all have answered; reports are the truth."""
+    held, expected = LOST[case]
+    story = two_members()
+    record = story.group.snapshot()
+    story.group, story.epoch = Group.recover(record), 2
+    assert story.at(1_000).told(tick()) == {
+        "W1": "0_0 0_1 | - | - @1 report",
+        "W2": "0_2 0_3 | - | - @1 report",
+    }
+    told = story.at(2_000).told(join("W3", incarnation=3), report("W1", 1, *held))
+    assert told == {"W3": "- | - | - @0"}
+    rest = [task for task in ("0_2", "0_3") if task not in held]
+    story.at(3_000).take(report("W2", 1, *rest))
+    assert not story.group.recovering
+    first = sorted(str(story.group.table.task(t)) for t in (story.group.holder == 0).nonzero()[0])
+    assert first == expected
+
+
+def test_a_learner_is_promoted_by_its_report() -> None:
+    """The owner keeps the task until the learner is ready; then it is told at once."""
+    story = Story()
+    story.take(config(STATEFUL, assignor="learner"), join("W1"))
+    assert story.at(100).told(join("W2"))["W2"] == "- | - | 0_2 0_3 @2"
+    told = story.at(200).told(report("W2", 1, learner=["0_2", "0_3"], ready=["0_2"], epoch=2))
+    assert told == {"W1": "0_0 0_1 0_3 | - | - @1", "W2": "- | - | 0_3 @2"}
+    assert story.group.cause == "learner of 0_2 on W2 ready"
+    story.at(300).take(report("W2", 2, learner=["0_3"], epoch=2))
+    told = story.at(400).told(report("W1", 2, "0_0", "0_1", "0_3"))
+    assert told["W2"] == "0_2 | - | 0_3 @3"

@@ -1,0 +1,116 @@
+"""A group's story: events in, whole records out, with a small vocabulary."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from muster.assignor import registry
+from muster.protocol.digest import Holding
+from muster.protocol.events import Event, GroupConfig, Heartbeat, Join, Leave, Origin, Report, Tick
+from muster.protocol.ids import GroupId, MemberId
+from muster.protocol.records import GroupSnapshot, MemberAssignment, MemberGone, Record
+from muster.protocol.settings import parse_settings
+from muster.protocol.tasks import TaskSet, Unit
+from muster.state import invariants
+from muster.state.group import Group
+from muster.state.machine import Step, advance
+
+GROUP = GroupId("g")
+
+
+@dataclass
+class Story:
+    """One group; `at` moves the log's clock, everything else is written at that time."""
+
+    group: Group = field(default_factory=lambda: Group.new(GROUP))
+    now_ms: int = 1_000_000
+    offset: int = 0
+    epoch: int = 1
+    lookup: Any = registry.get
+
+    def at(self, ms: int) -> Story:
+        """Later events are of this time, in milliseconds from the beginning."""
+        self.now_ms = 1_000_000 + ms
+        return self
+
+    def take(self, *events: Event) -> Step:
+        """One batch; the laws hold afterwards, and the same batch again is silent."""
+        placed = []
+        for event in events:
+            self.offset += 1
+            topic = "config" if isinstance(event, GroupConfig) else "membership"
+            placed.append(replace(event, origin=Origin(topic, 0, self.offset, self.now_ms)))
+        step = advance(self.group, placed, coordinator_epoch=self.epoch, assignors=self.lookup)
+        invariants.check(step.group)
+        again = advance(step.group, placed, coordinator_epoch=self.epoch, assignors=self.lookup)
+        assert again.records == ()
+        self.group = step.group
+        return step
+
+    def told(self, *events: Event) -> dict[str, str]:
+        """What each member was told, in short: "0_0 0_1 | 0_2 | - @2" is active, standby, learner."""
+        return {
+            record.member: short(record)
+            for record in self.take(*events).records
+            if isinstance(record, MemberAssignment | MemberGone)
+        }
+
+
+def short(record: MemberAssignment | MemberGone) -> str:
+    """A member's record in one line."""
+    if isinstance(record, MemberGone):
+        return "gone"
+    if record.fault is not None:
+        return record.fault.value
+    sets = (record.active, record.standby, record.learner)
+    held = " | ".join(" ".join(map(str, tasks)) or "-" for tasks in sets)
+    return f"{held} @{record.epoch}" + (" report" if record.report else "")
+
+
+def config(*units: Unit, assignor: str = "sticky", **values: object) -> GroupConfig:
+    """A config; settings by name with underscores."""
+    settings = parse_settings({k.replace("_", "."): v for k, v in values.items()}, assignor)
+    return GroupConfig(group=GROUP, assignor=assignor, settings=settings, tasks=units)
+
+
+def join(member: str, incarnation: int = 1, **more: Any) -> Join:
+    """A join."""
+    return Join(group=GROUP, member=MemberId(member), incarnation=incarnation, **more)
+
+
+def report(member: str, revision: int, *active: str, epoch: int = 1, **more: Any) -> Report:
+    """A report; `incarnation` is 1 unless given."""
+    given = {role: TaskSet.of(more.pop(role, ())) for role in ("standby", "learner", "ready")}
+    return Report(
+        group=GROUP,
+        member=MemberId(member),
+        incarnation=more.pop("incarnation", 1),
+        epoch=epoch,
+        revision=revision,
+        holding=Holding(active=TaskSet.of(active), **given),
+        **more,
+    )
+
+
+def beat(member: str, digest: int, epoch: int = 1) -> Heartbeat:
+    """A heartbeat."""
+    return Heartbeat(group=GROUP, member=MemberId(member), epoch=epoch, digest=digest)
+
+
+def leave(member: str, incarnation: int = 1, *, temporary: bool = False) -> Leave:
+    """A leave."""
+    return Leave(group=GROUP, member=MemberId(member), incarnation=incarnation, temporary=temporary)
+
+
+def tick() -> Tick:
+    """A tick."""
+    return Tick(group=GROUP)
+
+
+def snapshot(step: Step) -> GroupSnapshot:
+    """The snapshot a step published."""
+    found: list[Record] = [r for r in step.records if isinstance(r, GroupSnapshot)]
+    assert len(found) == 1
+    assert isinstance(found[0], GroupSnapshot)
+    return found[0]
