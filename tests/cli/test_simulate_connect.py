@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+
 from muster.cli.simulate import as_json, play
 
 TWO = [{"connector": "c1", "tasks": 4}, {"connector": "c2", "tasks": 4}]
@@ -18,7 +19,7 @@ def rounds(*events: dict[str, Any], tasks: list[dict[str, Any]] = TWO, **config:
         "group": {"assignor": "cooperative", "config": values, "tasks": tasks},
         "defaults": {"ack_ms": 1},
         "events": list(events),
-        "until_ms": config.pop("until", 2_000_000),
+        "until_ms": config.pop("until", 400_000),
     }
     return [
         (*counts(entry["members"]), entry["delay_ms"]) for entry in as_json(play(scenario))[:-1]

@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 import pytest
+
 from muster.cli.errors import BadInput
 from muster.cli.main import main
 from muster.cli.simulate import as_json, play

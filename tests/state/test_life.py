@@ -78,6 +78,7 @@ class Life(RuleBasedStateMachine):
     # ---- the log
 
     def write(self, event: Event, topic: str = "membership") -> None:
+        """Put an event at the end of its topic."""
         origin = Origin(topic, 0, self.offsets[topic], self.now_ms)
         self.offsets[topic] += 1
         placed = copy.copy(event)
@@ -85,16 +86,19 @@ class Life(RuleBasedStateMachine):
         self.log.append(placed)
 
     def send(self, member: SimulatedMember, events: list[Event]) -> None:
+        """Write what a member says; Kafka acknowledges it at once."""
         for event in events:
             self.write(event)
             self.proved_ms[id(member)] = self.now_ms
 
     @initialize(assignor=st.sampled_from(ASSIGNORS), tasks=st.sampled_from(STREAMS))
     def start(self, assignor, tasks) -> None:
+        """A configured group without members."""
         self.config = (assignor, tasks, {})
         self.configure(assignor, tasks, {})
 
     def configure(self, assignor, tasks, values) -> None:
+        """Write a config."""
         self.config = (assignor, tasks, values)
         parsed = parse_settings(values, assignor)
         config = GroupConfig(group=GROUP, assignor=assignor, settings=parsed, tasks=tasks)
@@ -106,15 +110,18 @@ class Life(RuleBasedStateMachine):
         values=st.sampled_from(CONFIGS),
     )
     def config_changes(self, assignor, tasks, values) -> None:
+        """An operator changes everything."""
         self.configure(assignor, tasks, values)
 
     # ---- the members
 
     def running(self) -> list[SimulatedMember]:
+        """Processes that run."""
         return [m for m in self.members if m.alive]
 
     @rule(name=st.sampled_from(NAMES), static=st.booleans(), ack_ms=st.sampled_from((0, 500, 9000)))
     def join(self, name, static, ack_ms) -> None:
+        """A process starts, perhaps under a name in use."""
         if len(self.running()) >= 6:
             return
         self.incarnations += 100
@@ -132,12 +139,14 @@ class Life(RuleBasedStateMachine):
     @precondition(lambda self: self.running())
     @rule(data=st.data(), temporary=st.booleans())
     def leave(self, data, temporary) -> None:
+        """A member goes."""
         member = data.draw(st.sampled_from(self.running()))
         self.send(member, [member.leave(temporary=temporary)])
 
     @precondition(lambda self: self.running())
     @rule(data=st.data())
     def crash(self, data) -> None:
+        """A process is gone without a word."""
         member = data.draw(st.sampled_from(self.running()))
         member.alive = False
         member.drop()
@@ -145,6 +154,7 @@ class Life(RuleBasedStateMachine):
     @precondition(lambda self: self.running())
     @rule(data=st.data())
     def beat(self, data) -> None:
+        """A heartbeat."""
         member = data.draw(st.sampled_from(self.running()))
         if member.member:
             self.send(member, [member.heartbeat()])
@@ -152,18 +162,21 @@ class Life(RuleBasedStateMachine):
     @precondition(lambda self: self.running())
     @rule(data=st.data())
     def rejoin(self, data) -> None:
+        """The same process joins again."""
         member = data.draw(st.sampled_from(self.running()))
         self.send(member, [member.joining()])
 
     @precondition(lambda self: self.running())
     @rule(data=st.data(), on=st.booleans())
     def drain(self, data, on) -> None:
+        """An operator wants a member empty, or not."""
         member = data.draw(st.sampled_from(self.running()))
         self.write(Drain(group=GROUP, member=MemberId(member.id), on=on))
 
     @precondition(lambda self: self.running())
     @rule(data=st.data(), offsets=st.sampled_from((0, 5_000, 50_000)))
     def lag(self, data, offsets) -> None:
+        """Copies are this far behind."""
         member = data.draw(st.sampled_from(self.running()))
         tasks = sorted(member.held[Role.LEARNER] | member.held[Role.STANDBY])
         if tasks:
@@ -172,6 +185,7 @@ class Life(RuleBasedStateMachine):
 
     @rule(data=st.data(), count=st.integers(1, 5))
     def read(self, data, count) -> None:
+        """A member reads some of its records."""
         waiting = [m for m in self.running() if self.inbox[id(m)]]
         if not waiting:
             return
@@ -182,6 +196,7 @@ class Life(RuleBasedStateMachine):
 
     @rule(data=st.data())
     def lose(self, data) -> None:
+        """A record never arrives."""
         waiting = [m for m in self.running() if self.inbox[id(m)]]
         if waiting:
             self.inbox[id(data.draw(st.sampled_from(waiting)))].popleft()
@@ -224,6 +239,7 @@ class Life(RuleBasedStateMachine):
         self.take(step)
 
     def take(self, step, restored=True) -> None:
+        """Publish a step; the published record and the liveness are the whole group."""
         self.group = step.group
         for record in step.records:
             if isinstance(record, GroupSnapshot):
@@ -240,10 +256,12 @@ class Life(RuleBasedStateMachine):
 
     @rule()
     def tick(self) -> None:
+        """Somebody's clock says that it is time."""
         self.write(Tick(group=GROUP))
         self.advance_now()
 
     def advance_now(self, restored=True) -> None:
+        """The coordinator takes what is in the log."""
         batch = list(self.log)
         self.log.clear()
         self.take(advance(self.group, batch, coordinator_epoch=self.coordinator_epoch), restored)
@@ -251,6 +269,7 @@ class Life(RuleBasedStateMachine):
     @precondition(lambda self: self.published is not None and not self.log)
     @rule()
     def checkpoint_is_lost(self) -> None:
+        """Another coordinator starts from the published record."""
         self.coordinator_epoch += 1
         self.group = Group.recover(self.published)
         self.tick()
@@ -259,10 +278,12 @@ class Life(RuleBasedStateMachine):
 
     @invariant()
     def laws_hold(self) -> None:
+        """The laws of one group."""
         invariants.check(self.group)
 
     @invariant()
     def no_task_has_two_owners(self) -> None:
+        """No two processes run the same active."""
         owners: dict[object, str] = {}
         for member in self.running():
             for task in member.held[Role.ACTIVE]:
@@ -271,19 +292,11 @@ class Life(RuleBasedStateMachine):
 
     def story(self) -> str:
         """Where the group and its members stand."""
-        group, soft = self.group, self.group.soft
-        lines = [f"{group.state} {group.cause} {group.recovering} {group.orphans}"]
-        lines += [f"target {group.target} holder {group.holder} revoking {group.revoking}"]
-        lines += [f"standby {group.standby} learner {group.learner} double {group.duplicate}"]
-        for m in group.live():
-            lines.append(
-                f"{m.id} {m.state} epoch {m.epoch} rev {m.revision}/{m.revoke_revision} flags {soft.flags[m.slot]} misses {soft.misses[m.slot]} reported {soft.reported[m.slot]} away {m.away} inc {m.incarnation}"
-            )
-        for m in self.running():
-            lines.append(
-                f"running {m.id} {m.join.incarnation} member {m.member} seen {m.seen} {m.held} releasing {m.releasing} {m.retry_ms}"
-            )
-        return "\n".join(lines)
+        group = self.group
+        lines = [f"{group.state} ({group.cause}), recovering {set(group.recovering)}"]
+        lines += [f"target {group.target}, holder {group.holder}, revoking {group.revoking}"]
+        lines += [f"{member}, flags {group.soft.flags[member.slot]}" for member in group.live()]
+        return "\n".join([*lines, *map(str, self.running())])
 
     def teardown(self) -> None:
         """When faults stop the group becomes Stable, and members hold what it thinks."""

@@ -8,15 +8,16 @@ import hypothesis.strategies as st
 import numpy as np
 import pytest
 from hypothesis import given, settings
+
+from muster.assignor.registry import get
+from muster.protocol.digest import table_hashes
 from muster.protocol.ids import GroupId, Role
 from muster.protocol.records import MemberEntry, MemberState
 from muster.protocol.tasks import Subtopology, TaskTable
-from muster.protocol.digest import table_hashes
 from muster.state import addressed, invariants, reconcile
 from muster.state.draft import Draft
 from muster.state.group import Copies, Group, codes, slot_of, task_of
 from muster.state.liveness import Liveness
-from muster.assignor.registry import get
 
 TASKS = 4
 STABLE, UNREVOKED, UNRELEASED = MemberState.STABLE, MemberState.UNREVOKED, MemberState.UNRELEASED

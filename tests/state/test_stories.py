@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from support.story import Story, beat, config, join, leave, report, snapshot, tick
+
 from muster.assignor.errors import AssignorError
 from muster.assignor.registry import get
 from muster.protocol.digest import Holding
@@ -10,7 +12,6 @@ from muster.protocol.events import Join
 from muster.protocol.records import GroupState, Rejected, WakeUp
 from muster.protocol.tasks import Subtopology, TaskSet
 from muster.state.group import Group
-from support.story import Story, beat, config, join, leave, report, snapshot, tick
 
 FOUR = Subtopology("0", 4)
 STATEFUL = Subtopology("0", 4, stateful=True)
@@ -34,7 +35,7 @@ def digest(*active: str) -> int:
 
 
 def test_a_task_moves() -> None:
-    """Kafka's testReconciliationProcess in small: revoke, acknowledge, grant; nobody else is told."""
+    """Kafka's testReconciliationProcess in small: revoke, acknowledge, grant; no more records."""
     story = Story()
     # W1 is alone.
     assert story.told(config(FOUR), join("W1")) == {"W1": "0_0 0_1 0_2 0_3 | - | - @1"}
@@ -177,10 +178,8 @@ def test_a_storm_is_one_generation() -> None:
     """Many joins of one batch, one placement, a short cause."""
     story = Story()
     story.take(config(FOUR), *[join(f"W{n:02}") for n in range(45)])
-    assert (story.group.generation, story.group.cause) == (
-        1,
-        "W00, W01 and 43 more joined",
-    ) or story.group.cause.endswith("W00, W01 and 43 more joined")
+    assert story.group.generation == 1
+    assert story.group.cause.endswith("W00, W01 and 43 more joined")
 
 
 def test_tasks_are_added_and_removed() -> None:
@@ -216,7 +215,7 @@ def test_a_plug_in_that_fails_changes_nothing() -> None:
 
 
 def test_ex_s1_11_a_retriable_failure_is_tried_again_at_once() -> None:
-    """The previous assignment stays, a follow-up is due immediately, then every heartbeat interval."""
+    """The assignment stays, a follow-up is due at once, then every heartbeat interval."""
     calls = []
 
     class Flaky(AssignorError):

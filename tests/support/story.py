@@ -49,7 +49,7 @@ class Story:
         return step
 
     def told(self, *events: Event) -> dict[str, str]:
-        """What each member was told, in short: "0_0 0_1 | 0_2 | - @2" is active, standby, learner."""
+        """What each member was told: "0_0 0_1 | 0_2 | - @2" is active, standby, learner, epoch."""
         return {
             record.member: short(record)
             for record in self.take(*events).records
