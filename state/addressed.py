@@ -4,12 +4,23 @@ from __future__ import annotations
 
 import numpy as np
 
-from muster.protocol.ids import Role
-from muster.protocol.records import Fault, MemberAssignment
-from muster.protocol.tasks import EMPTY, IntArray, TaskSet
+from muster.protocol.digest import Holding
+from muster.protocol.ids import GroupId, Role
+from muster.protocol.record_rows import LABELS_CHARS_MAX
+from muster.protocol.records import Dictionary, Fault, MemberAssignment
+from muster.protocol.tasks import EMPTY, IntArray, TaskSet, TaskTable
+from muster.protocol.taskset import units_of_table
 from muster.state.draft import Draft
 from muster.state.group import COPY_ROLES, Member, slot_of, task_of
 from muster.state.liveness import ASKED, FENCED
+
+
+def names_of(group: GroupId, table: TaskTable) -> Dictionary | None:
+    """The dictionary of a group; None where its units are few enough to be named each time."""
+    units = units_of_table(table)
+    if sum(len(unit.label) for unit in units) <= LABELS_CHARS_MAX:
+        return None
+    return Dictionary(group=group, units=units)
 
 
 def write(draft: Draft, slots: list[int]) -> None:
@@ -23,6 +34,7 @@ def write(draft: Draft, slots: list[int]) -> None:
     for role in COPY_ROLES:
         kept = draft.copies[role].kept
         sets[role] = _split(draft, task_of(kept), slot_of(kept), slots)
+    names = names_of(draft.id, draft.table)
     for slot in slots:
         member = draft.member(slot)
         if draft.soft.flags[slot] & FENCED:
@@ -32,7 +44,8 @@ def write(draft: Draft, slots: list[int]) -> None:
             # A recovered group does not know what its members were told last: only what they
             # have not seen yet may change them, so the number stays and just the report is asked.
             member = draft.update(slot, revision=member.revision + 1)
-        record = _record(draft, member, *(sets[role].get(slot, EMPTY) for role in Role))
+        held = Holding(*(sets[role].get(slot, EMPTY) for role in Role))
+        record = _record(draft, member, held, names)
         draft.replies.append((member.id, record))
 
 
@@ -48,7 +61,7 @@ def _fence_again(draft: Draft, member: Member) -> None:
 
 
 def _record(
-    draft: Draft, member: Member, active: TaskSet, standby: TaskSet, learner: TaskSet
+    draft: Draft, member: Member, held: Holding, names: Dictionary | None
 ) -> MemberAssignment:
     return MemberAssignment(
         group=draft.id,
@@ -58,13 +71,14 @@ def _record(
         generation=draft.target_generation,
         epoch=member.epoch,
         revision=member.revision,
-        active=active,
-        standby=standby,
-        learner=learner,
+        active=held.active,
+        standby=held.standby,
+        learner=held.learner,
         report=bool(draft.soft.flags[member.slot] & ASKED),
         session_timeout_ms=draft.settings.session_timeout_ms,
         heartbeat_interval_ms=draft.settings.heartbeat_interval_ms,
         message=draft.cause,
+        dictionary=names,
     )
 
 

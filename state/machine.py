@@ -96,6 +96,9 @@ def advance(
     records = [record for _, record in sorted(draft.replies, key=lambda reply: reply[0])]
     clock = deadlines.publish(draft, wake_at_ms)
     done = draft.finished()
+    names = addressed.names_of(draft.id, draft.table)
+    if names is not None and draft.table != group.table:
+        records.insert(0, names)  # before the first record that refers to it
     if draft.dead:
         records += gone
     elif draft.changed:
