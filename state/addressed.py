@@ -5,22 +5,12 @@ from __future__ import annotations
 import numpy as np
 
 from muster.protocol.digest import Holding
-from muster.protocol.ids import GroupId, Role
-from muster.protocol.record_rows import LABELS_CHARS_MAX
+from muster.protocol.ids import Role
 from muster.protocol.records import Dictionary, Fault, MemberAssignment
-from muster.protocol.tasks import EMPTY, IntArray, TaskSet, TaskTable
-from muster.protocol.taskset import units_of_table
+from muster.protocol.tasks import EMPTY, IntArray, TaskSet
 from muster.state.draft import Draft
 from muster.state.group import COPY_ROLES, Member, slot_of, task_of
 from muster.state.liveness import ASKED, FENCED
-
-
-def names_of(group: GroupId, table: TaskTable) -> Dictionary | None:
-    """The dictionary of a group; None where its units are few enough to be named each time."""
-    units = units_of_table(table)
-    if sum(len(unit.label) for unit in units) <= LABELS_CHARS_MAX:
-        return None
-    return Dictionary(group=group, units=units)
 
 
 def write(draft: Draft, slots: list[int]) -> None:
@@ -34,7 +24,7 @@ def write(draft: Draft, slots: list[int]) -> None:
     for role in COPY_ROLES:
         kept = draft.copies[role].kept
         sets[role] = _split(draft, task_of(kept), slot_of(kept), slots)
-    names = names_of(draft.id, draft.table)
+    names = Dictionary.of(draft.id, draft.table)
     for slot in slots:
         member = draft.member(slot)
         if draft.soft.flags[slot] & FENCED:

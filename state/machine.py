@@ -34,7 +34,7 @@ from muster.protocol.events import (
     Report,
     Tick,
 )
-from muster.protocol.records import Record
+from muster.protocol.records import Dictionary, Record
 from muster.state import (
     addressed,
     config,
@@ -96,8 +96,8 @@ def advance(
     records = [record for _, record in sorted(draft.replies, key=lambda reply: reply[0])]
     clock = deadlines.publish(draft, wake_at_ms)
     done = draft.finished()
-    names = addressed.names_of(draft.id, draft.table)
-    if names is not None and draft.table != group.table:
+    names = Dictionary.of(draft.id, draft.table) if draft.table != group.table else None
+    if names is not None:
         records.insert(0, names)  # before the first record that refers to it
     if draft.dead:
         records += gone
