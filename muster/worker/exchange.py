@@ -38,6 +38,17 @@ class Acknowledged:
 
 
 @dataclass(frozen=True, slots=True)
+class CaughtUp:
+    """Everything that stood in the member's partition at a moment has been read and given here.
+
+    Attributes:
+        at_ms: that moment: before the broker was asked where the partition ends.
+    """
+
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class Failed:
     """Kafka did not take an event, and no client is trying any more."""
 
@@ -91,6 +102,7 @@ Input: TypeAlias = (
     Begin
     | Read
     | Acknowledged
+    | CaughtUp
     | Failed
     | Released
     | AllStopped

@@ -2,7 +2,8 @@
 
 Two threads wait where librdkafka makes one wait (for a record, for an acknowledgement) and post
 what they get to an inbox; nothing is polled in between, so an idle member costs a few wake-ups a
-second and a record is acted on as soon as it is there. Knows no session and no task.
+second and a record is acted on as soon as it is there. Knows no session and no task. With every
+sign of life that is sent, `progress.py` looks whether the reader keeps up.
 
 The reader stands at the end of the partition *before* `Begin` is posted: the first record of a
 session is written after its join, so none is missed and no history is read.
@@ -28,13 +29,14 @@ from confluent_kafka import (
 from muster.clients import ClientSettings, redacted
 from muster.protocol.codec import decode_record, encode
 from muster.protocol.errors import ConfigError, DecodeError, UnknownDictionary
-from muster.protocol.events import LagReport
+from muster.protocol.events import LagReport, Leave
 from muster.protocol.keys import joined_key, key_of, partition_of
 from muster.protocol.parts import Joiner, Whole
 from muster.protocol.records import MemberAssignment, MemberGone, Record
 from muster.protocol.topics import TopicKind, topic_name
 from muster.worker.dictionary import Dictionaries, find_names
 from muster.worker.exchange import Acknowledged, Begin, Failed, Input, Read, Send
+from muster.worker.progress import Progress
 
 log = logging.getLogger("muster.worker.kafka")
 # One set of settings serves both clients; that each has no use for some of them is no news.
@@ -67,7 +69,8 @@ _READER: Final[Mapping[str, str | int | bool]] = {
     "enable.auto.offset.store": False,
     # Only when the log was cut below us; sessions know what they have seen.
     "auto.offset.reset": "earliest",
-    "enable.partition.eof": False,
+    # Tells how far the log was read also where its last offsets are no records.
+    "enable.partition.eof": True,
     # An idle member asks rarely; the broker answers at once when something is written.
     "fetch.wait.max.ms": 5_000,
 }
@@ -108,6 +111,7 @@ class Link:
         # librdkafka wants a group id; with assign() and no commits it is never used.
         named = {"group.id": f"{prefix}.worker", "client.id": f"muster-{member}"}
         self._consumer_config: dict[str, Any] = clients.librdkafka({**quick, **reader, **named})
+        self._progress = Progress(clients.librdkafka(quick), post)
         try:
             self._producer = self._new_producer()
         except KafkaException as error:
@@ -138,6 +142,8 @@ class Link:
         except (KafkaException, BufferError) as error:
             log.warning("cannot write to %s: %s", topic, error)
             self._post(Failed(sent))
+        if not isinstance(sent.event, Leave | LagReport):
+            self._progress.ask(sent.sent_ms)
 
     def take_acknowledgements(self) -> None:
         """Post what has been acknowledged by now, without waiting."""
@@ -150,6 +156,7 @@ class Link:
         for thread in self._threads:
             if thread.is_alive() and thread is not threading.current_thread():
                 thread.join(CLOSE_S)  # one that waits for a lost broker ends by itself soon
+        self._progress.close()
         return bool(rest == 0)
 
     # ------------------------------------------------------------------------------------ reading
@@ -173,6 +180,7 @@ class Link:
             mine = TopicPartition(self._assignments, partition_of(self._key, count))
             _, end = consumer.get_watermark_offsets(mine, timeout=PATIENCE_S)
             mine.offset = end
+            self._progress.stand(mine.topic, mine.partition, end)
             consumer.assign([mine])
         except KafkaException as error:
             log.info("cannot read %s yet: %s", self._assignments, error)
@@ -198,10 +206,15 @@ class Link:
                 if quiet_s >= LAYOUT_CHECK_S:
                     quiet_s = 0.0
                     self._follow_layout(consumer)
-            elif message.error() is not None:
-                log.info("reading %s: %s", self._assignments, message.error())
-            else:
+                continue
+            error, offset = message.error(), message.offset() or 0
+            if error is None:
                 self._take(message)
+                self._progress.read_to(offset + 1)
+            elif error.code() == KafkaError._PARTITION_EOF:
+                self._progress.read_to(offset)
+            else:
+                log.info("reading %s: %s", self._assignments, error)
 
     def _follow_layout(self, consumer: Consumer) -> None:
         """Move to the partition the key belongs to now, should the topic have grown."""
@@ -215,6 +228,7 @@ class Link:
         log.warning("%s has %d partitions now", self._assignments, count)
         self._partitions = count
         partition = partition_of(self._key, count)
+        self._progress.stand(self._assignments, partition, 0)
         consumer.assign([TopicPartition(self._assignments, partition, OFFSET_BEGINNING)])
 
     def _take(self, message: Message) -> None:

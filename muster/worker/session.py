@@ -10,8 +10,9 @@ held beyond it is released first; when all of that has stopped, one `Report` say
 is held from now on. Heartbeats carry a digest of the holding, so a lost record heals by itself.
 
 Exclusive ownership. The coordinator gives a member's tasks away when it has heard nothing for the
-session timeout; the lease (`lease.py`) ends earlier. Every step looks at the lease before anything
-else, so a process that slept wakes up into losing its tasks, not into using them.
+session timeout, or when it was not obeyed for the rebalance timeout; the lease (`lease.py`) ends
+earlier, because it needs both: Kafka has heard us, and we have read Kafka. Every step looks at the
+lease before anything else, so a process that slept wakes up into losing its tasks.
 
 A session that lost its tasks never speaks again: the member returns under a new *incarnation*, so
 nothing that was written to the old one, however late or often it is read, can give it a task. If
@@ -33,6 +34,7 @@ from muster.worker.exchange import (
     Action,
     Assigned,
     Begin,
+    CaughtUp,
     End,
     Failed,
     Input,
@@ -48,7 +50,7 @@ from muster.worker.exchange import (
     Send,
 )
 from muster.worker.hands import Hands
-from muster.worker.lease import lease_until_ms, stop_ms
+from muster.worker.lease import Proof, lease_until_ms, stop_ms
 from muster.worker.states import FAULTS, TABLE, Duty, State
 
 ANYONE: Final = 0
@@ -82,9 +84,8 @@ class Session:
         self._seen = (-1, -1)  # newest (coordinator epoch, revision)
         self._hands = Hands()
         self._owes_report = self._report_failed = False  # tasks are being released; one got lost
-        self._proved_ms: int | None = None  # when the newest acknowledged event was sent
-        self._proofs: list[int] = []  # the same of joins not answered yet
-        self._first_join_ms = self._last_sent_ms = 0
+        self._proof = Proof()
+        self._last_sent_ms = 0
         self._beat_in_flight: Send | None = None
         self._attempt = self._retry_ms = 0
         self._leave_first = False  # the lost session may still count: say Leave for it
@@ -98,7 +99,7 @@ class Session:
         actions: list[Action] = []
         # What Kafka acknowledged before a freeze still counts, so it is taken in first.
         if not isinstance(given, Acknowledged) and self._lease_is_over(now_ms):
-            actions += self._lose("the lease ran out: Kafka acknowledged nothing in time", True)
+            actions += self._lose(self._proof.complaint, True)
         handler = TABLE[self.state].get(type(given))
         if handler is not None:
             actions += getattr(self, handler)(given, now_ms)
@@ -107,9 +108,9 @@ class Session:
     @property
     def lease_ms(self) -> int | None:
         """When the lease ends; None while there is none."""
-        if self.record is None or self._proved_ms is None:
+        if self.record is None or self._proof.since_ms is None:
             return None
-        return lease_until_ms(self._proved_ms, self.record.session_timeout_ms)
+        return lease_until_ms(self._proof.since_ms, self.record.session_timeout_ms)
 
     @property
     def deadline_ms(self) -> int | None:
@@ -131,7 +132,7 @@ class Session:
     def _join(self, _: Input, now_ms: int) -> list[Action]:
         self.state = State.JOINING
         self._attempt = 0
-        self._first_join_ms = now_ms
+        self._proof = Proof(now_ms)
         return self._ask(now_ms)
 
     def _ask(self, now_ms: int) -> list[Action]:
@@ -168,14 +169,7 @@ class Session:
     def _admitted(self, record: MemberAssignment, now_ms: int) -> list[Action]:
         self.state = State.MEMBER
         self._previous = None
-        # An answer proves that the log has a join; of several, the first is the safe one to count
-        # from. The others count if no session could end in between: a process that slept and asks
-        # again may read an answer to what it asked before it slept.
-        proofs, self._proofs = sorted(self._proofs), []
-        self._proved_ms = self._first_join_ms
-        for sent_ms in proofs:
-            if sent_ms < lease_until_ms(self._proved_ms, record.session_timeout_ms):
-                self._proved_ms = sent_ms
+        self._proof.admit(record.session_timeout_ms)
         return self._obey(record, now_ms)
 
     # ----------------------------------------------------------------------------- as a member
@@ -282,12 +276,14 @@ class Session:
             return []
         if sent is self._beat_in_flight:
             self._beat_in_flight = None
-        if self._proved_ms is None:
-            self._proofs.append(sent.sent_ms)
-        elif sent.sent_ms > self._proved_ms:
-            self._proved_ms = sent.sent_ms
-            return self._lease()
-        return []
+        until = self.lease_ms
+        self._proof.acknowledge(sent.sent_ms)
+        return self._lease() if self.lease_ms != until else []
+
+    def _note_reading(self, given: CaughtUp, now_ms: int) -> list[Action]:
+        until = self.lease_ms
+        self._proof.catch_up(given.at_ms)
+        return self._lease() if self.lease_ms != until else []
 
     def _lease(self) -> list[Action]:
         if (until := self.lease_ms) is None or self.record is None:
@@ -332,7 +328,6 @@ class Session:
         self._draw += 1
         self.incarnation = mixed63(self._draw)
         self._seen = (self._seen[0], -1)
-        self._proved_ms, self._proofs = None, []
         return [*actions, *self._join(Begin(), now_ms)]
 
     # ------------------------------------------------------------------------------------- leaving

@@ -13,6 +13,7 @@ from muster.worker.exchange import (
     Acknowledged,
     AllStopped,
     Begin,
+    CaughtUp,
     ClockMoved,
     Failed,
     LeaveAsked,
@@ -49,6 +50,7 @@ TABLE: Final[dict[State, dict[type, str]]] = {
     State.JOINING: {
         Read: "_read_answer",
         Acknowledged: "_extend",
+        CaughtUp: "_note_reading",
         Restored: "_note_lags",
         LeaveAsked: "_leave",
         ClockMoved: "_ask_again",
@@ -56,6 +58,7 @@ TABLE: Final[dict[State, dict[type, str]]] = {
     State.MEMBER: {
         Read: "_read_record",
         Acknowledged: "_extend",
+        CaughtUp: "_note_reading",
         Failed: "_send_again",
         Released: "_drop",
         Ready: "_mark_ready",
@@ -71,6 +74,7 @@ TABLE: Final[dict[State, dict[type, str]]] = {
     State.LEAVING: {
         Read: "_read_while_leaving",
         Acknowledged: "_extend",
+        CaughtUp: "_note_reading",
         Failed: "_send_again",
         Released: "_drop",
         ClockMoved: "_beat",

@@ -2,7 +2,8 @@
 
 The world has true time; every member has a boot-time clock that runs up to half a percent fast or
 slow. Events take their time to the log, acknowledgements and records theirs back; brokers are away
-for a while, members freeze, coordinators lag and give tasks away the moment they may. What a member
+for a while, members freeze, their readers hang while their producers work, coordinators lag and
+give tasks away the moment they may. What a member
 uses is what its guard would let it: until it has stopped, at the latest `stop_ms` after its lease.
 """
 
@@ -24,6 +25,7 @@ from muster.worker.exchange import (
     Action,
     AllStopped,
     Begin,
+    CaughtUp,
     ClockMoved,
     Input,
     Lease,
@@ -39,6 +41,8 @@ from muster.worker.session import ANYONE, Session
 GROUP = GroupId("g")
 TASKS = tuple(f"0_{n}" for n in range(4))
 SESSION_MS, BEAT_MS = 2_000, 400
+REBALANCE_MS = 2 * SESSION_MS
+"""How long a member may leave a revocation unanswered; a coordinator may lag a session by then."""
 
 
 class Coordinator(Protocol):
@@ -61,6 +65,7 @@ class Entry:
     assigned: TaskSet = EMPTY
     revoking: TaskSet = EMPTY
     revoke_revision: int = 0
+    revoked_ms: int = 0
 
 
 class SmallCoordinator:
@@ -90,10 +95,15 @@ class SmallCoordinator:
                     records.append(MemberGone(group=GROUP, member=event.member))
             case Report() | Heartbeat():
                 records += self._hear(event)
-        return records + self._place()
+        return records + self._place(event.origin.at_ms)
 
     def _expire(self, now_ms: int) -> list[MemberAssignment | MemberGone]:
-        gone = [m for m, e in self.members.items() if now_ms >= e.heard_ms + SESSION_MS]
+        gone = [
+            m
+            for m, e in self.members.items()
+            if now_ms >= e.heard_ms + SESSION_MS
+            or (e.revoking and now_ms >= e.revoked_ms + REBALANCE_MS)
+        ]
         for member in gone:
             del self.members[member]
         return [MemberGone(group=GROUP, member=member) for member in gone]
@@ -119,7 +129,7 @@ class SmallCoordinator:
             entry.revoking = entry.revoking & event.holding.active
         return []
 
-    def _place(self) -> list[MemberAssignment | MemberGone]:
+    def _place(self, now_ms: int) -> list[MemberAssignment | MemberGone]:
         names = sorted(self.members)
         if not names:
             return []
@@ -133,6 +143,8 @@ class SmallCoordinator:
             beyond, free = entry.assigned - target, target - held
             if beyond or free:
                 self.generation += 1
+                if beyond and not entry.revoking:
+                    entry.revoked_ms = now_ms
                 entry.assigned = (entry.assigned - beyond) | free
                 entry.revoking = entry.revoking | beyond
                 records.append(self._record(name))
@@ -173,6 +185,7 @@ class Member:
     seed: int
     session: Session = field(init=False)
     frozen_until: float = 0
+    deaf_until: float = 0  # its reader hangs, all else works
     using: dict[str, float] = field(default_factory=dict)  # task -> since when
     lease_ends: float = 0
     guard_ends: float = 0
@@ -301,6 +314,14 @@ class World:
             self.at(self.now + self.delay(8), lambda: self.give(member, Acknowledged(sent)))
 
         self.append(sent.event, acknowledge)
+        if not isinstance(sent.event, Leave):
+            answer = max(self.now + self.delay(8), self.away_until + self.delay(20))
+            self.at(answer, lambda: self.look_at_end(member, sent.sent_ms))
+
+    def look_at_end(self, member: Member, asked_ms: int) -> None:
+        """The broker says where the partition ends; all of that is read when the reader has it."""
+        has_read = max(self.now, self.inboxes[member.name])
+        self.at(has_read, lambda: self.give(member, CaughtUp(asked_ms)))
 
     def append(self, event: Event, done: Callable[[], None]) -> None:
         """To the log, in order; read by the coordinator, in order."""
@@ -329,7 +350,8 @@ class World:
             if not isinstance(record, MemberAssignment | MemberGone):
                 continue
             (member,) = (m for m in self.members if m.name == record.member)
-            arrives = max(self.now + self.delay(10), self.away_until, self.inboxes[record.member])
+            soonest = max(self.now + self.delay(10), self.away_until, member.deaf_until)
+            arrives = max(soonest, self.inboxes[record.member])
             self.inboxes[record.member] = arrives
             self.at(arrives, lambda m=member, r=record: self.give(m, Read(r)))
         wake_ms = self.coordinator.wake_ms()
@@ -342,7 +364,7 @@ class World:
     def trouble(self) -> None:
         """Something goes wrong, and the next thing is put on the agenda."""
         member = self.rng.choice(self.members)
-        match self.rng.randrange(3):
+        match self.rng.randrange(4):
             case 0:
                 member.frozen_until = self.now + self.rng.uniform(100, 2 * SESSION_MS)
                 self.at(member.frozen_until, lambda: self.give(member, ClockMoved()))
@@ -351,6 +373,8 @@ class World:
             case 2:
                 lag_until = self.now + self.rng.uniform(100, SESSION_MS)
                 self.read_ready = max(self.read_ready, lag_until)
+            case 3:
+                member.deaf_until = self.now + self.rng.uniform(100, 5 * SESSION_MS)
         self.at(self.now + self.rng.uniform(100, 1_500), self.trouble)
 
     # ---- how it begins

@@ -11,7 +11,16 @@ from collections.abc import Sequence
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.world import BEAT_MS, GROUP, SESSION_MS, TASKS, Coordinator, SmallCoordinator, World
+from support.world import (
+    BEAT_MS,
+    GROUP,
+    REBALANCE_MS,
+    SESSION_MS,
+    TASKS,
+    Coordinator,
+    SmallCoordinator,
+    World,
+)
 
 from muster.protocol.digest import Holding
 from muster.protocol.events import Event, GroupConfig, Origin
@@ -20,7 +29,7 @@ from muster.protocol.settings import parse_settings
 from muster.protocol.tasks import Subtopology, TaskSet
 from muster.state import invariants, machine
 from muster.state.group import Group
-from muster.worker.exchange import LeaveAsked
+from muster.worker.exchange import Begin, LeaveAsked
 from muster.worker.states import State
 
 
@@ -28,7 +37,11 @@ class RealCoordinator:
     """`advance`, batch by batch."""
 
     def __init__(self) -> None:
-        values = {"session.timeout.ms": SESSION_MS, "heartbeat.interval.ms": BEAT_MS}
+        values = {
+            "session.timeout.ms": SESSION_MS,
+            "heartbeat.interval.ms": BEAT_MS,
+            "rebalance.timeout.ms": REBALANCE_MS,
+        }
         config = GroupConfig(
             group=GROUP,
             assignor="sticky",
@@ -100,6 +113,21 @@ def test_the_world_is_troubled_enough(coordinator: type[Coordinator]) -> None:
     assert world.owner_changes > 20
     assert world.coordinator.generation > 20
     assert all(m.session.incarnation != i for m, i in zip(world.members, first, strict=True))
+
+
+@pytest.mark.parametrize("coordinator", COORDINATORS)
+def test_a_reader_that_hangs(coordinator: type[Coordinator]) -> None:
+    """Its heartbeats go on, what it is asked back it never reads: others get it, and it stops."""
+    world = World(random.Random(5), 2, coordinator())
+    deaf, other = world.members
+    world.at(0, lambda: world.give(deaf, Begin()))
+    world.run(3_000)
+    assert all(world.uses(deaf, task) for task in TASKS)
+    deaf.deaf_until = 60_000
+    world.at(world.now, lambda: world.give(other, Begin()))
+    world.run(20_000)
+    assert all(world.uses(other, task) for task in TASKS)
+    assert world.overlaps == []
 
 
 @pytest.mark.parametrize("coordinator", COORDINATORS)

@@ -18,6 +18,7 @@ from muster.worker.exchange import (
     AllStopped,
     Assigned,
     Begin,
+    CaughtUp,
     ClockMoved,
     End,
     Failed,
@@ -78,7 +79,12 @@ class Talk:
         return self.give(Read(self.record(*active, **more)))
 
     def acknowledge(self, actions: list[Action]) -> list[Action]:
-        """Kafka acknowledges everything that was sent."""
+        """Kafka acknowledges everything that was sent; the reader has read all until now."""
+        self.give(CaughtUp(self.now_ms))
+        return self.acknowledge_only(actions)
+
+    def acknowledge_only(self, actions: list[Action]) -> list[Action]:
+        """Kafka acknowledges everything that was sent; nothing is known of the reader."""
         return [a for s in actions if isinstance(s, Send) for a in self.give(Acknowledged(s))]
 
     def later(self, ms: int) -> list[Action]:
@@ -139,6 +145,7 @@ INPUTS: dict[type, Input] = {
     Acknowledged: Acknowledged(
         Send(Heartbeat(group=GROUP, member=MEMBER, epoch=1, digest=0), mixed63(1), 1_000_500)
     ),
+    CaughtUp: CaughtUp(1_000_500),
     Failed: Failed(
         Send(
             Report(
@@ -156,18 +163,23 @@ INPUTS: dict[type, Input] = {
     ClockMoved: ClockMoved(),
 }
 
+FIRST: dict[type, Input] = {Acknowledged: INPUTS[CaughtUp], CaughtUp: INPUTS[Acknowledged]}
+"""A lease needs both; what is given first, so that the second makes a difference."""
+
 EXPECTED: dict[tuple[State, type], tuple[State, list[str]]] = {
     (State.NEW, Begin): (State.JOINING, ["Join"]),
     (State.NEW, LeaveAsked): (State.ENDED, ["End"]),
     (State.JOINING, LeaveAsked): (State.ENDED, ["Leave", "End"]),
     (State.MEMBER, Read): (State.LOST, ["Lose"]),
     (State.MEMBER, Acknowledged): (State.MEMBER, ["Lease"]),
+    (State.MEMBER, CaughtUp): (State.MEMBER, ["Lease"]),
     (State.MEMBER, Ready): (State.MEMBER, ["Report"]),
     (State.MEMBER, Restored): (State.MEMBER, ["LagReport"]),
     (State.MEMBER, LeaveAsked): (State.LEAVING, ["Release", "Release"]),
     (State.LOST, AllStopped): (State.JOINING, ["Join"]),
     (State.LEAVING, Read): (State.LOST, ["Lose"]),
     (State.LEAVING, Acknowledged): (State.LEAVING, ["Lease"]),
+    (State.LEAVING, CaughtUp): (State.LEAVING, ["Lease"]),
 }
 """Where the state or an action comes of it; all other pairs change nothing."""
 
@@ -178,6 +190,8 @@ def test_table(state: State, kind: type) -> None:
     """Each state takes each input as the table says; what is not listed there changes nothing."""
     talk = in_state(state)
     talk.now_ms += 1
+    if kind in FIRST:
+        assert talk.give(FIRST[kind]) == []
     actions = talk.give(INPUTS[kind])
     assert (talk.session.state, kinds(actions)) == EXPECTED.get((state, kind), (state, []))
 
@@ -424,10 +438,56 @@ def test_only_what_kafka_acknowledged_extends_the_lease() -> None:
     talk = Talk().member("0_0")
     joined = talk.session.lease_ms
     (beat,) = talk.later(BEAT_MS)
+    talk.give(CaughtUp(talk.now_ms + 500))
     assert talk.session.lease_ms == joined
     beat_ms, talk.now_ms = talk.now_ms, talk.now_ms + 700
     assert talk.give(Acknowledged(beat)) == [Lease(lease_until_ms(beat_ms, SESSION_MS), 1_000)]
     assert talk.give(Acknowledged(replace(beat, sent_ms=beat_ms - 1))) == []
+
+
+def test_story_the_reader_hangs() -> None:
+    """Heartbeats are acknowledged, nothing is read: the lease ends as if Kafka were silent."""
+    talk = Talk().member("0_0")
+    read_ms = talk.now_ms
+    while talk.now_ms < read_ms + 8_000:
+        assert [a for a in talk.acknowledge_only(talk.later(BEAT_MS)) if isinstance(a, Lease)] == []
+    assert talk.session.lease_ms == lease_until_ms(read_ms, SESSION_MS)
+    assert talk.later(900) == [Lose("the lease ran out: assignments could not be read in time")]
+
+
+def test_the_lease_counts_from_what_was_read_last() -> None:
+    """Read up to a moment before the newest heartbeat: the lease counts from that moment."""
+    talk = Talk().member("0_0")
+    talk.acknowledge_only(talk.later(BEAT_MS))
+    read_ms = talk.now_ms - 300
+    assert talk.give(CaughtUp(read_ms)) == [Lease(lease_until_ms(read_ms, SESSION_MS), 1_000)]
+    assert talk.give(CaughtUp(read_ms - 1)) == []
+    until_ms = lease_until_ms(talk.now_ms, SESSION_MS)
+    assert talk.give(CaughtUp(talk.now_ms)) == [Lease(until_ms, 1_000)]
+    assert talk.give(CaughtUp(talk.now_ms + 5_000)) == []  # more needs a newer heartbeat
+
+
+def test_a_reader_that_is_back_in_time_costs_nothing() -> None:
+    """What it reads after a pause is obeyed, and the lease goes on from there."""
+    talk = Talk().member("0_0", "0_1")
+    for _ in range(8):
+        talk.acknowledge_only(talk.later(BEAT_MS))
+    assert kinds(talk.read("0_1"))[2:] == ["Release"]
+    until_ms = lease_until_ms(talk.now_ms, SESSION_MS)
+    assert talk.give(CaughtUp(talk.now_ms)) == [Lease(until_ms, 1_000)]
+
+
+def test_a_join_answered_late_by_a_reader_that_hung() -> None:
+    """Joins are acknowledged all the while, but an answer read a session late gives nothing."""
+    talk = Talk()
+    talk.acknowledge_only(talk.give(Begin()))
+    record = talk.record("0_0")
+    first_ms = talk.now_ms
+    while talk.now_ms < first_ms + SESSION_MS:
+        assert talk.session.deadline_ms is not None
+        talk.now_ms = talk.session.deadline_ms
+        talk.acknowledge_only(talk.give(ClockMoved()))
+    assert kinds(talk.give(Read(record))) == ["Lose"]
 
 
 @pytest.mark.parametrize("kind", [Leave, LagReport])
@@ -501,6 +561,7 @@ def test_what_was_acknowledged_before_the_sleep_counts() -> None:
     """An acknowledgement is taken in before the lease is looked at."""
     talk = Talk().member("0_0")
     (beat,) = talk.later(5_000)
+    talk.give(CaughtUp(talk.now_ms))
     talk.now_ms += 4_000  # the join's lease is over, the heartbeat's is not
     assert kinds(talk.give(Acknowledged(beat))) == ["Lease"]
     assert kinds(talk.give(ClockMoved())) == ["Heartbeat"]

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterator
 
 import pytest
+from confluent_kafka import Message
 from support.mock_kafka import QUICK, mock_kafka
 from support.scripted_coordinator import ScriptedCoordinator, eventually
 
@@ -319,6 +320,39 @@ def test_the_lease_runs_out(bootstrap: str, request: pytest.FixtureRequest) -> N
         coordinator.assign(again, ["0_0"], generation=2)
         eventually(lambda: w.holds("0_0"))
     assert losses[0] < 2_000
+
+
+def test_a_reader_that_hangs(bootstrap: str, request: pytest.FixtureRequest) -> None:
+    """Heartbeats are acknowledged, records are not read: tasks are lost, the member joins anew."""
+    story, hung, let_go = Story(), threading.Event(), threading.Event()
+    with (
+        ScriptedCoordinator(bootstrap, request.node.name, session_timeout_ms=3_000) as coordinator,
+        worker(bootstrap, coordinator, on_assigned=story.assigned, on_lost=story.lost) as w,
+    ):
+        join = coordinator.wait_for(Join)
+        coordinator.assign(join, ["0_0"])
+        eventually(lambda: w.holds("0_0"))
+        take = w._link._take
+
+        def hang(message: Message) -> None:
+            hung.set()
+            assert let_go.wait(60)
+            take(message)
+
+        w._link._take = hang  # type: ignore[method-assign]
+        coordinator.assign(join, [], generation=2)
+        assert hung.wait(20)
+        mark = len(coordinator.events)
+        eventually(lambda: story.lines == ["assigned 0_0 @1", "lost 0_0 @1"])
+        assert not w.holds("0_0")
+        # It was heard to the end: the newest heartbeat alone would have kept the lease.
+        last = [e for e in coordinator.events[mark:] if isinstance(e, Heartbeat)][-1]
+        left = coordinator.wait_for(Leave)
+        assert left.origin.at_ms - last.origin.at_ms < coordinator.session_timeout_ms / 2
+        let_go.set()
+        again = coordinator.wait_for(Join, lambda j: j.incarnation != join.incarnation)
+        coordinator.assign(again, ["0_1"], generation=3)
+        eventually(lambda: w.holds("0_1"))
 
 
 def test_loss_does_not_wait_for_a_callback(

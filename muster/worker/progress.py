@@ -1,0 +1,129 @@
+"""Whether the reader keeps up with what is written to the member.
+
+With every sign of life the broker is asked where the member's partition ends. When the reader has
+got that far, the session is told `CaughtUp`; while it hangs, nothing is said, and the lease ends.
+
+The question takes a connection of its own (an admin client's): a broker answers the requests of one
+connection in turn, and the reader's wait there for records for seconds. It is also what tells a
+reader whose connection died in silence from one to which nothing was written. Nothing here waits:
+answers come in librdkafka's thread, the reader's position in the reader's.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from functools import partial
+from typing import Any, Final, TypeAlias
+
+from confluent_kafka import KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient, ListOffsetsResultInfo, OffsetSpec
+
+from muster.worker.exchange import CaughtUp
+
+log = logging.getLogger("muster.worker.kafka")
+
+ANSWER_S: Final = 5.0
+"""How long one question may take; none is asked meanwhile."""
+ENDS_KEPT: Final = 64
+"""Ends the reader has not reached yet, newest; far more than a reader that works leaves open."""
+
+_LATEST: Final[OffsetSpec] = OffsetSpec.latest()  # type: ignore[no-untyped-call]  # of the client
+Place: TypeAlias = tuple[str, int]
+
+
+class Progress:
+    """Compares where one partition ends with how far it was read."""
+
+    def __init__(self, config: Mapping[str, Any], post: Callable[[CaughtUp], None]) -> None:
+        """Prepare; nothing is connected yet.
+
+        Args:
+            config: librdkafka's settings of an admin client.
+            post: takes what is found, from any thread.
+        """
+        self._config = dict(config)
+        self._post = post
+        self._admin: AdminClient | None = None
+        self._lock = threading.Lock()
+        self._place: Place | None = None
+        self._position = 0
+        self._ends: deque[tuple[int, int]] = deque(maxlen=ENDS_KEPT)  # (end, when it was asked)
+        self._asking = False
+
+    # --------------------------------------------------------------------------- the reader's side
+
+    def stand(self, topic: str, partition: int, offset: int) -> None:
+        """The reader reads this partition now, from this offset."""
+        with self._lock:
+            self._place, self._position = (topic, partition), offset
+            self._ends.clear()
+
+    def read_to(self, offset: int) -> None:
+        """Everything below this offset has been read and handed on."""
+        with self._lock:
+            self._position = offset
+            caught_up = self._reached()
+        self._tell(caught_up)
+
+    # -------------------------------------------------------------------------- the session's side
+
+    def ask(self, at_ms: int) -> None:
+        """Find out whether what was written until now, `at_ms`, has been read; returns at once."""
+        with self._lock:
+            if self._place is None or self._asking:  # one question at a time is enough
+                return
+            self._asking = True
+            place, position = self._place, self._position
+        try:
+            if self._admin is None:
+                self._admin = AdminClient(self._config, logger=log)
+            wanted = {TopicPartition(*place): _LATEST}
+            (answer,) = self._admin.list_offsets(wanted, request_timeout=ANSWER_S).values()
+        except KafkaException as error:
+            log.info("cannot ask where %s-%d ends: %s", *place, error)
+            with self._lock:
+                self._asking = False
+            return
+        answer.add_done_callback(partial(self._answered, place, position, at_ms))
+
+    def close(self) -> None:
+        """Give up the connection. Not to be called by librdkafka's own threads."""
+        with self._lock:
+            self._place = None
+        self._admin = None
+
+    # -------------------------------------------------------------------------------------- answers
+
+    def _answered(
+        self, place: Place, position: int, at_ms: int, answer: Future[ListOffsetsResultInfo]
+    ) -> None:
+        error = answer.exception()
+        with self._lock:
+            self._asking = False
+            if error is None and place == self._place:
+                end = answer.result().offset
+                # An end before what was read: the log was cut, and the reader must start over.
+                if end >= position:
+                    self._ends.append((end, at_ms))
+            caught_up = self._reached()
+        if error is not None:
+            log.info("%s-%d does not say where it ends: %s", *place, error)
+        self._tell(caught_up)
+
+    def _reached(self) -> int | None:
+        """The newest moment whose end has been reached; what is not newer is forgotten."""
+        reached = [at_ms for end, at_ms in self._ends if end <= self._position]
+        if not reached:
+            return None
+        newest = max(reached)
+        open_ends = [(end, at_ms) for end, at_ms in self._ends if at_ms > newest]
+        self._ends = deque(open_ends, maxlen=ENDS_KEPT)
+        return newest
+
+    def _tell(self, at_ms: int | None) -> None:
+        if at_ms is not None:
+            self._post(CaughtUp(at_ms))
