@@ -1,8 +1,8 @@
 """A Kafka for tests, and topics of their own in it.
 
-`bootstrap` (one for the whole session) is the address in ``MUSTER_TEST_BOOTSTRAP``, else that of an
-embedded broker. `kafka` gives each module topics with a prefix of their own, so tests that share a broker do
-not see each other. `own_broker` is for tests that stop theirs.
+`bootstrap` (one for the whole session) is the address in ``MUSTER_TEST_BOOTSTRAP``, else that of
+an embedded broker. `kafka` gives each module topics with a prefix of their own, so tests that share
+a broker do not see each other. `own_broker` is for tests that stop theirs.
 """
 
 from __future__ import annotations
