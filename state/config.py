@@ -138,6 +138,7 @@ def _carry(draft: Draft, table: TaskTable, new_index: IntArray) -> None:
     for role, copies in draft.copies.items():
         draft.copies[role] = Copies(*(pairs(part) for part in copies))
     draft.ready, draft.duplicate = pairs(draft.ready), pairs(draft.duplicate)
+    draft.departed.carry(pairs)
     task = new_index[task_of(draft.lags.pair)]
     there = task != NOBODY
     pair = task[there].astype(np.int64) << 32 | slot_of(draft.lags.pair)[there].astype(np.int64)

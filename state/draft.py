@@ -29,6 +29,7 @@ from muster.protocol.records import (
 from muster.protocol.settings import Settings
 from muster.protocol.tasks import IntArray, TaskTable
 from muster.state.causes import Causes
+from muster.state.departed import Departed
 from muster.state.group import (
     NOBODY,
     Codes,
@@ -60,6 +61,7 @@ class Draft:
         group: what it was made from.
         copies: role → `Copies`, the group's `standby` and `learner`.
         causes: why a new generation is due; empty = none is.
+        departed: what members had that are gone since this batch, for people.
         due: the assignor is to run although nothing changed (a deadline, a last release).
         answer: slots to be sent a record whatever changed.
         acknowledged: slots whose release was acknowledged in this batch.
@@ -113,6 +115,7 @@ class Draft:
         self.members: list[Member | None] = list(group.members)
         self.soft = group.soft.copy()
         self.causes = Causes()
+        self.departed = Departed()
         self.due = False
         self.answer: set[int] = set()
         self.acknowledged: set[int] = set()
@@ -229,8 +232,18 @@ class Draft:
     def drop_gone(self) -> None:
         """Nothing belongs to a slot that was freed in this batch."""
         if self.gone:
+            self._remember_gone()
             self.release(self.gone, wanted=True)
             self.orphans = tuple(o for o in self.orphans if o.slot not in self.gone)
+
+    def _remember_gone(self) -> None:
+        gone = self.mask(self.gone)
+        owner = np.where(self.holder == NOBODY, self.target, self.holder)
+        had = np.flatnonzero(gone[owner]).astype(np.int32)
+        self.departed.had(Role.ACTIVE, codes(had, owner[had]))
+        for role, copies in self.copies.items():
+            pairs = np.union1d(copies.kept, copies.going)
+            self.departed.had(role, pairs[gone[slot_of(pairs)]])
 
     def release(self, slots: Iterable[int], *, wanted: bool = False) -> None:
         """These members hold nothing any more; with `wanted`, nothing is meant for them either."""

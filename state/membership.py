@@ -152,6 +152,7 @@ def leave(draft: Draft, event: Leave) -> None:
 def remove(draft: Draft, slot: int, why: str) -> None:
     """A member is not one any more."""
     member = draft.unseat(slot)
+    draft.departed.note(slot, member.id, why)
     draft.tombstone(member.id)
     draft.causes.member(why, member.id)
 

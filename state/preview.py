@@ -6,21 +6,32 @@ is what the coordinator would do, not a guess at it. Nothing is decided and nobo
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
 
 from muster.assignor import registry
-from muster.assignor.model import GroupView
+from muster.assignor.model import GroupView, Reason
 from muster.protocol.events import Drain, GroupConfig, Join, Leave
-from muster.protocol.records import GroupSnapshot
+from muster.protocol.records import GroupSnapshot, Move
 from muster.state import config, membership, target
 from muster.state.draft import Draft
 from muster.state.group import Group
 
 
-def preview(
-    record: GroupSnapshot, events: Iterable[Join | Leave | Drain | GroupConfig]
-) -> GroupView:
-    """The group as its assignor would see it.
+class Preview(NamedTuple):
+    """What would be asked, and how the answer is told.
+
+    Attributes:
+        view: the group as its assignor would see it.
+        moves: an assignor's reasons → moves, from members that would be gone as well.
+    """
+
+    view: GroupView
+    moves: Callable[[Iterable[Reason]], tuple[Move, ...]]
+
+
+def preview(record: GroupSnapshot, events: Iterable[Join | Leave | Drain | GroupConfig]) -> Preview:
+    """The group after some events.
 
     Args:
         record: the newest record of the group.
@@ -39,4 +50,5 @@ def preview(
             case GroupConfig():
                 config.configure(draft, event)
     draft.drop_gone()
-    return target.view_of(draft, target.seats(draft))
+    view = target.view_of(draft, target.seats(draft))
+    return Preview(view, lambda reasons: target.moves_of(draft, view, reasons))

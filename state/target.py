@@ -22,7 +22,7 @@ from muster.assignor.model import Lags as ViewLags
 from muster.protocol.ids import Role
 from muster.protocol.records import Move
 from muster.protocol.tasks import IntArray
-from muster.state import deadlines, lag
+from muster.state import causes, deadlines, lag
 from muster.state.draft import Draft
 from muster.state.group import NOBODY, Codes, codes, slot_of, task_of
 from muster.state.liveness import FENCED
@@ -42,9 +42,9 @@ def place(draft: Draft) -> None:
     except Exception as failure:  # a plug-in may raise anything; the group must not
         _failed(draft, failure)
         return
+    draft.moves = moves_of(draft, view, placement.reasons)  # from whom, before it is overwritten
     _accept(draft, seated, placement)
     draft.memory = memory
-    draft.moves = _moves(draft, view, placement.reasons)
     if placement.warnings:
         draft.cause = "; ".join((draft.cause, *placement.warnings))
 
@@ -67,8 +67,6 @@ def view_of(draft: Draft, seats: IntArray) -> GroupView:
     index = np.full(len(draft.members) + 1, NOBODY, dtype=np.int32)
     index[seats] = np.arange(len(seats), dtype=np.int32)
     members = [draft.member(slot) for slot in seats.tolist()]
-    moving = (draft.target != NOBODY) & (draft.target != draft.holder)
-    owner = np.where(moving, draft.target, draft.holder)
     unready = np.union1d(draft.copies[Role.LEARNER].kept, draft.copies[Role.LEARNER].wanted)
     standby = draft.copies[Role.STANDBY]
     young = lag.fresh(draft, draft.soft.clock_ms)
@@ -79,7 +77,7 @@ def view_of(draft: Draft, seats: IntArray) -> GroupView:
         settings=draft.settings,
         members=tuple(member.id for member in members),
         capacity=np.array([member.capacity for member in members], dtype=np.int64),
-        active=index[owner],
+        active=index[_previous(draft)],
         standby=_pairs(np.union1d(standby.kept, standby.going), index),
         learner=_pairs(unready, index),
         ready=_pairs(np.intersect1d(lag.caught_up(draft), unready), index),
@@ -139,20 +137,30 @@ def _failed(draft: Draft, failure: Exception) -> None:
         draft.followup_ms = draft.soft.clock_ms + patience
 
 
-def _moves(draft: Draft, view: GroupView, reasons: Iterable[Reason]) -> tuple[Move, ...]:
-    def named(member: int) -> str | None:
-        return None if member == NOBODY else view.members[member]
+def moves_of(draft: Draft, view: GroupView, reasons: Iterable[Reason]) -> tuple[Move, ...]:
+    """An assignor's reasons as moves, from members that it did not see as well."""
+    unseen = draft.mask(set(draft.roster) - {draft.by_id[member] for member in view.members})
+    for slot in np.flatnonzero(unseen).tolist():
+        draft.departed.note(slot, draft.member(slot).id, _unseen(draft, slot))
+    owner = _previous(draft)
+    had = np.flatnonzero(unseen[owner]).astype(np.int32)
+    draft.departed.had(Role.ACTIVE, codes(had, owner[had]))
+    for role, copies in draft.copies.items():
+        pairs = np.union1d(copies.kept, copies.going)
+        draft.departed.had(role, pairs[unseen[slot_of(pairs)]])
+    return draft.departed.moves(draft.table, view.members, reasons)
 
-    return tuple(
-        Move(
-            task=str(draft.table.task(reason.task)),
-            role=reason.role,
-            from_member=named(reason.source),
-            to_member=named(reason.destination),
-            reason=reason.text,
-        )
-        for reason in reasons
-    )
+
+def _unseen(draft: Draft, slot: int) -> str:
+    fenced = draft.soft.flags[slot] & FENCED
+    return causes.FENCED if fenced else "drained for scale.down.timeout.ms"
+
+
+def _previous(draft: Draft) -> IntArray:
+    """int32[T], slot of each task's previous owner."""
+    moving = (draft.target != NOBODY) & (draft.target != draft.holder)
+    owner: IntArray = np.where(moving, draft.target, draft.holder)
+    return owner
 
 
 def _plain(memory: object) -> dict[str, object] | None:

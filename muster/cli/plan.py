@@ -20,6 +20,7 @@ from muster.assignor.errors import UnknownAssignor
 from muster.cli.assign import as_text
 from muster.cli.config import Change, merged
 from muster.cli.errors import BadInput, NotFound
+from muster.cli.explain import move_json
 from muster.cli.members import Names, parse_member
 from muster.cli.options import (
     add_format,
@@ -121,7 +122,8 @@ def planned(
         for m in snapshot.members
         if m.id in (remove or [])
     ]
-    view = preview(snapshot, [*leaves, group, *joins])
+    found = preview(snapshot, [*leaves, group, *joins])
+    view = found.view
     for join in joins:
         if join.member not in view.members or join.member in there - set(remove or []):
             raise BadInput(f"{join.member!r} cannot join: its id is in use, or the group is full")
@@ -132,7 +134,8 @@ def planned(
     placement = placer.assign(view)
     valid(view, placement)
     problem = Problem(assignor=group.assignor, settings=group.settings, names=known, members=())
-    return answer(problem, view, placement)
+    moves = [move_json(move) for move in found.moves(placement.reasons)]
+    return answer(problem, view, placement) | {"moves": moves}
 
 
 def _join(snapshot: GroupSnapshot, raw: dict[str, Any], known: Names, place: str) -> Join:

@@ -78,7 +78,11 @@ def test_a_member_leaves() -> None:
     """Its tasks go to the others, who keep what they have."""
     found = planned(calm(0, 0, 1, 1, 2, 2, members=3), remove=["W3"])
     assert set(found["members"]) == {"W1", "W2"}
-    assert sorted(task for task, _, _ in ends(found)) == ["0_4", "0_5"]
+    assert sorted((task, source) for task, source, _ in ends(found)) == [
+        ("0_4", "W3"),
+        ("0_5", "W3"),
+    ]
+    assert {move["reason"] for move in found["moves"]} == {"W3 left"}
     assert {"0_0", "0_1"} < set(found["members"]["W1"]["active"])
 
 

@@ -9,6 +9,7 @@ from muster.assignor.errors import AssignorError
 from muster.assignor.registry import get
 from muster.protocol.digest import Holding
 from muster.protocol.events import Join
+from muster.protocol.ids import Role
 from muster.protocol.records import GroupState, Rejected, WakeUp
 from muster.protocol.tasks import Subtopology, TaskSet
 from muster.state.group import Group
@@ -278,3 +279,50 @@ def test_a_learner_is_promoted_by_its_report() -> None:
     story.at(300).take(report("W2", 2, learner=["0_3"], epoch=2))
     told = story.at(400).told(report("W1", 2, "0_0", "0_1", "0_3"))
     assert told["W2"] == "0_2 | - | 0_3 @3"
+
+
+def test_moves_say_where_a_task_was() -> None:
+    """A task of a member that left or expired moves from that member, not from nobody."""
+    for silent_ms, happens, cause in (
+        (5_000, leave("W2"), "W2 left"),
+        (45_000, tick(), "W2 expired"),
+    ):
+        story = two_members()
+        for ms in range(5_000, silent_ms, 5_000):
+            story.at(ms).take(beat("W1", digest("0_0", "0_1")))
+        said = snapshot(story.at(silent_ms).take(happens))
+        assert [(m.task, m.from_member, m.to_member, m.reason) for m in said.moves] == [
+            ("0_2", "W2", "W1", cause),
+            ("0_3", "W2", "W1", cause),
+        ]
+
+
+def test_moves_of_what_nobody_had() -> None:
+    """A task is from nobody only when nobody had it."""
+    story = Story()
+    said = snapshot(story.take(config(Subtopology("0", 1)), join("W1")))
+    assert [(m.from_member, m.reason) for m in said.moves] == [(None, "had no owner")]
+
+
+def test_moves_of_a_standby_and_of_renumbered_tasks() -> None:
+    """The copy of a member that left is from it; tasks that come or go meanwhile do not matter."""
+    story = Story()
+    both = Subtopology("0", 1), Subtopology("1", 1, stateful=True)
+    wanted = {"num_standby_replicas": 1, "assignor": "high-availability"}
+    keeps = Holding(standby=TaskSet.of(["1_0"]))
+    story.take(config(*both, **wanted), has("W1", "1_0"), join("W2", holding=keeps), join("W3"))
+    said = snapshot(story.at(100).take(leave("W2"), config(both[1], **wanted)))
+    assert [(m.task, m.role, m.from_member, m.to_member) for m in said.moves] == [
+        ("1_0", Role.STANDBY, "W2", "W3")
+    ]
+    assert said.moves[0].reason == "W2 left; one of 1 standbys wanted"
+
+
+def test_moves_from_a_fenced_member() -> None:
+    """A member that is told to drop everything is named, though its tasks are not free yet."""
+    story = two_members()
+    said = snapshot(story.at(100).take(report("W1", 1, "0_0", "0_1", "0_2")))
+    assert [(m.task, m.from_member, m.to_member, m.reason) for m in said.moves] == [
+        ("0_0", "W1", "W2", "W1 fenced"),
+        ("0_1", "W1", "W2", "W1 fenced"),
+    ]
