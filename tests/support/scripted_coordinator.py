@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import TypeVar
 
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from support.waiting import PATIENCE_S
 
 from muster.protocol.codec import Encoded, decode, encode
 from muster.protocol.events import Event, Join, Origin
@@ -91,7 +92,7 @@ class ScriptedCoordinator:
         fits: Callable[[E], bool] = lambda _: True,
         *,
         after: int = 0,
-        timeout_s: float = 20,
+        timeout_s: float = PATIENCE_S,
     ) -> E:
         """The first event of a kind that fits, among those from index `after` on."""
 
@@ -185,7 +186,7 @@ class ScriptedCoordinator:
         self.close()
 
 
-def eventually(condition: Callable[[], object], timeout_s: float = 20) -> None:
+def eventually(condition: Callable[[], object], timeout_s: float = PATIENCE_S) -> None:
     """Wait until a condition holds; for conditions nothing announces."""
     end = time.monotonic() + timeout_s
     while not condition():

@@ -157,6 +157,7 @@ def test_a_dead_task_is_started_again(run, folder: Folder) -> None:
     assert folder.story() == ["start 0_0", "stop 0_0", "start 0_0"]
 
 
+@pytest.mark.slow
 def test_the_lease_ends_tasks(run, folder: Folder) -> None:
     """When no lease comes any more tasks get SIGTERM, then SIGKILL, before the session is over."""
     processes = run("trap 'echo $$ >> told' TERM; echo $$ > t; while :; do sleep 0.05; done")
@@ -191,6 +192,7 @@ def test_lost_tasks_are_killed_at_once(run, folder: Folder) -> None:
     assert sorted(folder.story()) == ["start 0_0", "start 0_1", "stop 0_0", "stop 0_1"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
 def test_a_broken_guard_is_replaced(
     run, folder: Folder, how: signal.Signals, monkeypatch: pytest.MonkeyPatch
@@ -257,6 +259,7 @@ def test_tasks_of_a_killed_worker_end(worker, folder: Folder) -> None:
     assert not any(map(alive, folder.pids("0_0") + folder.pids("0_1")))
 
 
+@pytest.mark.slow
 def test_tasks_of_a_frozen_worker_end_with_its_lease(worker, folder: Folder) -> None:
     """SIGSTOP of the worker: its tasks end when the lease does, by the log's boot-time clock."""
     frozen = worker(700, "trap '' TERM; echo $$ > $MUSTER_TASK; while :; do sleep 0.05; done")

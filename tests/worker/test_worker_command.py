@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -13,7 +12,9 @@ from pathlib import Path
 import pytest
 from support.mock_kafka import QUICK, mock_kafka
 from support.scripted_coordinator import ScriptedCoordinator, eventually
+from support.waiting import PATIENCE_S
 
+from muster.cli.main import main
 from muster.protocol.events import Heartbeat, Join, Leave, Report
 from muster.protocol.tasks import EMPTY
 
@@ -28,7 +29,7 @@ def bootstrap() -> Iterator[str]:
 @pytest.fixture
 def coordinator(bootstrap: str, request: pytest.FixtureRequest) -> Iterator[ScriptedCoordinator]:
     """A coordinator for a group named after the test; sessions are short."""
-    with ScriptedCoordinator(bootstrap, request.node.name, session_timeout_ms=2_000) as scripted:
+    with ScriptedCoordinator(bootstrap, request.node.name, session_timeout_ms=5_000) as scripted:
         yield scripted
 
 
@@ -92,13 +93,14 @@ def test_it_works_until_sigterm(command, coordinator: ScriptedCoordinator) -> No
     coordinator.assign(join, ["0_0"], generation=3)
     eventually(lambda: len(worker.story()) == 3)
     worker.process.send_signal(signal.SIGTERM)
-    _, errors = worker.process.communicate(timeout=30)
+    _, errors = worker.process.communicate(timeout=PATIENCE_S)
     assert worker.process.returncode == 0, errors
     coordinator.wait_for(Leave)
     assert worker.story()[2:] == ["start 0_0", "stop 0_0"]
     assert [line["generation"] for line in worker.lines()] == [1, 1, 3, 3]
 
 
+@pytest.mark.slow
 def test_a_killed_worker_leaves_nothing(command, coordinator: ScriptedCoordinator) -> None:
     """SIGKILL: the guard ends the tasks within the session, counted from the last heartbeat."""
     worker = command("trap '' TERM; while :; do sleep 0.1; done")
@@ -112,6 +114,7 @@ def test_a_killed_worker_leaves_nothing(command, coordinator: ScriptedCoordinato
     assert worker.lines()[-1]["at_ms"] < last.origin.at_ms + coordinator.session_timeout_ms
 
 
+@pytest.mark.slow
 def test_a_frozen_worker_loses_its_tasks_in_time(command, coordinator: ScriptedCoordinator) -> None:
     """SIGSTOP: its tasks end within the session; on waking it joins anew and gets them again."""
     worker = command("exec sleep 600")
@@ -139,11 +142,14 @@ def test_a_frozen_worker_loses_its_tasks_in_time(command, coordinator: ScriptedC
         (["--stop-timeout-ms", "-1"], "--stop-timeout-ms"),
     ],
 )
-def test_bad_options(command, options: list[str], problem: str) -> None:
+def test_bad_options(
+    options: list[str], problem: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """What cannot be used is named, in one line, with exit code 2."""
-    worker = command("true", *options)
-    _, errors = worker.process.communicate(timeout=30)
-    assert worker.process.returncode == 2
+    log = tmp_path / "log.jsonl"
+    where = ["--group", "g", "--bootstrap-server", "127.0.0.1:1", "--log", str(log)]
+    assert main(["worker", *where, "--exec", "true", *options]) == 2
+    errors = capsys.readouterr().err
     assert errors.startswith(f"muster worker: {problem}")
     assert len(errors.splitlines()) == 1
-    assert not os.path.exists(worker.log)
+    assert not log.exists()
