@@ -182,10 +182,12 @@ class Session:
             if record.fault is not None:
                 return self._hear_fault(record, record.fault)
             return self._obey(record, now_ms)
-        order = (record.coordinator_epoch, record.revision)
-        if record.report and record.incarnation == self.incarnation and order == self._seen:
-            return self._report(now_ms)
-        return []
+        if record.incarnation != self.incarnation or record.coordinator_epoch < self._seen[0]:
+            return []
+        # A coordinator that lost its checkpoint asks under the revision it last knew: what it knew
+        # is older than what we hold, so only the question counts.
+        self._seen = (record.coordinator_epoch, self._seen[1])
+        return self._report(now_ms) if record.report else []
 
     def _hear_fault(self, record: MemberAssignment, fault: Fault) -> list[Action]:
         duty = FAULTS[fault][1]
@@ -201,8 +203,7 @@ class Session:
             return False
         if record.fault is not None:  # answers to strangers are not counted by revision
             return record.incarnation in (self.incarnation, ANYONE)
-        order = (record.coordinator_epoch, record.revision)
-        return record.incarnation == self.incarnation and order > self._seen
+        return record.incarnation == self.incarnation and record.revision > self._seen[1]
 
     def _obey(self, record: MemberAssignment, now_ms: int) -> list[Action]:
         self.record = record

@@ -329,16 +329,18 @@ def test_records_that_are_not_for_us_now(old: dict) -> None:
     assert talk.holding == Holding(active=TaskSet.of(["0_0"]))
 
 
-def test_a_new_coordinator_counts_anew() -> None:
-    """Of a later coordinator a lower revision is news; the older one is not believed any more."""
+def test_a_coordinator_that_forgot_asks_and_takes_nothing_back() -> None:
+    """After a lost checkpoint a later coordinator asks under an older revision: only answered."""
     talk = Talk().member("0_0")
-    talk.read("0_0")
-    assert kinds(talk.read("0_0", "0_1", coordinator_epoch=4, revision=1)) == [
+    talk.read("0_0", "0_1")
+    assert kinds(talk.read("0_0", coordinator_epoch=4, revision=1, report=True)) == ["Report"]
+    assert talk.holding == Holding(active=TaskSet.of(["0_0", "0_1"]))
+    assert talk.read("0_2", coordinator_epoch=3, revision=9) == []
+    assert kinds(talk.read("0_0", "0_1", "0_2", coordinator_epoch=4, revision=9)) == [
         "Assigned",
         "Lease",
         "Take",
     ]
-    assert talk.read("0_2", coordinator_epoch=3, revision=9) == []
 
 
 # --------------------------------------------------------------------------------------- joining
