@@ -21,7 +21,7 @@ from muster.assignor.connect_jobs import require_connect
 from muster.assignor.connect_pins import no_pins, pins_of
 from muster.assignor.connect_round import play
 from muster.assignor.errors import AssignorError
-from muster.assignor.model import GroupView, Placement
+from muster.assignor.model import NOBODY, GroupView, Placement
 
 PROTOCOLS = ("static", "sessioned", "compatible", "eager")
 """Best first."""
@@ -82,8 +82,8 @@ def _config_mismatch(view: GroupView) -> Placement | None:
     return Placement(
         active=view.active,
         destination=view.active,
-        again=True,
-        memory=view.memory,
+        unassigned=np.flatnonzero(view.active == NOBODY).astype(np.int32),
+        memory=view.memory,  # the group asks again when it has read a newer config
         warnings=(
             f"CONFIG_MISMATCH: {member} has read the config up to {newest}, the group up to"
             f" {view.config_offset}; nothing changes until it has caught up",

@@ -145,7 +145,7 @@ class GroupState(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberEntry:
-    """One member in a `GroupSnapshot`; its position in `GroupSnapshot.members` is its slot.
+    """One member in a `GroupSnapshot`; `slot` is what the task vectors call it, whatever its place.
 
     Attributes as in `Join`, and:
         slot: number that the task vectors use for this member.

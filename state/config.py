@@ -6,6 +6,7 @@ task that left the table becomes an orphan: the member releases it like anything
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import fields
 
 import numpy as np
@@ -15,6 +16,7 @@ from muster.protocol.events import GroupConfig
 from muster.protocol.ids import Role, Task
 from muster.protocol.settings import SETTINGS, Settings
 from muster.protocol.tasks import IntArray, TaskTable
+from muster.protocol.topics import TopicKind
 from muster.state import membership
 from muster.state.causes import counted
 from muster.state.draft import Draft
@@ -28,6 +30,7 @@ def configure(draft: Draft, event: GroupConfig) -> None:
     """The group is to be like this."""
     draft.dead = False
     draft.changed = True
+    _catch_up(draft, event)
     if event.assignor != draft.assignor:
         draft.causes.add(f"assignor {draft.assignor} → {event.assignor}")
         draft.assignor, draft.memory = event.assignor, None
@@ -36,6 +39,21 @@ def configure(draft: Draft, event: GroupConfig) -> None:
     table = TaskTable(event.tasks)
     if table != draft.table:
         _declare(draft, table)
+
+
+def _catch_up(draft: Draft, event: GroupConfig) -> None:
+    """A Connect worker had read further than the group, which placed nothing (S3-F11)."""
+    before = offset_of(draft.group.soft.through)
+    told = (draft.member(slot).config_offset for slot in draft.roster)
+    if any(offset is not None and offset > before for offset in told):
+        draft.causes.add(f"config read up to {event.origin.offset}")
+
+
+def offset_of(through: Mapping[tuple[str, int], int]) -> int:
+    """Offset of the newest config taken in, -1 = none; see `Liveness.through`."""
+    kind = str(TopicKind.CONFIG)
+    read = (at for (topic, _), at in through.items() if topic.rpartition(".")[2] == kind)
+    return max(read, default=-1)
 
 
 def _set(draft: Draft, settings: Settings) -> None:

@@ -22,7 +22,7 @@ from muster.assignor.model import Lags as ViewLags
 from muster.protocol.ids import Role
 from muster.protocol.records import Move
 from muster.protocol.tasks import IntArray
-from muster.state import causes, deadlines, lag
+from muster.state import causes, config, deadlines, lag
 from muster.state.draft import Draft
 from muster.state.group import NOBODY, Codes, codes, slot_of, task_of
 from muster.state.liveness import FENCED
@@ -92,6 +92,7 @@ def view_of(draft: Draft, seats: IntArray) -> GroupView:
         config_offsets=np.array(
             [-1 if m.config_offset is None else m.config_offset for m in members], dtype=np.int64
         ),
+        config_offset=config.offset_of(draft.soft.through),
         now_ms=draft.soft.clock_ms,
         memory=draft.memory,
         whole_generation=not (draft.soft.misses[seats] > 0).any(),

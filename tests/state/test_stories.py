@@ -11,7 +11,7 @@ from muster.protocol.digest import Holding
 from muster.protocol.events import Join
 from muster.protocol.ids import Role
 from muster.protocol.records import GroupState, Rejected, WakeUp
-from muster.protocol.tasks import Subtopology, TaskSet
+from muster.protocol.tasks import Connector, Subtopology, TaskSet
 from muster.state.group import Group
 
 FOUR = Subtopology("0", 4)
@@ -326,3 +326,18 @@ def test_moves_from_a_fenced_member() -> None:
         ("0_0", "W1", "W2", "W1 fenced"),
         ("0_1", "W1", "W2", "W1 fenced"),
     ]
+
+
+def test_s3_f11_a_worker_has_read_a_newer_config() -> None:
+    """Nothing starts until the group has read as far; then it asks the assignor by itself."""
+    story = Story()
+    jobs = Connector("c", 1)
+    first = story.take(config(jobs, assignor="cooperative"), join("W1", config_offset=4))
+    assert "CONFIG_MISMATCH: W1 has read the config up to 4, the group up to 1" in (
+        story.group.cause
+    )
+    assert (story.group.holder.tolist(), first.wake_at_ms) == ([-1, -1], story.now_ms + 6_000)
+    story.at(100).take(tick())
+    assert story.group.generation == 1
+    read = story.at(200).take(config(jobs, assignor="cooperative"))
+    assert (snapshot(read).cause, story.group.holder.tolist()) == ("config read up to 4", [0, 0])
