@@ -13,6 +13,10 @@ grown older than `rebuild_ms` by the group's own clock.
 A group for which the core fails is *parked*: its events of this batch become dead letters, the
 first with the story, what is stored stays, and the next batch tries anew. The core is pure, so the
 same batch, replayed, fails the same way.
+
+Assignors that are plug-ins run behind a guard (`muster.plugins`): one that fails or hangs costs its
+group the new target and `assignor.timeout.ms` of the batch, no more. Its deadline is the one thing
+here that a replay may decide differently.
 """
 
 from __future__ import annotations
@@ -26,6 +30,7 @@ from typing import NamedTuple
 
 from pyspark.sql.types import Row
 
+from muster import plugins
 from muster.protocol import codec
 from muster.protocol.events import Event, Heartbeat, Tick
 from muster.protocol.framing import PREFIX
@@ -119,7 +124,9 @@ def take(was: Group | None, stored: Stored, inbox: Inbox, publisher: Publisher) 
     assert inbox.group is not None
     try:
         before = restore(inbox.group, stored) if was is None else was
-        step = advance(before, inbox.events, coordinator_epoch=publisher.epoch)
+        step = advance(
+            before, inbox.events, coordinator_epoch=publisher.epoch, assignors=plugins.get
+        )
         return _went_well(step.group, step.records, stored, inbox, publisher)
     except Exception:
         return _parked(stored, inbox, traceback.format_exc(), publisher)

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import pytest
 from pyspark.sql.streaming.tws_tester import TwsTester
 from pyspark.sql.types import Row
+from support import plugin_assignors
 
 from muster.protocol import codec
 from muster.protocol.events import Event, GroupConfig, Heartbeat, Join, Leave, Origin, Tick
@@ -94,11 +95,15 @@ def of_kind(records: Sequence[Record], kind: type) -> list:
     return [record for record in records if isinstance(record, kind)]
 
 
-def config(partitions: int = 4, settings: Mapping[str, object] | None = None) -> GroupConfig:
+def config(
+    partitions: int = 4,
+    settings: Mapping[str, object] | None = None,
+    assignor: str = "sticky",
+) -> GroupConfig:
     """A group of one subtopology."""
     unit = Subtopology("0", partitions)
-    parsed = parse_settings(settings or {}, "sticky")
-    return GroupConfig(group=G, assignor="sticky", settings=parsed, tasks=(unit,))
+    parsed = parse_settings(settings or {}, assignor)
+    return GroupConfig(group=G, assignor=assignor, settings=parsed, tasks=(unit,))
 
 
 def join(member: str = "m") -> Join:
@@ -235,6 +240,42 @@ def test_a_bug_parks_the_group(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def _fail(*_: object, **__: object) -> None:
     raise ZeroDivisionError("the story")
+
+
+@pytest.fixture
+def released() -> Iterator[None]:
+    """Ends a hanging plug-in after the test."""
+    plugin_assignors.RELEASE.clear()
+    yield
+    plugin_assignors.RELEASE.set()
+
+
+@pytest.mark.usefixtures("released")
+@pytest.mark.parametrize(
+    ("plugin", "told"),
+    [("Raises", "ZeroDivisionError: oops"), ("Hangs", "took more than 20 ms")],
+)
+def test_a_plugin_harms_no_group(plugin: str, told: str) -> None:
+    """A plug-in raises, or hangs beyond its budget: a dead letter says so, the target stays.
+
+    The group itself goes on, told by its member still holding everything and by its next
+    assignor placing the newcomer.
+    """
+    operator = Operator()
+    operator.feed(1_000, config(), join())
+    patience = {"assignor.timeout.ms": 20}
+    bad = config(settings=patience, assignor=f"support.plugin_assignors:{plugin}")
+    records = operator.feed(2_000, bad, join("n"))
+    (letter,) = of_kind(records, Rejected)
+    assert letter.reason == "ASSIGNOR_FAILED"
+    assert told in letter.message
+    (snapshot,) = of_kind(records, GroupSnapshot)
+    assert sorted(member.id for member in snapshot.members) == ["m", "n"]
+    given = {r.member: len(r.active) for r in of_kind(records, MemberAssignment)}
+    assert (given.get("m", 4), given.get("n", 0)) == (4, 0)
+    after = operator.feed(3_000, config())
+    assert of_kind(after, Rejected) == []
+    assert {r.member: len(r.active) for r in of_kind(after, MemberAssignment)}[M] == 2
 
 
 @pytest.mark.parametrize("name", ["liveness", "snapshot"])
