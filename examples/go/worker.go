@@ -1,8 +1,8 @@
 // A muster worker in Go, from protocol/GRAMMAR.md alone: joins a group, heartbeats, takes and gives
 // up tasks, fences itself. A task here is a goroutine that ticks; put your work into run.
 //
-//	go run . GROUP HOST:PORT [MEMBER]     take part; starts and stops go to standard output as JSON
-//	go run . vectors FOLDER               check the codec on protocol/vectors
+//	go run . GROUP HOST:PORT [MEMBER]     starts and stops go to standard output as JSON
+//	go test .                             checks the codec on protocol/vectors
 //
 // wire.go holds the bytes, this file the talk. Linux, for its boot-time clock.
 package main
@@ -24,6 +24,7 @@ import (
 	"time"
 	"unsafe"
 
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
@@ -73,7 +74,10 @@ type Worker struct {
 	held       map[Held]*Running
 	ready      map[Task]bool
 	lease      atomic.Int64
-	provedMs   int64 // when the newest acknowledged event was sent
+	heardMs    int64 // when the newest acknowledged event was sent
+	readMs     int64 // by when all that was written to us has been read
+	position   int64 // how far our partition has been read
+	ends       []End // where it ended, when we asked, beyond position
 	sentMs     int64
 	beating    bool // a heartbeat is on its way
 	owesReport bool
@@ -82,14 +86,11 @@ type Worker struct {
 	attempts   int
 	previous   uint64 // an older session that may still be counted
 	leaving    bool
+	lookAtEnd  func(atMs int64)
 }
 
 func main() {
 	log.SetFlags(log.Lmicroseconds)
-	if len(os.Args) == 3 && os.Args[1] == "vectors" {
-		checkVectors(os.Args[2])
-		return
-	}
 	if len(os.Args) < 3 {
 		log.Fatal("usage: worker GROUP HOST:PORT [MEMBER]")
 	}
@@ -122,8 +123,16 @@ func (w *Worker) loop() {
 	key := w.group + "|" + w.member
 	partition := partitionOf(key, w.partitions(topic))
 	// Stand at the end before the join: its answer is written after it.
+	w.position = w.offset(topic, partition, -1)
 	w.kafka.AddConsumePartitions(map[string]map[int32]kgo.Offset{
-		topic: {partition: kgo.NewOffset().At(w.offset(topic, partition, -1))}})
+		topic: {partition: kgo.NewOffset().At(w.position)}})
+	w.lookAtEnd = func(atMs int64) {
+		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		defer cancel()
+		if end, err := w.askOffset(ctx, topic, partition, -1); err == nil {
+			w.inbox <- End{end, atMs}
+		}
+	}
 	go w.read(key)
 	told := make(chan os.Signal, 2)
 	signal.Notify(told, syscall.SIGTERM, os.Interrupt)
@@ -154,6 +163,12 @@ func (w *Worker) loop() {
 
 func (w *Worker) take(given any) {
 	switch given := given.(type) {
+	case End:
+		w.ends = append(w.ends, given)
+		w.catchUp()
+	case ReadTo:
+		w.position = int64(given)
+		w.catchUp()
 	case Stopped:
 		delete(w.held, given.Held)
 		if w.newest != nil && !w.leaving {
@@ -183,8 +198,8 @@ func (w *Worker) hear(a *Assignment) {
 		w.fault(a)
 		return
 	}
-	if w.newest == nil && w.provedMs == 0 {
-		w.provedMs = w.firstMs
+	if w.newest == nil {
+		w.heardMs = w.firstMs
 	}
 	w.newest, w.seen = a, order
 	if w.leaving {
@@ -291,17 +306,32 @@ func (w *Worker) acknowledged(sent Sent) {
 	w.beating = w.beating && !sent.beat
 	// Until the first answer the lease counts from the first join: a process that slept while it
 	// joined may read an answer to what it asked before.
-	if sent.ok && w.newest != nil && sent.atMs > w.provedMs {
-		w.provedMs = sent.atMs
+	if sent.ok && w.newest != nil && sent.atMs > w.heardMs {
+		w.heardMs = sent.atMs
 		w.renew()
 	}
+}
+
+// catchUp takes note of the ends that have been reached: a member that is heard but does not read
+// must stop, too.
+func (w *Worker) catchUp() {
+	open := w.ends[:0]
+	for _, end := range w.ends {
+		if end.offset <= w.position {
+			w.readMs = max(w.readMs, end.askedMs)
+		} else {
+			open = append(open, end)
+		}
+	}
+	w.ends = open[max(0, len(open)-64):]
+	w.renew()
 }
 
 // renew: 1 % is kept for clocks that run apart, a tenth, at most 3 s, for stopping.
 func (w *Worker) renew() {
 	if w.newest != nil {
 		timeout := w.newest.SessionTimeoutMs
-		w.lease.Store(w.provedMs + timeout*99/100 - min(3000, timeout/10))
+		w.lease.Store(min(w.heardMs, w.readMs) + timeout*99/100 - min(3000, timeout/10))
 	}
 }
 
@@ -319,7 +349,7 @@ func (w *Worker) lose(why string, leaveFirst bool) {
 	w.lease.Store(0)
 	w.stopAll()
 	old := w.session
-	w.newest, w.seen[1], w.provedMs, w.beating, w.owesReport = nil, -1, 0, false, false
+	w.newest, w.seen[1], w.beating, w.owesReport = nil, -1, false, false
 	w.ready = map[Task]bool{}
 	w.previous = old
 	if leaveFirst {
@@ -340,6 +370,7 @@ func (w *Worker) join() {
 		rand.Read(seed[:])
 		w.session = binary.LittleEndian.Uint64(seed[:])>>1 | 1
 		w.firstMs = bootMs()
+		w.readMs = w.firstMs // nothing is written to a session before its first join
 	}
 	w.attempts++
 	w.joinAtMs = bootMs() + min(int64(1000)<<min(w.attempts-1, 3), 5000)
@@ -380,6 +411,9 @@ func (w *Worker) send(schema string, value []byte) {
 		sent.ok = err == nil && schema != "Leave"
 		w.inbox <- sent
 	})
+	if schema != "Leave" {
+		go w.lookAtEnd(w.sentMs)
+	}
 }
 
 // leave stops everything; the loop writes Leave when it has stopped.
@@ -399,6 +433,12 @@ type Stopped struct{ Held }
 
 // Gone is a tombstone.
 type Gone struct{}
+
+// End says where our partition ended, asked at a moment.
+type End struct{ offset, askedMs int64 }
+
+// ReadTo says how far it has been read.
+type ReadTo int64
 
 func (w *Worker) start(held Held) {
 	ctx, cancel := context.WithCancel(context.Background())
@@ -472,6 +512,7 @@ func (w *Worker) read(key string) {
 			log.Printf("%s-%d: %v", topic, partition, err)
 		})
 		fetches.EachRecord(func(record *kgo.Record) {
+			defer func() { w.inbox <- ReadTo(record.Offset + 1) }()
 			if keyOfWhole(string(record.Key)) != key {
 				return
 			}
@@ -544,17 +585,26 @@ func (w *Worker) partitions(topic string) int {
 // offset of a partition's end (-1) or beginning (-2).
 func (w *Worker) offset(topic string, partition int32, which int64) int64 {
 	for {
-		request := kmsg.NewPtrListOffsetsRequest()
-		request.ReplicaID = -1
-		request.Topics = []kmsg.ListOffsetsRequestTopic{{Topic: topic, Partitions: []kmsg.ListOffsetsRequestTopicPartition{
-			{Partition: partition, CurrentLeaderEpoch: -1, Timestamp: which}}}}
-		answer, err := request.RequestWith(context.Background(), w.kafka)
-		if err == nil && len(answer.Topics) == 1 && answer.Topics[0].Partitions[0].ErrorCode == 0 {
-			return answer.Topics[0].Partitions[0].Offset
+		offset, err := w.askOffset(context.Background(), topic, partition, which)
+		if err == nil {
+			return offset
 		}
 		log.Printf("%s-%d does not say where it ends (%v)", topic, partition, err)
 		time.Sleep(time.Second)
 	}
+}
+
+func (w *Worker) askOffset(ctx context.Context, topic string, partition int32, which int64) (int64, error) {
+	request := kmsg.NewPtrListOffsetsRequest()
+	request.ReplicaID = -1
+	request.Topics = []kmsg.ListOffsetsRequestTopic{{Topic: topic, Partitions: []kmsg.ListOffsetsRequestTopicPartition{
+		{Partition: partition, CurrentLeaderEpoch: -1, Timestamp: which}}}}
+	answer, err := request.RequestWith(ctx, w.kafka)
+	if err != nil {
+		return 0, err
+	}
+	asked := answer.Topics[0].Partitions[0]
+	return asked.Offset, kerr.ErrorForCode(asked.ErrorCode)
 }
 
 func (t Task) String() string { return fmt.Sprint(t.print()) }

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
-from support.overlap import FOREVER, overlaps, tenures
+from support.overlap import FOREVER, lines, overlaps, tenures
 
 
 def line(at_ns: int, what: str, member: str, task: str = "t_0") -> dict:
@@ -61,3 +63,23 @@ def test_a_log_that_contradicts_itself_fails() -> None:
         tenures([line(1, "start", "W1"), line(2, "start", "W1")])
     with pytest.raises(AssertionError, match="never started"):
         tenures([line(1, "stop", "W1")])
+
+
+def test_logs_of_the_worker_command(tmp_path: Path) -> None:
+    """What ``muster worker --log`` writes is read beside the other form; cut lines are not."""
+    rest = '"task": "t_0", "role": "active", "incarnation": 7, "generation": 3, "epoch": 2'
+    (tmp_path / "W1.jsonl").write_text(
+        f'{{"event": "start", {rest}, "member": "W1", "at_ms": 0, "boottime_ms": 1}}\n'
+        f'{{"event": "stop", {rest}, "member": "W1", "at_ms": 0, "boottime_ms": 5}}\n'
+        '{"event": "sta'
+    )
+    (tmp_path / "W2.jsonl").write_text(
+        '{"at_ns": 4999999, "what": "start", "task": "t_0", "member": "W2", "pid": 9, "epoch": 4,'
+        ' "generation": 4}\n'
+    )
+    found = tenures(lines(tmp_path))
+    assert [(t.member, t.pid, t.epoch, t.start_ns, t.stop_ns) for t in found] == [
+        ("W1", 7, 2, 1_000_000, 5_000_000),
+        ("W2", 9, 4, 4_999_999, FOREVER),
+    ]
+    assert len(overlaps(found)) == 1

@@ -6,9 +6,10 @@ has stopped, after it has touched the last::
     {"at_ns": 12, "what": "start", "task": "0_3", "member": "W1", "pid": 7, "epoch": 4,
      "generation": 4}
 
-``at_ns`` is CLOCK_BOOTTIME, which all processes of a machine share. A worker that is killed logs
-nothing more; whoever killed it logs ``died`` for it, once the process is gone. A task that never
-stopped is still running.
+or as ``muster worker --log`` and the examples in other languages write them (``docs/worker.md``),
+where the incarnation stands for the process. ``at_ns`` is CLOCK_BOOTTIME, which all processes of a
+machine share. A worker that is killed logs nothing more; whoever killed it logs ``died`` for it,
+once the process is gone. A task that never stopped is still running.
 """
 
 from __future__ import annotations
@@ -51,7 +52,16 @@ def lines(folder: Path) -> Iterator[dict[str, Any]]:
     for file in sorted(folder.glob("*.jsonl")):
         for line in file.read_text().splitlines(keepends=True):
             if line.endswith("\n"):
-                yield json.loads(line)
+                yield _plain(json.loads(line))
+
+
+def _plain(line: dict[str, Any]) -> dict[str, Any]:
+    """A line of either form in the first one."""
+    if "event" not in line:
+        return line
+    kept = {name: line[name] for name in ("task", "member", "epoch", "generation")}
+    at_ns = line["boottime_ms"] * 1_000_000
+    return {"at_ns": at_ns, "what": line["event"], "pid": int(line["incarnation"]), **kept}
 
 
 def tenures(logged: Iterable[dict[str, Any]]) -> list[Tenure]:

@@ -4,12 +4,14 @@ package main
 import (
 	"encoding/hex"
 	"encoding/json"
+	"flag"
 	"fmt"
 	"log"
 	"os"
 	"path/filepath"
 	"reflect"
 	"strconv"
+	"testing"
 )
 
 type vector struct {
@@ -86,8 +88,11 @@ func joined(v vector) []byte {
 	return raw(v.Value)
 }
 
-func checkVectors(folder string) {
-	checked := 0
+func TestVectors(t *testing.T) {
+	folder, checked := "../../protocol/vectors", 0
+	if len(flag.Args()) > 0 {
+		folder = flag.Arg(0)
+	}
 	load := func(name string) (all []vector) {
 		data, err := os.ReadFile(filepath.Join(folder, name+".json"))
 		if err == nil {

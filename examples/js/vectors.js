@@ -1,0 +1,78 @@
+// Checks worker.js on the shared vectors: what every reader and writer of muster agrees on.
+//
+//   node vectors.js ../../protocol/vectors
+import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
+import * as wire from "./worker.js";
+
+const folder = process.argv[2];
+const raw = (hex) => Buffer.from(hex, "hex");
+const nameOf = ({ label, number }) => (number < 0 ? label.slice(0, -1) : label + number);
+const printed = (tasks) => tasks.map(nameOf);
+let checked = 0;
+
+function load(name) {
+  const vectors = JSON.parse(readFileSync(`${folder}/${name}.json`, "utf8"));
+  checked += vectors.length;
+  return vectors;
+}
+
+function joined({ value, parts = [] }) {
+  const joiner = new wire.Joiner();
+  for (const [key, part] of parts) {
+    const whole = joiner.feed(key, raw(part));
+    if (whole === undefined) continue;
+    assert.equal(whole.toString("hex"), value);
+    return whole;
+  }
+  assert.equal(parts.length, 0, "parts that did not join");
+  return raw(value);
+}
+
+for (const v of load("keys")) {
+  if (v.murmur2 !== undefined) assert.equal(wire.murmur2(Buffer.from(v.key)), v.murmur2, v.key);
+  for (const count of [1, 3, 16, 50])
+    assert.equal(wire.partitionOf(v.key, count), v[`of_${count}`], v.key);
+}
+for (const v of load("tasksets")) {
+  const units = v.units.map(([label, size]) => ({ label, size }));
+  const tasks = wire.readSet(raw(v.bytes), units);
+  assert.deepEqual(printed(tasks), v.tasks, v.name);
+  const [mine, [value]] = wire.writeSets(tasks);
+  assert.deepEqual(printed(wire.readSet(value, mine)).sort(), [...v.tasks].sort(), `${v.name} written`);
+}
+for (const v of load("digest")) {
+  const sum = v.held.reduce((sum, held) => sum + wire.digestOf(held, held.role), 0n);
+  assert.equal(BigInt.asUintN(64, sum).toString(16).padStart(16, "0"), v.digest, v.name);
+}
+const names = new Map();
+for (const v of load("dictionary")) {
+  const { version, units } = wire.readDictionary(joined(v));
+  assert.equal(version.toString(16).padStart(16, "0"), v.version);
+  names.set(version, units);
+}
+for (const v of load("assignments")) {
+  const a = wire.readAssignment(joined(v), names);
+  assert.equal(a.incarnation, BigInt(`0x${v.incarnation}`), v.name);
+  const found = [a.coordinatorEpoch, a.generation, a.epoch, a.revision, a.report, a.fault];
+  assert.deepEqual(found, [v.coordinator_epoch, v.generation, v.epoch, v.revision, v.report, v.fault]);
+  assert.deepEqual([a.sessionTimeoutMs, a.heartbeatIntervalMs, a.message],
+    [v.session_timeout_ms, v.heartbeat_interval_ms, v.message]);
+  for (const role of ["active", "standby", "learner"]) assert.deepEqual(printed(a[role]), v[role], v.name);
+}
+for (const v of load("hostile"))
+  assert.throws(() => wire.readAssignment(raw(v.value), names), `${v.name} was read`);
+const w1 = 0x0102030405060708n;
+const written = {
+  "first join": wire.joinOf("W1", w1),
+  "heartbeat of nothing": wire.heartbeatOf("W1", 0, 0n),
+  "heartbeat, large numbers": wire.heartbeatOf("W1", 2 ** 31 - 1, 2n ** 64n - 1n),
+  leave: wire.leaveOf("W1", w1),
+};
+for (const v of load("events"))
+  if (v.name in written) {
+    assert.equal(written[v.name].toString("hex"), v.value, v.name);
+    delete written[v.name];
+  }
+assert.deepEqual(Object.keys(written), []);
+console.log(`${checked} vectors agree`);
