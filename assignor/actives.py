@@ -15,7 +15,7 @@ import numpy as np
 from muster.assignor.balance import held, settle
 from muster.assignor.copies import NO_COPY, Copies, Longs, code, contains
 from muster.assignor.model import NOBODY, BoolArray, GroupView, Pairs, no_pairs
-from muster.assignor.shares import Counts, even_shares, shares, topped_up
+from muster.assignor.shares import Counts, even_shares, filled_shares, shares, topped_up
 from muster.assignor.transport import Freight, Room, place
 from muster.protocol.tasks import IntArray
 
@@ -47,6 +47,9 @@ def settled_by_copies(
     share = None
     if uneven(capacity) and actives.before is not None:
         share = topped_up(len(actives.task), capacity, count, actives.before)
+        if share is None:  # what stands is uneven already; the rest fills it up
+            whole = len(actives.task) + int(actives.before.sum())
+            share = filled_shares(whole, capacity, actives.before) - actives.before
     elif uneven(capacity):
         share = even_shares(len(actives.task), capacity, count, nobody_idle=True)
     if share is None:

@@ -39,6 +39,7 @@ class HighAvailability:
         planner.actives(np.flatnonzero(stateful).astype(np.int32))
         planner.standbys()
         planner.actives(np.flatnonzero(~stateful).astype(np.int32), before=planner.loads())
+        planner.refine(at_once=False)
         plan = planner.plan
         target = Target(plan.active, plan.standby)
         staged = stage(view, copies, target, planner.capacity > 0)

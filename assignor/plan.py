@@ -18,6 +18,7 @@ from muster.assignor.eligible import everyone_takes_everything, kinds, may_take
 from muster.assignor.model import NOBODY, GroupView, Pairs, no_pairs
 from muster.assignor.partial import settled_by_topics
 from muster.assignor.racks import STATELESS, Prices, Racks, racks_of, settled_by_cost
+from muster.assignor.refinement import costs, refined, small
 from muster.assignor.shares import Counts, even_shares
 from muster.assignor.standby import standbys
 from muster.assignor.tags import tagged_standbys
@@ -75,6 +76,8 @@ class Planner:
         self.plan = Plan(np.full(len(view.tasks), NOBODY, dtype=np.int32))
         if warning:
             self.plan.warnings = (warning,)
+        self._wanted: Wanted | None = None
+        self._priced = False
 
     def actives(self, tasks: IntArray, *, before: Counts | None = None) -> None:
         """Place some actives, balanced among themselves and with those placed before."""
@@ -104,6 +107,7 @@ class Planner:
             self.view, self.copies, actives, self.capacity, self.racks, prices
         )
         if self.racks is not None:
+            self._priced = True
             self.plan.cost += cost
             self.plan.bound += cost
 
@@ -158,6 +162,7 @@ class Planner:
         )
         place = tagged_standbys if view.settings.rack_aware_assignment_tags else standbys
         plan.standby, missing, bound = place(view, self.copies, wanted)
+        self._wanted = wanted
         if wanted.toll is not None:
             plan.cost += wanted.cost(view, plan.standby)
             plan.bound += bound
@@ -166,6 +171,46 @@ class Planner:
                 f"{missing} standbys are missing: too few members for"
                 f" num.standby.replicas={wanted.copies}",
             )
+
+    def refine(self, *, at_once: bool) -> None:
+        """Take what is to be had for nothing, where the problem is small enough to look.
+
+        Not where members differ in what they may take, tasks in weight, or copies must be apart.
+
+        Args:
+            at_once: whether the plan is carried out without learners.
+        """
+        view, plan = self.view, self.plan
+        everyone = np.arange(len(view.tasks), dtype=np.int32)
+        if (
+            not small(len(view.tasks), len(view.members))
+            or not everyone_takes_everything(view)
+            or differ_in_weight(view, everyone)
+            or view.settings.rack_aware_assignment_tags
+            or (self.racks and view.settings.rack_aware_standby_strategy != "traffic")
+            or (plan.active == NOBODY).any()
+        ):
+            return
+        by_unit = self.racks is not None and self.racks.by_unit
+        before = self._cost()
+        plan.active, plan.standby = refined(
+            costs(
+                view,
+                self.copies,
+                self.capacity,
+                None if self.racks is None else self.racks.across(view),
+                at_once=at_once,
+            ),
+            (plan.active, plan.standby),
+            self.capacity,
+            view.tasks.stateful,
+            view.tasks.unit_of if by_unit else None,
+            strict=not at_once,
+        )
+        if self.racks is not None:
+            plan.cost += self._cost() - before
+            if plan.cost < plan.bound:  # proven for other counts
+                plan.bound = self._least()
 
     def everything(self) -> None:
         """Place all actives together: of all even answers the one with the fewest moves."""
@@ -177,6 +222,38 @@ class Planner:
         count = held(self.home, len(self.capacity))
         share = even_shares(len(tasks), self.capacity, count)
         self.plan.active = settled_to(self.view, self.copies, Actives(tasks, self.home), share)
+
+    def _cost(self) -> int:
+        """What racks and moves cost, of the steps that minimise them."""
+        if self.racks is None:
+            return 0
+        view, plan = self.view, self.plan
+        cost = 0 if self._wanted is None else self._wanted.cost(view, plan.standby)
+        if not self._priced:
+            return cost
+        across = self.racks.inputs.across[self.racks.inputs.class_of, view.rack[plan.active]]
+        left = (self.home != NOBODY) & (self.home != plan.active)
+        for kind, prices in (
+            (view.tasks.stateful, self.racks.stateful),
+            (~view.tasks.stateful, STATELESS),
+        ):
+            cost += prices.traffic * int(across[kind].sum())
+            cost += prices.overlap * int(np.count_nonzero(left[kind]))
+        return cost
+
+    def _least(self) -> int:
+        """What racks cost at least, whatever the counts."""
+        assert self.racks is not None
+        usable = np.unique(self.view.rack[self.capacity > 0])
+        least = 0
+        if self._wanted is not None and self._wanted.toll is not None:
+            need = np.bincount(self.plan.standby.task, minlength=len(self.view.tasks))
+            least = self._wanted.toll.least(need)
+        if not self._priced:
+            return least
+        across = self.racks.inputs.across[:, usable].min(axis=1)[self.racks.inputs.class_of]
+        traffic = np.where(self.view.tasks.stateful, self.racks.stateful.traffic, 1)
+        return least + int((across * traffic).sum())
 
     def _weights(self) -> NDArray[np.float64]:
         """float64[M]: weight of the actives placed so far."""

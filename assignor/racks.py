@@ -68,6 +68,17 @@ class Racks:
     stateful: Prices
     by_unit: bool
 
+    def across(self, view: GroupView) -> tuple[Longs, Longs]:
+        """int64[T, M]: partitions read across racks by an active, and by a standby, at a member."""
+        actives = self.inputs.across[self.inputs.class_of][:, view.rack]
+        if self.changelogs is None:
+            return actives, np.zeros_like(actives)
+        standbys = np.zeros_like(actives)
+        known = self.changelogs.class_of != UNKNOWN
+        table = self.changelogs.across[self.changelogs.class_of[known]]
+        standbys[known] = table[:, view.rack]
+        return actives, standbys
+
 
 def racks_of(view: GroupView, default: Prices, *, standbys: bool) -> tuple[Racks | None, str]:
     """Rack awareness of a view; None where it is off, with the reason if that is not intended.

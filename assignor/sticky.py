@@ -74,6 +74,7 @@ class Fallback:
 
 def at_once(planner: Planner, followup_ms: int | None = None) -> Placement:
     """The placement of a plan that is carried out without learners."""
+    planner.refine(at_once=True)
     view, plan = planner.view, planner.plan
     active = kept_for_want(plan.active, planner.copies)
     staged = Staged(active, plan.standby, no_pairs(), unfinished=False)

@@ -1,0 +1,120 @@
+"""Small problems: no change that costs nothing is left to be made, and figures only get better."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from support.placing import Member, group, holdings, stateful
+
+from muster.assignor import check, registry
+from muster.assignor.model import GroupView, Placement
+from muster.assignor.plan import Planner
+from muster.protocol.tasks import Subtopology
+
+
+def _placed(view: GroupView, name: str) -> Placement:
+    placement = registry.get(name).assign(view)
+    check.valid(view, placement)
+    return placement
+
+
+def _with_and_without(
+    view: GroupView, name: str, monkeypatch: pytest.MonkeyPatch
+) -> tuple[Placement, Placement]:
+    """The answer, and what it would be had nobody looked once more."""
+    refined = _placed(view, name)
+    with monkeypatch.context() as patch:
+        patch.setattr(Planner, "refine", lambda self, *, at_once: None)
+        return refined, _placed(view, name)
+
+
+def test_a_standby_with_state_is_not_given_up_for_evenness() -> None:
+    """P4 keeps both standbys: everything held differs by one either way."""
+    members = {
+        "P1": Member(active=["0_0"]),
+        "P2": Member(active=["0_1"]),
+        "P3": Member(active=["0_2"], standby=["0_1"], lag={"0_1": 5000}),
+        "P4": Member(standby=["0_0", "0_2"], lag={"0_0": 5000, "0_2": 100}),
+    }
+    view = group(stateful(3), members, "sticky", num_standby_replicas=1)
+    assert holdings(view, _placed(view, "sticky"))["P4"] == ([], ["0_0", "0_2"], [])
+
+
+@pytest.mark.parametrize("name", ["sticky", "fallback"])
+def test_a_task_without_an_owner_starts_where_state_is(name: str) -> None:
+    """P3 is 101 behind, P1 far behind: P3 runs it and P1's disk becomes the standby."""
+    members = {
+        "P1": Member(lag={"0_0": 50_000}),
+        "P2": Member(capacity=2),
+        "P3": Member(capacity=2, standby=["0_0"], lag={"0_0": 101}),
+    }
+    config = {"num_standby_replicas": 1, "acceptable_recovery_lag": 100}
+    view = group(stateful(1), members, name, **config)
+    assert holdings(view, _placed(view, name)) == {
+        "P1": ([], ["0_0"], []),
+        "P2": ([], [], []),
+        "P3": (["0_0"], [], []),
+    }
+
+
+def test_racks_move_nothing_that_gains_nothing() -> None:
+    """Both tasks may stay with P3 of 4 threads: the spread is that of a move, and no traffic."""
+    racks = ((("r1", "r0"),), (("r1", "r0"),))
+    unit = Subtopology("0", 2, stateful=True, source_racks=racks, changelog_racks=racks)
+    members = {
+        "P3": Member(capacity=4, rack="r1", active=["0_0", "0_1"]),
+        "P4": Member(capacity=1, rack="r2"),
+        "P6": Member(capacity=2, rack="r1"),
+    }
+    config = {"rack_aware_assignment_strategy": "min_traffic"}
+    view = group([unit], members, "sticky", **config)
+    placement = _placed(view, "sticky")
+    assert holdings(view, placement)["P3"] == (["0_0", "0_1"], [], [])
+    assert placement.cost == placement.cost_lower_bound == 0
+
+
+@pytest.mark.parametrize("name", ["sticky", "fallback", "high-availability"])
+@pytest.mark.parametrize("seed", range(15))
+def test_a_second_look_makes_nothing_worse(
+    name: str, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Random groups: fewer or as many moves, and as even or more even actives in the end."""
+    chance = np.random.default_rng(seed)
+    units = [Subtopology("0", 6, stateful=True), Subtopology("1", 5)]
+    names = [f"P{n}" for n in range(int(chance.integers(2, 6)))]
+    tasks = [f"{unit.name}_{n}" for unit in units for n in range(unit.partitions)]
+    owner = dict(zip(tasks, chance.choice(names, len(tasks)).tolist(), strict=True))
+    members = {
+        n: Member(
+            capacity=int(chance.choice([1, 2, 4])),
+            active=[t for t in tasks if owner[t] == n],
+            lag={
+                t: int(chance.choice([0, 50, 5000]))
+                for t in tasks[:6]
+                if owner[t] != n and chance.random() < 0.4
+            },
+        )
+        for n in names
+    }
+    view = group(units, members, name, num_standby_replicas=1, acceptable_recovery_lag=100)
+
+    def judged(placement: Placement) -> tuple[int, float]:
+        load = np.bincount(placement.destination, minlength=len(names)) / view.capacity
+        moved = int(np.count_nonzero(placement.destination != view.active))
+        return moved, round(float(np.ptp(load)), 9)
+
+    refined, plain = _with_and_without(view, name, monkeypatch)
+    assert all(a <= b for a, b in zip(judged(refined), judged(plain), strict=True))
+
+
+def test_stateless_tasks_fill_up_what_stateful_ones_left_uneven() -> None:
+    """Stateful tasks stay within 1 by capacity; stateless ones must not add to the fullest."""
+    members = {
+        "P1": Member(capacity=1, active=["0_0", "0_1"]),
+        "P2": Member(capacity=4, active=["0_2", "0_3", "0_4", "0_5"]),
+    }
+    units = [Subtopology("0", 6, stateful=True), Subtopology("1", 3)]
+    view = group(units, members)
+    placement = _placed(view, "high-availability")
+    load = np.bincount(placement.active, minlength=2) / view.capacity
+    assert float(np.ptp(load)) <= 1
