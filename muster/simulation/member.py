@@ -38,6 +38,7 @@ class SimulatedMember:
         releasing: (role, task) → when it will have let go.
         restoring: task → when its learner will be ready.
         alive: whether the process runs.
+        crashed: whether it ended without a word, which nobody knows before its session is over.
         member: whether the group has answered its join.
     """
 
@@ -50,6 +51,7 @@ class SimulatedMember:
     releasing: dict[tuple[Role, Task], int] = field(default_factory=dict)
     restoring: dict[Task, int] = field(default_factory=dict)
     alive: bool = True
+    crashed: bool = False
     member: bool = False
     epoch: int = 0
     seen: tuple[int, int] = (-1, -1)

@@ -102,6 +102,9 @@ class Timeline:
         shown: Held = {}
         for member in group.live():
             process = members.get(member.id)
+            if process is not None and process.crashed and member.id in self._shown:
+                shown[member.id] = self._shown[member.id]  # nobody can know yet that it is dead
+                continue
             held = process.held if process is not None else {role: set() for role in Role}
             shown[member.id] = {
                 role: tuple(map(str, sorted(held[role], key=_in_table(group)))) for role in Role

@@ -26,6 +26,7 @@ from muster.protocol.events import (
 from muster.protocol.ids import GroupId, MemberId
 from muster.protocol.records import MemberAssignment, MemberGone, Record
 from muster.protocol.settings import CONNECT_ASSIGNORS
+from muster.protocol.topics import TopicKind, topic_name
 from muster.simulation import scenario as happenings
 from muster.simulation.member import SimulatedMember
 from muster.simulation.scenario import Configured, Happening, Joins, Scenario
@@ -38,7 +39,7 @@ BEGINNING_MS = 1_000_000_000_000
 """Broker time of a scenario's millisecond 0; the core's clock does not start at 0."""
 ROUNDS_MAX = 1_000
 """Batches of one instant; more means that the group chases itself."""
-_TOPICS = {GroupConfig: "config", LagReport: "lag"}
+_TOPICS = {GroupConfig: TopicKind.CONFIG, LagReport: TopicKind.LAG}
 Lookup = Callable[[str], Assignor]
 
 
@@ -164,7 +165,7 @@ class World:
         return _Watched(self.lookup(name), name, self._seen)
 
     def _written(self, event: Event) -> Event:
-        topic = _TOPICS.get(type(event), "membership")
+        topic = topic_name(_TOPICS.get(type(event), TopicKind.MEMBERSHIP))
         offset = self._offsets.get(topic, -1) + 1
         self._offsets[topic] = offset
         return replace(event, origin=Origin(topic, 0, offset, BEGINNING_MS + self.now_ms))
@@ -216,6 +217,7 @@ class World:
                 last = [member.heartbeat()] if member.member else []
                 member.drop()
                 member.alive = member.member = False
+                member.crashed = True
                 return [*last]
             case happenings.Ready():
                 return [member.report()] if member.mark_ready({what.task}) else []

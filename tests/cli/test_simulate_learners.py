@@ -155,3 +155,9 @@ def test_lines_and_seeds(capsys: pytest.CaptureFixture[str], tmp_path: Any) -> N
         told.append(capsys.readouterr().out)
     assert told[0] == told[1]
     assert json.loads(told[0])[-1]["converged_at_ms"] is not None
+
+
+def test_a_crashed_member_is_shown_with_what_it_held() -> None:
+    """Until its session is over nobody knows that it is dead; then its tasks have new owners."""
+    found = played(join(0, "S1"), {"at_ms": 20_000, "crash": "S1"}, tasks=FOUR)
+    assert shape(found[0]) == {"S1": (4, 0)}
