@@ -1,0 +1,132 @@
+"""Workers in Python, Go and JavaScript share a group under the real broker and the real job."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from support import overlap
+from support.brokers import Topics
+from support.languages import LANGUAGES, Language, Running
+from support.spark import Job
+from support.waiting import until
+
+from muster.protocol.events import GroupConfig
+from muster.protocol.ids import GroupId
+from muster.protocol.settings import parse_settings
+from muster.protocol.tasks import Connector, Subtopology, TaskTable
+from muster.protocol.topics import TopicKind
+
+pytestmark = [pytest.mark.broker, pytest.mark.spark]
+GROUP = "polyglot"
+UNITS = (Connector("c", 3), Subtopology("0", 8))
+TASKS = {str(TaskTable(UNITS).task(index)) for index in range(len(TaskTable(UNITS)))}
+QUICK = {"session.timeout.ms": "6000", "heartbeat.interval.ms": "1000"}
+
+
+class Band:
+    """The members of the group, each with a log of its own."""
+
+    def __init__(self, kafka: Topics, folder: Path) -> None:
+        self.kafka, self.folder = kafka, folder
+        self.processes: dict[str, subprocess.Popen[bytes]] = {}
+        self.built: dict[str, Language] = {}
+        settings = parse_settings(QUICK)
+        config = GroupConfig(
+            group=GroupId(GROUP), assignor="sticky", settings=settings, tasks=UNITS
+        )
+        kafka.write(TopicKind.CONFIG, config)
+
+    def start_python(self) -> None:
+        """Start ``muster worker``."""
+        program = [sys.executable, "-m", "muster.cli.main", "worker", "--group", GROUP]
+        where = ["--bootstrap-server", self.kafka.address, "--topic-prefix", self.kafka.prefix]
+        log = ["--member-id", "python", "--log", str(self.folder / "python.jsonl")]
+        command = [*program, *where, *log, "--exec", "exec sleep 900"]
+        self.processes["python"] = subprocess.Popen(command, cwd=self.folder)
+
+    def start(self, name: str, language: str) -> None:
+        """Start the example in a language."""
+        if language not in self.built:
+            folder = self.folder / language
+            folder.mkdir()
+            self.built[language] = LANGUAGES[language](folder)
+        log = self.folder / f"{name}.jsonl"
+        running = Running(self.built[language], self.kafka, GROUP, name, log)
+        self.processes[name] = running.process
+
+    def kill(self, name: str) -> None:
+        """SIGKILL: it is gone without a word; the time is logged for it."""
+        self.processes[name].kill()
+        self.processes[name].wait()
+        at_ns = overlap.now_ns()
+        mine = [line for line in overlap.lines(self.folder) if line.get("member") == name]
+        died = {"at_ns": at_ns, "what": "died", "pid": mine[-1]["pid"]}
+        (self.folder / "deaths.jsonl").write_text(json.dumps(died) + "\n")
+
+    def leave(self, name: str) -> None:
+        """SIGTERM: it stops its tasks, leaves the group, ends well."""
+        self.processes[name].send_signal(signal.SIGTERM)
+        assert self.processes[name].wait(60) == 0
+
+    def held(self) -> dict[str, list[str]]:
+        """Who runs what now."""
+        found: dict[str, list[str]] = {}
+        for tenure in overlap.tenures(overlap.lines(self.folder)):
+            if tenure.stop_ns == overlap.FOREVER:
+                found.setdefault(tenure.member, []).append(tenure.task)
+        return found
+
+    def shared_by(self, *names: str) -> bool:
+        """Whether these, and no others, run every task once, and evenly."""
+        held = self.held()
+        count = Counter(task for tasks in held.values() for task in tasks)
+        sizes = [len(tasks) for tasks in held.values()]
+        return (
+            count == Counter(TASKS) and held.keys() == set(names) and max(sizes) <= min(sizes) + 1
+        )
+
+    def await_share(self, *names: str) -> None:
+        """Wait until `shared_by`."""
+        until(lambda: self.shared_by(*names), f"{names} share the tasks", story=self.held)
+
+    def close(self) -> None:
+        """End everything."""
+        for process in self.processes.values():
+            process.kill()
+            process.wait()
+
+
+@pytest.fixture
+def band(kafka: Topics, job: Job, tmp_path: Path) -> Iterator[Band]:
+    """A group of eight stateless tasks and a connector of three."""
+    made = Band(kafka, tmp_path)
+    yield made
+    made.close()
+
+
+def test_three_languages_share_a_group(band: Band) -> None:
+    """They join, one is killed, others leave: all tasks move, none ever has two owners."""
+    band.start_python()
+    band.await_share("python")
+    band.start("go", "go")
+    band.start("js", "js")
+    band.await_share("python", "go", "js")
+    band.kill("js")
+    band.await_share("python", "go")
+    band.start("js-2", "js")
+    band.await_share("python", "go", "js-2")
+    band.leave("go")
+    band.await_share("python", "js-2")
+    band.leave("python")
+    band.await_share("js-2")
+    band.leave("js-2")
+    found = overlap.check(band.folder)
+    assert {tenure.member for tenure in found} == {"python", "go", "js", "js-2"}
+    assert all(tenure.stop_ns < overlap.FOREVER for tenure in found)
