@@ -9,6 +9,9 @@ first of all, and go to members below it: where a standby of the task is, newcom
 Members may stay within `stream.imbalance.percentage` of their due by capacity (S2-28); stateful and
 stateless tasks are balanced apart (S2-30). Ready learners take over one by one, or,
 with `learner.partial.rebalance` off, all of a member together (S2-32).
+
+Racks count for standbys only, and tasks count alike whatever their weight: the drafts know neither.
+Where a group asks for them, the placement warns.
 """
 
 from __future__ import annotations
@@ -23,6 +26,7 @@ from muster.assignor.racks import AVAILABILITY
 from muster.assignor.shares import Counts, filled_shares, tolerant_shares
 from muster.assignor.staging import Staged, Target, kept_for_want
 from muster.assignor.sticky import Sticky, unplaced
+from muster.assignor.weighted import differ_in_weight
 from muster.assignor.why import explained
 from muster.protocol.tasks import IntArray
 
@@ -56,8 +60,18 @@ class Learner:
             learner=learner,
             reasons=explained(view, planner.copies, target, staged),
             unassigned=np.flatnonzero(active == NOBODY).astype(np.int32),
-            warnings=planner.plan.warnings,
+            warnings=planner.plan.warnings + _ignored(planner),
         )
+
+
+def _ignored(planner: Planner) -> tuple[str, ...]:
+    """What the group asks for and this assignor leaves out."""
+    if planner.racks is not None:
+        return ("racks are ignored for actives: learner places them by balance and copies",)
+    everything = np.arange(len(planner.view.tasks), dtype=np.int32)
+    if differ_in_weight(planner.view, everything):
+        return ("task weights are ignored: learner counts tasks alike",)
+    return ()
 
 
 def _on_their_way(planner: Planner) -> IntArray:

@@ -4,7 +4,8 @@ Members that may take the same and have the same capacity form a *class*; units 
 members may take form a *group*. There are few of both, so how many tasks of each group go to each
 class is a small flow: the n-th task of a member costs more than the one before, so the load is
 spread as evenly as the restrictions allow; among equally even answers most tasks stay in their
-class. Within a class members are alike, and placement is that of `muster.assignor.balance`.
+class. Within a class members are alike, and placement is that of `muster.assignor.balance`. Up to
+`MOST_ONE_BY_ONE` members x tasks the moves are the fewest; beyond, the fewest between classes.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ from muster.protocol.tasks import IntArray
 MOST_ONE_BY_ONE = 20_000
 """Up to this many members x tasks every member is a class of its own, and moves are the fewest.
 
-Beyond, moves are counted per class, which may take a task from a member of a class that needs it.
+Beyond, moves are counted per class: balance is the same, but a class of members with equal topics
+and capacity may give up a task although one of its members has room, so moves may exceed the least.
 """
 
 

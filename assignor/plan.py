@@ -76,6 +76,9 @@ class Planner:
         self.plan = Plan(np.full(len(view.tasks), NOBODY, dtype=np.int32))
         if warning:
             self.plan.warnings = (warning,)
+        everything = np.arange(len(view.tasks) if self.racks else 0, dtype=np.int32)
+        if differ_in_weight(view, everything):
+            self.plan.warnings += ("task weights are ignored: where racks count, all count alike",)
         self._wanted: Wanted | None = None
         self._priced = False
 
@@ -161,11 +164,13 @@ class Planner:
             taken=taken or no_pairs(),
         )
         place = tagged_standbys if view.settings.rack_aware_assignment_tags else standbys
-        plan.standby, missing, bound = place(view, self.copies, wanted)
+        plan.standby, missing, bound, warning = place(view, self.copies, wanted)
         self._wanted = wanted
         if wanted.toll is not None:
             plan.cost += wanted.cost(view, plan.standby)
             plan.bound += bound
+        if warning:
+            plan.warnings += (warning,)
         if missing:
             plan.warnings += (
                 f"{missing} standbys are missing: too few members for"

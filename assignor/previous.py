@@ -5,12 +5,14 @@ many standbys (S4-21); within these counts the placement with the least cost is 
 
 Standbys are one exact flow. Where tags are configured, the copies of a task lose no distinct value
 (EX-R10): with one key that is part of the flow; with several keys, cheaper exchanges of two
-standbys are made until there are none.
+standbys are made until there are none. That is a local optimum, so the lower bound told is the cost
+of the flow that leaves tags aside.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -77,16 +79,18 @@ def optimized(
     """
     want = standbys and len(view.standby) > 0
     racks, warning = racks_of(view, default, standbys=want)
-    owner, pairs, cost = view.active, view.standby, 0
+    owner, pairs, cost, bound = view.active, view.standby, 0, 0
     if racks is not None:
         stateful = view.tasks.stateful
         for prices, kind in ((racks.stateful, stateful), (stateless, ~stateful)):
             mine = np.flatnonzero(kind & actives & (view.active != NOBODY)).astype(np.int32)
             owner, spent = _optimised_actives(view, racks, owner, mine, prices)
-            cost += spent
+            cost, bound = cost + spent, bound + spent
         if want:
-            pairs, spent = optimised_standbys(view, racks, owner)
-            cost += spent
+            found = optimised_standbys(view, racks, owner)
+            pairs = found.pairs
+            cost += found.cost
+            bound += found.bound
     return Placement(
         active=owner,
         destination=owner,
@@ -95,7 +99,7 @@ def optimized(
         reasons=_why(view, owner, pairs),
         unassigned=np.flatnonzero(owner == NOBODY).astype(np.int32),
         cost=cost,
-        cost_lower_bound=cost,
+        cost_lower_bound=bound,
         warnings=(warning,) if warning else (),
     )
 
@@ -115,7 +119,15 @@ def _optimised_actives(
     return settled, cost
 
 
-def optimised_standbys(view: GroupView, racks: Racks, active: IntArray) -> tuple[Pairs, int]:
+class Optimised(NamedTuple):
+    """Standbys, what they cost, and what any with these counts cost at least."""
+
+    pairs: Pairs
+    cost: int
+    bound: int
+
+
+def optimised_standbys(view: GroupView, racks: Racks, active: IntArray) -> Optimised:
     """Cheapest members for the view's standbys; counts per member and per task kept.
 
     Args:
@@ -124,7 +136,7 @@ def optimised_standbys(view: GroupView, racks: Racks, active: IntArray) -> tuple
         active: int32[T], owners no standby may stand beside.
 
     Returns:
-        The pairs and their cost.
+        The pairs, their cost, and a proven bound on it.
     """
     wanted = Wanted(
         tasks=np.unique(view.standby.task),
@@ -138,12 +150,14 @@ def optimised_standbys(view: GroupView, racks: Racks, active: IntArray) -> tuple
     beside = (active[view.standby.task] == view.standby.member).any()
     if len(view.settings.rack_aware_assignment_tags) > 1 and not beside:
         pairs = exchanged(view, Zones(view), wanted)
-    else:
-        pairs = _by_flow(view, wanted)
-    return pairs, wanted.cost(view, pairs)
+        bound = wanted.cost(view, _by_flow(view, wanted, diverse=False))
+        return Optimised(pairs, wanted.cost(view, pairs), bound)
+    pairs = _by_flow(view, wanted, diverse=bool(view.settings.rack_aware_assignment_tags))
+    cost = wanted.cost(view, pairs)
+    return Optimised(pairs, cost, cost)
 
 
-def _by_flow(view: GroupView, wanted: Wanted) -> Pairs:
+def _by_flow(view: GroupView, wanted: Wanted, *, diverse: bool) -> Pairs:
     tasks = wanted.tasks
     room = np.bincount(view.standby.member, minlength=len(view.members))
     task, member = choices(view, wanted, tasks, np.flatnonzero(room).astype(np.int32))
@@ -156,7 +170,7 @@ def _by_flow(view: GroupView, wanted: Wanted) -> Pairs:
         member=member,
         price=price * (len(view.standby) + 1) + new,
     )
-    if view.settings.rack_aware_assignment_tags:
+    if diverse:
         asked = _diverse(view, wanted, asked)
     found, missing = chosen(asked)
     if missing:  # an active was moved onto the only other member: that copy is given up

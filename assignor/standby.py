@@ -25,6 +25,10 @@ from muster.protocol.tasks import IntArray
 
 MOST_ARCS = 1_500_000
 """Beyond this many (task, member) arcs copies are dealt out instead of optimised."""
+_TOO_MANY = (
+    "rack.aware.standby.strategy=reliability_then_traffic is not honoured: more than"
+    f" {MOST_ARCS:,} choices of member for standbys; traffic alone is minimised"
+)
 
 NEW = 50
 """Price of a copy where there is none; the prices of others are far below."""
@@ -76,16 +80,17 @@ def placed(view: GroupView, copies: Copies, wanted: Wanted, need: Counts) -> Fou
     room = share - np.bincount(kept.member, minlength=len(share))
     if len(open_) * np.count_nonzero(room > 0) > MOST_ARCS:
         if wanted.toll is not None:
-            return by_classes(view, wanted, need, present, room)
+            found = by_classes(view, wanted, need, present, room)
+            return found._replace(warning=_TOO_MANY) if wanted.apart else found
         near = _candidates(view, copies, wanted, open_)
         return dealt_out(view, wanted, Offer(kept, near.pairs, near.price), open_, need, room)
     near = _candidates(view, copies, wanted, open_)
-    found, missing = _flow(view, wanted, near, open_, need, room)
+    placed_, missing = _flow(view, wanted, near, open_, need, room)
     if missing and len(kept) and len(tasks) * np.count_nonzero(usable) <= MOST_ARCS:
         kept = no_pairs()
         near = _candidates(view, copies, wanted, tasks)
-        found, missing = _flow(view, wanted, near, tasks, need, share)
-    pairs = joined(kept, found)
+        placed_, missing = _flow(view, wanted, near, tasks, need, share)
+    pairs = joined(kept, placed_)
     return Found(pairs, short + missing, wanted.cost(view, pairs))
 
 

@@ -63,11 +63,11 @@ def tagged_standbys(view: GroupView, copies: Copies, wanted: Wanted) -> Found:
     need, left = _zones_of_copies(view, zones, wanted, each)
     for zone in range(len(zones.value)):
         part = wanted.within(zones.of == zone)
-        pairs, missing, _ = placed(view, copies, part, need[:, zone])
+        pairs, missing, *_ = placed(view, copies, part, need[:, zone])
         found = joined(found, pairs)
         left += _lacking(need[:, zone], pairs) if missing else 0
     if left.any():
-        pairs, missing, _ = placed(view, copies, wanted.beside(found), left)
+        pairs, missing, *_ = placed(view, copies, wanted.beside(found), left)
         found, short = joined(found, pairs), short + missing
     bound = 0 if wanted.toll is None else wanted.toll.least(need.sum(axis=1))
     return Found(found, short, bound)

@@ -46,11 +46,13 @@ class Found(NamedTuple):
         pairs: the copies.
         missing: how many found no member.
         bound: what any such copies cost at least, by `Wanted.cost`.
+        warning: what could not be honoured; empty = everything was.
     """
 
     pairs: Pairs
     missing: int
     bound: int = 0
+    warning: str = ""
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)

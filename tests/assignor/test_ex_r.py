@@ -195,14 +195,14 @@ def test_EX_R9_EX_R10(tags: str, cost: int) -> None:
     view = _standby_example(tags)
     racks, _ = racks_of(view, AVAILABILITY, standbys=True)
     assert racks is not None
-    pairs, reached = optimised_standbys(view, racks, view.active)
+    pairs, reached, bound = optimised_standbys(view, racks, view.active)
     assert np.bincount(pairs.member).tolist() == [2] * 6
     assert not (view.active[pairs.task] == pairs.member).any()
     if tags:
         for task in range(6):
             holders = [int(view.active[task]), *pairs.member[pairs.task == task].tolist()]
             assert len({view.rack[m] for m in holders}) == 3
-    assert reached == cost
+    assert reached == cost == bound
 
 
 def test_EX_R11_min_traffic() -> None:
