@@ -34,6 +34,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "groups": ("muster.cli.groups", "list groups; describe members, tasks and the last moves"),
     "explain": ("muster.cli.explain", "say why tasks are where they are"),
     "plan": ("muster.cli.plan", "what if: what would move in a live group, and why"),
+    "replay": ("muster.cli.replay", "fold a group's recorded life again, compare byte for byte"),
     "drain": ("muster.cli.drain", "empty a member before it is stopped"),
     "decode": ("muster.cli.decode", "print records of muster's topics as JSON"),
     "assign": ("muster.cli.assign", "place the tasks of a problem file; no Kafka, no Spark"),

@@ -1,0 +1,254 @@
+"""A group's recorded topics → its life once more, record by record beside what was published.
+
+Knows no Kafka and prints nothing. The coordinator is a pure function of the log, so what it did can
+be done again anywhere. What is not recorded is where one of its batches ended and the next began;
+but every batch that changed anything published a snapshot, which names in `through` the newest
+offset taken in of each partition. The fold cuts the log there.
+
+It begins with nothing. If the first snapshot does not come out, older events have been deleted:
+then it begins with that snapshot, everybody's session fresh. A coordinator that lost its checkpoint
+shows in its snapshots, and is followed: the group is recovered from the snapshot before.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, fields, replace
+from typing import NamedTuple
+
+import numpy as np
+
+from muster.cli.decode import Item
+from muster.protocol.codec import decode, decode_record, encode
+from muster.protocol.errors import DecodeError
+from muster.protocol.events import Event, GroupDeleted, Origin
+from muster.protocol.ids import GroupId
+from muster.protocol.keys import key_of, parse_key
+from muster.protocol.parts import Joiner
+from muster.protocol.records import (
+    Dictionary,
+    GroupGone,
+    GroupSnapshot,
+    MemberAssignment,
+    MemberGone,
+    Record,
+)
+from muster.protocol.topics import INPUTS, TopicKind, kind_of
+from muster.state.group import Group
+from muster.state.machine import advance
+
+
+class Published(NamedTuple):
+    """A record of the group on ``<prefix>.groups``; value None = it was deleted."""
+
+    where: str
+    at_ms: int
+    record: GroupSnapshot | GroupGone
+    value: bytes | None
+
+
+@dataclass(slots=True)
+class Recording:
+    """What the topics held of one group.
+
+    Attributes:
+        group: which.
+        events: what the coordinator read, by topic.
+        published: its snapshots, oldest first.
+        newest: (topic kind, key) → newest value, of members' records and dictionaries.
+    """
+
+    group: GroupId
+    events: list[Event] = field(default_factory=list)
+    published: list[Published] = field(default_factory=list)
+    newest: dict[tuple[TopicKind, bytes], bytes | None] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Folded:
+    """A published record and what came out here.
+
+    Attributes:
+        published: the record.
+        group: the group after the same events.
+        difference: where the two differ first; empty = they are the same bytes.
+        began: the fold began with this record, so there was nothing to compare.
+    """
+
+    published: Published
+    group: Group
+    difference: str = ""
+    began: bool = False
+
+
+def recording(items: Iterable[Item], group: GroupId, prefix: str) -> Recording:
+    """Sort what was read: records of other groups and undecodable ones (dead letters) are left out.
+
+    Args:
+        items: records with topic, partition, offset and timestamp, in order within a partition.
+        group: the group wanted.
+        prefix: of muster's topics.
+    """
+    found = Recording(group)
+    joiners = {kind: Joiner() for kind in (TopicKind.GROUPS, TopicKind.ASSIGNMENTS)}
+    for item in items:
+        kind = kind_of(item.topic, prefix)
+        try:
+            if item.key is None or parse_key(item.key).group != group:
+                continue
+            if kind in INPUTS:
+                origin = Origin(item.topic, item.partition, item.offset, item.at_ms)
+                found.events.append(decode(kind, item.key, item.value, origin))
+            elif kind in joiners:
+                whole = joiners[kind].feed(item.key, item.value)
+                if whole is not None:
+                    _keep(found, kind, item, *whole)
+        except DecodeError:
+            continue
+    return found
+
+
+def _keep(found: Recording, kind: TopicKind, item: Item, key: bytes, value: bytes | None) -> None:
+    if (kind, key) != (TopicKind.GROUPS, key_of(found.group)):
+        found.newest[kind, key] = value
+        return
+    record = decode_record(kind, key, value)
+    assert isinstance(record, GroupSnapshot | GroupGone)  # by its key
+    where = f"{item.topic}-{item.partition}@{item.offset}"
+    found.published.append(Published(where, item.at_ms, record, value))
+
+
+class Fold:
+    """One recording, folded.
+
+    Attributes:
+        newest: (topic kind, key) → newest value that came out, as in `Recording`.
+        whole: whether the fold began with nothing, so that all of `newest` is known.
+    """
+
+    def __init__(self, taken: Recording) -> None:
+        self.newest: dict[tuple[TopicKind, bytes], bytes | None] = {}
+        self.whole = False
+        self._taken = taken
+        self._pending: dict[tuple[str, int], deque[Event]] = {}
+        for event in taken.events:
+            place = event.origin.topic, event.origin.partition
+            self._pending.setdefault(place, deque()).append(event)
+        self._group: Group | None = None
+        self._before: tuple[Group, list[Event]] = (Group.new(taken.group), [])
+        self._last: GroupSnapshot | None = None
+
+    def steps(self) -> Iterator[Folded]:
+        """Every published record with what came out here, oldest first."""
+        for published in self._taken.published:
+            record = published.record
+            if isinstance(record, GroupGone):
+                yield self._deleted(published)
+                continue
+            batch = self._batch(record)
+            yield (
+                self._begin(published, batch)
+                if self._group is None
+                else self._next(self._group, published, batch)
+            )
+            self._last = record
+
+    def missing(self) -> Iterator[str]:
+        """Members' records and dictionaries that are not what came out here."""
+        for (kind, key), value in sorted(self._taken.newest.items()):
+            if (kind, key) in self.newest and self.newest[kind, key] != value:
+                yield f"{kind}, key {key.decode()}: the newest record differs"
+            elif self.whole and (kind, key) not in self.newest:
+                yield f"{kind}, key {key.decode()}: nothing came out for it"
+
+    def _batch(self, record: GroupSnapshot) -> list[Event]:
+        """What the batch took that published this; it is pending no more."""
+        through = {(topic, partition): offset for topic, partition, offset in record.through}
+        return self._take(lambda at: at.offset <= through.get((at.topic, at.partition), -1))
+
+    def _take(self, mine: Callable[[Origin], bool]) -> list[Event]:
+        taken: list[Event] = []
+        for waiting in self._pending.values():
+            while waiting and mine(waiting[0].origin):
+                taken.append(waiting.popleft())
+        return taken
+
+    def _begin(self, published: Published, batch: list[Event]) -> Folded:
+        record = published.record
+        assert isinstance(record, GroupSnapshot)
+        nothing = Group.new(self._taken.group)
+        found, records = _tried(nothing, published, batch)
+        self.whole = not found.difference
+        if self.whole:
+            self._publish(records)
+        else:
+            # Who was heard when is not known; nobody is asked, for the coordinator asked nobody.
+            group = replace(Group.recover(record), recovering=frozenset(record.recovering))
+            group = replace(group, coordinator_epoch=record.coordinator_epoch)
+            found = Folded(published, group, began=True)
+        self._before, self._group = (nothing, batch), found.group
+        return found
+
+    def _next(self, group: Group, published: Published, batch: list[Event]) -> Folded:
+        record, last = published.record, self._last
+        assert isinstance(record, GroupSnapshot)
+        assert last is not None
+        if not batch and record.through == last.through:
+            group, batch = self._before  # another attempt of the same batch
+        starts = [group]
+        if record.coordinator_epoch != last.coordinator_epoch:
+            starts.append(Group.recover(last))
+        tried = [_tried(start, published, batch) for start in starts]
+        place = next((i for i, (each, _) in enumerate(tried) if not each.difference), 0)
+        found, records = tried[place]
+        self._publish(records)
+        self._before, self._group = (starts[place], batch), found.group
+        return found
+
+    def _publish(self, records: Iterable[Record]) -> None:
+        for record in records:
+            if isinstance(record, MemberAssignment | MemberGone | Dictionary):
+                of_group = isinstance(record, Dictionary)
+                kind = TopicKind.GROUPS if of_group else TopicKind.ASSIGNMENTS
+                encoded = encode(record)
+                self.newest[kind, encoded.key] = encoded.value
+
+    def _deleted(self, published: Published) -> Folded:
+        """A tombstone names no offsets: all up to the deletion was taken in."""
+        waiting = (event for events in self._pending.values() for event in events)
+        ends = (event.origin.sort_key for event in waiting if isinstance(event, GroupDeleted))
+        end = min(ends, default=None)
+        batch = [] if end is None else self._take(lambda at: at.sort_key <= end)
+        group = self._group or Group.new(self._taken.group)
+        epoch = group.coordinator_epoch
+        step = advance(group, batch, coordinator_epoch=epoch)
+        self._publish(step.records)
+        gone = any(isinstance(record, GroupGone) for record in step.records)
+        self._group = Group.new(self._taken.group) if gone else step.group
+        return Folded(published, step.group, "" if gone else "the group was not deleted here")
+
+
+def _tried(
+    start: Group, published: Published, batch: list[Event]
+) -> tuple[Folded, Iterable[Record]]:
+    record = published.record
+    assert isinstance(record, GroupSnapshot)
+    step = advance(start, batch, coordinator_epoch=record.coordinator_epoch)
+    mine = step.group.snapshot()
+    same = encode(mine).value == published.value
+    return Folded(published, step.group, "" if same else _difference(record, mine)), step.records
+
+
+def _difference(published: GroupSnapshot, mine: GroupSnapshot) -> str:
+    for each in fields(GroupSnapshot):
+        one, other = getattr(published, each.name), getattr(mine, each.name)
+        same = np.array_equal(one, other) if isinstance(one, np.ndarray) else one == other
+        if not same:
+            return f"{each.name}: published {_short(one)}, here {_short(other)}"
+    return "the same values in other bytes: it was published by another version"
+
+
+def _short(value: object) -> str:
+    text = str(value.tolist() if isinstance(value, np.ndarray) else value)
+    return text if len(text) <= 200 else f"{text[:200]}…"

@@ -1,0 +1,249 @@
+"""A recorded life, folded again: the same bytes, or where they are not."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from support.brokers import Topics
+from support.story import GROUP as STORY
+from support.story import config, join, leave, report, tick
+
+from muster.cli import kafka as topics
+from muster.cli.decode import Item
+from muster.cli.fold import Fold, Folded, recording
+from muster.cli.main import main
+from muster.cli.replay import from_file, save
+from muster.protocol.codec import decode, decode_record, encode
+from muster.protocol.events import Event, GroupDeleted, LagReport, Origin
+from muster.protocol.ids import GroupId
+from muster.protocol.records import (
+    Dictionary,
+    GroupGone,
+    GroupSnapshot,
+    MemberAssignment,
+    MemberGone,
+    Record,
+)
+from muster.protocol.tasks import Subtopology
+from muster.protocol.topics import TopicKind, topic_name
+from muster.simulation.fleets import invented
+from muster.simulation.world import GROUP, World
+from muster.state.group import Group
+from muster.state.machine import advance
+
+FOUR = Subtopology("0", 4)
+
+
+class Tape:
+    """Collects what goes through Kafka, as Kafka would have it."""
+
+    def __init__(self) -> None:
+        self.items: list[Item] = []
+        self._offsets: dict[str, int] = {}
+
+    def events(self, events: Iterable[Event]) -> None:
+        """Events, at the places they say they were read."""
+        for event in events:
+            encoded, (topic, partition, offset, at_ms) = encode(event), event.origin
+            self.items.append(Item(encoded.key, encoded.value, topic, partition, offset, at_ms))
+
+    def records(self, records: Iterable[Record], at_ms: int) -> None:
+        """What was published of a group and its members."""
+        for record in records:
+            if isinstance(record, GroupSnapshot | GroupGone | Dictionary):
+                topic = topic_name(TopicKind.GROUPS)
+            elif isinstance(record, MemberAssignment | MemberGone):
+                topic = topic_name(TopicKind.ASSIGNMENTS)
+            else:
+                continue
+            offset = self._offsets[topic] = self._offsets.get(topic, -1) + 1
+            encoded = encode(record)
+            self.items.append(Item(encoded.key, encoded.value, topic, 0, offset, at_ms))
+
+    def fold(self, group: GroupId) -> tuple[Fold, list[Folded]]:
+        """Folded again."""
+        fold = Fold(recording(self.items, group, "muster"))
+        return fold, list(fold.steps())
+
+
+def lived(seed: int) -> Tape:
+    """The tape of an invented life."""
+    world, tape = World(), Tape()
+    world.play(invented(seed))
+    for batch in world.log:
+        tape.events(batch)
+    tape.records(world.records, world.group.soft.clock_ms)
+    return tape
+
+
+class Told:
+    """A story on tape; its topics have their full names."""
+
+    def __init__(self) -> None:
+        self.tape, self.group, self.now_ms, self.offset, self.epoch = (
+            Tape(),
+            Group.new(STORY),
+            1_000_000,
+            0,
+            1,
+        )
+
+    def take(self, *events: Event, ms: int = 100) -> tuple[Record, ...]:
+        """One batch, some milliseconds later."""
+        self.now_ms += ms
+        placed = []
+        for event in events:
+            self.offset += 1
+            kind = TopicKind.LAG if isinstance(event, LagReport) else TopicKind.MEMBERSHIP
+            if type(event).__name__ in ("GroupConfig", "GroupDeleted"):
+                kind = TopicKind.CONFIG
+            origin = Origin(topic_name(kind), 0, self.offset, self.now_ms)
+            placed.append(replace(event, origin=origin))
+        self.tape.events(placed)
+        step = advance(self.group, placed, coordinator_epoch=self.epoch)
+        self.group = step.group
+        self.tape.records(step.records, self.now_ms)
+        return step.records
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_life_comes_out_again(seed: int) -> None:
+    """Every snapshot, and the newest record of every member, byte for byte, from the beginning."""
+    fold, steps = lived(seed).fold(GROUP)
+    assert len(steps) > 20
+    assert [step.difference for step in steps if step.difference] == []
+    assert (fold.whole, list(fold.missing())) == (True, [])
+
+
+def test_it_begins_where_the_events_do() -> None:
+    """Without the oldest events the fold begins with the first snapshot, and the rest is equal."""
+    story = Told()
+    story.take(config(FOUR), join("W1"))
+    cut = len(story.tape.items)
+    first = story.tape.items[:cut]
+    story.take(join("W2"))
+    story.take(report("W1", 2, "0_0", "0_1"))
+    story.take(leave("W1"))
+    snapshots = [i for i in first if i.topic == topic_name(TopicKind.GROUPS)]
+    story.tape.items[:cut] = snapshots
+    fold, steps = story.tape.fold(STORY)
+    assert [(step.began, step.difference) for step in steps] == [(True, "")] + [(False, "")] * 3
+    assert not fold.whole
+    assert steps[-1].group.cause == "W1 left"
+
+
+def test_a_lost_checkpoint_is_followed() -> None:
+    """A later coordinator recovered the group and asked everybody; so does the fold."""
+    story = Told()
+    story.take(config(FOUR), join("W1"), join("W2"))
+    story.group, story.epoch = Group.recover(story.group.snapshot()), 7
+    story.take(tick())
+    story.take(report("W1", 1, "0_0", "0_1"))
+    story.take(report("W2", 1, "0_2", "0_3"))
+    story.take(leave("W2"))
+    fold, steps = story.tape.fold(STORY)
+    assert [step.difference for step in steps] == [""] * 5
+    assert list(fold.missing()) == []
+
+
+def test_a_batch_that_was_tried_twice() -> None:
+    """Another coordinator's attempt of the same batch is folded from the same state."""
+    story = Told()
+    story.take(config(FOUR), join("W1"))
+    before, offset, now_ms = story.group, story.offset, story.now_ms
+    story.take(join("W2"))
+    count = len([i for i in story.tape.items if i.topic == topic_name(TopicKind.MEMBERSHIP)])
+    story.group, story.offset, story.now_ms, story.epoch = before, offset, now_ms, 2
+    story.take(join("W2"))
+    events = [i for i in story.tape.items if i.topic == topic_name(TopicKind.MEMBERSHIP)]
+    story.tape.items.remove(events[count])  # it was written once
+    _, steps = story.tape.fold(STORY)
+    assert [step.difference for step in steps] == ["", "", ""]
+    assert [step.group.coordinator_epoch for step in steps] == [1, 1, 2]
+
+
+def test_a_group_that_was_deleted() -> None:
+    """After the tombstone a new group of the same name begins."""
+    story = Told()
+    story.take(config(FOUR), join("W1"))
+    story.take(GroupDeleted(group=STORY))
+    story.group = Group.new(STORY)
+    story.take(config(FOUR), join("W3"))
+    _, steps = story.tape.fold(STORY)
+    assert [(step.difference, step.group.generation) for step in steps] == [
+        ("", 1),
+        ("", 1),
+        ("", 1),
+    ]
+
+
+def test_the_command_shows_and_compares(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Equal: exit code 0. One changed record: 1, with its place and the field that differs."""
+    tape = lived(1)
+    file = tmp_path / "life"
+    save(str(file), tape.items)
+    assert list(from_file(str(file))) == tape.items
+    words = ["replay", "--group", GROUP, "--file", str(file)]
+    assert main(words) == 0
+    shown = capsys.readouterr().out
+    count = sum(i.topic == topic_name(TopicKind.GROUPS) for i in tape.items)
+    assert shown.endswith(f"{count} of {count} records of the group are equal, byte for byte\n")
+    assert "M1 joined" in shown
+    published = [n for n, i in enumerate(tape.items) if i.topic == topic_name(TopicKind.GROUPS)]
+    place = published[5]
+    item = tape.items[place]
+    record = decode_record(TopicKind.GROUPS, item.key, item.value)
+    assert isinstance(record, GroupSnapshot)
+    other = encode(replace(record, cause="something else"))
+    tape.items[place] = item._replace(value=other.value)
+    save(str(file), tape.items)
+    assert main([*words, "--format", "json"]) == 1
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    (told,) = [text for line in lines for text in line["differences"]]
+    assert told.startswith("muster.groups-0@5: cause: published something else, here ")
+
+
+def test_a_bad_file_names_the_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Exit code 2, and where it is wrong; no such group is 1."""
+    file = tmp_path / "life"
+    file.write_text('{"topic": "muster.groups"}\n')
+    assert main(["replay", "--group", "g", "--file", str(file)]) == 2
+    assert "line 1: expected topic, partition" in capsys.readouterr().err
+    file.write_text("")
+    assert main(["replay", "--group", "g", "--file", str(file)]) == 1
+    assert "no group 'g' on muster.groups" in capsys.readouterr().err
+
+
+@pytest.mark.broker
+def test_replay_reads_kafka(
+    kafka: Topics, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """What went through Kafka comes out again, from it and from the file saved of it."""
+    group = Group.new(STORY)
+    kafka.write(TopicKind.CONFIG, config(FOUR))
+    for event in (join("W1"), join("W2"), report("W1", 2, "0_0", "0_1")):
+        kafka.write(TopicKind.MEMBERSHIP, event)
+        events = [
+            decode(kind, row.key, row.value, Origin(name, row.partition, row.offset, row.at_ms))
+            for kind in (TopicKind.CONFIG, TopicKind.MEMBERSHIP)
+            for name in [topic_name(kind, kafka.prefix)]
+            for row in topics.read(kafka.clients, name)
+        ]
+        step = advance(group, events, coordinator_epoch=1)
+        group = step.group
+        for record in step.records:
+            encoded = encode(record)
+            kind = TopicKind.GROUPS if isinstance(record, GroupSnapshot) else TopicKind.ASSIGNMENTS
+            if isinstance(record, GroupSnapshot | MemberAssignment):
+                kafka.write_raw(kind, encoded.key, encoded.value)
+    file = tmp_path / "life"
+    words = ["replay", "--group", STORY, "--topic-prefix", kafka.prefix]
+    assert main([*words, "--bootstrap-server", kafka.address, "--save", str(file)]) == 0
+    first = capsys.readouterr().out
+    assert first.endswith("3 of 3 records of the group are equal, byte for byte\n")
+    assert main([*words, "--file", str(file)]) == 0
+    assert capsys.readouterr().out == first
