@@ -1,8 +1,16 @@
 """A Kafka for tests, and topics of their own in it.
 
-`bootstrap` (one for the whole session) is the address in ``MUSTER_TEST_BOOTSTRAP``, else that of
-an embedded broker. `kafka` gives each module topics with a prefix of their own, so tests that share
-a broker do not see each other. `own_broker` is for tests that stop theirs.
+`bootstrap` is one for the whole session. Where it comes from says ``MUSTER_TEST_BROKER``:
+
+=============  ====================================================================
+(not set)      ``MUSTER_TEST_BOOTSTRAP`` if set, else a container if an engine answers,
+               else an embedded broker
+``container``  a container; without an engine the tests fail
+``embedded``   an embedded broker
+=============  ====================================================================
+
+`kafka` gives each module topics with a prefix of their own, so tests that share a broker do not see
+each other. `own_broker` is for tests that stop theirs; it is always an embedded one.
 """
 
 from __future__ import annotations
@@ -15,7 +23,8 @@ from dataclasses import dataclass
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
+from support.kafka_container import is_at_hand, kafka_container
 from support.waiting import until
 
 from muster.broker.kafka import EmbeddedKafka
@@ -26,18 +35,24 @@ from muster.protocol.records import Record
 from muster.protocol.topics import TOPICS, TopicKind, topic_name
 
 ADDRESS = "MUSTER_TEST_BOOTSTRAP"
+KIND = "MUSTER_TEST_BROKER"
+KINDS = ("", "container", "embedded")
 PARTITIONS = 2
 
 
 @pytest.fixture(scope="session")
 def bootstrap() -> Iterator[str]:
     """Address of the Kafka the whole test session shares."""
-    given = os.environ.get(ADDRESS)
-    if given:
+    kind, given = os.environ.get(KIND, ""), os.environ.get(ADDRESS)
+    assert kind in KINDS, f"{KIND}={kind}: not one of {', '.join(KINDS[1:])}"
+    if given and not kind:
         yield given
-        return
-    with EmbeddedKafka() as broker:
-        yield broker.bootstrap_server
+    elif kind == "container" or (not kind and is_at_hand()):
+        with kafka_container() as address:
+            yield address
+    else:
+        with EmbeddedKafka() as broker:
+            yield broker.bootstrap_server
 
 
 @pytest.fixture
@@ -181,10 +196,19 @@ def new_topics(address: str, partitions: int = PARTITIONS) -> Topics:
     """Topics under a prefix nobody else has."""
     prefix = f"t{uuid.uuid4().hex[:8]}"
     create_topics(address, prefix, partitions)
-    admin = AdminClient({"bootstrap.servers": address})
-    names = {topic.name(prefix) for topic in TOPICS}
-    until(lambda: names <= admin.list_topics(timeout=10).topics.keys(), "the topics are known")
+    until(lambda: _lead(address, prefix, partitions), "every partition has a leader that knows it")
     return Topics(address, prefix)
+
+
+def _lead(address: str, prefix: str, partitions: int) -> bool:
+    """Whether every partition says where it ends; Kafka announces topics some time before."""
+    wanted = {
+        TopicPartition(topic.name(prefix), partition): OffsetSpec.latest()
+        for topic in TOPICS
+        for partition in range(topic.partitions or partitions)
+    }
+    admin = AdminClient({"bootstrap.servers": address})
+    return all(found.exception() is None for found in admin.list_offsets(wanted).values())
 
 
 @pytest.fixture(scope="module")
