@@ -1,36 +1,589 @@
-// A muster worker in Go, from protocol/GRAMMAR.md alone: joins a group, heartbeats, takes and gives
-// up tasks, fences itself. A task here is a goroutine that ticks; put your work into run.
+// A muster worker in Go, from protocol/GRAMMAR.md alone (sections in brackets): joins a group,
+// heartbeats, takes and gives up tasks, fences itself. A task here is a goroutine; put your work
+// into run.
 //
-//	go run . GROUP HOST:PORT [MEMBER]     starts and stops go to standard output as JSON
-//	go test .                             checks the codec on protocol/vectors
+//	go run . GROUP HOST:PORT [MEMBER]   starts and stops go to standard output as JSON
+//	go test .                           checks the codec on protocol/vectors
 //
-// wire.go holds the bytes, this file the talk. Linux, for its boot-time clock.
+// Linux, for its boot-time clock.
 package main
 
 import (
+	"bytes"
 	"cmp"
+	"compress/zlib"
 	"context"
 	"crypto/rand"
+	"crypto/sha256"
 	"encoding/base64"
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
+	"io"
 	"log"
+	"math/bits"
 	"os"
 	"os/signal"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
+	"unicode/utf8"
 	"unsafe"
 
-	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
-	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// prefix of muster's topics.
 var prefix = cmp.Or(os.Getenv("MUSTER_TOPIC_PREFIX"), "muster")
+
+const active, standby, learner, ready, releasing = 1, 2, 3, 4, 5
+
+var roles = map[int]string{active: "active", standby: "standby", learner: "learner"}
+
+// ------------------------------------------------------------------------------------ the work
+
+// run is the work. It ends soon after ctx is done, and asks for the lease before it touches
+// anything. Generation and epoch of given are fencing tokens for the outside world.
+func (w *Worker) run(ctx context.Context, held Held, given *Assignment) {
+	for ctx.Err() == nil && bootMs() < w.lease.Load() {
+		select {
+		case <-ctx.Done():
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+}
+
+// ----------------------------------------------------------------------------------- bytes [3]
+
+var frames = map[string]string{
+	"Join": "\xc3\x01\x3b\x83\x4d\xd0\x0c\x14\x83\xf0", "Report": "\xc3\x01\xcd\x5c\x45\x24\x16\x20\xde\xf1",
+	"Heartbeat": "\xc3\x01\x84\xd7\xc1\xae\x25\xd0\xc2\x2b", "Leave": "\xc3\x01\xb6\xed\x0e\xf0\xd7\x7c\x19\xa9",
+	"MemberAssignment": "\xc3\x01\x83\xa7\x06\x3d\x7e\xec\xcd\xd7", "Dictionary": "\xc3\x01\xed\x27\x7f\x4d\x4d\x88\x71\xa9",
+	"Packed": "\xc3\x01\x1d\x98\x8c\xe4\xa2\x67\xa7\x31", "Part": "\xc3\x01\x3d\x34\xd0\xb9\x69\x21\x61\x8b",
+}
+
+const tasksMax, valueMax = 4_194_304, 64 << 20
+
+func is(value []byte, schema string) bool { return bytes.HasPrefix(value, []byte(frames[schema])) }
+
+// check panics with a problem; read turns that into its error.
+func check(good bool, problem string, more ...any) {
+	if !good {
+		panic(fmt.Errorf(problem, more...))
+	}
+}
+
+type reader struct {
+	data []byte
+	at   int
+}
+
+func read(value []byte, schema string, body func(*reader)) (err error) {
+	defer func() {
+		if thrown := recover(); thrown != nil {
+			var known bool
+			if err, known = thrown.(error); !known {
+				panic(thrown)
+			}
+		}
+	}()
+	check(is(value, schema), "not a %s", schema)
+	r := &reader{value, len(frames[schema])}
+	body(r)
+	r.end()
+	return nil
+}
+
+func (r *reader) end() { check(r.at == len(r.data), "%d bytes left over", len(r.data)-r.at) }
+
+func (r *reader) take(count int) []byte {
+	check(count >= 0 && count <= len(r.data)-r.at, "%d bytes wanted, %d left", count, len(r.data)-r.at)
+	r.at += count
+	return r.data[r.at-count : r.at]
+}
+
+func (r *reader) unsigned(bytesMax int) uint64 {
+	value, size := binary.Uvarint(r.data[r.at:])
+	check(size > 0 && size <= bytesMax, "no number at byte %d", r.at)
+	r.at += size
+	return value
+}
+
+func (r *reader) long() int64 {
+	value := r.unsigned(10)
+	return int64(value>>1) ^ -int64(value&1)
+}
+
+func (r *reader) bytes() []byte {
+	size := r.long()
+	check(size >= 0 && size <= int64(len(r.data)), "a length of %d", size)
+	return r.take(int(size))
+}
+
+func (r *reader) byte() byte    { return r.take(1)[0] }
+func (r *reader) varint() int64 { return int64(r.unsigned(5)) }
+func (r *reader) u64() uint64   { return binary.LittleEndian.Uint64(r.take(8)) }
+func (r *reader) bool() bool    { return r.byte() != 0 }
+func (r *reader) extras()       { r.list(func() { r.text(); r.bytes() }) }
+
+func (r *reader) text() string {
+	value := r.bytes()
+	check(utf8.Valid(value), "text that is not UTF-8")
+	return string(value)
+}
+
+func (r *reader) list(item func()) {
+	for count := r.long(); count != 0; count = r.long() {
+		if count < 0 {
+			count = -count
+			r.long()
+		}
+		check(count > 0 && count <= int64(len(r.data)), "a list of %d", count)
+		for ; count > 0; count-- {
+			item()
+		}
+	}
+}
+
+func (r *reader) units() (units []Unit) {
+	r.list(func() {
+		unit := Unit{r.text(), r.long()}
+		check(unit.label != "" && unit.size >= 0 && unit.size < 1<<31, "unit %q of %d", unit.label, unit.size)
+		units = append(units, unit)
+	})
+	return units
+}
+
+func long(value int64) []byte {
+	return binary.AppendUvarint(nil, uint64(value<<1)^uint64(value>>63))
+}
+func u64(value uint64) []byte     { return binary.LittleEndian.AppendUint64(nil, value) }
+func sized(value []byte) []byte   { return append(long(int64(len(value))), value...) }
+func text(value string) []byte    { return sized([]byte(value)) }
+func zeros(count int) []byte      { return make([]byte, count) }
+func join(parts ...[]byte) []byte { return bytes.Join(parts, nil) }
+
+// ----------------------------------------------------------------- units and task sets [5]
+
+type Unit struct {
+	label string
+	size  int64
+}
+
+// Task is a task: its unit's label and its number, -1 for a connector itself.
+type Task struct {
+	label  string
+	number int64
+}
+
+func (t Task) String() string {
+	if t.number < 0 {
+		return strings.TrimSuffix(t.label, "-")
+	}
+	return fmt.Sprintf("%s%d", t.label, t.number)
+}
+
+// first is 1 where position 0 is the connector itself.
+func first(label string) int64 {
+	if strings.HasSuffix(label, "-") {
+		return 1
+	}
+	return 0
+}
+
+func readSet(data []byte, units []Unit) (tasks []Task) {
+	if len(data) == 0 {
+		return nil
+	}
+	r := &reader{data: data}
+	codec := r.byte()
+	check(codec == 1 || codec == 2, "set codec %d", codec)
+	segments := [][]Unit{units}
+	if codec == 2 {
+		segments = slices.Collect(slices.Chunk(units, 1))
+	}
+	for _, of := range segments {
+		total := int64(0)
+		for _, unit := range of {
+			total += unit.size
+		}
+		unit, start := 0, int64(0)
+		for _, position := range r.segment(total) {
+			for ; position >= start+of[unit].size; unit++ {
+				start += of[unit].size
+			}
+			label := of[unit].label
+			tasks = append(tasks, Task{label, position - start - first(label)})
+		}
+	}
+	r.end()
+	return tasks
+}
+
+func (r *reader) segment(size int64) (found []int64) {
+	form := r.byte()
+	switch form &^ 0x80 {
+	case 0:
+	case 1:
+		n, k, m := r.varint(), r.byte(), r.byte()
+		bit, at := r.bits(), int64(-1)
+		skips, lengths := r.rice(bit, n, k), r.rice(bit, n, m)
+		for i, skip := range skips {
+			at += skip + 1
+			end := at + lengths[i] + 1
+			check(end <= size && int64(len(found))+end-at <= tasksMax, "a range up to %d of %d", end, size)
+			for ; at < end; at++ {
+				found = append(found, at)
+			}
+		}
+	case 2:
+		n, at := r.varint(), r.varint()
+		check(n > 0, "no gaps")
+		found = append(found, at)
+		if n > 1 {
+			base, k := r.varint(), r.byte()
+			for _, gap := range r.rice(r.bits(), n-1, k) {
+				at += 1 + base + gap
+				found = append(found, at)
+			}
+		}
+	case 3:
+		found = r.triplets(size)
+	case 4:
+		for bit, at := r.bits(), int64(0); at < size; at++ {
+			if bit() == 1 {
+				found = append(found, at)
+			}
+		}
+	default:
+		check(false, "form %d", form)
+	}
+	check(len(found) == 0 || found[len(found)-1] < size, "a position beyond %d", size)
+	if form&0x80 == 0 {
+		return found
+	}
+	check(size <= tasksMax, "all but some of %d tasks", size)
+	rest, next := []int64{}, 0
+	for at := int64(0); at < size; at++ {
+		if next < len(found) && found[next] == at {
+			next++
+		} else {
+			rest = append(rest, at)
+		}
+	}
+	return rest
+}
+
+func (r *reader) triplets(size int64) (found []int64) {
+	count := (size + 2) / 3
+	check(count <= int64(len(r.data))*4, "%d triplets in %d bytes", count, len(r.data))
+	bit, symbols := r.bits(), make([]int, count)
+	for i := range symbols {
+		symbols[i] = bit() | bit()<<1
+	}
+	for i, class := range symbols {
+		if class != 0 {
+			symbols[i] = class*2 - 1 + bit()
+		}
+	}
+	members := [8]int{0, 0b001, 0b010, 0b100, 0b011, 0b101, 0b110, 0b111}
+	for i, symbol := range symbols {
+		if symbol == 6 {
+			symbol += bit()
+		}
+		for j := range 3 {
+			if members[symbol]>>j&1 == 1 {
+				found = append(found, int64(3*i+j))
+			}
+		}
+	}
+	return found
+}
+
+// bits reads bits from the lowest up; the reader moves on by whole bytes.
+func (r *reader) bits() func() int {
+	octet, left := 0, 0
+	return func() int {
+		if left == 0 {
+			octet, left = int(r.byte()), 8
+		}
+		bit := octet & 1
+		octet >>= 1
+		left--
+		return bit
+	}
+}
+
+func (r *reader) rice(bit func() int, n int64, k byte) []int64 {
+	check(n <= tasksMax && k <= 32 && (k == 32 || n <= int64(len(r.data))*8), "%d values of Rice %d", n, k)
+	values := make([]int64, n)
+	if k == 32 {
+		return values
+	}
+	for i := range values {
+		for bit() == 0 {
+			values[i]++
+		}
+	}
+	for i := range values {
+		low := 0
+		for j := range k {
+			low |= bit() << j
+		}
+		values[i] = values[i]<<k | int64(low)
+	}
+	return values
+}
+
+// writeSets gives the units of some sets, and each set in the form of gaps over all units.
+func writeSets(sets ...[]Task) (units []Unit, values [][]byte) {
+	for _, task := range slices.Concat(sets...) {
+		size := task.number + first(task.label) + 1
+		if i := slices.IndexFunc(units, func(u Unit) bool { return u.label == task.label }); i >= 0 {
+			units[i].size = max(units[i].size, size)
+		} else {
+			units = append(units, Unit{task.label, size})
+		}
+	}
+	slices.SortFunc(units, func(a, b Unit) int { return cmp.Compare(a.label, b.label) })
+	starts, total := map[string]int64{}, int64(0)
+	for _, unit := range units {
+		starts[unit.label] = total + first(unit.label)
+		total += unit.size
+	}
+	for _, set := range sets {
+		positions := []int64{}
+		for _, task := range set {
+			positions = append(positions, starts[task.label]+task.number)
+		}
+		slices.Sort(positions)
+		values = append(values, gaps(positions))
+	}
+	return units, values
+}
+
+func gaps(positions []int64) []byte {
+	n := len(positions)
+	if n == 0 {
+		return nil
+	}
+	out := binary.AppendUvarint([]byte{1, 2}, uint64(n))
+	out = binary.AppendUvarint(out, uint64(positions[0]))
+	if n == 1 {
+		return out
+	}
+	k := max(0, bits.Len64(uint64(positions[n-1]-positions[0])/uint64(n-1))-1)
+	var high, low []byte // a byte for every bit
+	for i := 1; i < n; i++ {
+		gap := positions[i] - positions[i-1] - 1
+		high = append(append(high, zeros(int(gap>>k))...), 1)
+		for j := range k {
+			low = append(low, byte(gap>>j&1))
+		}
+	}
+	line := append(high, low...)
+	packed := zeros((len(line) + 7) / 8)
+	for i, bit := range line {
+		packed[i/8] |= bit << (i % 8)
+	}
+	return join(out, []byte{0, byte(k)}, packed) // base 0
+}
+
+// -------------------------------------------------------------------- what a member writes
+
+// joinValue: no instance id, rack or tags, capacity 1, empty hands; it can wait for a learner
+// before it gives up a task.
+func joinValue(member string, session uint64) []byte {
+	return join([]byte(frames["Join"]), text(member), u64(session), zeros(2), long(1), zeros(13), []byte{1, 0})
+}
+
+func reportValue(member string, session uint64, epoch, revision int64, held map[int][]Task) []byte {
+	units, sets := writeSets(held[active], held[standby], held[learner], held[ready], held[releasing])
+	value := join([]byte(frames["Report"]), text(member), u64(session), long(epoch), long(revision))
+	if len(units) > 0 {
+		value = append(value, long(int64(len(units)))...)
+	}
+	for _, unit := range units {
+		value = join(value, text(unit.label), long(unit.size))
+	}
+	value = append(value, 0)
+	for _, set := range sets {
+		value = append(value, sized(set)...)
+	}
+	return append(value, 0, 0) // no lags, no extras
+}
+
+func heartbeatValue(member string, epoch int64, digest uint64) []byte {
+	return join([]byte(frames["Heartbeat"]), text(member), long(epoch), u64(digest))
+}
+
+func leaveValue(member string, session uint64) []byte {
+	return join([]byte(frames["Leave"]), text(member), u64(session), zeros(2))
+}
+
+// --------------------------------------------------------------------- what a member reads
+
+// Assignment is everything the member should hold.
+type Assignment struct {
+	Incarnation                                   uint64
+	CoordinatorEpoch, Generation, Epoch, Revision int64
+	Tasks                                         map[int][]Task // by role
+	Report                                        bool
+	Fault, Message                                string
+	SessionTimeoutMs, HeartbeatIntervalMs         int64
+}
+
+func (a *Assignment) wanted() map[Held]bool {
+	wanted := map[Held]bool{}
+	for role, tasks := range a.Tasks {
+		for _, task := range tasks {
+			wanted[Held{task, role}] = true
+		}
+	}
+	return wanted
+}
+
+// UnknownDictionary asks for the dictionary of a version [6].
+type UnknownDictionary struct{ version uint64 }
+
+func (u UnknownDictionary) Error() string { return fmt.Sprintf("no dictionary %016x", u.version) }
+
+func readAssignment(value []byte, names map[uint64][]Unit) (*Assignment, error) {
+	a := &Assignment{Tasks: map[int][]Task{}}
+	err := read(value, "MemberAssignment", func(r *reader) {
+		a.Incarnation = r.u64()
+		a.CoordinatorEpoch, a.Generation, a.Epoch, a.Revision = r.long(), r.long(), r.long(), r.long()
+		version, referred := uint64(0), r.long() != 0
+		if referred {
+			version = r.u64()
+		}
+		units := r.units()
+		sets := [][]byte{r.bytes(), r.bytes(), r.bytes()}
+		a.Report, a.Fault = r.bool(), r.text()
+		a.SessionTimeoutMs, a.HeartbeatIntervalMs, a.Message = r.long(), r.long(), r.text()
+		r.extras()
+		if referred {
+			var known bool
+			if units, known = names[version]; !known {
+				panic(error(UnknownDictionary{version}))
+			}
+		}
+		for i, set := range sets {
+			a.Tasks[active+i] = readSet(set, units)
+		}
+	})
+	return a, err
+}
+
+func readDictionary(value []byte) (version uint64, units []Unit, err error) {
+	if is(value, "Packed") {
+		err = read(value, "Packed", func(r *reader) {
+			size, deflated := r.long(), r.bytes()
+			check(size >= 0 && size <= 32*int64(len(deflated)), "%d bytes in %d", size, len(deflated))
+			stream, broken := zlib.NewReader(bytes.NewReader(deflated))
+			check(broken == nil, "no zlib stream: %v", broken)
+			value, broken = io.ReadAll(io.LimitReader(stream, size+1))
+			check(broken == nil && int64(len(value)) == size, "not %d bytes: %v", size, broken)
+		})
+	}
+	if err == nil {
+		err = read(value, "Dictionary", func(r *reader) {
+			version, units = r.u64(), r.units()
+			r.extras()
+		})
+	}
+	return version, units, err
+}
+
+// Joiner puts the parts of split records together [4], by the key of the whole.
+type Joiner map[string]*pending
+
+type pending struct {
+	id     uint64
+	slices map[int64][]byte
+}
+
+// Feed takes a record; whole says that value is one again. A value of nil is a tombstone.
+func (j Joiner) Feed(key string, value []byte) (joined []byte, whole bool, err error) {
+	name := keyOfWhole(key)
+	if !is(value, "Part") {
+		if name != key {
+			return nil, false, nil // a tombstone that tidies up a part
+		}
+		delete(j, name)
+		return value, true, nil
+	}
+	err = read(value, "Part", func(r *reader) {
+		id, index, count, size, slice := r.u64(), r.long(), r.long(), r.long(), r.bytes()
+		check(index >= 0 && index < count && count <= size && size <= valueMax && len(slice) > 0,
+			"part %d of %d of %d bytes", index, count, size)
+		if j[name] == nil || j[name].id != id {
+			j[name] = &pending{id, map[int64][]byte{}}
+		}
+		found := j[name].slices
+		if found[index] = slice; int64(len(found)) < count {
+			return
+		}
+		delete(j, name)
+		for i := range count {
+			joined = append(joined, found[i]...)
+		}
+		sum := sha256.Sum256(joined)
+		check(int64(len(joined)) == size && binary.LittleEndian.Uint64(sum[:]) == id, "parts of something else")
+		whole = true
+	})
+	return joined, whole, err
+}
+
+// ------------------------------------------------------------------- keys [2], digest [7]
+
+func murmur2(data []byte) uint32 {
+	const m = 0x5bd1e995
+	h := 0x9747b28c ^ uint32(len(data))
+	for ; len(data) >= 4; data = data[4:] {
+		k := binary.LittleEndian.Uint32(data) * m
+		h = h*m ^ (k^k>>24)*m
+	}
+	if len(data) > 0 {
+		h = (h ^ binary.LittleEndian.Uint32(append(slices.Clone(data), 0, 0, 0))) * m
+	}
+	h = (h ^ h>>13) * m
+	return h ^ h>>15
+}
+
+func keyOfWhole(key string) string {
+	fields := strings.SplitN(key, "|", 3)
+	switch {
+	case len(fields) < 3:
+		return key
+	case fields[1] != "":
+		return fields[0] + "|" + fields[1]
+	case fields[2] == "names" || strings.HasPrefix(fields[2], "names."):
+		return fields[0] + "||names"
+	}
+	return fields[0]
+}
+
+func partitionOf(key string, partitions int) int32 {
+	key = strings.TrimSuffix(keyOfWhole(key), "||names")
+	return int32((murmur2([]byte(key)) & 0x7fffffff) % uint32(partitions))
+}
+
+func digestOf(task Task, role int) uint64 {
+	name := uint64(0xcbf29ce484222325)
+	for _, octet := range []byte(task.label) {
+		name = (name ^ uint64(octet)) * 0x100000001b3
+	}
+	x := name + uint64(task.number+1)*0x9e3779b97f4a7c15 + uint64(role)*0xd1b54a32d192ed03
+	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
+	x = (x ^ x>>27) * 0x94d049bb133111eb
+	return x ^ x>>31
+}
+
+// ------------------------------------------------------------------------------- the talk [8]
 
 // bootMs is milliseconds since boot, time asleep included: leases are measured on it.
 func bootMs() int64 {
@@ -121,16 +674,18 @@ func newWorker(group, member, servers string) *Worker {
 func (w *Worker) loop() {
 	topic := prefix + ".assignments"
 	key := w.group + "|" + w.member
-	partition := partitionOf(key, w.partitions(topic))
+	admin := kadm.NewClient(w.kafka)
 	// Stand at the end before the join: its answer is written after it.
-	w.position = w.offset(topic, partition, -1)
+	partition, end := w.find(topic, key, admin.ListEndOffsets)
+	w.position = end
 	w.kafka.AddConsumePartitions(map[string]map[int32]kgo.Offset{
 		topic: {partition: kgo.NewOffset().At(w.position)}})
 	w.lookAtEnd = func(atMs int64) {
 		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 		defer cancel()
-		if end, err := w.askOffset(ctx, topic, partition, -1); err == nil {
-			w.inbox <- End{end, atMs}
+		listed, err := admin.ListEndOffsets(ctx, topic)
+		if end, found := listed.Lookup(topic, partition); err == nil && found && end.Err == nil {
+			w.inbox <- End{end.Offset, atMs}
 		}
 	}
 	go w.read(key)
@@ -154,7 +709,7 @@ func (w *Worker) loop() {
 		}
 		w.tick()
 		if w.leaving && len(w.held) == 0 {
-			w.send("Leave", leaveValue(w.member, w.session, false))
+			w.send("Leave", leaveValue(w.member, w.session))
 			w.kafka.Flush(context.Background())
 			return
 		}
@@ -225,7 +780,7 @@ func (w *Worker) fault(a *Assignment) {
 	case "MEMBER_ID_IN_USE", "UNRELEASED_INSTANCE_ID", "GROUP_MAX_SIZE_REACHED":
 		// Asked again when it is time; at once if it is our own older session that stands in the way.
 		if w.newest == nil && w.previous != 0 {
-			w.send("Leave", leaveValue(w.member, w.previous, false))
+			w.send("Leave", leaveValue(w.member, w.previous))
 			w.previous, w.joinAtMs = 0, bootMs()
 		}
 	case "FENCED_INSTANCE_ID":
@@ -262,7 +817,7 @@ func (w *Worker) settle() {
 }
 
 func (w *Worker) holds(task Task) bool {
-	for role := 1; role <= 3; role++ {
+	for role := range roles {
 		if w.held[Held{task, role}] != nil {
 			return true
 		}
@@ -353,7 +908,7 @@ func (w *Worker) lose(why string, leaveFirst bool) {
 	w.ready = map[Task]bool{}
 	w.previous = old
 	if leaveFirst {
-		w.send("Leave", leaveValue(w.member, old, false))
+		w.send("Leave", leaveValue(w.member, old))
 		w.previous = 0
 	}
 	w.session, w.attempts = 0, 0
@@ -378,14 +933,14 @@ func (w *Worker) join() {
 }
 
 func (w *Worker) report() {
-	held := map[int][]Task{}
+	held, wanted := map[int][]Task{}, w.newest.wanted()
 	for h, running := range w.held {
 		held[h.Role] = append(held[h.Role], h.Task)
-		if running.leaving && !w.newest.wanted()[h] {
-			held[5] = append(held[5], h.Task)
+		if running.leaving && !wanted[h] {
+			held[releasing] = append(held[releasing], h.Task)
 		}
-		if h.Role == 3 && w.ready[h.Task] {
-			held[4] = append(held[4], h.Task)
+		if h.Role == learner && w.ready[h.Task] {
+			held[ready] = append(held[ready], h.Task)
 		}
 	}
 	w.send("Report", reportValue(w.member, w.session, w.newest.Epoch, w.newest.Revision, held))
@@ -450,23 +1005,9 @@ func (w *Worker) start(held Held) {
 		w.say("stop", held, given)
 		close(running.done)
 	}(w.newest)
-	if held.Role == 3 { // nothing to restore here
+	if held.Role == learner { // nothing to restore here
 		w.ready[held.Task] = true
 		w.report()
-	}
-}
-
-// run is the work. It must end when ctx is done, and asks for the lease before it touches anything.
-// generation and epoch are fencing tokens for the outside world.
-func (w *Worker) run(ctx context.Context, held Held, given *Assignment) {
-	tick := time.NewTicker(50 * time.Millisecond)
-	defer tick.Stop()
-	for bootMs() < w.lease.Load() {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
 	}
 }
 
@@ -544,8 +1085,9 @@ func (w *Worker) decode(value []byte) (*Assignment, error) {
 
 func (w *Worker) readNames() {
 	topic, key := prefix+".groups", w.group+"||names"
-	partition := partitionOf(key, w.partitions(topic))
-	end := w.offset(topic, partition, -1)
+	admin := kadm.NewClient(w.kafka)
+	partition, end := w.find(topic, key, admin.ListEndOffsets)
+	_, next := w.find(topic, key, admin.ListStartOffsets)
 	at := map[string]map[int32]kgo.Offset{topic: {partition: kgo.NewOffset().AtStart()}}
 	reader, err := kgo.NewClient(append(w.kafka.Opts(), kgo.ConsumePartitions(at))...)
 	if err != nil {
@@ -553,8 +1095,7 @@ func (w *Worker) readNames() {
 		return
 	}
 	defer reader.Close()
-	joiner, next := Joiner{}, w.offset(topic, partition, -2)
-	for next < end {
+	for joiner := (Joiner{}); next < end; {
 		reader.PollFetches(context.Background()).EachRecord(func(record *kgo.Record) {
 			next = record.Offset + 1
 			if keyOfWhole(string(record.Key)) != key {
@@ -569,42 +1110,20 @@ func (w *Worker) readNames() {
 	}
 }
 
-func (w *Worker) partitions(topic string) int {
+// find gives the partition of a key, and where it ends or begins.
+func (w *Worker) find(topic, key string, list listing) (int32, int64) {
 	for {
-		request := kmsg.NewPtrMetadataRequest()
-		request.Topics = []kmsg.MetadataRequestTopic{{Topic: &topic}}
-		answer, err := request.RequestWith(context.Background(), w.kafka)
-		if err == nil && len(answer.Topics) == 1 && len(answer.Topics[0].Partitions) > 0 {
-			return len(answer.Topics[0].Partitions)
+		listed, err := list(context.Background(), topic)
+		if err == nil {
+			err = listed.Error()
+		}
+		if found := listed[topic]; err == nil && len(found) > 0 {
+			partition := partitionOf(key, len(found))
+			return partition, found[partition].Offset
 		}
 		log.Printf("no topic %s yet (%v)", topic, err)
 		time.Sleep(time.Second)
 	}
 }
 
-// offset of a partition's end (-1) or beginning (-2).
-func (w *Worker) offset(topic string, partition int32, which int64) int64 {
-	for {
-		offset, err := w.askOffset(context.Background(), topic, partition, which)
-		if err == nil {
-			return offset
-		}
-		log.Printf("%s-%d does not say where it ends (%v)", topic, partition, err)
-		time.Sleep(time.Second)
-	}
-}
-
-func (w *Worker) askOffset(ctx context.Context, topic string, partition int32, which int64) (int64, error) {
-	request := kmsg.NewPtrListOffsetsRequest()
-	request.ReplicaID = -1
-	request.Topics = []kmsg.ListOffsetsRequestTopic{{Topic: topic, Partitions: []kmsg.ListOffsetsRequestTopicPartition{
-		{Partition: partition, CurrentLeaderEpoch: -1, Timestamp: which}}}}
-	answer, err := request.RequestWith(ctx, w.kafka)
-	if err != nil {
-		return 0, err
-	}
-	asked := answer.Topics[0].Partitions[0]
-	return asked.Offset, kerr.ErrorForCode(asked.ErrorCode)
-}
-
-func (t Task) String() string { return fmt.Sprint(t.print()) }
+type listing = func(context.Context, ...string) (kadm.ListedOffsets, error)

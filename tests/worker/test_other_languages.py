@@ -9,13 +9,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.brokers import Topics
+from confluent_kafka.admin import AdminClient
+from support.brokers import Topics, new_topics
 from support.languages import LANGUAGES, Language, Running
 from support.scripted_coordinator import ScriptedCoordinator, eventually
 
 from muster.protocol.digest import Holding
 from muster.protocol.events import Heartbeat, Join, Leave, Report
 from muster.protocol.tasks import Connector, Subtopology, TaskSet
+from muster.protocol.topics import TopicKind
 
 pytestmark = pytest.mark.broker
 VECTORS = Path(__file__).parents[2] / "protocol/vectors"
@@ -114,3 +116,26 @@ def test_let_go(worker: Running, coordinator: ScriptedCoordinator) -> None:
     coordinator.let_go("m")
     coordinator.wait_for(Join, lambda j: j.incarnation != join.incarnation)
     assert worker.held() == set()
+
+
+def test_heard_but_cannot_read(language: Language, bootstrap: str, tmp_path: Path) -> None:
+    """The assignments are gone, heartbeats arrive: its tasks stop all the same, by its lease."""
+    kafka = new_topics(bootstrap)
+    with ScriptedCoordinator(
+        kafka.address, "unread", prefix=kafka.prefix, session_timeout_ms=4_000
+    ) as coordinator:
+        worker = Running(language, kafka, "unread", "m", tmp_path / "out")
+        try:
+            join = coordinator.wait_for(Join)
+            coordinator.assign(join, ["0_0"])
+            eventually(lambda: worker.held() == {"0_0"})
+            admin = AdminClient({"bootstrap.servers": bootstrap})
+            for done in admin.delete_topics([kafka.name(TopicKind.ASSIGNMENTS)]).values():
+                done.result(60)
+            left = coordinator.wait_for(Leave)
+            assert worker.held() == set()
+        finally:
+            worker.close()
+    kafka.close()
+    heard = [e.origin.at_ms for e in coordinator.events if isinstance(e, Heartbeat)]
+    assert left.origin.at_ms - heard[-1] < coordinator.session_timeout_ms / 2
