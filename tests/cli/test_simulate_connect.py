@@ -130,14 +130,21 @@ def test_ex_i9_first_assignment_lost() -> None:
     assert rounds(*events) == [((0, 0), (0, 0), 0), ((1, 1), (4, 4), 0)]
 
 
-def test_ex_i10_later_assignment_lost() -> None:
+@pytest.mark.parametrize(
+    "again_ms",
+    [
+        pytest.param(1_100, id="ex_i10"),
+        pytest.param(3_500, id="ex_i11_known_as_lost"),  # heartbeats have disagreed meanwhile
+    ],
+)
+def test_ex_i10_i11_later_assignment_lost(again_ms: int) -> None:
     """Planned revocations that never arrive are planned again, after the wait of 40 ms."""
     events = [
         join(0, "w1"),
         join(0, "w2"),
         {"at_ms": 1000, "undelivered": ["w1", "w2", "w3"]},
         join(1000, "w3"),
-        again(1100),
+        again(again_ms),
     ]
     assert rounds(*events) == [
         ((1, 1), (4, 4), 0),

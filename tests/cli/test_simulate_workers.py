@@ -1,0 +1,201 @@
+"""Connect's workers by name (EX-C, EX-I, EX-S0) and follow-ups (EX-S1) in `muster simulate`."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from muster.assignor.model import GroupView, Placement
+from muster.assignor.registry import get
+from muster.cli.scenario import parse_scenario
+from muster.cli.simulate import as_json, play
+from muster.simulation.world import World
+
+DELAY_MS = 300_000
+FIVE = [{"connector": "A", "tasks": 2}, {"connector": "B", "tasks": 1}]
+TWO = [{"connector": "c1", "tasks": 4}, {"connector": "c2", "tasks": 4}]
+
+
+def rounds(*events: dict[str, Any], tasks: object = FIVE, assignor: str = "cooperative") -> Any:
+    """Generations; a release takes a millisecond."""
+    scenario = {
+        "group": {"assignor": assignor, "tasks": tasks},
+        "defaults": {"ack_ms": 1},
+        "events": list(events),
+        "until_ms": 800_000,
+    }
+    return as_json(play(scenario))[:-1]
+
+
+def join(at_ms: int, name: str, *active: str, **more: Any) -> dict[str, Any]:
+    """A worker joins with what it runs."""
+    return {"at_ms": at_ms, "join": {"id": name, "active": list(active), **more}}
+
+
+def leave(at_ms: int, name: str) -> dict[str, Any]:
+    """A worker leaves."""
+    return {"at_ms": at_ms, "leave": name}
+
+
+def runs(generation: dict[str, Any]) -> dict[str, list[str]]:
+    """What each worker runs, sorted."""
+    return {name: sorted(held["active"]) for name, held in generation["members"].items()}
+
+
+def sizes(generation: dict[str, Any]) -> tuple[list[int], list[int]]:
+    """Sorted counts of connectors and of tasks."""
+    jobs = runs(generation).values()
+    connectors = sorted(sum("-" not in job for job in held) for held in jobs)
+    return connectors, sorted(sum("-" in job for job in held) for held in jobs)
+
+
+THREE = [join(0, "W1", "A", "A-0"), join(0, "W2", "A-1", "B"), join(0, "W3", "B-0")]
+
+
+def test_ex_c1_new_members() -> None:
+    """Two joins cost two rounds; what the first worker keeps never stops."""
+    found = rounds(join(0, "W1"), join(1_000, "W2"), join(1_000, "W3"))
+    assert [g["delay_ms"] for g in found] == [0, 0, 0]
+    assert sizes(found[1]) == ([0, 0, 1], [0, 0, 1])
+    assert len(found[1]["members"]["W1"]["revoked"]) == 3
+    assert set(runs(found[1])["W1"]) <= set(runs(found[2])["W1"])
+    assert sorted(map(len, runs(found[2]).values())) == [1, 2, 2]
+
+
+def test_ex_c2_worker_leaves() -> None:
+    """Nothing moves while the delay runs; then each kind goes to who has the fewest of it."""
+    found = rounds(*THREE, leave(1_000, "W2"))
+    assert [(g["at_ms"], g["delay_ms"]) for g in found[1:]] == [
+        (1_000, DELAY_MS),
+        (1_000 + DELAY_MS, 0),
+    ]
+    assert runs(found[1]) == {"W1": ["A", "A-0"], "W3": ["B-0"]}
+    assert runs(found[2]) == {"W1": ["A", "A-0", "A-1"], "W3": ["B", "B-0"]}
+
+
+def test_ex_c3_worker_bounces() -> None:
+    """The worker that is back empty gets the lost jobs when the delay ends."""
+    found = rounds(*THREE, leave(1_000, "W2"), join(101_000, "W2"))
+    assert [g["delay_ms"] for g in found[1:]] == [DELAY_MS, DELAY_MS - 100_000, 0]
+    assert runs(found[2])["W2"] == []
+    assert runs(found[3]) == {"W1": ["A", "A-0"], "W2": ["A-1", "B"], "W3": ["B-0"]}
+
+
+def test_ex_c4_leader_bounces() -> None:
+    """The delay survives the leader: two workers return in turn and share what was lost."""
+    gone = [leave(1_000, "W2"), join(51_000, "W2"), leave(101_000, "W1"), join(151_000, "W1")]
+    found = rounds(*THREE, *gone)
+    assert [g["delay_ms"] for g in found[-5:]] == [300_000, 250_000, 200_000, 150_000, 0]
+    assert runs(found[-1]) == {"W1": ["A-1", "B"], "W2": ["A", "A-0"], "W3": ["B-0"]}
+
+
+def test_ex_c5_member_leaves_and_returns() -> None:
+    """D bounces: nothing moves, and at the end of the delay it has its task again."""
+    four = [join(0, name, job) for name, job in (("A", "T"), ("B", "T-0"), ("C", "T-1"))]
+    events = [*four, join(0, "D", "T-2"), leave(1_000, "D"), join(11_000, "D")]
+    found = rounds(*events, tasks=[{"connector": "T", "tasks": 3}])
+    others = {"A": ["T"], "B": ["T-0"], "C": ["T-1"]}
+    assert [runs(g) for g in found] == [
+        {**others, "D": ["T-2"]},
+        others,
+        {**others, "D": []},
+        {**others, "D": ["T-2"]},
+    ]
+
+
+def test_ex_i14_duplicates_deleted_at_once() -> None:
+    """Duplicates that are deleted stop, the rest is balanced, and then nothing moves."""
+    claimed = ["c1", "c1-0", "c1-1", "c1-2", "c1-3"]
+    events = [join(0, "w1"), {"at_ms": 1_000, "tasks": TWO[1:]}, join(1_000, "w2", *claimed)]
+    found = rounds(*events, {"at_ms": 9_000, "rejoin": "w1"}, tasks=TWO)
+    assert [sizes(g) for g in found] == [
+        ([2], [8]),
+        ([0, 1], [0, 2]),
+        ([0, 1], [2, 2]),
+        ([0, 1], [2, 2]),
+    ]
+    assert runs(found[3]) == runs(found[2])
+
+
+def test_ex_i15_imbalanced_fill() -> None:
+    """Loads 2, 3, 4 and 0 are filled up to 6 each by 15 new jobs."""
+    held = {"a": range(2), "b": range(2, 5), "d": range(5, 9), "e": range(0)}
+    events = [join(0, name, *[f"c-{n}" for n in jobs]) for name, jobs in held.items()]
+    found = rounds(*events, tasks=[{"connector": "c", "tasks": 24}])
+    assert [sizes(g)[1] for g in found] == [[6, 6, 6, 6]]
+
+
+SIX = [{"connector": f"c{n}", "tasks": 2} for n in range(6)]
+LOST = [*(join(0, f"w{n}") for n in range(3)), leave(1_000, "w1")]
+
+
+def test_ex_i16_candidates() -> None:
+    """Workers that were empty during the delay share the lost work evenly when it ends."""
+    found = rounds(*LOST, join(2_000, "w3"), join(151_000, "w1"), tasks=SIX)
+    assert sizes(found[0]) == ([2, 2, 2], [4, 4, 4])
+    assert [g["delay_ms"] for g in found[1:5]] == [DELAY_MS, 299_000, 150_000, 0]
+    dealt = runs(found[4])
+    assert [sum("-" in job for job in dealt[name]) for name in ("w1", "w3")] == [2, 2]
+    assert [sum("-" not in job for job in dealt[name]) for name in ("w1", "w3")] == [1, 1]
+    assert sizes(found[-1]) == ([1, 1, 2, 2], [3, 3, 3, 3])
+
+
+def test_ex_i17_bounces_back_but_leaves() -> None:
+    """A candidate that is gone again when the delay ends gets nothing."""
+    found = rounds(*LOST, join(151_000, "w1"), leave(152_000, "w1"), tasks=SIX)
+    assert found[-1]["at_ms"] == 1_000 + DELAY_MS
+    assert sizes(found[-1]) == ([3, 3], [6, 6])
+
+
+def test_ex_s0_12_drain() -> None:
+    """Namers join one by one, two rounds each; at the end the wildcard workers have nothing."""
+    jobs = ["c1", "c1-0", "c1-1", "c1-2", "c2", "c2-0", "c2-1"]
+    namers = [join(10_000 * n, f"s{n}", static=[job]) for n, job in enumerate(jobs, 1)]
+    events = [join(0, "w1"), join(0, "w2"), *namers]
+    gone = [leave(100_000, "w1"), leave(100_000, "w2")]
+    tasks = [{"connector": "c1", "tasks": 3}, {"connector": "c2", "tasks": 2}]
+    found = rounds(*events, *gone, tasks=tasks, assignor="static")
+    for n, job in enumerate(jobs, 1):
+        mine = [g for g in found if 10_000 * n <= g["at_ms"] < 10_000 * (n + 1)]
+        assert (len(mine), runs(mine[-1])[f"s{n}"]) == (2, [job])
+    drained = next(g for g in reversed(found) if g["at_ms"] < 100_000)
+    namers_run = {f"s{n}": [job] for n, job in enumerate(jobs, 1)}
+    assert runs(drained) == {**namers_run, "w1": [], "w2": []}
+    assert runs(found[-1]) == namers_run
+
+
+class _Wishes:
+    """Places as `sticky`, and asks for the follow-ups of a list, one a call."""
+
+    name = "wishes"
+
+    def __init__(self, *spans_ms: int | None) -> None:
+        self.spans_ms = list(spans_ms)
+
+    def assign(self, view: GroupView) -> Placement:
+        """The next wish, or none."""
+        wish = self.spans_ms.pop(0) if self.spans_ms else None
+        return replace(get("sticky").assign(view), followup_ms=wish)
+
+
+@pytest.mark.parametrize(
+    ("spans_ms", "expected"),
+    [
+        pytest.param((600_000, None), [0, 100_000], id="ex_s1_8_dropped"),
+        pytest.param((600_000, 500_000), [0, 100_000, 600_000], id="ex_s1_9_asked_again"),
+        pytest.param((0, None), [0, 0, 100_000], id="ex_s1_10_at_once"),
+    ],
+)
+def test_ex_s1_8_to_10_follow_ups(spans_ms: tuple[int | None, ...], expected: list[int]) -> None:
+    """The newest answer's wish counts: dropped, asked again, or due at once."""
+    scenario = {
+        "group": {"tasks": [{"subtopology": "0", "partitions": 4}]},
+        "events": [join(0, "W1"), join(0, "W2"), leave(100_000, "W2")],
+        "until_ms": 900_000,
+    }
+    wishes = _Wishes(*spans_ms)
+    world = World(lookup=lambda name: wishes)
+    world.play(parse_scenario(scenario))
+    assert [entry.at_ms for entry in world.timeline.entries] == expected
