@@ -725,6 +725,13 @@ func (w *Worker) take(given any) {
 		w.position = int64(given)
 		w.catchUp()
 	case Stopped:
+		if w.held[given.Held] != given.what {
+			return // lost meanwhile
+		}
+		if !given.what.leaving {
+			w.lose(given.Task.String()+" ended by itself", true)
+			return
+		}
 		delete(w.held, given.Held)
 		if w.newest != nil && !w.leaving {
 			w.settle() // something may have waited for its other role to stop
@@ -984,7 +991,10 @@ func (w *Worker) leave() {
 // ------------------------------------------------------------------------------------- the tasks
 
 // Stopped says that what ran for a task has ended.
-type Stopped struct{ Held }
+type Stopped struct {
+	Held
+	what *Running
+}
 
 // Gone is a tombstone.
 type Gone struct{}
@@ -1004,6 +1014,7 @@ func (w *Worker) start(held Held) {
 		w.run(ctx, held, given)
 		w.say("stop", held, given)
 		close(running.done)
+		w.inbox <- Stopped{held, running}
 	}(w.newest)
 	if held.Role == learner { // nothing to restore here
 		w.ready[held.Task] = true
@@ -1016,10 +1027,6 @@ func (w *Worker) stop(held Held) {
 	running.leaving = true
 	running.stop()
 	delete(w.ready, held.Task)
-	go func() {
-		<-running.done
-		w.inbox <- Stopped{held}
-	}()
 }
 
 func (w *Worker) stopAll() {

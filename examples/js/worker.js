@@ -573,7 +573,11 @@ class Worker {
     this.held.set(key, held);
     this.say("start", held, given);
     const mayRun = () => given.incarnation === this.session && bootMs() < this.leaseMs;
-    held.done = run(task, role, given, ending.signal, mayRun).finally(() => this.say("stop", held, given));
+    held.done = run(task, role, given, ending.signal, mayRun).finally(() => {
+      this.say("stop", held, given);
+      const ours = this.held.get(key) === held;
+      if (ours && !ending.signal.aborted) this.lose(`${nameOf(task)} ended by itself`, true);
+    });
     if (role === "learner") { // nothing to restore here
       this.ready.add(key);
       this.report();
