@@ -34,10 +34,10 @@ def settle(owner: IntArray, share: Counts) -> IntArray:
         int32[K], a new vector unless nothing changes.
     """
     count = held(owner, len(share))
-    loose = np.concatenate((np.flatnonzero(owner == NOBODY), surplus(owner, count, share)))
+    free, given = np.flatnonzero(owner == NOBODY), surplus(owner, count, share)
+    loose = free if len(given) == 0 else np.sort(np.concatenate((free, given)))
     if len(loose) == 0:
         return owner
-    loose.sort()
     settled = owner.copy()
     settled[loose] = dealt(np.maximum(share - count, 0), np.minimum(count, share))
     return settled

@@ -69,13 +69,16 @@ def restricted(
     at = np.append(member_class, NOBODY)[home]
     staying = at != NOBODY
     staying[staying] = can[group[staying], at[staying]]
-    own = np.zeros(can.shape, dtype=np.int64)
-    np.add.at(own, (group[staying], at[staying]), 1)
     size = np.where(can.any(axis=1), np.bincount(group, minlength=len(can)), 0)
-    size_of_class = np.bincount(member_class, minlength=can.shape[1])
     load = held(np.where(staying, home, NOBODY).astype(np.int32), len(capacity))
-    takers = Takers(rows[1], rows[2], size_of_class, member_class, load)
-    count = counts(size, can, own, takers)
+    if can.sum(axis=1).max(initial=0) <= 1:  # every group has one class to go to
+        count = size[:, None] * can
+    else:
+        pairs = group[staying].astype(np.int64) * can.shape[1] + at[staying]
+        own = np.bincount(pairs, minlength=can.size).reshape(can.shape)
+        size_of_class = np.bincount(member_class, minlength=can.shape[1])
+        takers = Takers(rows[1], rows[2], size_of_class, member_class, load)
+        count = counts(size, can, own, takers)
     share = np.zeros_like(capacity)
     for number, total in enumerate(count.sum(axis=0).tolist()):
         if total:
@@ -109,8 +112,9 @@ def settled_by_topics(
     shared = restricted(view, task, home, capacity, before)
     at = _classes(shared, home)
     owner = np.full(len(home), NOBODY, dtype=np.int32)
+    of_class = _lists(at, len(shared.count[0]))
     for number in np.flatnonzero(shared.count.any(axis=0)).tolist():
-        tasks = np.flatnonzero(at == number)
+        tasks = of_class[number]
         kept = np.where(
             np.append(shared.member_class, NOBODY)[home[tasks]] == number, home[tasks], NOBODY
         )
@@ -121,17 +125,31 @@ def settled_by_topics(
 
 def _classes(shared: Shared, home: IntArray) -> IntArray:
     """int32[K]: the class that takes each task; tasks beyond a member's share leave first."""
+    taking = shared.count > 0
+    if taking.sum(axis=1).max(initial=0) <= 1:
+        only = np.where(taking.any(axis=1), taking.argmax(axis=1), NOBODY).astype(np.int32)
+        return only[shared.group]
     present = np.append(shared.member_class, NOBODY)[home]
     beyond = np.zeros(len(home), dtype=np.bool_)
     beyond[surplus(home, held(home, len(shared.share)), shared.share)] = True
     at = np.full(len(home), NOBODY, dtype=np.int32)
+    some_leave, of_group = bool(beyond.any()), _lists(shared.group, len(shared.count))
     for number, row in enumerate(shared.count):
         if not row.any():
             continue
-        tasks = np.flatnonzero(shared.group == number)
-        tasks = tasks[np.argsort(beyond[tasks], kind="stable")]
+        tasks = of_group[number]
+        if some_leave:
+            tasks = tasks[np.argsort(beyond[tasks], kind="stable")]
         at[tasks] = settle(present[tasks], row)
     return at
+
+
+def _lists(number: IntArray, count: int) -> list[Counts]:
+    """Where each of the numbers below `count` stands, ascending; others are left out."""
+    narrow = number.astype(np.int16) if count < 1 << 15 else number  # sorted by radix
+    order = np.argsort(narrow, kind="stable")
+    ends = np.searchsorted(number[order], np.arange(-1, count), side="right")
+    return [order[a:b] for a, b in zip(ends[:-1].tolist(), ends[1:].tolist(), strict=True)]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

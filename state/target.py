@@ -71,6 +71,7 @@ def view_of(draft: Draft, seats: IntArray) -> GroupView:
     standby = draft.copies[Role.STANDBY]
     young = lag.fresh(draft, draft.soft.clock_ms)
     lags = draft.lags
+    same: dict[frozenset[str], frozenset[str]] = {}  # equal topics are one object
     seated = young & (index[slot_of(lags.pair)] != NOBODY)
     return group_view(
         tasks=draft.table,
@@ -85,7 +86,10 @@ def view_of(draft: Draft, seats: IntArray) -> GroupView:
         draining=np.array([member.draining for member in members], dtype=np.bool_),
         rack=tuple(member.rack for member in members),
         tags=tuple(dict(member.tags) for member in members),
-        topics=tuple(None if m.topics is None else frozenset(m.topics) for m in members),
+        topics=tuple(
+            None if m.topics is None else same.setdefault(frozenset(m.topics), frozenset(m.topics))
+            for m in members
+        ),
         static=tuple(frozenset(member.static) for member in members),
         protocols=tuple(member.protocols for member in members),
         also_active=_pairs(draft.duplicate, index),

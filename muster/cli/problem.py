@@ -8,7 +8,8 @@ measures. Every fault names its place (``members[1].active[0]``) and says what w
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -28,7 +29,7 @@ MOST_TASKS = 10_000_000
 ROLES = ("active", "standby", "learner", "revoked")
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Problem:
     """A problem that has been read.
 
@@ -52,22 +53,22 @@ class Problem:
     _held: Mapping[str, tuple[IntArray, IntArray]] = field(default_factory=dict)
 
     def view(self) -> GroupView:
-        """The group as an assignor sees it; cost in proportion to members and tasks."""
-        tasks = self.names.table
-        owner, also, place = self._owners(len(tasks))
-        lag = [
-            (t, m, behind) for m, row in enumerate(self.members) for t, behind in row.lag.items()
-        ]
-        told = np.array(sorted(lag), dtype=np.int64).reshape(len(lag), 3)
+        """The group as an assignor sees it; what costs is the owners, in proportion to tasks."""
+        owner, also, place = self._owners(len(self.names.table))
+        return replace(self._unowned, active=owner, also_active=also, report_order=place)
+
+    @cached_property
+    def _unowned(self) -> GroupView:
+        """The view as it is before actives have owners: what members say of themselves."""
         rows = self.members
+        lag = [(t, m, behind) for m, row in enumerate(rows) for t, behind in row.lag.items()]
+        told = np.array(sorted(lag), dtype=np.int64).reshape(len(lag), 3)
+        same: dict[frozenset[str] | None, frozenset[str] | None] = {}  # equal topics, one object
         return group_view(
-            tasks=tasks,
+            tasks=self.names.table,
             settings=self.settings,
             members=tuple([row.id for row in rows]),
             capacity=np.array([row.capacity for row in rows], dtype=np.int64),
-            active=owner,
-            also_active=also,
-            report_order=place,
             standby=Pairs.of(*self._held["standby"]),
             learner=Pairs.of(*self._held["learner"]),
             ready=Pairs.of(*self._held["ready"]),
@@ -75,7 +76,7 @@ class Problem:
             draining=np.array([row.draining for row in rows], dtype=np.bool_),
             rack=tuple([row.rack for row in rows]),
             tags=tuple([row.tags for row in rows]),
-            topics=tuple([row.topics for row in rows]),
+            topics=tuple([same.setdefault(row.topics, row.topics) for row in rows]),
             static=tuple([row.static for row in rows]),
             protocols=tuple([row.protocols for row in rows]),
             now_ms=self.now_ms,
