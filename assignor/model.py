@@ -42,7 +42,11 @@ class Pairs:
     @classmethod
     def of(cls, task: IntArray, member: IntArray) -> Pairs:
         """Sort arbitrary pairs and drop repeated ones."""
-        code = np.unique(task.astype(np.int64) << 32 | member.astype(np.int64))
+        code = task.astype(np.int64) << 32 | member.astype(np.int64)
+        step = np.diff(code)
+        if not (step > 0).all():
+            code.sort(kind="stable")  # merges sorted runs, which np.unique's hashing cannot
+            code = code[np.append(True, np.diff(code) > 0)]
         return cls((code >> 32).astype(np.int32), (code & 0xFFFFFFFF).astype(np.int32))
 
     def __len__(self) -> int:

@@ -118,6 +118,8 @@ class Wanted:
 
 def joined(one: Pairs, other: Pairs) -> Pairs:
     """Two sets of pairs as one."""
+    if len(one) == 0 or len(other) == 0:
+        return one if len(other) == 0 else other
     return Pairs.of(
         np.concatenate((one.task, other.task)), np.concatenate((one.member, other.member))
     )
