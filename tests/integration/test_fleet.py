@@ -5,6 +5,7 @@ Every story ends with the check that no task ever had two owners.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -15,6 +16,7 @@ from support.fleet import QUICK, Fleet
 from support.spark import Job
 from support.waiting import until
 
+from muster.cli.main import main
 from muster.protocol import codec
 from muster.protocol.events import Drain, GroupDeleted, Heartbeat, Tick
 from muster.protocol.ids import GroupId, MemberId
@@ -130,6 +132,28 @@ def test_moves_have_reasons_and_generations_a_cause(fleet: NewFleet) -> None:
     assert {(m.from_member, m.to_member) for m in moves} == {("W1", "W2")}
     assert len(moves) == 2
     assert all(m.reason for m in moves)
+
+
+def test_what_was_published_comes_out_again(
+    fleet: NewFleet, kafka: Topics, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A life with a departure, a crash and a config change is replayed byte for byte."""
+    group = fleet("replayed")
+    group.configure(6, stateful=True)
+    group.start("W1", "W2", "W3")
+    group.settled()
+    group.stop("W1")
+    group.settled()
+    group.kill("W2")
+    group.settled()
+    group.configure(9, assignor="learner")
+    group.settled()
+    words = ["replay", "--group", group.group, "--bootstrap-server", kafka.address]
+    code = main([*words, "--topic-prefix", kafka.prefix])
+    shown = capsys.readouterr().out
+    assert (code, "different" in shown) == (0, False), shown
+    assert re.search(r"\n([1-9]\d*) of \1 records of the group are equal, byte for byte\n$", shown)
+    assert ("W2 expired" in shown, "W1 left" in shown) == (True, True)
 
 
 def test_a_deleted_group_is_gone(fleet: NewFleet, kafka: Topics) -> None:
