@@ -105,7 +105,8 @@ class ScriptedCoordinator:
         with self._seen:
             self._seen.wait_for(lambda: found() is not None, timeout_s)
             event = found()
-        assert event is not None, f"no {kind.__name__} came; seen: {self.events[after:]}"
+        rest = [e for e in self.events[after:] if not isinstance(e, Heartbeat)]
+        assert event is not None, f"no {kind.__name__} came; seen beside heartbeats: {rest}"
         return event
 
     def assign(
