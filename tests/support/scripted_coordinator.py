@@ -12,7 +12,7 @@ from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from support.waiting import PATIENCE_S
 
 from muster.protocol.codec import Encoded, decode, encode
-from muster.protocol.events import Event, Join, Origin
+from muster.protocol.events import Event, Heartbeat, Join, Origin
 from muster.protocol.ids import GroupId, MemberId
 from muster.protocol.keys import key_of, partition_of
 from muster.protocol.parts import parts
