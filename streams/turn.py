@@ -15,8 +15,8 @@ first with the story, what is stored stays, and the next batch tries anew. The c
 same batch, replayed, fails the same way.
 
 Assignors that are plug-ins run behind a guard (`muster.plugins`): one that fails or hangs costs its
-group the new target and `assignor.timeout.ms` of the batch, no more. Its deadline is the one thing
-here that a replay may decide differently.
+group the new target and `assignor.timeout.ms` of the batch, no more. Whether it was in time is the
+one thing here that a replay may decide differently (DESIGN, Decisions).
 """
 
 from __future__ import annotations
