@@ -14,7 +14,6 @@ come here.
 from __future__ import annotations
 
 import argparse
-import logging
 import os
 import signal
 import sys
@@ -37,6 +36,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sql
 from pyspark.sql.streaming.query import StreamingQuery
 
+from muster import logs
 from muster.clients import ClientSettings
 from muster.protocol.errors import ConfigError, MusterError
 from muster.protocol.topics import DEFAULT_PREFIX, TOPICS, TopicKind
@@ -50,6 +50,8 @@ from muster.streams.processor import GroupProcessor
 _log = structlog.get_logger("muster.streams")
 
 DONE, FAILURE, USAGE = 0, 1, 2
+_JSON_LOG = ("spark.log.structuredLogging.enabled=true",)
+"""The JVM's lines shall be JSON, too."""
 LOOK_S = 0.25
 """How often the main loop looks at its signals."""
 STOP_GRACE_S = 20.0
@@ -257,6 +259,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help=f"local[N], spark://HOST:PORT, yarn, k8s://URL (default: {DEFAULT_MASTER}, or what "
         "spark-submit says)",
     )
+    logs.add_log_format(parser)
     own = ", ".join(f"{s.key} ({s.meaning})" for s in SETTINGS)
     spark.add_argument(
         "--conf",
@@ -280,25 +283,15 @@ def run_arguments(args: argparse.Namespace) -> int:
         command_config=args.command_config,
         master=args.master or (None if submitted else DEFAULT_MASTER),
         prefixes=args.topic_prefix,
-        conf=args.conf,
+        conf=[*(_JSON_LOG if args.log_format == "json" else ()), *args.conf],
     )
-    log_to_stderr()
-    return run(config)
-
-
-def log_to_stderr() -> None:
-    """One line per event on standard error; tracebacks only where they say something."""
-    logging.getLogger("py4j").setLevel(logging.WARNING)
-    structlog.configure(
-        processors=[
-            structlog.contextvars.merge_contextvars,
-            structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso", utc=True),
-            structlog.processors.format_exc_info,
-            structlog.processors.KeyValueRenderer(key_order=["timestamp", "level", "event"]),
-        ],
-        logger_factory=structlog.WriteLoggerFactory(sys.stderr),
-    )
+    logs.set_up(args.log_format)
+    try:
+        return run(config)
+    except MusterError as error:
+        if args.log_format == "json":  # whoever reads the log sees nothing else
+            _log.error("ended", why=str(error))
+        raise
 
 
 def main(argv: Sequence[str] | None = None) -> int:

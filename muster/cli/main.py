@@ -50,7 +50,6 @@ EXTRAS = {
     "pyspark": "coordinator",
     "pandas": "coordinator",
     "pyarrow": "coordinator",
-    "structlog": "coordinator",
     "prometheus_client": "coordinator",
 }
 """Packages a worker's install does without -> the extra that brings them."""

@@ -13,9 +13,9 @@ from __future__ import annotations
 import argparse
 import logging
 import signal
-import sys
 from types import FrameType
 
+from muster import logs
 from muster.cli.errors import BadInput
 from muster.cli.options import add_kafka, kafka_settings, key_values
 from muster.worker.processes import PLACE, STOP_TIMEOUT_S, Processes
@@ -74,6 +74,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--log", metavar="FILE", help="append each start and stop of a task, one JSON object a line"
     )
     parser.add_argument("--quiet", action="store_true", help="say only what goes wrong")
+    logs.add_log_format(parser)
     add_kafka(parser)
 
 
@@ -81,7 +82,7 @@ def run(args: argparse.Namespace) -> int:
     """Work until SIGTERM, Ctrl-C, or the coordinator turns us away."""
     if args.stop_timeout_ms < 0:
         raise BadInput(f"--stop-timeout-ms {args.stop_timeout_ms}: expected 0 or more")
-    _log_to_stderr(logging.WARNING if args.quiet else logging.INFO)
+    logs.set_up(args.log_format, logging.WARNING if args.quiet else logging.INFO)
     clients = kafka_settings(args)
     processes = Processes(args.exec, stop_timeout_s=args.stop_timeout_ms / 1000, log_file=args.log)
     try:
@@ -101,7 +102,12 @@ def run(args: argparse.Namespace) -> int:
             on_lost=processes.on_lost,
             on_lease=processes.on_lease,
         )
-        logging.getLogger("muster.worker").info("joining %s as %s", args.group, worker.member_id)
+        logging.getLogger("muster.worker").info(
+            "joining %s as %s",
+            args.group,
+            worker.member_id,
+            extra={"group": args.group, "member": worker.member_id},
+        )
         _work(worker, args.stop_timeout_ms / 1000 + CLOSE_MARGIN_S)
     finally:
         processes.close()
@@ -128,12 +134,3 @@ def _work(worker: Worker, close_s: float) -> None:
         worker.close(close_s)
     if worker.error is not None:
         raise worker.error
-
-
-def _log_to_stderr(level: int) -> None:
-    lines = logging.StreamHandler(sys.stderr)
-    lines.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
-    ours = logging.getLogger("muster.worker")
-    ours.addHandler(lines)
-    ours.setLevel(level)
-    logging.getLogger("muster.worker.kafka").setLevel(logging.WARNING)

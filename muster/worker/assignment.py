@@ -58,6 +58,11 @@ class Assignment:
         """The fencing token of tasks given by this assignment."""
         return Token(self.generation, self.epoch)
 
+    @property
+    def about(self) -> dict[str, object]:
+        """Fields of a log line about it."""
+        return {"group": self.group, "member": self.member, "generation": self.generation}
+
     def role_of(self, task: Task) -> Role | None:
         """What to do with a task; None when it is not ours."""
         for role, tasks in (

@@ -187,7 +187,9 @@ class Caller:
         except Exception:
             pause_s = _pause_s(call.attempt)
             names = ", ".join(map(str, call.tasks))
-            log.exception("starting %s failed; again in %.1f s", names, pause_s)
+            log.exception(
+                "starting %s failed; again in %.1f s", names, pause_s, extra=call.assignment.about
+            )
             due_s = time.monotonic() + pause_s
             self._again.append(replace(call, attempt=call.attempt + 1, due_s=due_s))
         return True
@@ -252,7 +254,13 @@ class Caller:
     def _insist(self, callback: Callback, tasks: TaskSet, assignment: Assignment) -> None:
         def log_failure(state: RetryCallState) -> None:
             error = state.outcome.exception() if state.outcome is not None else None
-            log.error("%s failed, again: %r", _name(callback), error, exc_info=error)
+            log.error(
+                "%s failed, again: %r",
+                _name(callback),
+                error,
+                exc_info=error,
+                extra=assignment.about,
+            )
 
         retrying = Retrying(
             stop=stop_after_attempt(STOP_ATTEMPTS),

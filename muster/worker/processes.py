@@ -32,6 +32,8 @@ from muster.worker.assignment import Assignment
 log = logging.getLogger("muster.worker.exec")
 
 PLACE: Final = "{task}"
+_ABOUT: Final = ("group", "member", "generation", "task")
+"""Fields of a log line about a process."""
 STOP_TIMEOUT_S: Final = 10.0
 """Between SIGTERM and SIGKILL, by default."""
 GUARD_PATIENCE_S: Final = 5.0
@@ -164,6 +166,7 @@ class Processes:
         token = assignment.token
         return {
             "do": "start",
+            "group": assignment.group,
             "task": task,
             "role": Role.ACTIVE.name.lower(),
             "member": assignment.member,
@@ -263,7 +266,8 @@ class Processes:
         running.attempt = 1 if now_s - running.started_s >= STEADY_S else running.attempt + 1
         pause_s = _pause_s(running.attempt)
         running.again_s = now_s + pause_s
-        log.warning("%s ended with %d; again in %.1f s", running.told["task"], code, pause_s)
+        about = {key: running.told[key] for key in _ABOUT}
+        log.warning("%s ended with %d; again in %.1f s", about["task"], code, pause_s, extra=about)
 
     def _start_again(self) -> None:
         now_s = time.monotonic()

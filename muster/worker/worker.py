@@ -17,7 +17,7 @@ import threading
 import uuid
 from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
-from typing import Final
+from typing import Final, TypeAlias
 
 from muster.clients import client_settings
 from muster.protocol.errors import ConfigError
@@ -53,6 +53,7 @@ from muster.worker.session import Session
 from muster.worker.states import State
 
 log = logging.getLogger("muster.worker")
+_LogAdapter: TypeAlias = logging.LoggerAdapter[logging.Logger]
 
 CLOSE_TIMEOUT_S: Final = 30.0
 FLUSH_S: Final = 5.0
@@ -137,6 +138,7 @@ class Worker:
         self.assignment: Assignment | None = None
         self.error: WorkerError | None = None
         self._instance_id = instance_id
+        self._log = _LogAdapter(log, {"group": self.group, "member": self.member_id})
         join = Join(
             group=GroupId(self.group),
             member=MemberId(self.member_id),
@@ -187,7 +189,7 @@ class Worker:
         if self._caller.inside or threading.current_thread() is self._loop_thread:
             return  # a callback asked: the leave follows when it has returned
         if not self._ended.wait(timeout_s):
-            log.error("callbacks did not stop within %.0f s; the session is left", timeout_s)
+            self._log.error("callbacks did not stop within %.0f s; the session is left", timeout_s)
             self._inbox.put(None)
         self._loop_thread.join(timeout_s)
 
@@ -282,12 +284,12 @@ class Worker:
                 if not self._turn():
                     break
         except Exception as error:  # a bug: nothing may run on without a lease
-            log.exception("the worker failed")
+            self._log.exception("the worker failed")
             self._fail(error)
         finally:
             self._active = EMPTY
             if not self._link.close(FLUSH_S):
-                log.warning("not everything could be written to Kafka before the end")
+                self._log.warning("not everything could be written to Kafka before the end")
             self._ended.set()
             for tell in self._tell_ended:
                 with contextlib.suppress(RuntimeError):  # its event loop is closed
@@ -329,6 +331,7 @@ class Worker:
                 self._link.send(action)
             case Assigned(record):
                 self.assignment = assignment_of(record)
+                self._tell(self.assignment)
             case Lease():
                 self._extend(action)
             case Take():
@@ -336,12 +339,18 @@ class Worker:
             case Release(role, tasks, record):
                 self._caller.stop(role, tasks, assignment_of(record))
             case Lose(reason):
-                log.warning("%s lost its tasks: %s", self.member_id, reason)
+                self._log.warning("%s lost its tasks: %s", self.member_id, reason)
                 self._lose_everything()
             case Notice(text):
-                log.info("%s: %s", self.member_id, text)
+                self._log.info("%s: %s", self.member_id, text)
             case End(fault, message):
                 self.error = None if fault is None else Fenced(fault, message)
+
+    def _tell(self, now: Assignment) -> None:
+        """One log line an assignment; lines to come are about its generation."""
+        self._log = _LogAdapter(log, now.about)
+        held = f"{len(now.active)} active, {len(now.standby)} standby, {len(now.learner)} learner"
+        self._log.info("%s: assigned %s (%s)", self.member_id, held, now.message or "no news")
 
     def _extend(self, lease: Lease) -> None:
         self._lease_until_ms = lease.until_ms
@@ -371,7 +380,7 @@ class Worker:
         else:
             self.error = WorkerError(f"{type(error).__name__}: {error}")
             self.error.__cause__ = error
-        log.error("%s gives up: %s", self.member_id, error)
+        self._log.error("%s gives up: %s", self.member_id, error)
         self._inbox.put(None)
 
 

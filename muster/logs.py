@@ -1,0 +1,111 @@
+"""Log lines of muster's services: one event a line on standard error, for people or for machines.
+
+The code logs through Python's `logging` (a library must not decide how its user logs) or, in the
+coordinator, through structlog on top of it; what a line is about is in its fields: ``group``,
+``generation``, ``member``, ``job``. `set_up` is for processes only: it renders all of them alike,
+``console`` or ``json``. Services are quiet: one line for what changes, none for what goes on.
+
+A field whose name says that it is a secret is hidden, whoever logged it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+from collections.abc import MutableMapping
+from typing import Any
+
+import structlog
+
+from muster.clients import HIDDEN, is_secret
+
+FORMATS = ("console", "json")
+
+_LEVELS = {
+    # Their own news is about every batch, request or connection.
+    "py4j": logging.WARNING,
+    "asyncio": logging.WARNING,
+    # What Kafka's client says while a broker is away; what matters of it is logged above this.
+    "muster.worker.kafka": logging.WARNING,
+}
+
+
+def add_log_format(parser: argparse.ArgumentParser) -> None:
+    """``--log-format console|json``."""
+    parser.add_argument(
+        "--log-format",
+        choices=FORMATS,
+        default=FORMATS[0],
+        help="what log lines on standard error look like (default: %(default)s)",
+    )
+
+
+def set_up(form: str = FORMATS[0], level: int = logging.INFO) -> None:
+    """Render this process's log lines on standard error, instead of whatever was set up before.
+
+    Args:
+        form: one of `FORMATS`.
+        level: lines below it are left out.
+    """
+    shared: list[structlog.typing.Processor] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.stdlib.add_log_level,
+        structlog.stdlib.add_logger_name,
+        structlog.stdlib.PositionalArgumentsFormatter(),
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+    ]
+    structlog.configure(
+        processors=[*shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        wrapper_class=structlog.stdlib.BoundLogger,
+        cache_logger_on_first_use=False,
+    )
+    lines = logging.StreamHandler(sys.stderr)
+    lines.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=[*shared, structlog.stdlib.ExtraAdder()],
+            processors=[
+                structlog.stdlib.ProcessorFormatter.remove_processors_meta,
+                _hidden,
+                *_renderers(form),
+            ],
+        )
+    )
+    root = logging.getLogger()
+    root.handlers[:] = [lines]
+    root.setLevel(logging.WARNING)
+    logging.getLogger("muster").setLevel(level)
+    for name, lowest in _LEVELS.items():
+        logging.getLogger(name).setLevel(max(lowest, level))
+
+
+def _renderers(form: str) -> list[structlog.typing.Processor]:
+    if form == "json":
+        first = ["timestamp", "level", "logger", "event"]
+        return [
+            structlog.processors.format_exc_info,
+            _ordered(first),
+            structlog.processors.JSONRenderer(ensure_ascii=False, default=str),
+        ]
+    return [
+        structlog.dev.ConsoleRenderer(
+            colors=sys.stderr.isatty(),
+            pad_event_to=0,
+            exception_formatter=structlog.dev.plain_traceback,
+        )
+    ]
+
+
+def _hidden(_: object, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    for key in event:
+        if is_secret(key):
+            event[key] = HIDDEN
+    return event
+
+
+def _ordered(first: list[str]) -> structlog.typing.Processor:
+    def ordered(_: object, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+        return {key: event[key] for key in [*first, *sorted(event.keys() - first)] if key in event}
+
+    return ordered
