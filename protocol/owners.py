@@ -8,8 +8,10 @@ plus one. What follows are indexes into that alphabet, by the cheapest form:
 - `RUNS`: lengths of the runs of equal owners, Rice-coded, and the owner of each run.
 - `RADIX`: so many indexes to a word as waste the least of a bit; for even shares of any number of
   owners within 1.5 % of the floor, which whole bits miss by up to 40 %.
-- `RANS`: a range coder (rANS, 16-bit words, interleaved lanes), for uneven shares.
-- `DEFLATE`: for what repeats, such as a round robin.
+- `DEFLATE`: for what repeats, such as a round robin, and, as a mere Huffman code, for uneven shares
+  of up to 256 owners: a fiftieth of rANS's time where a group is small.
+- `RANS`: a range coder (rANS, 16-bit words, interleaved lanes), for uneven shares where it is worth
+  its time: of more owners, of very few (a Huffman code has whole bits), of large groups.
 """
 
 from __future__ import annotations
@@ -41,6 +43,8 @@ CONSTANT, RUNS, RADIX, RANS, DEFLATE = range(5)
 SLOTS_MAX = 1 << 24
 RANS_OWNERS_MAX = 1 << 14
 _SAMPLE = 8192
+_FEW = 1 << 17
+"""So many tasks fill rANS's lanes well enough to be as fast as the rest."""
 
 
 def encode_owners(owners: IntArray) -> bytes:
@@ -84,25 +88,34 @@ def _cheapest(symbols: Positions, counts: Positions) -> tuple[int, bytes]:
     count, owners = len(symbols), len(counts)
     bits, group = radix_word(owners)
     radix_bytes = -(-count // group) * bits // 8 + 1
+    rans_bytes = rans_size(counts) if owners <= RANS_OWNERS_MAX else radix_bytes
+    fewest = min(radix_bytes, rans_bytes)
     changes = int(np.count_nonzero(np.diff(symbols)))
-    candidates: list[tuple[int, int]] = [(radix_bytes, RADIX)]
-    if owners <= RANS_OWNERS_MAX:
-        candidates.append((rans_size(counts), RANS))
-    form = min(candidates)[1]
-    body = b""
-    if changes * (bits / group + 3) < 8 * min(candidates)[0]:
+    if changes * (bits / group + 3) < 8 * fewest:
         body = _runs(symbols, owners)
-        if len(body) <= min(candidates)[0]:
-            form = RUNS
+        if len(body) <= fewest:
+            return RUNS, body
     sample = symbols[: max(_SAMPLE, 3 * owners)]
-    wide = sample.astype(_width(owners)).tobytes()
-    if form != RUNS and 10 * len(zlib.compress(wide, 1)) < 8 * len(sample) * bits / group / 8:
-        deflated = zlib.compress(symbols.astype(_width(owners)).tobytes(), 6)
-        if len(deflated) < min(candidates)[0]:
+    if 10 * len(_deflated(sample, owners, 1)) < 8 * len(sample) * bits / group / 8:
+        deflated = _deflated(symbols, owners, 6)
+        if len(deflated) < fewest:
             return DEFLATE, deflated
-    if form == RUNS:
-        return RUNS, body
-    return form, _radix(symbols, owners) if form == RADIX else rans_encode(symbols, counts)
+    # What rANS must save before it is worth its time.
+    enough = rans_bytes + rans_bytes // (16 if count < _FEW else 64)
+    if radix_bytes <= enough:
+        return RADIX, _radix(symbols, owners)
+    if owners <= 1 << 8:
+        coded = _deflated(symbols, owners, 6, zlib.Z_HUFFMAN_ONLY)
+        if len(coded) <= enough:
+            return DEFLATE, coded
+    return RANS, rans_encode(symbols, counts)
+
+
+def _deflated(
+    symbols: Positions, owners: int, level: int, strategy: int = zlib.Z_DEFAULT_STRATEGY
+) -> bytes:
+    stream = zlib.compressobj(level, strategy=strategy)
+    return stream.compress(symbols.astype(_width(owners)).tobytes()) + stream.flush()
 
 
 def _width(owners: int) -> str:

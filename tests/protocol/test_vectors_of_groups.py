@@ -60,11 +60,17 @@ CASES = {
     "two": (RADIX, RANDOM.permutation(np.arange(5_000) % 2).astype(np.int32)),
     "many": (RADIX, RANDOM.permutation(np.arange(20_000)).astype(np.int32)),
     "sparse slots": (RADIX, (RANDOM.permutation(np.arange(5_000) % 10) * 1000).astype(np.int32)),
-    "skewed": (RANS, zipf(20_000, 60)),
-    "skewed, few": (RANS, zipf(600, 9)),
+    "skewed": (DEFLATE, zipf(20_000, 60)),
+    "skewed, few": (DEFLATE, zipf(1000, 40)),
+    "skewed, many owners": (RANS, zipf(20_000, 600)),
+    "skewed, two owners": (RANS, (RANDOM.random(5_000) < 0.1).astype(np.int32)),
+    "skewed, few tasks of two": (RANS, (RANDOM.random(600) < 0.05).astype(np.int32)),
     "turns": (DEFLATE, (np.arange(5_000) % 30).astype(np.int32)),
     "turns of many": (DEFLATE, (np.arange(50_000) % 3_000).astype(np.int32)),
 }
+
+
+_MUTATED = ("skewed, few", "skewed, few tasks of two", "ranges", "sparse slots")
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -77,7 +83,7 @@ def test_owner_vectors_take_the_form_that_fits(name: str) -> None:
     assert found.tolist() == owners.tolist()
 
 
-@pytest.mark.parametrize("name", ["even", "two", "skewed"])
+@pytest.mark.parametrize("name", ["even", "two", "skewed", "skewed, two owners"])
 def test_owner_vectors_are_near_the_floor(name: str) -> None:
     """Random placements take at most 1.03 × the entropy floor and what the alphabet takes."""
     _, owners = CASES[name]
@@ -119,7 +125,7 @@ def test_any_bytes_are_an_owner_vector_or_an_error(data: bytes, tasks: int) -> N
 @given(st.data())
 def test_mutated_owner_vectors(data: st.DataObject) -> None:
     """A good vector with some bytes changed reads, or raises DecodeError."""
-    _, owners = CASES[data.draw(st.sampled_from(["skewed, few", "ranges", "sparse slots"]))]
+    _, owners = CASES[data.draw(st.sampled_from(_MUTATED))]
     value = bytearray(encode_owners(owners))
     at = data.draw(st.integers(0, len(value) - 1))
     value[at : at + data.draw(st.integers(0, 4))] = data.draw(st.binary(max_size=4))
@@ -155,7 +161,7 @@ def test_hostile_owner_vectors(data: bytes, reason: str) -> None:
 
 def test_range_coded_symbols_must_end_as_they_should() -> None:
     """A cut, a missing word and a changed state of a range-coded vector are noticed."""
-    owners = CASES["skewed"][1]
+    owners = CASES["skewed, many owners"][1]
     data = encode_owners(owners)
     flipped = bytearray(data)
     flipped[-1] ^= 0x55
