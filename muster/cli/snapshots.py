@@ -22,7 +22,8 @@ from muster.protocol.codec import decode, decode_record
 from muster.protocol.errors import DecodeError
 from muster.protocol.events import Heartbeat, Join, Origin, Report
 from muster.protocol.ids import GroupId
-from muster.protocol.keys import key_of
+from muster.protocol.keys import key_of, parse_key
+from muster.protocol.parts import Joiner
 from muster.protocol.records import GroupGone, GroupSnapshot, MemberEntry
 from muster.protocol.tasks import TaskSet, TaskTable
 from muster.protocol.topics import TopicKind, topic_name
@@ -39,18 +40,25 @@ class Published:
 
 
 def history(settings: ClientSettings, prefix: str, group: str | None) -> Iterator[Published]:
-    """Every record of a group (or of all) that the topic still holds, oldest first."""
+    """Every record of a group (or of all) that the topic still holds, oldest first.
+
+    One that was split counts from its last part on; one whose parts were compacted away is not
+    there any more.
+    """
     topic = topic_name(TopicKind.GROUPS, prefix)
     key = None if group is None else key_of(group)
+    joiner = Joiner()
     for row in read(settings, topic, key=key):
-        if key is not None and row.key != key:
-            continue
         try:
-            record = decode_record(TopicKind.GROUPS, row.key, row.value)
+            owner = parse_key(row.key).group
+            whole = joiner.feed(row.key or b"", row.value) if group in (None, owner) else None
+            if whole is None or whole.key != key_of(owner):
+                continue  # a part, or the group's dictionary
+            record = decode_record(TopicKind.GROUPS, *whole)
         except DecodeError as error:
             print(f"{topic}-{row.partition}@{row.offset} is skipped: {error}", file=sys.stderr)
             continue
-        assert isinstance(record, GroupSnapshot | GroupGone)
+        assert isinstance(record, GroupSnapshot | GroupGone)  # by its key
         yield Published(record, row.at_ms)
 
 

@@ -16,7 +16,8 @@ from support.mock_kafka import mock_kafka
 
 from muster.cli.main import main
 from muster.protocol.codec import encode
-from muster.protocol.events import Heartbeat, Tick
+from muster.protocol.events import Drain, Heartbeat
+from muster.protocol.framing import FRAME_BYTES
 from muster.protocol.keys import partition_of
 from muster.protocol.parts import parts
 from muster.protocol.records import Dictionary, MemberAssignment
@@ -78,12 +79,12 @@ def test_what_cannot_be_decoded_is_said(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A broken value is a line with the reason and exit code 1; the lines after it still print."""
-    tick = encode(Tick(group="g")).value.hex()
-    feed(monkeypatch, f"g\tc301\ng\t{tick}\n".encode())
+    drain = encode(Drain(group="g", member="m")).value.hex()
+    feed(monkeypatch, f"g\tc301\ng\t{drain}\n".encode())
     assert main(["decode"]) == 1
     assert lines(capsys) == [
         {"key": "g", "error": "the value ends within its frame (at byte 2)"},
-        {"key": "g", "type": "Tick", "value": {"group": "g"}},
+        {"key": "g", "type": "Drain", "value": {"group": "g", "member": "m", "on": True}},
     ]
 
 
@@ -160,7 +161,8 @@ def test_confluent_framing_with_a_schema(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A value in Confluent's framing is read with the schema that --schema names for its id."""
-    schema = Path(__file__).parent.parent.parent / "protocol" / "schemas" / "Tick.avsc"
-    feed(monkeypatch, b"\x00\x00\x00\x00\x07\x00")
+    schema = Path(__file__).parent.parent.parent / "protocol" / "schemas" / "Drain.avsc"
+    body = encode(Drain(group="g", member="m")).value[FRAME_BYTES:]
+    feed(monkeypatch, b"\x00\x00\x00\x00\x07" + body)
     assert main(["decode", "--schema", f"7={schema}"]) == 0
-    assert lines(capsys) == [{"type": "Tick", "value": {}}]
+    assert lines(capsys) == [{"type": "Drain", "value": {"member": "m", "on": True}}]
