@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from muster.protocol import codec
 from muster.protocol.errors import DecodeError
 from muster.protocol.events import Event, Heartbeat, Origin
+from muster.protocol.framing import KNOWN, Schemas
 from muster.protocol.heartbeats import heartbeats
 from muster.protocol.ids import GroupId, MemberId
 from muster.protocol.keys import parse_key
@@ -41,13 +42,16 @@ class Inbox:
     rejected: list[Rejected] = field(default_factory=list)
 
 
-def open_lane(lane: bytes, entries: Sequence[bytes], topics: Sequence[str]) -> Inbox:
+def open_lane(
+    lane: bytes, entries: Sequence[bytes], topics: Sequence[str], schemas: Schemas = KNOWN
+) -> Inbox:
     """Read what came for a lane.
 
     Args:
         lane: see `source`.
         entries: packed rows, sorted.
         topics: the input topics, ascending.
+        schemas: what is known beside our own schemas.
     """
     prefix, key = split_lane(lane)
     try:
@@ -66,7 +70,7 @@ def open_lane(lane: bytes, entries: Sequence[bytes], topics: Sequence[str]) -> I
         origin, value = unpack(entry, topics)
         kind = _KINDS[origin.topic.rpartition(".")[2]]
         try:
-            inbox.events.append(codec.decode(kind, key, value, origin))
+            inbox.events.append(codec.decode(kind, key, value, origin, schemas=schemas))
         except DecodeError as error:
             inbox.rejected.append(_dead(entry, key, error, topics))
     return inbox

@@ -33,6 +33,7 @@ from pyspark.sql.streaming.stateful_processor import (
 )
 from pyspark.sql.types import BinaryType, Row, StructField, StructType
 
+from muster.schemas import WriterSchema, schemas_of
 from muster.state.group import Group
 from muster.streams import outbox, turn
 from muster.streams.inbox import open_lane
@@ -62,6 +63,7 @@ class GroupProcessor(StatefulProcessor):
         partitions: topic → number of partitions.
         topics: the input topics, ascending.
         rebuild_ms: age at which a group's snapshot is published again.
+        writers: schemas of other writers.
     """
 
     def __init__(
@@ -70,7 +72,9 @@ class GroupProcessor(StatefulProcessor):
         partitions: Mapping[str, int],
         topics: Sequence[str],
         rebuild_ms: int,
+        writers: tuple[WriterSchema, ...] = (),
     ) -> None:
+        self._writers = writers
         self._partitions = dict(partitions)
         self._topics = tuple(topics)
         self._publishers = {
@@ -94,7 +98,8 @@ class GroupProcessor(StatefulProcessor):
     ) -> Iterator[Row]:
         """All rows of one lane in this batch."""
         lane = bytes(key[0])
-        inbox = open_lane(lane, sorted(row[1] for row in rows), self._topics)
+        entries = sorted(row[1] for row in rows)
+        inbox = open_lane(lane, entries, self._topics, schemas_of(self._writers))
         if inbox.group is None or not inbox.events:
             return iter(outbox.rows(inbox.prefix, inbox.rejected, self._partitions))
         stored, group = self._load(lane)

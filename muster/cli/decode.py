@@ -13,7 +13,7 @@ import base64
 import binascii
 import json
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from io import BufferedReader
 from pathlib import Path
 from typing import NamedTuple, TypeAlias, cast
@@ -27,12 +27,13 @@ from muster.clients import ClientSettings
 from muster.protocol.codec import EVENTS, RECORDS, decode, decode_record
 from muster.protocol.errors import DecodeError, UnknownDictionary
 from muster.protocol.events import Event, Origin
-from muster.protocol.framing import KNOWN, MARKER, Schemas
+from muster.protocol.framing import MARKER, Schemas
 from muster.protocol.keys import DICTIONARY_PART, key_of, parse_key
 from muster.protocol.parts import Joiner
 from muster.protocol.records import Dictionary, Record
 from muster.protocol.taskset import UnitRef
 from muster.protocol.topics import INPUTS, TopicKind, kind_of, topic_name
+from muster.schemas import read_schemas, schemas_of
 
 _KIND_OF_SCHEMA = {name: kind for kind, name in (*EVENTS, *RECORDS)} | {
     "MemberAssignment": TopicKind.ASSIGNMENTS
@@ -71,7 +72,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Print every record; 1 if one could not be decoded."""
     prefix, failed = args.topic_prefix, False
-    schemas = _schemas(args.schema)
+    schemas = schemas_of(read_schemas("--schema", args.schema))
     if args.topic is None:
         items, reader = _from_file(args.file), _Reader(schemas, lambda group: {})
     else:
@@ -92,21 +93,6 @@ def _of_group(key: bytes | None, group: str) -> bool:
         return parse_key(key).group == group
     except DecodeError:
         return False
-
-
-def _schemas(given: Iterable[str]) -> Schemas:
-    writers, confluent = [], {}
-    for each in given:
-        number, separator, path = each.rpartition("=")
-        try:
-            schema = json.loads(Path(path).read_text(encoding="utf-8"))
-            if separator:
-                confluent[int(number)] = schema
-            else:
-                writers.append(schema)
-        except (OSError, ValueError) as error:
-            raise BadInput(f"--schema {each}: {error}") from None
-    return Schemas(tuple(writers), confluent) if writers or confluent else KNOWN
 
 
 class _Reader:
