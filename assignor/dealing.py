@@ -1,62 +1,49 @@
 """Placing very many copies at once, where a flow with an arc per (task, member) is too much.
 
-Without racks: existing copies are used greedily, best first, the rest is dealt like cards. With
-racks: one flow over classes of tasks (`muster.assignor.transport`), which does not know that copies
-of a task must be apart; its cost is a proven bound, and the few clashes are exchanged
-between neighbours, who cost the same.
+Without racks: a flow over tasks that are alike (`muster.assignor.alike`) says which existing copies
+to use and how many new ones each member takes; those are dealt like cards. With racks: one flow
+over classes of tasks (`muster.assignor.transport`). Neither knows that copies of a task must be
+apart, so their costs are proven bounds, and the few clashes are exchanged between neighbours, who
+cost the same.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
+from muster.assignor.alike import used
 from muster.assignor.balance import dealt
 from muster.assignor.copies import Longs, code, contains
 from muster.assignor.model import NOBODY, BoolArray, GroupView, Pairs, no_pairs
 from muster.assignor.shares import Counts
 from muster.assignor.transport import Freight, Room, place
-from muster.assignor.wanted import Found, Wanted, joined
+from muster.assignor.wanted import Found, Near, Wanted, joined
 from muster.protocol.tasks import IntArray
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Offer:
-    """Copies that stand already, and copies that exist, with what it costs to use each."""
-
-    kept: Pairs
-    pairs: Pairs
-    price: Longs
-
-
 def dealt_out(
-    view: GroupView, wanted: Wanted, offer: Offer, tasks: IntArray, need: Counts, room: Counts
-) -> Found:
-    """Existing copies greedily by price, the rest dealt like cards.
+    view: GroupView, wanted: Wanted, near: Near, tasks: IntArray, need: Counts, room: Counts
+) -> tuple[Pairs, int]:
+    """Existing copies where they are worth most, the rest dealt like cards.
 
     Args:
         view: the group.
-        wanted: what is asked for.
-        offer: copies to use.
+        wanted: what is asked for; tolls are not looked at.
+        near: copies to use.
         tasks: tasks that lack copies.
         need: int64[T], copies each needs.
         room: int64[M], copies each member takes.
+
+    Returns:
+        The pairs, and how many copies could not be placed.
     """
-    room = room.copy()
-    left = np.zeros(len(need), dtype=np.int64)
-    left[tasks] = need[tasks]
-    found = [_greedy(offer, price, left, room) for price in np.unique(offer.price)]
-    pairs = Pairs.of(
-        np.concatenate([offer.kept.task, *(f.task for f in found)]),
-        np.concatenate([offer.kept.member, *(f.member for f in found)]),
-    )
-    slots = np.roll(dealt(room, -room), -1)
-    rows = np.arange(int(left.max()))[:, None] < left[None, tasks]
-    asked = np.concatenate([tasks[row] for row in rows] or [tasks[:0]])
-    number = min(len(asked), len(slots))
-    pairs = _without_clashes(view, wanted, pairs, asked[:number], slots[:number], stride=7)
-    return Found(pairs, int(need.sum()) - len(pairs))
+    standing, free = used(near, tasks, need, room, wanted.target)
+    left = need[tasks] - np.bincount(standing.task, minlength=len(need))[tasks]
+    slots = np.roll(dealt(free, -free), -1)  # actives were dealt alike: beside them, not upon them
+    asked = np.repeat(tasks, left)[: len(slots)]  # neighbours in a deal are different members
+    slots = slots[: len(asked)]
+    pairs = _without_clashes(view, wanted, standing, asked, slots, stride=7)
+    return pairs, int(need[tasks].sum()) - len(pairs)
 
 
 def by_classes(
@@ -101,23 +88,6 @@ def by_classes(
     return Found(pairs, int(need.sum()) - len(pairs), bound)
 
 
-def _greedy(offer: Offer, price: int, need: Longs, room: Counts) -> Pairs:
-    """Use the copies of one price: the first of each member, then the first of each task."""
-    take = np.flatnonzero(offer.price == price)
-    task, member = offer.pairs.task[take], offer.pairs.member[take]
-    order = np.argsort(member, kind="stable")
-    rank = np.empty(len(order), dtype=np.int64)
-    rank[order] = np.arange(len(order)) - np.searchsorted(member[order], member[order])
-    fits = rank < room[member]
-    task, member = task[fits], member[fits]
-    rank = np.arange(len(task)) - np.searchsorted(task, task)
-    fits = rank < need[task]
-    task, member = task[fits], member[fits]
-    np.subtract.at(need, task, 1)
-    np.subtract.at(room, member, 1)
-    return Pairs(task, member)
-
-
 def _without_clashes(
     view: GroupView, wanted: Wanted, pairs: Pairs, task: IntArray, slot: IntArray, *, stride: int
 ) -> Pairs:
@@ -140,18 +110,26 @@ def _without_clashes(
 
     slot = slot.copy()
     for step in range(1, min(count, 64)):
-        codes = code(task, slot)
-        _, first = np.unique(codes, return_index=True)
-        bad = clashes(task, slot)
-        repeated = np.ones(count, dtype=np.bool_)
-        repeated[first] = False
-        wrong = np.flatnonzero(bad | repeated)
+        wrong = np.flatnonzero(clashes(task, slot) | _repeated(code(task, slot)))
         if len(wrong) == 0:
             break
-        for here in wrong.tolist():
-            other = (here + step * stride) % count
-            mine, theirs = slot[[other]], slot[[here]]
-            if not (clashes(task[[here]], mine)[0] or clashes(task[[other]], theirs)[0]):
-                slot[here], slot[other] = slot[other], slot[here]
+        here, there = _apart(wrong, (wrong + step * stride) % count)
+        fits = ~(clashes(task[here], slot[there]) | clashes(task[there], slot[here]))
+        here, there = here[fits], there[fits]
+        slot[here], slot[there] = slot[there], slot[here]
     good = ~clashes(task, slot)
     return joined(pairs, Pairs.of(task[good], slot[good]))
+
+
+def _repeated(codes: Longs) -> BoolArray:
+    """bool[K]: which codes were there before."""
+    again = np.ones(len(codes), dtype=np.bool_)
+    again[np.unique(codes, return_index=True)[1]] = False
+    return again
+
+
+def _apart(here: Longs, there: Longs) -> tuple[Longs, Longs]:
+    """The exchanges that share no place with an earlier one."""
+    first = ~_repeated(np.column_stack((here, there)).ravel()).reshape(-1, 2)
+    alone = first.all(axis=1)
+    return here[alone], there[alone]

@@ -5,33 +5,33 @@ its active belongs to. A copy that exists is worth more than a new one: present 
 then the former owner of a task that moves (S2-14), then whatever else is warm or on its way.
 
 Tasks whose standbys can all stay are not looked at; the others go through one minimum-cost flow
-with an arc per (task, member), or, where that would be millions of arcs, are dealt out.
+with an arc per (task, member), or, where most choices are alike, are dealt out at the same cost.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from muster.assignor.balance import held
 from muster.assignor.copies import Copies, Longs, code, contains
 from muster.assignor.copyflow import Choices, chosen
-from muster.assignor.dealing import Offer, by_classes, dealt_out
+from muster.assignor.dealing import by_classes, dealt_out
 from muster.assignor.model import BoolArray, GroupView, Pairs, no_pairs
 from muster.assignor.shares import Counts, bounded_shares
-from muster.assignor.wanted import Found, Wanted, joined
+from muster.assignor.wanted import NEW, Found, Near, Wanted, joined
 from muster.protocol.tasks import IntArray
 
 MOST_ARCS = 1_500_000
-"""Beyond this many (task, member) arcs copies are dealt out instead of optimised."""
+"""Beyond this many (task, member) arcs copies are dealt out, come what may."""
+FEW_ARCS = 5_000
+"""Up to this many a flow over all of them costs nothing worth saving."""
 _TOO_MANY = (
     "rack.aware.standby.strategy=reliability_then_traffic is not honoured: more than"
     f" {MOST_ARCS:,} choices of member for standbys; traffic alone is minimised"
 )
 
-NEW = 50
-"""Price of a copy where there is none; the prices of others are far below."""
 _PRICE_PRESENT, _PRICE_FORMER, _PRICE_STAGED, _PRICE_WARM, _PRICE_LEARNER, _PRICE_SOME = (
     0, 1, 2, 3, 4, 20,
 )  # fmt: skip
@@ -78,13 +78,15 @@ def placed(view: GroupView, copies: Copies, wanted: Wanted, need: Counts) -> Fou
     if len(open_) == 0:
         return Found(kept, short)
     room = share - np.bincount(kept.member, minlength=len(share))
-    if len(open_) * np.count_nonzero(room > 0) > MOST_ARCS:
-        if wanted.toll is not None:
-            found = by_classes(view, wanted, need, present, room)
-            return found._replace(warning=_TOO_MANY) if wanted.apart else found
-        near = _candidates(view, copies, wanted, open_)
-        return dealt_out(view, wanted, Offer(kept, near.pairs, near.price), open_, need, room)
+    arcs = len(open_) * np.count_nonzero(room > 0)
+    if arcs > MOST_ARCS and wanted.toll is not None:
+        found = by_classes(view, wanted, need, present, room)
+        return found._replace(warning=_TOO_MANY) if wanted.apart else found
     near = _candidates(view, copies, wanted, open_)
+    if arcs > MOST_ARCS or (arcs > FEW_ARCS and _mostly_alike(wanted, need, room)):
+        placed_, missing = dealt_out(view, wanted, near, open_, need, room)
+        if missing == 0 or arcs > MOST_ARCS:
+            return Found(joined(kept, placed_), short + missing)
     placed_, missing = _flow(view, wanted, near, open_, need, room)
     if missing and len(kept) and len(tasks) * np.count_nonzero(usable) <= MOST_ARCS:
         kept = no_pairs()
@@ -94,12 +96,10 @@ def placed(view: GroupView, copies: Copies, wanted: Wanted, need: Counts) -> Fou
     return Found(pairs, short + missing, wanted.cost(view, pairs))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Near:
-    """Copies that exist, and what it costs to use each."""
-
-    pairs: Pairs
-    price: Longs
+def _mostly_alike(wanted: Wanted, need: Counts, room: Counts) -> bool:
+    """Whether a deal will do: all members alike, and so many that copies rarely clash."""
+    rare = bool(8 * need.max() <= np.count_nonzero(room > 0))
+    return rare and wanted.toll is None and wanted.may is None
 
 
 def _allowed(view: GroupView, wanted: Wanted, pairs: Pairs) -> Pairs:
@@ -123,7 +123,7 @@ def _uncontested(present: Pairs, share: Counts, need: Counts) -> BoolArray:
     return answer
 
 
-def _candidates(view: GroupView, copies: Copies, wanted: Wanted, open_: IntArray) -> _Near:
+def _candidates(view: GroupView, copies: Copies, wanted: Wanted, open_: IntArray) -> Near:
     mask = np.zeros(len(view.tasks), dtype=np.bool_)
     mask[open_] = True
     pairs = _allowed(view, wanted, copies.of(mask))
@@ -136,11 +136,11 @@ def _candidates(view: GroupView, copies: Copies, wanted: Wanted, open_: IntArray
     price[owner & at_once] = _PRICE_FORMER
     price[owner & ~at_once] = _PRICE_STAGED
     price[contains(view.standby, codes)] = _PRICE_PRESENT
-    return _Near(pairs, price.astype(np.int64))
+    return Near(pairs, price.astype(np.int64))
 
 
 def _flow(
-    view: GroupView, wanted: Wanted, near: _Near, tasks: IntArray, need: Counts, room: Counts
+    view: GroupView, wanted: Wanted, near: Near, tasks: IntArray, need: Counts, room: Counts
 ) -> tuple[Pairs, int]:
     """Cheapest distinct copies for some tasks within the members' room.
 

@@ -39,6 +39,17 @@ class Toll:
         return int((cheapest[self.class_of[tasks]] * need[tasks]).sum())
 
 
+NEW = 50
+"""Price of a copy where there is none; the prices of others are far below."""
+
+
+class Near(NamedTuple):
+    """Copies that exist, and what it costs to use each (int64[K])."""
+
+    pairs: Pairs
+    price: Longs
+
+
 class Found(NamedTuple):
     """Standbys placed.
 

@@ -11,14 +11,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.placing import Member, group
 
-from muster.assignor import check, registry, standby
-from muster.assignor.model import GroupView, Placement
+from muster.assignor import check, standby
+from muster.assignor.model import GroupView, Placement, group_view
 from muster.assignor.previous import FromPrevious
+from muster.assignor.registry import get
 from muster.protocol.tasks import Subtopology
 
 
 def _placed(view: GroupView) -> Placement:
-    placement = registry.get("high-availability").assign(view)
+    placement = get("high-availability").assign(view)
     check.valid(view, placement)
     return placement
 
@@ -104,6 +105,40 @@ def test_many_copies_obey_the_same_laws(
         assert final.sum() == 300 * standbys
         assert placement.cost_lower_bound <= placement.cost
     assert fast.cost_lower_bound <= exact.cost <= fast.cost <= exact.cost + 30
+
+
+@pytest.mark.parametrize("joining", [0, 1, 5])
+@pytest.mark.parametrize("standbys", [1, 2])
+def test_a_deal_costs_what_the_flow_over_every_choice_costs(
+    standbys: int, joining: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Random groups of 20 that some empty members join: as few new copies, and as even."""
+    for seed in range(10):
+        chance = random.Random(seed)
+        view = _joined(_group(chance, chance.randint(101, 160), 20, standbys, False), joining)
+        told = []
+        for most in (10**9, 0):
+            monkeypatch.setattr(standby, "FEW_ARCS", most)
+            placement = get("sticky").assign(view)
+            check.valid(view, placement)
+            _assert_whole(view, placement, standbys)
+            pairs = placement.standby
+            owned = view.active[pairs.task] == pairs.member
+            new = ~owned & ~np.isin(pairs.code, view.standby.code)
+            load = np.bincount(pairs.member, minlength=len(view.members))
+            told.append((int(new.sum()), sorted(load.tolist())))
+        assert told[0] == told[1]
+
+
+def _joined(view: GroupView, more: int) -> GroupView:
+    return group_view(
+        tasks=view.tasks,
+        settings=view.settings,
+        members=(*view.members, *(f"Q{n}" for n in range(more))),
+        active=view.active,
+        standby=view.standby,
+        lags=view.lags,
+    )
 
 
 def test_standbys_stay_when_one_member_joins() -> None:
