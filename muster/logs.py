@@ -22,11 +22,17 @@ from muster.clients import HIDDEN, is_secret
 
 FORMATS = ("console", "json")
 
+KAFKA = logging.getLogger("muster.kafka")
+"""Where the coordinator's Kafka clients log; by themselves they write to standard error."""
+# One set of settings serves both clients; that each has no use for some of them is no news.
+KAFKA.addFilter(lambda record: "property and will be ignored" not in record.getMessage())
+
 _LEVELS = {
     # Their own news is about every batch, request or connection.
     "py4j": logging.WARNING,
     "asyncio": logging.WARNING,
     # What Kafka's client says while a broker is away; what matters of it is logged above this.
+    "muster.kafka": logging.WARNING,
     "muster.worker.kafka": logging.WARNING,
 }
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 JOINED = "joined"
 RETURNED = "returned"
 LEFT = "left"
@@ -64,3 +66,33 @@ def _listed(names: list[str]) -> str:
 def counted(number: int, thing: str) -> str:
     """A number and what is counted: "1 task", "12 tasks"."""
     return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
+
+
+OTHER = "other"
+_KINDS: tuple[tuple[str, str], ...] = (
+    # (what a part of a cause ends with, kind): of several, the first found names the generation
+    (EXPIRED, EXPIRED),
+    (FENCED, FENCED),
+    (LEFT, LEFT),
+    ("drained for scale.down.timeout.ms", "drained"),
+    (KEPT, "undrained"),
+    (DRAINING, DRAINING),
+    (JOINED, JOINED),
+    (RETURNED, RETURNED),
+    (REJOINED, REJOINED),
+    (READY, READY),
+    (CHANGED, CHANGED),
+    ("delay ended", "delay"),
+    ("all releases acknowledged", "released"),
+    ("follow-up", "followup"),
+)
+_CONFIG = re.compile(r"assignor .* → |config (changed|read)|\d+ tasks? |tasks declared anew")
+
+
+def kind_of(cause: str) -> str:
+    """One word of a fixed few for a cause as `Causes` tells it: a label for counting."""
+    parts = cause.split("; ")
+    for ending, kind in _KINDS:
+        if any(part == ending or part.endswith(f" {ending}") for part in parts):
+            return kind
+    return "config" if any(_CONFIG.match(part) for part in parts) else OTHER

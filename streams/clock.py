@@ -14,7 +14,7 @@ from __future__ import annotations
 import heapq
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
@@ -31,6 +31,7 @@ from confluent_kafka import (
 )
 
 from muster.clients import ClientSettings
+from muster.logs import KAFKA
 from muster.protocol import codec
 from muster.protocol.errors import DecodeError
 from muster.protocol.events import Tick
@@ -54,6 +55,7 @@ class Sleeper(NamedTuple):
 
 @dataclass(slots=True)
 class _Alarm:
+    wanted_ms: int
     at_ms: int
     retry_ms: int = RETRY_MS
 
@@ -70,7 +72,7 @@ class Schedule:
         if at_ms is None:
             self._alarms.pop(sleeper, None)
             return
-        self._alarms[sleeper] = _Alarm(at_ms)
+        self._alarms[sleeper] = _Alarm(at_ms, at_ms)
         heapq.heappush(self._queue, (at_ms, sleeper))
 
     def due(self, now_ms: int) -> list[Sleeper]:
@@ -91,6 +93,11 @@ class Schedule:
         """When `due` is worth calling next; None = when something was noted."""
         return self._queue[0][0] if self._queue else None
 
+    def overdue_ms(self, now_ms: int) -> int:
+        """How long the wake-up that waits longest for its group's answer is past; 0 = none is."""
+        past = (now_ms - alarm.wanted_ms for alarm in [*self._alarms.values()])
+        return max(0, max(past, default=0))
+
     def __len__(self) -> int:
         return len(self._alarms)
 
@@ -101,14 +108,21 @@ class Clock:
     Args:
         clients: how to reach Kafka.
         prefixes: topic prefixes served.
+        on_tick: called for each tick that Kafka has taken.
 
     Attributes:
         ticks: how many Kafka has taken.
     """
 
-    def __init__(self, clients: ClientSettings, prefixes: Sequence[str]) -> None:
+    def __init__(
+        self,
+        clients: ClientSettings,
+        prefixes: Sequence[str],
+        on_tick: Callable[[], object] | None = None,
+    ) -> None:
         self._clients = clients
         self._prefixes = tuple(prefixes)
+        self._on_tick = on_tick
         self._ahead_ms = 0
         self._schedule = Schedule()
         self._closing = threading.Event()
@@ -119,6 +133,19 @@ class Clock:
     def asleep(self) -> int:
         """Groups that have a wake-up."""
         return len(self._schedule)
+
+    @property
+    def alive(self) -> bool:
+        """Whether its thread runs."""
+        return self._thread.is_alive()
+
+    def now_ms(self) -> int:
+        """The broker's time, as well as we know it."""
+        return _wall_ms() - self._ahead_ms
+
+    def overdue_s(self) -> float:
+        """How long the wake-up that waits longest for its group's answer is past."""
+        return self._schedule.overdue_ms(self.now_ms()) / 1000
 
     def __enter__(self) -> Clock:
         self._thread.start()
@@ -137,28 +164,27 @@ class Clock:
         consumer = Consumer(
             self._clients.librdkafka(
                 {
-                    "group.id": "muster-clock",  # required by the client, never used
+                    "group.id": f"{self._prefixes[0]}.clock",  # required by the client, never used
                     "enable.auto.commit": False,
                     "fetch.wait.max.ms": 100,
                 }
-            )
+            ),
+            logger=KAFKA,
         )
         # A tick that Kafka has not taken after a while is worth nothing; the next one will do.
-        producer = Producer(self._clients.producer({"message.timeout.ms": 10_000}))
+        told = self._clients.producer({"message.timeout.ms": 10_000})
+        producer = Producer(told, logger=KAFKA)
         try:
             self._assign(consumer)
             while not self._closing.is_set():
                 self._read(consumer)
-                for sleeper in self._schedule.due(self._now_ms()):
+                for sleeper in self._schedule.due(self.now_ms()):
                     self._tick(producer, sleeper)
                 producer.poll(0)
         finally:
             producer.purge()
             producer.flush(1)
             consumer.close()
-
-    def _now_ms(self) -> int:
-        return _wall_ms() - self._ahead_ms
 
     def _assign(self, consumer: Consumer) -> None:
         wanted = {topic_name(TopicKind.CLOCK, prefix) for prefix in self._prefixes}
@@ -175,7 +201,7 @@ class Clock:
     def _read(self, consumer: Consumer) -> None:
         """Take in what has been published, waiting for at most the next alarm."""
         next_ms = self._schedule.next_ms()
-        wait_s = POLL_S_MAX if next_ms is None else (next_ms - self._now_ms()) / 1000
+        wait_s = POLL_S_MAX if next_ms is None else (next_ms - self.now_ms()) / 1000
         timeout_s = min(max(wait_s, 0.0), POLL_S_MAX)
         try:
             messages = consumer.consume(1_000, timeout_s) if timeout_s else []
@@ -213,6 +239,8 @@ class Clock:
         if error is not None:
             return
         self.ticks += 1
+        if self._on_tick is not None:
+            self._on_tick()
         kind, stamped_ms = message.timestamp()
         if kind == TIMESTAMP_LOG_APPEND_TIME:
             # The broker stamped it between our sending it and our hearing of it.

@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 from muster.clients import ClientSettings, client_settings
 from muster.protocol.errors import ConfigError
 from muster.protocol.topics import DEFAULT_PREFIX
+from muster.schemas import WriterSchema, read_schemas
 
 _PREFIX = re.compile(r"[A-Za-z0-9._-]{1,200}")
 _MASTER = re.compile(r"local(\[(\d+|\*)(,\d+)?\])?|(spark|k8s)://.+|yarn")
@@ -40,6 +41,9 @@ class JobConfig:
             a lost checkpoint never means reading more than this of heartbeats.
         metrics_port: where ``/metrics``, ``/healthz`` and ``/readyz`` answer; None = nowhere.
         metrics_host: the interface they answer on.
+        metrics_groups_max: groups that have a label of their own; the others share one.
+        stall_ms: how long the query may get nowhere before ``/healthz`` says so.
+        writers: schemas of other writers of the input topics, read from their files.
     """
 
     clients: ClientSettings = field(default_factory=ClientSettings)
@@ -51,6 +55,9 @@ class JobConfig:
     rebuild_ms: int = 600_000
     metrics_port: int | None = None
     metrics_host: str = "0.0.0.0"  # noqa: S104  a container's probes come from outside
+    metrics_groups_max: int = 200
+    stall_ms: int = 300_000
+    writers: tuple[WriterSchema, ...] = ()
 
     @property
     def is_posix(self) -> bool:
@@ -70,7 +77,7 @@ class _Setting:
 
     key: str
     field: str
-    read: Callable[[str], int | str]
+    read: Callable[[str], int | str | tuple[WriterSchema, ...]]
     accepted: str
     meaning: str
 
@@ -113,6 +120,27 @@ SETTINGS: tuple[_Setting, ...] = (
         str,
         "an address of this machine",
         "interface of the metrics port",
+    ),
+    _Setting(
+        "muster.metrics.groups.max",
+        "metrics_groups_max",
+        _whole(0, 1_000_000),
+        "a whole number of groups, 0 to 1000000",
+        "groups that are told one by one in the metrics",
+    ),
+    _Setting(
+        "muster.stall.ms",
+        "stall_ms",
+        _whole(1_000, 86_400_000),
+        "a whole number of milliseconds, 1000 to 86400000",
+        "how long the query may get nowhere before /healthz fails",
+    ),
+    _Setting(
+        "muster.schemas",
+        "writers",
+        lambda text: read_schemas("muster.schemas", filter(None, text.split(","))),
+        "[ID=]FILE.avsc, several with commas between",
+        "schemas of other writers; one with a registry id is also read in Confluent's framing",
     ),
 )
 _BY_KEY = {setting.key: setting for setting in SETTINGS}

@@ -18,10 +18,12 @@ import os
 import signal
 import sys
 import threading
+import time
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 
 if __name__ == "__main__" and sys.path[0] == str(Path(__file__).resolve().parent):
     # spark-submit puts this folder first, where `config` or `clock` would shadow anybody's.
@@ -33,19 +35,24 @@ from confluent_kafka.admin import AdminClient
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as sql
 from pyspark.sql.streaming.query import StreamingQuery
 
 from muster import logs
 from muster.clients import ClientSettings
 from muster.protocol.errors import ConfigError, MusterError
-from muster.protocol.topics import DEFAULT_PREFIX, TOPICS, TopicKind
+from muster.protocol.topics import DEFAULT_PREFIX, TOPICS
 from muster.streams import claim, recovery, session, sink, source
 from muster.streams.clock import Clock
 from muster.streams.config import DEFAULT_MASTER, SETTINGS, JobConfig, job_config
 from muster.streams.errors import KafkaUnreachable, QueryFailed, Superseded, TopicsMissing
-from muster.streams.listener import OBSERVED, Metrics, Port, ProgressListener
+from muster.streams.gauges import GroupsCollector
+from muster.streams.health import Health
+from muster.streams.listener import ProgressListener
+from muster.streams.metrics import Metrics
+from muster.streams.observer import Observer
+from muster.streams.port import Port
 from muster.streams.processor import GroupProcessor
+from muster.streams.published import Fold
 
 _log = structlog.get_logger("muster.streams")
 
@@ -79,24 +86,16 @@ def run(config: JobConfig) -> int:
         stack.callback(_stop_spark, spark, stop)
         epochs = {prefix: claim.claim(config.clients, prefix, job) for prefix in config.prefixes}
         log.info("claimed", **{f"epoch[{prefix}]": epoch for prefix, epoch in epochs.items()})
-        metrics = Metrics()
-        metrics.claimed(epochs)
-        port = _port(stack, config, metrics)
-        spark.streams.addListener(ProgressListener(metrics))
         watch = stack.enter_context(claim.Watch(config.clients, epochs, job, stop))
-        clock = stack.enter_context(Clock(config.clients, config.prefixes))
-        metrics.ticks.set_function(lambda: clock.ticks)
-        metrics.asleep.set_function(lambda: clock.asleep)
-        processor = GroupProcessor(
-            epochs, partitions, source.input_topics(config.prefixes), config.rebuild_ms
-        )
-        starting = _recover(spark, config, processor, stop) if not stop.is_set() else None
+        health = _observed(stack, config, spark, epochs, partitions, watch)
+        topics = source.input_topics(config.prefixes)
+        processor = GroupProcessor(epochs, partitions, topics, config.rebuild_ms, config.writers)
+        starting = _recover(spark, config, processor, stop, health) if not stop.is_set() else None
         if not stop.is_set():
             query = sink.write(_frame(spark, config, processor, starting, None), config)
             log.info("running", checkpoint=config.checkpoint, bootstrap=config.clients.bootstrap)
-            metrics.running(True)
-            port.ready.set() if port is not None else None
-            _await(query, stop)
+            health.running(time.monotonic())
+            _await(query, stop, health)
         if watch.story is not None:
             raise Superseded(watch.story)
         log.info("stopped")
@@ -129,24 +128,21 @@ def _frame(
 ) -> DataFrame:
     """The query but for its sink."""
     groups = source.read(spark, config, starting).groupBy("lane")
-    rows = groups.transformWithState(
+    return groups.transformWithState(
         processor,
         outputStructType=sink.OUTPUT,
         outputMode="Append",
         timeMode="None",
         initialState=None if initial is None else initial.groupBy("lane"),
     )
-    if config.metrics_port is None:
-        return rows  # counting is 8 percent of a batch, and nobody would see it
-    counts = [
-        sql.count_if(sql.col("topic").endswith(f".{kind}")).alias(str(kind))
-        for kind in (TopicKind.ASSIGNMENTS, TopicKind.GROUPS, TopicKind.REJECTED, TopicKind.CLOCK)
-    ]
-    return rows.observe(OBSERVED, *counts)
 
 
 def _recover(
-    spark: SparkSession, config: JobConfig, processor: GroupProcessor, stop: threading.Event
+    spark: SparkSession,
+    config: JobConfig,
+    processor: GroupProcessor,
+    stop: threading.Event,
+    health: Health,
 ) -> recovery.Offsets | None:
     """Load the groups into a new checkpoint; where the source starts if there is nothing to load.
 
@@ -162,12 +158,12 @@ def _recover(
     recovery.wake_all(config.clients, found)
     initial = recovery.initial_state(spark, found)
     frame = _frame(spark, config, processor, found.starting, initial)
-    _await(sink.write(frame, config, once=True), stop)
+    _await(sink.write(frame, config, once=True), stop, health)
     return None
 
 
-def _await(query: StreamingQuery, stop: threading.Event) -> None:
-    """Wait for the query's end, or end it when told to.
+def _await(query: StreamingQuery, stop: threading.Event, health: Health) -> None:
+    """Wait for the query's end, or end it when told to; meanwhile note whether it is idle.
 
     Raises:
         QueryFailed: it ended by an error.
@@ -176,11 +172,20 @@ def _await(query: StreamingQuery, stop: threading.Event) -> None:
         # Short waits: Python runs signal handlers between them only.
         while not query.awaitTermination(LOOK_S):  # type: ignore[arg-type]  # takes fractions
             if stop.is_set():
+                session.fall_silent(SparkSession.active())
                 query.stop()
                 return
+            if _is_idle(query.status):
+                health.caught_up(time.monotonic())
     except (PySparkException, Py4JError, OSError) as error:  # the latter two: the JVM is gone
         if not stop.is_set():
             raise QueryFailed(_cause(error)) from error
+
+
+def _is_idle(status: Mapping[str, Any]) -> bool:
+    """Whether the query has looked for rows and found none."""
+    busy = status["isTriggerActive"] or status["isDataAvailable"]
+    return not busy and str(status["message"]).startswith("Waiting for")
 
 
 def _cause(error: Exception) -> str:
@@ -215,17 +220,54 @@ def _stop_spark(spark: SparkSession, stop: threading.Event) -> None:
     hung.cancel()
 
 
-def _port(stack: ExitStack, config: JobConfig, metrics: Metrics) -> Port | None:
+def _observed(
+    stack: ExitStack,
+    config: JobConfig,
+    spark: SparkSession,
+    epochs: Mapping[str, int],
+    partitions: Mapping[str, int],
+    watch: claim.Watch,
+) -> Health:
+    """Start the clock and all that tells how we are doing; none of it is in the query's way."""
+    metrics, health = Metrics(), Health(config.stall_ms / 1000, lambda: watch.story is None)
+    metrics.claimed(epochs)
+    metrics.probed(
+        ready=lambda: health.ready().fine, healthy=lambda: health.well(time.monotonic()).fine
+    )
+    listener = ProgressListener(metrics, health)
+    spark.streams.addListener(listener)
+    clock = stack.enter_context(Clock(config.clients, config.prefixes, metrics.ticks.inc))
+    metrics.asleep.set_function(lambda: clock.asleep)
+    metrics.overdue.set_function(clock.overdue_s)
+    fold = Fold(metrics, epochs, config.metrics_groups_max)
+    metrics.registry.register(GroupsCollector(fold, clock.now_ms))
+    observer = Observer(
+        config.clients,
+        partitions,
+        config.prefixes,
+        metrics=metrics,
+        fold=fold,
+        health=health,
+        read=lambda: listener.read,
+    )
+    stack.enter_context(observer)
+    health.depends_on("clock", lambda: clock.alive)
+    health.depends_on("observer", lambda: observer.alive)
+    _port(stack, config, metrics, health)
+    return health
+
+
+def _port(stack: ExitStack, config: JobConfig, metrics: Metrics, health: Health) -> None:
     if config.metrics_port is None:
-        return None
+        return
     try:
-        port = Port(metrics, config.metrics_host, config.metrics_port)
+        port = Port(metrics, health, config.metrics_host, config.metrics_port)
     except OSError as error:
         raise ConfigError(
             "muster.metrics.port", config.metrics_port, f"a free port ({error.strerror})"
         ) from None
     _log.info("metrics", address=f"http://{config.metrics_host}:{port.number}/metrics")
-    return stack.enter_context(port)
+    stack.enter_context(port)
 
 
 # ---------------------------------------------------------------- command line

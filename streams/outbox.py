@@ -21,6 +21,9 @@ from muster.protocol.records import (
 from muster.protocol.topics import TopicKind, topic_name
 from muster.streams.sink import OutputRow
 
+SINCE = "since"
+"""Header of a snapshot: broker time (epoch milliseconds, text) of the oldest event it answers."""
+
 TOPIC_OF: dict[type, TopicKind] = {
     MemberAssignment: TopicKind.ASSIGNMENTS,
     MemberGone: TopicKind.ASSIGNMENTS,
@@ -33,7 +36,12 @@ TOPIC_OF: dict[type, TopicKind] = {
 
 
 def rows(
-    prefix: str, records: Iterable[Record], partitions: Mapping[str, int], *, turn: int = 0
+    prefix: str,
+    records: Iterable[Record],
+    partitions: Mapping[str, int],
+    *,
+    turn: int = 0,
+    since_ms: int | None = None,
 ) -> list[Row]:
     """Rows of `sink.OUTPUT`, in the order of the records.
 
@@ -43,6 +51,8 @@ def rows(
         partitions: topic → number of partitions; read for parts only, which must live where the
             whole would.
         turn: see `parts`: must alternate from one publication of a group's snapshot to the next.
+        since_ms: broker time of the oldest event that a snapshot among them answers. It becomes a
+            header, so that a reader knows how long the answer took.
 
     Raises:
         EncodeError: a record that cannot be written.
@@ -55,5 +65,7 @@ def rows(
             is_part = whole_key(each.key) != each.key and not isinstance(record, Rejected)
             place = partition_of(each.key, partitions[topic]) if is_part else None
             headers = list(each.headers) or None
+            if since_ms is not None and isinstance(record, GroupSnapshot):
+                headers = [*each.headers, (SINCE, str(since_ms).encode())]
             found.append(OutputRow(topic, each.key, each.value, headers, place))
     return found

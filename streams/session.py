@@ -10,9 +10,11 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
+from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
 from muster.broker.jars import jars
@@ -97,6 +99,14 @@ LOCAL: tuple[_Setting, ...] = (
 SHUFFLE_PARTITIONS = 2
 """Where the master does not say how many cores there are."""
 
+_CHATTY = (
+    # Warns of every group it meets for the first time.
+    "org.apache.spark.sql.execution.python.streaming.TransformWithStateInPySparkStateServer",
+    # Warns at every start that AQE, which is off, is off.
+    f"{_STREAMING}.runtime.MicroBatchExecution",
+)
+"""Loggers of the driver's JVM of which only errors are news."""
+
 _CLASS_PATHS = ("spark.driver.extraClassPath", "spark.executor.extraClassPath", "spark.jars")
 _BARE_FILE_SYSTEM = "hadoop-bare-naked-local-fs"
 
@@ -150,4 +160,18 @@ def start(config: JobConfig) -> SparkSession:
     builder = SparkSession.builder
     for key, value in session_settings(config, jars("spark")).items():
         builder = builder.config(key, value)
-    return builder.getOrCreate()
+    spark = builder.getOrCreate()
+    _hush(spark, _CHATTY, "ERROR")
+    return spark
+
+
+def fall_silent(spark: SparkSession) -> None:
+    """Before a stop: a batch that is cut off is no news, it is replayed at the next start."""
+    with suppress(Py4JError, OSError):  # the JVM is gone already
+        spark.sparkContext.setLogLevel("OFF")
+
+
+def _hush(spark: SparkSession, loggers: Sequence[str], level: str) -> None:
+    log4j = spark._jvm.org.apache.logging.log4j  # type: ignore[union-attr]  # it runs
+    for name in loggers:
+        log4j.core.config.Configurator.setLevel(name, log4j.Level.toLevel(level))

@@ -153,6 +153,7 @@ def _went_well(
         [*records, *inbox.rejected],
         publisher.partitions,
         turn=int(bool(flags & _TURN)),
+        since_ms=_since_ms(inbox) if published else None,
     )
     if published:
         newest = published[-1]
@@ -163,6 +164,12 @@ def _went_well(
         return Turn(written, None, Stored())
     liveness = _HEADER.pack(_VERSION, flags, tag, clock_ms) + group.liveness()
     return Turn(written, group, Stored(liveness, snapshot))
+
+
+def _since_ms(inbox: Inbox) -> int | None:
+    """Broker time of the oldest event that asks for an answer; heartbeats and ticks do not."""
+    asking = (e.origin.at_ms for e in inbox.events if not isinstance(e, Heartbeat | Tick))
+    return min(asking, default=None)
 
 
 def _value(newest: GroupSnapshot | GroupGone, inbox: Inbox, written: list[Row]) -> bytes | None:

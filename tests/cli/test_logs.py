@@ -21,7 +21,7 @@ def _as_before() -> Iterator[None]:
     root.handlers[:], _, _ = before
     root.setLevel(before[1])
     ours.setLevel(before[2])
-    for name in ("py4j", "asyncio", "muster.worker.kafka"):
+    for name in ("py4j", "asyncio", "muster.kafka", "muster.worker.kafka"):
         logging.getLogger(name).setLevel(logging.NOTSET)
     structlog.reset_defaults()
 

@@ -1,8 +1,9 @@
-"""Spark's reports → metrics, and the port that shows them."""
+"""Spark's reports → metrics, and the port that shows them with true probes."""
 
 from __future__ import annotations
 
 import json
+import time
 import urllib.error
 import urllib.request
 from types import SimpleNamespace
@@ -10,15 +11,18 @@ from types import SimpleNamespace
 import pytest
 from prometheus_client import CollectorRegistry
 
-from muster.streams.listener import Metrics, Port, ProgressListener
+from muster.streams.health import Answer, Health
+from muster.streams.listener import ProgressListener
+from muster.streams.metrics import Metrics
+from muster.streams.port import Port
 
+ENDS = {"muster.membership": {"0": 5, "1": 9}}
 REPORT = {
     "batchId": 3,
     "numInputRows": 7,
     "durationMs": {"triggerExecution": 90, "addBatch": 60},
     "stateOperators": [{"numRowsTotal": 4, "memoryUsedBytes": 1000}],
-    "sources": [{"metrics": {"maxOffsetsBehindLatest": "12"}}],
-    "observedMetrics": {"muster": {"assignments": 2, "rejected": 0}},
+    "sources": [{"endOffset": ENDS, "latestOffset": ENDS}],
 }
 """The fields we read of a report, as Spark 4.2 writes them."""
 
@@ -28,27 +32,76 @@ def value(registry: CollectorRegistry, name: str, **labels: str) -> float | None
     return registry.get_sample_value(name, labels)
 
 
+def health(stall_s: float = 60, held: bool = True) -> Health:
+    """One whose claim is held, or not."""
+    return Health(stall_s, lambda: held)
+
+
+def report(listener: ProgressListener, told: object) -> None:
+    """Spark reports a batch."""
+    text = told if isinstance(told, str) else json.dumps(told)
+    listener.onQueryProgress(SimpleNamespace(progress=SimpleNamespace(json=text)))
+
+
 def test_a_report_becomes_values() -> None:
-    """Counts add up over reports, gauges show the newest."""
+    """Counts add up over reports, gauges show the newest, offsets say how far the query read."""
     metrics = Metrics()
-    listener = ProgressListener(metrics)
+    listener = ProgressListener(metrics, health())
     for _ in range(2):
-        progress = SimpleNamespace(json=json.dumps(REPORT))
-        listener.onQueryProgress(SimpleNamespace(progress=progress))
+        report(listener, REPORT)
     registry = metrics.registry
     assert value(registry, "muster_batches_total") == 2
     assert value(registry, "muster_rows_total") == 14
-    assert value(registry, "muster_records_total", kind="assignments") == 4
     assert value(registry, "muster_batch_phase_seconds", phase="addBatch") == 0.06
-    assert value(registry, "muster_rows_behind") == 12
+    assert value(registry, "muster_batch_seconds_sum") == pytest.approx(0.18)
     assert value(registry, "muster_state_rows") == 4
+    assert listener.read == {"muster.membership": {0: 5, 1: 9}}
 
 
-@pytest.mark.parametrize("report", ["{}", "[]", "no json", '{"sources": [{}], "durationMs": {}}'])
-def test_no_report_raises(report: str) -> None:
+@pytest.mark.parametrize("told", ["{}", "[]", "no json", '{"sources": [{}], "durationMs": {}}'])
+def test_no_report_raises(told: str) -> None:
     """Whatever another Spark version reports, the query is not disturbed."""
-    progress = SimpleNamespace(json=report)
-    ProgressListener(Metrics()).onQueryProgress(SimpleNamespace(progress=progress))
+    report(ProgressListener(Metrics(), health()), told)
+
+
+def test_ready_when_caught_up_and_while_the_claim_is_held() -> None:
+    """Not while it starts, nor with rows left to read, nor for a run that loads; then yes."""
+    held = [True]
+    probe = Health(60, lambda: held[0])
+    listener = ProgressListener(Metrics(), probe)
+    assert probe.ready() == Answer(False, "starting")
+    report(listener, REPORT)  # of the run that loads groups
+    probe.running(10)
+    assert probe.ready().why.startswith("catching up")
+    behind = {"sources": [{"endOffset": ENDS, "latestOffset": {"muster.membership": {"0": 6}}}]}
+    report(listener, REPORT | behind)
+    assert probe.ready().why.startswith("catching up")
+    report(listener, REPORT)
+    assert probe.ready() == Answer(True, "ready")
+    held[0] = False
+    assert probe.ready().why.startswith("superseded")
+
+
+def test_well_while_it_gets_on() -> None:
+    """A start is no stall; batches, idleness and a silent Kafka all put a stall off."""
+    probe = health(stall_s=60)
+    assert probe.well(1_000_000).fine
+    probe.running(0)
+    assert probe.well(60).fine
+    assert probe.well(61) == Answer(False, "stalled: no progress for 61 s, and Kafka answers")
+    for tell, at_s in ((probe.moved, 61), (probe.caught_up, 100), (probe.silent, 150)):
+        tell(at_s)
+        assert (probe.well(at_s + 60).fine, probe.well(at_s + 61).fine) == (True, False)
+
+
+def test_not_well_without_its_threads() -> None:
+    """A process whose clock has died says so, however busy its query is."""
+    probe, alive = health(), [True]
+    probe.depends_on("clock", lambda: alive[0])
+    probe.running(0)
+    assert probe.well(1).fine
+    alive[0] = False
+    assert probe.well(1) == Answer(False, "the clock has died")
 
 
 def get(port: Port, path: str) -> tuple[int, str]:
@@ -61,15 +114,21 @@ def get(port: Port, path: str) -> tuple[int, str]:
             return error.code, error.read().decode()
 
 
-def test_probes() -> None:
-    """Healthy from the start, ready once the query runs, 404 for anything else."""
-    metrics = Metrics()
+def test_the_port_shows_what_health_says() -> None:
+    """Both probes answer with their reason, metrics with both; anything else is 404."""
+    metrics, probe = Metrics(), health(stall_s=60)
     metrics.claimed({"muster": 5})
-    with Port(metrics, "127.0.0.1", 0) as port:
-        assert get(port, "/healthz")[0] == 200
+    metrics.probed(ready=lambda: probe.ready().fine, healthy=lambda: probe.well(0).fine)
+    with Port(metrics, probe, "127.0.0.1", 0) as port:
+        assert get(port, "/healthz") == (200, "starting\n")
         assert get(port, "/readyz") == (503, "starting\n")
-        port.ready.set()
+        probe.running(time.monotonic())
+        probe.caught_up(time.monotonic())
         assert get(port, "/readyz?verbose") == (200, "ready\n")
+        probe.moved(time.monotonic() - 100)
+        assert get(port, "/healthz")[0] == 503
         assert get(port, "/other")[0] == 404
         status, text = get(port, "/metrics")
-        assert (status, 'muster_coordinator_epoch{prefix="muster"} 5.0' in text) == (200, True)
+        assert status == 200
+        assert 'muster_coordinator_epoch{prefix="muster"} 5.0' in text
+        assert "muster_ready 1.0" in text

@@ -23,7 +23,7 @@ from muster.protocol.settings import parse_settings
 from muster.protocol.tasks import Subtopology
 from muster.protocol.topics import TOPICS, TopicKind
 from muster.streams import processor, turn
-from muster.streams.outbox import TOPIC_OF
+from muster.streams.outbox import SINCE, TOPIC_OF
 from muster.streams.processor import GroupProcessor
 from muster.streams.source import input_topics, lane_of, pack
 
@@ -121,6 +121,27 @@ def test_a_member_gets_its_tasks() -> None:
     assert (assignment.member, len(assignment.active), assignment.coordinator_epoch) == (M, 4, 7)
     assert [s.members[0].id for s in of_kind(records, GroupSnapshot)] == [M]
     assert len(of_kind(records, WakeUp)) == 1
+
+
+def test_a_snapshot_says_how_old_its_question_was() -> None:
+    """The header is the oldest asking event of the batch; heartbeats and ticks ask nothing."""
+    operator = Operator()
+    operator.feed(1_000, config())
+    late, early = operator.at(join("n"), 5_000), operator.at(join("m"), 4_000)
+    tick = operator.at(Tick(group=G), 3_500)
+    encoded = [codec.encode(event) for event in (late, early, tick)]
+    entries = [
+        pack(event.origin, each.value, INPUT)
+        for event, each in zip((late, early, tick), encoded, strict=True)
+    ]
+    operator.written.clear()
+    operator.batch(LANE, entries)
+    told = {
+        row.topic: [value for name, value in row.headers or () if name == SINCE]
+        for row in operator.written
+    }
+    assert told["muster.groups"] == [b"4000"]
+    assert [values for topic, values in told.items() if topic != "muster.groups"] == [[], []]
 
 
 def live(operator: Operator, *, forget: bool = False) -> None:

@@ -1,0 +1,78 @@
+"""Gauges about groups, made from what a `Fold` knows whenever somebody looks.
+
+Nothing is kept here: a group that is deleted, or comes to lie beyond the first `groups_max`, simply
+is not told any more. Groups without a label of their own are told together: sums of what can be
+added, the worst of what cannot.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from muster.streams.published import REST, Fold
+
+_GROUP = ("prefix", "group")
+_SUMS: Mapping[str, tuple[tuple[str, ...], str]] = {
+    "groups": (("prefix", "state"), "groups, by state"),
+    "member_state": (("prefix", "state"), "members, by where they stand on their way"),
+    "group_members": (_GROUP, "members"),
+    "group_tasks": (_GROUP, "tasks declared"),
+    "unassigned_tasks": (_GROUP, "tasks that nobody holds"),
+    "warming_tasks": (_GROUP, "learners that are restoring or waiting to take over"),
+    "warmup_lag": (_GROUP, "offsets that copies are behind, summed over those that tell"),
+    "cross_rack_tasks": (_GROUP, "active tasks that read from another rack"),
+}
+_PEAKS: Mapping[str, tuple[tuple[str, ...], str]] = {
+    "group_generation": (_GROUP, "group epoch"),
+    "imbalance_ratio": (_GROUP, "load of the fullest member by its fair share; 1 = balanced"),
+    "group_unsettled_seconds": (_GROUP, "how long the group has not been Stable or Empty"),
+}
+
+
+class GroupsCollector(Collector):
+    """Turns what a `Fold` knows into gauges, whenever somebody looks.
+
+    Args:
+        fold: of the published records.
+        now_ms: broker time, epoch milliseconds, as well as we know it.
+    """
+
+    def __init__(self, fold: Fold, now_ms: Callable[[], int]) -> None:
+        self._fold = fold
+        self._now_ms = now_ms
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        """All gauges about groups."""
+        now_ms = self._now_ms()
+        sums: dict[str, Counter[tuple[str, ...]]] = {name: Counter() for name in _SUMS}
+        peaks: dict[str, dict[tuple[str, ...], float]] = {name: {} for name in _PEAKS}
+        value: float | None
+        for prefix, group, seen in self._fold.rows():
+            sums["groups"][prefix, seen.state.value] += 1
+            for state, number in seen.members.items():
+                sums["member_state"][prefix, state.value] += number
+            place: tuple[str, ...] = (prefix, group)
+            sums["group_members"][place] += seen.members.total()
+            sums["group_tasks"][place] += len(seen.holder)
+            sums["unassigned_tasks"][place] += seen.unassigned
+            sums["warming_tasks"][place] += seen.warming
+            sums["warmup_lag"][place] += seen.lag
+            sums["cross_rack_tasks"][place] += seen.cross_rack
+            spent_ms = 0 if seen.unsettled_ms is None else max(now_ms - seen.unsettled_ms, 0)
+            for name, value in (
+                ("group_generation", seen.generation if group != REST else None),
+                ("imbalance_ratio", seen.imbalance),
+                ("group_unsettled_seconds", float(spent_ms) / 1000),
+            ):
+                if value is not None:
+                    peaks[name][place] = max(peaks[name].get(place, 0), value)
+        found: Mapping[str, Mapping[tuple[str, ...], float]] = {**sums, **peaks}
+        for name, (labels, meaning) in {**_SUMS, **_PEAKS}.items():
+            family = GaugeMetricFamily(f"muster_{name}", meaning, labels=labels)
+            for place in sorted(found[name]):
+                family.add_metric(place, found[name][place])
+            yield family

@@ -1,0 +1,240 @@
+"""Reads what the job publishes, beside the query: figures, a log line a generation, how far behind.
+
+One thread, one consumer. It takes nothing from the query's time, and the query does not wait for
+it: an observer that is behind shows old figures, no more.
+
+==============  ==========================  ====================================================
+topic           read from                   for
+==============  ==========================  ====================================================
+groups          its beginning (compacted)   `Fold`, and one log line for each generation of ours
+rejected        its end                     dead letters by reason
+assignments     its end                     sizes; not decoded
+all             their end offsets           records by kind; rows that wait on the input topics
+==============  ==========================  ====================================================
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from types import TracebackType
+from typing import TypeAlias
+
+import structlog
+from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec
+
+from muster.clients import ClientSettings
+from muster.logs import KAFKA
+from muster.protocol import codec
+from muster.protocol.errors import DecodeError
+from muster.protocol.parts import Joiner
+from muster.protocol.records import Fault, GroupGone, GroupSnapshot, Record, Rejected
+from muster.protocol.topics import INPUTS, TopicKind, topic_name
+from muster.streams.errors import KafkaUnreachable
+from muster.streams.health import Health
+from muster.streams.inbox import UNDECODABLE
+from muster.streams.metrics import Metrics
+from muster.streams.outbox import SINCE
+from muster.streams.published import Fold, Generation
+from muster.streams.turn import GROUP_FAILED
+
+_log = structlog.get_logger("muster.streams")
+
+LOOK_S = 2.0
+"""How often end offsets are asked for."""
+POLL_S = 0.2
+ASK_TIMEOUT_S = 10.0
+OUTPUTS = (TopicKind.ASSIGNMENTS, TopicKind.GROUPS, TopicKind.REJECTED, TopicKind.CLOCK)
+REASONS = frozenset({UNDECODABLE, GROUP_FAILED, *(fault.value for fault in Fault)})
+
+Ends: TypeAlias = Mapping[tuple[str, int], int]
+"""(topic, partition) → offset."""
+
+
+class Observer:
+    """Runs between enter and exit. From entering on, everything published is counted.
+
+    Args:
+        clients: how to reach Kafka.
+        partitions: topic → number of partitions, of every topic of ours.
+        prefixes: topic prefixes served.
+        metrics: where figures go.
+        fold: takes the snapshots.
+        health: is told when Kafka does not answer.
+        read: how far the query has read; None = not known yet.
+    """
+
+    def __init__(
+        self,
+        clients: ClientSettings,
+        partitions: Mapping[str, int],
+        prefixes: Iterable[str],
+        *,
+        metrics: Metrics,
+        fold: Fold,
+        health: Health,
+        read: Callable[[], Mapping[str, Mapping[int, int]] | None],
+    ) -> None:
+        self._clients = clients
+        self._places = [
+            TopicPartition(topic, partition)
+            for topic, count in sorted(partitions.items())
+            for partition in range(count)
+        ]
+        self._prefixes = tuple(prefixes)
+        self._metrics = metrics
+        self._fold = fold
+        self._health = health
+        self._read = read
+        self._joiners: dict[str, Joiner] = {}
+        self._ends: Ends = {}
+        self._all: Ends | None = None
+        self._closing = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="muster-observer", daemon=True)
+
+    @property
+    def alive(self) -> bool:
+        """Whether its thread runs."""
+        return self._thread.is_alive()
+
+    def __enter__(self) -> Observer:
+        self._admin = AdminClient(self._clients.librdkafka(), logger=KAFKA)
+        try:
+            self._ends = self._asked()  # what is written from now on is this job's
+        except KafkaException as error:
+            raise KafkaUnreachable(f"the topics do not say where they end: {error}") from error
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._closing.set()
+        self._thread.join()
+
+    # ---- the thread
+
+    def _run(self) -> None:
+        consumer = Consumer(
+            self._clients.librdkafka(
+                {"group.id": f"{self._prefixes[0]}.observer", "enable.auto.commit": False}
+            ),
+            logger=KAFKA,
+        )
+        try:
+            consumer.assign([self._start(place) for place in self._places if self._wanted(place)])
+            look_s = time.monotonic()
+            while not self._closing.is_set():
+                try:
+                    messages = consumer.consume(500, POLL_S)
+                except KafkaException:
+                    self._closing.wait(POLL_S)
+                    messages = []
+                for message in messages:
+                    if message.error() is None:
+                        self._take(message)
+                if time.monotonic() - look_s >= LOOK_S:
+                    self._look()
+                    look_s = time.monotonic()
+        finally:
+            consumer.close()
+
+    def _wanted(self, place: TopicPartition) -> bool:
+        kinds = (TopicKind.GROUPS, TopicKind.REJECTED, TopicKind.ASSIGNMENTS)
+        return any(place.topic.endswith(f".{kind}") for kind in kinds)
+
+    def _start(self, place: TopicPartition) -> TopicPartition:
+        end = self._ends.get((place.topic, place.partition), 0)
+        from_start = place.topic.endswith(f".{TopicKind.GROUPS}")
+        return TopicPartition(place.topic, place.partition, 0 if from_start else end)
+
+    # ---- records
+
+    def _take(self, message: Message) -> None:
+        prefix, _, kind = str(message.topic()).rpartition(".")
+        key, value = message.key() or b"", message.value()
+        if kind == TopicKind.ASSIGNMENTS:
+            if value is not None:
+                self._metrics.record_bytes.labels(prefix).observe(len(key) + len(value))
+            return
+        try:
+            record = self._decoded(TopicKind(kind), str(message.topic()), key, value)
+        except DecodeError:
+            self._metrics.unreadable.labels(prefix).inc()
+            return
+        if isinstance(record, GroupSnapshot):
+            at_ms = message.timestamp()[1]
+            news = self._fold.snapshot(prefix, record, at_ms, _since_ms(message))
+            if news is not None:
+                _tell(news)
+        elif isinstance(record, GroupGone):
+            self._fold.gone(prefix, record.group)
+            _log.info("group deleted", prefix=prefix, group=str(record.group))
+        elif isinstance(record, Rejected):
+            reason = record.reason if record.reason in REASONS else "other"
+            self._metrics.rejected.labels(prefix, reason).inc()
+
+    def _decoded(
+        self, kind: TopicKind, topic: str, key: bytes, value: bytes | None
+    ) -> Record | None:
+        if kind is not TopicKind.GROUPS:
+            return codec.decode_record(kind, key, value)
+        whole = self._joiners.setdefault(topic, Joiner()).feed(key, value)
+        return None if whole is None else codec.decode_record(kind, whole.key, whole.value)
+
+    # ---- offsets
+
+    def _look(self) -> None:
+        """Ask where every topic ends."""
+        try:
+            ends = self._asked()
+        except KafkaException:
+            self._health.silent(time.monotonic())
+            return
+        for prefix in self._prefixes:
+            for kind in OUTPUTS:
+                topic = topic_name(kind, prefix)
+                known = {place: end for place, end in self._ends.items() if place[0] == topic}
+                grown = sum(max(ends[place] - end, 0) for place, end in known.items())
+                self._metrics.records.labels(prefix, kind).inc(grown)
+        read = self._query_read()
+        if read is not None:
+            waiting = (
+                max(end - read.get(place, 0), 0)
+                for place, end in ends.items()
+                if place[0].rpartition(".")[2] in INPUTS
+            )
+            self._metrics.behind.set(sum(waiting))
+        self._ends = ends
+
+    def _query_read(self) -> Ends | None:
+        """How far the query has read: by its own reports, else (none yet) all we knew of."""
+        told = self._read()
+        if told is not None:
+            return {(t, p): offset for t, offsets in told.items() for p, offset in offsets.items()}
+        if self._all is None and self._health.ready().fine:
+            self._all = dict(self._ends)
+        return self._all
+
+    def _asked(self) -> Ends:
+        newest = OffsetSpec.latest()  # type: ignore[no-untyped-call]  # the library left it out
+        wanted = dict.fromkeys(self._places, newest)
+        futures = self._admin.list_offsets(wanted, request_timeout=ASK_TIMEOUT_S)
+        return {
+            (place.topic, place.partition): future.result().offset
+            for place, future in futures.items()
+        }
+
+
+def _since_ms(message: Message) -> int | None:
+    value = dict(message.headers() or ()).get(SINCE)
+    return int(value) if isinstance(value, bytes) and value.isdigit() else None
+
+
+def _tell(news: Generation) -> None:
+    _log.info("generation", **{**news._asdict(), "group": str(news.group)})

@@ -1,0 +1,93 @@
+"""The port that metrics and probes are read from.
+
+==========  ==================================================================================
+/metrics    everything, in Prometheus' text format
+/healthz    200 while the query gets on (or starts); a supervisor restarts it on anything else
+/readyz     200 while this process answers members; 503 while it starts, catches up, or after
+            another job has claimed to be the coordinator
+==========  ==================================================================================
+
+`health` has the rules.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import TracebackType
+
+from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+
+from muster.streams.health import Answer, Health
+from muster.streams.metrics import Metrics
+
+
+class Port:
+    """Answers ``/metrics``, ``/healthz`` and ``/readyz`` between enter and exit.
+
+    Args:
+        metrics: what to show.
+        health: what the probes say.
+        host: interface to listen on.
+        port: port to listen on; 0 = any free one.
+
+    Attributes:
+        number: the port in use.
+
+    Raises:
+        OSError: the port is taken.
+    """
+
+    def __init__(self, metrics: Metrics, health: Health, host: str, port: int) -> None:
+        owner = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                status, kind, body = owner._answer(self.path)
+                self.send_response(status)
+                self.send_header("Content-Type", kind)
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, format: str, *args: object) -> None:
+                """Probes come every few seconds; they are not news."""
+
+        self._metrics = metrics
+        self._health = health
+        self._server = ThreadingHTTPServer((host, port), Handler)
+        self._server.daemon_threads = True
+        self.number: int = self._server.server_address[1]
+        self._thread = threading.Thread(
+            target=self._server.serve_forever, name="muster-metrics", daemon=True
+        )
+
+    def _answer(self, path: str) -> tuple[int, str, bytes]:
+        match path.partition("?")[0]:
+            case "/metrics":
+                return 200, CONTENT_TYPE_LATEST, generate_latest(self._metrics.registry)
+            case "/healthz":
+                return _probe(self._health.well(time.monotonic()))
+            case "/readyz":
+                return _probe(self._health.ready())
+            case _:
+                return 404, "text/plain", b"/metrics, /healthz or /readyz\n"
+
+    def __enter__(self) -> Port:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+
+def _probe(answer: Answer) -> tuple[int, str, bytes]:
+    return 200 if answer.fine else 503, "text/plain", f"{answer.why}\n".encode()

@@ -1,0 +1,268 @@
+"""What was published, folded into figures: the groups as anybody can read them off Kafka.
+
+The published record is the state (design, idea 2), so figures about groups need nothing from the
+operator, which runs elsewhere and has better things to do: whoever reads ``<prefix>.groups`` knows
+them. `Fold` takes the snapshots one by one, keeps a few numbers of each group, and tells `Metrics`
+what happened in between; `observer` does the reading.
+
+What was published before this job's claim is somebody else's news: it sets what groups are like,
+and counts nothing.
+
+**Ownerless time** of a task runs from the moment it surely had an owner for the last time to the
+record that gives it the next one. That is, for an owner that gave it up, the broker's time of its
+report; for one that expired, its last moment of certainty, a session timeout before the group's
+clock. The new owner's way to the record (a fetch) is not in it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from muster.protocol.ids import GroupId
+from muster.protocol.records import GroupSnapshot, GroupState, MemberState
+from muster.protocol.tasks import Subtopology, TaskTable, Unit
+from muster.state.causes import EXPIRED, kind_of
+from muster.streams.metrics import Metrics
+
+NOBODY = -1
+REST = ""
+"""Label of all groups beyond the first ones."""
+_SETTLED = (GroupState.EMPTY, GroupState.STABLE, GroupState.DEAD)
+
+
+class Generation(NamedTuple):
+    """A generation this job has published, for the log."""
+
+    prefix: str
+    group: GroupId
+    generation: int
+    cause: str
+    moves: int
+    members: int
+    tasks: int
+    state: str
+
+
+@dataclass(slots=True)
+class _Tasks:
+    """What follows from the declared tasks alone.
+
+    Attributes:
+        units: as declared.
+        weight: float64[T].
+        afar: rack → bool[T], whether the task reads a topic partition of which no replica is in
+            that rack; without an entry: unknown.
+    """
+
+    units: tuple[Unit, ...]
+    weight: NDArray[np.float64]
+    afar: dict[str, NDArray[np.bool_]]
+
+
+@dataclass(slots=True)
+class Seen:
+    """A group as its newest snapshot shows it."""
+
+    tasks: _Tasks
+    generation: int = 0
+    state: GroupState = GroupState.EMPTY
+    unsettled_ms: int | None = None
+    holder: NDArray[np.int32] = field(default_factory=lambda: np.empty(0, dtype=np.int32))
+    incarnation: dict[int, int] = field(default_factory=dict)
+    timeout_ms: dict[int, int] = field(default_factory=dict)
+    orphaned: dict[int, int] = field(default_factory=dict)
+    members: Counter[MemberState] = field(default_factory=Counter)
+    warming: int = 0
+    lag: int = 0
+    imbalance: float = 1.0
+    cross_rack: int = 0
+
+    @property
+    def unassigned(self) -> int:
+        """Tasks that nobody holds."""
+        return int(np.count_nonzero(self.holder == NOBODY))
+
+
+class Fold:
+    """Takes in published records. Any thread may collect from it meanwhile.
+
+    Args:
+        metrics: what happened goes there.
+        epochs: prefix → coordinator epoch of this job.
+        groups_max: groups that have a label of their own.
+    """
+
+    def __init__(self, metrics: Metrics, epochs: Mapping[str, int], groups_max: int) -> None:
+        self._metrics = metrics
+        self._epochs = dict(epochs)
+        self._groups_max = groups_max
+        self._groups: dict[tuple[str, GroupId], Seen] = {}
+        self._named: set[tuple[str, GroupId]] = set()
+        self._lock = threading.Lock()
+
+    def snapshot(
+        self, prefix: str, record: GroupSnapshot, published_ms: int, since_ms: int | None
+    ) -> Generation | None:
+        """A group's newest state; the generation, if it is a new one of this job.
+
+        Args:
+            prefix: of the topic.
+            record: the snapshot.
+            published_ms: the record's timestamp.
+            since_ms: broker time of the oldest event it took in; None = none that asks for an
+                answer.
+        """
+        place = (prefix, record.group)
+        with self._lock:
+            before = self._groups.get(place)
+            now = _seen(record, before, published_ms)
+            self._groups[place] = now
+            if len(self._named) < self._groups_max:
+                self._named.add(place)
+        if record.coordinator_epoch != self._epochs.get(prefix):
+            return None
+        if since_ms is not None:
+            self._metrics.latency.labels(prefix).observe(max(published_ms - since_ms, 0) / 1000)
+        if before is not None:
+            self._note_ownerless(prefix, before, now, record, published_ms, since_ms)
+        if record.generation <= (before.generation if before is not None else 0):
+            return None
+        return self._note_generation(prefix, record)
+
+    def gone(self, prefix: str, group: GroupId) -> None:
+        """A group was deleted."""
+        with self._lock:
+            self._groups.pop((prefix, group), None)
+            if (prefix, group) not in self._named:
+                return
+            self._named.discard((prefix, group))
+        labels = {"prefix": prefix, "group": group}
+        self._metrics.rebalances.remove_by_labels(labels)
+        self._metrics.moved.remove_by_labels(labels)
+
+    def _note_generation(self, prefix: str, record: GroupSnapshot) -> Generation:
+        cause = kind_of(record.cause)
+        label = self._label((prefix, record.group))
+        self._metrics.rebalances.labels(prefix, label, cause).inc()
+        for role, number in Counter(move.role for move in record.moves).items():
+            self._metrics.moved.labels(prefix, label, role.name.lower(), cause).inc(number)
+        return Generation(
+            prefix,
+            record.group,
+            record.generation,
+            record.cause,
+            len(record.moves),
+            len(record.members),
+            len(record.holder),
+            record.state.value,
+        )
+
+    def _note_ownerless(
+        self,
+        prefix: str,
+        before: Seen,
+        now: Seen,
+        record: GroupSnapshot,
+        published_ms: int,
+        since_ms: int | None,
+    ) -> None:
+        if before.tasks is not now.tasks:
+            return  # other tasks: what was where is not comparable
+        expired = kind_of(record.cause) == EXPIRED
+        given_up_ms = record.clock_ms if since_ms is None else since_ms
+        for task in np.flatnonzero(before.holder != now.holder).tolist():
+            was, is_now = int(before.holder[task]), int(now.holder[task])
+            if was != NOBODY:
+                gone = now.incarnation.get(was) != before.incarnation.get(was)
+                sure_ms = record.clock_ms - before.timeout_ms.get(was, 0)
+                now.orphaned[task] = sure_ms if gone and expired else given_up_ms
+            if is_now != NOBODY and task in now.orphaned:
+                spent_s = max(published_ms - now.orphaned.pop(task), 0) / 1000
+                self._metrics.ownerless.labels(prefix).observe(spent_s)
+
+    def _label(self, place: tuple[str, GroupId]) -> str:
+        return str(place[1]) if place in self._named else REST
+
+    # ---- for whoever collects
+
+    def rows(self) -> Iterator[tuple[str, str, Seen]]:
+        """(prefix, group label, what it is like) of every group."""
+        with self._lock:
+            known = list(self._groups.items())
+        for place, seen in known:
+            yield place[0], self._label(place), seen
+
+
+def _seen(record: GroupSnapshot, before: Seen | None, published_ms: int) -> Seen:
+    same = before is not None and before.tasks.units == record.tasks
+    tasks = before.tasks if before is not None and same else _tasks(record.tasks)
+    slots = {entry.slot: entry for entry in record.members}
+    settled = record.state in _SETTLED
+    since_ms = None if before is None else before.unsettled_ms
+    return Seen(
+        tasks=tasks,
+        generation=record.generation,
+        state=record.state,
+        unsettled_ms=None if settled else since_ms or published_ms,
+        holder=record.holder,
+        incarnation={slot: entry.incarnation for slot, entry in slots.items()},
+        timeout_ms={slot: entry.session_timeout_ms for slot, entry in slots.items()},
+        orphaned=dict(before.orphaned) if before is not None and same else {},
+        members=Counter(entry.state for entry in record.members),
+        warming=len(record.learner),
+        lag=int(record.lags[:, 2].sum()) if len(record.lags) else 0,
+        imbalance=_imbalance(record, tasks),
+        cross_rack=_cross_rack(record, tasks),
+    )
+
+
+def _imbalance(record: GroupSnapshot, tasks: _Tasks) -> float:
+    """Load of the fullest member by its fair share; load is weight by capacity, 1 = balanced."""
+    weight = float(tasks.weight.sum())
+    if not record.members or not weight:
+        return 1.0
+    slots = np.array([entry.slot for entry in record.members])
+    capacity = np.array([entry.capacity for entry in record.members], dtype=np.float64)
+    held = np.bincount(record.holder + 1, weights=tasks.weight, minlength=int(slots.max()) + 2)
+    return float((held[slots + 1] / capacity).max() / (weight / capacity.sum()))
+
+
+def _cross_rack(record: GroupSnapshot, tasks: _Tasks) -> int:
+    """Tasks that read a topic partition of which no replica is in their member's rack."""
+    crossing = 0
+    for entry in record.members:
+        afar = None if entry.rack is None else tasks.afar.get(entry.rack, tasks.afar.get(""))
+        if afar is not None:
+            crossing += int(np.count_nonzero(afar & (record.holder == entry.slot)))
+    return crossing
+
+
+def _tasks(units: tuple[Unit, ...]) -> _Tasks:
+    table = TaskTable(units)
+    weight = np.ones(len(table))
+    racks = {
+        rack
+        for unit in table.units
+        if isinstance(unit, Subtopology)
+        for topics in unit.source_racks or ()
+        for replicas in topics
+        for rack in replicas
+    }
+    # "" stands for every rack that holds no replica of anything.
+    afar = {rack: np.zeros(len(table), dtype=np.bool_) for rack in [*racks, ""]} if racks else {}
+    for start, unit in zip(table.start[:-1].tolist(), table.units, strict=True):
+        weight[start : start + unit.size] = unit.weight
+        if not isinstance(unit, Subtopology):
+            weight[start] = unit.connector_weight
+            continue
+        for partition, topics in enumerate(unit.source_racks or ()):
+            for rack, tells in afar.items():
+                tells[start + partition] = any(rack not in replicas for replicas in topics)
+    return _Tasks(units, weight, afar)
