@@ -27,6 +27,8 @@ RdKafkaValue: TypeAlias = str | int | float | bool
 HOST_CHECK = "ssl.endpoint.identification.algorithm"
 """Off is an empty value for Java, ``none`` for librdkafka."""
 HIDDEN = "(hidden)"
+SECRET_CHARS_MIN = 4
+"""Shorter secrets are not looked for in texts: they would be found in every word."""
 
 PRODUCER: Mapping[str, str] = {
     # Every client must agree on a key's partition, the Java client and Spark among them.
@@ -125,6 +127,20 @@ class ClientSettings:
     def spark(self) -> dict[str, str]:
         """For Spark's Kafka source and sink: `java`, every key behind ``kafka.``."""
         return {f"kafka.{key}": value for key, value in self.java().items()}
+
+    def hidden(self, text: str) -> str:
+        """A text of somebody else's (an error, a log line) without the secrets in these values."""
+        for secret in sorted(self._secrets(), key=len, reverse=True):
+            text = text.replace(secret, HIDDEN)
+        return text
+
+    def _secrets(self) -> set[str]:
+        spoken = {key: str(value) for key, value in self.values.items() if is_secret(key)}
+        words = {value for key, value in spoken.items() if key != "sasl.jaas.config"}
+        for name, quoted, single, bare in _JAAS_OPTION.findall(spoken.get("sasl.jaas.config", "")):
+            if is_secret(name):
+                words |= {quoted, re.sub(r"\\(.)", r"\1", quoted), single, bare}
+        return {word for word in words if len(word) >= SECRET_CHARS_MIN}
 
     def __repr__(self) -> str:
         return f"ClientSettings({redacted(self.values)})"

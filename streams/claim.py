@@ -101,7 +101,7 @@ class Watch:
     def _run(self) -> None:
         consumer = Consumer(
             self._clients.librdkafka(
-                {"group.id": f"muster-{self._job}", "enable.auto.commit": False}
+                {"group.id": f"{next(iter(self._epochs))}.job", "enable.auto.commit": False}
             )
         )
         try:

@@ -77,7 +77,7 @@ def recover(clients: ClientSettings, prefixes: Iterable[str]) -> Recovered:
     prefixes = tuple(prefixes)
     snapshots: list[tuple[str, GroupSnapshot]] = []
     consumer = Consumer(
-        clients.librdkafka({"group.id": "muster-recovery", "enable.auto.commit": False})
+        clients.librdkafka({"group.id": f"{prefixes[0]}.recovery", "enable.auto.commit": False})
     )
     try:
         for prefix in prefixes:

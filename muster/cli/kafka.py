@@ -6,10 +6,11 @@ librdkafka's own log stays off the terminal.
 
 from __future__ import annotations
 
+import logging
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -25,16 +26,24 @@ from confluent_kafka import (
 from confluent_kafka.admin import AdminClient
 from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_fixed
 
+from muster import access
 from muster.cli.errors import BadInput, Unreachable
-from muster.clients import ClientSettings
+from muster.clients import ClientSettings, RdKafkaValue
 from muster.protocol.codec import Encoded
 from muster.protocol.keys import partition_of
 
 TIMEOUT_S = 15
-WHY_TIMEOUT_S = 2
 RETRY_PAUSE_S = 0.1
 T = TypeVar("T")
 QUIET = {"log_level": 0}
+_UNHEARD = logging.getLogger("muster.cli.unheard")
+"""Fatal errors are logged at any level; they come to us as exceptions as well."""
+_UNHEARD.disabled = True
+_NOT_ALLOWED = (
+    KafkaError.TOPIC_AUTHORIZATION_FAILED,
+    # What a producer is told who may write to no topic at all.
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,38 +65,36 @@ class Row:
 
 
 @contextmanager
-def failures_named(settings: ClientSettings) -> Iterator[None]:
+def failures_named(settings: ClientSettings, topic: str = "", doing: str = "") -> Iterator[None]:
     """Turn the client's exceptions into ours.
 
+    Args:
+        settings: how to reach the cluster.
+        topic: what is done here is done to this topic.
+        doing: the right it takes, in Kafka's words.
+
     Raises:
-        Unreachable: Kafka did not answer, or refused.
+        Unreachable: Kafka did not answer.
+        Refused: the principal may not do it.
         BadInput: a client setting librdkafka does not know.
     """
     try:
         yield
     except KafkaException as error:
         reason: KafkaError = error.args[0]
+        said = settings.hidden(str(reason.str()))
         if reason.code() in (KafkaError._INVALID_ARG, KafkaError._CONFLICT):
-            raise BadInput(f"a client setting is not accepted: {reason.str()}") from None
-        raise Unreachable(f"Kafka at {settings.bootstrap}: {_story(reason, settings)}") from None
+            raise BadInput(f"a client setting is not accepted: {said}") from None
+        if reason.code() in _NOT_ALLOWED and topic:
+            raise access.Refused(access.lacking(settings, topic, doing)) from None
+        raise Unreachable(f"Kafka at {settings.bootstrap}: {_story(reason, said)}") from None
+    except access.Silent as error:
+        raise Unreachable(str(error)) from None
 
 
-def _story(reason: KafkaError, settings: ClientSettings) -> str:
+def _story(reason: KafkaError, said: str) -> str:
     silent = (KafkaError._TRANSPORT, KafkaError._TIMED_OUT, KafkaError._ALL_BROKERS_DOWN)
-    if reason.code() in silent:
-        return f"no answer within {TIMEOUT_S} s ({_why(settings) or reason.str()})"
-    return str(reason.str())
-
-
-def _why(settings: ClientSettings) -> str:
-    """Connect once more, only to hear what is wrong: calls that time out do not say."""
-    told: list[str] = []
-    more = {**QUIET, "error_cb": lambda error: told.append(str(error.str()))}
-    client = Producer(settings.librdkafka() | more)
-    with suppress(KafkaException):
-        client.list_topics(timeout=WHY_TIMEOUT_S)
-    client.poll(0)
-    return told[0] if told else ""
+    return f"no answer within {TIMEOUT_S} s ({said})" if reason.code() in silent else said
 
 
 def admin(settings: ClientSettings) -> AdminClient:
@@ -95,19 +102,16 @@ def admin(settings: ClientSettings) -> AdminClient:
     return AdminClient(settings.librdkafka(QUIET))
 
 
-def partitions_of(settings: ClientSettings, topic: str) -> int:
-    """How many partitions a topic has.
+def partitions_of(settings: ClientSettings, topic: str, operation: str = "READ") -> int:
+    """How many partitions a topic has, which is to be read or written.
 
     Raises:
-        Unreachable: no answer, or no such topic; the message says how to make it.
+        Unreachable: no answer.
+        Refused: the login, a certificate, or no such right; the message says which.
+        NoTopics: no such topic; the message says how to make it.
     """
     with failures_named(settings):
-        found = admin(settings).list_topics(topic, timeout=TIMEOUT_S).topics.get(topic)
-    if found is None or found.error is not None or not found.partitions:
-        raise Unreachable(
-            f"no topic {topic!r} at {settings.bootstrap}; make it with: muster topics create"
-        )
-    return len(found.partitions)
+        return access.topic(settings, topic, operation, TIMEOUT_S)
 
 
 def read(
@@ -130,11 +134,11 @@ def read(
     """
     count = partitions_of(settings, topic)
     wanted = range(count) if key is None else [partition_of(key, count)]
-    with failures_named(settings):
+    with failures_named(settings, topic, "READ"):
         consumer = Consumer(
             settings.librdkafka(
                 {
-                    "group.id": f"muster-cli-{uuid.uuid4().hex}",
+                    "group.id": f"{topic.rpartition('.')[0]}.cli-{uuid.uuid4().hex}",
                     "enable.auto.commit": False,
                     "auto.offset.reset": "earliest",
                     "enable.partition.eof": True,
@@ -204,11 +208,11 @@ def append(settings: ClientSettings, topic: str, record: Encoded) -> None:
     Raises:
         Unreachable: Kafka did not take it in time.
     """
-    partitions_of(settings, topic)
+    partitions_of(settings, topic, "WRITE")
     outcome: list[KafkaError | None] = []
-    with failures_named(settings):
-        more = {"message.timeout.ms": TIMEOUT_S * 1000, **QUIET}
-        producer = Producer(settings.producer(more))
+    with failures_named(settings, topic, "WRITE"):
+        more: dict[str, RdKafkaValue] = {"message.timeout.ms": TIMEOUT_S * 1000, **QUIET}
+        producer = Producer(settings.producer(more), logger=_UNHEARD)
         producer.produce(
             topic,
             key=record.key,
@@ -216,6 +220,7 @@ def append(settings: ClientSettings, topic: str, record: Encoded) -> None:
             headers=list(record.headers),
             on_delivery=lambda error, _: outcome.append(error),
         )
-        producer.flush(TIMEOUT_S + 1)
+        with access.fatal_named():
+            producer.flush(TIMEOUT_S + 1)
         if not outcome or outcome[0] is not None:
             raise KafkaException(outcome[0] if outcome else KafkaError(KafkaError._TIMED_OUT))

@@ -1,22 +1,27 @@
-"""Create muster's topics. Topics that exist are checked, not changed; differences are named.
+"""Create muster's topics; with --acls also the ACLs that let given principals do their part.
 
-Exit code 1 when a topic that exists differs from what it must be.
+Topics that exist are checked, not changed, and differences are named; the exit code is then 1.
+No ACL is taken away. --dry-run shows what would be made.
 """
 
 from __future__ import annotations
 
 import argparse
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType, TopicMetadata
 
+from muster import access
+from muster.cli import topics_acls
 from muster.cli.errors import BadInput
 from muster.cli.kafka import RETRY_PAUSE_S, TIMEOUT_S, admin, failures_named
 from muster.cli.options import add_format, add_kafka, kafka_settings
 from muster.cli.table import json_line, table
+from muster.cli.topics_acls import Grant
 from muster.clients import ClientSettings
 from muster.protocol.topics import TOPICS, Topic
 
@@ -30,6 +35,7 @@ class Status(StrEnum):
     CREATED = "created"
     FOUND = "ok"
     DIFFERS = "differs"
+    PLANNED = "planned"
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +74,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         default=BROKER_DEFAULT,
         help="copies of each new topic (default: the broker's default.replication.factor)",
     )
+    topics_acls.configure(parser)
     add_format(parser)
     add_kafka(parser)
 
@@ -78,17 +85,37 @@ def run(args: argparse.Namespace) -> int:
         raise BadInput(f"--partitions {args.partitions}: expected 1 or more")
     if args.replication_factor != BROKER_DEFAULT and args.replication_factor < 1:
         raise BadInput(f"--replication-factor {args.replication_factor}: expected 1 or more")
-    outcomes = create(
-        kafka_settings(args), args.topic_prefix, args.partitions, args.replication_factor
-    )
-    if args.format == "json":
-        for o in outcomes:
-            shown = {"topic": o.topic, "status": o.status, "partitions": o.partitions}
-            print(json_line({**shown, "differences": list(o.differences)}))
+    settings, grants = kafka_settings(args), topics_acls.wanted(args)
+    if args.dry_run:
+        partitions = args.partitions or DEFAULT_PARTITIONS
+        outcomes = [
+            Outcome(t.name(args.topic_prefix), Status.PLANNED, t.partitions or partitions)
+            for t in TOPICS
+        ]
     else:
-        rows = [(o.topic, o.partitions, o.status, "; ".join(o.differences)) for o in outcomes]
-        print(table(("TOPIC", "PARTITIONS", "STATUS", "DIFFERENCES"), rows))
+        outcomes = create(settings, args.topic_prefix, args.partitions, args.replication_factor)
+        grants = topics_acls.create(settings, grants) if grants else grants
+    (_print_json if args.format == "json" else _print_tables)(outcomes, grants)
     return int(any(o.status is Status.DIFFERS for o in outcomes))
+
+
+def _print_json(outcomes: Sequence[Outcome], grants: Sequence[Grant]) -> None:
+    for o in outcomes:
+        shown = {"topic": o.topic, "status": o.status, "partitions": o.partitions}
+        print(json_line({**shown, "differences": list(o.differences)}))
+    for g in grants:
+        named = {"resource": g.acl.resource, "name": g.acl.name, "pattern": g.acl.pattern}
+        acl = {"principal": g.principal, **named, "operation": g.acl.operation}
+        print(json_line({"acl": acl, "status": g.status}))
+
+
+def _print_tables(outcomes: Sequence[Outcome], grants: Sequence[Grant]) -> None:
+    rows = [(o.topic, o.partitions, o.status, "; ".join(o.differences)) for o in outcomes]
+    print(table(("TOPIC", "PARTITIONS", "STATUS", "DIFFERENCES"), rows))
+    if grants:
+        columns = ("PRINCIPAL", "OPERATION", "RESOURCE", "NAME", "PATTERN", "STATUS")
+        acls = [(g.principal, g.acl.operation, *g.acl[:3], g.status) for g in grants]
+        print(f"\n{table(columns, acls)}")
 
 
 def create(
@@ -111,7 +138,8 @@ def create(
     Raises:
         Unreachable: no answer, or the broker refused (no permission, too few brokers).
     """
-    with failures_named(settings):
+    access.reach(settings, TIMEOUT_S)
+    with failures_named(settings, f"{prefix}.*", "CREATE"):
         client = admin(settings)
         missing = {
             t.name(prefix): NewTopic(

@@ -44,7 +44,7 @@ class Watcher:
         consumer = Consumer(
             self._clients.librdkafka(
                 {
-                    "group.id": f"muster-demo-{uuid.uuid4().hex}",
+                    "group.id": f"muster.demo-{uuid.uuid4().hex}",
                     "enable.auto.commit": False,
                     "fetch.wait.max.ms": 20,
                     "log_level": 0,

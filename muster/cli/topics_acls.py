@@ -1,0 +1,159 @@
+"""ACLs beside the topics: the options, what they ask for, and how it gets into the cluster.
+
+Which rights a role needs says `muster.acls`; here they meet principals. Nothing is ever taken away.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import (
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    ResourcePatternType,
+    ResourceType,
+)
+
+from muster import access
+from muster.acls import ROLES, Acl, Pattern, Resource, Role, acls_of
+from muster.cli.errors import BadInput
+from muster.cli.kafka import TIMEOUT_S, admin, failures_named
+from muster.clients import ClientSettings
+
+ANY_HOST = "*"
+_PRINCIPAL = re.compile(r"\w+:.+")
+_RESOURCE: Mapping[Resource, ResourceType] = {
+    Resource.TOPIC: ResourceType.TOPIC,
+    Resource.GROUP: ResourceType.GROUP,
+    # librdkafka's word for what Kafka calls Cluster; the number on the wire is the same.
+    Resource.CLUSTER: ResourceType.BROKER,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """A right of a principal.
+
+    Attributes:
+        principal: ``User:NAME``.
+        acl: what it may do.
+        status: ``created``, ``ok`` (it was there) or ``planned``.
+    """
+
+    principal: str
+    acl: Acl
+    status: str = "planned"
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the options."""
+    group = parser.add_argument_group(
+        "ACLs", "each --ROLE-principal gets what its role needs, no more; may be repeated"
+    )
+    group.add_argument("--acls", action="store_true", help="create ACLs as well; none is removed")
+    for role, needs in ROLES.items():
+        group.add_argument(
+            f"--{role}-principal",
+            action="append",
+            default=[],
+            metavar="User:NAME",
+            help=needs.purpose,
+        )
+    group.add_argument(
+        "--dry-run", action="store_true", help="print what would be made; Kafka is not asked"
+    )
+
+
+def wanted(args: argparse.Namespace) -> list[Grant]:
+    """What the arguments ask for, each right of a principal once.
+
+    Raises:
+        BadInput: principals without --acls or the other way round, or one that is none.
+    """
+    given = {role: getattr(args, f"{role}_principal") for role in Role}
+    if args.acls != any(given.values()):
+        raise BadInput("--acls and --ROLE-principal User:NAME belong together")
+    for role, principals in given.items():
+        for each in principals:
+            if not _PRINCIPAL.fullmatch(each):
+                raise BadInput(f"--{role}-principal {each!r}: expected TYPE:NAME, as in User:ann")
+    grants = [
+        Grant(principal, acl)
+        for role, principals in given.items()
+        for principal in principals
+        for acl in acls_of(role, args.topic_prefix)
+    ]
+    return list(dict.fromkeys(grants))
+
+
+def create(settings: ClientSettings, grants: Sequence[Grant]) -> list[Grant]:
+    """Create those that are missing.
+
+    Raises:
+        Refused: the principal may not (it needs ALTER and DESCRIBE on the cluster).
+        Unreachable: no answer, or the cluster has no authorizer.
+    """
+    with failures_named(settings):
+        client = admin(settings)
+        try:
+            there = set(client.describe_acls(_EVERY, request_timeout=TIMEOUT_S).result(TIMEOUT_S))
+            missing = [grant for grant in grants if _binding(grant) not in there]
+            bindings = [_binding(grant) for grant in missing]
+            made = client.create_acls(bindings, request_timeout=TIMEOUT_S) if bindings else {}
+            for future in made.values():
+                future.result(TIMEOUT_S)
+        except KafkaException as error:
+            raise _explained(error, settings) from None
+    return [
+        Grant(grant.principal, grant.acl, "created" if grant in missing else "ok")
+        for grant in grants
+    ]
+
+
+def _explained(error: KafkaException, settings: ClientSettings) -> Exception:
+    code = error.args[0].code()
+    if code == KafkaError.CLUSTER_AUTHORIZATION_FAILED:
+        who = access.principal_of(settings)
+        needed = ", ".join(
+            str(a) for a in acls_of(Role.ADMIN, "") if a.resource is Resource.CLUSTER
+        )
+        return access.Refused(f"{who} may not make ACLs; it needs {needed}")
+    if code == KafkaError.SECURITY_DISABLED:
+        return BadInput(f"--acls: {settings.bootstrap} has no authorizer (authorizer.class.name)")
+    return error
+
+
+_ANY: Any = None
+"""What the client takes for any name, principal or host, though its stubs say text."""
+_EVERY = AclBindingFilter(
+    ResourceType.ANY,
+    _ANY,
+    ResourcePatternType.ANY,
+    _ANY,
+    _ANY,
+    AclOperation.ANY,
+    AclPermissionType.ANY,
+)
+
+
+def _binding(grant: Grant) -> AclBinding:
+    pattern = {
+        Pattern.LITERAL: ResourcePatternType.LITERAL,
+        Pattern.PREFIXED: ResourcePatternType.PREFIXED,
+    }[grant.acl.pattern]
+    return AclBinding(
+        _RESOURCE[grant.acl.resource],
+        grant.acl.name,
+        pattern,
+        grant.principal,
+        ANY_HOST,
+        AclOperation[grant.acl.operation],
+        AclPermissionType.ALLOW,
+    )
