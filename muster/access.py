@@ -219,14 +219,10 @@ def told(error: KafkaError, clients: ClientSettings, role: Role, prefix: str) ->
 
     May open a connection of its own, to look at the broker's certificate.
     """
-    code, text = error.code(), clients.hidden(str(error.str()))
-    if code in _LOGIN_CODES:
-        return _login_refused(clients, text)
-    if code in _ACL_CODES:
+    if error.code() in _ACL_CODES:
+        text = clients.hidden(str(error.str()))
         return why(clients, role, (prefix,)) or f"{principal_of(clients)} is refused: {text}"
-    if code == KafkaError._SSL or (code == KafkaError._TRANSPORT and "SSL" in text):
-        return _tls_refused(clients, text)
-    return None
+    return _refusal(error, clients) if _is_closed(error) else None
 
 
 def principal_of(clients: ClientSettings) -> str:
@@ -336,7 +332,7 @@ class _Gate:
         while not done():
             self._admin.poll(LOOK_S)
             now = time.monotonic()
-            refusal = next(filter(_is_refusal, self._heard), None)
+            refusal = next(filter(_is_closed, self._heard), None)
             if refusal is not None:
                 refused_s = refused_s or now
                 if now > min(refused_s + SECOND_THOUGHT_S, self._deadline):
@@ -351,7 +347,13 @@ class _Gate:
         )
 
 
-def _is_refusal(error: KafkaError) -> bool:
+def is_refusal(error: KafkaError) -> bool:
+    """Whether an error is one that trying again alone does not cure."""
+    return error.code() in _ACL_CODES or _is_closed(error)
+
+
+def _is_closed(error: KafkaError) -> bool:
+    """Whether the door is closed: login or TLS."""
     code = error.code()
     tls = code == KafkaError._TRANSPORT and "SSL" in str(error.str())
     return code in _LOGIN_CODES or code == KafkaError._SSL or tls

@@ -14,6 +14,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any, Final, TypeAlias
 
 from confluent_kafka import (
@@ -26,6 +27,7 @@ from confluent_kafka import (
     TopicPartition,
 )
 
+from muster import access
 from muster.clients import ClientSettings, redacted
 from muster.protocol.codec import decode_record, encode
 from muster.protocol.errors import ConfigError, DecodeError, UnknownDictionary
@@ -37,6 +39,7 @@ from muster.protocol.topics import TopicKind, topic_name
 from muster.worker.dictionary import Dictionaries, find_names
 from muster.worker.exchange import Acknowledged, Begin, Failed, Input, Read, Send
 from muster.worker.progress import Progress
+from muster.worker.refusals import Refusals
 
 log = logging.getLogger("muster.worker.kafka")
 # One set of settings serves both clients; that each has no use for some of them is no news.
@@ -105,6 +108,7 @@ class Link:
         self._groups = topic_name(TopicKind.GROUPS, prefix)
         self._partitions = 0
         self._closing = threading.Event()
+        self._replacing = threading.Lock()
         quick = {k: v for k, v in _QUICK.items() if k not in clients.values}
         reader = {k: v for k, v in _READER.items() if k not in clients.values}
         self._producer_config: dict[str, Any] = clients.producer(quick)
@@ -112,6 +116,7 @@ class Link:
         named = {"group.id": f"{prefix}.worker", "client.id": f"muster-{member}"}
         self._consumer_config: dict[str, Any] = clients.librdkafka({**quick, **reader, **named})
         self._progress = Progress(clients.librdkafka(quick), post)
+        self._refusals = Refusals(clients, prefix)
         try:
             self._producer = self._new_producer()
         except KafkaException as error:
@@ -133,6 +138,8 @@ class Link:
         key, value, headers = encode(sent.event)
 
         def done(error: KafkaError | None, _: Message) -> None:
+            if error is not None:
+                self._refusals.hear(error)
             self._post(Acknowledged(sent) if error is None else Failed(sent))
 
         try:
@@ -140,18 +147,21 @@ class Link:
                 topic, key=key, value=value, headers=list(headers), on_delivery=done
             )
         except (KafkaException, BufferError) as error:
-            log.warning("cannot write to %s: %s", topic, error)
+            if not self._heard(error):
+                log.warning("cannot write to %s: %s", topic, error)
             self._post(Failed(sent))
         if not isinstance(sent.event, Leave | LagReport):
             self._progress.ask(sent.sent_ms)
 
     def take_acknowledgements(self) -> None:
         """Post what has been acknowledged by now, without waiting."""
-        self._producer.poll(0)
+        self._serve(0)
 
     def close(self, flush_s: float) -> bool:
         """Write out what is under way, stop; whether all of it was written."""
-        rest = self._producer.flush(flush_s)
+        rest = 1
+        with suppress(KafkaException), access.fatal_named():
+            rest = self._producer.flush(flush_s)
         self._closing.set()
         for thread in self._threads:
             if thread.is_alive() and thread is not threading.current_thread():
@@ -162,7 +172,8 @@ class Link:
     # ------------------------------------------------------------------------------------ reading
 
     def _read(self) -> None:
-        consumer = Consumer(self._consumer_config, logger=log)
+        config = {**self._consumer_config, "error_cb": self._refusals.hear}
+        consumer = Consumer(config, logger=log)
         try:
             while not self._closing.is_set() and not self._stand_at_end(consumer):
                 self._closing.wait(PAUSE_S)
@@ -183,6 +194,7 @@ class Link:
             self._progress.stand(mine.topic, mine.partition, end)
             consumer.assign([mine])
         except KafkaException as error:
+            self._heard(error)
             log.info("cannot read %s yet: %s", self._assignments, error)
             return False
         self._partitions = count
@@ -192,6 +204,9 @@ class Link:
         topic = consumer.list_topics(self._assignments, timeout=PATIENCE_S).topics.get(
             self._assignments
         )
+        if topic is not None and topic.error is not None and access.is_refusal(topic.error):
+            self._refusals.hear(topic.error)
+            return 0
         if topic is None or topic.error is not None or not topic.partitions:
             log.warning("no topic %s; create it with: muster topics create", self._assignments)
             return 0
@@ -214,6 +229,7 @@ class Link:
             elif error.code() == KafkaError._PARTITION_EOF:
                 self._progress.read_to(offset)
             else:
+                self._refusals.hear(error)
                 log.info("reading %s: %s", self._assignments, error)
 
     def _follow_layout(self, consumer: Consumer) -> None:
@@ -261,14 +277,39 @@ class Link:
 
     def _confirm(self) -> None:
         while not self._closing.is_set():
-            self._producer.poll(WAIT_S)
+            if not self._serve(WAIT_S):
+                self._closing.wait(PAUSE_S)
+
+    def _serve(self, wait_s: float) -> bool:
+        """Let callbacks run; False when the producer had to be replaced."""
+        producer = self._producer
+        try:
+            with access.fatal_named():
+                producer.poll(wait_s)
+        except KafkaException as error:
+            # An idempotent producer that lost its place refuses everything from then on.
+            if not self._heard(error):
+                log.warning("kafka, starting over: %s", error)
+            self._replace(producer)
+            return False
+        return True
+
+    def _replace(self, broken: Producer) -> None:
+        with self._replacing:
+            if self._producer is broken:
+                self._producer = self._new_producer()
+        with suppress(KafkaException), access.fatal_named():
+            broken.purge()
+            broken.poll(0)
+
+    def _heard(self, error: BaseException) -> bool:
+        """Whether it is a refusal, which is told once and in words."""
+        reason = error.args[0] if isinstance(error, KafkaException) else None
+        if not isinstance(reason, KafkaError) or not access.is_refusal(reason):
+            return False
+        self._refusals.hear(reason)
+        return True
 
     def _on_error(self, error: KafkaError) -> None:
-        if not error.fatal():
-            log.info("kafka: %s", error)
-            return
-        # An idempotent producer that lost its place refuses everything from then on.
-        log.warning("kafka, starting over: %s", error)
-        broken, self._producer = self._producer, self._new_producer()
-        broken.purge()
-        broken.poll(0)
+        self._refusals.hear(error)
+        log.info("kafka: %s", error)
