@@ -16,7 +16,7 @@ from prometheus_client.registry import Collector
 from muster.streams.published import REST, Fold
 
 _GROUP = ("prefix", "group")
-_SUMS: Mapping[str, tuple[tuple[str, ...], str]] = {
+SUMS: Mapping[str, tuple[tuple[str, ...], str]] = {
     "groups": (("prefix", "state"), "groups, by state"),
     "member_state": (("prefix", "state"), "members, by where they stand on their way"),
     "group_members": (_GROUP, "members"),
@@ -26,7 +26,7 @@ _SUMS: Mapping[str, tuple[tuple[str, ...], str]] = {
     "warmup_lag": (_GROUP, "offsets that copies are behind, summed over those that tell"),
     "cross_rack_tasks": (_GROUP, "active tasks that read from another rack"),
 }
-_PEAKS: Mapping[str, tuple[tuple[str, ...], str]] = {
+PEAKS: Mapping[str, tuple[tuple[str, ...], str]] = {
     "group_generation": (_GROUP, "group epoch"),
     "imbalance_ratio": (_GROUP, "load of the fullest member by its fair share; 1 = balanced"),
     "group_unsettled_seconds": (_GROUP, "how long the group has not been Stable or Empty"),
@@ -48,8 +48,8 @@ class GroupsCollector(Collector):
     def collect(self) -> Iterator[GaugeMetricFamily]:
         """All gauges about groups."""
         now_ms = self._now_ms()
-        sums: dict[str, Counter[tuple[str, ...]]] = {name: Counter() for name in _SUMS}
-        peaks: dict[str, dict[tuple[str, ...], float]] = {name: {} for name in _PEAKS}
+        sums: dict[str, Counter[tuple[str, ...]]] = {name: Counter() for name in SUMS}
+        peaks: dict[str, dict[tuple[str, ...], float]] = {name: {} for name in PEAKS}
         value: float | None
         for prefix, group, seen in self._fold.rows():
             sums["groups"][prefix, seen.state.value] += 1
@@ -71,7 +71,7 @@ class GroupsCollector(Collector):
                 if value is not None:
                     peaks[name][place] = max(peaks[name].get(place, 0), value)
         found: Mapping[str, Mapping[tuple[str, ...], float]] = {**sums, **peaks}
-        for name, (labels, meaning) in {**_SUMS, **_PEAKS}.items():
+        for name, (labels, meaning) in {**SUMS, **PEAKS}.items():
             family = GaugeMetricFamily(f"muster_{name}", meaning, labels=labels)
             for place in sorted(found[name]):
                 family.add_metric(place, found[name][place])

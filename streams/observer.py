@@ -88,6 +88,9 @@ class Observer:
         self._fold = fold
         self._health = health
         self._read = read
+        for prefix in self._prefixes:
+            for reason in REASONS:  # a series that begins with 1 has not grown, for an alert
+                metrics.rejected.labels(prefix, reason)
         self._joiners: dict[str, Joiner] = {}
         self._ends: Ends = {}
         self._all: Ends | None = None
