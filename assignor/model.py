@@ -163,9 +163,8 @@ def group_view(
 ) -> GroupView:
     """Build a view; `rack` is given by name per member, everything else as in `GroupView`."""
     count = len(members)
-    names = rack if rack is not None else (None,) * count
-    racks = tuple(sorted({r for r in names if r is not None}))
-    number = {r: i for i, r in enumerate(racks)}
+    racks = tuple(sorted({r for r in rack or () if r is not None}))
+    number: dict[str | None, int] = {r: i for i, r in enumerate(racks)} | {None: -1}
     return GroupView(
         tasks=tasks,
         settings=settings,
@@ -178,7 +177,11 @@ def group_view(
         lags=lags or no_lags(),
         draining=np.zeros(count, dtype=np.bool_) if draining is None else draining,
         racks=racks,
-        rack=np.array([-1 if r is None else number[r] for r in names], dtype=np.int32),
+        rack=(
+            np.full(count, -1, dtype=np.int32)
+            if rack is None
+            else np.fromiter(map(number.__getitem__, rack), dtype=np.int32, count=count)
+        ),
         tags=({},) * count if tags is None else tags,
         topics=(None,) * count if topics is None else topics,
         static=(frozenset[str](),) * count if static is None else static,

@@ -5,12 +5,15 @@ Texts are made when somebody reads a reason; until then a move is three numbers.
 
 from __future__ import annotations
 
+from functools import cached_property
+
 import numpy as np
 
 from muster.assignor.balance import held
 from muster.assignor.copies import Copies, code, contains
 from muster.assignor.model import NOBODY, GroupView, Pairs
 from muster.assignor.reasons import Moves, Reasons, Text, changed
+from muster.assignor.shares import Counts
 from muster.assignor.staging import Staged, Target
 from muster.protocol.ids import Role
 from muster.protocol.tasks import IntArray
@@ -53,6 +56,12 @@ class _Why:
         self._target = target
         self._staged = staged
 
+    @cached_property
+    def _loads(self) -> tuple[Counts, Counts]:
+        """int64[M] each: actives before and in the end."""
+        members = len(self._view.members)
+        return held(self._view.active, members), held(self._target.active, members)
+
     def active(self, task: int, source: int, destination: int) -> str:
         aim = int(self._target.active[task])
         if source != NOBODY:
@@ -84,9 +93,7 @@ class _Why:
     def _cause(self, source: int, destination: int) -> str:
         if self._view.draining[source]:
             return f"{self._name(source)} is draining"
-        members = len(self._view.members)
-        before = held(self._view.active, members)
-        after = held(self._target.active, members)
+        before, after = self._loads
         if before[source] <= after[source]:
             return f"{self._name(destination)} has the copy that is furthest"
         return (

@@ -64,7 +64,7 @@ def let_go(draft: Draft) -> list[int]:
 
 def is_settled(draft: Draft) -> bool:
     """Whether no member waits for anything."""
-    return all(draft.member(slot).state is MemberState.STABLE for slot in draft.roster)
+    return not draft.columns.unsettled.any()
 
 
 def is_pending(draft: Draft) -> bool:

@@ -29,6 +29,7 @@ from muster.protocol.records import (
 from muster.protocol.settings import Settings
 from muster.protocol.tasks import IntArray, TaskTable
 from muster.state.causes import Causes
+from muster.state.columns import Columns
 from muster.state.departed import Departed
 from muster.state.group import (
     NOBODY,
@@ -126,6 +127,8 @@ class Draft:
         self.changed = coordinator_epoch != group.coordinator_epoch and bool(group.recovering)
         self.newest = NOWHERE
         self._index_is_own = False
+        self._columns = group.columns
+        self._renewed: set[int] = set()
 
     # ------------------------------------------------------------------------------- members
 
@@ -138,7 +141,18 @@ class Draft:
     def put(self, member: Member) -> None:
         """Replace what is known of a member."""
         self.members[member.slot] = member
+        self._renewed.add(member.slot)
         self.changed = True
+
+    @property
+    def columns(self) -> Columns:
+        """What the members say of themselves by now, all at once."""
+        if self._columns is None:
+            self._columns = Columns.of(self.members)
+        elif self._renewed or len(self._columns.id) < len(self.members):
+            self._columns = self._columns.renewed(self.members, sorted(self._renewed))
+        self._renewed.clear()
+        return self._columns
 
     def update(self, slot: int, **changes: object) -> Member:
         """Change fields of a member."""
@@ -177,6 +191,7 @@ class Draft:
         if member.instance_id is not None:
             del self.by_instance[member.instance_id]
         self.members[slot] = None
+        self._renewed.add(slot)
         self.soft.clear(slot)
         self.gone.add(slot)
         self.answer.discard(slot)
@@ -336,7 +351,8 @@ class Draft:
             **{
                 **carried,
                 "coordinator_epoch": epoch,
-                "members": tuple(self.members),
+                "members": tuple(self.members) if self.changed else self.group.members,
+                "columns": self.columns if self.changed else self._columns,
                 "roster": tuple(self.roster),
                 "standby": self.copies[Role.STANDBY],
                 "learner": self.copies[Role.LEARNER],

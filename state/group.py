@@ -22,9 +22,10 @@ from numpy.typing import NDArray
 from muster.assignor.model import BoolArray
 from muster.protocol.digest import table_hashes
 from muster.protocol.ids import GroupId, Role
-from muster.protocol.records import GroupSnapshot, GroupState, MemberEntry, MemberState, Move
+from muster.protocol.records import GroupSnapshot, GroupState, MemberEntry, Move
 from muster.protocol.settings import Settings
 from muster.protocol.tasks import IntArray, TaskTable
+from muster.state.columns import Columns
 from muster.state.liveness import Liveness
 
 Member: TypeAlias = MemberEntry
@@ -48,6 +49,13 @@ def task_of(pairs: Codes) -> IntArray:
 def slot_of(pairs: Codes) -> IntArray:
     """int32[K]: slot of each pair."""
     return (pairs & 0xFFFFFFFF).astype(np.int32)
+
+
+def union(one: Codes, other: Codes) -> Codes:
+    """Pairs of either; nearly always one of the two is empty, and costs nothing then."""
+    if len(one) == 0 or len(other) == 0:
+        return one if len(other) == 0 else other
+    return np.union1d(one, other)
 
 
 def no_codes() -> Codes:
@@ -119,6 +127,7 @@ class Group:
 
     Attributes:
         members: by slot; None = the slot is free.
+        columns: the same as columns, once somebody wanted them.
         by_id, by_instance: slot of a member id, of an instance id.
         roster: slots in the order of member ids.
         hashes: uint64[T], digest hash of every task.
@@ -138,6 +147,7 @@ class Group:
     table: TaskTable = field(default_factory=lambda: TaskTable(()))
     hashes: NDArray[np.uint64] = field(default_factory=lambda: table_hashes(TaskTable(())))
     members: tuple[Member | None, ...] = ()
+    columns: Columns | None = None
     by_id: Mapping[str, int] = field(default_factory=dict)
     by_instance: Mapping[str, int] = field(default_factory=dict)
     roster: tuple[int, ...] = ()
@@ -217,6 +227,7 @@ class Group:
             return GroupState.NOT_READY
         if self.generation > self.target_generation:
             return GroupState.ASSIGNING
-        if any(member.state is not MemberState.STABLE for member in self.live()):
+        columns = self.columns or Columns.of(self.members)
+        if columns.unsettled.any():
             return GroupState.RECONCILING
         return GroupState.STABLE

@@ -92,6 +92,8 @@ def _members_are_listed_once(group: Group) -> None:
     _require(set(group.by_instance.items()) == static, group, "by_instance")
     seated = set(np.flatnonzero(group.soft.timeout_ms > 0).tolist())
     _require(seated == taken, group, "every member, and nobody else, has a session")
+    told = group.columns is None or group.columns.tell_of(group.members)
+    _require(told, group, "the columns say what the members say")
 
 
 def _only_members_have_tasks(group: Group) -> None:

@@ -111,7 +111,7 @@ def _stride(draft: Draft) -> _Stride:
 
 def _revoke(draft: Draft, stride: _Stride) -> None:
     """Pending revocation' = A − X."""
-    away = draft.mask(s for s in draft.roster if draft.member(s).away)
+    away = np.append(draft.columns.away, False)
     lose = stride.open[draft.holder] & ~draft.revoking & (draft.target != draft.holder)
     if lose.any():
         stride.told[draft.holder[lose]] = True

@@ -33,7 +33,7 @@ def snapshot_of(group: Group) -> GroupSnapshot:
         assignor=group.assignor,
         settings=group.settings,
         tasks=group.table.units,
-        members=tuple(member for member in group.members if member is not None),
+        members=tuple(filter(None, group.members)),
         target=group.target,
         holder=group.holder,
         revoking=group.revoking,

@@ -23,8 +23,9 @@ from muster.protocol.ids import Role
 from muster.protocol.records import Move
 from muster.protocol.tasks import IntArray
 from muster.state import causes, config, deadlines, lag
+from muster.state.columns import seated
 from muster.state.draft import Draft
-from muster.state.group import NOBODY, Codes, codes, slot_of, task_of
+from muster.state.group import NOBODY, Codes, codes, slot_of, task_of, union
 from muster.state.liveness import FENCED
 
 ASSIGNOR_FAILED = "ASSIGNOR_FAILED"
@@ -66,36 +67,30 @@ def view_of(draft: Draft, seats: IntArray) -> GroupView:
     """The group as an assignor sees it; members are those of `seats`, in that order."""
     index = np.full(len(draft.members) + 1, NOBODY, dtype=np.int32)
     index[seats] = np.arange(len(seats), dtype=np.int32)
-    members = [draft.member(slot) for slot in seats.tolist()]
-    unready = np.union1d(draft.copies[Role.LEARNER].kept, draft.copies[Role.LEARNER].wanted)
+    said = draft.columns
+    unready = union(draft.copies[Role.LEARNER].kept, draft.copies[Role.LEARNER].wanted)
     standby = draft.copies[Role.STANDBY]
     young = lag.fresh(draft, draft.soft.clock_ms)
     lags = draft.lags
-    same: dict[frozenset[str], frozenset[str]] = {}  # equal topics are one object
-    seated = young & (index[slot_of(lags.pair)] != NOBODY)
+    present = young & (index[slot_of(lags.pair)] != NOBODY)
     return group_view(
         tasks=draft.table,
         settings=draft.settings,
-        members=tuple(member.id for member in members),
-        capacity=np.array([member.capacity for member in members], dtype=np.int64),
+        members=tuple(said.id[seats].tolist()),
+        capacity=said.capacity[seats],
         active=index[_previous(draft)],
-        standby=_pairs(np.union1d(standby.kept, standby.going), index),
+        standby=_pairs(union(standby.kept, standby.going), index),
         learner=_pairs(unready, index),
         ready=_pairs(np.intersect1d(lag.caught_up(draft), unready), index),
-        lags=_view_lags(lags.pair[seated], lags.offsets[seated], index),
-        draining=np.array([member.draining for member in members], dtype=np.bool_),
-        rack=tuple(member.rack for member in members),
-        tags=tuple(dict(member.tags) for member in members),
-        topics=tuple(
-            None if m.topics is None else same.setdefault(frozenset(m.topics), frozenset(m.topics))
-            for m in members
-        ),
-        static=tuple(frozenset(member.static) for member in members),
-        protocols=tuple(member.protocols for member in members),
+        lags=_view_lags(lags.pair[present], lags.offsets[present], index),
+        draining=said.draining[seats],
+        rack=seated(said.rack, seats),
+        tags=seated(said.tags, seats),
+        topics=seated(said.topics, seats),
+        static=seated(said.static, seats),
+        protocols=seated(said.protocols, seats),
         also_active=_pairs(draft.duplicate, index),
-        config_offsets=np.array(
-            [-1 if m.config_offset is None else m.config_offset for m in members], dtype=np.int64
-        ),
+        config_offsets=said.config_offset[seats],
         config_offset=config.offset_of(draft.soft.through),
         now_ms=draft.soft.clock_ms,
         memory=draft.memory,
@@ -144,16 +139,23 @@ def _failed(draft: Draft, failure: Exception) -> None:
 
 def moves_of(draft: Draft, view: GroupView, reasons: Iterable[Reason]) -> tuple[Move, ...]:
     """An assignor's reasons as moves, from members that it did not see as well."""
-    unseen = draft.mask(set(draft.roster) - {draft.by_id[member] for member in view.members})
+    if len(view.members) < len(draft.roster):
+        _note_unseen(draft)
+    return draft.departed.moves(draft.table, view.members, reasons)
+
+
+def _note_unseen(draft: Draft) -> None:
+    """Members that take no part, and what they had."""
+    unseen = draft.mask(draft.roster)
+    unseen[seats(draft)] = False
     for slot in np.flatnonzero(unseen).tolist():
         draft.departed.note(slot, draft.member(slot).id, _unseen(draft, slot))
     owner = _previous(draft)
     had = np.flatnonzero(unseen[owner]).astype(np.int32)
     draft.departed.had(Role.ACTIVE, codes(had, owner[had]))
     for role, copies in draft.copies.items():
-        pairs = np.union1d(copies.kept, copies.going)
+        pairs = union(copies.kept, copies.going)
         draft.departed.had(role, pairs[unseen[slot_of(pairs)]])
-    return draft.departed.moves(draft.table, view.members, reasons)
 
 
 def _unseen(draft: Draft, slot: int) -> str:
