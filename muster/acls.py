@@ -87,14 +87,14 @@ class Needs:
 
 ROLES: Mapping[Role, Needs] = {
     Role.JOB: Needs(
-        "the coordinator (muster run), its Spark executors and its clock",
+        "the coordinator (muster run): its Spark executors, its clock and its metrics",
         {
             TopicKind.MEMBERSHIP: ("READ", "WRITE"),
             TopicKind.CONFIG: ("READ",),
             TopicKind.LAG: ("READ",),
-            TopicKind.ASSIGNMENTS: ("WRITE",),
+            TopicKind.ASSIGNMENTS: ("READ", "WRITE"),
             TopicKind.GROUPS: ("READ", "WRITE"),
-            TopicKind.REJECTED: ("WRITE",),
+            TopicKind.REJECTED: ("READ", "WRITE"),
             TopicKind.CLOCK: ("READ", "WRITE"),
             TopicKind.COORDINATOR: ("READ", "WRITE"),
         },

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from muster.clients import ClientSettings, client_settings
+from muster.clients import HIDDEN, ClientSettings, client_settings, is_secret
 from muster.protocol.errors import ConfigError
 from muster.protocol.topics import DEFAULT_PREFIX
 from muster.schemas import WriterSchema, read_schemas
@@ -195,6 +195,9 @@ def _sorted_out(conf: Sequence[str]) -> tuple[dict[str, str], dict[str, str], di
         if key.startswith("spark."):
             spark[key] = value
         elif key.startswith("kafka."):
+            if is_secret(key):
+                accepted = "it in the file of --command-config: every user may list processes"
+                raise ConfigError(key, HIDDEN, accepted)
             kafka[key] = value
         else:
             setting = _BY_KEY.get(key)

@@ -5,13 +5,6 @@ from __future__ import annotations
 from muster.protocol.errors import MusterError
 
 
-class TopicsMissing(MusterError):
-    """A topic the job needs is not there, or is not as it must be.
-
-    Operator action: `muster topics create`; the message names the topics.
-    """
-
-
 class KafkaUnreachable(MusterError):
     """Kafka did not answer in time, or refused.
 

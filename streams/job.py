@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import signal
 import sys
 import threading
@@ -30,21 +31,19 @@ if __name__ == "__main__" and sys.path[0] == str(Path(__file__).resolve().parent
     del sys.path[0]
 
 import structlog
-from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from muster import logs
-from muster.clients import ClientSettings
+from muster import access, logs
+from muster.acls import Role
 from muster.protocol.errors import ConfigError, MusterError
-from muster.protocol.topics import DEFAULT_PREFIX, TOPICS
+from muster.protocol.topics import DEFAULT_PREFIX
 from muster.streams import claim, recovery, session, sink, source
 from muster.streams.clock import Clock
 from muster.streams.config import DEFAULT_MASTER, SETTINGS, JobConfig, job_config
-from muster.streams.errors import KafkaUnreachable, QueryFailed, Superseded, TopicsMissing
+from muster.streams.errors import KafkaUnreachable, QueryFailed, Superseded
 from muster.streams.gauges import GroupsCollector
 from muster.streams.health import Health
 from muster.streams.listener import ProgressListener
@@ -63,7 +62,8 @@ LOOK_S = 0.25
 """How often the main loop looks at its signals."""
 STOP_GRACE_S = 20.0
 """A stop that hangs (a broker that is away, a JVM that is lost) ends the process after this."""
-TOPICS_TIMEOUT_S = 60.0
+_REFUSAL = re.compile(r"Authori[sz]ation|Authentication|SSL|Ssl")
+"""Stories worth asking Kafka what it refuses."""
 _STOPPING = (signal.SIGTERM, signal.SIGINT)
 
 
@@ -76,11 +76,22 @@ def run(config: JobConfig) -> int:
     Raises:
         MusterError: anything else that ends it.
     """
+    try:
+        return _run(config)
+    except (QueryFailed, KafkaUnreachable) as error:
+        asked = _REFUSAL.search(str(error)) is not None
+        told = access.why(config.clients, Role.JOB, config.prefixes) if asked else None
+        if told is not None:
+            raise access.Refused(told) from error
+        raise type(error)(config.clients.hidden(str(error))) from error
+
+
+def _run(config: JobConfig) -> int:
     stop = threading.Event()
     with _signals(stop), ExitStack() as stack:
         job = uuid.uuid4().hex[:12]
         log = _log.bind(job=job)
-        partitions = check_topics(config.clients, config.prefixes)
+        partitions = access.check(config.clients, Role.JOB, config.prefixes)
         spark = session.start(config)
         _listen(stop)  # PySpark has put a handler of its own on SIGINT
         stack.callback(_stop_spark, spark, stop)
@@ -100,23 +111,6 @@ def run(config: JobConfig) -> int:
             raise Superseded(watch.story)
         log.info("stopped")
         return DONE
-
-
-def check_topics(clients: ClientSettings, prefixes: Sequence[str]) -> dict[str, int]:
-    """Partitions of every topic of ours.
-
-    Raises:
-        TopicsMissing: one is not there.
-        KafkaUnreachable: Kafka does not answer.
-    """
-    try:
-        found = AdminClient(clients.librdkafka()).list_topics(timeout=TOPICS_TIMEOUT_S).topics
-    except KafkaException as error:
-        raise KafkaUnreachable(f"{clients.bootstrap} does not answer: {error}") from error
-    wanted = [topic.name(prefix) for prefix in prefixes for topic in TOPICS]
-    if missing := [name for name in wanted if name not in found]:
-        raise TopicsMissing(f"no topic {', '.join(missing)}; create them: muster topics create")
-    return {name: len(found[name].partitions) for name in wanted}
 
 
 def _frame(

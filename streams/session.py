@@ -30,6 +30,8 @@ class _Setting(NamedTuple):
 
 _STREAMING = "org.apache.spark.sql.execution.streaming"
 
+_SECRETS = r"(?i)secret|password|token|access[.]?key|jaas|keystore[.]key|key[.]pem"
+
 ALWAYS: tuple[_Setting, ...] = (
     _Setting(
         "spark.sql.streaming.stateStore.providerClass",
@@ -71,6 +73,16 @@ ALWAYS: tuple[_Setting, ...] = (
     ),
     _Setting(
         "spark.sql.adaptive.enabled", "false", "stateful queries do without; Spark would warn"
+    ),
+    _Setting(
+        "spark.redaction.regex",
+        _SECRETS,
+        "Spark's own pattern knows no jaas and no keys; settings are shown in its UI and event log",
+    ),
+    _Setting(
+        "spark.sql.redaction.options.regex",
+        f"(?i)url|{_SECRETS.removeprefix('(?i)')}",
+        "options of the Kafka source and sink, logins among them, are shown in plans",
     ),
     _Setting("spark.ui.enabled", "false", "saves start-up and a port; --conf brings it back"),
     _Setting("spark.ui.showConsoleProgress", "false", "a progress bar in a service's log"),
