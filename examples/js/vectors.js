@@ -7,8 +7,7 @@ import * as wire from "./worker.js";
 
 const folder = process.argv[2];
 const raw = (hex) => Buffer.from(hex, "hex");
-const nameOf = ({ label, number }) => (number < 0 ? label.slice(0, -1) : label + number);
-const printed = (tasks) => tasks.map(nameOf);
+const printed = (tasks) => tasks.map(wire.nameOf);
 let checked = 0;
 
 function load(name) {
@@ -54,9 +53,9 @@ for (const v of load("dictionary")) {
 for (const v of load("assignments")) {
   const a = wire.readAssignment(joined(v), names);
   assert.equal(a.incarnation, BigInt(`0x${v.incarnation}`), v.name);
-  const found = [a.coordinatorEpoch, a.generation, a.epoch, a.revision, a.report, a.fault];
+  const found = [a.coordinator_epoch, a.generation, a.epoch, a.revision, a.report, a.fault];
   assert.deepEqual(found, [v.coordinator_epoch, v.generation, v.epoch, v.revision, v.report, v.fault]);
-  assert.deepEqual([a.sessionTimeoutMs, a.heartbeatIntervalMs, a.message],
+  assert.deepEqual([a.session_timeout_ms, a.heartbeat_interval_ms, a.message],
     [v.session_timeout_ms, v.heartbeat_interval_ms, v.message]);
   for (const role of ["active", "standby", "learner"]) assert.deepEqual(printed(a[role]), v[role], v.name);
 }
@@ -64,10 +63,10 @@ for (const v of load("hostile"))
   assert.throws(() => wire.readAssignment(raw(v.value), names), `${v.name} was read`);
 const w1 = 0x0102030405060708n;
 const written = {
-  "first join": wire.joinOf("W1", w1),
-  "heartbeat of nothing": wire.heartbeatOf("W1", 0, 0n),
-  "heartbeat, large numbers": wire.heartbeatOf("W1", 2 ** 31 - 1, 2n ** 64n - 1n),
-  leave: wire.leaveOf("W1", w1),
+  "first join": wire.write("Join", { member: "W1", incarnation: w1, capacity: 1, make_before_break: true }),
+  "heartbeat of nothing": wire.write("Heartbeat", { member: "W1", epoch: 0, digest: 0n }),
+  "heartbeat, large numbers": wire.write("Heartbeat", { member: "W1", epoch: 2 ** 31 - 1, digest: 2n ** 64n - 1n }),
+  leave: wire.write("Leave", { member: "W1", incarnation: w1 }),
 };
 for (const v of load("events"))
   if (v.name in written) {

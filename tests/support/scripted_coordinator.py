@@ -124,10 +124,12 @@ class ScriptedCoordinator:
         message: str = "",
         dictionary: Dictionary | None = None,
         bytes_max: int = RECORD_BYTES_MAX,
+        revision: int | None = None,
     ) -> MemberAssignment:
-        """Write a member's whole assignment, with the next revision."""
-        revision = self._revisions.get(join.member, 0) + 1
-        self._revisions[join.member] = revision
+        """Write a member's whole assignment, with the next revision unless another is given."""
+        if revision is None:
+            revision = self._revisions.get(join.member, 0) + 1
+            self._revisions[join.member] = revision
         record = MemberAssignment(
             group=self.group,
             member=join.member,
