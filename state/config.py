@@ -20,7 +20,7 @@ from muster.protocol.topics import TopicKind
 from muster.state import membership
 from muster.state.causes import counted
 from muster.state.draft import Draft
-from muster.state.group import NOBODY, Codes, Copies, Lags, Orphan, codes, slot_of, task_of
+from muster.state.group import NOBODY, Codes, Copies, Lags, Orphan, codes, slot_of, task_of, union
 from muster.state.liveness import ASKED
 
 _KEYS = {setting.field: setting.key for setting in SETTINGS}
@@ -178,7 +178,7 @@ def _reclaimed(draft: Draft, orphan: Orphan) -> bool:
     pair = codes(at, np.array([orphan.slot], dtype=np.int32))
     copies = draft.copies[role]
     if orphan.told:
-        draft.set_copies(role, going=np.union1d(copies.going, pair))
+        draft.set_copies(role, going=union(copies.going, pair))
     else:
-        draft.set_copies(role, kept=np.union1d(copies.kept, pair))
+        draft.set_copies(role, kept=union(copies.kept, pair))
     return True

@@ -9,13 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-import numpy as np
-
 from muster.assignor.model import Reason
 from muster.protocol.ids import Role
 from muster.protocol.records import Move
 from muster.protocol.tasks import TaskTable
-from muster.state.group import NOBODY, Codes, no_codes, slot_of, task_of
+from muster.state.group import NOBODY, Codes, no_codes, slot_of, task_of, union
 
 
 class Departed:
@@ -34,7 +32,7 @@ class Departed:
     def had(self, role: Role, pairs: Codes) -> None:
         """Members that were or will be noted had these."""
         if len(pairs):
-            self._had[role] = np.union1d(self._had[role], pairs)
+            self._had[role] = union(self._had[role], pairs)
 
     def carry(self, renumbered: Callable[[Codes], Codes]) -> None:
         """The group's tasks have other numbers from now on."""

@@ -43,6 +43,7 @@ from muster.state.group import (
     no_codes,
     slot_of,
     task_of,
+    union,
 )
 from muster.state.liveness import ASKED
 
@@ -257,7 +258,7 @@ class Draft:
         had = np.flatnonzero(gone[owner]).astype(np.int32)
         self.departed.had(Role.ACTIVE, codes(had, owner[had]))
         for role, copies in self.copies.items():
-            pairs = np.union1d(copies.kept, copies.going)
+            pairs = union(copies.kept, copies.going)
             self.departed.had(role, pairs[gone[slot_of(pairs)]])
 
     def release(self, slots: Iterable[int], *, wanted: bool = False) -> None:
@@ -304,7 +305,7 @@ class Draft:
         holder[mine], revoking[mine] = slot, giving_up
         self.holder, self.revoking = holder, revoking
         others = tasks[~free & (holder[tasks] != slot)]
-        self.duplicate = np.union1d(self.duplicate, _pairs(others, slot))
+        self.duplicate = union(self.duplicate, _pairs(others, slot))
 
     # ------------------------------------------------------------------------------- replies
 

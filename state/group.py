@@ -38,7 +38,7 @@ COPY_ROLES = (Role.STANDBY, Role.LEARNER)
 
 def codes(task: IntArray, slot: IntArray) -> Codes:
     """Pairs as codes, sorted, each once."""
-    return np.unique(task.astype(np.int64) << 32 | slot.astype(np.int64))
+    return _distinct(task.astype(np.int64) << 32 | slot.astype(np.int64))
 
 
 def task_of(pairs: Codes) -> IntArray:
@@ -55,7 +55,15 @@ def union(one: Codes, other: Codes) -> Codes:
     """Pairs of either; nearly always one of the two is empty, and costs nothing then."""
     if len(one) == 0 or len(other) == 0:
         return one if len(other) == 0 else other
-    return np.union1d(one, other)
+    return _distinct(np.concatenate((one, other)))
+
+
+def _distinct(pairs: Codes) -> Codes:
+    """Sorted, each once. What is made of sorted runs is merged; `np.unique` would hash it."""
+    if not (np.diff(pairs) > 0).all():
+        pairs = np.sort(pairs, kind="stable")
+        pairs = pairs[np.append(True, np.diff(pairs) > 0)]
+    return pairs
 
 
 def no_codes() -> Codes:

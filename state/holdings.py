@@ -19,7 +19,7 @@ from muster.protocol.records import Fault, MemberState
 from muster.protocol.tasks import IntArray, TaskSet
 from muster.state import fencing, lag
 from muster.state.draft import Draft
-from muster.state.group import COPY_ROLES, NOBODY, Codes, Orphan, codes, slot_of, task_of
+from muster.state.group import COPY_ROLES, NOBODY, Codes, Orphan, codes, slot_of, task_of, union
 from muster.state.liveness import ASKED, FENCED
 
 
@@ -144,7 +144,7 @@ def keep_all(draft: Draft, slot: int) -> None:
     for role in COPY_ROLES:
         copies = draft.copies[role]
         mine = slot_of(copies.going) == slot
-        kept = np.union1d(copies.kept, copies.going[mine])
+        kept = union(copies.kept, copies.going[mine])
         draft.set_copies(role, kept=kept, going=copies.going[~mine])
     draft.changed = True
 
@@ -160,7 +160,7 @@ def claim(draft: Draft, slot: int, holding: Holding) -> None:
         copies = draft.copies[role]
         claimed = _pairs(np.setdiff1d(indexes, active, assume_unique=True), slot)
         new = np.setdiff1d(claimed, copies.going, assume_unique=True)
-        draft.set_copies(role, kept=np.union1d(copies.kept, new))
+        draft.set_copies(role, kept=union(copies.kept, new))
     strangers = {Orphan(slot, int(role), *task) for role, tasks in lost.items() for task in tasks}
     draft.orphans = tuple(sorted(strangers.union(draft.orphans)))
     _mark_ready(draft, slot, holding.ready)
@@ -175,7 +175,7 @@ def _mark_ready(draft: Draft, slot: int, ready: TaskSet) -> None:
     new = np.setdiff1d(np.intersect1d(pairs, kept, assume_unique=True), draft.ready)
     if len(new) == 0:
         return
-    draft.ready = np.union1d(draft.ready, new)
+    draft.ready = union(draft.ready, new)
     draft.changed = True
     lag.promote(draft, new)
 
@@ -199,7 +199,7 @@ def _adopt(draft: Draft, slot: int, event: Report) -> None:
         held = _pairs(draft.table.indexes_of(tasks)[0], slot)
         going = copies.going[(slot_of(copies.going) != slot) | np.isin(copies.going, held)]
         others = copies.kept[slot_of(copies.kept) != slot]
-        kept = np.union1d(others, np.setdiff1d(held, going, assume_unique=True))
+        kept = union(others, np.setdiff1d(held, going, assume_unique=True))
         draft.set_copies(role, kept=kept, going=going)
         draft.ready = np.setdiff1d(draft.ready, copies.kept[slot_of(copies.kept) == slot])
     draft.generation = max(draft.generation, event.epoch)

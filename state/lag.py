@@ -16,7 +16,7 @@ from muster.protocol.events import Lag, Origin
 from muster.protocol.ids import Role
 from muster.protocol.records import Fault
 from muster.state.draft import Draft
-from muster.state.group import Codes, Group, Lags, slot_of
+from muster.state.group import Codes, Group, Lags, slot_of, union
 from muster.state.group import codes as codes_of
 
 OFFSETS_MAX = 2**62
@@ -77,8 +77,8 @@ def _caught_up(draft: Draft, near: Codes) -> None:
     """Copies that just came near enough, where somebody waits for them."""
     learners = np.intersect1d(near, draft.copies[Role.LEARNER].kept, assume_unique=True)
     staged = np.flatnonzero(draft.destination != draft.target).astype(np.int32)
-    awaited = np.intersect1d(near, codes_of(staged, draft.destination[staged]))
-    promote(draft, np.union1d(learners, awaited))
+    awaited = np.intersect1d(near, codes_of(staged, draft.destination[staged]), assume_unique=True)
+    promote(draft, union(learners, awaited))
 
 
 def promote(draft: Draft, pairs: Codes) -> None:
@@ -103,4 +103,4 @@ def caught_up(draft: Draft) -> Codes:
     """Learners that are ready, by their own word or by their lag."""
     near = draft.lags.offsets <= draft.settings.acceptable_recovery_lag
     near &= fresh(draft, draft.soft.clock_ms)
-    return np.union1d(draft.ready, draft.lags.pair[near])
+    return union(draft.ready, draft.lags.pair[near])

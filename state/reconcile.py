@@ -31,7 +31,7 @@ from muster.protocol.ids import Role, Task
 from muster.protocol.records import MemberState
 from muster.protocol.tasks import IntArray, TaskSet
 from muster.state.draft import Draft
-from muster.state.group import COPY_ROLES, NOBODY, Codes, slot_of, task_of
+from muster.state.group import COPY_ROLES, NOBODY, Codes, slot_of, task_of, union
 from muster.state.liveness import FENCED
 
 
@@ -85,8 +85,8 @@ def _remember(draft: Draft) -> None:
 def _stride(draft: Draft) -> _Stride:
     """Who may step: everybody whose holding differs from the target and who owes no answer."""
     count = len(draft.members) + 1
-    wanting = draft.target != draft.holder
-    slots = [draft.holder[wanting & (draft.holder != NOBODY)], draft.target[wanting]]
+    wanting = np.flatnonzero(draft.target != draft.holder)
+    slots = [draft.holder[wanting], draft.target[wanting]]
     before = draft.group  # whoever waited then may wait for nothing now
     slots.append(before.target[before.target != before.holder])
     for role in COPY_ROLES:
@@ -112,22 +112,25 @@ def _stride(draft: Draft) -> _Stride:
 def _revoke(draft: Draft, stride: _Stride) -> None:
     """Pending revocation' = A − X."""
     away = np.append(draft.columns.away, False)
-    lose = stride.open[draft.holder] & ~draft.revoking & (draft.target != draft.holder)
-    if lose.any():
-        stride.told[draft.holder[lose]] = True
-        idle = lose & away[draft.holder]  # it stopped everything when it left for a while
-        draft.holder = np.where(idle, np.int32(NOBODY), draft.holder)
-        draft.revoking = draft.revoking | (lose & ~idle)
+    lost = np.flatnonzero(draft.target != draft.holder)
+    lost = lost[stride.open[draft.holder[lost]] & ~draft.revoking[lost]]
+    if len(lost):
+        holder, revoking = draft.holder.copy(), draft.revoking.copy()
+        stride.told[holder[lost]] = True
+        idle = away[holder[lost]]  # it stopped everything when it left for a while
+        revoking[lost[~idle]] = True
+        holder[lost[idle]] = NOBODY
+        draft.holder, draft.revoking = holder, revoking
     for role in COPY_ROLES:
         wanted, kept, going = draft.copies[role]
-        lost = np.setdiff1d(kept, wanted, assume_unique=True)
-        lost = lost[stride.open[slot_of(lost)]]
-        if len(lost):
-            stride.told[slot_of(lost)] = True
-            kept = np.setdiff1d(kept, lost, assume_unique=True)
-            going = np.union1d(going, lost[~away[slot_of(lost)]])
+        less = np.setdiff1d(kept, wanted, assume_unique=True)
+        less = less[stride.open[slot_of(less)]]
+        if len(less):
+            stride.told[slot_of(less)] = True
+            kept = np.setdiff1d(kept, less, assume_unique=True)
+            going = union(going, less[~away[slot_of(less)]])
             draft.set_copies(role, kept=kept, going=going)
-            draft.ready = np.setdiff1d(draft.ready, lost, assume_unique=True)
+            draft.ready = np.setdiff1d(draft.ready, less, assume_unique=True)
     stride.owes = _owing(draft)
 
 
@@ -146,20 +149,22 @@ def _owing(draft: Draft) -> BoolArray:
 def _grant(draft: Draft, stride: _Stride) -> None:
     """Grants = X − A − unreleased."""
     ready = stride.open & ~stride.owes
-    want = ready[draft.target] & (draft.target != draft.holder)
-    if want.any():
-        free = want & (draft.holder == NOBODY)
-        free[task_of(draft.duplicate)] = False
-        stride.waits[draft.target[want & ~free]] = True
-        stride.told[draft.target[free]] = True
-        draft.holder = np.where(free, draft.target, draft.holder)
+    want = np.flatnonzero(draft.target != draft.holder)
+    want = want[ready[draft.target[want]]]
+    if len(want):
+        free = (draft.holder[want] == NOBODY) & ~np.isin(want, task_of(draft.duplicate))
+        stride.waits[draft.target[want[~free]]] = True
+        stride.told[draft.target[want[free]]] = True
+        holder = draft.holder.copy()
+        holder[want[free]] = draft.target[want[free]]
+        draft.holder = holder
     for role in COPY_ROLES:
         wanted, kept, _ = draft.copies[role]
         gain = np.setdiff1d(wanted, kept, assume_unique=True)
         gain = gain[ready[slot_of(gain)]]
         if len(gain):
             stride.told[slot_of(gain)] = True
-            draft.set_copies(role, kept=np.union1d(kept, gain))
+            draft.set_copies(role, kept=union(kept, gain))
 
 
 def _transit(draft: Draft, stride: _Stride) -> set[int]:

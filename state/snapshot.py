@@ -15,7 +15,18 @@ from muster.protocol.digest import table_hashes
 from muster.protocol.ids import Role
 from muster.protocol.records import GroupSnapshot
 from muster.protocol.tasks import TaskTable
-from muster.state.group import Codes, Copies, Group, Lags, Member, Orphan, codes, slot_of, task_of
+from muster.state.group import (
+    Codes,
+    Copies,
+    Group,
+    Lags,
+    Member,
+    Orphan,
+    codes,
+    slot_of,
+    task_of,
+    union,
+)
 from muster.state.liveness import Liveness
 
 
@@ -40,8 +51,8 @@ def snapshot_of(group: Group) -> GroupSnapshot:
         destination=group.destination,
         target_standby=_columns(group.standby.wanted),
         target_learner=_columns(group.learner.wanted),
-        standby=_columns(np.union1d(group.standby.kept, group.standby.going)),
-        learner=_columns(np.union1d(group.learner.kept, group.learner.going)),
+        standby=_columns(union(group.standby.kept, group.standby.going)),
+        learner=_columns(union(group.learner.kept, group.learner.going)),
         standby_revoking=_columns(group.standby.going),
         learner_revoking=_columns(group.learner.going),
         ready=_columns(group.ready),
@@ -141,12 +152,12 @@ def _group(record: GroupSnapshot, soft: Liveness) -> Group:
         revoking=record.revoking,
         standby=Copies(
             _codes(record.target_standby),
-            np.setdiff1d(standby, going[Role.STANDBY]),
+            np.setdiff1d(standby, going[Role.STANDBY], assume_unique=True),
             going[Role.STANDBY],
         ),
         learner=Copies(
             _codes(record.target_learner),
-            np.setdiff1d(learner, going[Role.LEARNER]),
+            np.setdiff1d(learner, going[Role.LEARNER], assume_unique=True),
             going[Role.LEARNER],
         ),
         ready=_codes(record.ready),

@@ -56,7 +56,7 @@ def seats(draft: Draft) -> IntArray:
     if len(roster) == 0:
         return roster
     fenced = (draft.soft.flags[roster] & FENCED) != 0
-    out = fenced | np.isin(roster, np.array(deadlines.let_go(draft), dtype=np.int32))
+    out = fenced | draft.mask(deadlines.let_go(draft))[roster]
     if out.all():
         out = fenced
     seated: IntArray = roster[~out]
@@ -81,7 +81,7 @@ def view_of(draft: Draft, seats: IntArray) -> GroupView:
         active=index[_previous(draft)],
         standby=_pairs(union(standby.kept, standby.going), index),
         learner=_pairs(unready, index),
-        ready=_pairs(np.intersect1d(lag.caught_up(draft), unready), index),
+        ready=_pairs(np.intersect1d(lag.caught_up(draft), unready, assume_unique=True), index),
         lags=_view_lags(lags.pair[present], lags.offsets[present], index),
         draining=said.draining[seats],
         rack=seated(said.rack, seats),
@@ -112,8 +112,9 @@ def _view_lags(pairs: Codes, offsets: Codes, index: IntArray) -> ViewLags:
 
 def _accept(draft: Draft, seats: IntArray, placement: Placement) -> None:
     slots = np.append(seats, NOBODY).astype(np.int32)
-    draft.target = slots[placement.active]
-    draft.destination = slots[placement.destination]
+    draft.target = draft.destination = slots[placement.active]
+    if placement.destination is not placement.active:
+        draft.destination = slots[placement.destination]
     for role, pairs in ((Role.STANDBY, placement.standby), (Role.LEARNER, placement.learner)):
         draft.set_copies(role, wanted=codes(pairs.task, slots[pairs.member]))
     now = draft.soft.clock_ms
@@ -165,8 +166,11 @@ def _unseen(draft: Draft, slot: int) -> str:
 
 def _previous(draft: Draft) -> IntArray:
     """int32[T], slot of each task's previous owner."""
-    moving = (draft.target != NOBODY) & (draft.target != draft.holder)
-    owner: IntArray = np.where(moving, draft.target, draft.holder)
+    moving = np.flatnonzero((draft.target != NOBODY) & (draft.target != draft.holder))
+    if len(moving) == 0:
+        return draft.holder
+    owner = draft.holder.copy()
+    owner[moving] = draft.target[moving]
     return owner
 
 
