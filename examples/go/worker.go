@@ -15,15 +15,16 @@ import (
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
-	"encoding/base64"
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
 	"io"
 	"log"
+	"maps"
 	"math/bits"
 	"os"
 	"os/signal"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -39,11 +40,7 @@ import (
 
 var prefix = cmp.Or(os.Getenv("MUSTER_TOPIC_PREFIX"), "muster")
 
-const active, standby, learner, ready, releasing = 1, 2, 3, 4, 5
-
-var roles = map[int]string{active: "active", standby: "standby", learner: "learner"}
-
-// ------------------------------------------------------------------------------------ the work
+const active, standby, learner = 1, 2, 3
 
 // run is the work. It ends soon after ctx is done, and asks for the lease before it touches
 // anything. Generation and epoch of given are fencing tokens for the outside world.
@@ -56,32 +53,142 @@ func (w *Worker) run(ctx context.Context, held Held, given *Assignment) {
 	}
 }
 
-// ----------------------------------------------------------------------------------- bytes [3]
+// -------------------------------------------------------------------------------- values [3, 4]
 
-var frames = map[string]string{
-	"Join": "\xc3\x01\x3b\x83\x4d\xd0\x0c\x14\x83\xf0", "Report": "\xc3\x01\xcd\x5c\x45\x24\x16\x20\xde\xf1",
-	"Heartbeat": "\xc3\x01\x84\xd7\xc1\xae\x25\xd0\xc2\x2b", "Leave": "\xc3\x01\xb6\xed\x0e\xf0\xd7\x7c\x19\xa9",
-	"MemberAssignment": "\xc3\x01\x83\xa7\x06\x3d\x7e\xec\xcd\xd7", "Dictionary": "\xc3\x01\xed\x27\x7f\x4d\x4d\x88\x71\xa9",
-	"Packed": "\xc3\x01\x1d\x98\x8c\xe4\xa2\x67\xa7\x31", "Part": "\xc3\x01\x3d\x34\xd0\xb9\x69\x21\x61\x8b",
+// Every schema a member needs: the first ten bytes of its values, and its fields in order. uint64
+// is u64, int64 int or long, a pointer what may be null.
+var frames = map[reflect.Type]string{
+	reflect.TypeFor[Join]():       "\xc3\x01\x3b\x83\x4d\xd0\x0c\x14\x83\xf0",
+	reflect.TypeFor[Report]():     "\xc3\x01\xcd\x5c\x45\x24\x16\x20\xde\xf1",
+	reflect.TypeFor[Heartbeat]():  "\xc3\x01\x84\xd7\xc1\xae\x25\xd0\xc2\x2b",
+	reflect.TypeFor[Leave]():      "\xc3\x01\xb6\xed\x0e\xf0\xd7\x7c\x19\xa9",
+	reflect.TypeFor[Assignment](): "\xc3\x01\x83\xa7\x06\x3d\x7e\xec\xcd\xd7",
+	reflect.TypeFor[Dictionary](): "\xc3\x01\xed\x27\x7f\x4d\x4d\x88\x71\xa9",
+	reflect.TypeFor[Packed]():     "\xc3\x01\x1d\x98\x8c\xe4\xa2\x67\xa7\x31",
+	reflect.TypeFor[Part]():       "\xc3\x01\x3d\x34\xd0\xb9\x69\x21\x61\x8b",
 }
 
-const tasksMax, valueMax = 4_194_304, 64 << 20
+type (
+	Unit struct {
+		Label string
+		Size  int64
+	}
+	Lag     struct{ Unit, Position, Offsets int64 }
+	Extras  map[string][]byte
+	Holding struct{ Active, Standby, Learner, Ready, Releasing []byte }
+	Join    struct {
+		Member                         string
+		Incarnation                    uint64
+		InstanceID, Rack               *string
+		Capacity                       int64
+		Tags                           map[string]string
+		Protocols                      []string
+		Topics                         *[]string
+		Static                         []string
+		Units                          []Unit
+		Holding                        Holding
+		Lags                           []Lag
+		ConfigOffset, RebalanceTimeout *int64
+		MakeBeforeBreak                bool
+		Extras                         Extras
+	}
+	Report struct {
+		Member          string
+		Incarnation     uint64
+		Epoch, Revision int64
+		Units           []Unit
+		Holding         Holding
+		Lags            []Lag
+		Extras          Extras
+	}
+	Heartbeat struct {
+		Member string
+		Epoch  int64
+		Digest uint64
+	}
+	Leave struct {
+		Member      string
+		Incarnation uint64
+		Temporary   bool
+		Extras      Extras
+	}
+	Assignment struct {
+		Incarnation                                   uint64
+		CoordinatorEpoch, Generation, Epoch, Revision int64
+		Dictionary                                    *uint64
+		Units                                         []Unit
+		Sets                                          struct{ Active, Standby, Learner []byte }
+		Report                                        bool
+		Fault                                         string
+		SessionTimeoutMs, HeartbeatIntervalMs         int64
+		Message                                       string
+		Extras                                        Extras
+	}
+	Dictionary struct {
+		Version uint64
+		Units   []Unit
+		Extras  Extras
+	}
+	Packed struct {
+		Size     int64
+		Deflated []byte
+	}
+	Part struct {
+		ID                 uint64
+		Index, Count, Size int64
+		Slice              []byte
+	}
+)
 
-func is(value []byte, schema string) bool { return bytes.HasPrefix(value, []byte(frames[schema])) }
+func is[T any](value []byte) bool {
+	return bytes.HasPrefix(value, []byte(frames[reflect.TypeFor[T]()]))
+}
 
-// check panics with a problem; read turns that into its error.
+// write gives the value of a record.
+func write[T any](row T) []byte {
+	return appended([]byte(frames[reflect.TypeFor[T]()]), reflect.ValueOf(row))
+}
+
+func appended(out []byte, v reflect.Value) []byte {
+	switch v.Kind() {
+	case reflect.Bool:
+		return append(out, map[bool]byte{true: 1}[v.Bool()])
+	case reflect.Uint64:
+		return binary.LittleEndian.AppendUint64(out, v.Uint())
+	case reflect.Int64:
+		return binary.AppendVarint(out, v.Int())
+	case reflect.String:
+		return append(binary.AppendVarint(out, int64(v.Len())), v.String()...)
+	case reflect.Struct:
+		for i := range v.NumField() {
+			out = appended(out, v.Field(i))
+		}
+		return out
+	case reflect.Slice:
+		if v.Type().Elem().Kind() == reflect.Uint8 {
+			return append(binary.AppendVarint(out, int64(v.Len())), v.Bytes()...)
+		}
+		if v.Len() > 0 {
+			out = binary.AppendVarint(out, int64(v.Len()))
+		}
+		for i := range v.Len() {
+			out = appended(out, v.Index(i))
+		}
+		return append(out, 0)
+	default: // maps and what may be null: this worker has none to write
+		check(v.IsZero(), "cannot write a %s", v.Type())
+		return append(out, 0)
+	}
+}
+
+// check panics with a problem; attempt turns that into its error.
 func check(good bool, problem string, more ...any) {
 	if !good {
 		panic(fmt.Errorf(problem, more...))
 	}
 }
 
-type reader struct {
-	data []byte
-	at   int
-}
-
-func read(value []byte, schema string, body func(*reader)) (err error) {
+func attempt(what func()) (err error) {
 	defer func() {
 		if thrown := recover(); thrown != nil {
 			var known bool
@@ -90,88 +197,106 @@ func read(value []byte, schema string, body func(*reader)) (err error) {
 			}
 		}
 	}()
-	check(is(value, schema), "not a %s", schema)
-	r := &reader{value, len(frames[schema])}
-	body(r)
-	r.end()
+	what()
 	return nil
+}
+
+// read gives the record of a value.
+func read[T any](value []byte) (row T) {
+	check(is[T](value), "not a %T", row)
+	r := &reader{value, 10}
+	r.value(reflect.ValueOf(&row).Elem())
+	r.end()
+	return row
+}
+
+type reader struct {
+	data []byte
+	at   int
 }
 
 func (r *reader) end() { check(r.at == len(r.data), "%d bytes left over", len(r.data)-r.at) }
 
-func (r *reader) take(count int) []byte {
-	check(count >= 0 && count <= len(r.data)-r.at, "%d bytes wanted, %d left", count, len(r.data)-r.at)
-	r.at += count
-	return r.data[r.at-count : r.at]
+func (r *reader) take(count int64) []byte {
+	check(count >= 0 && count <= int64(len(r.data)-r.at), "%d bytes wanted, %d left", count, len(r.data)-r.at)
+	r.at += int(count)
+	return r.data[r.at-int(count) : r.at]
 }
 
-func (r *reader) unsigned(bytesMax int) uint64 {
+func (r *reader) byte() byte { return r.take(1)[0] }
+
+func (r *reader) varint() int64 {
 	value, size := binary.Uvarint(r.data[r.at:])
-	check(size > 0 && size <= bytesMax, "no number at byte %d", r.at)
+	check(size > 0 && size <= 5, "no number at byte %d", r.at)
+	r.at += size
+	return int64(value)
+}
+
+func (r *reader) long() int64 {
+	value, size := binary.Varint(r.data[r.at:])
+	check(size > 0, "no number at byte %d", r.at)
 	r.at += size
 	return value
 }
 
-func (r *reader) long() int64 {
-	value := r.unsigned(10)
-	return int64(value>>1) ^ -int64(value&1)
-}
-
-func (r *reader) bytes() []byte {
-	size := r.long()
-	check(size >= 0 && size <= int64(len(r.data)), "a length of %d", size)
-	return r.take(int(size))
-}
-
-func (r *reader) byte() byte    { return r.take(1)[0] }
-func (r *reader) varint() int64 { return int64(r.unsigned(5)) }
-func (r *reader) u64() uint64   { return binary.LittleEndian.Uint64(r.take(8)) }
-func (r *reader) bool() bool    { return r.byte() != 0 }
-func (r *reader) extras()       { r.list(func() { r.text(); r.bytes() }) }
-
-func (r *reader) text() string {
-	value := r.bytes()
-	check(utf8.Valid(value), "text that is not UTF-8")
-	return string(value)
-}
-
-func (r *reader) list(item func()) {
-	for count := r.long(); count != 0; count = r.long() {
-		if count < 0 {
-			count = -count
-			r.long()
+func (r *reader) value(v reflect.Value) {
+	switch v.Kind() {
+	case reflect.Bool:
+		v.SetBool(r.byte() != 0)
+	case reflect.Uint64:
+		v.SetUint(binary.LittleEndian.Uint64(r.take(8)))
+	case reflect.Int64:
+		v.SetInt(r.long())
+	case reflect.String:
+		text := r.take(r.long())
+		check(utf8.Valid(text), "text that is not UTF-8")
+		v.SetString(string(text))
+	case reflect.Struct:
+		for i := range v.NumField() {
+			r.value(v.Field(i))
 		}
-		check(count > 0 && count <= int64(len(r.data)), "a list of %d", count)
-		for ; count > 0; count-- {
-			item()
+	case reflect.Pointer:
+		if r.long() != 0 {
+			v.Set(reflect.New(v.Type().Elem()))
+			r.value(v.Elem())
+		}
+	default: // lists, maps and bytes
+		if v.Type() == reflect.TypeFor[[]byte]() {
+			v.SetBytes(r.take(r.long()))
+			return
+		}
+		for count := r.long(); count != 0; count = r.long() {
+			if count < 0 {
+				count = -count
+				r.long() // the size of the block
+			}
+			check(count > 0 && count <= int64(len(r.data)), "a list of %d", count)
+			for ; count > 0; count-- {
+				r.item(v)
+			}
 		}
 	}
 }
 
-func (r *reader) units() (units []Unit) {
-	r.list(func() {
-		unit := Unit{r.text(), r.long()}
-		check(unit.label != "" && unit.size >= 0 && unit.size < 1<<31, "unit %q of %d", unit.label, unit.size)
-		units = append(units, unit)
-	})
-	return units
+func (r *reader) item(v reflect.Value) {
+	item := reflect.New(v.Type().Elem()).Elem()
+	if v.Kind() == reflect.Slice {
+		r.value(item)
+		v.Set(reflect.Append(v, item))
+		return
+	}
+	var key string
+	r.value(reflect.ValueOf(&key).Elem())
+	r.value(item)
+	if v.IsNil() {
+		v.Set(reflect.MakeMap(v.Type()))
+	}
+	v.SetMapIndex(reflect.ValueOf(key), item)
 }
 
-func long(value int64) []byte {
-	return binary.AppendUvarint(nil, uint64(value<<1)^uint64(value>>63))
-}
-func u64(value uint64) []byte     { return binary.LittleEndian.AppendUint64(nil, value) }
-func sized(value []byte) []byte   { return append(long(int64(len(value))), value...) }
-func text(value string) []byte    { return sized([]byte(value)) }
-func zeros(count int) []byte      { return make([]byte, count) }
-func join(parts ...[]byte) []byte { return bytes.Join(parts, nil) }
+// --------------------------------------------------------------------------- task sets [5]
 
-// ----------------------------------------------------------------- units and task sets [5]
-
-type Unit struct {
-	label string
-	size  int64
-}
+const tasksMax = 4_194_304
 
 // Task is a task: its unit's label and its number, -1 for a connector itself.
 type Task struct {
@@ -198,24 +323,24 @@ func readSet(data []byte, units []Unit) (tasks []Task) {
 	if len(data) == 0 {
 		return nil
 	}
-	r := &reader{data: data}
-	codec := r.byte()
-	check(codec == 1 || codec == 2, "set codec %d", codec)
+	r := &reader{data, 1}
+	check(data[0] == 1 || data[0] == 2, "set codec %d", data[0])
 	segments := [][]Unit{units}
-	if codec == 2 {
+	if data[0] == 2 {
 		segments = slices.Collect(slices.Chunk(units, 1))
 	}
-	for _, of := range segments {
+	for _, together := range segments {
 		total := int64(0)
-		for _, unit := range of {
-			total += unit.size
+		for _, unit := range together {
+			check(unit.Label != "" && unit.Size >= 0 && unit.Size < 1<<31, "unit %q of %d", unit.Label, unit.Size)
+			total += unit.Size
 		}
 		unit, start := 0, int64(0)
 		for _, position := range r.segment(total) {
-			for ; position >= start+of[unit].size; unit++ {
-				start += of[unit].size
+			for ; position >= start+together[unit].Size; unit++ {
+				start += together[unit].Size
 			}
-			label := of[unit].label
+			label := together[unit].Label
 			tasks = append(tasks, Task{label, position - start - first(label)})
 		}
 	}
@@ -223,53 +348,95 @@ func readSet(data []byte, units []Unit) (tasks []Task) {
 	return tasks
 }
 
+// segment reads ascending positions below its size.
 func (r *reader) segment(size int64) (found []int64) {
 	form := r.byte()
-	switch form &^ 0x80 {
-	case 0:
-	case 1:
-		n, k, m := r.varint(), r.byte(), r.byte()
-		bit, at := r.bits(), int64(-1)
-		skips, lengths := r.rice(bit, n, k), r.rice(bit, n, m)
-		for i, skip := range skips {
-			at += skip + 1
-			end := at + lengths[i] + 1
-			check(end <= size && int64(len(found))+end-at <= tasksMax, "a range up to %d of %d", end, size)
-			for ; at < end; at++ {
-				found = append(found, at)
+	octet, left := 0, 0
+	bit := func() int { // the reader moves on by whole bytes
+		if octet, left = octet>>1, left-1; left < 0 {
+			octet, left = int(r.byte()), 7
+		}
+		return octet & 1
+	}
+	rice := func(n int64, k byte) []int64 {
+		check(n >= 0 && n <= tasksMax && k <= 32, "%d values of Rice %d", n, k)
+		values := make([]int64, n)
+		for i := range values {
+			for k < 32 && bit() == 0 {
+				values[i] += 1 << k
 			}
 		}
-	case 2:
+		for i := range values {
+			for j := byte(0); k < 32 && j < k; j++ {
+				values[i] += int64(bit()) << j
+			}
+		}
+		return values
+	}
+	put := func(at int64) {
+		check(at < size && len(found) < tasksMax, "position %d of %d", at, size)
+		found = append(found, at)
+	}
+	switch form &^ 0x80 {
+	case 0: // nothing
+	case 1: // runs
+		n, k, m := r.varint(), r.byte(), r.byte()
+		skips, lengths := rice(n, k), rice(n, m)
+		for i, at := 0, int64(0); i < len(skips); i, at = i+1, at+1 {
+			at += skips[i]
+			for end := at + lengths[i]; at <= end; at++ {
+				put(at)
+			}
+		}
+	case 2: // gaps
 		n, at := r.varint(), r.varint()
 		check(n > 0, "no gaps")
-		found = append(found, at)
+		put(at)
 		if n > 1 {
 			base, k := r.varint(), r.byte()
-			for _, gap := range r.rice(r.bits(), n-1, k) {
+			for _, gap := range rice(n-1, k) {
 				at += 1 + base + gap
-				found = append(found, at)
+				put(at)
 			}
 		}
-	case 3:
-		found = r.triplets(size)
-	case 4:
-		for bit, at := r.bits(), int64(0); at < size; at++ {
+	case 3: // triplets
+		symbols := []int{}
+		for at := int64(0); at < size; at += 3 {
+			symbols = append(symbols, bit()|bit()<<1)
+		}
+		for i, class := range symbols {
+			if class > 0 {
+				symbols[i] = class*2 - 1 + bit()
+			}
+		}
+		members := [8]int{0, 0b001, 0b010, 0b100, 0b011, 0b101, 0b110, 0b111}
+		for i, symbol := range symbols {
+			if symbol == 6 {
+				symbol += bit()
+			}
+			for j := range 3 {
+				if members[symbol]>>j&1 == 1 {
+					put(int64(3*i + j))
+				}
+			}
+		}
+	case 4: // bitmap
+		for at := int64(0); at < size; at++ {
 			if bit() == 1 {
-				found = append(found, at)
+				put(at)
 			}
 		}
 	default:
 		check(false, "form %d", form)
 	}
-	check(len(found) == 0 || found[len(found)-1] < size, "a position beyond %d", size)
-	if form&0x80 == 0 {
+	if form < 0x80 {
 		return found
 	}
 	check(size <= tasksMax, "all but some of %d tasks", size)
-	rest, next := []int64{}, 0
+	rest := []int64{}
 	for at := int64(0); at < size; at++ {
-		if next < len(found) && found[next] == at {
-			next++
+		if len(found) > 0 && found[0] == at {
+			found = found[1:]
 		} else {
 			rest = append(rest, at)
 		}
@@ -277,82 +444,16 @@ func (r *reader) segment(size int64) (found []int64) {
 	return rest
 }
 
-func (r *reader) triplets(size int64) (found []int64) {
-	count := (size + 2) / 3
-	check(count <= int64(len(r.data))*4, "%d triplets in %d bytes", count, len(r.data))
-	bit, symbols := r.bits(), make([]int, count)
-	for i := range symbols {
-		symbols[i] = bit() | bit()<<1
-	}
-	for i, class := range symbols {
-		if class != 0 {
-			symbols[i] = class*2 - 1 + bit()
-		}
-	}
-	members := [8]int{0, 0b001, 0b010, 0b100, 0b011, 0b101, 0b110, 0b111}
-	for i, symbol := range symbols {
-		if symbol == 6 {
-			symbol += bit()
-		}
-		for j := range 3 {
-			if members[symbol]>>j&1 == 1 {
-				found = append(found, int64(3*i+j))
-			}
-		}
-	}
-	return found
-}
-
-// bits reads bits from the lowest up; the reader moves on by whole bytes.
-func (r *reader) bits() func() int {
-	octet, left := 0, 0
-	return func() int {
-		if left == 0 {
-			octet, left = int(r.byte()), 8
-		}
-		bit := octet & 1
-		octet >>= 1
-		left--
-		return bit
-	}
-}
-
-func (r *reader) rice(bit func() int, n int64, k byte) []int64 {
-	check(n <= tasksMax && k <= 32 && (k == 32 || n <= int64(len(r.data))*8), "%d values of Rice %d", n, k)
-	values := make([]int64, n)
-	if k == 32 {
-		return values
-	}
-	for i := range values {
-		for bit() == 0 {
-			values[i]++
-		}
-	}
-	for i := range values {
-		low := 0
-		for j := range k {
-			low |= bit() << j
-		}
-		values[i] = values[i]<<k | int64(low)
-	}
-	return values
-}
-
 // writeSets gives the units of some sets, and each set in the form of gaps over all units.
 func writeSets(sets ...[]Task) (units []Unit, values [][]byte) {
+	sizes, starts, total := map[string]int64{}, map[string]int64{}, int64(0)
 	for _, task := range slices.Concat(sets...) {
-		size := task.number + first(task.label) + 1
-		if i := slices.IndexFunc(units, func(u Unit) bool { return u.label == task.label }); i >= 0 {
-			units[i].size = max(units[i].size, size)
-		} else {
-			units = append(units, Unit{task.label, size})
-		}
+		sizes[task.label] = max(sizes[task.label], task.number+first(task.label)+1)
 	}
-	slices.SortFunc(units, func(a, b Unit) int { return cmp.Compare(a.label, b.label) })
-	starts, total := map[string]int64{}, int64(0)
-	for _, unit := range units {
-		starts[unit.label] = total + first(unit.label)
-		total += unit.size
+	for _, label := range slices.Sorted(maps.Keys(sizes)) {
+		units = append(units, Unit{label, sizes[label]})
+		starts[label] = total + first(label)
+		total += sizes[label]
 	}
 	for _, set := range sets {
 		positions := []int64{}
@@ -379,126 +480,48 @@ func gaps(positions []int64) []byte {
 	var high, low []byte // a byte for every bit
 	for i := 1; i < n; i++ {
 		gap := positions[i] - positions[i-1] - 1
-		high = append(append(high, zeros(int(gap>>k))...), 1)
+		high = append(append(high, make([]byte, gap>>k)...), 1)
 		for j := range k {
 			low = append(low, byte(gap>>j&1))
 		}
 	}
 	line := append(high, low...)
-	packed := zeros((len(line) + 7) / 8)
+	packed := make([]byte, (len(line)+7)/8)
 	for i, bit := range line {
 		packed[i/8] |= bit << (i % 8)
 	}
-	return join(out, []byte{0, byte(k)}, packed) // base 0
+	return append(append(out, 0, byte(k)), packed...) // base 0
 }
 
-// -------------------------------------------------------------------- what a member writes
+// ------------------------------------------------------------- large groups [4, 6], keys [2]
 
-// joinValue: no instance id, rack or tags, capacity 1, empty hands; it can wait for a learner
-// before it gives up a task.
-func joinValue(member string, session uint64) []byte {
-	return join([]byte(frames["Join"]), text(member), u64(session), zeros(2), long(1), zeros(13), []byte{1, 0})
-}
+// Names are the dictionaries of the group, by version.
+type Names map[uint64][]Unit
 
-func reportValue(member string, session uint64, epoch, revision int64, held map[int][]Task) []byte {
-	units, sets := writeSets(held[active], held[standby], held[learner], held[ready], held[releasing])
-	value := join([]byte(frames["Report"]), text(member), u64(session), long(epoch), long(revision))
-	if len(units) > 0 {
-		value = append(value, long(int64(len(units)))...)
+// tasks gives an assignment's tasks by role.
+func (a *Assignment) tasks(names Names) [][]Task {
+	units, known := a.Units, true
+	if a.Dictionary != nil {
+		units, known = names[*a.Dictionary]
 	}
-	for _, unit := range units {
-		value = join(value, text(unit.label), long(unit.size))
+	check(known, "no dictionary %v", a.Dictionary)
+	s := a.Sets
+	return [][]Task{nil, readSet(s.Active, units), readSet(s.Standby, units), readSet(s.Learner, units)}
+}
+
+func readDictionary(value []byte) Dictionary {
+	if is[Packed](value) {
+		packed := read[Packed](value)
+		check(packed.Size >= 0 && packed.Size <= 32*int64(len(packed.Deflated)), "%d bytes packed", packed.Size)
+		stream, err := zlib.NewReader(bytes.NewReader(packed.Deflated))
+		check(err == nil, "no zlib stream: %v", err)
+		value, err = io.ReadAll(io.LimitReader(stream, packed.Size+1))
+		check(err == nil && int64(len(value)) == packed.Size, "not %d bytes: %v", packed.Size, err)
 	}
-	value = append(value, 0)
-	for _, set := range sets {
-		value = append(value, sized(set)...)
-	}
-	return append(value, 0, 0) // no lags, no extras
+	return read[Dictionary](value)
 }
 
-func heartbeatValue(member string, epoch int64, digest uint64) []byte {
-	return join([]byte(frames["Heartbeat"]), text(member), long(epoch), u64(digest))
-}
-
-func leaveValue(member string, session uint64) []byte {
-	return join([]byte(frames["Leave"]), text(member), u64(session), zeros(2))
-}
-
-// --------------------------------------------------------------------- what a member reads
-
-// Assignment is everything the member should hold.
-type Assignment struct {
-	Incarnation                                   uint64
-	CoordinatorEpoch, Generation, Epoch, Revision int64
-	Tasks                                         map[int][]Task // by role
-	Report                                        bool
-	Fault, Message                                string
-	SessionTimeoutMs, HeartbeatIntervalMs         int64
-}
-
-func (a *Assignment) wanted() map[Held]bool {
-	wanted := map[Held]bool{}
-	for role, tasks := range a.Tasks {
-		for _, task := range tasks {
-			wanted[Held{task, role}] = true
-		}
-	}
-	return wanted
-}
-
-// UnknownDictionary asks for the dictionary of a version [6].
-type UnknownDictionary struct{ version uint64 }
-
-func (u UnknownDictionary) Error() string { return fmt.Sprintf("no dictionary %016x", u.version) }
-
-func readAssignment(value []byte, names map[uint64][]Unit) (*Assignment, error) {
-	a := &Assignment{Tasks: map[int][]Task{}}
-	err := read(value, "MemberAssignment", func(r *reader) {
-		a.Incarnation = r.u64()
-		a.CoordinatorEpoch, a.Generation, a.Epoch, a.Revision = r.long(), r.long(), r.long(), r.long()
-		version, referred := uint64(0), r.long() != 0
-		if referred {
-			version = r.u64()
-		}
-		units := r.units()
-		sets := [][]byte{r.bytes(), r.bytes(), r.bytes()}
-		a.Report, a.Fault = r.bool(), r.text()
-		a.SessionTimeoutMs, a.HeartbeatIntervalMs, a.Message = r.long(), r.long(), r.text()
-		r.extras()
-		if referred {
-			var known bool
-			if units, known = names[version]; !known {
-				panic(error(UnknownDictionary{version}))
-			}
-		}
-		for i, set := range sets {
-			a.Tasks[active+i] = readSet(set, units)
-		}
-	})
-	return a, err
-}
-
-func readDictionary(value []byte) (version uint64, units []Unit, err error) {
-	if is(value, "Packed") {
-		err = read(value, "Packed", func(r *reader) {
-			size, deflated := r.long(), r.bytes()
-			check(size >= 0 && size <= 32*int64(len(deflated)), "%d bytes in %d", size, len(deflated))
-			stream, broken := zlib.NewReader(bytes.NewReader(deflated))
-			check(broken == nil, "no zlib stream: %v", broken)
-			value, broken = io.ReadAll(io.LimitReader(stream, size+1))
-			check(broken == nil && int64(len(value)) == size, "not %d bytes: %v", size, broken)
-		})
-	}
-	if err == nil {
-		err = read(value, "Dictionary", func(r *reader) {
-			version, units = r.u64(), r.units()
-			r.extras()
-		})
-	}
-	return version, units, err
-}
-
-// Joiner puts the parts of split records together [4], by the key of the whole.
+// Joiner puts the parts of split records together, by the key of the whole.
 type Joiner map[string]*pending
 
 type pending struct {
@@ -507,38 +530,33 @@ type pending struct {
 }
 
 // Feed takes a record; whole says that value is one again. A value of nil is a tombstone.
-func (j Joiner) Feed(key string, value []byte) (joined []byte, whole bool, err error) {
+func (j Joiner) Feed(key string, value []byte) (joined []byte, whole bool) {
 	name := keyOfWhole(key)
-	if !is(value, "Part") {
+	if !is[Part](value) {
 		if name != key {
-			return nil, false, nil // a tombstone that tidies up a part
+			return nil, false // a tombstone that tidies up a part
 		}
 		delete(j, name)
-		return value, true, nil
+		return value, true
 	}
-	err = read(value, "Part", func(r *reader) {
-		id, index, count, size, slice := r.u64(), r.long(), r.long(), r.long(), r.bytes()
-		check(index >= 0 && index < count && count <= size && size <= valueMax && len(slice) > 0,
-			"part %d of %d of %d bytes", index, count, size)
-		if j[name] == nil || j[name].id != id {
-			j[name] = &pending{id, map[int64][]byte{}}
-		}
-		found := j[name].slices
-		if found[index] = slice; int64(len(found)) < count {
-			return
-		}
-		delete(j, name)
-		for i := range count {
-			joined = append(joined, found[i]...)
-		}
-		sum := sha256.Sum256(joined)
-		check(int64(len(joined)) == size && binary.LittleEndian.Uint64(sum[:]) == id, "parts of something else")
-		whole = true
-	})
-	return joined, whole, err
+	part := read[Part](value)
+	check(part.Index >= 0 && part.Index < part.Count && part.Count <= part.Size && part.Size <= 64<<20 && len(part.Slice) > 0,
+		"part %d of %d of %d bytes", part.Index, part.Count, part.Size)
+	if j[name] == nil || j[name].id != part.ID {
+		j[name] = &pending{part.ID, map[int64][]byte{}}
+	}
+	found := j[name].slices
+	if found[part.Index] = part.Slice; int64(len(found)) < part.Count {
+		return nil, false
+	}
+	delete(j, name)
+	for i := range part.Count {
+		joined = append(joined, found[i]...)
+	}
+	sum := sha256.Sum256(joined)
+	check(int64(len(joined)) == part.Size && binary.LittleEndian.Uint64(sum[:]) == part.ID, "parts of something else")
+	return joined, true
 }
-
-// ------------------------------------------------------------------- keys [2], digest [7]
 
 func murmur2(data []byte) uint32 {
 	const m = 0x5bd1e995
@@ -572,7 +590,7 @@ func partitionOf(key string, partitions int) int32 {
 	return int32((murmur2([]byte(key)) & 0x7fffffff) % uint32(partitions))
 }
 
-func digestOf(task Task, role int) uint64 {
+func digestOf(task Task, role int) uint64 { // [7]
 	name := uint64(0xcbf29ce484222325)
 	for _, octet := range []byte(task.label) {
 		name = (name ^ uint64(octet)) * 0x100000001b3
@@ -598,295 +616,93 @@ type Held struct {
 	Role int
 }
 
-// Running is what runs for a task, and how to end it.
+// Running is what runs for a task.
 type Running struct {
-	stop    context.CancelFunc
-	done    chan struct{}
-	leaving bool // told to stop, and not yet stopped
+	stop            context.CancelFunc
+	done            chan struct{}
+	stopping, ready bool
 }
 
-// Sent is an event on its way; the lease counts from when it was decided.
-type Sent struct {
-	session uint64
-	atMs    int64
-	beat    bool
-	ok      bool
+// Given is an assignment with its tasks; nil = a tombstone.
+type Given struct {
+	*Assignment
+	wanted map[Held]bool
 }
 
-// Worker is one member. All fields belong to the loop, but for lease.
+// Worker is one member. All fields belong to the loop, but for lease: it is told what happens as
+// functions to call.
 type Worker struct {
 	group, member string
 	kafka         *kgo.Client
-	inbox         chan any
-	names         map[uint64][]Unit
-	joiner        Joiner
+	admin         *kadm.Client
+	inbox         chan func()
+	names         Names
 
-	session    uint64      // incarnation
-	newest     *Assignment // obeyed; nil = not a member
-	seen       [2]int64    // newest (coordinator epoch, revision)
-	held       map[Held]*Running
-	ready      map[Task]bool
-	lease      atomic.Int64
-	heardMs    int64 // when the newest acknowledged event was sent
-	readMs     int64 // by when all that was written to us has been read
-	position   int64 // how far our partition has been read
-	ends       []End // where it ended, when we asked, beyond position
-	sentMs     int64
-	beating    bool // a heartbeat is on its way
-	owesReport bool
-	joinAtMs   int64
-	firstMs    int64
-	attempts   int
-	previous   uint64 // an older session that may still be counted
-	leaving    bool
-	lookAtEnd  func(atMs int64)
-}
-
-func main() {
-	log.SetFlags(log.Lmicroseconds)
-	if len(os.Args) < 3 {
-		log.Fatal("usage: worker GROUP HOST:PORT [MEMBER]")
-	}
-	var id [16]byte
-	rand.Read(id[:])
-	member := base64.RawURLEncoding.EncodeToString(id[:])
-	if len(os.Args) > 3 {
-		member = os.Args[3]
-	}
-	newWorker(os.Args[1], member, os.Args[2]).loop()
-}
-
-func newWorker(group, member, servers string) *Worker {
-	w := &Worker{group: group, member: member, inbox: make(chan any, 1000),
-		held: map[Held]*Running{}, ready: map[Task]bool{}, names: map[uint64][]Unit{},
-		joiner: Joiner{}, seen: [2]int64{-1, -1}}
-	// Keyed records go where the Java client puts them; acks=all and idempotence are the defaults.
-	kafka, err := kgo.NewClient(kgo.SeedBrokers(servers), kgo.ProducerLinger(0), kgo.FetchMaxWait(5*time.Second))
-	if err != nil {
-		log.Fatal(err)
-	}
-	w.kafka = kafka
-	return w
-}
-
-// ------------------------------------------------------------------------------------- the loop
-
-func (w *Worker) loop() {
-	topic := prefix + ".assignments"
-	key := w.group + "|" + w.member
-	admin := kadm.NewClient(w.kafka)
-	// Stand at the end before the join: its answer is written after it.
-	partition, end := w.find(topic, key, admin.ListEndOffsets)
-	w.position = end
-	w.kafka.AddConsumePartitions(map[string]map[int32]kgo.Offset{
-		topic: {partition: kgo.NewOffset().At(w.position)}})
-	w.lookAtEnd = func(atMs int64) {
-		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
-		defer cancel()
-		listed, err := admin.ListEndOffsets(ctx, topic)
-		if end, found := listed.Lookup(topic, partition); err == nil && found && end.Err == nil {
-			w.inbox <- End{end.Offset, atMs}
-		}
-	}
-	go w.read(key)
-	told := make(chan os.Signal, 2)
-	signal.Notify(told, syscall.SIGTERM, os.Interrupt)
-	w.join()
-	for {
-		select {
-		case sig := <-told:
-			log.Printf("%s: leaving", sig)
-			w.leave()
-		case given := <-w.inbox:
-			if sent, ok := given.(Sent); ok { // what Kafka acknowledged before a freeze counts
-				w.acknowledged(sent)
-				continue
-			}
-			w.checkLease()
-			w.take(given)
-		case <-time.After(w.pause()):
-			w.checkLease()
-		}
-		w.tick()
-		if w.leaving && len(w.held) == 0 {
-			w.send("Leave", leaveValue(w.member, w.session))
-			w.kafka.Flush(context.Background())
-			return
-		}
-	}
-}
-
-func (w *Worker) take(given any) {
-	switch given := given.(type) {
-	case End:
-		w.ends = append(w.ends, given)
-		w.catchUp()
-	case ReadTo:
-		w.position = int64(given)
-		w.catchUp()
-	case Stopped:
-		if w.held[given.Held] != given.what {
-			return // lost meanwhile
-		}
-		if !given.what.leaving {
-			w.lose(given.Task.String()+" ended by itself", true)
-			return
-		}
-		delete(w.held, given.Held)
-		if w.newest != nil && !w.leaving {
-			w.settle() // something may have waited for its other role to stop
-		}
-	case *Assignment:
-		w.hear(given)
-	case Gone:
-		if w.newest != nil {
-			w.lose("let go by the coordinator", false)
-		}
-	}
+	session     uint64 // incarnation
+	newest      *Given // obeyed; nil = not a member
+	coordinator int64  // the highest coordinator epoch seen
+	held        map[Held]*Running
+	lease       atomic.Int64 // until then our tasks are ours; from the older of the next two
+	heardMs     int64        // when the newest acknowledged event was sent
+	readMs      int64        // by when all that was written to us has been read
+	ends        [][2]int64   // (end of our partition, when we asked) that are to be reached
+	position    int64        // how far our partition has been read
+	partition   int32        // of assignments
+	firstMs     int64        // of this session's first join
+	sentMs      int64
+	joinAtMs    int64
+	attempts    int
+	beating     bool // a heartbeat is on its way
+	owesReport  bool
+	leaving     bool
 }
 
 // hear acts on a record, if it is news.
-func (w *Worker) hear(a *Assignment) {
+func (w *Worker) hear(a *Given) {
 	mine := a.Incarnation == w.session || a.Fault != "" && a.Incarnation == 0
-	order := [2]int64{a.CoordinatorEpoch, a.Revision}
-	old := order[0] < w.seen[0] || a.Fault == "" && !(order[0] > w.seen[0] || order[1] > w.seen[1])
-	if !mine || old {
-		if mine && a.Report && order == w.seen && w.newest != nil {
-			w.report()
-		}
+	if !mine || a.CoordinatorEpoch < w.coordinator {
 		return
 	}
+	w.coordinator = a.CoordinatorEpoch
 	if a.Fault != "" {
-		w.fault(a)
+		w.hearFault(a)
 		return
 	}
-	if w.newest == nil {
-		w.heardMs = w.firstMs
+	if w.newest == nil || a.Revision > w.newest.Revision {
+		if w.newest == nil { // a process that slept may read an answer to what it asked before
+			w.heardMs = w.firstMs
+		}
+		w.newest = a
+		w.renew()
+		if w.leaving || w.fenced() {
+			return
+		}
+		w.settle()
 	}
-	w.newest, w.seen = a, order
-	if w.leaving {
-		return
-	}
-	w.renew()
-	if w.checkLease() {
-		return
-	}
-	w.settle()
 	if a.Report {
 		w.report()
 	}
 }
 
-func (w *Worker) fault(a *Assignment) {
+func (w *Worker) hearFault(a *Given) {
 	log.Printf("%s: %s", a.Fault, a.Message)
 	switch a.Fault {
+	case "MEMBER_ID_IN_USE", "UNRELEASED_INSTANCE_ID", "GROUP_MAX_SIZE_REACHED": // asks again
 	case "UNKNOWN_MEMBER_ID", "FENCED_MEMBER_EPOCH":
-		if w.newest != nil {
-			w.lose(a.Fault, false)
-		}
-	case "MEMBER_ID_IN_USE", "UNRELEASED_INSTANCE_ID", "GROUP_MAX_SIZE_REACHED":
-		// Asked again when it is time; at once if it is our own older session that stands in the way.
-		if w.newest == nil && w.previous != 0 {
-			w.send("Leave", leaveValue(w.member, w.previous))
-			w.previous, w.joinAtMs = 0, bootMs()
-		}
-	case "FENCED_INSTANCE_ID":
-		w.stopAll()
-		log.Fatal(a.Message)
+		w.letGo(a.Fault)
 	default:
-		if w.newest == nil {
+		if w.newest == nil || a.Fault == "FENCED_INSTANCE_ID" {
+			w.stopAll()
 			log.Fatal(a.Message)
 		}
-		w.lose(a.Fault, false)
+		w.lose(a.Fault)
 	}
 }
 
-// settle gives up what is beyond the assignment and takes what it adds.
-func (w *Worker) settle() {
-	wanted := w.newest.wanted()
-	stopping := false
-	for held, running := range w.held {
-		if !wanted[held] && !running.leaving {
-			w.owesReport = true
-			w.stop(held)
-		}
-		stopping = stopping || running.leaving
-	}
-	for held := range wanted {
-		if !w.holds(held.Task) {
-			w.start(held)
-		}
-	}
-	if w.owesReport && !stopping {
-		w.owesReport = false
-		w.report()
-	}
-}
-
-func (w *Worker) holds(task Task) bool {
-	for role := range roles {
-		if w.held[Held{task, role}] != nil {
-			return true
-		}
-	}
-	return false
-}
-
-// tick writes what is due by the clock.
-func (w *Worker) tick() {
-	now := bootMs()
-	if w.newest == nil {
-		if now >= w.joinAtMs && !w.leaving {
-			w.join()
-		}
-		return
-	}
-	if !w.beating && now >= w.sentMs+w.newest.HeartbeatIntervalMs {
-		w.beating = true
-		w.send("Heartbeat", heartbeatValue(w.member, w.newest.Epoch, w.digest()))
-	}
-}
-
-func (w *Worker) pause() time.Duration {
-	due := w.joinAtMs
+func (w *Worker) letGo(why string) {
 	if w.newest != nil {
-		due = w.lease.Load()
-		if beat := w.sentMs + w.newest.HeartbeatIntervalMs; !w.beating && beat < due {
-			due = beat
-		}
+		w.lose(why)
 	}
-	// A second at most: a machine that slept is noticed soon.
-	return time.Duration(max(0, min(due-bootMs(), 1000))) * time.Millisecond
-}
-
-// ------------------------------------------------------------------------------------- the lease
-
-func (w *Worker) acknowledged(sent Sent) {
-	if sent.session != w.session {
-		return
-	}
-	w.beating = w.beating && !sent.beat
-	// Until the first answer the lease counts from the first join: a process that slept while it
-	// joined may read an answer to what it asked before.
-	if sent.ok && w.newest != nil && sent.atMs > w.heardMs {
-		w.heardMs = sent.atMs
-		w.renew()
-	}
-}
-
-// catchUp takes note of the ends that have been reached: a member that is heard but does not read
-// must stop, too.
-func (w *Worker) catchUp() {
-	open := w.ends[:0]
-	for _, end := range w.ends {
-		if end.offset <= w.position {
-			w.readMs = max(w.readMs, end.askedMs)
-		} else {
-			open = append(open, end)
-		}
-	}
-	w.ends = open[max(0, len(open)-64):]
-	w.renew()
 }
 
 // renew: 1 % is kept for clocks that run apart, a tenth, at most 3 s, for stopping.
@@ -897,136 +713,173 @@ func (w *Worker) renew() {
 	}
 }
 
-func (w *Worker) checkLease() bool {
+func (w *Worker) fenced() bool {
 	over := w.newest != nil && bootMs() >= w.lease.Load()
 	if over {
-		w.lose("the lease ran out", true)
+		w.lose("the lease ran out")
 	}
 	return over
 }
 
 // lose stops everything, then joins anew as somebody else.
-func (w *Worker) lose(why string, leaveFirst bool) {
+func (w *Worker) lose(why string) {
 	log.Printf("lost everything: %s", why)
 	w.lease.Store(0)
 	w.stopAll()
-	old := w.session
-	w.newest, w.seen[1], w.beating, w.owesReport = nil, -1, false, false
-	w.ready = map[Task]bool{}
-	w.previous = old
-	if leaveFirst {
-		w.send("Leave", leaveValue(w.member, old))
-		w.previous = 0
-	}
-	w.session, w.attempts = 0, 0
-	if !w.leaving {
-		w.join()
+	w.newest, w.beating, w.owesReport, w.attempts = nil, false, false, 0
+	if !w.leaving { // else the loop says so
+		w.send(write(Leave{Member: w.member, Incarnation: w.session}), false)
+		w.begin()
 	}
 }
 
-// ------------------------------------------------------------------------------------ the writing
+func (w *Worker) begin() {
+	var seed [8]byte
+	rand.Read(seed[:])
+	w.session = binary.LittleEndian.Uint64(seed[:])>>1 | 1
+	w.firstMs = bootMs()
+	w.readMs = w.firstMs // nothing is written to a session before its first join
+	w.join()
+}
 
+// join comes with empty hands; it can wait for a learner before it gives up a task.
 func (w *Worker) join() {
-	if w.session == 0 {
-		var seed [8]byte
-		rand.Read(seed[:])
-		w.session = binary.LittleEndian.Uint64(seed[:])>>1 | 1
-		w.firstMs = bootMs()
-		w.readMs = w.firstMs // nothing is written to a session before its first join
-	}
+	w.joinAtMs = bootMs() + min(int64(1000)<<min(w.attempts, 3), 5000)
 	w.attempts++
-	w.joinAtMs = bootMs() + min(int64(1000)<<min(w.attempts-1, 3), 5000)
-	w.send("Join", joinValue(w.member, w.session))
+	w.send(write(Join{Member: w.member, Incarnation: w.session, Capacity: 1, MakeBeforeBreak: true}), true)
 }
 
 func (w *Worker) report() {
-	held, wanted := map[int][]Task{}, w.newest.wanted()
+	var sets [5][]Task // active, standby, learner, ready, releasing
 	for h, running := range w.held {
-		held[h.Role] = append(held[h.Role], h.Task)
-		if running.leaving && !wanted[h] {
-			held[releasing] = append(held[releasing], h.Task)
+		sets[h.Role-1] = append(sets[h.Role-1], h.Task)
+		if running.ready {
+			sets[3] = append(sets[3], h.Task)
 		}
-		if h.Role == learner && w.ready[h.Task] {
-			held[ready] = append(held[ready], h.Task)
+		if running.stopping && !w.newest.wanted[h] {
+			sets[4] = append(sets[4], h.Task)
 		}
 	}
-	w.send("Report", reportValue(w.member, w.session, w.newest.Epoch, w.newest.Revision, held))
+	units, s := writeSets(sets[:]...)
+	holding := Holding{s[0], s[1], s[2], s[3], s[4]}
+	w.send(write(Report{w.member, w.session, w.newest.Epoch, w.newest.Revision, units, holding, nil, nil}), true)
 }
 
-func (w *Worker) digest() (sum uint64) {
-	wanted := w.newest.wanted()
-	for h, running := range w.held {
-		role := h.Role
-		if running.leaving && !wanted[h] {
-			role += 4
+// tick writes what is due by the clock.
+func (w *Worker) tick() {
+	now := bootMs()
+	if w.newest == nil {
+		if now >= w.joinAtMs && !w.leaving {
+			w.join()
 		}
-		sum += digestOf(h.Task, role)
+	} else if !w.beating && now >= w.sentMs+w.newest.HeartbeatIntervalMs {
+		w.beating = true
+		digest := uint64(0)
+		for h, running := range w.held {
+			if running.stopping && !w.newest.wanted[h] {
+				h.Role += 4
+			}
+			digest += digestOf(h.Task, h.Role)
+		}
+		w.send(write(Heartbeat{w.member, w.newest.Epoch, digest}), true)
 	}
-	return sum
 }
 
-func (w *Worker) send(schema string, value []byte) {
-	w.sentMs = bootMs()
-	sent := Sent{session: w.session, atMs: w.sentMs, beat: schema == "Heartbeat"}
+// send writes an event, and asks at the same moment where our partition ends.
+func (w *Worker) send(value []byte, counts bool) {
+	session, atMs := w.session, bootMs()
+	w.sentMs = atMs
 	record := &kgo.Record{Topic: prefix + ".membership", Key: []byte(w.group), Value: value}
 	w.kafka.Produce(context.Background(), record, func(_ *kgo.Record, err error) {
-		sent.ok = err == nil && schema != "Leave"
-		w.inbox <- sent
+		w.inbox <- func() {
+			if session == w.session {
+				w.beating = w.beating && !is[Heartbeat](value)
+				if err == nil && counts && w.newest != nil {
+					w.heardMs = max(w.heardMs, atMs)
+					w.renew()
+				}
+			}
+		}
 	})
-	if schema != "Leave" {
-		go w.lookAtEnd(w.sentMs)
-	}
+	go func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		defer cancel()
+		listed, err := w.admin.ListEndOffsets(ctx, prefix+".assignments")
+		if end, found := listed.Lookup(prefix+".assignments", w.partition); err == nil && found && end.Err == nil {
+			w.inbox <- func() { w.ends = append(w.ends, [2]int64{end.Offset, atMs}); w.reached(w.position) }
+		}
+	}()
 }
 
-// leave stops everything; the loop writes Leave when it has stopped.
-func (w *Worker) leave() {
-	w.leaving = true
+// reached says how far our partition has been read: a member that is heard but does not read must
+// stop, too.
+func (w *Worker) reached(position int64) {
+	w.position = position
+	w.ends = slices.DeleteFunc(w.ends, func(end [2]int64) bool {
+		if end[0] <= position {
+			w.readMs = max(w.readMs, end[1])
+		}
+		return end[0] <= position
+	})
+	w.ends = w.ends[max(0, len(w.ends)-64):]
+	w.renew()
+}
+
+// settle gives up what is beyond the assignment and takes what it adds.
+func (w *Worker) settle() {
+	stopping, names := false, map[Task]bool{}
 	for held, running := range w.held {
-		if !running.leaving {
+		if !w.newest.wanted[held] && !running.stopping {
+			w.owesReport = true
 			w.stop(held)
 		}
+		stopping = stopping || running.stopping
+		names[held.Task] = true
+	}
+	for held := range w.newest.wanted {
+		if !names[held.Task] { // in another role it must stop first
+			w.start(held)
+		}
+	}
+	if w.owesReport && !stopping {
+		w.owesReport = false
+		w.report()
 	}
 }
-
-// ------------------------------------------------------------------------------------- the tasks
-
-// Stopped says that what ran for a task has ended.
-type Stopped struct {
-	Held
-	what *Running
-}
-
-// Gone is a tombstone.
-type Gone struct{}
-
-// End says where our partition ended, asked at a moment.
-type End struct{ offset, askedMs int64 }
-
-// ReadTo says how far it has been read.
-type ReadTo int64
 
 func (w *Worker) start(held Held) {
 	ctx, cancel := context.WithCancel(context.Background())
-	running := &Running{stop: cancel, done: make(chan struct{})}
+	running := &Running{stop: cancel, done: make(chan struct{}), ready: held.Role == learner} // nothing to restore
 	w.held[held] = running
-	w.say("start", held, w.newest)
+	say("start", w.member, held, w.newest.Assignment)
 	go func(given *Assignment) {
 		w.run(ctx, held, given)
-		w.say("stop", held, given)
+		say("stop", w.member, held, given)
 		close(running.done)
-		w.inbox <- Stopped{held, running}
-	}(w.newest)
-	if held.Role == learner { // nothing to restore here
-		w.ready[held.Task] = true
+		w.inbox <- func() { w.stopped(held, running) }
+	}(w.newest.Assignment)
+	if running.ready {
 		w.report()
 	}
 }
 
 func (w *Worker) stop(held Held) {
-	running := w.held[held]
-	running.leaving = true
-	running.stop()
-	delete(w.ready, held.Task)
+	w.held[held].stopping, w.held[held].ready = true, false
+	w.held[held].stop()
+}
+
+func (w *Worker) stopped(held Held, running *Running) {
+	if w.held[held] != running {
+		return // lost meanwhile
+	}
+	if !running.stopping {
+		w.lose(held.Task.String() + " ended by itself")
+		return
+	}
+	delete(w.held, held)
+	if w.newest != nil && !w.leaving && !w.fenced() {
+		w.settle() // something may have waited for its other role to stop
+	}
 }
 
 func (w *Worker) stopAll() {
@@ -1036,101 +889,153 @@ func (w *Worker) stopAll() {
 	for _, running := range w.held {
 		<-running.done
 	}
-	w.held = map[Held]*Running{}
+	clear(w.held)
 }
 
 var saying sync.Mutex
 
-func (w *Worker) say(event string, held Held, given *Assignment) {
+func say(event, member string, held Held, given *Assignment) {
 	saying.Lock()
 	defer saying.Unlock()
 	json.NewEncoder(os.Stdout).Encode(map[string]any{
-		"event": event, "task": held.Task.String(), "role": roles[held.Role], "member": w.member,
-		"incarnation": given.Incarnation, "generation": given.Generation, "epoch": given.Epoch,
+		"event": event, "task": held.Task.String(), "member": member, "incarnation": given.Incarnation,
+		"role":       [...]string{active: "active", standby: "standby", learner: "learner"}[held.Role],
+		"generation": given.Generation, "epoch": given.Epoch,
 		"at_ms": time.Now().UnixMilli(), "boottime_ms": bootMs(),
 	})
 }
 
-// ------------------------------------------------------------------------------------ the reading
+// -------------------------------------------------------------------------- the loop, Kafka
 
-func (w *Worker) read(key string) {
+func main() {
+	log.SetFlags(log.Lmicroseconds)
+	if len(os.Args) < 3 {
+		log.Fatal("usage: worker GROUP HOST:PORT [MEMBER]")
+	}
+	member := rand.Text()
+	if len(os.Args) > 3 {
+		member = os.Args[3]
+	}
+	// Keyed records go where the Java client puts them; acks=all and idempotence are the defaults.
+	kafka, err := kgo.NewClient(kgo.SeedBrokers(os.Args[2]), kgo.ProducerLinger(0), kgo.FetchMaxWait(5*time.Second))
+	if err != nil {
+		log.Fatal(err)
+	}
+	w := &Worker{group: os.Args[1], member: member, kafka: kafka, admin: kadm.NewClient(kafka),
+		inbox: make(chan func(), 1000), held: map[Held]*Running{}, names: Names{}}
+	w.loop()
+}
+
+func (w *Worker) loop() {
+	key := w.group + "|" + w.member
+	// Stand at the end before the join: its answer is written after it.
+	w.partition, w.position = w.find(".assignments", key, w.admin.ListEndOffsets)
+	w.kafka.AddConsumePartitions(map[string]map[int32]kgo.Offset{
+		prefix + ".assignments": {w.partition: kgo.NewOffset().At(w.position)}})
+	go w.follow(key)
+	told := make(chan os.Signal, 2)
+	signal.Notify(told, syscall.SIGTERM, os.Interrupt)
+	ticks := time.Tick(50 * time.Millisecond)
+	for w.begin(); !w.leaving || len(w.held) > 0; w.tick() {
+		select {
+		case <-told:
+			w.leaving = true
+			for held := range w.held {
+				w.stop(held)
+			}
+		case happened := <-w.inbox:
+			happened()
+		case <-ticks:
+			w.fenced()
+		}
+	}
+	w.send(write(Leave{Member: w.member, Incarnation: w.session}), false)
+	w.kafka.Flush(context.Background())
+}
+
+// follow reads our partition.
+func (w *Worker) follow(key string) {
+	joiner := Joiner{}
 	for {
 		fetches := w.kafka.PollFetches(context.Background())
 		fetches.EachError(func(topic string, partition int32, err error) {
 			log.Printf("%s-%d: %v", topic, partition, err)
 		})
 		fetches.EachRecord(func(record *kgo.Record) {
-			defer func() { w.inbox <- ReadTo(record.Offset + 1) }()
-			if keyOfWhole(string(record.Key)) != key {
-				return
-			}
-			value, whole, err := w.joiner.Feed(string(record.Key), record.Value)
-			if err == nil && whole && value == nil {
-				w.inbox <- Gone{}
-			} else if err == nil && whole {
-				var given *Assignment
-				if given, err = w.decode(value); err == nil {
-					w.inbox <- given
+			err := attempt(func() {
+				value, whole := []byte(nil), false
+				if keyOfWhole(string(record.Key)) == key {
+					value, whole = joiner.Feed(string(record.Key), record.Value)
 				}
-			}
+				if whole && value == nil {
+					w.inbox <- func() { w.letGo("let go by the coordinator") }
+				} else if whole {
+					given := w.given(read[Assignment](value))
+					w.inbox <- func() {
+						if !w.fenced() {
+							w.hear(given)
+						}
+					}
+				}
+			})
 			if err != nil {
 				log.Printf("a record at offset %d cannot be read: %v", record.Offset, err)
 			}
+			w.inbox <- func() { w.reached(record.Offset + 1) }
 		})
 	}
 }
 
-// decode looks up the dictionary of the group when it is not known yet.
-func (w *Worker) decode(value []byte) (*Assignment, error) {
-	given, err := readAssignment(value, w.names)
-	if _, unknown := err.(UnknownDictionary); unknown {
+// given looks up the dictionary of the group when it is not known yet.
+func (w *Worker) given(a Assignment) *Given {
+	if a.Dictionary != nil && w.names[*a.Dictionary] == nil {
 		w.readNames()
-		given, err = readAssignment(value, w.names)
 	}
-	return given, err
+	wanted := map[Held]bool{}
+	for role, tasks := range a.tasks(w.names) {
+		for _, task := range tasks {
+			wanted[Held{task, role}] = true
+		}
+	}
+	return &Given{&a, wanted}
 }
 
 func (w *Worker) readNames() {
-	topic, key := prefix+".groups", w.group+"||names"
-	admin := kadm.NewClient(w.kafka)
-	partition, end := w.find(topic, key, admin.ListEndOffsets)
-	_, next := w.find(topic, key, admin.ListStartOffsets)
-	at := map[string]map[int32]kgo.Offset{topic: {partition: kgo.NewOffset().AtStart()}}
+	key, joiner := w.group+"||names", Joiner{}
+	partition, end := w.find(".groups", key, w.admin.ListEndOffsets)
+	_, next := w.find(".groups", key, w.admin.ListStartOffsets)
+	at := map[string]map[int32]kgo.Offset{prefix + ".groups": {partition: kgo.NewOffset().AtStart()}}
 	reader, err := kgo.NewClient(append(w.kafka.Opts(), kgo.ConsumePartitions(at))...)
-	if err != nil {
-		log.Print(err)
-		return
-	}
+	check(err == nil, "no client: %v", err)
 	defer reader.Close()
-	for joiner := (Joiner{}); next < end; {
+	for next < end {
 		reader.PollFetches(context.Background()).EachRecord(func(record *kgo.Record) {
 			next = record.Offset + 1
 			if keyOfWhole(string(record.Key)) != key {
 				return
 			}
-			if value, whole, err := joiner.Feed(string(record.Key), record.Value); err == nil && whole && value != nil {
-				if version, units, err := readDictionary(value); err == nil {
-					w.names[version] = units
-				}
+			if value, whole := joiner.Feed(string(record.Key), record.Value); whole && value != nil {
+				names := readDictionary(value)
+				w.names[names.Version] = names.Units
 			}
 		})
 	}
 }
 
+type listing = func(context.Context, ...string) (kadm.ListedOffsets, error)
+
 // find gives the partition of a key, and where it ends or begins.
-func (w *Worker) find(topic, key string, list listing) (int32, int64) {
+func (w *Worker) find(kind, key string, list listing) (int32, int64) {
 	for {
-		listed, err := list(context.Background(), topic)
+		listed, err := list(context.Background(), prefix+kind)
 		if err == nil {
 			err = listed.Error()
 		}
-		if found := listed[topic]; err == nil && len(found) > 0 {
+		if found := listed[prefix+kind]; err == nil && len(found) > 0 {
 			partition := partitionOf(key, len(found))
 			return partition, found[partition].Offset
 		}
-		log.Printf("no topic %s yet (%v)", topic, err)
+		log.Printf("no topic %s yet (%v)", prefix+kind, err)
 		time.Sleep(time.Second)
 	}
 }
-
-type listing = func(context.Context, ...string) (kadm.ListedOffsets, error)
