@@ -1,0 +1,239 @@
+"""Look at a cluster and a running coordinator, and say what to do about what is wrong.
+
+Topics and their settings, rights, the claim, whether the job answers and its clock runs, groups
+that do not come to rest, dead letters. All of it is read from Kafka; nothing is changed. With
+--metrics URL the job's own figures are looked at, too.
+
+Exit code 1 when something must be done (a FAIL); warnings alone are 0.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Sequence
+
+from muster import access
+from muster.cli import doctor_cluster, doctor_job
+from muster.cli.doctor_job import Claim, Facts, Heard
+from muster.cli.errors import BadInput, Unreachable
+from muster.cli.finding import Finding, Level
+from muster.cli.kafka import read
+from muster.cli.options import add_format, add_kafka, kafka_settings
+from muster.cli.snapshots import history
+from muster.cli.table import json_line, table
+from muster.clients import ClientSettings
+from muster.protocol.codec import decode_record
+from muster.protocol.errors import DecodeError
+from muster.protocol.framing import PREFIX
+from muster.protocol.ids import GroupId
+from muster.protocol.keys import parse_key
+from muster.protocol.records import (
+    CoordinatorClaim,
+    GroupSnapshot,
+    Record,
+    Rejected,
+    WakeUp,
+)
+from muster.protocol.topics import TopicKind, topic_name
+
+STUCK_S = 300
+HEARD_MS = 120_000
+"""How far back events are looked at."""
+PAGE_TIMEOUT_S = 10
+ROWS_BEHIND = 10_000
+OVERDUE_S = 60.0
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the options."""
+    parser.add_argument(
+        "--metrics",
+        metavar="URL",
+        help="the job's metrics port, e.g. http://coordinator:8080 (default: not asked)",
+    )
+    parser.add_argument(
+        "--stuck-s",
+        type=int,
+        metavar="N",
+        default=STUCK_S,
+        help="a group may be on its way for this long (default: %(default)s)",
+    )
+    parser.add_argument("--quiet", action="store_true", help="leave out what is as it should be")
+    add_format(parser)
+    add_kafka(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Look at everything; the exit code says whether something must be done."""
+    if args.stuck_s < 0:
+        raise BadInput(f"--stuck-s {args.stuck_s}: expected 0 or more")
+    findings = [*examine(kafka_settings(args), args.topic_prefix, args.stuck_s * 1000)]
+    if args.metrics is not None:
+        findings += metrics(args.metrics)
+    shown = [f for f in findings if not (args.quiet and f.level is Level.OK)]
+    if args.format == "json":
+        for finding in shown:
+            print(json_line(finding.as_json()))
+    elif shown:
+        print(report(shown))
+    return int(any(finding.level is Level.FAIL for finding in findings))
+
+
+def report(findings: Sequence[Finding]) -> str:
+    """A table, what must be done below it."""
+    rows = [(f.level.upper(), f.check, f.subject, f.what) for f in findings]
+    told = [table(("STATUS", "CHECK", "SUBJECT", "FINDING"), rows)]
+    actions = dict.fromkeys(
+        (f.action, f.level) for f in findings if f.action and f.level is not Level.OK
+    )
+    by_level = sorted(actions, key=lambda action: action[1] is not Level.FAIL)
+    if by_level:
+        told += ["", "what to do:", *(f"- {action}" for action, _ in by_level)]
+    return "\n".join(told)
+
+
+def examine(settings: ClientSettings, prefix: str, stuck_ms: int) -> Iterator[Finding]:
+    """The cluster, then (where its topics can be read) the job."""
+    absent = False
+    for finding in doctor_cluster.look(settings, prefix):
+        absent = absent or (finding.level is Level.FAIL and finding.check == "kafka")
+        yield finding
+    if absent:
+        return
+    try:
+        facts = gather(settings, prefix)
+    except (Unreachable, access.Refused, access.NoTopics) as error:
+        yield Finding("job", prefix, Level.SKIPPED, f"cannot be judged: {error}")
+        return
+    yield from doctor_job.look(facts, prefix, stuck_ms)
+
+
+# ---------------------------------------------------------------- reading
+
+
+def gather(settings: ClientSettings, prefix: str) -> Facts:
+    """Read what `doctor_job` judges.
+
+    Raises:
+        Unreachable, Refused, NoTopics: a topic cannot be read.
+    """
+    now_ms = time.time_ns() // 1_000_000
+    groups: dict[GroupId, tuple[GroupSnapshot, int]] = {}
+    writes: list[tuple[int, int]] = []
+    for published in history(settings, prefix, None):
+        record = published.record
+        if isinstance(record, GroupSnapshot):
+            groups[record.group] = (record, published.at_ms)
+            writes.append((published.at_ms, record.coordinator_epoch))
+        else:
+            groups.pop(record.group, None)
+    wakeups: dict[GroupId, int] = {}
+    for _, _, wakeup in _records(settings, prefix, TopicKind.CLOCK):
+        if isinstance(wakeup, WakeUp) and wakeup.at_ms is not None:
+            wakeups[wakeup.group] = wakeup.at_ms
+        elif isinstance(wakeup, WakeUp):
+            wakeups.pop(wakeup.group, None)
+    since_ms = now_ms - doctor_job.REJECTED_MS
+    return Facts(
+        now_ms=now_ms,
+        claims=[
+            Claim(offset, at_ms, record)
+            for offset, at_ms, record in _records(settings, prefix, TopicKind.COORDINATOR)
+            if isinstance(record, CoordinatorClaim)
+        ],
+        groups=groups,
+        writes=sorted(writes),
+        wakeups=wakeups,
+        heard=_heard(settings, prefix, now_ms - HEARD_MS),
+        rejected=[
+            (at_ms, record)
+            for _, at_ms, record in _records(settings, prefix, TopicKind.REJECTED, since_ms)
+            if isinstance(record, Rejected)
+        ],
+    )
+
+
+def _records(
+    settings: ClientSettings, prefix: str, kind: TopicKind, since_ms: int | None = None
+) -> Iterator[tuple[int, int, Record]]:
+    """(offset, time, record) of what can be decoded."""
+    for row in read(settings, topic_name(kind, prefix), since_ms=since_ms):
+        try:
+            yield row.offset, row.at_ms, decode_record(kind, row.key, row.value)
+        except DecodeError:
+            continue  # somebody else's record
+
+
+def _heard(settings: ClientSettings, prefix: str, since_ms: int) -> dict[GroupId, Heard]:
+    """Newest event and tick of every group, told apart without decoding them."""
+    found: dict[GroupId, Heard] = {}
+    for row in read(settings, topic_name(TopicKind.MEMBERSHIP, prefix), since_ms=since_ms):
+        try:
+            group = parse_key(row.key).group
+        except DecodeError:
+            continue
+        before = found.get(group, Heard())
+        if (row.value or b"").startswith(PREFIX["Tick"]):
+            found[group] = Heard(before.event_ms, max(before.tick_ms, row.at_ms))
+        else:
+            found[group] = Heard(max(before.event_ms, row.at_ms), before.tick_ms)
+    return found
+
+
+# ---------------------------------------------------------------- the job's own figures
+
+
+def metrics(url: str) -> Iterator[Finding]:
+    """What the job says of itself."""
+    base = url if "://" in url else f"http://{url}"
+    base = base.removesuffix("/").removesuffix("/metrics")
+    if not base.startswith(("http://", "https://")):
+        raise BadInput(f"--metrics {url}: expected http://HOST:PORT")
+    try:
+        pages = {path: _page(f"{base}{path}") for path in ("/metrics", "/healthz", "/readyz")}
+    except (OSError, ValueError) as error:
+        what = f"does not answer: {error}"
+        yield Finding("job", base, Level.FAIL, what, "is it running, with muster.metrics.port set?")
+        return
+    for path, action in (
+        ("/readyz", "wait while it catches up; its log says what it waits for"),
+        ("/healthz", "restart it with the checkpoint it had, then read its log"),
+    ):
+        status, text = pages[path]
+        level = Level.OK if status == 200 else Level.FAIL
+        yield Finding("job", f"{base}{path}", level, text.strip(), action)
+    values = _values(pages["/metrics"][1])
+    behind = values.get("muster_rows_behind", 0.0)
+    yield Finding(
+        "job",
+        "lag",
+        Level.OK if behind <= ROWS_BEHIND else Level.WARN,
+        f"{behind:.0f} rows wait to be read",
+        "more cores, or more partitions; muster_batch_phase_seconds says where the time goes",
+    )
+    overdue_s = values.get("muster_clock_overdue_seconds", 0.0)
+    yield Finding(
+        "clock",
+        base,
+        Level.OK if overdue_s <= OVERDUE_S else Level.FAIL,
+        f"the wake-up that waits longest is {overdue_s:.0f} s past",
+        "the query is behind, or the clock cannot write ticks: the job's log says which",
+    )
+
+
+def _page(url: str) -> tuple[int, str]:
+    try:
+        with urllib.request.urlopen(url, timeout=PAGE_TIMEOUT_S) as page:  # noqa: S310  http only
+            return page.status, page.read().decode()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.read().decode()
+
+
+def _values(text: str) -> dict[str, float]:
+    """Samples without labels."""
+    found = (line.split() for line in text.splitlines() if not line.startswith("#"))
+    return {words[0]: float(words[1]) for words in found if len(words) == 2}

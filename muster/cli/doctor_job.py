@@ -1,0 +1,311 @@
+"""What `muster doctor` makes of what the coordinator and the members have written.
+
+The job is looked at from outside, through Kafka, so it needs no way to the job's machine: whoever
+may read the topics may ask. `Facts` is what was read, everything else here is a pure function of
+it. What tells a living coordinator from a dead one:
+
+* A group with members always has a wake-up (``<prefix>.clock``) no further away than two heartbeat
+  intervals. One that is long past, with events behind it, has not been answered: **the job** does
+  not work.
+* One that is long past, and nobody has written a tick: **no clock** runs, and a group whose
+  members have all died is not noticed.
+* Records of an older claim, written after a newer one: **two jobs** run.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib.metadata import version
+
+import numpy as np
+
+from muster.cli.finding import Finding, Level
+from muster.protocol.ids import GroupId
+from muster.protocol.records import (
+    CoordinatorClaim,
+    GroupSnapshot,
+    GroupState,
+    MemberState,
+    Rejected,
+)
+
+GRACE_MS = 30_000
+"""A wake-up may be this late before something is wrong: start-ups and backlogs take a while."""
+CLAIMS_MS = 600_000
+CLAIMS_MAX = 3
+"""That many claims within that time are too many."""
+REJECTED_MS = 600_000
+"""How far back dead letters are news."""
+SKEW_MS = 5_000
+GROUP_FAILED = "GROUP_FAILED"
+_UNSETTLED = (GroupState.NOT_READY, GroupState.ASSIGNING, GroupState.RECONCILING)
+_START = "start `muster run` with the checkpoint it had"
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A claim to be the coordinator, as Kafka has it."""
+
+    offset: int
+    at_ms: int
+    record: CoordinatorClaim
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """What the newest minutes of ``<prefix>.membership`` have of a group.
+
+    Attributes:
+        event_ms: newest record of members.
+        tick_ms: newest tick of a clock; 0 = none.
+    """
+
+    event_ms: int = 0
+    tick_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What was read. Times are epoch milliseconds.
+
+    Attributes:
+        now_ms: when it was read, by this machine's clock.
+        claims: oldest first.
+        groups: newest snapshot and its record's time.
+        writes: (time, coordinator epoch) of every snapshot that is still there.
+        wakeups: when groups want to be woken.
+        heard: newest records of members, by group.
+        rejected: dead letters and their times.
+    """
+
+    now_ms: int
+    claims: Sequence[Claim] = ()
+    groups: Mapping[GroupId, tuple[GroupSnapshot, int]] = field(default_factory=dict)
+    writes: Sequence[tuple[int, int]] = ()
+    wakeups: Mapping[GroupId, int] = field(default_factory=dict)
+    heard: Mapping[GroupId, Heard] = field(default_factory=dict)
+    rejected: Sequence[tuple[int, Rejected]] = ()
+
+
+def look(facts: Facts, prefix: str, stuck_ms: int) -> Iterator[Finding]:
+    """Everything that can be said of the job and its groups."""
+    yield from claims(facts, prefix)
+    yield from job(facts, prefix)
+    yield from groups(facts, stuck_ms)
+    yield from rejected(facts, prefix)
+
+
+# ---------------------------------------------------------------- the claim
+
+
+def claims(facts: Facts, prefix: str) -> Iterator[Finding]:
+    """Who is the coordinator, and whether there is but one."""
+    if not facts.claims:
+        what = "nobody has ever claimed to be the coordinator"
+        yield Finding("claim", prefix, Level.FAIL, what, "start `muster run`")
+        return
+    newest = facts.claims[-1]
+    who = _who(newest)
+    late = [
+        (at_ms, epoch)
+        for at_ms, epoch in facts.writes
+        if epoch < newest.offset and at_ms > newest.at_ms + GRACE_MS
+    ]
+    recent = [c for c in facts.claims if c.at_ms > facts.now_ms - CLAIMS_MS]
+    if late:
+        epoch = late[-1][1]
+        known = next((_who(c) for c in facts.claims if c.offset == epoch), f"epoch {epoch}")
+        yield Finding(
+            "claim",
+            prefix,
+            Level.FAIL,
+            f"two coordinators: {known} still writes, {_ago(facts, late[-1][0])} ago, although "
+            f"{who} has claimed after it. Members ignore the older one",
+            "stop the older one; it cannot read the claims (its log says why)",
+        )
+    elif len(recent) >= CLAIMS_MAX:
+        hosts = ", ".join(sorted({c.record.host for c in recent}))
+        yield Finding(
+            "claim",
+            prefix,
+            Level.WARN,
+            f"{len(recent)} claims within {CLAIMS_MS // 60_000} minutes, from {hosts}",
+            "it crashes and is restarted, or two are restarted against each other: read their logs",
+        )
+    else:
+        what = f"{who}, epoch {newest.offset}, since {_ago(facts, newest.at_ms)}"
+        yield Finding("claim", prefix, Level.OK, what)
+    ours = version("muster-kafka")
+    if newest.record.version != ours:
+        what = f"the coordinator is muster {newest.record.version}, this is {ours}"
+        yield Finding("claim", prefix, Level.WARN, what, "use the same version for both")
+
+
+def _who(claim: Claim) -> str:
+    return f"job {claim.record.job} on {claim.record.host}"
+
+
+# ---------------------------------------------------------------- is it alive?
+
+
+def job(facts: Facts, prefix: str) -> Iterator[Finding]:
+    """Whether events are answered and wake-ups followed."""
+    if not facts.claims:
+        return
+    ahead_ms = max((h.event_ms for h in facts.heard.values()), default=0) - facts.now_ms
+    if ahead_ms > SKEW_MS:
+        what = f"this machine's clock is {ahead_ms / 1000:.0f} s behind Kafka's"
+        yield Finding("clock", "this machine", Level.WARN, what, "set it; figures below are off")
+    unknown = sorted(
+        group
+        for group, heard in facts.heard.items()
+        if group not in facts.groups and 0 < heard.event_ms < facts.now_ms - GRACE_MS
+    )
+    overdue = {
+        group: at_ms
+        for group, at_ms in facts.wakeups.items()
+        if at_ms < facts.now_ms - GRACE_MS and group in facts.groups
+    }
+    quiet = sorted(g for g, at_ms in overdue.items() if not _is_asked(facts, g, at_ms))
+    asked = sorted(set(overdue) - set(quiet))
+    if asked:
+        names, since_ms = _named(asked), min(overdue[g] for g in asked)
+        yield Finding(
+            "job",
+            prefix,
+            Level.FAIL,
+            f"does not answer: events of {names} have waited for {_ago(facts, since_ms)}",
+            f"is {_who(facts.claims[-1])} running? {_START}; if it runs: /healthz, its log, and "
+            "muster_rows_behind say whether it is stuck or behind",
+        )
+    elif facts.wakeups:
+        what = f"answers: no wake-up of {len(facts.wakeups)} groups waits"
+        yield Finding("job", prefix, Level.OK, what if not quiet else "nothing waits to be read")
+    elif unknown:
+        what = f"events of {_named(unknown)} have led to nothing"
+        action = f"is the group configured (muster config set)? does {_who(facts.claims[-1])} run?"
+        yield Finding("job", prefix, Level.WARN, what, action)
+    else:
+        what = "no group has members, so nothing tells whether it works"
+        yield Finding("job", prefix, Level.SKIPPED, what)
+    if quiet:
+        yield Finding(
+            "clock",
+            prefix,
+            Level.FAIL,
+            f"no clock: the wake-up of {_named(quiet)} is {_ago(facts, min(overdue.values()))} "
+            "past, and nobody has written a tick",
+            f"a clock runs in every coordinator: {_START}; may it write to {prefix}.membership?",
+        )
+
+
+def _is_asked(facts: Facts, group: GroupId, since_ms: int) -> bool:
+    heard = facts.heard.get(group, Heard())
+    return max(heard.event_ms, heard.tick_ms) >= since_ms
+
+
+def _named(groups: Sequence[GroupId]) -> str:
+    told = ", ".join(groups[:3])
+    return f"group {told}" if len(groups) == 1 else f"{len(groups)} groups ({told}, …)"
+
+
+# ---------------------------------------------------------------- groups
+
+
+def groups(facts: Facts, stuck_ms: int) -> Iterator[Finding]:
+    """Groups that do not come to rest, and tasks that nobody has."""
+    fine = 0
+    for name, (snapshot, at_ms) in sorted(facts.groups.items()):
+        rest_ms = facts.now_ms - (snapshot.generation_ms or at_ms)
+        faults = [*_faults(facts, snapshot, rest_ms, stuck_ms)]
+        for level, what, action in faults:
+            yield Finding("group", name, level, what, action)
+        fine += not faults
+    if fine:
+        yield Finding(
+            "group",
+            "all others" if fine < len(facts.groups) else "all",
+            Level.OK,
+            f"{fine} settled, or on their way",
+        )
+
+
+def _faults(
+    facts: Facts, snapshot: GroupSnapshot, rest_ms: int, stuck_ms: int
+) -> Iterator[tuple[Level, str, str]]:
+    if snapshot.state in _UNSETTLED and rest_ms > stuck_ms:
+        yield (
+            Level.FAIL,
+            f"{snapshot.state.value} for {_time(rest_ms)} (generation {snapshot.generation}, "
+            f"{snapshot.cause or 'no cause'}): {_waits_for(snapshot)}",
+            f"muster groups describe --group {snapshot.group} --members --verbose",
+        )
+    nobody = int(np.count_nonzero(snapshot.holder < 0))
+    if nobody and snapshot.members and rest_ms > stuck_ms and snapshot.state not in _UNSETTLED:
+        held = snapshot.delay_until_ms is not None and snapshot.delay_until_ms > facts.now_ms
+        if not held:
+            yield (
+                Level.WARN,
+                f"{nobody} of {len(snapshot.holder)} tasks have no owner",
+                f"muster explain --group {snapshot.group}: topics nobody subscribes to, or a static"
+                " assignment without its member",
+            )
+
+
+def _waits_for(snapshot: GroupSnapshot) -> str:
+    """What keeps a group from coming to rest."""
+    if not snapshot.members:
+        return "it has no members" if snapshot.tasks else "it has no tasks: muster config set"
+    named = {entry.slot: str(entry.id) for entry in snapshot.members}
+    if snapshot.recovering:
+        return f"waits for a report of {_some([named[s] for s in snapshot.recovering])}"
+    owing = [str(m.id) for m in snapshot.members if m.state is MemberState.UNREVOKED]
+    if owing:
+        return f"waits for {_some(owing)} to release tasks"
+    if len(snapshot.learner):
+        slots = sorted({named[s] for s in snapshot.learner[:, 1].tolist()})
+        return f"waits for learners on {_some(slots)} to catch up"
+    return "its assignor has not placed this generation (the cause says why)"
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+
+
+# ---------------------------------------------------------------- dead letters
+
+
+def rejected(facts: Facts, prefix: str) -> Iterator[Finding]:
+    """Dead letters of the last minutes, by reason."""
+    minutes = REJECTED_MS // 60_000
+    recent = [r for at_ms, r in facts.rejected if at_ms > facts.now_ms - REJECTED_MS]
+    if not recent:
+        yield Finding("rejected", prefix, Level.OK, f"no dead letters in {minutes} minutes")
+    for reason, number in sorted(Counter(r.reason for r in recent).items()):
+        last = next(r for r in reversed(recent) if r.reason == reason)
+        told = last.message.strip().splitlines()[-1] if last.message.strip() else ""
+        yield Finding(
+            "rejected",
+            reason,
+            Level.FAIL if reason == GROUP_FAILED else Level.WARN,
+            f"{number} in {minutes} minutes ({number / minutes:.1f} a minute); the last, "
+            f"{last.origin.topic}-{last.origin.partition}@{last.origin.offset}: {told}",
+            f"muster decode --topic {prefix}.rejected",
+        )
+
+
+# ---------------------------------------------------------------- words
+
+
+def _ago(facts: Facts, at_ms: int) -> str:
+    return _time(max(facts.now_ms - at_ms, 0))
+
+
+def _time(spent_ms: int) -> str:
+    """Seconds, minutes, hours or days, whichever says it shortest."""
+    for unit_ms, unit in ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min")):
+        if spent_ms >= 2 * unit_ms:
+            return f"{spent_ms // unit_ms} {unit}"
+    return f"{spent_ms // 1000} s"

@@ -1,0 +1,450 @@
+"""What the doctor says, of made-up facts and of a real Kafka with something wrong in it."""
+
+from __future__ import annotations
+
+import json
+import time
+import uuid
+from collections.abc import Callable
+from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from threading import Thread
+
+import numpy as np
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    ResourceType,
+)
+from support.brokers import Topics, create_topics, new_topics
+from support.snapshots import orders
+from support.waiting import until
+
+from muster.acls import Role, acls_of
+from muster.cli import doctor, doctor_cluster, doctor_job
+from muster.cli.doctor_cluster import differences, missing
+from muster.cli.doctor_job import Claim, Facts, Heard
+from muster.cli.finding import Finding, Level
+from muster.cli.main import COMMANDS, main
+from muster.protocol import codec
+from muster.protocol.events import Heartbeat, Origin, Tick
+from muster.protocol.ids import GroupId, MemberId
+from muster.protocol.records import (
+    CoordinatorClaim,
+    GroupState,
+    MemberState,
+    Record,
+    Rejected,
+    WakeUp,
+)
+from muster.protocol.topics import BY_KIND, TopicKind
+
+NOW = 10_000_000
+ORDERS = GroupId("orders")
+VERSION = doctor_job.version("muster-kafka")
+STUCK_MS = 300_000
+
+
+def claim(offset: int, at_ms: int, job: str = "a", host: str = "h1") -> Claim:
+    """A claim of a job of our version."""
+    return Claim(offset, at_ms, CoordinatorClaim(job=job, host=host, version=VERSION))
+
+
+def facts(**changes: object) -> Facts:
+    """A group that is well and was heard just now."""
+    snapshot = replace(orders(), state=GroupState.STABLE, generation_ms=NOW - 5_000)
+    snapshot = replace(snapshot, holder=np.zeros(5, dtype=np.int32))
+    well = Facts(
+        now_ms=NOW,
+        claims=(claim(3, NOW - 3_600_000),),
+        groups={ORDERS: (snapshot, NOW - 5_000)},
+        writes=((NOW - 5_000, 3),),
+        wakeups={ORDERS: NOW + 2_000},
+        heard={ORDERS: Heard(event_ms=NOW - 1_000, tick_ms=NOW - 4_000)},
+    )
+    return replace(well, **changes)  # type: ignore[arg-type]
+
+
+def levels(found: Facts) -> dict[tuple[str, str], Level]:
+    """(check, subject) → level, of all findings."""
+    return {(f.check, f.subject): f.level for f in doctor_job.look(found, "muster", STUCK_MS)}
+
+
+def told(found: Facts, check: str) -> Finding:
+    """The first finding of a check that is not fine."""
+    findings = doctor_job.look(found, "muster", STUCK_MS)
+    return next(f for f in findings if f.check == check and f.level is not Level.OK)
+
+
+def test_nothing_is_wrong() -> None:
+    """A settled group, answered wake-ups and one claim: all fine, and each thing was looked at."""
+    assert levels(facts()) == {
+        ("claim", "muster"): Level.OK,
+        ("job", "muster"): Level.OK,
+        ("group", "all"): Level.OK,
+        ("rejected", "muster"): Level.OK,
+    }
+
+
+def test_no_coordinator() -> None:
+    """Nobody ever claimed: one finding says to start it, and nothing is guessed about the job."""
+    finding = told(facts(claims=()), "claim")
+    assert (finding.level, finding.action) == (Level.FAIL, "start `muster run`")
+    assert ("job", "muster") not in levels(facts(claims=()))
+
+
+def test_two_coordinators() -> None:
+    """The older one writes on, long after the newer has claimed: both are named."""
+    two = facts(
+        claims=(claim(3, NOW - 9_000_000, "a", "h1"), claim(8, NOW - 600_001, "b", "h2")),
+        writes=((NOW - 5_000, 3),),
+    )
+    finding = told(two, "claim")
+    assert finding.level is Level.FAIL
+    assert "job a on h1 still writes, 5 s ago" in finding.what
+    assert "job b on h2" in finding.what
+    at_once = replace(two, writes=((NOW - 590_000, 3),))  # it was just being told
+    assert levels(at_once)["claim", "muster"] is Level.OK
+
+
+def test_claims_that_come_and_go() -> None:
+    """Three within ten minutes are a crash loop or a fight; the hosts are named."""
+    many = tuple(claim(i, NOW - 60_000 * i, f"j{i}", f"h{i % 2}") for i in (5, 3, 1))
+    finding = told(facts(claims=many, writes=()), "claim")
+    assert (finding.level, "3 claims within 10 minutes, from h1" in finding.what) == (
+        Level.WARN,
+        True,
+    )
+
+
+def test_another_version() -> None:
+    """A coordinator of another version than this command is worth a warning."""
+    old = Claim(3, NOW - 3_600_000, CoordinatorClaim(job="a", host="h", version="0.0.9"))
+    assert told(facts(claims=(old,)), "claim").what == (
+        f"the coordinator is muster 0.0.9, this is {VERSION}"
+    )
+
+
+def test_a_job_that_does_not_answer() -> None:
+    """A wake-up long past with events behind it: the job is dead, stuck or behind; no clock is."""
+    dead = facts(wakeups={ORDERS: NOW - 45_000})
+    assert levels(dead)["job", "muster"] is Level.FAIL
+    assert "events of group orders have waited for 45 s" in told(dead, "job").what
+    assert ("clock", "muster") not in levels(dead)
+
+
+def test_a_dead_clock() -> None:
+    """A wake-up long past and not one record since: nobody writes ticks, the job may be fine."""
+    quiet = facts(wakeups={ORDERS: NOW - 130_000}, heard={})
+    assert levels(quiet)["clock", "muster"] is Level.FAIL
+    assert levels(quiet)["job", "muster"] is Level.OK
+    assert "the wake-up of group orders is 2 min past" in told(quiet, "clock").what
+
+
+def test_late_is_not_dead() -> None:
+    """Within the grace period nothing is said."""
+    assert Level.FAIL not in levels(facts(wakeups={ORDERS: NOW - 29_000})).values()
+
+
+def test_a_clock_that_is_off() -> None:
+    """Events from the future tell that this machine's clock is behind Kafka's."""
+    ahead = facts(heard={ORDERS: Heard(event_ms=NOW + 9_000)})
+    assert told(ahead, "clock").what == "this machine's clock is 9 s behind Kafka's"
+
+
+def test_events_that_lead_to_nothing() -> None:
+    """A group that is talked to and has no snapshot may just not be configured."""
+    lost = facts(heard={GroupId("typo"): Heard(event_ms=NOW - 60_000)}, wakeups={}, groups={})
+    finding = told(lost, "job")
+    assert (finding.level, finding.what) == (Level.WARN, "events of group typo have led to nothing")
+
+
+@pytest.mark.parametrize(
+    ("changes", "waits_for"),
+    [
+        ({}, "waits for W1 to release tasks"),
+        ({"recovering": (2,)}, "waits for a report of W2"),
+        ({"members": ()}, "it has no members"),
+        ({"members": (), "tasks": ()}, "it has no tasks: muster config set"),
+        (
+            {"members": tuple(replace(m, state=MemberState.STABLE) for m in orders().members)},
+            "waits for learners on W2 to catch up",
+        ),
+    ],
+)
+def test_a_stuck_group_says_whom_it_waits_for(changes: dict, waits_for: str) -> None:
+    """Reconciling for longer than allowed is a failure that names the reason; before, it is not."""
+    snapshot = replace(orders(), generation_ms=NOW - 400_000, **changes)
+    stuck = facts(groups={ORDERS: (snapshot, NOW - 1_000)})
+    finding = told(stuck, "group")
+    assert finding.level is Level.FAIL
+    assert finding.what == (f"Reconciling for 6 min (generation 7, W2 joined): {waits_for}")
+    fresh = replace(snapshot, generation_ms=NOW - 200_000)
+    assert levels(facts(groups={ORDERS: (fresh, NOW)}))["group", "all"] is Level.OK
+
+
+def test_tasks_without_an_owner() -> None:
+    """In a group at rest with members: a warning, but not while a delay holds them back."""
+    snapshot = replace(orders(), state=GroupState.STABLE, generation_ms=NOW - 400_000)
+    bare = facts(groups={ORDERS: (snapshot, NOW)})
+    assert told(bare, "group").what == "1 of 5 tasks have no owner"
+    held = replace(snapshot, delay_until_ms=NOW + 1)
+    assert levels(facts(groups={ORDERS: (held, NOW)}))["group", "all"] is Level.OK
+
+
+def test_dead_letters() -> None:
+    """Counted by reason with the last one's message; a failed group is the grave one."""
+
+    def letter(reason: str, message: str) -> Rejected:
+        return Rejected(
+            origin=Origin("muster.membership", 1, 42, NOW), reason=reason, message=message
+        )
+
+    found = facts(
+        rejected=(
+            (NOW - 700_000, letter("UNDECODABLE", "long ago")),
+            (NOW - 3_000, letter("UNDECODABLE", "first")),
+            (NOW - 2_000, letter("UNDECODABLE", "second")),
+            (NOW - 1_000, letter("GROUP_FAILED", "Traceback\n  …\nKeyError: 3")),
+        )
+    )
+    letters = {f.subject: f for f in doctor_job.rejected(found, "muster")}
+    assert letters["UNDECODABLE"].what == (
+        "2 in 10 minutes (0.2 a minute); the last, muster.membership-1@42: second"
+    )
+    assert letters["GROUP_FAILED"].level is Level.FAIL
+    assert letters["GROUP_FAILED"].what.endswith("KeyError: 3")
+
+
+def test_settings_of_a_topic() -> None:
+    """Each that differs is named with the command that mends it, the grave ones first."""
+    topic = BY_KIND[TopicKind.GROUPS]
+    right = dict(topic.settings)
+    assert differences(topic, "muster.groups", right) == []
+    wrong = right | {"cleanup.policy": "delete", "delete.retention.ms": "1"}
+    found = differences(topic, "muster.groups", wrong)
+    assert [(level, what.split()[0]) for level, what, _ in found] == [
+        (Level.FAIL, "cleanup.policy"),
+        (Level.WARN, "delete.retention.ms"),
+    ]
+    assert found[0][2] == (
+        "kafka-configs.sh --alter --entity-type topics --entity-name muster.groups "
+        "--add-config cleanup.policy=compact"
+    )
+
+
+def test_rights_that_nobody_has() -> None:
+    """Exact, prefixed and wildcard grants count, so does ALL, and what another right implies."""
+    needed = acls_of(Role.WORKER, "muster")
+    assert missing(needed, []) == list(needed)
+    exact = [(a.resource.upper(), a.name, a.pattern.value, a.operation) for a in needed]
+    assert missing(needed, exact) == []
+    assert missing(needed, exact[1:]) == [needed[0]]
+    wide = [("TOPIC", "mus", "PREFIXED", "ALL"), ("GROUP", "*", "LITERAL", "READ")]
+    assert missing(needed, wide) == []
+    assert missing(needed, [("TOPIC", "muster", "LITERAL", "ALL"), wide[1]]) == list(needed[:-1])
+
+
+def test_the_report() -> None:
+    """A table, then what to do: failures first, nothing twice, nothing for what is fine."""
+    shown = doctor.report(
+        [
+            Finding("topic", "t", Level.OK, "fine", "not this"),
+            Finding("topic", "u", Level.WARN, "odd", "maybe that"),
+            Finding("topic", "v", Level.FAIL, "gone", "make it"),
+            Finding("topic", "w", Level.FAIL, "gone", "make it"),
+        ]
+    )
+    assert shown.splitlines() == [
+        "STATUS CHECK SUBJECT FINDING",
+        "OK     topic t       fine",
+        "WARN   topic u       odd",
+        "FAIL   topic v       gone",
+        "FAIL   topic w       gone",
+        "",
+        "what to do:",
+        "- make it",
+        "- maybe that",
+    ]
+
+
+def serve(pages: dict[str, tuple[int, str]]) -> tuple[HTTPServer, str]:
+    """A metrics port with these pages, and its address."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            status, text = pages[self.path]
+            self.send_response(status)
+            self.end_headers()
+            self.wfile.write(text.encode())
+
+        def log_message(self, *_: object) -> None:
+            """Silent."""
+
+    server = HTTPServer(("127.0.0.1", 0), Handler)
+    Thread(target=server.serve_forever, daemon=True).start()
+    return server, f"http://127.0.0.1:{server.server_address[1]}"
+
+
+def test_the_jobs_own_figures() -> None:
+    """Probes with their reasons, the lag and the clock; a job that is not there is a failure."""
+    server, url = serve(
+        {
+            "/metrics": (
+                200,
+                "# HELP x y\nmuster_rows_behind 20000.0\n"
+                'muster_clock_overdue_seconds 61.0\nother{a="b"} 1\n',
+            ),
+            "/healthz": (200, "ok\n"),
+            "/readyz": (503, "catching up: …\n"),
+        }
+    )
+    with server:
+        found = [(f.check, f.level, f.what) for f in doctor.metrics(f"{url}/metrics")]
+        server.shutdown()
+    assert found == [
+        ("job", Level.FAIL, "catching up: …"),
+        ("job", Level.OK, "ok"),
+        ("job", Level.WARN, "20000 rows wait to be read"),
+        ("clock", Level.FAIL, "the wake-up that waits longest is 61 s past"),
+    ]
+    (gone,) = doctor.metrics(url)
+    assert gone.level is Level.FAIL
+
+
+# ---------------------------------------------------------------- on a real Kafka
+
+Examine = Callable[..., tuple[int, dict[tuple[str, str], list[dict]]]]
+
+
+@pytest.fixture
+def examine(bootstrap: str, capsys: pytest.CaptureFixture[str]) -> Examine:
+    """Run the command: its exit code, its findings by (check, subject)."""
+
+    def run(prefix: str, *more: str) -> tuple[int, dict[tuple[str, str], list[dict]]]:
+        command = ["doctor", "--bootstrap-server", bootstrap, "--topic-prefix", prefix]
+        code = main([*command, "--format", "json", *more])
+        found: dict[tuple[str, str], list[dict]] = {}
+        for line in capsys.readouterr().out.splitlines():
+            each = json.loads(line)
+            found.setdefault((each["check"], each["subject"]), []).append(each)
+        return code, found
+
+    return run
+
+
+def publish(topics: Topics, kind: TopicKind, record: Record, at_ms: int | None = None) -> None:
+    """Write a record as the coordinator would, with any timestamp the topic lets us choose."""
+    encoded = codec.encode(record)
+    producer = Producer(topics.clients.producer())
+    stamp = {} if at_ms is None else {"timestamp": at_ms}
+    producer.produce(topics.name(kind), key=encoded.key, value=encoded.value, **stamp)
+    assert producer.flush(30) == 0
+
+
+@pytest.mark.broker
+def test_a_new_cluster(examine: Examine, bootstrap: str) -> None:
+    """Without topics each is missing; with them only the coordinator is; the codes are 1."""
+    prefix = f"t{uuid.uuid4().hex[:8]}"
+    code, found = examine(prefix)
+    assert code == 1
+    assert found["topic", f"{prefix}.groups"][0]["action"] == "muster topics create"
+    assert found["job", prefix][0]["level"] == "skipped"
+    create_topics(bootstrap, prefix)
+
+    def settled() -> bool:
+        code, found = examine(prefix)
+        bad = [key for key, each in found.items() if any(f["level"] == "fail" for f in each)]
+        return code == 1 and bad == [("claim", prefix)]
+
+    until(settled, "only the claim is missing")
+
+
+@pytest.mark.broker
+def test_a_topic_that_is_not_what_it_must_be(
+    examine: Examine, bootstrap: str, kafka: Topics
+) -> None:
+    """A wrong cleanup.policy is found, named, and makes the exit code 1."""
+    topics = new_topics(bootstrap)
+    name = topics.name(TopicKind.ASSIGNMENTS)
+    change = ConfigResource(
+        ResourceType.TOPIC,
+        name,
+        incremental_configs=[
+            ConfigEntry("cleanup.policy", "delete", incremental_operation=AlterConfigOpType.SET)
+        ],
+    )
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    for future in admin.incremental_alter_configs([change]).values():
+        future.result(30)
+    code, found = examine(topics.prefix)
+    topics.close()
+    assert code == 1
+    (finding,) = found["topic", name]
+    assert (finding["level"], finding["what"]) == (
+        "fail",
+        "cleanup.policy is delete, must be compact",
+    )
+    assert finding["action"].endswith(f"--entity-name {name} --add-config cleanup.policy=compact")
+
+
+@pytest.mark.broker
+def test_a_dead_job_then_a_dead_clock(examine: Examine, bootstrap: str) -> None:
+    """A wake-up long past is the clock's fault while nobody spoke, and the job's once one has."""
+    topics = new_topics(bootstrap)
+    record = CoordinatorClaim(job="gone", host="somewhere", version=VERSION)
+    publish(topics, TopicKind.COORDINATOR, record)
+    publish(topics, TopicKind.GROUPS, replace(orders(), coordinator_epoch=0))
+    late_ms = int(time.time() * 1000) - 100_000
+    publish(topics, TopicKind.CLOCK, WakeUp(group=ORDERS, at_ms=late_ms))
+    code, found = examine(topics.prefix, "--stuck-s", "9999999999")
+    assert code == 1
+    assert [f["level"] for f in found["clock", topics.prefix]] == ["fail"]
+    assert [f["level"] for f in found["job", topics.prefix]] == ["ok"]
+    topics.write(TopicKind.MEMBERSHIP, Tick(group=ORDERS))
+    beat = Heartbeat(group=ORDERS, member=MemberId("W1"), epoch=7, digest=1)
+    topics.write(TopicKind.MEMBERSHIP, beat)
+    _, found = examine(topics.prefix, "--stuck-s", "9999999999")
+    topics.close()
+    assert ("clock", topics.prefix) not in found
+    (finding,) = found["job", topics.prefix]
+    assert (finding["level"], "job gone on somewhere" in finding["action"]) == ("fail", True)
+
+
+@pytest.mark.broker
+def test_two_claims_and_a_stuck_group(examine: Examine, bootstrap: str) -> None:
+    """An older job that still writes, and a group that rests nowhere, on real topics."""
+    topics = new_topics(bootstrap)
+    now_ms = int(time.time() * 1000)
+    for job, at_ms in (("old", now_ms - 3_000_000), ("new", now_ms - 2_000_000)):
+        record = CoordinatorClaim(job=job, host=f"{job}-host", version=VERSION)
+        publish(topics, TopicKind.COORDINATOR, record, at_ms)
+    snapshot = replace(orders(), coordinator_epoch=0, generation_ms=now_ms - 3_000_000)
+    publish(topics, TopicKind.GROUPS, snapshot, now_ms - 1_000)
+    code, found = examine(topics.prefix)
+    topics.close()
+    assert code == 1
+    (two,) = found["claim", topics.prefix]
+    assert "job old on old-host still writes" in two["what"]
+    (stuck,) = found["group", "orders"]
+    assert "waits for W1 to release tasks" in stuck["what"]
+
+
+@pytest.mark.broker
+def test_a_broker_that_is_away(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One finding says so, and the command ends."""
+    monkeypatch.setattr(doctor_cluster, "TIMEOUT_S", 2)
+    code = main(["doctor", "--bootstrap-server", "127.0.0.1:1"])
+    assert code == 1
+    assert "what to do:\n- check --bootstrap-server" in capsys.readouterr().out
+
+
+def test_the_command_is_listed() -> None:
+    """`muster --help` knows it."""
+    assert COMMANDS["doctor"][0] == doctor.__name__
