@@ -10,7 +10,7 @@ import signal
 import sys
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -24,6 +24,7 @@ from muster.broker.tether import Tethered
 
 START_TIMEOUT_S = 120.0
 LOG_TAIL = 40
+COMMAND = (sys.executable, "-m", "muster.streams.job")
 
 
 class Job:
@@ -42,12 +43,26 @@ class Job:
         *,
         checkpoint: Path | None = None,
         conf: Sequence[str] = (),
+        command: Sequence[str] = COMMAND,
+        env: Mapping[str, str] | None = None,
     ) -> None:
+        """Nothing is started yet.
+
+        Args:
+            topics: where it reads and writes.
+            folder: its log, and the folder it runs in.
+            checkpoint: None = a folder of its own in `folder`.
+            conf: settings, as ``--conf`` takes them.
+            command: what starts it, its options excepted.
+            env: its environment; None = ours.
+        """
         self.topics = topics
         self.checkpoint = checkpoint or folder / "checkpoint"
         self.log_file = folder / "job.log"
         self._folder = folder
         self._conf = tuple(conf)
+        self._command = tuple(command)
+        self._env = env
         self._port = free_port()
         self._process: Tethered | None = None
 
@@ -56,14 +71,14 @@ class Job:
         self._folder.mkdir(parents=True, exist_ok=True)
         conf = [f"muster.metrics.port={self._port}", "muster.metrics.host=127.0.0.1", *self._conf]
         command = [
-            *(sys.executable, "-m", "muster.streams.job"),
+            *self._command,
             *("--bootstrap-server", self.topics.address),
             *("--topic-prefix", self.topics.prefix),
             *("--checkpoint", str(self.checkpoint)),
             *(word for setting in conf for word in ("--conf", setting)),
         ]
         with self.log_file.open("ab") as log:
-            self._process = Tethered(command, output=log, cwd=self._folder)
+            self._process = Tethered(command, output=log, cwd=self._folder, env=self._env)
         if wait:
             self.await_ready()
         return self

@@ -1,0 +1,120 @@
+"""What a chaos run has to show: every fault, how long tasks had no owner for it, and no overlap."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass, field
+from itertools import pairwise
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+from support.overlap import FOREVER, Tenure
+
+S = 1_000_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Played:
+    """One fault, from its beginning until everything had settled again.
+
+    Attributes:
+        fault: its name; two at once are joined by `` + ``.
+        began_s: since the run began.
+        settled_s: how long until both groups had settled again.
+        ownerless_s: longest time a task had no owner.
+        stopped: how many times a task stopped.
+        bound_s: what `ownerless_s` should not exceed on a quiet machine.
+    """
+
+    fault: str
+    began_s: float
+    settled_s: float
+    ownerless_s: float
+    stopped: int
+    bound_s: float
+
+
+@dataclass(slots=True)
+class Report:
+    """A whole run.
+
+    Attributes:
+        seed: of every choice.
+        played: faults in order.
+        overlaps: pairs of owners one task had at once; must be none.
+        starts: how many times a task was started.
+        rejected: dead letters; must be none.
+        generations: generations of all groups.
+        skipped: faults that cannot be done here, and why.
+        elapsed_s: how long it took.
+    """
+
+    seed: int
+    played: list[Played] = field(default_factory=list)
+    overlaps: int = 0
+    starts: int = 0
+    rejected: int = 0
+    generations: int = 0
+    skipped: dict[str, str] = field(default_factory=dict)
+    elapsed_s: float = 0.0
+
+    def by_fault(self) -> Iterator[tuple[str, list[Played]]]:
+        """Every fault with its plays, in order of first appearance."""
+        names = dict.fromkeys(one.fault for one in self.played)
+        for name in names:
+            yield name, [one for one in self.played if one.fault == name]
+
+    def write(self, file: Path) -> None:
+        """As JSON."""
+        file.write_text(json.dumps(asdict(self), indent=1) + "\n")
+
+    def show(self) -> None:
+        """As a table."""
+        table = Table(title=f"chaos, seed {self.seed}, {self.elapsed_s:.0f} s")
+        for column in ("fault", "times", "tasks stopped", "longest ownerless", "bound", "settled"):
+            table.add_column(column, justify="left" if column == "fault" else "right")
+        for name, plays in self.by_fault():
+            table.add_row(
+                name,
+                str(len(plays)),
+                str(sum(one.stopped for one in plays)),
+                f"{max(one.ownerless_s for one in plays):.1f} s",
+                f"{plays[0].bound_s:.0f} s",
+                f"{max(one.settled_s for one in plays):.1f} s",
+            )
+        console = Console(width=100)
+        console.print(table)
+        console.print(
+            f"{len(self.played)} faults, {self.starts} starts of a task, {self.generations} "
+            f"generations: {self.overlaps} overlaps of owners, {self.rejected} dead letters"
+        )
+        for name, why in self.skipped.items():
+            console.print(f"not done: {name} ({why})")
+
+
+def ownerless_s(tenures: Iterable[Tenure], from_ns: int, to_ns: int) -> float:
+    """Longest time within a window that some task had no owner, seconds.
+
+    Args:
+        tenures: of one group, no two of a task at once.
+        from_ns: where the window begins; every task has an owner then.
+        to_ns: where it ends.
+    """
+    longest = 0
+    by_task: dict[str, list[Tenure]] = {}
+    for tenure in sorted(tenures, key=lambda one: one.start_ns):
+        by_task.setdefault(tenure.task, []).append(tenure)
+    for owners in by_task.values():
+        ends = [(one.stop_ns, other.start_ns) for one, other in pairwise(owners)]
+        if owners[-1].stop_ns != FOREVER:
+            ends.append((owners[-1].stop_ns, FOREVER))
+        for stopped, started in ends:
+            longest = max(longest, min(started, to_ns) - max(stopped, from_ns))
+    return longest / S
+
+
+def stopped(tenures: Iterable[Tenure], from_ns: int, to_ns: int) -> int:
+    """How many tenures ended within a window."""
+    return sum(from_ns <= tenure.stop_ns < to_ns for tenure in tenures)

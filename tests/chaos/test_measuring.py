@@ -1,0 +1,109 @@
+"""What the chaos tests measure with: gaps between owners, and the proxy that makes faults."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+
+import pytest
+from chaos.report import S, ownerless_s, stopped
+from support.overlap import FOREVER, Tenure
+from support.proxy import FROM_BROKER, Proxy
+
+from muster.broker.kafka import HOST, free_port
+
+
+def tenure(task: str, start_s: int, stop_s: int | None = None) -> Tenure:
+    """One owner's time with a task."""
+    stop_ns = FOREVER if stop_s is None else stop_s * S
+    return Tenure(task, "W", 1, 1, 1, start_s * S, stop_ns)
+
+
+@pytest.mark.parametrize(
+    ("tenures", "longest_s"),
+    [
+        ([tenure("0", 1), tenure("1", 2)], 0),
+        ([tenure("0", 1, 12), tenure("0", 15), tenure("1", 1, 13), tenure("1", 14)], 3),
+        ([tenure("0", 1, 5), tenure("0", 12)], 2),
+        ([tenure("0", 1, 12), tenure("0", 30)], 8),
+        ([tenure("0", 1, 13)], 7),
+        ([tenure("0", 12, 13), tenure("0", 1, 11), tenure("0", 17)], 4),
+    ],
+    ids=["none", "the longest", "before it", "beyond it", "for ever", "several owners"],
+)
+def test_longest_time_without_an_owner(tenures: list[Tenure], longest_s: int) -> None:
+    """The longest gap of any task counts, as far as it lies within the window (10 to 20 s)."""
+    assert ownerless_s(tenures, 10 * S, 20 * S) == longest_s
+
+
+def test_stops_within_a_window() -> None:
+    """Tenures that end in the window count, those that go on do not."""
+    found = [tenure("0", 1, 9), tenure("0", 9, 10), tenure("0", 11, 19), tenure("0", 20)]
+    assert stopped(found, 10 * S, 20 * S) == 2
+
+
+@pytest.fixture
+def echo() -> Iterator[int]:
+    """A port that says back whatever it hears."""
+    with socket.create_server((HOST, 0)) as server:
+
+        def serve(connection: socket.socket) -> None:
+            with suppress(OSError), connection:
+                while heard := connection.recv(100):
+                    connection.sendall(heard)
+
+        def accept() -> None:
+            with suppress(OSError):
+                while True:
+                    threading.Thread(target=serve, args=(server.accept()[0],), daemon=True).start()
+
+        threading.Thread(target=accept, daemon=True).start()
+        yield server.getsockname()[1]
+        server.shutdown(socket.SHUT_RDWR)
+
+
+def said_back(client: socket.socket, word: bytes, patience_s: float = 10) -> bytes:
+    """What comes back for a word; nothing if the connection is closed or silent."""
+    client.settimeout(patience_s)
+    try:
+        client.sendall(word)
+        return client.recv(100)
+    except OSError:
+        return b""
+
+
+def test_proxy_passes_stalls_and_cuts(echo: int) -> None:
+    """What was held back arrives when it is mended; a cut ends connections and refuses new ones."""
+    port = free_port()
+    with Proxy({port: echo}) as proxy, socket.create_connection((HOST, port)) as client:
+        assert said_back(client, b"one") == b"one"
+        proxy.stall()
+        assert said_back(client, b"two", patience_s=0.2) == b""
+        proxy.mend()
+        client.settimeout(10)
+        assert client.recv(100) == b"two"
+        proxy.stall(FROM_BROKER)
+        assert said_back(client, b"three", patience_s=0.2) == b""
+        proxy.mend()
+        client.settimeout(10)
+        assert client.recv(100) == b"three"
+        proxy.cut()
+        assert said_back(client, b"four") == b""
+        with socket.create_connection((HOST, port)) as refused:
+            assert said_back(refused, b"five") == b""
+        proxy.mend()
+        with socket.create_connection((HOST, port)) as again:
+            assert said_back(again, b"six") == b"six"
+
+
+def test_proxy_delays(echo: int) -> None:
+    """Every chunk waits, on the way there and on the way back."""
+    port = free_port()
+    with Proxy({port: echo}) as proxy, socket.create_connection((HOST, port)) as client:
+        proxy.delay(0.1)
+        before = time.monotonic()
+        assert said_back(client, b"slow") == b"slow"
+        assert time.monotonic() - before >= 0.2
