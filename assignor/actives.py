@@ -74,6 +74,8 @@ def settled_to(view: GroupView, copies: Copies, actives: Actives, share: Counts)
         share: int64[M], summing up to the number of tasks.
     """
     count = held(actives.home, len(share))
+    if alike(view, copies, actives.task):
+        return settle(actives.home, share, count)
     loose = actives.home == NOBODY
     over = count > share
     moving = loose | np.append(over, False)[actives.home]
@@ -100,6 +102,16 @@ def settled_to(view: GroupView, copies: Copies, actives: Actives, share: Counts)
     owner = actives.home.copy()
     owner[chosen], _ = place(freight, Room(base, 0, np.zeros_like(base)))
     return owner
+
+
+def alike(view: GroupView, copies: Copies, tasks: IntArray) -> bool:
+    """Whether it is all the same which of these tasks move: no copies, and all with state or none.
+
+    The common case, and for it no array of tasks needs to be looked at.
+    """
+    stateful = view.tasks.stateful[tasks] if len(tasks) < len(view.tasks) else view.tasks.stateful
+    some = bool(stateful.any())
+    return not some or (copies.none and bool(stateful.all()))
 
 
 def _hints(view: GroupView, copies: Copies, actives: Actives, loose: IntArray) -> list[Counts]:

@@ -20,20 +20,25 @@ from muster.protocol.tasks import IntArray
 
 def held(owner: IntArray, members: int) -> Counts:
     """int64[M]: how many entries of an owner vector name each member."""
+    if int(owner.max(initial=NOBODY)) == NOBODY:  # counting one value is what bincount is slow at
+        return np.zeros(members, dtype=np.int64)
     return np.bincount(owner + 1, minlength=members + 1)[1:]
 
 
-def settle(owner: IntArray, share: Counts) -> IntArray:
+def settle(owner: IntArray, share: Counts, count: Counts | None = None) -> IntArray:
     """Bring an owner vector to the shares with the fewest moves.
 
     Args:
         owner: int32[K], `NOBODY` where a task has no owner to stay with.
         share: int64[M], summing up to K.
+        count: int64[M], how many tasks name each member, where that is known already.
 
     Returns:
         int32[K], a new vector unless nothing changes.
     """
-    count = held(owner, len(share))
+    count = held(owner, len(share)) if count is None else count
+    if not count.any():
+        return dealt(share, count)
     free, given = np.flatnonzero(owner == NOBODY), surplus(owner, count, share)
     loose = free if len(given) == 0 else np.sort(np.concatenate((free, given)))
     if len(loose) == 0:
@@ -49,7 +54,7 @@ def surplus(owner: IntArray, count: Counts, share: Counts) -> IntArray:
     if not over.any():
         return np.empty(0, dtype=np.int32)
     over = np.append(over, False)  # entry -1: nobody
-    mine = np.flatnonzero(over[owner])
+    mine = np.flatnonzero(over.take(owner))
     mine = mine[np.argsort(owner[mine], kind="stable")]
     members = owner[mine]
     rank = np.arange(len(mine)) - np.searchsorted(members, members)
@@ -68,7 +73,14 @@ def dealt(room: Counts, level: Counts) -> IntArray:
     Returns:
         int32[sum(room)], a member for each task to be placed.
     """
-    member = np.repeat(np.arange(len(room), dtype=np.int32), room)
+    member = np.arange(len(room), dtype=np.int32)
+    top, total = level + room, int(room.sum())
+    low, high = int(level.min(initial=0)), int(top.max(initial=0))
+    if (high - low) * len(room) <= 4 * total:  # most places are free: no need to sort
+        height = np.arange(low, high)[:, None]
+        free = (level <= height) & (height < top)
+        return np.broadcast_to(member, free.shape)[free]
+    member = np.repeat(member, room)
     if len(member) <= 1:
         return member
     starts = np.cumsum(room) - room

@@ -41,6 +41,14 @@ class Copies:
             self.owner = view.active.copy()
             self.owner[lost] = NOBODY
 
+    @property
+    def none(self) -> bool:
+        """Whether nobody but the owners has any state."""
+        view = self.view
+        return not (
+            len(view.standby) or len(view.learner) or len(view.ready) or len(view.lags.task)
+        )
+
     @cached_property
     def _told(self) -> Longs:
         return code(self.view.lags.task, self.view.lags.member)

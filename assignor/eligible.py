@@ -50,5 +50,6 @@ def everyone_takes_everything(view: GroupView) -> bool:
 def may_take(view: GroupView, task: IntArray, member: IntArray) -> BoolArray:
     """bool[K]: whether each member of the pairs may take the task beside it."""
     table = kinds(view)
-    answer: BoolArray = table.allowed[table.kind_of[member], view.tasks.unit_of[task]]
+    row = table.kind_of.take(member).astype(np.intp) * table.allowed.shape[1]
+    answer: BoolArray = table.allowed.take(row + view.tasks.unit_of.take(task))
     return answer

@@ -60,15 +60,15 @@ def restricted(
     """
     table = kinds(view)
     allowed, group_of = np.unique(table.allowed, axis=1, return_inverse=True)
-    group = group_of.ravel().astype(np.int32)[view.tasks.unit_of[task]]
+    group = group_of.ravel().astype(np.int32).take(view.tasks.unit_of.take(task))
     filled = np.zeros_like(capacity) if before is None else before
     one_by_one = len(capacity) * len(task) <= MOST_ONE_BY_ONE
     names = np.arange(len(capacity)) if one_by_one else np.zeros(len(capacity), dtype=np.int64)
     rows, member_class = _alike(table.kind_of, capacity, filled, names)
     can = allowed.T[:, rows[0]] & (rows[1] > 0)
-    at = np.append(member_class, NOBODY)[home]
+    at = np.append(member_class, NOBODY).take(home)
     staying = at != NOBODY
-    staying[staying] = can[group[staying], at[staying]]
+    staying &= can.take(group.astype(np.intp) * can.shape[1] + at, mode="clip")
     size = np.where(can.any(axis=1), np.bincount(group, minlength=len(can)), 0)
     load = held(np.where(staying, home, NOBODY).astype(np.int32), len(capacity))
     if can.sum(axis=1).max(initial=0) <= 1:  # every group has one class to go to
@@ -112,12 +112,12 @@ def settled_by_topics(
     shared = restricted(view, task, home, capacity, before)
     at = _classes(shared, home)
     owner = np.full(len(home), NOBODY, dtype=np.int32)
+    class_of = np.append(shared.member_class, NOBODY)
     of_class = _lists(at, len(shared.count[0]))
     for number in np.flatnonzero(shared.count.any(axis=0)).tolist():
         tasks = of_class[number]
-        kept = np.where(
-            np.append(shared.member_class, NOBODY)[home[tasks]] == number, home[tasks], NOBODY
-        )
+        present = home.take(tasks)
+        kept = np.where(class_of.take(present) == number, present, NOBODY)
         share = np.where(shared.member_class == number, shared.share, 0)
         owner[tasks] = settle(kept.astype(np.int32), share)
     return owner
@@ -128,8 +128,8 @@ def _classes(shared: Shared, home: IntArray) -> IntArray:
     taking = shared.count > 0
     if taking.sum(axis=1).max(initial=0) <= 1:
         only = np.where(taking.any(axis=1), taking.argmax(axis=1), NOBODY).astype(np.int32)
-        return only[shared.group]
-    present = np.append(shared.member_class, NOBODY)[home]
+        return only.take(shared.group)
+    present = np.append(shared.member_class, NOBODY).take(home)
     beyond = np.zeros(len(home), dtype=np.bool_)
     beyond[surplus(home, held(home, len(shared.share)), shared.share)] = True
     at = np.full(len(home), NOBODY, dtype=np.int32)

@@ -28,10 +28,9 @@ _CLOSE = 1e-9
 
 def differ_in_weight(view: GroupView, task: IntArray) -> bool:
     """Whether these tasks have more than one weight."""
-    weight = view.tasks.weight
-    if len(weight) == 0 or bool((weight == weight[0]).all()):  # the common case, without a copy
+    if view.tasks.weigh_alike:
         return False
-    weight = weight[task]
+    weight = view.tasks.weight[task]
     return len(weight) > 0 and bool((weight != weight[0]).any())
 
 

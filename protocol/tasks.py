@@ -174,6 +174,11 @@ class TaskTable:
                 weights[self.start[position]] = unit.connector_weight
         return weights
 
+    @cached_property
+    def weigh_alike(self) -> bool:
+        """Whether every task has the same load (the common case)."""
+        return bool((self.weight[1:] == self.weight[:-1]).all())
+
     def task(self, index: int) -> Task:
         """The task at an index."""
         unit = int(self.unit_of[index])
