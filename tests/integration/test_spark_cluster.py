@@ -1,0 +1,117 @@
+"""A real Spark cluster: master, two workers, executors that are killed while groups are served."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+from support.brokers import Topics, new_topics
+from support.fleet import Fleet
+from support.spark import Job
+from support.spark_cluster import CONF, SparkCluster, environment
+from support.waiting import until
+
+pytestmark = [pytest.mark.broker, pytest.mark.spark]
+
+OPERATIONS = Path(__file__).resolve().parents[2] / "docs" / "operations.md"
+STEADY = {"session.timeout.ms": "45000", "heartbeat.interval.ms": "1000"}
+MUSTER_RUN = (sys.executable, "-m", "muster.cli.main", "run")
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkCluster]:
+    """A standalone cluster, shared by the tests of this module."""
+    with SparkCluster(tmp_path_factory.mktemp("spark")) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def topics(bootstrap: str) -> Iterator[Topics]:
+    """Topics of a test's own."""
+    found = new_topics(bootstrap)
+    yield found
+    found.close()
+
+
+def two(cluster: SparkCluster) -> list[psutil.Process]:
+    """Wait until both executors run."""
+
+    def both() -> list[psutil.Process]:
+        found = cluster.executors()
+        return found if len(found) == 2 else []
+
+    return until(both, "two executors run", story=lambda: cluster.log("master"))
+
+
+def replaced(cluster: SparkCluster, lost: list[psutil.Process]) -> None:
+    """Wait until the executors that were killed are gone and both places are taken again."""
+    until(lambda: not {*lost} & {*cluster.executors()}, "they are gone")
+    two(cluster)
+
+
+def test_executors_are_killed_one_by_one_and_all_at_once(
+    cluster: SparkCluster, topics: Topics, tmp_path: Path
+) -> None:
+    """``muster run --master spark://…``: each loss falls into a rebalance, none shows in the fleet.
+
+    The query goes on by itself, only the newcomers' shares move, and no task has two owners.
+    """
+    command = (*MUSTER_RUN, "--master", cluster.master)
+    with (
+        Job(topics, tmp_path, command=command, env=environment(), conf=CONF) as job,
+        Fleet(topics, tmp_path, "g") as fleet,
+    ):
+        job.start()
+        fleet.configure(12, config=STEADY)
+        fleet.start("W1", "W2")
+        before = fleet.settled()
+        first, second = two(cluster)
+        for lost, newcomer in (([first], "W3"), ([second], "W4"), ([], "W5")):
+            victims = lost or two(cluster)
+            fleet.start(newcomer)
+            for executor in victims:
+                executor.kill()
+            after = fleet.settled()
+            assert all(after[name] <= before[name] for name in before)
+            replaced(cluster, victims)
+            before = after
+        fleet.stop("W1")
+        fleet.settled()
+        assert job.poll() is None, job.tail()
+        fleet.check()
+        assert job.stop() == 0
+    until(lambda: not cluster.executors(), "the cluster is free again")
+
+
+def test_submitted_as_the_page_says(cluster: SparkCluster, topics: Topics, tmp_path: Path) -> None:
+    """The ``spark-submit`` line of the operations page, word for word but for the addresses.
+
+    It serves a group; killed with everything it started it is submitted again and goes on from the
+    same checkpoint.
+    """
+    line = re.search(r"### Standalone\n.*?```sh\n(.*?)```", OPERATIONS.read_text(), re.S)
+    assert line is not None
+    script = line[1].replace("spark://master:7077", cluster.master)
+    start, options, _ = script.partition("--bootstrap-server")
+    assert options, "the line ends with the job's own options, which the test replaces"
+    env = {**environment(), "PATH": f"{Path(sys.executable).parent}:{environment()['PATH']}"}
+    conf = " ".join(f"--conf {setting}" for setting in CONF)
+    command = ("bash", "-euc", f'{start.rstrip().removesuffix(chr(92))} {conf} "$@"', "submit")
+    with (
+        Job(topics, tmp_path, command=command, env=env) as job,
+        Fleet(topics, tmp_path, "g") as fleet,
+    ):
+        job.start()
+        fleet.configure(6, config=STEADY)
+        fleet.start("W1", "W2")
+        before = fleet.settled()
+        job.kill()
+        job.start()
+        fleet.start("W3")
+        after = fleet.settled()
+        assert all(after[name] < before[name] for name in before)
+        fleet.check()
