@@ -107,6 +107,12 @@ class Job:
         except urllib.error.HTTPError as error:
             return error.code, error.read().decode()
 
+    @property
+    def pid(self) -> int:
+        """Process id of what was started."""
+        assert self._process is not None
+        return self._process.pid
+
     def poll(self) -> int | None:
         """Exit code; None while it runs."""
         assert self._process is not None
