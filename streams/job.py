@@ -24,7 +24,6 @@ import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
 
 if __name__ == "__main__" and sys.path[0] == str(Path(__file__).resolve().parent):
     # spark-submit puts this folder first, where `config` or `clock` would shadow anybody's.
@@ -46,11 +45,11 @@ from muster.streams.config import DEFAULT_MASTER, SETTINGS, JobConfig, job_confi
 from muster.streams.errors import KafkaUnreachable, QueryFailed, Superseded
 from muster.streams.gauges import GroupsCollector
 from muster.streams.health import Health
-from muster.streams.listener import ProgressListener
 from muster.streams.metrics import Metrics
 from muster.streams.observer import Observer
 from muster.streams.port import Port
 from muster.streams.processor import GroupProcessor
+from muster.streams.progress import Progress
 from muster.streams.published import Fold
 
 _log = structlog.get_logger("muster.streams")
@@ -98,15 +97,17 @@ def _run(config: JobConfig) -> int:
         epochs = {prefix: claim.claim(config.clients, prefix, job) for prefix in config.prefixes}
         log.info("claimed", **{f"epoch[{prefix}]": epoch for prefix, epoch in epochs.items()})
         watch = stack.enter_context(claim.Watch(config.clients, epochs, job, stop))
-        health = _observed(stack, config, spark, epochs, partitions, watch)
+        health, progress = _observed(stack, config, epochs, partitions, watch)
         topics = source.input_topics(config.prefixes)
         processor = GroupProcessor(epochs, partitions, topics, config.rebuild_ms, config.writers)
-        starting = _recover(spark, config, processor, stop, health) if not stop.is_set() else None
+        starting = None
+        if not stop.is_set():
+            starting = _recover(spark, config, processor, stop, progress)
         if not stop.is_set():
             query = sink.write(_frame(spark, config, processor, starting, None), config)
             log.info("running", checkpoint=config.checkpoint, bootstrap=config.clients.bootstrap)
             health.running(time.monotonic())
-            _await(query, stop, health)
+            _await(query, stop, progress)
         if watch.story is not None:
             raise Superseded(watch.story)
         log.info("stopped")
@@ -136,7 +137,7 @@ def _recover(
     config: JobConfig,
     processor: GroupProcessor,
     stop: threading.Event,
-    health: Health,
+    progress: Progress,
 ) -> recovery.Offsets | None:
     """Load the groups into a new checkpoint; where the source starts if there is nothing to load.
 
@@ -152,12 +153,12 @@ def _recover(
     recovery.wake_all(config.clients, found)
     initial = recovery.initial_state(spark, found)
     frame = _frame(spark, config, processor, found.starting, initial)
-    _await(sink.write(frame, config, once=True), stop, health)
+    _await(sink.write(frame, config, once=True), stop, progress)
     return None
 
 
-def _await(query: StreamingQuery, stop: threading.Event, health: Health) -> None:
-    """Wait for the query's end, or end it when told to; meanwhile note whether it is idle.
+def _await(query: StreamingQuery, stop: threading.Event, progress: Progress) -> None:
+    """Wait for the query's end, or end it when told to; meanwhile note how it gets on.
 
     Raises:
         QueryFailed: it ended by an error.
@@ -169,17 +170,10 @@ def _await(query: StreamingQuery, stop: threading.Event, health: Health) -> None
                 session.fall_silent(SparkSession.active())
                 query.stop()
                 return
-            if _is_idle(query.status):
-                health.caught_up(time.monotonic())
+            progress.look(query)
     except (PySparkException, Py4JError, OSError) as error:  # the latter two: the JVM is gone
         if not stop.is_set():
             raise QueryFailed(_cause(error)) from error
-
-
-def _is_idle(status: Mapping[str, Any]) -> bool:
-    """Whether the query has looked for rows and found none."""
-    busy = status["isTriggerActive"] or status["isDataAvailable"]
-    return not busy and str(status["message"]).startswith("Waiting for")
 
 
 def _cause(error: Exception) -> str:
@@ -217,19 +211,17 @@ def _stop_spark(spark: SparkSession, stop: threading.Event) -> None:
 def _observed(
     stack: ExitStack,
     config: JobConfig,
-    spark: SparkSession,
     epochs: Mapping[str, int],
     partitions: Mapping[str, int],
     watch: claim.Watch,
-) -> Health:
+) -> tuple[Health, Progress]:
     """Start the clock and all that tells how we are doing; none of it is in the query's way."""
     metrics, health = Metrics(), Health(config.stall_ms / 1000, lambda: watch.story is None)
     metrics.claimed(epochs)
     metrics.probed(
         ready=lambda: health.ready().fine, healthy=lambda: health.well(time.monotonic()).fine
     )
-    listener = ProgressListener(metrics, health)
-    spark.streams.addListener(listener)
+    progress = Progress(metrics, health)
     clock = stack.enter_context(Clock(config.clients, config.prefixes, metrics.ticks.inc))
     metrics.asleep.set_function(lambda: clock.asleep)
     metrics.overdue.set_function(clock.overdue_s)
@@ -242,13 +234,13 @@ def _observed(
         metrics=metrics,
         fold=fold,
         health=health,
-        read=lambda: listener.read,
+        read=lambda: progress.read,
     )
     stack.enter_context(observer)
     health.depends_on("clock", lambda: clock.alive)
     health.depends_on("observer", lambda: observer.alive)
     _port(stack, config, metrics, health)
-    return health
+    return health, progress
 
 
 def _port(stack: ExitStack, config: JobConfig, metrics: Metrics, health: Health) -> None:

@@ -8,7 +8,7 @@ this file.
 =====================  ===========================================================================
 told by                what
 =====================  ===========================================================================
-Spark (`listener`)     batches, their phases, the state store
+Spark (`progress`)     batches, their phases, the state store
 what was published     groups, generations, moves, latency, dead letters (`published`, `observer`)
 this process           its claim, its clock, whether it is ready and well (`port`)
 =====================  ===========================================================================

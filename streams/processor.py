@@ -21,6 +21,8 @@ batch tries anew. Errors of the state store itself do raise: they are Spark's to
 
 from __future__ import annotations
 
+import gc
+import threading
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
@@ -53,6 +55,8 @@ class _Kept(NamedTuple):
 
 
 _cache: OrderedDict[bytes, _Kept] = OrderedDict()
+_settled = threading.Event()
+"""Set once this Python process has run a batch."""
 
 
 class GroupProcessor(StatefulProcessor):
@@ -108,7 +112,13 @@ class GroupProcessor(StatefulProcessor):
         return iter(taken.rows)
 
     def close(self) -> None:
-        """Nothing is held."""
+        """The batch is done."""
+        if not _settled.is_set():
+            _settled.set()
+            # PySpark collects garbage after every task, and the next event waits for it: 15 ms
+            # to look through modules that are here to stay, half of all the worker does.
+            gc.collect()
+            gc.freeze()
 
     def _load(self, lane: bytes) -> tuple[Stored, Group | None]:
         """What is stored of a group, and the group when it is in memory and still the same."""

@@ -1,8 +1,10 @@
 """Spark's reports of micro-batches → metrics, health, and how far the query has read.
 
-Spark reports every micro-batch once, as JSON, in the driver's Python beside the query. A listener
-must never raise (Spark would only log it, far away): a field that a Spark version does not report
-is left out.
+Spark keeps the newest reports of a query; the main loop comes for them. A listener would be told of
+each at once, but PySpark takes such a report apart in hundreds of calls into the JVM: a fifth of
+all that the driver computed, for figures nobody reads that often.
+
+A report never stops the query: a field that a Spark version does not report is left out.
 """
 
 from __future__ import annotations
@@ -13,22 +15,19 @@ from collections.abc import Mapping
 from typing import Any
 
 import structlog
-from pyspark.sql.streaming.listener import (
-    QueryIdleEvent,
-    QueryProgressEvent,
-    QueryStartedEvent,
-    QueryTerminatedEvent,
-    StreamingQueryListener,
-)
+from pyspark.sql.streaming.query import StreamingQuery
 
 from muster.streams.health import Health
 from muster.streams.metrics import Metrics
 
 _log = structlog.get_logger("muster.streams")
 
+KEPT = 8
+"""Reports Spark is to keep: as many as there can be between two looks, a batch taking 30 ms."""
 
-class ProgressListener(StreamingQueryListener):
-    """Hands Spark's reports on.
+
+class Progress:
+    """Hands Spark's reports on. One for all runs of a process.
 
     Args:
         metrics: where their figures go.
@@ -42,16 +41,25 @@ class ProgressListener(StreamingQueryListener):
     def __init__(self, metrics: Metrics, health: Health) -> None:
         self._metrics = metrics
         self._health = health
+        self._seen = -1
         self.read: Mapping[str, Mapping[int, int]] | None = None
 
-    def onQueryStarted(self, event: QueryStartedEvent) -> None:
-        """Nothing to count."""
+    def look(self, query: StreamingQuery) -> None:
+        """Take in the batches done since the last look, and whether the query is idle."""
+        newest = query.lastProgress
+        if newest is not None and newest.batchId > self._seen:
+            for report in query.recentProgress:
+                if report.batchId > self._seen:
+                    self._seen = report.batchId
+                    self._take(report.json)
+        if _is_idle(query.status):
+            self._health.caught_up(time.monotonic())
 
-    def onQueryProgress(self, event: QueryProgressEvent) -> None:
+    def _take(self, text: str) -> None:
         """One micro-batch is done."""
         self._health.moved(time.monotonic())
         try:
-            report = json.loads(event.progress.json)
+            report = json.loads(text)
             self._metrics.progress(report, time.time())
             self.read = _offsets(report, "endOffset")
             if self.read == _offsets(report, "latestOffset"):
@@ -59,11 +67,11 @@ class ProgressListener(StreamingQueryListener):
         except (ValueError, TypeError, KeyError, AttributeError):
             _log.warning("a progress report could not be read", exc_info=True)
 
-    def onQueryIdle(self, event: QueryIdleEvent) -> None:
-        """The main loop sees that itself, and sooner."""
 
-    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
-        """The main loop sees that itself."""
+def _is_idle(status: Mapping[str, Any]) -> bool:
+    """Whether the query has looked for rows and found none."""
+    busy = status["isTriggerActive"] or status["isDataAvailable"]
+    return not busy and str(status["message"]).startswith("Waiting for")
 
 
 def _offsets(report: Mapping[str, Any], which: str) -> dict[str, dict[int, int]]:

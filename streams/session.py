@@ -19,6 +19,7 @@ from pyspark.sql import SparkSession
 
 from muster.broker.jars import jars
 from muster.broker.java import java_home
+from muster.streams import progress
 from muster.streams.config import JobConfig
 
 
@@ -53,6 +54,18 @@ ALWAYS: tuple[_Setting, ...] = (
         "1ms",
         "an idle query looks for rows that often: a tenth less latency than with 10 ms, for a "
         "tenth of a core",
+    ),
+    _Setting(
+        "spark.sql.streaming.numRecentProgressUpdates",
+        str(progress.KEPT),
+        "the main loop comes for them four times a second and pays for each that is kept",
+    ),
+    _Setting(
+        "spark.sql.shuffle.partitions",
+        "1",
+        "each is a Python task in every batch, used or not; one alone also does without an "
+        "exchange, a fifth of an event's time. More of them for more heartbeats than one core "
+        "takes; fixed for the life of a checkpoint",
     ),
     _Setting("spark.locality.wait", "0s", "a batch is over before waiting for a place has paid"),
     _Setting(
@@ -108,9 +121,6 @@ LOCAL: tuple[_Setting, ...] = (
     _Setting("spark.driver.bindAddress", "127.0.0.1", "local mode needs no one from outside"),
 )
 
-SHUFFLE_PARTITIONS = 2
-"""Where the master does not say how many cores there are."""
-
 _CHATTY = (
     # Warns of every group it meets for the first time.
     "org.apache.spark.sql.execution.python.streaming.TransformWithStateInPySparkStateServer",
@@ -134,9 +144,6 @@ def session_settings(config: JobConfig, found: Sequence[Path]) -> dict[str, str]
     chosen = {s.key: s.value for s in ALWAYS}
     chosen["spark.app.name"] = "muster"
     chosen["spark.jars"] = ",".join(str(jar) for jar in found if str(jar) not in bare)
-    # Fixed for the life of a checkpoint. Each is a Python task in every batch, used or not: one
-    # alone saves 6 percent of an event's latency, and leaves heartbeats one core.
-    chosen["spark.sql.shuffle.partitions"] = str(config.cores or SHUFFLE_PARTITIONS)
     if config.is_posix and bare:
         chosen |= {s.key: s.value for s in POSIX}
         # Must be there when the JVM starts: spark.jars would be too late for a file system.

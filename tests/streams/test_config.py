@@ -81,7 +81,7 @@ def test_session_of_a_posix_checkpoint() -> None:
         assert found[setting.key] == setting.value
     assert found["spark.jars"] == "/j/spark-sql-kafka.jar"
     assert found["spark.driver.extraClassPath"] == str(JARS[1])
-    assert found["spark.sql.shuffle.partitions"] == "3"
+    assert found["spark.sql.shuffle.partitions"] == "1"
     assert found["spark.master"] == "local[3]"
 
 

@@ -12,9 +12,9 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from muster.streams.health import Answer, Health
-from muster.streams.listener import ProgressListener
 from muster.streams.metrics import Metrics
 from muster.streams.port import Port
+from muster.streams.progress import KEPT, Progress
 
 ENDS = {"muster.membership": {"0": 5, "1": 9}}
 REPORT = {
@@ -37,46 +37,100 @@ def health(stall_s: float = 60, held: bool = True) -> Health:
     return Health(stall_s, lambda: held)
 
 
-def report(listener: ProgressListener, told: object) -> None:
-    """Spark reports a batch."""
-    text = told if isinstance(told, str) else json.dumps(told)
-    listener.onQueryProgress(SimpleNamespace(progress=SimpleNamespace(json=text)))
+BUSY = {"isTriggerActive": True, "isDataAvailable": True, "message": "Processing new data"}
+IDLE = {"isTriggerActive": False, "isDataAvailable": False, "message": "Waiting for data to arrive"}
+
+
+class Query:
+    """What a query says of itself; the newest reports only, as Spark keeps them."""
+
+    def __init__(self) -> None:
+        self.status = BUSY
+        self.recentProgress: list[SimpleNamespace] = []
+        self._batches = 0
+
+    @property
+    def lastProgress(self) -> SimpleNamespace | None:
+        """The newest report."""
+        return self.recentProgress[-1] if self.recentProgress else None
+
+    def report(self, told: object) -> None:
+        """A batch is done."""
+        text = told if isinstance(told, str) else json.dumps(told)
+        done = SimpleNamespace(batchId=self._batches, json=text)
+        self.recentProgress = [*self.recentProgress, done][-KEPT:]
+        self._batches += 1
 
 
 def test_a_report_becomes_values() -> None:
     """Counts add up over reports, gauges show the newest, offsets say how far the query read."""
-    metrics = Metrics()
-    listener = ProgressListener(metrics, health())
-    for _ in range(2):
-        report(listener, REPORT)
+    metrics, query = Metrics(), Query()
+    progress = Progress(metrics, health())
+    progress.look(query)
+    assert progress.read is None
+    query.report(REPORT)
+    progress.look(query)
+    progress.look(query)  # nothing new: nothing counted
+    query.report(REPORT)
+    progress.look(query)
     registry = metrics.registry
     assert value(registry, "muster_batches_total") == 2
     assert value(registry, "muster_rows_total") == 14
     assert value(registry, "muster_batch_phase_seconds", phase="addBatch") == 0.06
     assert value(registry, "muster_batch_seconds_sum") == pytest.approx(0.18)
     assert value(registry, "muster_state_rows") == 4
-    assert listener.read == {"muster.membership": {0: 5, 1: 9}}
+    assert progress.read == {"muster.membership": {0: 5, 1: 9}}
 
 
 @pytest.mark.parametrize("told", ["{}", "[]", "no json", '{"sources": [{}], "durationMs": {}}'])
 def test_no_report_raises(told: str) -> None:
     """Whatever another Spark version reports, the query is not disturbed."""
-    report(ProgressListener(Metrics(), health()), told)
+    query = Query()
+    query.report(told)
+    Progress(Metrics(), health()).look(query)
+
+
+def test_every_batch_between_two_looks_counts() -> None:
+    """As many batches as Spark keeps reports of are all taken in, each once."""
+    metrics, query = Metrics(), Query()
+    progress = Progress(metrics, health())
+    for rounds in (1, 2):
+        for _ in range(KEPT):
+            query.report(REPORT)
+        progress.look(query)
+        assert value(metrics.registry, "muster_batches_total") == rounds * KEPT
+
+
+def test_an_idle_query_has_caught_up() -> None:
+    """A query without a single batch is ready once it has looked and found nothing."""
+    probe, query = health(), Query()
+    progress = Progress(Metrics(), probe)
+    probe.running(0)
+    progress.look(query)
+    assert not probe.ready().fine
+    query.status = IDLE
+    progress.look(query)
+    assert probe.ready().fine
 
 
 def test_ready_when_caught_up_and_while_the_claim_is_held() -> None:
     """Not while it starts, nor with rows left to read, nor for a run that loads; then yes."""
     held = [True]
     probe = Health(60, lambda: held[0])
-    listener = ProgressListener(Metrics(), probe)
+    query, progress = Query(), Progress(Metrics(), probe)
+
+    def report(told: object) -> None:
+        query.report(told)
+        progress.look(query)
+
     assert probe.ready() == Answer(False, "starting")
-    report(listener, REPORT)  # of the run that loads groups
+    report(REPORT)  # of the run that loads groups
     probe.running(10)
     assert probe.ready().why.startswith("catching up")
     behind = {"sources": [{"endOffset": ENDS, "latestOffset": {"muster.membership": {"0": 6}}}]}
-    report(listener, REPORT | behind)
+    report(REPORT | behind)
     assert probe.ready().why.startswith("catching up")
-    report(listener, REPORT)
+    report(REPORT)
     assert probe.ready() == Answer(True, "ready")
     held[0] = False
     assert probe.ready().why.startswith("superseded")
