@@ -1,4 +1,4 @@
-"""Build an image of the newest commit twice from nothing and compare what the two hold, file by file.
+"""Build an image of the newest commit twice and compare what the two hold, file by file.
 
 ``python docker/reproducible.py worker|coordinator [--build-arg K=V …]``
 
@@ -139,10 +139,12 @@ def main() -> int:
     later = sum(images[0].times[key] != images[1].times.get(key) for key in images[0].times)
     megabytes = ", ".join(f"{size / 1e6:.1f}" for size in images[0].sizes)
     files = sum(len(layer) for layer in images[0].layers)
-    print(f"{args.role}: {files} files, layers of {megabytes} MB")
-    print(f"{len(found)} differ in content, {later} in their time only")
-    for line in found[:TOLD_MAX]:
-        print(f"  {line}")
+    lines = [
+        f"{args.role}: {files} files, layers of {megabytes} MB",
+        f"{len(found)} differ in content, {later} in their time only",
+        *(f"  {line}" for line in found[:TOLD_MAX]),
+    ]
+    sys.stdout.write("\n".join(lines) + "\n")
     return int(bool(found))
 
 

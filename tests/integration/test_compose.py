@@ -6,46 +6,141 @@ import json
 import os
 import subprocess
 import sys
-import time
 import urllib.request
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from support.containers import ROOT, compose
+from support.waiting import until
 
 from muster.broker.kafka import free_port
 
+pytestmark = [pytest.mark.container, pytest.mark.timeout(1500)]
+
+FILE = ROOT / "docker" / "compose.yaml"
 PATIENCE_S = 300
+UP_S = 1200
+OURS = ("coordinator", "worker-1", "worker-2", "worker-3")
 
 
-@pytest.fixture
-def fleet() -> Iterator[dict[str, str]]:
-    """The compose file, up on free ports; everything of it is gone afterwards."""
-    kafka = free_port()
-    metrics = free_port(besides=kafka)
-    env = {**os.environ, "KAFKA_PORT": str(kafka), "MUSTER_METRICS_PORT": str(metrics)}
-    base = [*compose(), "-p", f"muster-test-{os.getpid()}", "-f", str(ROOT / "docker/compose.yaml")]
-    try:
-        subprocess.run([*base, "up", "-d", "--build"], env=env, check=True, timeout=1500)
-        yield env
-    finally:
-        subprocess.run([*base, "logs", "--tail", "30"], env=env, check=False, timeout=60)
-        subprocess.run([*base, "down", "-v"], env=env, check=False, timeout=120)
+class Fleet:
+    """The compose file under a project name of its own, on free ports."""
 
+    def __init__(self, command: list[str]) -> None:
+        self.kafka = free_port()
+        self.metrics = free_port(besides=self.kafka)
+        ports = {"KAFKA_PORT": str(self.kafka), "MUSTER_METRICS_PORT": str(self.metrics)}
+        self._env = {**os.environ, **ports}
+        self._base = [*command, "-p", f"muster-test-{os.getpid()}", "-f", str(FILE)]
 
-@pytest.mark.container
-@pytest.mark.timeout(2000)
-def test_compose_starts_a_fleet_that_shares_its_tasks(fleet: dict[str, str]) -> None:
-    """One command: three workers share twelve tasks, and the coordinator says it is healthy."""
-    ask = [sys.executable, "-m", "muster.cli.main", "groups", "describe", "--group", "demo"]
-    ask += ["--bootstrap-server", f"127.0.0.1:{fleet['KAFKA_PORT']}", "--format", "json"]
-    shares: list[int] = []
-    end = time.monotonic() + PATIENCE_S
-    while shares != [4, 4, 4]:
-        assert time.monotonic() < end, f"the tasks are shared as {shares}"
-        out = subprocess.run(ask, capture_output=True, text=True, check=False)
+    def compose(self, *words: str, timeout_s: float = 120, check: bool = True) -> str:
+        """Run a command of compose; what it prints."""
+        done = subprocess.run(
+            [*self._base, *words],
+            env=self._env,
+            check=check,
+            timeout=timeout_s,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        return done.stdout
+
+    def inside(self, service: str, *command: str) -> subprocess.CompletedProcess[str]:
+        """Run a command in a container."""
+        container = self.compose("ps", "-q", service).strip()
+        line = ["docker", "exec", container, *command]
+        return subprocess.run(line, capture_output=True, text=True, check=False, timeout=60)
+
+    def health(self, service: str) -> str:
+        """What the engine thinks of a container."""
+        container = self.compose("ps", "-q", service).strip()
+        line = ["docker", "inspect", "--format", "{{.State.Health.Status}}", container]
+        return subprocess.run(line, capture_output=True, text=True, check=True).stdout.strip()
+
+    def muster(self, *words: str) -> subprocess.CompletedProcess[str]:
+        """The command line, from outside."""
+        at = ["--bootstrap-server", f"127.0.0.1:{self.kafka}", "--format", "json"]
+        line = [sys.executable, "-m", "muster.cli.main", *words, *at]
+        return subprocess.run(line, capture_output=True, text=True, check=False, timeout=120)
+
+    def shares(self) -> list[int]:
+        """How many tasks each member has, once the group is stable."""
+        out = self.muster("groups", "describe", "--group", "demo")
         group = json.loads(out.stdout) if out.returncode == 0 else {"members": [], "state": ""}
         members = group["members"] if group["state"] == "Stable" else []
-        shares = sorted(len(member["active"]) for member in members)
-    with urllib.request.urlopen(f"http://127.0.0.1:{fleet['MUSTER_METRICS_PORT']}/readyz") as ready:
+        return sorted(len(member["active"]) for member in members)
+
+    def story(self) -> str:
+        """The last lines of everybody."""
+        return self.compose("logs", "--tail", "40", check=False)
+
+
+@pytest.fixture(scope="module")
+def fleet() -> Iterator[Fleet]:
+    """The compose file, up; everything of it is gone afterwards."""
+    fleet = Fleet(compose())
+    try:
+        fleet.compose("up", "-d", "--build", timeout_s=UP_S)
+        yield fleet
+    finally:
+        fleet.compose("down", "-v", check=False)
+
+
+def test_compose_starts_a_fleet_that_shares_its_tasks(fleet: Fleet) -> None:
+    """One command: three workers share twelve tasks, the coordinator is ready and healthy."""
+    until(
+        lambda: fleet.shares() == [4, 4, 4],
+        "three workers have four tasks each",
+        timeout_s=PATIENCE_S,
+        pause_s=1,
+        story=fleet.story,
+    )
+    with urllib.request.urlopen(f"http://127.0.0.1:{fleet.metrics}/readyz") as ready:
         assert ready.status == 200
+    until(lambda: fleet.health("coordinator") == "healthy", "the engine calls it healthy")
+
+
+def test_the_doctor_finds_nothing_wrong(fleet: Fleet) -> None:
+    """From outside, through Kafka and the metrics port: no failure, every check made."""
+    done = fleet.muster("doctor", "--metrics", f"http://127.0.0.1:{fleet.metrics}")
+    found = [json.loads(line) for line in done.stdout.splitlines()]
+    bad = [each for each in found if each["level"] == "fail"]
+    assert (bad, done.returncode) == ([], 0)
+    checks = {"kafka", "topic", "rights", "claim", "job", "clock", "group", "rejected"}
+    assert {each["check"] for each in found} == checks
+
+
+@pytest.mark.parametrize("service", OURS)
+def test_no_container_of_ours_may_do_much(fleet: Fleet, service: str) -> None:
+    """Neither root nor a writable root file system, and no capability to get one."""
+    assert fleet.inside(service, "id", "-u").stdout.strip() == "10001"
+    assert "Read-only file system" in fleet.inside(service, "touch", "/opt/x").stderr
+    status = fleet.inside(service, "cat", "/proc/self/status").stdout
+    effective = next(line for line in status.splitlines() if line.startswith("CapEff:"))
+    assert int(effective.split()[1], 16) == 0
+
+
+def test_a_worker_that_stops_is_missed(fleet: Fleet) -> None:
+    """SIGTERM to a container: it leaves, and the two others have its tasks."""
+    fleet.compose("stop", "worker-3")
+    until(
+        lambda: fleet.shares() == [6, 6],
+        "two workers have six tasks each",
+        timeout_s=PATIENCE_S,
+        pause_s=1,
+        story=fleet.story,
+    )
+
+
+def test_monitoring_is_a_profile_of_its_own(fleet: Fleet) -> None:
+    """Prometheus and Grafana are in the file, not started unasked, and mount files that exist."""
+    services = fleet.compose("config", "--services").split()
+    running = fleet.compose("ps", "--services").split()
+    assert not {"prometheus", "grafana"} & set(running)
+    with_profile = fleet.compose("--profile", "monitoring", "config")
+    assert {"prometheus", "grafana"} <= set(services) | set(with_profile.replace(":", " ").split())
+    for line in FILE.read_text().splitlines():
+        source = line.strip().removeprefix("- ").removeprefix('volumes: ["').partition(":")[0]
+        if source.startswith("./"):
+            assert (Path(FILE.parent) / source).exists(), source
