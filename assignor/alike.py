@@ -20,9 +20,9 @@ import numpy as np
 
 from muster.assignor.copies import Longs
 from muster.assignor.flow import Network
-from muster.assignor.model import Pairs
+from muster.assignor.model import BoolArray, Pairs
 from muster.assignor.shares import Counts
-from muster.assignor.wanted import NEW, Near
+from muster.assignor.wanted import NEW, Near, Wanted
 from muster.protocol.tasks import IntArray
 
 _COMPARED = 8
@@ -30,43 +30,54 @@ _COMPARED = 8
 
 
 def used(
-    near: Near, tasks: IntArray, need: Counts, room: Counts, target: IntArray
+    wanted: Wanted, near: Near, tasks: IntArray, need: Counts, room: Counts
 ) -> tuple[Pairs, Counts]:
     """Which existing copies to use, and how many new ones each member takes.
 
     Args:
+        wanted: what is asked for.
         near: copies that exist, of these tasks only.
         tasks: tasks that lack copies, ascending.
         need: int64[T], copies each needs.
         room: int64[M], copies each member takes.
-        target: int32[T], where actives belong.
 
     Returns:
         Pairs out of `near`, and int64[M].
     """
-    short = room > np.bincount(near.pairs.member, minlength=len(room))
-    unfit = short[target[tasks]]  # what is new goes to those, and may not go beside its active
+    unfit = _unfit(wanted, near, room)[tasks]
     groups = _groups(near, tasks, need[tasks] * 2 + unfit)
     first = groups.order[groups.start]
     place = np.searchsorted(tasks, near.pairs.task)
     arcs = np.flatnonzero(first[groups.of[place]] == place)  # those of each group's first task
     arcs = arcs[np.argsort(groups.of[place[arcs]], kind="stable")]
     group, member = groups.of[place[arcs]], near.pairs.member[arcs]
-    wanted = groups.size * need[tasks[first]]
-    scale = int(wanted.sum()) + 1
+    asked = groups.size * need[tasks[first]]
+    scale = int(asked.sum()) + 1
     network = Network()
     nodes, members = network.nodes(len(first)), network.nodes(len(room))
     anywhere, sink = network.node(), network.node()
-    network.supply(nodes, wanted)
-    network.supply(sink, -int(wanted.sum()))
+    network.supply(nodes, asked)
+    network.supply(sink, -int(asked.sum()))
     price = near.price[arcs] * scale
     use = network.arcs(nodes[group], members[member], groups.size[group], price)
-    network.arcs(nodes, anywhere, wanted, NEW * scale + unfit[first])
+    network.arcs(nodes, anywhere, asked, NEW * scale + unfit[first])
     far = network.arcs(anywhere, members, room, 0)
-    network.arcs(anywhere, sink, wanted.sum(), 100 * NEW * scale)  # where there is no room for all
+    network.arcs(anywhere, sink, asked.sum(), 100 * NEW * scale)  # where there is no room for all
     network.arcs(members, sink, room, 0)
     flow, _ = network.solve()
     return _dealt(groups, tasks, group, member, flow[use]), flow[far]
+
+
+def _unfit(wanted: Wanted, near: Near, room: Counts) -> BoolArray:
+    """bool[T]: tasks better left with the copies they have.
+
+    What is new goes to members short of copies, a newcomer for example; a task that belongs to
+    such a member, or has another copy there, could not go to it.
+    """
+    short = room > np.bincount(near.pairs.member, minlength=len(room))
+    unfit: BoolArray = np.append(short, False)[wanted.target]
+    unfit[wanted.taken.task[short[wanted.taken.member]]] = True
+    return unfit
 
 
 @dataclass(frozen=True, slots=True, eq=False)

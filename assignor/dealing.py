@@ -37,7 +37,7 @@ def dealt_out(
     Returns:
         The pairs, and how many copies could not be placed.
     """
-    standing, free = used(near, tasks, need, room, wanted.target)
+    standing, free = used(wanted, near, tasks, need, room)
     left = need[tasks] - np.bincount(standing.task, minlength=len(need))[tasks]
     slots = np.roll(dealt(free, -free), -1)  # actives were dealt alike: beside them, not upon them
     asked = np.repeat(tasks, left)[: len(slots)]  # neighbours in a deal are different members

@@ -29,7 +29,7 @@ class Cell:
 
     Attributes:
         name: what happens.
-        kafka: the class, as the harness calls it.
+        kafka: the class, as the harness calls it; empty = Kafka has none.
         make: makes the problem, and the round before where the class remembers.
         short: whether `--short` has it.
     """
@@ -77,6 +77,8 @@ def _connect() -> Iterator[Cell]:
                 partial(_rounds, workers, connectors, tasks, event),
                 short=True,
             )
+            pinned = partial(_static, workers, connectors, tasks, event)
+            yield Cell(f"static, {event}", "", pinned, short=True)
         yield Cell("eager", "eager", partial(_eager, workers, connectors, tasks), short=True)
 
 
@@ -99,9 +101,13 @@ def _scale() -> Iterator[Cell]:
                 )
 
 
+_LARGEST = (10_000, 100_000)
+_STATEFUL = (("high-availability", "high-availability"), ("sticky", "legacy-sticky"))
+
+
 def _stateful() -> Iterator[Cell]:
-    for members, tasks in ((100, 1_000), (100, 10_000), (1_000, 1_000), (1_000, 10_000)):
-        for name, kafka in (("high-availability",) * 2, ("sticky", "legacy-sticky")):
+    for members, tasks in ((100, 1_000), (100, 10_000), (1_000, 1_000), (1_000, 10_000), _LARGEST):
+        for name, kafka in (*_STATEFUL, ("learner", "")):
             for standbys in (0, 1):
                 yield Cell(
                     f"{name}, join, {standbys} standbys",
@@ -112,7 +118,10 @@ def _stateful() -> Iterator[Cell]:
 
 
 def _rack_aware() -> Iterator[Cell]:
-    sizes = ((10, 100), (50, 180), (50, 500), (100, 500), (100, 1_000), (100, 10_000))
+    sizes = (
+        *((10, 100), (50, 180), (50, 500), (100, 500)),
+        *((100, 1_000), (1_000, 100), (100, 10_000)),
+    )
     for strategy in ("min_traffic", "balance_subtopology"):
         for members, tasks in (*sizes, (1_000, 100_000)):
             yield Cell(
@@ -129,6 +138,13 @@ def _alone(make: Callable[..., Problem], *args: object, **kwargs: object) -> tup
 
 def _rounds(workers: int, connectors: int, tasks: int, event: str) -> tuple[Problem, Problem]:
     before, after = problems.connect(workers, connectors, tasks, event)
+    return after, before
+
+
+def _static(
+    workers: int, connectors: int, tasks: int, event: str
+) -> tuple[Problem, Problem | None]:
+    before, after = problems.pinned(problems.connect(workers, connectors, tasks, event))
     return after, before
 
 
@@ -176,6 +192,8 @@ def _line(cell: Cell, kafka: Kafka, repeat: int, too_slow: set[str]) -> str:
     total = mine.view_ms + mine.call_ms
     shown = f"| {cell.name} | {problems.size(problem)} | "
     shown += f"{_ms(mine.view_ms)} + {_ms(mine.call_ms)} | "
+    if not cell.kafka:
+        return shown + "no such class | | |"
     if cell.name in too_slow:  # it was smaller, and too slow already
         return shown + "- | - | - |"
     more = {} if before is None else {"before": before}

@@ -104,6 +104,20 @@ def connect(workers: int, connectors: int, tasks: int, event: str) -> tuple[Prob
     return round_of(before), round_of(after)
 
 
+def pinned(problems: tuple[Problem, Problem]) -> tuple[Problem, Problem]:
+    """The same rounds of a group whose every other worker names the jobs it has (KIP-987)."""
+
+    def named(problem: Problem) -> Problem:
+        members = [
+            {**member, "static": member["active"]} if nth % 2 else member
+            for nth, member in enumerate(problem["members"])
+        ]
+        return {**problem, "assignor": "static", "members": members}
+
+    before, after = problems
+    return named(before), named(after)
+
+
 def rack_aware(
     members: int, tasks: int, strategy: str, assignor: str = "high-availability", seed: int = 0
 ) -> Problem:

@@ -106,6 +106,7 @@ class TaskTable:
             np.int32
         )
         self._unit_index: dict[tuple[str, bool], int] = {}
+        self._printed: dict[str, int] = {}  # of the names asked for; pins ask each time anew
         for position, unit in enumerate(self.units):
             key = (unit.name, isinstance(unit, Connector))
             if key in self._unit_index:
@@ -196,8 +197,14 @@ class TaskTable:
 
     def index(self, text: str) -> int | None:
         """Index of a printed task id, None when the group has no such task."""
-        exact = self.find(Task(text, CONNECTOR_ITSELF, connector=True))
-        return exact if exact is not None or not text else self.find(parse_task(text))
+        place = self._printed.get(text)
+        if place is None:
+            place = self.find(Task(text, CONNECTOR_ITSELF, connector=True))
+            if place is None and text:
+                place = self.find(parse_task(text))
+            if place is not None:
+                self._printed[text] = place
+        return place
 
     def set_of(self, indexes: IntArray) -> TaskSet:
         """The `TaskSet` of ascending, distinct task indexes."""
