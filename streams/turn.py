@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import blake2b
 from struct import Struct
@@ -98,7 +99,8 @@ def restore(group: GroupId, stored: Stored) -> Group:
     """The group as it was stored.
 
     A snapshot without liveness was read back after the checkpoint was lost: its members get fresh
-    sessions and are asked what they hold.
+    sessions and are asked what they hold. So is one whose liveness another version of muster wrote,
+    after an upgrade or a rollback: what it says need not outlive that, and no task moves for it.
 
     Raises:
         Exception: stored bytes that cannot be read; the caller parks the group.
@@ -107,9 +109,10 @@ def restore(group: GroupId, stored: Stored) -> Group:
         return Group.new(group)
     record = codec.decode_record(TopicKind.GROUPS, group.encode(), stored.snapshot)
     assert isinstance(record, GroupSnapshot)  # only `take` and recovery write it
-    if stored.liveness is None:
-        return Group.recover(record)
-    return Group.restore(record, stored.liveness[_HEADER.size :])
+    if stored.liveness is not None and stored.liveness[0] == _VERSION:
+        with suppress(ValueError):  # the core's own part may be of another version, too
+            return Group.restore(record, stored.liveness[_HEADER.size :])
+    return Group.recover(record)
 
 
 def take(was: Group | None, stored: Stored, inbox: Inbox, publisher: Publisher) -> Turn:
@@ -191,7 +194,7 @@ def _parked(stored: Stored, inbox: Inbox, story: str, publisher: Publisher) -> T
             letters.append(_letter(event, message[-STORY_CHARS_MAX:]))
         first = False
     written = outbox.rows(inbox.prefix, [*letters, *inbox.rejected], publisher.partitions)
-    if stored.liveness is None:
+    if stored.liveness is None or stored.liveness[0] != _VERSION:
         return Turn(written, None, stored)
     body = stored.liveness[_HEADER.size :]
     liveness = _HEADER.pack(_VERSION, flags | _PARKED, tag, clock_ms) + body
@@ -199,7 +202,7 @@ def _parked(stored: Stored, inbox: Inbox, story: str, publisher: Publisher) -> T
 
 
 def _header(stored: Stored) -> _Header:
-    if stored.liveness is None:
+    if stored.liveness is None or stored.liveness[0] != _VERSION:
         return _Header()
     return _Header(*_HEADER.unpack_from(stored.liveness)[1:])
 
