@@ -13,6 +13,8 @@ from typing import NamedTuple, NewType
 GroupId = NewType("GroupId", str)
 MemberId = NewType("MemberId", str)
 
+TASK_NUMBERS = 2**31 - 2
+"""Tasks of a unit are numbered below this: with the connector itself they fit 31 bits."""
 CONNECTOR_ITSELF = -1
 """`Task.number` of the connector itself (the sentinel of Connect's wire format, S3-F13)."""
 
@@ -47,6 +49,12 @@ class Task(NamedTuple):
         return self.unit if self.number == CONNECTOR_ITSELF else f"{self.unit}-{self.number}"
 
 
+def _is_number(text: str) -> bool:
+    # Ids come from anywhere: Python refuses to read thousands of digits, numpy more than 32 bits.
+    short = len(text) <= 10 and text.isascii() and text.isdigit()
+    return short and int(text) < TASK_NUMBERS
+
+
 def parse_task(text: str) -> Task:
     """Read a printed task id without knowing the group's tasks.
 
@@ -61,6 +69,6 @@ def parse_task(text: str) -> Task:
         raise ValueError("a task id must not be empty")
     for separator, connector in (("_", False), ("-", True)):
         unit, found, number = text.rpartition(separator)
-        if found and unit and number.isascii() and number.isdigit():
+        if found and unit and _is_number(number):
             return Task(unit, int(number), connector)
     return Task(text, CONNECTOR_ITSELF, connector=True)

@@ -26,6 +26,8 @@ IntArray: TypeAlias = NDArray[np.int32]
 _SetOperation: TypeAlias = Callable[[IntArray, IntArray], IntArray]
 RackLists: TypeAlias = tuple[tuple[tuple[str, ...], ...], ...]
 """Per partition, per topic read by the task, the racks that hold a replica."""
+WEIGHT_MAX = 1e15
+"""The sum of all weights of a group stays a number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,11 +81,13 @@ class Connector:
 Unit: TypeAlias = Subtopology | Connector
 
 
-def unit_order(name: str) -> tuple[int, int, str]:
+def unit_order(name: str) -> tuple[int, int, str, str]:
     """Sort key of unit names: numbers as numbers first (Kafka's TaskId order), then text."""
     if name.isascii() and name.isdigit():
-        return (0, int(name), name)
-    return (1, 0, name)
+        # Longer is larger. Names come from anywhere, and Python reads no thousands of digits.
+        digits = name.lstrip("0")
+        return (0, len(digits), digits, name)
+    return (1, 0, "", name)
 
 
 class TaskTable:

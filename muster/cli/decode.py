@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import argparse
 import base64
-import binascii
 import json
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from io import BufferedReader
 from pathlib import Path
 from typing import NamedTuple, TypeAlias, cast
@@ -27,12 +27,12 @@ from muster.clients import ClientSettings
 from muster.protocol.codec import EVENTS, RECORDS, decode, decode_record
 from muster.protocol.errors import DecodeError, UnknownDictionary
 from muster.protocol.events import Event, Origin
-from muster.protocol.framing import MARKER, Schemas
-from muster.protocol.keys import DICTIONARY_PART, key_of, parse_key
+from muster.protocol.framing import KNOWN, MARKER, Schemas
+from muster.protocol.keys import DICTIONARY_PART, joined_key, key_of, parse_key
 from muster.protocol.parts import Joiner
 from muster.protocol.records import Dictionary, Record
 from muster.protocol.taskset import UnitRef
-from muster.protocol.topics import INPUTS, TopicKind, kind_of, topic_name
+from muster.protocol.topics import DEFAULT_PREFIX, INPUTS, TopicKind, kind_of, topic_name
 from muster.schemas import read_schemas, schemas_of
 
 _KIND_OF_SCHEMA = {name: kind for kind, name in (*EVENTS, *RECORDS)} | {
@@ -74,18 +74,28 @@ def run(args: argparse.Namespace) -> int:
     prefix, failed = args.topic_prefix, False
     schemas = schemas_of(read_schemas("--schema", args.schema))
     if args.topic is None:
-        items, reader = _from_file(args.file), _Reader(schemas, lambda group: {})
+        items, reader = _from_file(args.file), _Reader(schemas, lambda group: {}, prefix)
     else:
         settings = kafka_settings(args)
         items = _from_topic(settings, args.topic, args.group)
-        reader = _Reader(schemas, lambda group: _dictionaries(settings, prefix, group))
+        reader = _Reader(schemas, lambda group: _dictionaries(settings, prefix, group), prefix)
     for item in items:
-        shown = reader.shown(item, kind_of(item.topic, prefix) if item.topic else None)
+        shown = reader.shown(item)
         if shown is None or (args.group and not _of_group(item.key, args.group)):
             continue
         failed = failed or "error" in shown
         print(json_line(shown))
     return 1 if failed else 0
+
+
+def printed(stream: BufferedReader, where: str) -> Iterator[Json]:
+    """What is printed of a file.
+
+    Raises:
+        BadInput: a line that holds no bytes at all.
+    """
+    reader = _Reader(KNOWN, lambda group: {})
+    return (shown for item in _items(stream, where) if (shown := reader.shown(item)))
 
 
 def _of_group(key: bytes | None, group: str) -> bool:
@@ -101,16 +111,24 @@ class _Reader:
     Args:
         schemas: what is known beside our own schemas.
         look_up: dictionaries of a group that were not in the input.
+        prefix: of muster's topics.
     """
 
-    def __init__(self, schemas: Schemas, look_up: Callable[[str], _Dictionaries]) -> None:
+    def __init__(
+        self,
+        schemas: Schemas,
+        look_up: Callable[[str], _Dictionaries],
+        prefix: str = DEFAULT_PREFIX,
+    ) -> None:
         self._schemas = schemas
+        self._prefix = prefix
         self._look_up = look_up
         self._joiners: dict[str, Joiner] = {}
         self._dictionaries: dict[int, tuple[UnitRef, ...]] = {}
 
-    def shown(self, item: Item, kind: TopicKind | None) -> Json | None:
+    def shown(self, item: Item) -> Json | None:
         """What to print; None for a part whose whole has not come."""
+        kind = kind_of(item.topic, self._prefix)
         shown: Json = {}
         if item.topic:
             shown |= {"topic": item.topic, "partition": item.partition, "offset": item.offset}
@@ -176,10 +194,13 @@ def _dictionaries(settings: ClientSettings, prefix: str, group: str) -> _Diction
     topic, wanted = topic_name(TopicKind.GROUPS, prefix), key_of(group, part=DICTIONARY_PART)
     joiner, found = Joiner(), {}
     for row in read(settings, topic, key=wanted):
-        whole = joiner.feed(row.key, row.value) if row.key is not None else None
-        if whole is not None and whole.key == wanted:
-            record = decode_record(TopicKind.GROUPS, whole.key, whole.value)
-            if isinstance(record, Dictionary):
+        if row.key is None or joined_key(row.key) != wanted:
+            continue
+        with suppress(DecodeError):  # it shows where that topic is decoded
+            whole = joiner.feed(row.key, row.value)
+            if whole is not None:
+                record = decode_record(TopicKind.GROUPS, whole.key, whole.value)
+                assert isinstance(record, Dictionary)  # by its key
                 found[record.version] = record.units
     return found
 
@@ -212,12 +233,15 @@ def _from_line(line: str, where: str) -> Item:
         given = json.loads(line)
     except json.JSONDecodeError as error:
         raise BadInput(f"{where}: not JSON ({error.msg} at column {error.colno})") from None
+    except RecursionError:
+        raise BadInput(f"{where}: nested too deep; expected 'key' and 'value'") from None
     key, value = given.get("key"), given.get("value", given.get("payload"))
     if not isinstance(key, str | None) or not isinstance(value, str | None):
         raise BadInput(f"{where}: expected 'key' and 'value' as text")
     topic = given.get("topic", "")
     return Item(
-        None if key is None else key.encode(),
+        # Half of a surrogate pair, which JSON can spell, ends as bytes that are not UTF-8.
+        None if key is None else key.encode(errors="surrogatepass"),
         None if value is None else _bytes(value, where),
         topic if isinstance(topic, str) else "",
         *(n if isinstance(n := given.get(f), int) else -1 for f in ("partition", "offset")),
@@ -231,5 +255,5 @@ def _bytes(text: str, where: str) -> bytes:
         pass
     try:
         return base64.b64decode(text, validate=True)
-    except binascii.Error:
+    except ValueError:
         raise BadInput(f"{where}: expected hexadecimal or base64, not {text[:40]!r}") from None

@@ -24,8 +24,6 @@ from muster.protocol.tasks import IntArray, TaskTable
 
 KEYS = ("assignor", "config", "tasks", "members", "now_ms", "start", "validate")
 DEFAULT_ASSIGNOR = "high-availability"
-MOST_TASKS = 10_000_000
-"""A larger number is a slip of the pen; the arrays for it would not fit into memory."""
 ROLES = ("active", "standby", "learner", "revoked")
 
 
@@ -114,7 +112,7 @@ def parse_problem(raw: object) -> Problem:
     config = raw.get("config", {})
     if not isinstance(config, dict):
         raise BadInput("config: expected an object of settings")
-    names = Names(_table(raw["tasks"]))
+    names = Names(TaskTable(parse_tasks(raw["tasks"])))
     members = _members(raw["members"], names, assignor in CONNECT_ASSIGNORS)
     return Problem(
         assignor=assignor,
@@ -131,14 +129,6 @@ def parse_problem(raw: object) -> Problem:
 def _kind(raw: object) -> str:
     names = {list: "a list", str: "a text", bool: "true or false", type(None): "null"}
     return names.get(type(raw), "a number")
-
-
-def _table(rows: object) -> TaskTable:
-    units = parse_tasks(rows)
-    total = sum(unit.size for unit in units)
-    if total > MOST_TASKS:
-        raise BadInput(f"tasks: {total} tasks; at most {MOST_TASKS} are accepted")
-    return TaskTable(units)
 
 
 def _members(rows: object, names: Names, connect: bool) -> tuple[MemberRow, ...]:

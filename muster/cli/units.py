@@ -5,16 +5,17 @@ Every fault names its place: ``tasks[1].partitions``. Unknown keys are faults.
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 from muster.cli.errors import BadInput
-from muster.protocol.tasks import Connector, RackLists, Subtopology, Unit
+from muster.protocol.tasks import WEIGHT_MAX, Connector, RackLists, Subtopology, Unit
 
 SUBTOPOLOGY = (
     *("subtopology", "partitions", "stateful", "weight"),
     *("source_racks", "changelog_racks"),
 )
+MOST_TASKS = 10_000_000
+"""A larger number is a slip of the pen; the arrays for it would not fit into memory."""
 CONNECTOR = ("connector", "tasks", "weight", "connector_weight")
 
 
@@ -26,7 +27,11 @@ def parse_tasks(value: object, place: str = "tasks") -> tuple[Unit, ...]:
     """
     if not isinstance(value, list):
         raise BadInput(f"{place}: expected a list of subtopologies and connectors")
-    return tuple(_unit(row, f"{place}[{number}]") for number, row in enumerate(value))
+    units = tuple(_unit(row, f"{place}[{number}]") for number, row in enumerate(value))
+    total = sum(unit.size for unit in units)
+    if total > MOST_TASKS:
+        raise BadInput(f"{place}: {total} tasks; at most {MOST_TASKS} are accepted")
+    return units
 
 
 def tasks_json(units: tuple[Unit, ...]) -> list[dict[str, Any]]:
@@ -77,8 +82,8 @@ def _count(value: object, least: int, place: str) -> int:
 def _weight(value: object, place: str) -> float:
     if not isinstance(value, int | float) or isinstance(value, bool):
         raise BadInput(f"{place}: expected a number")
-    if not (math.isfinite(value) and value >= 0):
-        raise BadInput(f"{place}: expected a number, 0 or more")
+    if not 0 <= value <= WEIGHT_MAX:
+        raise BadInput(f"{place}: expected a number, 0 to {WEIGHT_MAX:g}")
     return value
 
 

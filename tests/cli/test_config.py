@@ -66,7 +66,7 @@ def test_tasks_read_and_written() -> None:
         ([{"connector": "c", "tasks": -1}], "tasks[0].tasks: expected a whole number, 0 or more"),
         (
             [{"connector": "c", "tasks": 1, "weight": float("inf")}],
-            "tasks[0].weight: expected a number, 0 or more",
+            "tasks[0].weight: expected a number, 0 to 1e+15",
         ),
         (
             [{"subtopology": "0", "partitions": 1, "stateful": 1}],

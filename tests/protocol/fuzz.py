@@ -1,26 +1,40 @@
-"""Fuzz every decoder: ``python tests/protocol/fuzz.py [--seconds N] [--atheris]``.
+"""Fuzz every reader: ``python tests/protocol/fuzz.py [--target T] [--seconds N] [--atheris]``.
 
-Hostile bytes may give a value or a `DecodeError`, and nothing else. The suite asks this of
-hypothesis; this script asks for longer. With --atheris the search is guided by coverage (the
-package `atheris`); without it, golden bytes and test vectors are mutated at random, by seed. What
-it finds it prints as hexadecimal, ready for a test.
+=========  ======================================================  =================================
+target     reads                                                   may answer
+=========  ======================================================  =================================
+values     every decoder, `Joiner` among them                      a value, or a `DecodeError`
+lines      what `muster decode` takes from a file                  lines, or a `MusterError`
+problems   what `muster assign` takes, and places it               an answer, or a `MusterError`
+scenarios  what `muster simulate` takes                            a scenario, or a `MusterError`
+=========  ======================================================  =================================
+
+Nothing else may come out, whatever goes in. The suite asks this of hypothesis; this script asks for
+longer. With --atheris the search is guided by coverage (the package `atheris`); without it, good
+inputs are mutated at random, by seed. What it finds it prints as hexadecimal, ready for a test.
 """
 
 from __future__ import annotations
 
 import argparse
+import io
 import json
 import random
 import sys
+import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import NamedTuple
 
+from muster.cli.assign import solve
+from muster.cli.decode import printed
+from muster.cli.scenario import parse_scenario
 from muster.protocol.codec import decode, decode_record
-from muster.protocol.errors import DecodeError
+from muster.protocol.errors import DecodeError, EncodeError, MusterError
 from muster.protocol.events import NOWHERE
-from muster.protocol.framing import PREFIX
+from muster.protocol.framing import KNOWN, PREFIX, write
 from muster.protocol.heartbeats import heartbeats
 from muster.protocol.parts import Joiner
 from muster.protocol.topics import INPUTS, TopicKind
@@ -29,7 +43,7 @@ ROOT = Path(__file__).parent.parent.parent
 Target = Callable[[bytes], object]
 
 
-def everything(data: bytes) -> None:
+def values(data: bytes) -> None:
     """Give the bytes to every decoder there is: as they are, and behind every frame."""
     heartbeats([data])
     for value in (data, *(prefix + data for prefix in PREFIX.values())):
@@ -45,13 +59,99 @@ def everything(data: bytes) -> None:
                 joiner.feed(key, value)
 
 
-def corpus() -> list[bytes]:
-    """Good values to start from."""
+def lines(data: bytes) -> None:
+    """Print it as `muster decode` does: as one value, and as lines of text."""
+    for each in (data, data.hex().encode(), b"g\t" + data.hex().encode()):
+        with suppress(MusterError):
+            list(printed(io.BufferedReader(io.BytesIO(each)), "-"))
+
+
+def problems(data: bytes) -> None:
+    """Place it, if it is small enough to be placed in no time."""
+    with suppress(ValueError, RecursionError):
+        raw = json.loads(data)
+        with suppress(MusterError):
+            if len(data) < 4_000:
+                solve(raw)
+
+
+def scenarios(data: bytes) -> None:
+    """Read it as a scenario."""
+    with suppress(ValueError, RecursionError):
+        raw = json.loads(data)
+        with suppress(MusterError):
+            parse_scenario(raw)
+
+
+def good_values() -> list[bytes]:
+    """Golden bytes and test vectors."""
     found = [json.loads(p.read_text())["value"] for p in (ROOT / "tests/golden").glob("*.json")]
     for name in ("events", "assignments", "hostile", "dictionary"):
         rows = json.loads((ROOT / f"protocol/vectors/{name}.json").read_text())
         found += [row["value"] for row in rows]
     return [bytes.fromhex(text) for text in sorted(found)]
+
+
+def good_lines() -> list[bytes]:
+    """Golden records as lines of JSON, of text, and as they are."""
+    golden = [json.loads(p.read_text()) for p in sorted((ROOT / "tests/golden").glob("*.json"))]
+    as_text = [f"{g['key']}\t{g['value']}\n".encode() for g in golden]
+    return [*(json.dumps(g).encode() for g in golden), *as_text, *good_values()]
+
+
+PROBLEM = {
+    "config": {"num.standby.replicas": 1, "rack.aware.assignment.strategy": "min_traffic"},
+    "tasks": [
+        {"subtopology": "0", "partitions": 3, "stateful": True, "source_racks": [["a"], ["b"], []]},
+        {"connector": "c1", "tasks": 2, "weight": 2, "connector_weight": 0.5},
+    ],
+    "members": [
+        {"id": "A", "capacity": 2, "rack": "a", "tags": {"z": "1"}, "active": ["0_0", "c1"]},
+        {"id": "B", "rack": "b", "standby": ["0_1"], "lag": {"0_1": 10}, "static": ["c1-0"]},
+        {"id": "C", "draining": True, "protocols": ["static"], "topics": ["0"]},
+    ],
+    "now_ms": 0,
+}
+LIFE = [
+    {"at_ms": 0, "join": {"id": "A", "capacity": 2, "restore_ms": 5, "instance_id": "i"}},
+    {"at_ms": 9, "leave": "A", "temporary": True},
+    {"at_ms": 9, "lag": {"member": "A", "0_1": 10}},
+    {"at_ms": 9, "ready": {"member": "A", "task": "0_1"}},
+    {"at_ms": 9, "config": {"num.standby.replicas": 1}},
+    {"at_ms": 9, "tasks": PROBLEM["tasks"]},
+    {"at_ms": 9, "undelivered": ["A"]},
+]
+
+
+def good_problems() -> list[bytes]:
+    """A problem for every assignor, and one to be checked."""
+    names = ("sticky", "high-availability", "fallback", "learner", "eager", "cooperative", "static")
+    found = [{"assignor": name, **PROBLEM} for name in names]
+    found.append({**PROBLEM, "validate": {"members": {"A": {"active": ["0_0"]}}}})
+    return [json.dumps(each).encode() for each in found]
+
+
+def good_scenarios() -> list[bytes]:
+    """Scenarios with an event of every kind."""
+    group = {"assignor": "sticky", "config": PROBLEM["config"], "tasks": PROBLEM["tasks"]}
+    pieces = ([event] for event in LIFE)
+    whole = {"group": group, "defaults": {"ack_ms": 0}, "until_ms": 20}
+    return [json.dumps({**whole, "events": events}).encode() for events in (LIFE, *pieces)]
+
+
+class Subject(NamedTuple):
+    """Something to fuzz: a reader, and good inputs to start from."""
+
+    read: Target
+    corpus: Callable[[], list[bytes]]
+
+
+SUBJECTS = {
+    "values": Subject(values, good_values),
+    "lines": Subject(lines, good_lines),
+    "problems": Subject(problems, good_problems),
+    "scenarios": Subject(scenarios, good_scenarios),
+}
 
 
 def mutate(value: bytes, chance: random.Random) -> bytes:
@@ -69,41 +169,131 @@ def mutate(value: bytes, chance: random.Random) -> bytes:
     return bytes(data)
 
 
-def at_random(seconds: float, seed: int) -> int:
-    """Mutate until the time is over; how many values were tried."""
-    chance, values, tried = random.Random(seed), corpus(), 0
-    until = time.monotonic() + seconds
-    while time.monotonic() < until:
-        value = mutate(chance.choice(values), chance)
+ODD_TEXTS = (
+    "",
+    "|",
+    "9" * 5000,
+    "0_" + "9" * 5000,
+    "_",
+    "-",
+    "\x00",
+    "\ud7ff",
+    "é" * 200,
+    "9" * 19,
+)
+ODD_BYTES = (b"", b"\x01\x80", b"\x02\x80\x80", b"\x01\x02\xff\xff\xff\xff\x07\x00\x20", bytes(9))
+ODD_NUMBERS = (0, -1, 1, 2**31 - 1, -(2**31), 2**31, 2**63 - 1, -(2**63))
+
+
+def mutate_row(value: bytes, chance: random.Random) -> bytes:
+    """Put odd values into some fields of a record, or mutate its bytes."""
+    try:
+        name, row = KNOWN.read(value)
+    except DecodeError:
+        return mutate(value, chance)
+    for _ in range(chance.randint(1, 3)):
+        places = [(row, key) for key in row]
+        for at, key in places:
+            inner = at[key]
+            if isinstance(inner, dict | list):
+                keys = inner if isinstance(inner, dict) else range(len(inner))
+                places += [(inner, each) for each in keys]
+        at, key = chance.choice(places)
+        at[key] = odd(at[key], chance)
+    with suppress(EncodeError):
+        return write(name, row)
+    return mutate(value, chance)
+
+
+def odd(value: object, chance: random.Random) -> object:
+    """Something of the same type."""
+    match value:
+        case bool():
+            return not value
+        case int():
+            return chance.choice(ODD_NUMBERS)
+        case float():
+            return chance.choice((0.0, -1.0, 1e308, float("nan"), float("inf")))
+        case str():
+            return chance.choice(ODD_TEXTS)
+        case bytes() if chance.random() < 0.5:
+            return mutate(value, chance)
+        case bytes():
+            return chance.choice(ODD_BYTES)
+        case list() if value:
+            return value * chance.choice((0, 2))
+        case _:
+            return value
+
+
+def mutate_json(value: bytes, chance: random.Random) -> bytes:
+    """Put something else in a place or two of a JSON text, or mutate its bytes."""
+    if chance.random() < 0.2:
+        return mutate(value, chance)
+    raw = json.loads(value)
+    for _ in range(chance.randint(1, 2)):
+        places = [(raw, key) for key in raw]
+        for at, key in places:
+            inner = at[key]
+            if isinstance(inner, dict | list):
+                keys = inner if isinstance(inner, dict) else range(len(inner))
+                places += [(inner, each) for each in keys]
+        at, key = chance.choice(places)
+        odd = (None, True, -1, 2**31, 2**63, 1e308, float("nan"), "", "x" * 300, [], {}, [[]])
+        there, name = chance.choice(places)
+        copied = json.loads(json.dumps(there[name]))
+        at[key] = chance.choice((*odd, copied, "0_0", "c1-0", {"0_0": 1}))
+    return json.dumps(raw).encode()
+
+
+def inputs(name: str, seed: int) -> Iterator[bytes]:
+    """Inputs for a subject, for ever: good ones with something wrong."""
+    changes = (mutate_json,) if name in ("problems", "scenarios") else (mutate, mutate_row)
+    chance, good = random.Random(seed), SUBJECTS[name].corpus()
+    while True:
+        yield chance.choice(changes)(chance.choice(good), chance)
+
+
+def at_random(name: str, seconds: float, seed: int) -> int:
+    """Try inputs until the time is over; how many there were."""
+    tried, until = 0, time.monotonic() + seconds
+    for tried, each in enumerate(inputs(name, seed)):
+        if time.monotonic() > until:
+            break
         try:
-            everything(value)
+            SUBJECTS[name].read(each)
         except Exception:
-            print(f"seed {seed}, value {tried}: {value.hex()}", file=sys.stderr)
+            print(f"{name}, seed {seed}, input {tried}: {each.hex()}", file=sys.stderr)
             raise
-        tried += 1
     return tried
 
 
-def guided(seconds: float) -> None:
-    """Let atheris search; it ends the process."""
+def guided(name: str, seconds: float) -> None:
+    """Let atheris search from the good inputs on; it ends the process."""
     import atheris
 
+    folder = Path(tempfile.mkdtemp(prefix="muster-fuzz-"))
+    for number, each in enumerate(SUBJECTS[name].corpus()):
+        (folder / str(number)).write_bytes(each)
     atheris.instrument_all()
-    atheris.Setup([sys.argv[0], f"-max_total_time={int(seconds)}"], everything)
+    limits = [f"-max_total_time={int(seconds)}", "-max_len=4096"]
+    atheris.Setup([sys.argv[0], str(folder), *limits], SUBJECTS[name].read)
     atheris.Fuzz()
 
 
 def main() -> None:
     """Run the search asked for."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0], allow_abbrev=False)
-    parser.add_argument("--seconds", type=float, default=60)
+    parser.add_argument("--target", choices=SUBJECTS, help="only this one (default: all in turn)")
+    parser.add_argument("--seconds", type=float, default=60, help="for each target")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--atheris", action="store_true")
     args = parser.parse_args()
     if args.atheris:
-        guided(args.seconds)
-    else:
-        print(f"{at_random(args.seconds, args.seed)} values tried, nothing found")
+        guided(args.target or "values", args.seconds)
+    for name in [args.target] if args.target else SUBJECTS:
+        tried = at_random(name, args.seconds, args.seed)
+        print(f"{name}: {tried} inputs tried, nothing found", flush=True)
 
 
 if __name__ == "__main__":

@@ -97,6 +97,22 @@ def test_units_that_cannot_be(units: list, reason: str) -> None:
         )
 
 
+NINES = "9" * 5000
+
+
+def test_a_unit_of_thousands_of_digits_is_a_unit() -> None:
+    """A name that Python would not read as a number is read, and can be written again."""
+    units = [{"label": f"{NINES}_", "size": 2}, {"label": "8_", "size": 2}]
+    row = {"member": "m", "units": units[::-1], "active": b"\x02\x80\x80"}
+    value = write("Report", {**row, "incarnation": b"\x01" + bytes(7)})
+    event = decode(TopicKind.MEMBERSHIP, b"g", value, wire.ORIGIN)
+    assert [str(task) for task in event.holding.active] == [
+        *("8_0", "8_1", f"{NINES}_0", f"{NINES}_1"),
+    ]
+    again = decode(TopicKind.MEMBERSHIP, b"g", encode(event).value, wire.ORIGIN)
+    assert wire.plain(again) == wire.plain(event)
+
+
 def test_what_cannot_be_written() -> None:
     """Numbers that do not fit the wire are refused when they are written."""
     with pytest.raises(EncodeError, match="unsigned 64-bit"):

@@ -53,6 +53,17 @@ def test_a_table_refuses_what_prints_alike() -> None:
             TaskTable(units)
 
 
+def test_numbers_that_no_machine_counts() -> None:
+    """Unit names of thousands of digits still have their order; a task number has 31 bits."""
+    names = ["7", "07", "9" * 5000, "1" + "0" * 5000, "x"]
+    assert [unit.name for unit in TaskTable(Subtopology(n, 1) for n in names[::-1]).units] == [
+        *("07", "7", "9" * 5000, "1" + "0" * 5000, "x"),
+    ]
+    assert parse_task(f"0_{'9' * 5000}") == Task(f"0_{'9' * 5000}", -1, connector=True)
+    assert parse_task("0_2147483645") == Task("0", 2147483645)
+    assert parse_task("0_2147483646") == Task("0_2147483646", -1, connector=True)
+
+
 def test_sets_and_indexes() -> None:
     """Indexes become a set and back; what a table does not know comes back apart."""
     table = TaskTable(UNITS)
