@@ -54,6 +54,7 @@ def used(
     asked = groups.size * need[tasks[first]]
     scale = int(asked.sum()) + 1
     network = Network()
+    takers = np.flatnonzero(room)
     nodes, members = network.nodes(len(first)), network.nodes(len(room))
     anywhere, sink = network.node(), network.node()
     network.supply(nodes, asked)
@@ -61,11 +62,13 @@ def used(
     price = near.price[arcs] * scale
     use = network.arcs(nodes[group], members[member], groups.size[group], price)
     network.arcs(nodes, anywhere, asked, NEW * scale + unfit[first])
-    far = network.arcs(anywhere, members, room, 0)
+    far = network.arcs(anywhere, members[takers], room[takers], 0)
     network.arcs(anywhere, sink, asked.sum(), 100 * NEW * scale)  # where there is no room for all
-    network.arcs(members, sink, room, 0)
+    network.arcs(members[takers], sink, room[takers], 0)
     flow, _ = network.solve()
-    return _dealt(groups, tasks, group, member, flow[use]), flow[far]
+    new = np.zeros_like(room)
+    new[takers] = flow[far]
+    return _dealt(groups, tasks, group, member, flow[use]), new
 
 
 def _unfit(wanted: Wanted, near: Near, room: Counts) -> BoolArray:

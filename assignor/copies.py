@@ -88,7 +88,7 @@ class Copies:
         owned = np.flatnonzero(wanted & (view.active >= 0)).astype(np.int32)
         task, member = [owned], [view.active[owned]]
         for source in (view.standby, view.learner, view.ready, view.lags):
-            keep = wanted[source.task]
+            keep = wanted.take(source.task)
             task.append(source.task[keep])
             member.append(source.member[keep])
         pairs = Pairs.of(np.concatenate(task), np.concatenate(member))

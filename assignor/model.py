@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Protocol, TypeAlias
 
 import numpy as np
@@ -27,7 +28,7 @@ NOBODY = -1
 """Value of an owner vector where no member holds the task."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Pairs:
     """Some (task, member) pairs, ascending by task, then member.
 
@@ -52,7 +53,7 @@ class Pairs:
     def __len__(self) -> int:
         return len(self.task)
 
-    @property
+    @cached_property
     def code(self) -> NDArray[np.int64]:
         """int64[K], ``task << 32 | member``: ascending, for set algebra."""
         return self.task.astype(np.int64) << 32 | self.member.astype(np.int64)

@@ -106,9 +106,10 @@ def _allowed(view: GroupView, wanted: Wanted, pairs: Pairs) -> Pairs:
     """Those of some pairs that may be standbys under the new actives."""
     asked = np.zeros(len(view.tasks), dtype=np.bool_)
     asked[wanted.tasks] = True
-    keep = asked[pairs.task] & (wanted.capacity[pairs.member] > 0)
-    keep &= wanted.target[pairs.task] != pairs.member
-    keep &= ~contains(wanted.taken, pairs.code)
+    keep = asked.take(pairs.task) & (wanted.capacity > 0).take(pairs.member)
+    keep &= wanted.target.take(pairs.task) != pairs.member
+    if len(wanted.taken):
+        keep &= ~contains(wanted.taken, pairs.code)
     if wanted.may is not None:
         keep &= wanted.may[pairs.member, view.tasks.unit_of[pairs.task]]
     return pairs if keep.all() else Pairs(pairs.task[keep], pairs.member[keep])
@@ -118,8 +119,8 @@ def _uncontested(present: Pairs, share: Counts, need: Counts) -> BoolArray:
     """Present standbys of tasks that have exactly enough, none on an overfull member."""
     over = np.bincount(present.member, minlength=len(share)) > share
     exact = np.bincount(present.task, minlength=len(need)) == need
-    exact[present.task[over[present.member]]] = False
-    answer: BoolArray = exact[present.task]
+    exact[present.task[over.take(present.member)]] = False
+    answer: BoolArray = exact.take(present.task)
     return answer
 
 
