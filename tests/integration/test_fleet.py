@@ -232,18 +232,3 @@ def test_a_stranger_is_told(kafka: Topics, job: Job) -> None:
         for r in kafka.records(TopicKind.GROUPS)
         if isinstance(r, GroupSnapshot) and r.members and r.group == "nobody"
     ]
-
-
-def test_metrics_tell_what_happened(job: Job) -> None:
-    """The port shows batches, records by kind and the epoch; unknown pages are 404."""
-    status, text = job.get("/metrics")
-    values = {
-        line.rpartition(" ")[0]: float(line.rpartition(" ")[2])
-        for line in text.splitlines()
-        if not line.startswith("#")
-    }
-    assert status == 200
-    assert values["muster_ready"] == 1
-    assert values["muster_batches_total"] >= 0
-    assert values[f'muster_coordinator_epoch{{prefix="{job.topics.prefix}"}}'] >= 0
-    assert (job.get("/healthz")[0], job.get("/nothing")[0]) == (200, 404)

@@ -108,6 +108,11 @@ class Job:
             return error.code, error.read().decode()
 
     @property
+    def url(self) -> str:
+        """Address of its metrics port."""
+        return f"http://127.0.0.1:{self._port}"
+
+    @property
     def pid(self) -> int:
         """Process id of what was started."""
         assert self._process is not None

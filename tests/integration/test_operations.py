@@ -1,0 +1,219 @@
+"""What an operator sees of a real job while a group lives: metrics, probes, log, doctor, alerts."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import urllib.parse
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from support.brokers import Topics
+from support.fleet import QUICK, Fleet
+from support.spark import COMMAND, Job
+from support.waiting import until
+
+from muster.broker.kafka import free_port
+from muster.broker.tether import Tethered
+from muster.cli.main import main
+from muster.protocol.topics import TopicKind
+
+pytestmark = [pytest.mark.broker, pytest.mark.spark]
+
+ROOT = Path(__file__).resolve().parents[2]
+MONITORING = ROOT / "docker" / "monitoring"
+GROUP = "observed"
+
+
+class Page:
+    """A scrape, by name and labels."""
+
+    def __init__(self, job: Job) -> None:
+        status, text = job.get("/metrics")
+        assert status == 200
+        lines = [line for line in text.splitlines() if not line.startswith("#")]
+        self.values = {n: float(v) for n, _, v in (line.rpartition(" ") for line in lines)}
+        self._prefix = job.topics.prefix
+
+    def get(self, name: str, **labels: str) -> float:
+        """A sample of this job's prefix; 0 when there is none."""
+        told = {"prefix": self._prefix, **labels}
+        inner = ",".join(f'{key}="{told[key]}"' for key in sorted(told))
+        return self.values.get(f"muster_{name}{{{inner}}}", 0.0)
+
+
+@pytest.fixture(scope="module")
+def job(kafka: Topics, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Job]:
+    """A coordinator that logs JSON and calls itself stuck after eight seconds."""
+    folder, conf = tmp_path_factory.mktemp("job"), ["muster.stall.ms=8000"]
+    with Job(kafka, folder, conf=conf, command=[*COMMAND, "--log-format", "json"]) as job:
+        yield job.start()
+
+
+@pytest.fixture(scope="module")
+def life(job: Job, kafka: Topics, tmp_path_factory: pytest.TempPathFactory) -> Page:
+    """Two join, one more, one dies, one leaves, one speaks nonsense; then a scrape."""
+    with Fleet(kafka, tmp_path_factory.mktemp("fleet"), GROUP) as fleet:
+        fleet.configure(6)
+        fleet.start("W1")
+        fleet.settled()
+        fleet.start("W2")
+        fleet.settled()
+        fleet.kill("W1")
+        fleet.settled()
+        kafka.write_raw(TopicKind.MEMBERSHIP, GROUP.encode(), b"nonsense")
+        until(
+            lambda: Page(job).get("rejected_events_total", reason="UNDECODABLE") == 1,
+            "the dead letter is counted",
+            story=job.tail,
+        )
+        fleet.start("W3")
+        fleet.settled()
+        fleet.stop("W2")
+        fleet.settled()
+        page = until(lambda: _told(Page(job)), "all of it is told", story=job.tail)
+        fleet.check()
+        return page
+
+
+def _told(page: Page) -> Page | None:
+    is_whole = page.get("rebalances_total", group=GROUP, cause="left") == 1
+    return page if is_whole and page.get("records_total", kind="groups") >= 5 else None
+
+
+def test_metrics_tell_the_life(life: Page) -> None:
+    """Generations and moves by cause, members, tasks, latency and ownerless time: as it was."""
+    causes = {
+        cause: life.get("rebalances_total", group=GROUP, cause=cause)
+        for cause in ("joined", "expired", "left")
+    }
+    assert causes == {"joined": 3, "expired": 1, "left": 1}
+    moved = {
+        cause: life.get("tasks_moved_total", group=GROUP, role="active", cause=cause)
+        for cause in causes
+    }
+    assert moved == {"joined": 6 + 3 + 3, "expired": 3, "left": 3}
+    assert life.get("group_members", group=GROUP) == 1
+    assert life.get("group_tasks", group=GROUP) == 6
+    assert life.get("unassigned_tasks", group=GROUP) == 0
+    assert life.get("imbalance_ratio", group=GROUP) == 1
+    assert life.get("groups", state="Stable") >= 1
+    # Every task that came from somebody: 3 and 3 to newcomers, 3 of the dead, 3 of the leaver.
+    assert life.get("task_ownerless_seconds_count") == 12
+    assert life.get("event_to_assignment_seconds_count") >= 5
+    assert life.get("assignment_bytes_count") >= 5
+    assert life.values["muster_batches_total"] > 0
+    assert life.values["muster_ready"] == life.values["muster_healthy"] == 1
+
+
+def test_the_dead_cost_a_session(life: Page) -> None:
+    """The sum of ownerless time has the three sessions of the dead member's tasks in it."""
+    session_s = int(QUICK["session.timeout.ms"]) / 1000
+    assert life.get("task_ownerless_seconds_sum") >= 3 * session_s
+
+
+def test_the_log_is_json_with_a_line_a_generation(life: Page, job: Job) -> None:
+    """Each generation of the group once, with cause and moves; our lines and Spark's parse."""
+    told: list[dict[str, Any]] = []
+    for line in job.log_file.read_text().splitlines():
+        if line.startswith("{"):
+            told.append(json.loads(line))
+    ours = [each for each in told if each.get("group") == GROUP]
+    found = [(e["generation"], e["cause"], e["moves"]) for e in ours if e["event"] == "generation"]
+    assert found == [
+        (1, "W1 joined", 6),
+        (2, "W2 joined", 3),
+        (3, "W1 expired", 3),
+        (4, "W3 joined", 3),
+        (5, "W2 left", 3),
+    ]
+    assert {"claimed", "running"} <= {each.get("event") for each in told}
+
+
+def test_the_doctor_calls_it_well(life: Page, job: Job, capsys: pytest.CaptureFixture[str]) -> None:
+    """Through Kafka and through the port: nothing fails, but the dead letter is mentioned."""
+    kafka = job.topics
+    command = ["doctor", "--bootstrap-server", kafka.address, "--topic-prefix", kafka.prefix]
+    code = main([*command, "--metrics", job.url, "--format", "json"])
+    found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert ([each for each in found if each["level"] == "fail"], code) == ([], 0)
+    letters = [each["what"] for each in found if each["check"] == "rejected"]
+    assert letters[0].startswith("1 in 10 minutes")
+
+
+def test_prometheus_takes_it(life: Page, job: Job, tmp_path: Path) -> None:
+    """A real Prometheus, our scrape settings and rules: target up, rules well, panels answered."""
+    program = shutil.which("prometheus")
+    if program is None:
+        pytest.skip("no prometheus (Debian has it in the package prometheus)")
+    config = (MONITORING / "prometheus.yaml").read_text()
+    config = config.replace("coordinator:8080", job.url.removeprefix("http://"))
+    config = config.replace("rules.yaml", str(MONITORING / "rules.yaml")).replace("5s", "1s")
+    (tmp_path / "prometheus.yaml").write_text(config)
+    url = f"http://127.0.0.1:{free_port()}"
+    command = [
+        program,
+        f"--config.file={tmp_path / 'prometheus.yaml'}",
+        f"--storage.tsdb.path={tmp_path / 'data'}",
+        f"--web.listen-address={url.removeprefix('http://')}",
+    ]
+
+    def ask(path: str, **query: str) -> Any:
+        words = urllib.parse.urlencode(query)
+        with urllib.request.urlopen(f"{url}/api/v1/{path}?{words}", timeout=10) as page:
+            return json.load(page)["data"]
+
+    def is_up() -> bool:
+        try:
+            targets = ask("targets")["activeTargets"]
+        except OSError:
+            return False
+        return [target["health"] for target in targets] == ["up"]
+
+    with (tmp_path / "log").open("wb") as log:
+        process = Tethered(command, output=log, cwd=tmp_path)
+    try:
+        until(is_up, "the target is up", story=lambda: (tmp_path / "log").read_text())
+
+        def evaluated() -> list[dict[str, Any]]:
+            found = [rule for group in ask("rules")["groups"] for rule in group["rules"]]
+            return found if all(rule["health"] != "unknown" for rule in found) else []
+
+        rules = until(evaluated, "every rule was looked at")
+        assert {rule["health"] for rule in rules} == {"ok"}
+        assert len(rules) == (MONITORING / "rules.yaml").read_text().count("- alert:")
+        (ready,) = ask("query", query="muster_ready")["result"]
+        assert ready["value"][1] == "1"
+        dashboard = json.loads((MONITORING / "grafana" / "muster.json").read_text())
+        for panel in dashboard["panels"]:
+            for target in panel.get("targets", ()):
+                expr = target["expr"].replace("$__rate_interval", "1m")
+                expr = expr.replace("$prefix", ".*").replace("$group", ".*")
+                ask("query", query=expr)  # raises for what Prometheus cannot answer
+    finally:
+        process.kill()
+
+
+def test_a_stuck_job_is_not_well(life: Page, job: Job) -> None:
+    """The JVM is frozen while events come: /healthz says stalled, and well again once it goes on.
+
+    Kafka answers all the while, so the time counts; afterwards the group is still there.
+    """
+    assert job.get("/healthz") == (200, "ok\n")
+    (jvm,) = [
+        child
+        for child in psutil.Process(job.pid).children(recursive=True)
+        if child.name() == "java"
+    ]
+    jvm.send_signal(signal.SIGSTOP)
+    try:
+        until(lambda: job.get("/healthz")[0] == 503, "the stall is noticed", story=job.tail)
+        assert job.get("/healthz")[1].startswith("stalled")
+    finally:
+        jvm.send_signal(signal.SIGCONT)
+    until(lambda: job.get("/healthz") == (200, "ok\n"), "it is well again", story=job.tail)
