@@ -299,18 +299,29 @@ def test_a_plugin_harms_no_group(plugin: str, told: str) -> None:
     assert {r.member: len(r.active) for r in of_kind(after, MemberAssignment)}[M] == 2
 
 
-@pytest.mark.parametrize("name", ["liveness", "snapshot"])
-def test_unreadable_state_parks_the_group(name: str) -> None:
-    """Stored bytes nobody can read do not raise either; they are kept for whoever can."""
+def spoilt(name: str) -> Operator:
+    """An operator whose stored value of a group nobody can read."""
     operator = Operator()
     operator.feed(1_000, config(), join())
     value = operator.stored(LANE)[name == "snapshot"]
     assert value is not None
-    spoilt = value[:20] + b"\xff" * 7
-    operator.tester.updateValueState(name, LANE, (spoilt,))
+    operator.tester.updateValueState(name, LANE, (value[:20] + b"\xff" * 7,))
     processor._cache.clear()
-    records = operator.feed(2_000, join("n"))
+    return operator
+
+
+def test_an_unreadable_snapshot_parks_the_group() -> None:
+    """Stored bytes nobody can read do not raise either; they are kept for whoever can."""
+    records = spoilt("snapshot").feed(2_000, join("n"))
     assert [r.reason for r in of_kind(records, Rejected)] == [turn.GROUP_FAILED]
+
+
+def test_an_unreadable_liveness_is_asked_for() -> None:
+    """Whoever was heard when can be found out again: the member keeps its tasks and is asked."""
+    records = spoilt("liveness").feed(2_000, join("n"))
+    assert of_kind(records, Rejected) == []
+    asked = {r.member: (r.report, len(r.active)) for r in of_kind(records, MemberAssignment)}
+    assert asked[M] == (True, 4)
 
 
 def test_a_lost_checkpoint() -> None:
