@@ -7,7 +7,7 @@ in common (rack, tags, protocols) written once as a profile. Task vectors are th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from operator import attrgetter
 from typing import Any, TypeVar
 
@@ -33,6 +33,8 @@ from muster.protocol.vectors import (
 )
 
 _Array = TypeVar("_Array")
+MOVES_BYTES_MAX = 16 << 20
+"""What the moves of a snapshot may take: several hundred thousand of them."""
 _PLAIN = (
     *("coordinator_epoch", "generation", "target_generation", "assignor", "cause", "clock_ms"),
     *("next_ms", "followup_ms", "delay_until_ms", "generation_ms", "memory"),
@@ -80,7 +82,7 @@ def snapshot_row(snapshot: GroupSnapshot) -> Row:
     row["lags"] = encode_pairs(lags[:, :2].astype(np.int32), count)
     row["lag_offsets"] = pack_numbers(lags[:, 2])
     row["lag_ms"] = pack_numbers(snapshot.lag_ms)
-    row["moves"] = [_move_row(move) for move in snapshot.moves]
+    row["moves"] = _listed(snapshot.moves)
     row["through"] = [
         {"topic": topic, "partition": partition, "offset": offset}
         for topic, partition, offset in snapshot.through
@@ -208,6 +210,18 @@ def _profile_from(row: Row) -> dict[str, Any]:
     found["protocols"], found["static"] = tuple(row["protocols"]), tuple(row["static"])
     found["topics"] = rows.optional_names(row["topics"])
     return found
+
+
+def _listed(moves: Sequence[Move]) -> list[Row]:
+    """The rows of the moves, of very many those before the limit: the group publishes first."""
+    listed, left = [], MOVES_BYTES_MAX
+    for move in moves:
+        left -= 8 + len(move.task) + len(move.reason)
+        left -= len(move.from_member or "") + len(move.to_member or "")
+        if left < 0:
+            break
+        listed.append(_move_row(move))
+    return listed
 
 
 def _move_row(move: Move) -> Row:

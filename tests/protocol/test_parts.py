@@ -13,9 +13,10 @@ from support import wire
 from muster.protocol.codec import decode_record, encode
 from muster.protocol.errors import DecodeError, EncodeError, UnknownDictionary
 from muster.protocol.framing import PREFIX, write
+from muster.protocol.ids import Role
 from muster.protocol.keys import partition_of
 from muster.protocol.parts import Joiner, Whole, parts, size_of
-from muster.protocol.records import Dictionary, GroupSnapshot, GroupState, MemberAssignment
+from muster.protocol.records import Dictionary, GroupSnapshot, GroupState, MemberAssignment, Move
 from muster.protocol.settings import parse_settings
 from muster.protocol.tasks import Connector, Subtopology, TaskSet, TaskTable
 from muster.protocol.taskset import units_of_table
@@ -86,6 +87,21 @@ def test_large_groups_publish() -> None:
     *_, whole = [joiner.feed(part.key, part.value) for part in cut]
     found = decode_record(TopicKind.GROUPS, whole.key, whole.value)
     assert wire.plain(found) == wire.plain(group)
+
+
+def test_very_many_moves_do_not_keep_a_group_from_publishing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Moves are listed as long as there is room for them; everything else is written whole."""
+    monkeypatch.setattr("muster.protocol.snapshot.MOVES_BYTES_MAX", 1000)
+    moves = tuple(
+        Move(task=f"0_{i}", role=Role.ACTIVE, from_member="m" * 40, to_member="n", reason="balance")
+        for i in range(100)
+    )
+    group = replace(group_of(100, 3), moves=moves)
+    found = decode_record(TopicKind.GROUPS, b"g", encode(group).value)
+    assert found.moves == moves[:16]
+    assert wire.plain(replace(found, moves=())) == wire.plain(replace(group, moves=()))
 
 
 @pytest.mark.slow
