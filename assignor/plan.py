@@ -15,14 +15,16 @@ from muster.assignor.actives import Actives, settled_by_copies, settled_to
 from muster.assignor.balance import held
 from muster.assignor.copies import Copies
 from muster.assignor.eligible import everyone_takes_everything, kinds, may_take
+from muster.assignor.exact import small
 from muster.assignor.model import NOBODY, GroupView, Pairs, no_pairs
 from muster.assignor.partial import settled_by_topics
 from muster.assignor.racks import STATELESS, Prices, Racks, racks_of, settled_by_cost
-from muster.assignor.refinement import costs, refined, small
+from muster.assignor.refinement import costs, refined
 from muster.assignor.shares import Counts, even_shares
+from muster.assignor.small import SmallGroup
 from muster.assignor.standby import standbys
 from muster.assignor.tags import tagged_standbys
-from muster.assignor.wanted import Toll, Wanted
+from muster.assignor.wanted import Found, Toll, Wanted
 from muster.assignor.weighted import differ_in_weight, settled_by_weight
 from muster.protocol.tasks import IntArray
 
@@ -64,9 +66,18 @@ def staying_owner(copies: Copies, capacity: Counts) -> IntArray:
 
 
 class Planner:
-    """Plans one view. `default` are the assignor's own prices of traffic and moves."""
+    """Plans one view.
 
-    def __init__(self, view: GroupView, copies: Copies, default: Prices) -> None:
+    Args:
+        view: the group.
+        copies: its copies.
+        default: the assignor's own prices of traffic and moves.
+        at_once: whether the plan is carried out without learners.
+    """
+
+    def __init__(
+        self, view: GroupView, copies: Copies, default: Prices, *, at_once: bool = False
+    ) -> None:
         self.view = view
         self.copies = copies
         self.capacity = usable_capacity(view)
@@ -81,10 +92,22 @@ class Planner:
             self.plan.warnings += ("task weights are ignored: where racks count, all count alike",)
         self._wanted: Wanted | None = None
         self._priced = False
+        self._small: SmallGroup | None = None
+        every = np.arange(len(view.tasks), dtype=np.int32)
+        if (
+            small(len(view.tasks), len(view.members))
+            and everyone_takes_everything(view)
+            and (self.racks or not differ_in_weight(view, every))
+        ):
+            self._small = SmallGroup(
+                view, copies, self.capacity, self.home, self.racks, at_once=at_once
+            )
 
     def actives(self, tasks: IntArray, *, before: Counts | None = None) -> None:
         """Place some actives, balanced among themselves and with those placed before."""
         if len(tasks) == 0:
+            return
+        if self._small is not None and self._exactly(tasks, before):
             return
         actives = Actives(tasks, self.home[tasks], before)
         if self.racks is None and differ_in_weight(self.view, tasks):
@@ -113,6 +136,25 @@ class Planner:
             self._priced = True
             self.plan.cost += cost
             self.plan.bound += cost
+
+    def _exactly(self, tasks: IntArray, before: Counts | None) -> bool:
+        """Place some actives of a small group; False if no balanced answer is left."""
+        assert self._small is not None
+        found = self._small.actives(tasks, before)
+        if found is None:
+            return False
+        self.plan.active[tasks], cost = found
+        if self.racks is not None:
+            self._priced = True
+            self.plan.cost += cost
+            self.plan.bound += cost
+        return True
+
+    def filled(self, share: Counts) -> IntArray | None:
+        """Owners where everybody keeps what is theirs, if the group is small; else None."""
+        if self._small is None or self.racks is not None:
+            return None
+        return self._small.filled(np.arange(len(self.view.tasks), dtype=np.int32), share)
 
     def settled(self, tasks: IntArray, home: IntArray, room: Counts, before: Counts) -> IntArray:
         """Owners of some tasks with the fewest moves, plans and racks left aside.
@@ -163,8 +205,7 @@ class Planner:
             tolls_first=self.racks is not None and self.racks.stateful.tolls_first,
             taken=taken or no_pairs(),
         )
-        place = tagged_standbys if view.settings.rack_aware_assignment_tags else standbys
-        plan.standby, missing, bound, warning = place(view, self.copies, wanted)
+        plan.standby, missing, bound, warning = self._standbys(wanted)
         self._wanted = wanted
         if wanted.toll is not None:
             plan.cost += wanted.cost(view, plan.standby)
@@ -177,6 +218,16 @@ class Planner:
                 f" num.standby.replicas={wanted.copies}",
             )
 
+    def _standbys(self, wanted: Wanted) -> Found:
+        if self.view.settings.rack_aware_assignment_tags:
+            return tagged_standbys(self.view, self.copies, wanted)
+        if self._small is not None and not wanted.apart:
+            pairs = self._small.standbys(wanted)
+            if pairs is not None:
+                missing = wanted.copies * len(wanted.tasks) - len(pairs)
+                return Found(pairs, missing, wanted.cost(self.view, pairs))
+        return standbys(self.view, self.copies, wanted)
+
     def refine(self, *, at_once: bool) -> None:
         """Take what is to be had for nothing, where the problem is small enough to look.
 
@@ -188,8 +239,7 @@ class Planner:
         view, plan = self.view, self.plan
         everyone = np.arange(len(view.tasks), dtype=np.int32)
         if (
-            not small(len(view.tasks), len(view.members))
-            or not everyone_takes_everything(view)
+            self._small is None
             or differ_in_weight(view, everyone)
             or view.settings.rack_aware_assignment_tags
             or (self.racks and view.settings.rack_aware_standby_strategy != "traffic")
@@ -197,15 +247,10 @@ class Planner:
         ):
             return
         by_unit = self.racks is not None and self.racks.by_unit
+        tolls = None if self.racks is None else self.racks.across(view)
         before = self._cost()
         plan.active, plan.standby = refined(
-            costs(
-                view,
-                self.copies,
-                self.capacity,
-                None if self.racks is None else self.racks.across(view),
-                at_once=at_once,
-            ),
+            costs(self._small.figures, self.capacity, tolls, at_once=at_once),
             (plan.active, plan.standby),
             self.capacity,
             view.tasks.stateful,
@@ -220,8 +265,13 @@ class Planner:
     def everything(self) -> None:
         """Place all actives together: of all even answers the one with the fewest moves."""
         tasks = np.arange(len(self.view.tasks), dtype=np.int32)
+        if self.racks is not None and self._small is None:  # prices differ by kind
+            stateful = self.view.tasks.stateful
+            self.actives(tasks[stateful])
+            self.actives(tasks[~stateful], before=self.loads())
+            return
         plain = self.racks is None and everyone_takes_everything(self.view)
-        if not plain or differ_in_weight(self.view, tasks):
+        if self._small is not None or not plain or differ_in_weight(self.view, tasks):
             self.actives(tasks)
             return
         count = held(self.home, len(self.capacity))

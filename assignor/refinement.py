@@ -19,13 +19,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from muster.assignor.copies import NO_COPY, Copies, Longs, contains
-from muster.assignor.model import NOBODY, BoolArray, GroupView, Pairs
+from muster.assignor.copies import Longs
+from muster.assignor.figures import Figures
+from muster.assignor.model import NOBODY, BoolArray, Pairs
 from muster.protocol.tasks import IntArray
 
-MOST_PAIRS = 2_000
-"""Up to this many tasks x members a plan is refined."""
-MOST_MEMBERS = 40
 _FORBIDDEN = 1 << 40
 
 Change = tuple[tuple[int, int, int], ...]
@@ -45,49 +43,26 @@ class Costs:
     standby: Longs
 
 
-def small(tasks: int, members: int) -> bool:
-    """Whether a problem is small enough to be refined."""
-    return tasks * members <= MOST_PAIRS and members <= MOST_MEMBERS
-
-
 def costs(
-    view: GroupView,
-    copies: Copies,
-    capacity: Longs,
-    tolls: tuple[Longs, Longs] | None,
-    *,
-    at_once: bool,
+    figures: Figures, capacity: Longs, tolls: tuple[Longs, Longs] | None, *, at_once: bool
 ) -> Costs:
     """The figures moved, learnt, cold, restored, used and toll of every choice.
 
     Args:
-        view: the group.
-        copies: its copies.
+        figures: of the group.
         capacity: int64[M], 0 = takes nothing.
         tolls: int64[T, M] each, cost of an active and of a standby by rack; None = racks off.
         at_once: whether actives start where they belong, with state or without; else a learner
             restores there first, and what counts is only whether it must (EX-H6).
     """
-    tasks, members = len(view.tasks), len(view.members)
-    task = np.repeat(np.arange(tasks, dtype=np.int32), members)
-    member = np.tile(np.arange(members, dtype=np.int32), tasks)
-    stateful = view.tasks.stateful[:, None]
-    shape = (tasks, members)
-    pairs = Pairs(task, member)
-    empty = stateful & (copies.lag(task, member) == NO_COPY).reshape(shape)
-    warm = copies.told_warm(task, member).reshape(shape)
-    owner = view.active[:, None]
-    moved = (owner != NOBODY) & (owner != np.arange(members))
-    cold = stateful & warm.any(axis=1, keepdims=True) & ~warm
-    coming = contains(view.learner, pairs.code).reshape(shape)
-    standing = contains(view.standby, pairs.code).reshape(shape)
-    none = np.zeros(shape, dtype=np.int64)
+    none = np.zeros(figures.shape, dtype=np.int64)
     toll = (none, none) if tolls is None else tolls
     barred = np.where(capacity > 0, 0, _FORBIDDEN)
-    used = -1 * (standing | coming)
-    learnt = moved & stateful & (not at_once)
-    active = (moved + barred, learnt, cold, empty & at_once, used, toll[0])
-    standby = (none + barred, none, none, empty, used, toll[1])
+    used = -1 * ((figures.standing & ~figures.bare) | figures.learning)
+    learnt = figures.moved & figures.stateful & (not at_once)
+    restored = figures.bare & at_once
+    active = (figures.moved + barred, learnt, figures.cold, restored, used, toll[0])
+    standby = (none + barred, none, none, figures.bare, used, toll[1])
     return Costs(np.stack(active, axis=2), np.stack(standby, axis=2))
 
 

@@ -35,13 +35,8 @@ class Sticky:
         """Place every active and standby of the view."""
         if not view.members:
             return unplaced(view)
-        planner = Planner(view, Copies(view), STICKINESS)
-        if planner.racks is None:
-            planner.everything()
-        else:
-            stateful = view.tasks.stateful
-            planner.actives(np.flatnonzero(stateful).astype(np.int32))
-            planner.actives(np.flatnonzero(~stateful).astype(np.int32), before=planner.loads())
+        planner = Planner(view, Copies(view), STICKINESS, at_once=True)
+        planner.everything()
         planner.standbys()
         return at_once(planner)
 
@@ -55,7 +50,7 @@ class Fallback:
         """Place what has no owner, and the standbys."""
         if not view.members:
             return unplaced(view)
-        planner = Planner(view, Copies(view), STICKINESS)
+        planner = Planner(view, Copies(view), STICKINESS, at_once=True)
         planner.plan.active = self._kept(planner)
         planner.standbys()
         return at_once(planner, followup_ms=view.settings.probing_rebalance_interval_ms)
@@ -69,7 +64,8 @@ class Fallback:
             return planner.plan.active
         actives = Actives(np.arange(len(home), dtype=np.int32), home)
         share = filled_shares(len(home), planner.capacity, held(home, len(view.members)))
-        return settled_to(view, planner.copies, actives, share)
+        filled = planner.filled(share)
+        return settled_to(view, planner.copies, actives, share) if filled is None else filled
 
 
 def at_once(planner: Planner, followup_ms: int | None = None) -> Placement:

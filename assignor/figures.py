@@ -1,0 +1,128 @@
+"""What every task costs at every member, figure by figure: for problems small enough to look.
+
+A figure is a table of tasks x members, less is better. They are what a placement is judged by:
+moves, learners, cold starts, copies restored from nothing, traffic. What a copy is worth is the
+state it has: a standby that has told no lag yet has none to lose.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+import numpy as np
+
+from muster.assignor.copies import NO_COPY, Copies, Longs, contains
+from muster.assignor.model import NOBODY, BoolArray, GroupView, Pairs
+
+READY, WARM, ON_ITS_WAY, STANDBY, SOME, UNTOLD, NOTHING = range(7)
+"""How good a copy is as a destination, best first; `UNTOLD`: a standby without a lag."""
+
+
+class Figures:
+    """The figures of a view.
+
+    Args:
+        view: the group.
+        copies: its copies.
+        usable: bool[M], members that may be given something.
+    """
+
+    def __init__(self, view: GroupView, copies: Copies, usable: BoolArray) -> None:
+        self._view = view
+        self._copies = copies
+        self._usable = usable
+        self.shape = len(view.tasks), len(view.members)
+        task = np.repeat(np.arange(self.shape[0], dtype=np.int32), self.shape[1])
+        member = np.tile(np.arange(self.shape[1], dtype=np.int32), self.shape[0])
+        self._pairs = Pairs(task, member)
+
+    def _table(self, of: BoolArray) -> BoolArray:
+        table: BoolArray = of.reshape(self.shape)
+        return table
+
+    @cached_property
+    def stateful(self) -> BoolArray:
+        """bool[T, 1]."""
+        column: BoolArray = self._view.tasks.stateful[:, None]
+        return column
+
+    @cached_property
+    def owned(self) -> BoolArray:
+        """bool[T, M]: who has the active."""
+        owner: BoolArray = self._view.active[:, None] == np.arange(self.shape[1])
+        return owner
+
+    @cached_property
+    def warm(self) -> BoolArray:
+        """bool[T, M]: copies that are caught up."""
+        return self._table(self._copies.told_warm(self._pairs.task, self._pairs.member))
+
+    @cached_property
+    def bare(self) -> BoolArray:
+        """bool[T, M]: where a stateful task has no state at all."""
+        lag = self._copies.lag(self._pairs.task, self._pairs.member)
+        return self._table(lag == NO_COPY) & self.stateful
+
+    @cached_property
+    def standing(self) -> BoolArray:
+        """bool[T, M]: standbys there are."""
+        return self._table(contains(self._view.standby, self._pairs.code))
+
+    @cached_property
+    def learning(self) -> BoolArray:
+        """bool[T, M]: learners there are."""
+        return self._table(contains(self._view.learner, self._pairs.code))
+
+    @cached_property
+    def moved(self) -> BoolArray:
+        """bool[T, M]: not with the owner there is."""
+        moved: BoolArray = (self._view.active != NOBODY)[:, None] & ~self.owned
+        return moved
+
+    @cached_property
+    def somewhere_warm(self) -> BoolArray:
+        """bool[T, 1]: whether a member that may be given something is caught up."""
+        found: BoolArray = (self.warm & self._usable).any(axis=1, keepdims=True) & self.stateful
+        return found
+
+    @cached_property
+    def cold(self) -> BoolArray:
+        """bool[T, M]: an active would start without being caught up though it could be."""
+        return self.somewhere_warm & ~self.warm
+
+    def wasted(self, standbys: int) -> BoolArray:
+        """bool[T, M]: an active here leaves a copy without use, and one more is restored.
+
+        A task has `standbys` + 1 copies. As long as no more members than that have state, all of
+        them find use whoever runs it.
+        """
+        enough = (~self.bare & self._usable).sum(axis=1, keepdims=True) > standbys
+        wasted: BoolArray = enough & self.bare
+        return wasted
+
+    @cached_property
+    def quality(self) -> Longs:
+        """int64[T, M]: `READY` (best) to `NOTHING`, as an active's destination."""
+        rank = np.where(self.bare | ~self.stateful, NOTHING, SOME)
+        rank[self.standing] = np.where(self.bare[self.standing], UNTOLD, STANDBY)
+        rank[self.learning] = ON_ITS_WAY
+        rank[self.warm] = WARM
+        rank[self._table(contains(self._view.ready, self._pairs.code))] = READY
+        rank[self.owned | ~self.stateful] = READY
+        return rank.astype(np.int64)
+
+    def usefulness(self, at_once: BoolArray) -> Longs:
+        """int64[T, M]: as the place of a standby, best first.
+
+        A standby that is there, the former owner (S2-14), whatever is warm or on its way, state of
+        any age, a standby that has told no lag yet, nothing.
+
+        Args:
+            at_once: bool[T, 1], whether the task's owner may give it up in this generation.
+        """
+        rank = np.where(self.bare, 7, 5)
+        rank[self.learning] = 4
+        rank[self.warm] = 3
+        rank = np.where(self.owned, np.where(at_once, 1, 2), rank)
+        rank = np.where(self.standing, np.where(self.bare, 6, 0), rank)
+        return rank.astype(np.int64)
