@@ -14,8 +14,8 @@ from muster.protocol.keys import group_fault, member_fault
 DEFAULT_PREFIX = "muster"
 
 
-def add_kafka(parser: argparse.ArgumentParser) -> None:
-    """``--bootstrap-server --command-config --topic-prefix``; read them with `kafka_settings`."""
+def add_client(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
+    """``--bootstrap-server --command-config``; the group, for what else belongs there."""
     group = parser.add_argument_group("Kafka")
     group.add_argument(
         "--bootstrap-server",
@@ -27,7 +27,12 @@ def add_kafka(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="properties file with client settings (SASL, TLS, …), as Kafka's own tools take it",
     )
-    group.add_argument(
+    return group
+
+
+def add_kafka(parser: argparse.ArgumentParser) -> None:
+    """``--bootstrap-server --command-config --topic-prefix``; read them with `kafka_settings`."""
+    add_client(parser).add_argument(
         "--topic-prefix",
         metavar="P",
         default=DEFAULT_PREFIX,

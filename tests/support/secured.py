@@ -6,7 +6,10 @@ denies whatever no ACL allows. Certificates are made here, by an authority of th
 
 from __future__ import annotations
 
+import os
 import secrets
+import signal
+import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -22,6 +25,7 @@ from support.waiting import until
 
 from muster.acls import Role
 from muster.broker.kafka import EmbeddedKafka, free_port
+from muster.broker.tether import Tethered
 from muster.cli.main import main
 from muster.clients import ClientSettings
 
@@ -154,6 +158,63 @@ class SecuredKafka:
         assert main([*words, "--command-config", str(self.file(ROOT))]) == 0
 
 
+class Command:
+    """A `muster` command in a process of its own; a context manager that leaves none behind.
+
+    Attributes:
+        log_file: all it says.
+    """
+
+    def __init__(self, folder: Path, *words: str, **environment: str) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self.log_file = folder / f"{words[0]}-{secrets.token_hex(3)}.log"
+        with self.log_file.open("wb") as log:
+            self._process = Tethered(
+                [sys.executable, "-m", "muster.cli.main", *words],
+                output=log,
+                cwd=folder,
+                env={**os.environ, **environment},
+            )
+
+    @property
+    def pid(self) -> int:
+        """Process id."""
+        return self._process.pid
+
+    def said(self) -> str:
+        """What it said so far."""
+        return self.log_file.read_text(errors="replace")
+
+    def await_words(self, words: str) -> None:
+        """Wait until it says something; fail if it ends first."""
+
+        def heard() -> bool:
+            there = words in self.said()
+            assert there or self._process.poll() is None, f"ended without {words!r}: {self.said()}"
+            return there
+
+        until(heard, f"it says {words!r}", story=self.said)
+
+    def runs(self) -> bool:
+        """Whether it is still there."""
+        return self._process.poll() is None
+
+    def wait(self) -> int:
+        """Wait for its end; the exit code."""
+        return self._process.wait(90)
+
+    def stop(self) -> int:
+        """SIGTERM; the exit code."""
+        self._process.send(signal.SIGTERM)
+        return self.wait()
+
+    def __enter__(self) -> Command:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.kill()
+
+
 def passwords(users: Iterable[str]) -> dict[str, str]:
     """A password for each, none like anything else that is ever printed."""
     return {user: f"pw {user};={secrets.token_hex(8)}" for user in users}
@@ -193,8 +254,3 @@ def secured_kafka(folder: Path, *users: str) -> Iterator[SecuredKafka]:
     broker._client = {str(key): str(value) for key, value in root.items()}
     with broker:
         yield kafka
-
-
-def await_acl_effect(condition: object) -> None:
-    """Wait until the broker has taken an ACL in: it does a moment after it said so."""
-    until(condition, "the ACLs are in force")  # type: ignore[arg-type]

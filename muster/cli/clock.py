@@ -1,0 +1,46 @@
+"""Run a further clock: it wakes groups when they are due, until SIGTERM or Ctrl-C.
+
+The coordinator runs one itself. Ticks are idempotent, so any number may run; one elsewhere lets
+groups fall due while the coordinator restarts. Give --topic-prefix several times to serve several.
+"""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import threading
+
+from muster import access, logs
+from muster.acls import Role
+from muster.cli.options import add_client
+from muster.clients import client_settings
+from muster.protocol.topics import DEFAULT_PREFIX
+from muster.streams.clock import Clock
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the options."""
+    group = add_client(parser)
+    group.add_argument(
+        "--topic-prefix",
+        metavar="P",
+        action="append",
+        default=[],
+        help=f"prefix of muster's topics; may be given again (default: {DEFAULT_PREFIX})",
+    )
+    logs.add_log_format(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Tick until told to stop."""
+    logs.set_up(args.log_format)
+    clients = client_settings(args.bootstrap_server, args.command_config)
+    prefixes = args.topic_prefix or [DEFAULT_PREFIX]
+    access.check(clients, Role.CLOCK, prefixes)
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    with Clock(clients, prefixes):
+        print(f"clock of {', '.join(prefixes)} at {clients.bootstrap}; Ctrl-C stops it", flush=True)
+        stop.wait()
+    return 0
