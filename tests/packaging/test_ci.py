@@ -1,0 +1,76 @@
+"""The container lane of CI, with an engine that is not there, fails, hangs, or works."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+ENGINE = """#!/bin/sh
+echo "$1" >> "$(dirname "$0")/calls"
+case $1 in
+  start) {start} ;;
+  env) echo "export ENGINE_IS_UP=1" ;;
+esac
+"""
+DOCKER = """#!/bin/sh
+[ "$1" = image ] && exit 0
+[ -n "$ENGINE_IS_UP" ]
+"""
+PYTHON = """#!/bin/sh
+echo "require=$MUSTER_REQUIRE_ENGINE broker=$MUSTER_TEST_BROKER"
+exit {code}
+"""
+
+
+def program(path: Path, text: str) -> None:
+    """An executable file."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    path.chmod(0o755)
+
+
+def lane(folder: Path, start: str | None, code: int = 0) -> tuple[int, str, list[str]]:
+    """Run the lane in a tree of its own: its exit code, output, and what the engine was told."""
+    tools = folder / "shared" / "containers"
+    if start is not None:
+        program(tools / "engine.sh", ENGINE.format(start=start))
+    program(folder / "bin" / "docker", DOCKER)
+    program(folder / "clone" / ".venv" / "bin" / "python", PYTHON.format(code=code))
+    script = folder / "clone" / ".ci" / "containers"
+    script.parent.mkdir()
+    shutil.copy(ROOT / ".ci" / "containers", script)
+    kept = {key: value for key, value in os.environ.items() if not key.startswith("MUSTER_")}
+    env = {**kept, "PATH": f"{folder / 'bin'}:{os.environ['PATH']}", "ENGINE_S": "1"}
+    done = subprocess.run([script], env=env, capture_output=True, text=True, timeout=60)
+    calls = tools / "calls"
+    return done.returncode, done.stdout, calls.read_text().split() if calls.exists() else []
+
+
+@pytest.mark.parametrize(
+    ("start", "told", "calls"),
+    [
+        (None, "no container engine answers", []),
+        ("exit 1", "the engine did not start", ["start", "stop"]),
+        ("exec sleep 60", "the engine did not start", ["start", "stop"]),
+    ],
+)
+def test_without_an_engine_it_is_left_out(
+    tmp_path: Path, start: str | None, told: str, calls: list[str]
+) -> None:
+    """Absent, failing or too slow: it says so, tidies up, and is no failure."""
+    assert lane(tmp_path, start) == (0, f"== container lane left out: {told}\n", calls)
+
+
+@pytest.mark.parametrize("code", [0, 1])
+def test_with_an_engine_its_tests_decide(tmp_path: Path, code: int) -> None:
+    """The tests may not skip then; what they say is what the lane says; the engine is stopped."""
+    found, output, calls = lane(tmp_path, "true", code)
+    assert found == code
+    assert "require=1 broker=\n" in output
+    assert ("require=1 broker=container" in output) == (code == 0)
+    assert calls == ["start", "env", "stop"]
