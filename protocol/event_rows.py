@@ -67,6 +67,7 @@ def report_row(event: Report) -> Row:
         "epoch": event.epoch,
         "revision": event.revision,
         **rows.holding_row(event.holding, event.lags),
+        **rows.coordinator_row(event.coordinator_epoch),
     }
 
 
@@ -81,6 +82,7 @@ def report_from(group: GroupId, row: Row, origin: Origin) -> Report:
         revision=row["revision"],
         holding=holding,
         lags=lags,
+        coordinator_epoch=rows.coordinator_from(row),
         origin=origin,
     )
 

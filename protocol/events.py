@@ -99,6 +99,8 @@ class Report:
             can acknowledge what its sender had not yet been told.
         holding: everything it holds.
         lags: how far its copies are behind.
+        coordinator_epoch: newest its sender had seen: nothing that an older coordinator wrote can
+            change the holding any more. None = not told (a worker of an older version).
     """
 
     group: GroupId
@@ -108,6 +110,7 @@ class Report:
     revision: int
     holding: Holding
     lags: tuple[Lag, ...] = ()
+    coordinator_epoch: int | None = None
     origin: Origin = NOWHERE
 
 

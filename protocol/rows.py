@@ -53,6 +53,21 @@ def u64_from(data: bytes) -> int:
     return int.from_bytes(data, "little")
 
 
+def coordinator_row(epoch: int | None) -> Row:
+    """The extra ``coordinator_epoch`` of a report."""
+    return {} if epoch is None or epoch < 0 else {"extras": {"coordinator_epoch": u64(epoch)}}
+
+
+def coordinator_from(row: Row) -> int | None:
+    """The epoch back; None when it was not told."""
+    found = row["extras"].get("coordinator_epoch")
+    if found is None:
+        return None
+    if len(found) != 8:
+        raise DecodeError(f"coordinator_epoch is {len(found)} bytes; expected a number of 8")
+    return u64_from(found)
+
+
 def member_from(text: str) -> MemberId:
     """A member id out of a value."""
     fault = member_fault(text)

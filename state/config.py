@@ -94,6 +94,7 @@ def _declare(draft: Draft, table: TaskTable) -> None:
     }
     _carry(draft, table, new_index)
     draft.table, draft.hashes = table, table_hashes(table)
+    draft.touched |= {o.slot for o in orphans}  # what is reclaimed counts otherwise now
     draft.orphans = tuple(sorted(o for o in orphans if not _reclaimed(draft, o)))
     draft.answer |= {o.slot for o in draft.orphans}
 

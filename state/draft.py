@@ -52,7 +52,7 @@ _CARRIED = (
     *("id", "generation", "target_generation", "assignor", "settings", "table", "hashes"),
     *("target", "destination", "holder", "revoking", "ready", "duplicate", "orphans", "lags"),
     *("moves", "cause", "memory", "generation_ms", "followup_ms", "delay_until_ms", "again"),
-    *("recovering", "drain_until_ms", "dead", "by_id", "by_instance", "roster"),
+    *("recovering", "drain_until_ms", "wary_until_ms", "dead", "by_id", "by_instance", "roster"),
 )
 
 
@@ -99,6 +99,7 @@ class Draft:
     again: bool
     recovering: frozenset[int]
     drain_until_ms: Mapping[int, int]
+    wary_until_ms: int | None
     dead: bool
     by_id: dict[str, int]
     by_instance: dict[str, int]
@@ -196,6 +197,7 @@ class Draft:
         self.soft.clear(slot)
         self.gone.add(slot)
         self.answer.discard(slot)
+        self.acknowledged.discard(slot)
         self.recovered(slot)
         self.drain_until_ms = {s: at for s, at in self.drain_until_ms.items() if s != slot}
         self.changed = True
@@ -296,6 +298,7 @@ class Draft:
         holder[task[up]], revoking[task[up]] = slot[up], told
         self.holder, self.revoking = holder, revoking
         self.duplicate = self.duplicate[~up]
+        self.touched.update(slot[up].tolist())
 
     def claim(self, slot: int, tasks: IntArray, *, giving_up: bool = False) -> None:
         """A member has these actives: as their holder, or as a second one who is to give up."""

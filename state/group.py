@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from muster.assignor.model import BoolArray
 from muster.protocol.digest import table_hashes
-from muster.protocol.ids import GroupId, Role
+from muster.protocol.ids import GroupId, Role, Task
 from muster.protocol.records import GroupSnapshot, GroupState, MemberEntry, Move
 from muster.protocol.settings import Settings
 from muster.protocol.tasks import IntArray, TaskTable
@@ -32,6 +32,8 @@ Member: TypeAlias = MemberEntry
 Codes: TypeAlias = NDArray[np.int64]
 """Pairs (task, slot), ascending and distinct, each ``task << 32 | slot``."""
 NOBODY = -1
+UNPROVED = np.iinfo(np.int64).max
+"""`Group.wary_until_ms` before the first proof that what is read now came after the start."""
 DEFAULT_ASSIGNOR = "high-availability"
 COPY_ROLES = (Role.STANDBY, Role.LEARNER)
 
@@ -109,6 +111,11 @@ class Orphan(NamedTuple):
     connector: bool
     told: bool = False
 
+    @property
+    def task(self) -> Task:
+        """The task that left."""
+        return Task(self.unit, self.number, self.connector)
+
 
 class Lags(NamedTuple):
     """How far copies are behind, as told, ascending by pair.
@@ -143,6 +150,8 @@ class Group:
         orphans: what members still have of tasks that left the table.
         again: the assignor wants another round when all releases are acknowledged (Connect).
         drain_until_ms: slot → when a draining member is let go, learners ready or not.
+        wary_until_ms: until then a coordinator that started without a checkpoint asks whoever joins
+            what it holds: the one before may have let it in; None = it knows all.
         soft: sessions, clock and offsets: what every batch changes.
     """
 
@@ -178,13 +187,14 @@ class Group:
     again: bool = False
     recovering: frozenset[int] = frozenset()
     drain_until_ms: Mapping[int, int] = field(default_factory=dict)
+    wary_until_ms: int | None = None
     dead: bool = False
     soft: Liveness = field(default_factory=Liveness.new)
 
     @classmethod
-    def new(cls, group: GroupId) -> Group:
-        """A group nobody has heard of yet."""
-        return cls(id=group)
+    def new(cls, group: GroupId, *, wary: bool = False) -> Group:
+        """A group nobody has heard of yet; `wary`: perhaps because a checkpoint was lost."""
+        return cls(id=group, wary_until_ms=UNPROVED if wary else None)
 
     @classmethod
     def restore(cls, record: GroupSnapshot, liveness: bytes) -> Group:

@@ -17,7 +17,7 @@ from muster.protocol.events import Report
 from muster.protocol.ids import Role
 from muster.protocol.records import Fault, MemberState
 from muster.protocol.tasks import IntArray, TaskSet
-from muster.state import fencing, lag
+from muster.state import fencing, lag, recovery
 from muster.state.draft import Draft
 from muster.state.group import COPY_ROLES, NOBODY, Codes, Orphan, codes, slot_of, task_of, union
 from muster.state.liveness import ASKED, FENCED
@@ -40,7 +40,10 @@ def report(draft: Draft, event: Report) -> None:
     draft.soft.hear(slot)
     if draft.soft.flags[slot] & FENCED or event.revision < draft.soft.reported[slot]:
         return
+    recovery.prove(draft, event.coordinator_epoch)
     if slot in draft.recovering:
+        if not recovery.is_answer(draft, event):
+            return
         _adopt(draft, slot, event)
     elif event.epoch > member.epoch or event.revision > member.revision:
         given = f"epoch {member.epoch}, revision {member.revision}"
@@ -104,10 +107,7 @@ def _released(draft: Draft, slot: int, holding: Holding) -> bool:
         going = draft.copies[role].going
         if np.isin(_pairs(indexes, slot), going, assume_unique=True).any():
             return False
-    return not any(
-        o.slot == slot and (o.unit, o.number, o.connector) in held[Role(o.role)]
-        for o in draft.orphans
-    )
+    return not any(o.slot == slot and o.task in held[Role(o.role)] for o in draft.orphans)
 
 
 def _lacks(draft: Draft, slot: int, holding: Holding) -> bool:
@@ -161,11 +161,17 @@ def claim(draft: Draft, slot: int, holding: Holding) -> None:
         claimed = _pairs(np.setdiff1d(indexes, active, assume_unique=True), slot)
         new = np.setdiff1d(claimed, copies.going, assume_unique=True)
         draft.set_copies(role, kept=union(copies.kept, new))
-    strangers = {Orphan(slot, int(role), *task) for role, tasks in lost.items() for task in tasks}
-    draft.orphans = tuple(sorted(strangers.union(draft.orphans)))
+    _remember_strangers(draft, slot, lost)
     _mark_ready(draft, slot, holding.ready)
     if len(holding):
         draft.changed = True
+
+
+def _remember_strangers(draft: Draft, slot: int, lost: dict[Role, TaskSet]) -> None:
+    """What a member has of tasks the group does not know is to be released as well."""
+    known = {orphan._replace(told=False) for orphan in draft.orphans}
+    strangers = {Orphan(slot, int(role), *task) for role, tasks in lost.items() for task in tasks}
+    draft.orphans = tuple(sorted((strangers - known).union(draft.orphans)))
 
 
 def _mark_ready(draft: Draft, slot: int, ready: TaskSet) -> None:
@@ -187,7 +193,8 @@ def _adopt(draft: Draft, slot: int, event: Report) -> None:
     epoch, and all that was written under it is the question it answers.
     """
     member = draft.member(slot)
-    active, _ = draft.table.indexes_of(event.holding.active)
+    active, strangers = draft.table.indexes_of(event.holding.active)
+    lost = {Role.ACTIVE: strangers}
     let_go = draft.holder == slot
     let_go[active] = False
     draft.holder = np.where(let_go, np.int32(NOBODY), draft.holder)
@@ -196,12 +203,17 @@ def _adopt(draft: Draft, slot: int, event: Report) -> None:
     draft.promote_duplicates()
     for role, tasks in _copies_of(event.holding):
         copies = draft.copies[role]
-        held = _pairs(draft.table.indexes_of(tasks)[0], slot)
+        indexes, lost[role] = draft.table.indexes_of(tasks)
+        held = _pairs(indexes, slot)
         going = copies.going[(slot_of(copies.going) != slot) | np.isin(copies.going, held)]
         others = copies.kept[slot_of(copies.kept) != slot]
         kept = union(others, np.setdiff1d(held, going, assume_unique=True))
         draft.set_copies(role, kept=kept, going=going)
         draft.ready = np.setdiff1d(draft.ready, copies.kept[slot_of(copies.kept) == slot])
+    draft.orphans = tuple(
+        o for o in draft.orphans if o.slot != slot or o.task in lost[Role(o.role)]
+    )
+    _remember_strangers(draft, slot, lost)
     draft.generation = max(draft.generation, event.epoch)
     draft.update(
         slot,

@@ -85,7 +85,7 @@ def advance(
     """
     draft = Draft(group, coordinator_epoch, assignors)
     fresh = _fresh(draft, events)
-    if not fresh:
+    if not fresh and not draft.changed:  # a recovered group asks even so, and says that it did
         return Step(group, (), deadlines.wake_ms(draft), changed=False)
     if draft.changed and group.recovering:
         for slot in group.recovering:

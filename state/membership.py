@@ -18,7 +18,7 @@ from typing import Any
 from muster.protocol.events import Drain, GroupDeleted, Join, LagReport, Leave
 from muster.protocol.records import Fault, GroupGone, MemberState
 from muster.protocol.settings import CONNECT_ASSIGNORS, LONG_MAX
-from muster.state import causes, holdings, lag
+from muster.state import causes, holdings, lag, recovery
 from muster.state.causes import counted
 from muster.state.draft import Draft
 from muster.state.group import Member
@@ -82,7 +82,8 @@ def _return(draft: Draft, there: Member, event: Join) -> None:
     if there.id != event.member:
         draft.tombstone(there.id)
     told = _told(event)
-    if any(getattr(there, name) != told[name] for name in _TOLD):
+    was_fenced = bool(draft.soft.flags[there.slot] & FENCED)  # what it had was placed elsewhere
+    if was_fenced or any(getattr(there, name) != told[name] for name in _TOLD):
         draft.causes.member(causes.RETURNED, event.member)
     member = replace(
         there,
@@ -106,7 +107,7 @@ def _rejoin(draft: Draft, slot: int, event: Join) -> None:
         draft.causes.member(causes.REJOINED, member.id)  # every join opens a round (S3-F08)
     if draft.soft.flags[slot] & FENCED:
         draft.release([slot])
-        draft.soft.flags[slot] &= ~(FENCED | MUTE)
+        draft.soft.flags[slot] &= 0xFF & ~(FENCED | MUTE)
         draft.update(slot, epoch=0, previous_epoch=0)
         draft.causes.member(causes.REJOINED, member.id)
     elif member.state is MemberState.UNREVOKED:
@@ -121,6 +122,7 @@ def _rejoin(draft: Draft, slot: int, event: Join) -> None:
 
 def _answer_join(draft: Draft, slot: int, event: Join) -> None:
     draft.soft.hear(slot)
+    recovery.ask_newcomer(draft, slot)
     draft.drop_gone()
     holdings.claim(draft, slot, event.holding)
     lag.tell(draft, event.member, event.lags, event.origin)
@@ -141,7 +143,14 @@ def leave(draft: Draft, event: Leave) -> None:
     member = draft.member(slot)
     if event.temporary and member.instance_id is not None:
         draft.soft.hear(slot)
-        draft.soft.flags[slot] = MUTE
+        if draft.soft.flags[slot] & FENCED:
+            # Others were meant to have what it had as soon as it stopped.
+            draft.release([slot])
+            draft.soft.set_release(slot, None)
+            draft.update(
+                slot, state=MemberState.STABLE, revoke_revision=0, epoch=0, previous_epoch=0
+            )
+        draft.soft.flags[slot] = MUTE | (draft.soft.flags[slot] & FENCED)
         holdings.acknowledge(draft, slot)
         draft.recovered(slot)
         draft.update(slot, away=True)

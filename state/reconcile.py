@@ -69,8 +69,10 @@ def settle(draft: Draft) -> list[int]:
 
 def _remember(draft: Draft) -> None:
     """While reports are awaited nobody steps, but a release counts as acknowledged."""
-    for slot in draft.acknowledged:
+    for slot in sorted(draft.acknowledged):
         member = draft.member(slot)
+        if member.state is not MemberState.UNREVOKED:
+            continue  # it left for a while
         draft.update(
             slot,
             state=MemberState.STABLE,
@@ -89,9 +91,12 @@ def _stride(draft: Draft) -> _Stride:
     slots = [draft.holder[wanting], draft.target[wanting]]
     before = draft.group  # whoever waited then may wait for nothing now
     slots.append(before.target[before.target != before.holder])
+    # Whoever was told by a coordinator that is gone, or of a task that has come back since.
+    slots.append(draft.holder[draft.revoking])
     for role in COPY_ROLES:
-        wanted, kept, _ = draft.copies[role]
+        wanted, kept, going = draft.copies[role]
         slots.append(slot_of(np.setxor1d(wanted, kept, assume_unique=True)))
+        slots.append(slot_of(going))
     slots.append(slot_of(draft.duplicate))
     slots.append(np.array([o.slot for o in draft.orphans], dtype=np.int32))
     open_ = np.zeros(count, dtype=np.bool_)

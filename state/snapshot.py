@@ -16,6 +16,8 @@ from muster.protocol.ids import Role
 from muster.protocol.records import GroupSnapshot
 from muster.protocol.tasks import TaskTable
 from muster.state.group import (
+    NOBODY,
+    UNPROVED,
     Codes,
     Copies,
     Group,
@@ -91,6 +93,7 @@ def liveness_bytes(group: Group) -> bytes:
         "drain": sorted(group.drain_until_ms.items()),
         "duplicate": group.duplicate.tolist(),
         "orphans": group.orphans,
+        "wary": group.wary_until_ms,
     }
     return group.soft.to_bytes() + json.dumps(rest, separators=(",", ":")).encode()
 
@@ -106,6 +109,7 @@ def restored(record: GroupSnapshot, liveness: bytes) -> Group:
         drain_until_ms=dict(rest["drain"]),
         duplicate=np.array(rest["duplicate"], dtype=np.int64),
         orphans=tuple(Orphan(*each) for each in rest["orphans"]),
+        wary_until_ms=rest["wary"],
     )
 
 
@@ -121,7 +125,9 @@ def recovered(record: GroupSnapshot) -> Group:
     return _replaced(
         group,
         coordinator_epoch=-1 if present else record.coordinator_epoch,
+        again=bool((record.target == NOBODY).any()),  # a round that may have been waited for
         recovering=frozenset(member.slot for member in present),
+        wary_until_ms=UNPROVED,
     )
 
 

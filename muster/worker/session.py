@@ -246,6 +246,7 @@ class Session:
             revision=self.record.revision,
             holding=holding,
             lags=tuple(Lag(t, n) for t, n in sorted(self._lags.items()) if t in copies),
+            coordinator_epoch=self._seen[0],
         )
         return [self._send(report, now_ms)]
 

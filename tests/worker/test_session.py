@@ -234,6 +234,7 @@ def test_story_join_take_release_leave() -> None:
         epoch=1,
         revision=2,
         holding=Holding(active=TaskSet.of(["0_1"])),
+        coordinator_epoch=3,
     )
     # It leaves: everything stops first.
     assert kinds(talk.give(LeaveAsked())) == ["Release"]

@@ -1,0 +1,42 @@
+"""Starting from a published snapshot: what the new coordinator must ask before it may act.
+
+Whoever is in the snapshot is asked what it holds (`Group.recover`), and nothing is granted or
+revoked before all have answered. The answer must name the new coordinator: reports that were
+written before the question, and are read again because the snapshot is older, say nothing of what
+the old coordinator did afterwards. Who joins is asked as well while the old one may have let it in:
+until there is proof that what is read now was written after the start, and two heartbeat intervals
+longer, in which a coordinator that still runs reads the later claim and stops.
+"""
+
+from __future__ import annotations
+
+from muster.protocol.events import Report
+from muster.state.draft import Draft
+from muster.state.group import UNPROVED
+
+
+def ask_newcomer(draft: Draft, slot: int) -> None:
+    """Somebody joins: it may have been let in by a coordinator that is gone."""
+    until = draft.wary_until_ms
+    if until is None or slot in draft.recovering:
+        return
+    if draft.soft.clock_ms >= until:
+        draft.wary_until_ms = None
+        return
+    draft.recovering |= {slot}
+    draft.ask(slot)
+    draft.changed = True
+
+
+def prove(draft: Draft, coordinator_epoch: int | None) -> None:
+    """Somebody wrote this who had read something of this coordinator, or of a later one."""
+    told = coordinator_epoch is not None and coordinator_epoch >= draft.coordinator_epoch
+    if told and draft.wary_until_ms == UNPROVED:
+        draft.wary_until_ms = draft.soft.clock_ms + 2 * draft.settings.heartbeat_interval_ms
+
+
+def is_answer(draft: Draft, event: Report) -> bool:
+    """Whether a report of a member that was asked was written after it had read the question."""
+    if event.coordinator_epoch is None:  # a worker that does not say
+        return draft.group.coordinator_epoch == draft.coordinator_epoch
+    return event.coordinator_epoch >= draft.coordinator_epoch
