@@ -12,22 +12,18 @@ Job and command line end with that error; a worker logs it once and goes on tryi
 from __future__ import annotations
 
 import re
-import ssl
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import AclOperation, AdminClient, TopicMetadata
-from cryptography import x509
-from cryptography.hazmat.primitives.serialization import pkcs12
 
+from muster import certificates
 from muster.acls import Acl, Pattern, Resource, Role, acls_of
-from muster.clients import BOOTSTRAP, ClientSettings
+from muster.clients import ClientSettings
 from muster.protocol.errors import MusterError
 from muster.protocol.topics import TOPICS
 
@@ -36,7 +32,6 @@ SECOND_THOUGHT_S = 2.0
 """A refusal by one broker counts when no other has answered after this long."""
 LOOK_S = 0.05
 STEP_S = 0.5
-HANDSHAKE_S = 3.0
 _UNSEEN = " (or there is no such topic: Kafka does not say)"
 _NOISE = re.compile(r"^\S+://\S+: | \(after .*\)$")
 """Where librdkafka met an error, and in what state."""
@@ -70,35 +65,6 @@ class NoTopics(MusterError):
 
     Operator action: `muster topics create`; the message names them.
     """
-
-
-@dataclass(frozen=True, slots=True)
-class Certificate:
-    """A certificate that a connection depends on.
-
-    Attributes:
-        where: the setting and file, or the broker's address.
-        subject: whose it is.
-        not_before, not_after: when it is valid.
-    """
-
-    where: str
-    subject: str
-    not_before: datetime
-    not_after: datetime
-
-    def fault(self, now: datetime) -> str | None:
-        """Why it cannot be used now; None when it can."""
-        if now > self.not_after:
-            return (
-                f"the certificate of {self.subject} in {self.where} expired at {_z(self.not_after)}"
-            )
-        if now < self.not_before:
-            return (
-                f"the certificate of {self.subject} in {self.where} is not valid before "
-                f"{_z(self.not_before)}"
-            )
-        return None
 
 
 def check(
@@ -231,29 +197,8 @@ def principal_of(clients: ClientSettings) -> str:
     user = spoken.get("sasl.username") or spoken.get("sasl.kerberos.principal")
     if user is not None:
         return f"User:{user}"
-    own = [c for c in certificates(clients) if "ssl.ca" not in c.where]
+    own = [c for c in certificates.own(clients) if "ssl.ca" not in c.where]
     return f"User:{own[0].subject}" if own else "this client"
-
-
-def certificates(clients: ClientSettings) -> list[Certificate]:
-    """Certificates in the files and settings of a client; what cannot be read is left out."""
-    found: list[Certificate] = []
-    spoken = {key: str(value) for key, value in clients.librdkafka().items()}
-    for key in ("ssl.certificate.location", "ssl.ca.location"):
-        if key in spoken:
-            with suppress(OSError, ValueError):
-                found += _parsed(f"{spoken[key]} ({key})", Path(spoken[key]).read_bytes())
-    for key in ("ssl.certificate.pem", "ssl.ca.pem"):
-        if key in spoken:
-            with suppress(ValueError):
-                found += _parsed(key, spoken[key].encode())
-    store = spoken.get("ssl.keystore.location")
-    if store is not None:
-        with suppress(OSError, ValueError):
-            word = spoken.get("ssl.keystore.password", "").encode() or None
-            _, leaf, _ = pkcs12.load_key_and_certificates(Path(store).read_bytes(), word)
-            found += [] if leaf is None else [_described(f"{store} (ssl.keystore.location)", leaf)]
-    return found
 
 
 class _Gate:
@@ -379,35 +324,15 @@ def _login_refused(clients: ClientSettings, text: str) -> str:
 
 def _tls_refused(clients: ClientSettings, text: str) -> str:
     now = datetime.now(UTC)
-    faults = [fault for c in certificates(clients) if (fault := c.fault(now)) is not None]
-    faults += [fault for c in _shown_by_brokers(clients) if (fault := c.fault(now)) is not None]
+    faults = [fault for c in certificates.own(clients) if (fault := c.fault(now)) is not None]
+    faults += [
+        fault for c in certificates.shown_by_brokers(clients) if (fault := c.fault(now)) is not None
+    ]
     said = _NOISE.sub("", text)
     if faults:
         return f"Kafka at {clients.bootstrap}, TLS: {'; '.join(faults)} ({said})"
     accepted = "check ssl.truststore.* (who signed the broker's certificate) and ssl.keystore.*"
     return f"Kafka at {clients.bootstrap}, TLS: {said}; {accepted}"
-
-
-def _shown_by_brokers(clients: ClientSettings) -> Iterator[Certificate]:
-    """Certificates that the brokers show, trusted or not: only to read their dates."""
-    for address in str(clients.values.get(BOOTSTRAP, clients.bootstrap)).split(",")[:3]:
-        host, _, port = address.strip().rpartition(":")
-        with suppress(OSError, ValueError):
-            pem = ssl.get_server_certificate((host.strip("[]"), int(port)), timeout=HANDSHAKE_S)
-            yield from _parsed(f"the answer of broker {address}", pem.encode())
-
-
-def _parsed(where: str, pem: bytes) -> list[Certificate]:
-    return [_described(where, each) for each in x509.load_pem_x509_certificates(pem)]
-
-
-def _described(where: str, certificate: x509.Certificate) -> Certificate:
-    return Certificate(
-        where,
-        certificate.subject.rfc4514_string(),
-        certificate.not_valid_before_utc,
-        certificate.not_valid_after_utc,
-    )
 
 
 def _topics_of(role: Role, prefix: str) -> list[str]:
@@ -428,7 +353,3 @@ def _lacking(
         f"{who} lacks {', '.join(map(str, missing))}{hint}; "
         f"grant: muster topics create --acls --topic-prefix {prefix} {grant}"
     )
-
-
-def _z(at: datetime) -> str:
-    return at.strftime("%Y-%m-%dT%H:%M:%SZ")
