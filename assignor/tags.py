@@ -58,8 +58,9 @@ def tagged_standbys(view: GroupView, copies: Copies, wanted: Wanted) -> Found:
     each = min(wanted.copies, usable - 1)
     short = (wanted.copies - max(each, 0)) * len(wanted.tasks)
     found = no_pairs()
+    warning = _untold(view)
     if each <= 0 or len(wanted.tasks) == 0:
-        return Found(found, short)
+        return Found(found, short, warning=warning)
     need, left = _zones_of_copies(view, zones, wanted, each)
     for zone in range(len(zones.value)):
         part = wanted.within(zones.of == zone)
@@ -70,7 +71,16 @@ def tagged_standbys(view: GroupView, copies: Copies, wanted: Wanted) -> Found:
         pairs, missing, *_ = placed(view, copies, wanted.beside(found), left)
         found, short = joined(found, pairs), short + missing
     bound = 0 if wanted.toll is None else wanted.toll.least(need.sum(axis=1))
-    return Found(found, short, bound)
+    return Found(found, short, bound, warning)
+
+
+def _untold(view: GroupView) -> str:
+    """A warning if a member lacks a tag that counts; Kafka's client would not start (T-01)."""
+    for name, tags in zip(view.members, view.tags, strict=True):
+        for key in view.settings.rack_aware_assignment_tags:
+            if key not in tags:
+                return f"member {name} has no tag {key!r}: it counts as one more value"
+    return ""
 
 
 def _lacking(need: Counts, pairs: Pairs) -> Counts:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, fields
 from typing import TypeAlias, cast
 
 from muster.protocol.errors import ConfigError
+from muster.protocol.tags import KEY_CHARS_MAX, TAGS_MAX
 
 LONG_MAX = 2**63 - 1
 Value: TypeAlias = bool | int | float | str | tuple[str, ...] | None
@@ -125,7 +126,8 @@ def _names(value: object) -> Value:
         raise ValueError(value)
     parts = [str(part).strip() for part in cast("Sequence[object]", value)]
     found = tuple(part for part in parts if part)
-    if len(found) > 5 or len(set(found)) != len(found) or any(len(p) > 20 for p in found):
+    distinct = len(set(found)) == len(found) <= TAGS_MAX
+    if not distinct or any(len(part) > KEY_CHARS_MAX for part in found):
         raise ValueError(found)
     return found
 

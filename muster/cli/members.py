@@ -8,6 +8,7 @@ from functools import cached_property
 
 from muster.cli.errors import BadInput
 from muster.protocol.keys import member_fault
+from muster.protocol.tags import tags_fault
 from muster.protocol.tasks import Connector, TaskTable
 
 KEYS = (
@@ -192,6 +193,9 @@ def _rack(value: object, place: str) -> str | None:
 def _tags(value: object, place: str) -> dict[str, str]:
     if not isinstance(value, dict) or not all(isinstance(v, str) for v in value.values()):
         raise BadInput(f"{place}: expected an object of texts")
+    fault = tags_fault(value)
+    if fault is not None:
+        raise BadInput(f"{place}: expected {fault}")
     return value
 
 

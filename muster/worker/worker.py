@@ -24,6 +24,7 @@ from muster.protocol.errors import ConfigError
 from muster.protocol.events import Join, Lag
 from muster.protocol.ids import GroupId, MemberId, Role, Task, parse_task
 from muster.protocol.keys import group_fault, member_fault
+from muster.protocol.tags import checked_tags
 from muster.protocol.tasks import EMPTY, TaskSet
 from muster.protocol.topics import DEFAULT_PREFIX
 from muster.worker.assignment import Assignment, assignment_of
@@ -146,7 +147,7 @@ class Worker:
             instance_id=instance_id,
             rack=rack,
             capacity=capacity,
-            tags=tuple(sorted((tags or {}).items())),
+            tags=checked_tags(tags or {}),
             topics=None if topics is None else tuple(sorted(topics)),
             static=tuple(sorted(static or ())),
             rebalance_timeout_ms=rebalance_timeout_ms,

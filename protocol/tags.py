@@ -1,0 +1,39 @@
+"""Tags of a member (``client.tag.<key>=<value>``) and Kafka's limits for them (KIP-708, T-01).
+
+Which tags copies of a task should differ in is a setting of the group,
+`rack.aware.assignment.tags`; a member may have others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from muster.protocol.errors import ConfigError
+
+TAGS_MAX = 5
+KEY_CHARS_MAX = 20
+VALUE_CHARS_MAX = 30
+
+
+def tags_fault(tags: Mapping[str, str]) -> str | None:
+    """What would be right instead of some tags; None when they are fine."""
+    if len(tags) > TAGS_MAX:
+        return f"at most {TAGS_MAX} tags, not {len(tags)}"
+    for key, value in tags.items():
+        if not 1 <= len(key) <= KEY_CHARS_MAX:
+            return f"keys of 1 to {KEY_CHARS_MAX} characters, not {key[:40]!r}"
+        if len(value) > VALUE_CHARS_MAX:
+            return f"values of at most {VALUE_CHARS_MAX} characters, not {value[:40]!r} of {key!r}"
+    return None
+
+
+def checked_tags(tags: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    """A member's tags, sorted by key.
+
+    Raises:
+        ConfigError: more or longer ones than are accepted.
+    """
+    fault = tags_fault(tags)
+    if fault is not None:
+        raise ConfigError("tags", dict(tags), fault)
+    return tuple(sorted(tags.items()))
