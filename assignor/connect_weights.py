@@ -5,9 +5,11 @@ the user declares, never measured (S0-41, S0-42). The load of a worker is the we
 connectors and tasks together, by its capacity.
 
 New jobs are dealt heaviest first to where the load ends up least. Then single moves are looked for
-that bring down the fuller of two workers; each makes the sorted loads strictly smaller, so the
-search ends. A move found is a plan: the job stops in this round and the next round gives it to the
-worker it was meant for, so that what is planned is what is reached and nothing moves twice.
+that bring down the fuller of two workers, and where none is left for the fullest of all, exchanges
+of two jobs that bring it down, new jobs before running ones; each makes the sorted loads strictly
+smaller, so the search ends. What is found is a plan: the job stops in this round and the next round
+gives it to the worker it was meant for, so that what is planned is what is reached and nothing
+moves twice.
 """
 
 from __future__ import annotations
@@ -63,6 +65,9 @@ class Weighed:
             return np.empty(0, dtype=np.int32)
         goal = owner.copy()
         self._deal(goal, arriving)
+        new = np.zeros(len(owner), dtype=np.bool_)
+        new[[job for job in arriving.tolist() if job not in self._promised]] = True
+        self._improve(goal, new)
         self._dealt = {job: int(goal[job]) for job in arriving.tolist()}
         movable = self.free & (owner != NOBODY)
         self._improve(goal, movable)
@@ -107,7 +112,7 @@ class Weighed:
             count[place] += 1
 
     def _improve(self, goal: IntArray, movable: BoolArray) -> None:
-        """Move jobs from fuller to emptier workers until no single move helps; in place."""
+        """Move jobs from fuller to emptier workers until nothing helps; in place."""
         weight, capacity = self.view.tasks.weight, self.view.capacity.astype(np.float64)
         load = self._load(goal)
         stuck = np.zeros(len(load), dtype=np.bool_)
@@ -117,25 +122,27 @@ class Weighed:
             source = int(self.workers[np.argmax(level)])
             if level.max() <= 0:
                 return
-            found = self._best_move(goal, movable, source, load)
-            if found is None:
+            moves = self._best_move(goal, movable, source, load)
+            if not moves and not stuck.any():  # it is the fullest of all
+                moves = self._best_exchange(goal, movable, source, load)
+            if not moves:
                 stuck[source] = True
                 continue
-            job, destination = found
-            goal[job] = destination
-            load[source] -= weight[job]
-            load[destination] += weight[job]
+            for job, destination in moves:
+                load[goal[job]] -= weight[job]
+                load[destination] += weight[job]
+                goal[job] = destination
             stuck[:] = False
 
     def _best_move(
         self, goal: IntArray, movable: BoolArray, source: int, load: NDArray[np.float64]
-    ) -> tuple[int, int] | None:
+    ) -> list[tuple[int, int]]:
         """The heaviest job of a worker that makes another one less full than this one is now."""
         weight, capacity = self.view.tasks.weight, self.view.capacity.astype(np.float64)
         jobs = np.flatnonzero(movable & (goal == source) & (weight > 0))
         others = self.workers[self.workers != source]
         if not len(jobs) or not len(others):
-            return None
+            return []
         full = load[source] / capacity[source]
         # A weight fits somewhere or nowhere, so equal weights are tried once, heaviest first.
         for each in -np.unique(-weight[jobs]):
@@ -143,8 +150,35 @@ class Weighed:
             place = int(np.argmin(after))
             if after[place] < full - _LEAST_GAIN:
                 job = int(jobs[np.argmax(weight[jobs] == each)])
-                return job, int(others[place])
-        return None
+                return [(job, int(others[place]))]
+        return []
+
+    def _best_exchange(
+        self, goal: IntArray, movable: BoolArray, source: int, load: NDArray[np.float64]
+    ) -> list[tuple[int, int]]:
+        """A job of a worker for a lighter one of another, so that the fuller of both is least."""
+        weight, capacity = self.view.tasks.weight, self.view.capacity.astype(np.float64)
+        jobs = np.flatnonzero(movable & (goal == source) & (weight > 0))
+        ours = np.zeros(len(load), dtype=np.bool_)
+        ours[self.workers] = True
+        theirs = np.flatnonzero(movable & (goal != source) & np.append(ours, False)[goal])
+        if not len(jobs) or not len(theirs):
+            return []
+        best: list[tuple[int, int]] = []
+        least = load[source] / capacity[source] - _LEAST_GAIN
+        there = goal[theirs]
+        for each in -np.unique(-weight[jobs]):
+            less = each - weight[theirs]
+            after = np.maximum(
+                (load[source] - less) / capacity[source], (load[there] + less) / capacity[there]
+            )
+            after[less <= 0] = np.inf
+            place = int(np.argmin(after))
+            if after[place] < least:
+                least = float(after[place])
+                job = int(jobs[np.argmax(weight[jobs] == each)])
+                best = [(job, int(there[place])), (int(theirs[place]), source)]
+        return best
 
 
 def _promised(view: GroupView, workers: BoolArray, planned: Mapping[str, str]) -> dict[int, int]:

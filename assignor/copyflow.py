@@ -29,6 +29,8 @@ class Choices:
     Attributes:
         need: int64[K], copies each task needs.
         room: int64[M], copies each member takes.
+        pool, pools: int32[M], int64[P]: members of a pool may take one more copy, of which each
+            pool has so many; None = nobody may.
         task, member, price: int32[P], int32[P], int64[P]: the choices; tasks as places in `need`.
         value: int32[M], tag value of each member; None = copies need not differ.
         taken: int32[K], value already used by the task's active.
@@ -41,6 +43,8 @@ class Choices:
     task: IntArray
     member: IntArray
     price: Longs
+    pool: IntArray | None = None
+    pools: Counts | None = None
     value: IntArray | None = None
     taken: IntArray | None = None
     repeats: Counts | None = None
@@ -65,6 +69,10 @@ def chosen(choices: Choices) -> tuple[Pairs, int]:
     else:
         used = _through_values(network, choices, tasks, members)
     network.arcs(members, sink, choices.room, 0)
+    if choices.pool is not None and choices.pools is not None:
+        pools, sharing = network.nodes(len(choices.pools)), np.flatnonzero(choices.pool >= 0)
+        network.arcs(members[sharing], pools[choices.pool[sharing]], 1, 0)
+        network.arcs(pools, sink, choices.pools, 0)
     network.arcs(members, sink, total, dear)
     unplaced = network.arcs(tasks, sink, choices.need, dear * OVERFULL)
     flow, _ = network.solve()

@@ -10,8 +10,9 @@ Members may stay within `stream.imbalance.percentage` of their due by capacity (
 stateless tasks are balanced apart (S2-30). Ready learners take over one by one, or,
 with `learner.partial.rebalance` off, all of a member together (S2-32).
 
-Racks count for standbys only, and tasks count alike whatever their weight: the drafts know neither.
-Where a group asks for them, the placement warns.
+Where racks count, whatever is free to move does so at the least traffic for these counts, as
+KIP-925's module does for any assignor (S4-F01). A member's due is a number of tasks (S2-28),
+whatever their weight; where tasks differ in weight the placement warns.
 """
 
 from __future__ import annotations
@@ -60,17 +61,17 @@ class Learner:
             learner=learner,
             reasons=explained(view, planner.copies, target, staged),
             unassigned=np.flatnonzero(active == NOBODY).astype(np.int32),
+            cost=planner.plan.cost,
+            cost_lower_bound=planner.plan.bound,
             warnings=planner.plan.warnings + _ignored(planner),
         )
 
 
 def _ignored(planner: Planner) -> tuple[str, ...]:
     """What the group asks for and this assignor leaves out."""
-    if planner.racks is not None:
-        return ("racks are ignored for actives: learner places them by balance and copies",)
     everything = np.arange(len(planner.view.tasks), dtype=np.int32)
     if differ_in_weight(planner.view, everything):
-        return ("task weights are ignored: learner counts tasks alike",)
+        return ("task weights are ignored: learner balances the number of tasks (S2-28)",)
     return ()
 
 
@@ -125,7 +126,7 @@ def _filled(planner: Planner, tasks: IntArray, owner: IntArray) -> IntArray:
     orphans = owner == NOBODY
     number = int(np.count_nonzero(orphans) + count.sum())
     room = filled_shares(number, planner.capacity, count) - count
-    filled[orphans] = planner.settled(tasks[orphans], owner[orphans], room, count)
+    filled[orphans], _ = planner.settled(tasks[orphans], owner[orphans], room, count)
     return filled
 
 
@@ -147,7 +148,10 @@ def _goal(planner: Planner, active: IntArray, learning: IntArray) -> IntArray:
         free = tasks[~bound[tasks]]
         fixed = held(home[tasks[bound[tasks]]], len(capacity))
         room = _beside(len(free), share, fixed)
-        goal[free] = planner.settled(free, home[free], room, fixed)
+        if len(free):
+            goal[free], cost = planner.settled(free, home[free], room, fixed)
+            planner.plan.cost += cost
+            planner.plan.bound += cost
     stateless = ~view.tasks.stateful
     active[stateless] = kept_for_want(goal, planner.copies)[stateless]
     return goal

@@ -87,9 +87,6 @@ class Planner:
         self.plan = Plan(np.full(len(view.tasks), NOBODY, dtype=np.int32))
         if warning:
             self.plan.warnings = (warning,)
-        everything = np.arange(len(view.tasks) if self.racks else 0, dtype=np.int32)
-        if differ_in_weight(view, everything):
-            self.plan.warnings += ("task weights are ignored: where racks count, all count alike",)
         self._wanted: Wanted | None = None
         self._priced = False
         self._small: SmallGroup | None = None
@@ -97,7 +94,7 @@ class Planner:
         if (
             small(len(view.tasks), len(view.members))
             and everyone_takes_everything(view)
-            and (self.racks or not differ_in_weight(view, every))
+            and not differ_in_weight(view, every)
         ):
             self._small = SmallGroup(
                 view, copies, self.capacity, self.home, self.racks, at_once=at_once
@@ -110,10 +107,13 @@ class Planner:
         if self._small is not None and self._exactly(tasks, before):
             return
         actives = Actives(tasks, self.home[tasks], before)
-        if self.racks is None and differ_in_weight(self.view, tasks):
+        if differ_in_weight(self.view, tasks):
             self.plan.active[tasks] = settled_by_weight(
                 self.view, self.copies, actives, self.capacity, self._weights()
             )
+            if self.racks is not None:
+                for weight in np.unique(self.view.tasks.weight[tasks]).tolist():
+                    self._exchanged(tasks[self.view.tasks.weight[tasks] == weight])
             return
         if self.racks is None and everyone_takes_everything(self.view):
             self.plan.active[tasks] = settled_by_copies(
@@ -125,13 +125,31 @@ class Planner:
                 self.view, tasks, self.home[tasks], self.capacity, before
             )
             return
-        prices = _MOVES_ONLY
-        if self.racks is not None:
-            stateful = bool(self.view.tasks.stateful[tasks].any())
-            prices = self.racks.stateful if stateful else STATELESS
         self.plan.active[tasks], cost = settled_by_cost(
-            self.view, self.copies, actives, self.capacity, self.racks, prices
+            self.view, self.copies, actives, self.capacity, self.racks, self._prices(tasks)
         )
+        self._paid(cost)
+
+    def _exchanged(self, tasks: IntArray) -> None:
+        """Let tasks of one weight change places where racks make that cheaper (S4-21).
+
+        Load comes before traffic (S4-11), and among tasks of one weight counts are load.
+        """
+        counts = held(self.plan.active[tasks], len(self.capacity))
+        actives = Actives(tasks, self.home[tasks])
+        self.plan.active[tasks], cost = settled_by_cost(
+            self.view, self.copies, actives, self.capacity, self.racks, self._prices(tasks),
+            counts=counts,
+        )  # fmt: skip
+        self._paid(cost)
+
+    def _prices(self, tasks: IntArray) -> Prices:
+        """Prices of tasks of one kind."""
+        if self.racks is None:
+            return _MOVES_ONLY
+        return self.racks.stateful if self.view.tasks.stateful[tasks].any() else STATELESS
+
+    def _paid(self, cost: int) -> None:
         if self.racks is not None:
             self._priced = True
             self.plan.cost += cost
@@ -144,10 +162,7 @@ class Planner:
         if found is None:
             return False
         self.plan.active[tasks], cost = found
-        if self.racks is not None:
-            self._priced = True
-            self.plan.cost += cost
-            self.plan.bound += cost
+        self._paid(cost)
         return True
 
     def filled(self, share: Counts) -> IntArray | None:
@@ -156,8 +171,10 @@ class Planner:
             return None
         return self._small.filled(np.arange(len(self.view.tasks), dtype=np.int32), share)
 
-    def settled(self, tasks: IntArray, home: IntArray, room: Counts, before: Counts) -> IntArray:
-        """Owners of some tasks with the fewest moves, plans and racks left aside.
+    def settled(
+        self, tasks: IntArray, home: IntArray, room: Counts, before: Counts
+    ) -> tuple[IntArray, int]:
+        """Owners of some tasks of one kind within given room, plans left aside.
 
         Args:
             tasks: tasks to place.
@@ -167,12 +184,17 @@ class Planner:
             before: int64[M], tasks each member has beside these.
 
         Returns:
-            int32[K], `NOBODY` where nobody may take a task.
+            int32[K], `NOBODY` where nobody may take a task, with the least traffic where racks
+            count and the fewest moves; and what racks and moves cost, 0 where racks do not count.
         """
-        if everyone_takes_everything(self.view):
-            return settled_to(self.view, self.copies, Actives(tasks, home), room)
-        actives = Actives(tasks, home, before)
-        return settled_by_cost(self.view, self.copies, actives, self.capacity, None, _MOVES_ONLY)[0]
+        free = everyone_takes_everything(self.view)
+        if free and self.racks is None:
+            return settled_to(self.view, self.copies, Actives(tasks, home), room), 0
+        owner, cost = settled_by_cost(
+            self.view, self.copies, Actives(tasks, home, before), self.capacity, self.racks,
+            self._prices(tasks), counts=room if free else None,
+        )  # fmt: skip
+        return owner, cost if self.racks is not None else 0
 
     def taking(self, pairs: Pairs) -> Pairs:
         """Those of some pairs whose member takes tasks, and this one."""

@@ -17,6 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from muster.assignor.actives import Actives
+from muster.assignor.balance import held
 from muster.assignor.copies import Copies, code, contains
 from muster.assignor.copyflow import Choices, chosen
 from muster.assignor.exchange import exchanged
@@ -112,7 +113,7 @@ def _optimised_actives(
         return active, 0
     owner, cost = settled_by_cost(
         view, Copies(view), Actives(tasks, active[tasks]), view.capacity, racks, prices,
-        keep_counts=True,
+        counts=held(active[tasks], len(view.members)),
     )  # fmt: skip
     settled = active.copy()
     settled[tasks] = owner

@@ -121,7 +121,7 @@ def settled_by_cost(
     racks: Racks | None,
     prices: Prices,
     *,
-    keep_counts: bool = False,
+    counts: Counts | None = None,
 ) -> tuple[IntArray, int]:
     """Owners of some actives at the least cost for balanced counts.
 
@@ -132,20 +132,17 @@ def settled_by_cost(
         capacity: int64[M], 0 = takes nothing.
         racks: None = all racks cost the same.
         prices: of traffic and moves.
-        keep_counts: every member keeps as many as it has, instead of its share.
+        counts: int64[M], how many each member takes, summing up to the tasks that somebody may
+            take; None = its share.
 
     Returns:
         int32[K], `NOBODY` where nobody may take a task, and the cost.
     """
     classes = _classes(view, actives.task, racks, prices)
     owner = np.full(len(actives.task), NOBODY, dtype=np.int32)
-    if keep_counts:
-        chosen = np.flatnonzero(actives.home != NOBODY).astype(np.int32)
-        room = Room(held(actives.home, len(capacity)), 0, np.zeros_like(capacity))
-    else:
-        usable = (classes.toll[:, classes.zone[capacity > 0]] != FORBIDDEN).any(axis=1)
-        chosen = np.flatnonzero(usable[classes.of]).astype(np.int32)
-        room = _room(view, actives, capacity)
+    usable = (classes.toll[:, classes.zone[capacity > 0]] != FORBIDDEN).any(axis=1)
+    chosen = np.flatnonzero(usable[classes.of]).astype(np.int32)
+    room = _room(view, actives, capacity) if counts is None else _exactly(counts)
     near = _near(view, copies, actives, chosen)
     freight = Freight(
         home=actives.home[chosen],
@@ -165,6 +162,10 @@ def settled_by_cost(
         return owner, cost
     owner[chosen], cost = _spread_by_unit(freight, room)
     return owner, cost
+
+
+def _exactly(counts: Counts) -> Room:
+    return Room(counts, 0, np.zeros_like(counts))
 
 
 def _room(view: GroupView, actives: Actives, capacity: Counts) -> Room:

@@ -145,6 +145,36 @@ def bounded_shares(
     return share
 
 
+def undecided(
+    share: Counts, capacity: Counts, beside: Counts
+) -> tuple[Counts, NDArray[np.int32], Counts]:
+    """Shares with the extras taken back that somebody else could have had as well.
+
+    Two members of equal capacity may change places if one is to end with one task more than the
+    other, of this kind and altogether. They are in one pool, from which one of them gets the task.
+
+    Args:
+        share: int64[M], shares of one kind of task.
+        capacity: int64[M], 0 = takes nothing.
+        beside: int64[M], tasks of other kinds.
+
+    Returns:
+        int64[M] what each gets in any case, int32[M] its pool (-1 = none), int64[P] how many
+        members of each pool get one more.
+    """
+    base, pool = share.copy(), np.full(len(share), -1, dtype=np.int32)
+    pools: list[int] = []
+    kind = np.column_stack((capacity, share + beside, share))
+    for each in np.unique(kind[(capacity > 0) & (share > 0)], axis=0)[::-1]:
+        more = (pool < 0) & (kind == each).all(axis=1)
+        less = (pool < 0) & (kind == each - (0, 1, 1)).all(axis=1)
+        if more.any() and less.any():
+            pool[more | less] = len(pools)
+            base[more] -= 1
+            pools.append(int(np.count_nonzero(more)))
+    return base, pool, np.array(pools, dtype=np.int64)
+
+
 def filled_shares(total: int, capacity: Counts, held: Counts) -> Counts:
     """Shares where nobody gives anything up: as even as that allows.
 

@@ -19,7 +19,7 @@ from muster.assignor.copies import Copies, Longs, code, contains
 from muster.assignor.copyflow import Choices, chosen
 from muster.assignor.dealing import by_classes, dealt_out
 from muster.assignor.model import BoolArray, GroupView, Pairs, no_pairs
-from muster.assignor.shares import Counts, bounded_shares
+from muster.assignor.shares import Counts, bounded_shares, undecided
 from muster.assignor.wanted import NEW, Found, Near, Wanted, joined
 from muster.protocol.tasks import IntArray
 
@@ -148,7 +148,8 @@ def _flow(
     Returns:
         The pairs, and how many copies could not be placed.
     """
-    task, member = choices(view, wanted, tasks, np.flatnonzero(room > 0).astype(np.int32))
+    takers = wanted.capacity > 0 if wanted.toll is not None else room > 0
+    task, member = choices(view, wanted, tasks, np.flatnonzero(takers).astype(np.int32))
     real = tasks[task]
     price = np.full(len(task), NEW, dtype=np.int64)
     at, known = _places(near.pairs, real, member)
@@ -157,6 +158,10 @@ def _flow(
         copies = int(need[tasks].sum())
         price = price // 8 + (copies * NEW // 8 + 1) * wanted.price(view, copies, real, member)
     asked = Choices(need=need[tasks], room=room, task=task, member=member, price=price)
+    if wanted.toll is not None:
+        beside = held(wanted.target, len(room)) if wanted.loads is None else wanted.loads
+        base, pool, pools = undecided(room, wanted.capacity, beside)
+        asked = replace(asked, room=base, pool=pool, pools=pools)
     if wanted.apart and wanted.toll is not None:
         rack = wanted.toll.rack
         asked = replace(

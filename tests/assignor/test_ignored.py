@@ -22,25 +22,14 @@ def _unit(size: int, *, stateful: bool = True, weight: int = 1, name: str = "0")
     return Subtopology(name, size, stateful, weight, racks, racks if stateful else None)
 
 
-@pytest.mark.parametrize("name", ["sticky", "fallback", "high-availability"])
-def test_racks_leave_weights_aside_and_say_so(name: str) -> None:
-    """Two weights and racks: one line says which of the two counts."""
-    members = {f"P{n}": Member(rack=RACKS[n]) for n in range(3)}
-    units = [_unit(3), _unit(3, stateful=False, weight=5, name="1")]
-    placement = registry.get(name).assign(group(units, members, name, **STRATEGY))
-    assert placement.warnings == ("task weights are ignored: where racks count, all count alike",)
-
-
 def test_learner_says_what_it_leaves_aside() -> None:
-    """Racks for actives, and weights."""
+    """Weights: the drafts' due is a number of tasks (S2-28); racks count like for the others."""
     members = {f"P{n}": Member(rack=RACKS[n]) for n in range(3)}
     learner = registry.get("learner")
-    assert learner.assign(group([_unit(3)], members, "learner", **STRATEGY)).warnings == (
-        "racks are ignored for actives: learner places them by balance and copies",
-    )
+    assert learner.assign(group([_unit(3)], members, "learner", **STRATEGY)).warnings == ()
     units = [_unit(3), _unit(3, stateful=False, weight=5, name="1")]
     assert learner.assign(group(units, members, "learner")).warnings == (
-        "task weights are ignored: learner counts tasks alike",
+        "task weights are ignored: learner balances the number of tasks (S2-28)",
     )
     assert learner.assign(group([_unit(3)], members, "learner")).warnings == ()
 
