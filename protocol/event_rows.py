@@ -163,9 +163,9 @@ def config_from(group: GroupId, row: Row, origin: Origin) -> GroupConfig:
 
 def tick_row(event: Tick) -> Row:
     """The Avro row of a tick."""
-    return {}
+    return rows.mark_row(event.published)
 
 
 def tick_from(group: GroupId, row: Row, origin: Origin) -> Tick:
     """A tick from its row, checked."""
-    return Tick(group=group, origin=origin)
+    return Tick(group=group, published=rows.mark_from(row), origin=origin)

@@ -40,6 +40,18 @@ class Origin(NamedTuple):
 NOWHERE = Origin("", 0, -1, 0)
 
 
+class Mark(NamedTuple):
+    """How far a coordinator has come with a group.
+
+    Attributes:
+        coordinator_epoch: the coordinator's.
+        taken: records of the group's inputs behind it, or less: a number that grows with each.
+    """
+
+    coordinator_epoch: int
+    taken: int
+
+
 class Lag(NamedTuple):
     """How far a member's copy of a task is behind, in offsets."""
 
@@ -197,12 +209,35 @@ class GroupDeleted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tick:
-    """Somebody's clock said that a group may have a deadline. Only its broker timestamp counts."""
+    """Somebody's clock said that a group may have a deadline; its broker timestamp is what counts.
+
+    Attributes:
+        published: what the newest wake-up said of the group's records, if the clock has read one.
+    """
 
     group: GroupId
+    published: Mark | None = None
     origin: Origin = NOWHERE
 
 
 Event: TypeAlias = (
     Join | Report | Heartbeat | Leave | Drain | LagReport | GroupConfig | GroupDeleted | Tick
 )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refused:
+    """An event in a member's name that was not believed (`protocol.signing`); nobody writes one.
+
+    It is no sign of life. But whoever wrote it may be the member itself, with a key that is no
+    longer accepted, and may count on having been heard: the record is in Kafka. So a member that
+    falls silent after it is told to stop before its tasks go to others.
+    """
+
+    group: GroupId
+    member: MemberId
+    origin: Origin = NOWHERE
+
+
+Taken: TypeAlias = Event | Refused
+"""What a group takes in."""

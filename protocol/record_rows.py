@@ -104,12 +104,12 @@ def dictionary_from(key: Key, row: Row) -> Dictionary:
 
 def wake_up_row(record: WakeUp) -> Row:
     """The Avro row of a wake-up."""
-    return {"at_ms": record.at_ms}
+    return {"at_ms": record.at_ms, **rows.mark_row(record.published)}
 
 
 def wake_up_from(key: Key, row: Row) -> WakeUp:
     """A wake-up from its row, checked."""
-    return WakeUp(group=key.group, at_ms=row["at_ms"])
+    return WakeUp(group=key.group, at_ms=row["at_ms"], published=rows.mark_from(row))
 
 
 def rejected_row(record: Rejected) -> Row:

@@ -14,7 +14,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from muster.protocol.events import Origin
+from muster.protocol.events import Mark, Origin
 from muster.protocol.ids import GroupId, MemberId, Role
 from muster.protocol.settings import Settings
 from muster.protocol.tasks import EMPTY, TaskSet, TaskTable, Unit
@@ -154,7 +154,8 @@ class MemberEntry:
         joined_ms: broker time of the join.
         away: a static member that left temporarily (member epoch -2).
         session_timeout_ms: session timeout this member is known to keep.
-        deadline_ms: when a member in UNREVOKED is fenced (rebalance timeout); None = not waiting.
+        deadline_ms: when a member in UNREVOKED is fenced at the earliest (rebalance timeout), by
+            the group's session clock; None = not waiting.
     """
 
     id: MemberId
@@ -273,10 +274,17 @@ class GroupGone:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WakeUp:
-    """When a group wants a `Tick` at the latest (`muster.clock`); None = never (tombstone)."""
+    """When a group wants a `Tick` at the latest (`muster.clock`); None = never (tombstone).
+
+    Attributes:
+        published: all that followed from the group's inputs up to there had been written to Kafka,
+            and acknowledged, before this was written. The tick says it again, which proves that it
+            came after.
+    """
 
     group: GroupId
     at_ms: int | None
+    published: Mark | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,17 +6,17 @@ here is checked here; what breaks the protocol raises `DecodeError`.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 
 from muster.protocol.digest import Holding
 from muster.protocol.errors import ConfigError, DecodeError, EncodeError
-from muster.protocol.events import Lag
+from muster.protocol.events import Lag, Mark
 from muster.protocol.framing import Row
 from muster.protocol.ids import MemberId, Task
 from muster.protocol.keys import member_fault
 from muster.protocol.settings import SETTINGS, Settings, Value, parse_settings
 from muster.protocol.tasks import (
+    WEIGHT_MAX,
     Connector,
     RackLists,
     Subtopology,
@@ -51,6 +51,21 @@ def u64(number: int) -> bytes:
 def u64_from(data: bytes) -> int:
     """The number back."""
     return int.from_bytes(data, "little")
+
+
+def mark_row(mark: Mark | None) -> Row:
+    """The extra ``published`` of a wake-up and of a tick."""
+    return {} if mark is None else {"extras": {"published": b"".join(map(u64, mark))}}
+
+
+def mark_from(row: Row) -> Mark | None:
+    """The mark back; None when there is none."""
+    found = row["extras"].get("published")
+    if found is None:
+        return None
+    if len(found) != 16:
+        raise DecodeError(f"published is {len(found)} bytes; expected two numbers of 8")
+    return Mark(u64_from(found[:8]), u64_from(found[8:]))
 
 
 def coordinator_row(epoch: int | None) -> Row:
@@ -235,8 +250,8 @@ def _unit_from(row: Row, placements: RackLists) -> Unit:
     if not 0 <= count < UNIT_SIZE_MAX:
         raise DecodeError(f"{count} tasks of unit {name[:40]!r}")
     for field in ("weight", "connector_weight"):
-        if not (math.isfinite(row[field]) and row[field] >= 0):
-            raise DecodeError(f"{field} {row[field]} of unit {name[:40]!r}; expected 0 or more")
+        if not 0 <= row[field] <= WEIGHT_MAX:
+            raise DecodeError(f"{field} {row[field]} of unit {name[:40]!r}; expected 0 to 1e15")
     if row["connector"]:
         return Connector(name, count, _number(row["weight"]), _number(row["connector_weight"]))
     racks: list[RackLists | None] = []

@@ -4,7 +4,8 @@
 deadline               clock          when it is reached
 =====================  =============  ============================================================
 session                session clock  the member has expired
-rebalance timeout      session clock  a member that still holds what it should release is fenced
+rebalance timeout      session clock  a member that did not answer a demand is fenced
+fenced for a session   session clock  a fenced member is gone
 initial delay          clock          an empty group that filled up is placed
 assignment interval    clock          a generation that had to wait is placed
 delay                  clock          the assignor decides what becomes of lost work (Connect)
@@ -15,15 +16,22 @@ scale-down             clock          a draining member is let go, learners read
 A deadline is decided only by a record *behind* it, so everything appended before it has been seen.
 A wake-up that comes early is harmless, a late one only delays. While a group has members it is
 woken at most two heartbeat intervals after its newest record: the session clock counts no more.
+
+The two in which a member must do as it was told run from a *proof* that it could have read so. A
+coordinator that is behind takes in records that are older than its own demand; time in them is no
+time of the member's. So a wake-up says what of the group's records Kafka has acknowledged: all that
+followed from the batches before, for a batch begins when the one before is written. The tick that
+it brings repeats that. Whatever the log has behind such a tick is younger than the demand.
 """
 
 from __future__ import annotations
 
+from muster.protocol.events import Mark, Tick
 from muster.protocol.records import MemberState, Record, WakeUp
 from muster.state import causes, fencing, membership
 from muster.state.draft import Draft
 from muster.state.group import NOBODY
-from muster.state.liveness import FENCED, NEVER
+from muster.state.liveness import FENCED, MUTE, NEVER, REFUSED
 
 
 def step_ms(draft: Draft) -> int:
@@ -40,10 +48,34 @@ def move_to(draft: Draft, at_ms: int) -> None:
     soft.move_to(at_ms, step_ms(draft))
     silent, slow = soft.overdue()
     for slot in silent:
-        membership.remove(draft, slot, causes.EXPIRED)
+        if soft.flags[slot] & (REFUSED | MUTE) == REFUSED:
+            soft.last_ms[slot] = soft.session_ms
+            fencing.fence(draft, slot, "its events are refused: see the dead letters")
+        else:
+            membership.remove(draft, slot, causes.EXPIRED)
     for slot in slow:
-        fencing.fence(draft, slot, "did not release in time (rebalance.timeout.ms)")
+        if soft.flags[slot] & FENCED:
+            membership.remove(draft, slot, causes.EXPIRED)
+        else:
+            fencing.fence(draft, slot, "did not answer in time (rebalance.timeout.ms)")
     _decide_clock(draft, before_ms)
+
+
+def prove(draft: Draft, tick: Tick) -> None:
+    """Let the time run of members that can have read by now what they were told.
+
+    A tick of an older coordinator than the one whose decisions the group has proves nothing: that
+    one may have come further, with other decisions.
+    """
+    if tick.published is None or tick.published.coordinator_epoch < draft.group.coordinator_epoch:
+        return
+    before = min(tick.published.taken, draft.group.soft.taken)  # not what this very batch demands
+    for slot in draft.soft.unproved(before):
+        member = draft.member(slot)
+        patience_ms = member.rebalance_timeout_ms or draft.settings.rebalance_timeout_ms
+        if draft.soft.flags[slot] & FENCED:
+            patience_ms = int(draft.soft.timeout_ms[slot])
+        draft.soft.give_time(slot, patience_ms)
 
 
 def _decide_clock(draft: Draft, before_ms: int) -> None:
@@ -134,13 +166,24 @@ def wake_ms(draft: Draft) -> int | None:
 
 
 def publish(draft: Draft, wanted_ms: int | None) -> list[Record]:
-    """A `WakeUp` only if the published one has passed or is later than wanted."""
+    """A `WakeUp` only if the published one has passed, is too late, or vouches for too little."""
     soft = draft.soft
-    shown = soft.wake_ms
-    if wanted_ms == shown:
-        return []
-    fits = shown is not None and wanted_ms is not None and soft.clock_ms < shown <= wanted_ms
-    if fits:
+    shown_ms = soft.wake_ms
+    written = Mark(draft.coordinator_epoch, draft.group.soft.taken)
+    enough = written == soft.shown or not _would_prove(draft, written)
+    fits = shown_ms is not None and wanted_ms is not None and soft.clock_ms < shown_ms <= wanted_ms
+    if enough and (fits or wanted_ms == shown_ms):
         return []
     soft.wake_ms = wanted_ms
-    return [WakeUp(group=draft.id, at_ms=wanted_ms)]
+    soft.shown = written
+    published = None if wanted_ms is None else written
+    return [WakeUp(group=draft.id, at_ms=wanted_ms, published=published)]
+
+
+def _would_prove(draft: Draft, written: Mark) -> bool:
+    """Whether somebody's time waits for this mark, and for no older one."""
+    shown = draft.soft.shown
+    waiting = set(draft.soft.unproved(written.taken))
+    if shown.coordinator_epoch == written.coordinator_epoch:
+        waiting -= set(draft.soft.unproved(shown.taken))
+    return bool(waiting)

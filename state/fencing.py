@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from muster.protocol.ids import MemberId
 from muster.protocol.records import Fault
 from muster.state import causes
 from muster.state.draft import Draft
-from muster.state.liveness import ASKED, FENCED, MUTE
+from muster.state.liveness import ASKED, FENCED, MUTE, REFUSED
 
 ANYBODY = 0
 """Incarnation of a fault that answers an event which named none (a heartbeat)."""
@@ -17,9 +18,8 @@ def fence(draft: Draft, slot: int, message: str) -> None:
     if draft.soft.flags[slot] & FENCED:
         return
     draft.soft.flags[slot] = (draft.soft.flags[slot] & (0xFF & ~ASKED)) | FENCED | MUTE
-    draft.recovered(slot)
     member = draft.update(slot, revision=member.revision + 1, deadline_ms=None)
-    draft.soft.set_release(slot, None)
+    draft.soft.demand(slot)
     draft.answer.discard(slot)
     draft.causes.member(causes.FENCED, member.id)
     draft.fault(member.id, member.incarnation, Fault.FENCED_MEMBER_EPOCH, message, member.revision)
@@ -29,3 +29,10 @@ def unknown(draft: Draft, member: str, incarnation: int) -> None:
     """An event of somebody who is no member."""
     message = "not a member of the group (any more); drop everything and join"
     draft.fault(member, incarnation, Fault.UNKNOWN_MEMBER_ID, message)
+
+
+def refused(draft: Draft, member: str) -> None:
+    """An event in somebody's name was not believed: should he fall silent, he is told first."""
+    slot = draft.by_id.get(MemberId(member))
+    if slot is not None:
+        draft.soft.flags[slot] |= REFUSED

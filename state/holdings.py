@@ -222,7 +222,10 @@ def _adopt(draft: Draft, slot: int, event: Report) -> None:
     )
     if _owes_nothing(draft, slot):
         draft.update(slot, state=MemberState.STABLE, revoke_revision=0, deadline_ms=None)
-        draft.soft.release_by_ms[slot] = 0
+    if draft.member(slot).state is MemberState.UNREVOKED:
+        draft.soft.demand(slot)  # of the coordinator before; it has its whole time once more
+    else:
+        draft.soft.acquit(slot)
     draft.touched.add(slot)
     draft.recovered(slot)
 

@@ -34,6 +34,7 @@ def check(group: Group) -> None:
     _nobody_has_two_roles_of_a_task(group)
     _epochs_are_ordered(group)
     _states_say_what_is_waited_for(group)
+    _time_runs_for_who_owes(group)
     _digests_are_those_of_the_holdings(group)
 
 
@@ -163,6 +164,14 @@ def _states_say_what_is_waited_for(group: Group) -> None:
             _require(slot not in beyond, group, f"{name} keeps nothing beyond its target")
             waits = member.state is MemberState.UNRELEASED
             _require(waits == (slot in missing), group, f"{name} is UNRELEASED while it waits")
+
+
+def _time_runs_for_who_owes(group: Group) -> None:
+    for member in group.live():
+        slot = member.slot
+        owes = bool(group.soft.flags[slot] & FENCED) or slot in group.recovering
+        owes |= member.state is MemberState.UNREVOKED
+        _require(owes == bool(group.soft.debt[slot]), group, f"{member.id} has time while it owes")
 
 
 def _digests_are_those_of_the_holdings(group: Group) -> None:

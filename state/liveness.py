@@ -6,7 +6,11 @@ the group's snapshot nor on the number of tasks.
 
 Two clocks. `clock_ms` is the newest broker timestamp of the group's membership records.
 `session_ms` follows it, but a jump counts for at most two heartbeat intervals, so an outage of the
-broker is no silence of the members. Sessions and rebalance timeouts are kept in session time.
+broker is no silence of the members. Sessions and debts are kept in session time.
+
+What a member must answer within a time is a *debt*: to release, or, once fenced, to be gone. Its
+time runs from a tick that proves that the demand had been published (`deadlines.py`): a coordinator
+that is behind reads on for a while in a past in which nobody could have answered.
 
 A heartbeat that disagrees (other digest than expected, or a report was asked for and has not
 come) is a *miss*. At the 2nd, 4th, 8th … miss in a row the member's record is to be published
@@ -23,7 +27,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from muster.protocol.events import Heartbeat
+from muster.protocol.events import Heartbeat, Mark
 
 NEVER = np.iinfo(np.int64).max
 MUTE = 1
@@ -32,11 +36,15 @@ ASKED = 2
 """Flag: a report was asked for."""
 FENCED = 4
 """Flag: it broke the rules and holds its tasks until it rejoins, leaves or its session is over."""
+UNSEEN = Mark(-1, 0)
+"""No wake-up has said anything yet."""
+REFUSED = 8
+"""Flag: an event in its name was refused for its signature; see `events.Refused`."""
 
-_VERSION = 1
-_HEADER = Struct("<BqqqI")
+_VERSION = 2
+_HEADER = Struct("<BqqqqqI")
 _FIELDS = (
-    *("last_ms", "timeout_ms", "release_by_ms", "digest"),
+    *("last_ms", "timeout_ms", "debt", "digest"),
     *("epoch", "reported", "misses", "flags"),
 )
 _TYPES = (np.int64, np.int64, np.int64, np.uint64, np.int32, np.int32, np.uint8, np.uint8)
@@ -51,25 +59,28 @@ class Liveness:
         clock_ms: the group's clock.
         session_ms: the session clock.
         wake_ms: published wake-up, None = none.
+        shown: what that wake-up said was published.
         through: (topic, partition) → newest offset taken in.
         last_ms: session time of the last sign of life.
         timeout_ms: session timeout in force; 0 = nobody is in the slot.
-        release_by_ms: session time at which the member is fenced unless it has released what it
-            was told to; 0 = it owes nothing.
+        debt: 0 = the member owes nothing. Above: session time at which it has had its time (to
+            release, or, fenced, to be gone). Below: minus what `taken` was when it was told;
+            nothing has proved yet that it could have read it.
         digest: digest expected of the member.
         epoch: member epoch.
         reported: newest revision the member reported on.
         misses: heartbeats in a row that disagreed, up to 255.
-        flags: `MUTE`, `ASKED`, `FENCED`.
+        flags: `MUTE`, `ASKED`, `FENCED`, `REFUSED`.
     """
 
     clock_ms: int
     session_ms: int
     wake_ms: int | None
+    shown: Mark
     through: Mapping[tuple[str, int], int]
     last_ms: NDArray[np.int64]
     timeout_ms: NDArray[np.int64]
-    release_by_ms: NDArray[np.int64]
+    debt: NDArray[np.int64]
     digest: NDArray[np.uint64]
     epoch: NDArray[np.int32]
     reported: NDArray[np.int32]
@@ -81,7 +92,7 @@ class Liveness:
     def new(cls, slots: int = 0) -> Liveness:
         """Nobody, and no clock yet."""
         rows = (np.zeros(slots, dtype=kind) for kind in _TYPES)
-        return cls(0, 0, None, {}, *rows)  # type: ignore[arg-type]  # one array per field, in order
+        return cls(0, 0, None, UNSEEN, {}, *rows)  # type: ignore[arg-type]  # one array per field, in order
 
     def copy(self) -> Liveness:
         """An independent copy."""
@@ -102,7 +113,7 @@ class Liveness:
         """A member takes the slot."""
         self.last_ms[slot] = self.session_ms
         self.timeout_ms[slot] = timeout_ms
-        self.release_by_ms[slot] = 0
+        self.debt[slot] = 0
         self.digest[slot] = self.epoch[slot] = self.reported[slot] = 0
         self.misses[slot] = self.flags[slot] = 0
         self._earliest_ms = None
@@ -115,6 +126,7 @@ class Liveness:
         """A sign of life that is no heartbeat."""
         if not self.flags[slot] & MUTE:
             self.last_ms[slot] = self.session_ms
+            self.flags[slot] &= 0xFF & ~REFUSED
 
     def set_timeout(self, slot: int, timeout_ms: int) -> None:
         """Another session timeout is in force."""
@@ -133,32 +145,56 @@ class Liveness:
 
     @property
     def earliest_ms(self) -> int:
-        """Session time before which no session and no rebalance timeout is over."""
+        """Session time before which no session is over and no debt due."""
         if self._earliest_ms is None:
-            ends = np.where(self.timeout_ms > 0, self.last_ms + self.timeout_ms, NEVER)
-            release = np.where(self.release_by_ms > 0, self.release_by_ms, NEVER)
-            self._earliest_ms = int(min(ends.min(initial=NEVER), release.min(initial=NEVER)))
+            ends = np.where(self._counts(), self.last_ms + self.timeout_ms, NEVER)
+            due = np.where(self.debt > 0, self.debt, NEVER)
+            self._earliest_ms = int(min(ends.min(initial=NEVER), due.min(initial=NEVER)))
         return self._earliest_ms
+
+    def _counts(self) -> NDArray[np.bool_]:
+        """Whose session is over when nothing is heard: a fenced member is gone by its debt."""
+        counts: NDArray[np.bool_] = (self.timeout_ms > 0) & ((self.flags & FENCED) == 0)
+        return counts
+
+    @property
+    def taken(self) -> int:
+        """Grows with every record of the group's inputs; the same for the same records."""
+        return 1 + sum(offset + 1 for offset in self.through.values())
 
     def recount(self) -> None:
         """Forget the lower bound `earliest_ms`; heartbeats have moved it."""
         self._earliest_ms = None
 
     def overdue(self) -> tuple[list[int], list[int]]:
-        """Slots whose session is over by now, and whose rebalance timeout is; both ascending."""
+        """Slots whose session is over by now, and whose debt is due; both ascending."""
         if self.session_ms < self.earliest_ms:
             return [], []
         self._earliest_ms = None
         if self.session_ms < self.earliest_ms:
             return [], []
-        silent = (self.timeout_ms > 0) & (self.last_ms + self.timeout_ms <= self.session_ms)
-        slow = (self.release_by_ms > 0) & (self.release_by_ms <= self.session_ms) & ~silent
+        silent = self._counts() & (self.last_ms + self.timeout_ms <= self.session_ms)
+        slow = (self.debt > 0) & (self.debt <= self.session_ms) & ~silent
         return np.flatnonzero(silent).tolist(), np.flatnonzero(slow).tolist()
 
-    def set_release(self, slot: int, by_ms: int | None) -> None:
-        """The rebalance timeout of a member starts, or (None) ends."""
-        self.release_by_ms[slot] = by_ms or 0
+    def demand(self, slot: int) -> None:
+        """The member is told to do something; its time starts when that is proved to be read."""
+        self.debt[slot] = -self.taken
         self._earliest_ms = None
+
+    def acquit(self, slot: int) -> None:
+        """The member owes nothing."""
+        self.debt[slot] = 0
+        self._earliest_ms = None
+
+    def give_time(self, slot: int, patience_ms: int) -> None:
+        """The member could read what it was told, and has this long from now."""
+        self.debt[slot] = self.session_ms + patience_ms
+        self._earliest_ms = None
+
+    def unproved(self, taken: int) -> list[int]:
+        """Slots of demands, made with that much taken in or less, whose time has not started."""
+        return np.flatnonzero((self.debt < 0) & (self.debt >= -taken)).tolist()
 
     def beat(
         self, slots: NDArray[np.intp], beats: Sequence[Heartbeat], session_ms: NDArray[np.int64]
@@ -195,13 +231,14 @@ class Liveness:
         return np.flatnonzero(again).tolist(), np.unique(slots[above]).tolist()
 
     def to_bytes(self) -> bytes:
-        """Version, clocks, wake-up, offsets, arrays; little endian."""
+        """Version, clocks, wake-up and what it said, offsets, arrays; little endian."""
         parts = [
             _HEADER.pack(
                 _VERSION,
                 self.clock_ms,
                 self.session_ms,
                 -1 if self.wake_ms is None else self.wake_ms,
+                *self.shown,
                 len(self.last_ms),
             )
         ]
@@ -222,7 +259,7 @@ class Liveness:
         """
         if len(data) < _HEADER.size + 4 or data[0] != _VERSION:
             raise ValueError(f"no liveness of version {_VERSION}: {data[:8].hex()}")
-        _, clock_ms, session_ms, wake_ms, slots = _HEADER.unpack_from(data)
+        _, clock_ms, session_ms, wake_ms, epoch, taken, slots = _HEADER.unpack_from(data)
         place = _HEADER.size + 4
         end = place + int.from_bytes(data[place - 4 : place], "little")
         through = {}
@@ -237,4 +274,4 @@ class Liveness:
             arrays.append(np.frombuffer(data, width, slots, end).astype(kind))
             end += slots * width.itemsize
         wake = None if wake_ms < 0 else wake_ms
-        return cls(clock_ms, session_ms, wake, through, *arrays), end
+        return cls(clock_ms, session_ms, wake, Mark(epoch, taken), through, *arrays), end

@@ -24,14 +24,15 @@ from numpy.typing import NDArray
 from muster.assignor import registry
 from muster.protocol.events import (
     Drain,
-    Event,
     GroupConfig,
     GroupDeleted,
     Heartbeat,
     Join,
     LagReport,
     Leave,
+    Refused,
     Report,
+    Taken,
     Tick,
 )
 from muster.protocol.records import Dictionary, Record
@@ -70,7 +71,7 @@ class Step:
 
 def advance(
     group: Group,
-    events: Sequence[Event],
+    events: Sequence[Taken],
     *,
     coordinator_epoch: int,
     assignors: Lookup = registry.get,
@@ -90,6 +91,7 @@ def advance(
     if draft.changed and group.recovering:
         for slot in group.recovering:
             draft.ask(slot)
+            draft.soft.demand(slot)
     gone = _absorb(draft, fresh)
     _settle(draft)
     wake_at_ms = None if draft.dead else deadlines.wake_ms(draft)
@@ -107,11 +109,11 @@ def advance(
     return Step(done, tuple(records), wake_at_ms, draft.changed)
 
 
-def _fresh(draft: Draft, events: Sequence[Event]) -> list[Event]:
+def _fresh(draft: Draft, events: Sequence[Taken]) -> list[Taken]:
     """Events not taken in before, sorted, each once; their offsets are noted."""
     through = dict(draft.soft.through)
     ordered = sorted(events, key=_sort_key)
-    found: list[Event] = []
+    found: list[Taken] = []
     seen: set[tuple[str, int, int]] = set()
     for event in ordered:
         topic, partition, offset, _ = event.origin
@@ -127,12 +129,12 @@ def _fresh(draft: Draft, events: Sequence[Event]) -> list[Event]:
     return found
 
 
-def _sort_key(event: Event) -> tuple[int, str, int, int]:
+def _sort_key(event: Taken) -> tuple[int, str, int, int]:
     topic, partition, offset, at_ms = event.origin
     return at_ms, topic, partition, offset
 
 
-def _absorb(draft: Draft, events: list[Event]) -> list[Record]:
+def _absorb(draft: Draft, events: list[Taken]) -> list[Record]:
     """Take every event in; returns the tombstone of the group if it was deleted."""
     gone: list[Record] = []
     run: list[Heartbeat] = []
@@ -150,6 +152,8 @@ def _absorb(draft: Draft, events: list[Event]) -> list[Record]:
                 gone += membership.delete(draft, event)
             case LagReport():
                 membership.lag_report(draft, event)
+            case Refused():
+                fencing.refused(draft, event.member)
             case _:
                 deadlines.move_to(draft, event.origin.at_ms)
                 _take(draft, event)
@@ -168,7 +172,7 @@ def _take(draft: Draft, event: Join | Report | Leave | Drain | Tick) -> None:
         case Drain():
             membership.drain(draft, event)
         case Tick():
-            pass
+            deadlines.prove(draft, event)
         case _:
             assert_never(event)
 

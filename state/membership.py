@@ -82,8 +82,7 @@ def _return(draft: Draft, there: Member, event: Join) -> None:
     if there.id != event.member:
         draft.tombstone(there.id)
     told = _told(event)
-    was_fenced = bool(draft.soft.flags[there.slot] & FENCED)  # what it had was placed elsewhere
-    if was_fenced or any(getattr(there, name) != told[name] for name in _TOLD):
+    if any(getattr(there, name) != told[name] for name in _TOLD):
         draft.causes.member(causes.RETURNED, event.member)
     member = replace(
         there,
@@ -108,12 +107,14 @@ def _rejoin(draft: Draft, slot: int, event: Join) -> None:
     if draft.soft.flags[slot] & FENCED:
         draft.release([slot])
         draft.soft.flags[slot] &= 0xFF & ~(FENCED | MUTE)
+        draft.recovered(slot)
         draft.update(slot, epoch=0, previous_epoch=0)
         draft.causes.member(causes.REJOINED, member.id)
     elif member.state is MemberState.UNREVOKED:
         holdings.keep_all(draft, slot)
         draft.ask(slot)
-    draft.soft.set_release(slot, None)
+    if slot not in draft.recovering:
+        draft.soft.acquit(slot)
     draft.update(
         slot, state=MemberState.STABLE, revoke_revision=0, deadline_ms=None, away=False, **told
     )
@@ -141,16 +142,11 @@ def leave(draft: Draft, event: Leave) -> None:
     if slot is None or draft.member(slot).incarnation != event.incarnation:
         return  # somebody of another process, or gone already
     member = draft.member(slot)
-    if event.temporary and member.instance_id is not None:
+    is_fenced = bool(draft.soft.flags[slot] & FENCED)  # what it had is placed elsewhere already
+    if event.temporary and member.instance_id is not None and not is_fenced:
         draft.soft.hear(slot)
-        if draft.soft.flags[slot] & FENCED:
-            # Others were meant to have what it had as soon as it stopped.
-            draft.release([slot])
-            draft.soft.set_release(slot, None)
-            draft.update(
-                slot, state=MemberState.STABLE, revoke_revision=0, epoch=0, previous_epoch=0
-            )
-        draft.soft.flags[slot] = MUTE | (draft.soft.flags[slot] & FENCED)
+        draft.soft.flags[slot] = MUTE
+        draft.soft.acquit(slot)
         holdings.acknowledge(draft, slot)
         draft.recovered(slot)
         draft.update(slot, away=True)

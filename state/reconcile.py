@@ -81,7 +81,7 @@ def _remember(draft: Draft) -> None:
             revoke_revision=0,
             deadline_ms=None,
         )
-        draft.soft.set_release(slot, None)
+        draft.soft.acquit(slot)
 
 
 def _stride(draft: Draft) -> _Stride:
@@ -188,7 +188,7 @@ def _transit(draft: Draft, stride: _Stride) -> set[int]:
                 revoke_revision=member.revision + 1,
                 deadline_ms=now + patience,
             )
-            draft.soft.set_release(slot, now + patience)
+            draft.soft.demand(slot)
             draft.answer.add(slot)
             continue
         state = MemberState.UNRELEASED if stride.waits[slot] else MemberState.STABLE
@@ -203,7 +203,7 @@ def _transit(draft: Draft, stride: _Stride) -> set[int]:
             revoke_revision=0,
             deadline_ms=None,
         )
-        draft.soft.set_release(slot, None)
+        draft.soft.acquit(slot)
     return set(np.flatnonzero(stride.open).tolist())
 
 

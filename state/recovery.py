@@ -25,6 +25,7 @@ def ask_newcomer(draft: Draft, slot: int) -> None:
         return
     draft.recovering |= {slot}
     draft.ask(slot)
+    draft.soft.demand(slot)
     draft.changed = True
 
 

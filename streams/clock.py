@@ -2,9 +2,10 @@
 
 Time is in the log, so the coordinator itself needs no timer: it publishes on ``<prefix>.clock``
 when each group wants to be woken at the latest. This loop reads those wake-ups and writes ticks
-to ``<prefix>.membership``. It decides nothing. A tick that comes early, late, twice or from another
-machine changes nothing but the next wake-up, so any number of these loops may run, and none needs
-to know of the others.
+to ``<prefix>.membership``. It decides nothing. It repeats what the wake-up says was published,
+which proves to the coordinator that the tick came after that. A tick that comes early, late, twice
+or from another machine changes nothing but the next wake-up, so any number of these loops may run,
+and none needs to know of the others.
 
 `Schedule` is the pure part. `Clock` is the shell: one thread, one consumer, one producer.
 """
@@ -34,7 +35,7 @@ from muster.clients import ClientSettings
 from muster.logs import KAFKA
 from muster.protocol import codec
 from muster.protocol.errors import DecodeError
-from muster.protocol.events import Tick
+from muster.protocol.events import Mark, Tick
 from muster.protocol.ids import GroupId
 from muster.protocol.records import WakeUp
 from muster.protocol.topics import TopicKind, topic_name
@@ -57,6 +58,7 @@ class Sleeper(NamedTuple):
 class _Alarm:
     wanted_ms: int
     at_ms: int
+    published: Mark | None = None
     retry_ms: int = RETRY_MS
 
 
@@ -67,23 +69,26 @@ class Schedule:
         self._alarms: dict[Sleeper, _Alarm] = {}
         self._queue: list[tuple[int, Sleeper]] = []
 
-    def note(self, sleeper: Sleeper, at_ms: int | None) -> None:
-        """A group said when it wants to be woken; None = never."""
+    def note(self, sleeper: Sleeper, at_ms: int | None, published: Mark | None = None) -> None:
+        """A group said when it wants to be woken (None = never), and what it has published."""
         if at_ms is None:
             self._alarms.pop(sleeper, None)
             return
-        self._alarms[sleeper] = _Alarm(at_ms, at_ms)
+        self._alarms[sleeper] = _Alarm(at_ms, at_ms, published)
         heapq.heappush(self._queue, (at_ms, sleeper))
 
-    def due(self, now_ms: int) -> list[Sleeper]:
-        """Groups whose time has come; each is put off, in case nobody answers the tick."""
-        found: list[Sleeper] = []
+    def due(self, now_ms: int) -> list[tuple[Sleeper, Mark | None]]:
+        """Groups whose time has come, and what they have published.
+
+        Each is put off, in case nobody answers the tick.
+        """
+        found: list[tuple[Sleeper, Mark | None]] = []
         while self._queue and self._queue[0][0] <= now_ms:
             at_ms, sleeper = heapq.heappop(self._queue)
             alarm = self._alarms.get(sleeper)
             if alarm is None or alarm.at_ms != at_ms:
                 continue  # a newer wake-up has replaced this one
-            found.append(sleeper)
+            found.append((sleeper, alarm.published))
             alarm.at_ms = now_ms + alarm.retry_ms
             alarm.retry_ms = min(2 * alarm.retry_ms, RETRY_MS_MAX)
             heapq.heappush(self._queue, (alarm.at_ms, sleeper))
@@ -178,8 +183,8 @@ class Clock:
             self._assign(consumer)
             while not self._closing.is_set():
                 self._read(consumer)
-                for sleeper in self._schedule.due(self.now_ms()):
-                    self._tick(producer, sleeper)
+                for sleeper, published in self._schedule.due(self.now_ms()):
+                    self._tick(producer, sleeper, published)
                 producer.poll(0)
         finally:
             producer.purge()
@@ -220,10 +225,10 @@ class Clock:
             return  # somebody else's record on our topic: no wake-up of ours
         if isinstance(record, WakeUp):
             prefix = str(message.topic()).rpartition(".")[0]
-            self._schedule.note(Sleeper(prefix, record.group), record.at_ms)
+            self._schedule.note(Sleeper(prefix, record.group), record.at_ms, record.published)
 
-    def _tick(self, producer: Producer, sleeper: Sleeper) -> None:
-        encoded = codec.encode(Tick(group=sleeper.group))
+    def _tick(self, producer: Producer, sleeper: Sleeper, published: Mark | None) -> None:
+        encoded = codec.encode(Tick(group=sleeper.group, published=published))
         try:
             producer.produce(
                 topic_name(TopicKind.MEMBERSHIP, sleeper.prefix),

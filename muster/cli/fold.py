@@ -184,8 +184,12 @@ class Fold:
             self._publish(records)
         else:
             # Who was heard when is not known; nobody is asked, for the coordinator asked nobody.
-            group = replace(Group.recover(record), recovering=frozenset(record.recovering))
-            group = replace(group, coordinator_epoch=record.coordinator_epoch)
+            group = replace(
+                Group.recover(record),
+                recovering=frozenset(record.recovering),
+                wary_until_ms=None,
+                coordinator_epoch=record.coordinator_epoch,
+            )
             found = Folded(published, group, began=True)
         self._before, self._group = (nothing, batch), found.group
         return found

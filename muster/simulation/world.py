@@ -20,11 +20,12 @@ from muster.protocol.events import (
     GroupConfig,
     Lag,
     LagReport,
+    Mark,
     Origin,
     Tick,
 )
 from muster.protocol.ids import GroupId, MemberId
-from muster.protocol.records import MemberAssignment, MemberGone, Record
+from muster.protocol.records import MemberAssignment, MemberGone, Record, WakeUp
 from muster.protocol.settings import CONNECT_ASSIGNORS
 from muster.protocol.topics import TopicKind, topic_name
 from muster.simulation import scenario as happenings
@@ -84,6 +85,7 @@ class World:
     timeline: Timeline = field(default_factory=Timeline)
     now_ms: int = 0
     _wake_ms: int | None = None
+    _published: Mark | None = None
     _offsets: dict[str, int] = field(default_factory=dict)
     _beat_ms: dict[str, int] = field(default_factory=dict)
     _unheard: frozenset[str] = frozenset()
@@ -129,7 +131,7 @@ class World:
         for happening in now:
             batch += self._happen(happening)
         if self._wake_ms is not None and self._wake_ms <= at_ms:
-            batch.append(Tick(group=GROUP))
+            batch.append(Tick(group=GROUP, published=self._published))
         for _ in range(ROUNDS_MAX):
             if not batch:
                 return
@@ -138,7 +140,7 @@ class World:
             self.timeline.look(at_ms, self.group, self.members)
             again = step.wake_at_ms is not None and step.wake_at_ms <= BEGINNING_MS + at_ms
             if again and not batch and step.records:
-                batch = [Tick(group=GROUP)]
+                batch = [Tick(group=GROUP, published=self._published)]
         raise NeverSettles(f"the group does not settle at {at_ms} ms: {self.group.cause}")
 
     def _beat(self, member: SimulatedMember) -> Event:
@@ -174,6 +176,8 @@ class World:
         written: list[Event] = []
         lost = self._unheard if self._seen else frozenset[str]()
         for record in step.records:
+            if isinstance(record, WakeUp):
+                self._published = record.published
             if not isinstance(record, MemberAssignment | MemberGone):
                 continue
             member = self.members.get(record.member)

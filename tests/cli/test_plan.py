@@ -120,7 +120,8 @@ def test_the_plan_is_what_then_happens() -> None:
     record = calm(0, 0, 0, 1, 1, 1)
     promised = planned(record, add=[{"id": "W3", "rack": "r1"}], remove=["W1"])
     at = Origin("muster.membership", 0, 1, record.clock_ms + 1)
-    group = replace(Group.recover(record), recovering=frozenset(), coordinator_epoch=3)
+    group = Group.recover(record)
+    group = replace(group, recovering=frozenset(), wary_until_ms=None, coordinator_epoch=3)
     events = [
         Leave(group=record.group, member=MemberId("W1"), incarnation=0, origin=at),
         Join(

@@ -18,11 +18,18 @@ from muster.protocol.events import (
     Join,
     Lag,
     LagReport,
+    Mark,
     Origin,
     Tick,
 )
 from muster.protocol.ids import GroupId, MemberId, Role
-from muster.protocol.records import GroupSnapshot, GroupState, MemberAssignment, MemberGone
+from muster.protocol.records import (
+    GroupSnapshot,
+    GroupState,
+    MemberAssignment,
+    MemberGone,
+    WakeUp,
+)
 from muster.protocol.settings import parse_settings
 from muster.protocol.tasks import Connector, Subtopology
 from muster.simulation.member import SimulatedMember
@@ -72,6 +79,7 @@ class Life(RuleBasedStateMachine):
         self.proved_ms: dict[int, int] = {}
         self.coordinator_epoch = 1
         self.published: GroupSnapshot | None = None
+        self.wake_up: Mark | None = None
         self.incarnations = 100
         self.config = ("sticky", STREAMS[0], {})
 
@@ -244,6 +252,8 @@ class Life(RuleBasedStateMachine):
         for record in step.records:
             if isinstance(record, GroupSnapshot):
                 self.published = record
+            if isinstance(record, WakeUp):
+                self.wake_up = record.published
             if isinstance(record, MemberAssignment | MemberGone):
                 for member in self.running():
                     if member.id == record.member:
@@ -257,7 +267,7 @@ class Life(RuleBasedStateMachine):
     @rule()
     def tick(self) -> None:
         """Somebody's clock says that it is time."""
-        self.write(Tick(group=GROUP))
+        self.write(Tick(group=GROUP, published=self.wake_up))
         self.advance_now()
 
     def advance_now(self, restored=True) -> None:
@@ -308,7 +318,7 @@ class Life(RuleBasedStateMachine):
                 self.send(member, member.act(self.now_ms))
                 if member.member:
                     self.send(member, [member.heartbeat()])
-            self.write(Tick(group=GROUP))
+            self.write(Tick(group=GROUP, published=self.wake_up))
             self.advance_now(restored=False)
             self.no_task_has_two_owners()
             if self.is_quiet():

@@ -111,6 +111,8 @@ def _group(members: list[Stand], target_epoch: int) -> Group:
     for slot, member in enumerate(members):
         soft.seat(slot, 45_000)
         waits = member.state is UNREVOKED
+        if waits:
+            soft.demand(slot)
         entries.append(
             MemberEntry(
                 id=f"m{slot}",
@@ -190,7 +192,8 @@ def groups(draw: st.DrawFn) -> list[Stand]:
         )
         pending = {r: frozenset(t for role, t in going if role is r) for r in Role}
         assigned = {r: assigned[r] - pending[r] for r in Role}
-        state = UNREVOKED if going else draw(st.sampled_from((STABLE, UNRELEASED)))
+        waiting = (STABLE, UNRELEASED) if target != assigned else (STABLE,)
+        state = UNREVOKED if going else draw(st.sampled_from(waiting))
         epoch = draw(st.integers(1, 6))
         acknowledged = state is UNREVOKED and draw(st.booleans())
         members.append(Stand(epoch, state, assigned, pending, target, acknowledged))

@@ -184,6 +184,13 @@ class Topics:
             ]
         return sum(ends)
 
+    def forget(self) -> None:
+        """Read everything from its beginning again: topics have other partitions now."""
+        for consumer in self._readers.values():
+            consumer.close()
+        self._readers.clear()
+        self._read.clear()
+
     def close(self) -> None:
         """Close every client."""
         self._producer.flush(5)

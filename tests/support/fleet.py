@@ -59,8 +59,12 @@ class Fleet:
             settings=parse_settings(config, assignor),
             tasks=(unit,),
         )
-        self._tasks = {str(TaskTable([unit]).task(index)) for index in range(partitions)}
+        self.expect(partitions)
         self._topics.write(TopicKind.CONFIG, event)
+
+    def expect(self, partitions: int) -> None:
+        """The tasks of a group that was declared otherwise: one subtopology "0"."""
+        self._tasks = {f"0_{number}" for number in range(partitions)}
 
     # ---- what members do
 

@@ -7,9 +7,19 @@ from typing import Any
 
 from muster.assignor import registry
 from muster.protocol.digest import Holding
-from muster.protocol.events import Event, GroupConfig, Heartbeat, Join, Leave, Origin, Report, Tick
+from muster.protocol.events import (
+    Event,
+    GroupConfig,
+    Heartbeat,
+    Join,
+    Leave,
+    Mark,
+    Origin,
+    Report,
+    Tick,
+)
 from muster.protocol.ids import GroupId, MemberId
-from muster.protocol.records import GroupSnapshot, MemberAssignment, MemberGone, Record
+from muster.protocol.records import GroupSnapshot, MemberAssignment, MemberGone, Record, WakeUp
 from muster.protocol.settings import parse_settings
 from muster.protocol.tasks import TaskSet, Unit
 from muster.state import invariants
@@ -21,13 +31,17 @@ GROUP = GroupId("g")
 
 @dataclass
 class Story:
-    """One group; `at` moves the log's clock, everything else is written at that time."""
+    """One group; `at` moves the log's clock, everything else is written at that time.
+
+    A plain tick says what the newest wake-up said, as the clock's does.
+    """
 
     group: Group = field(default_factory=lambda: Group.new(GROUP))
     now_ms: int = 1_000_000
     offset: int = 0
     epoch: int = 1
     lookup: Any = registry.get
+    published: Mark | None = None
 
     def at(self, ms: int) -> Story:
         """Later events are of this time, in milliseconds from the beginning."""
@@ -40,12 +54,17 @@ class Story:
         for event in events:
             self.offset += 1
             topic = "config" if isinstance(event, GroupConfig) else "membership"
-            placed.append(replace(event, origin=Origin(topic, 0, self.offset, self.now_ms)))
+            said = {"published": self.published} if event == tick() else {}
+            origin = Origin(topic, 0, self.offset, self.now_ms)
+            placed.append(replace(event, origin=origin, **said))
         step = advance(self.group, placed, coordinator_epoch=self.epoch, assignors=self.lookup)
         invariants.check(step.group)
         again = advance(step.group, placed, coordinator_epoch=self.epoch, assignors=self.lookup)
         assert again.records == ()
         self.group = step.group
+        for record in step.records:
+            if isinstance(record, WakeUp):
+                self.published = record.published
         return step
 
     def told(self, *events: Event) -> dict[str, str]:
@@ -81,7 +100,8 @@ def join(member: str, incarnation: int = 1, **more: Any) -> Join:
 
 def report(member: str, revision: int, *active: str, epoch: int = 1, **more: Any) -> Report:
     """A report; `incarnation` is 1 unless given."""
-    given = {role: TaskSet.of(more.pop(role, ())) for role in ("standby", "learner", "ready")}
+    sets = ("standby", "learner", "ready", "releasing")
+    given = {role: TaskSet.of(more.pop(role, ())) for role in sets}
     return Report(
         group=GROUP,
         member=MemberId(member),

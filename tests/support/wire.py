@@ -16,6 +16,7 @@ from muster.protocol.events import (
     Lag,
     LagReport,
     Leave,
+    Mark,
     Origin,
     Report,
     Tick,
@@ -146,7 +147,8 @@ heartbeats = st.builds(
 )
 leaves = st.builds(Leave, **_process, temporary=st.booleans())
 drains = st.builds(Drain, **_who, on=st.booleans(), origin=st.just(ORIGIN))
-ticks = st.builds(Tick, group=texts, origin=st.just(ORIGIN))
+marks = optional(st.builds(Mark, longs, longs))
+ticks = st.builds(Tick, group=texts, published=marks, origin=st.just(ORIGIN))
 membership = st.one_of(joins, reports, heartbeats, leaves, drains, ticks)
 lag_reports = st.builds(LagReport, **_who, lags=lags, origin=st.just(ORIGIN))
 configs = st.builds(
@@ -174,7 +176,10 @@ assignments = st.builds(
     heartbeat_interval_ms=counts,
     message=texts,
 )
-wake_ups = st.builds(WakeUp, group=texts, at_ms=optional(longs))
+wake_ups = st.one_of(
+    st.builds(WakeUp, group=texts, at_ms=longs, published=marks),
+    st.builds(WakeUp, group=texts, at_ms=st.none()),
+)
 rejected = st.builds(
     Rejected,
     origin=st.builds(Origin, texts, counts, longs, longs),

@@ -16,9 +16,19 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from muster.protocol.events import Event, Heartbeat, Join, LagReport, Leave, Origin, Report, Tick
+from muster.protocol.events import (
+    Event,
+    Heartbeat,
+    Join,
+    LagReport,
+    Leave,
+    Mark,
+    Origin,
+    Report,
+    Tick,
+)
 from muster.protocol.ids import GroupId, MemberId, Role
-from muster.protocol.records import Fault, MemberAssignment, MemberGone
+from muster.protocol.records import Fault, MemberAssignment, MemberGone, WakeUp
 from muster.protocol.tasks import EMPTY, TaskSet
 from muster.worker.exchange import (
     Acknowledged,
@@ -214,6 +224,7 @@ class World:
         self.coordinator = coordinator
         self.batch: list[Event] = []
         self.tick_at = 0.0
+        self.published: Mark | None = None
         self.away_until = 0.0  # the broker
         self.log_ready = 0.0  # appends and reads keep their order
         self.read_ready = 0.0
@@ -347,6 +358,8 @@ class World:
         """The coordinator takes a batch; its records reach their members in order."""
         events, self.batch = self.batch, []
         for record in self.coordinator.take(events):
+            if isinstance(record, WakeUp):
+                self.published = record.published
             if not isinstance(record, MemberAssignment | MemberGone):
                 continue
             (member,) = (m for m in self.members if m.name == record.member)
@@ -357,7 +370,11 @@ class World:
         wake_ms = self.coordinator.wake_ms()
         if wake_ms is not None and not self.now < self.tick_at <= wake_ms:
             self.tick_at = max(wake_ms, self.now + 10)
-            self.at(self.tick_at, lambda: self.append(Tick(group=GROUP), lambda: None))
+            self.at(self.tick_at, self.write_tick)
+
+    def write_tick(self) -> None:
+        """The coordinator's clock writes a tick."""
+        self.append(Tick(group=GROUP, published=self.published), lambda: None)
 
     # ---- what fate does
 

@@ -1,0 +1,160 @@
+"""A member has its whole time to do as it was told, from when it can have read so; then it has not.
+
+Heartbeats are in the log by the broker's time, whenever the coordinator comes to read them. So a
+coordinator that is behind is played by batches of old records.
+"""
+
+from __future__ import annotations
+
+import pytest
+from support.story import Story, beat, config, join, leave, report, tick
+
+from muster.protocol.digest import Holding
+from muster.protocol.events import Mark, Tick
+from muster.protocol.records import MemberState, WakeUp
+from muster.protocol.tasks import Subtopology, TaskSet
+from muster.state.group import Group
+
+FOUR = Subtopology("0", 4)
+ALL = ("0_0", "0_1", "0_2", "0_3")
+TOLD = Holding(active=TaskSet.of(ALL), releasing=TaskSet.of(["0_2", "0_3"])).digest()
+"""Digest of W1 once it has read that it is to give two up."""
+REBALANCE_MS, SESSION_MS = 10_000, 45_000
+
+
+def owing() -> Story:
+    """W1 has all tasks and was told at 100 ms to give two of them to W2."""
+    story = Story()
+    story.take(config(FOUR, rebalance_timeout_ms=REBALANCE_MS), join("W1"))
+    assert story.at(100).told(join("W2"))["W1"] == "0_0 0_1 | - | - @1"
+    return story
+
+
+def beats(story: Story, first_ms: int, end_ms: int, *more: Tick) -> dict[str, str]:
+    """Both are alive, every 2 s, one batch each; what they were told last."""
+    told = {}
+    for ms in range(first_ms, end_ms, 2_000):
+        told |= story.at(ms).told(beat("W1", TOLD), beat("W2", 0, epoch=2), *more)
+    return told
+
+
+def test_too_slow_a_release_fences() -> None:
+    """The time runs from the first tick behind the demand; the tasks are free a session later."""
+    story = owing()
+    assert beats(story, 2_000, 4_000) == {}
+    assert story.at(4_000).told(tick()) == {}  # proves that W1 can have read it
+    assert beats(story, 6_000, 14_000) == {}
+    assert story.at(13_999).told(tick()) == {}
+    assert story.at(14_000).told(tick())["W1"] == "FENCED_MEMBER_EPOCH"
+    beats(story, 16_000, 18_000)
+    story.at(18_000).take(tick())  # proves that W1 can have read that it is fenced
+    told = beats(story, 20_000, 62_000)
+    assert set(told.values()) <= {"FENCED_MEMBER_EPOCH"}
+    assert story.group.holder.tolist() == [0, 0, 0, 0]
+    story.at(62_999).take(tick())
+    assert story.group.holder.tolist() == [0, 0, 0, 0]
+    assert story.at(63_000).told(tick()) == {"W1": "gone", "W2": "0_0 0_1 0_2 0_3 | - | - @4"}
+
+
+def test_a_coordinator_that_is_behind_fences_nobody() -> None:
+    """Ten minutes of heartbeats from before the demand was published cost W1 none of its time."""
+    story = owing()
+    assert set(beats(story, 2_000, 600_000).values()) <= {"0_0 0_1 | - | - @1 report"}
+    # Now W1 reads it, long after what the coordinator has taken in so far, and answers.
+    story.at(601_000).take(tick())
+    revision = story.group.members[0].revision
+    assert story.at(610_000).told(report("W1", revision, "0_0", "0_1")) == {
+        "W2": "0_2 0_3 | - | - @2"
+    }
+
+
+def test_ticks_from_before_the_demand_prove_nothing() -> None:
+    """A clock that is ahead of the coordinator ticks all the time, with an older wake-up's word."""
+    story = owing()
+    before = story.published
+    assert beats(story, 2_000, 100_000, Tick(group="g", published=before)) == {}
+    assert story.published.taken > before.taken
+    assert story.at(100_000).told(tick()) == {}
+    assert beats(story, 102_000, 110_000) == {}
+    assert story.at(110_000).told(tick())["W1"] == "FENCED_MEMBER_EPOCH"
+
+
+def test_another_coordinators_word_proves_nothing() -> None:
+    """One that was replaced may have come further in the log, with other decisions."""
+    story = owing()
+    story.epoch = 2
+    story.at(200).take(join("W3", incarnation=3), report("W1", 2, "0_0", "0_1"))  # decided anew
+    assert story.group.members[0].state is MemberState.STABLE
+    story.at(300).take(join("W4", incarnation=4))
+    assert story.group.members[0].state is MemberState.UNREVOKED
+    digest = Holding(active=TaskSet.of(ALL[:2]), releasing=TaskSet.of(["0_1"])).digest()
+    ahead = Tick(group="g", published=Mark(1, 10_000))
+    for ms in range(2_000, 100_000, 2_000):
+        alive = [beat("W1", digest, epoch=2), *(beat(m, 0, epoch=2) for m in ("W2", "W3", "W4"))]
+        told = story.at(ms).told(*alive, ahead)
+        assert "FENCED_MEMBER_EPOCH" not in told.values()
+
+
+def test_the_wake_up_vouches_for_the_batches_before() -> None:
+    """Not for its own batch, whose records Kafka may still refuse; and once, for one demand."""
+    story = Story()
+    story.take(config(FOUR), join("W1"))
+    demanded = story.at(100).take(join("W2"))
+    assert not [record for record in demanded.records if isinstance(record, WakeUp)]
+    taken = story.group.soft.taken
+    (vouches,) = story.at(200).take(beat("W2", 0, epoch=2)).records
+    assert vouches == WakeUp(group="g", at_ms=1_010_200, published=Mark(1, taken))
+    assert story.at(300).take(beat("W2", 0, epoch=2)).records == ()
+
+
+def test_a_fenced_member_reads_so_late() -> None:
+    """It is told to drop everything by a coordinator that is ten minutes behind: nobody gets it."""
+    story = owing()
+    story.at(200).take(report("W1", 2, *ALL))  # keeps what it should give up, which is no crime
+    assert story.at(300).told(report("W2", 1, "0_0", epoch=2))["W2"] == "FENCED_MEMBER_EPOCH"
+    told = beats(story, 2_000, 600_000)
+    assert "gone" not in told.values()
+    assert [member.id for member in story.group.live()] == ["W1", "W2"]
+
+
+def test_a_lost_checkpoint_gives_everybody_its_time_again() -> None:
+    """A release asked for before is waited for once more, from the question that follows."""
+    story = owing()
+    story.group, story.epoch = Group.recover(story.group.snapshot()), 2
+    asked = story.at(500_000).told(tick())
+    assert asked == {"W1": "0_0 0_1 | - | - @1 report", "W2": "- | - | - @2 report"}
+    story.at(501_000).take(report("W1", 2, *ALL, releasing=ALL[2:]), report("W2", 1, epoch=2))
+    assert story.group.members[0].state is MemberState.UNREVOKED
+    assert "FENCED_MEMBER_EPOCH" not in beats(story, 502_000, 506_000).values()
+    story.at(506_000).take(tick())
+    assert "FENCED_MEMBER_EPOCH" not in beats(story, 508_000, 516_000).values()
+    assert story.at(516_000).told(tick())["W1"] == "FENCED_MEMBER_EPOCH"
+
+
+@pytest.mark.parametrize("returns", [False, True])
+def test_a_lost_checkpoint_waits_for_nobody_for_ever(returns: bool) -> None:
+    """Who is alive and does not say what it holds is fenced; what it has is its own for a session.
+
+    The group goes on when it has returned with empty hands, or is gone.
+    """
+    story = owing()
+    story.at(200).take(report("W1", 2, "0_0", "0_1"))
+    story.group, story.epoch = Group.recover(story.group.snapshot()), 2
+    story.at(1_000).take(tick())
+    story.at(2_000).take(report("W1", 2, "0_0", "0_1", epoch=2, coordinator_epoch=2))
+    mute = Holding(active=TaskSet.of(["0_2", "0_3"])).digest()
+    fenced_ms = None
+    for ms in range(4_000, 100_000, 2_000):
+        alive = beat("W1", Holding(active=TaskSet.of(ALL[:2])).digest()), beat("W2", mute, epoch=2)
+        told = story.at(ms).told(*alive, tick())
+        if fenced_ms is None and told.get("W2") == "FENCED_MEMBER_EPOCH":
+            fenced_ms = ms
+            if returns:
+                story.at(ms + 100).take(leave("W2"), join("W2", incarnation=2))
+        if not story.group.recovering:
+            break
+    assert fenced_ms is not None
+    assert fenced_ms >= 1_000 + REBALANCE_MS
+    assert ms == fenced_ms if returns else ms >= fenced_ms + SESSION_MS
+    owners = [story.group.members[slot].id for slot in story.group.holder]
+    assert owners == (["W1", "W1", "W2", "W2"] if returns else ["W1"] * 4)
