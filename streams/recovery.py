@@ -18,8 +18,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import TypeAlias
+from dataclasses import dataclass, replace
+from typing import NamedTuple, TypeAlias
 
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from pyspark.sql import DataFrame, SparkSession
@@ -29,6 +29,7 @@ from muster.clients import ClientSettings
 from muster.protocol import codec
 from muster.protocol.errors import DecodeError
 from muster.protocol.events import Tick
+from muster.protocol.keys import partition_of
 from muster.protocol.parts import Joiner, Whole
 from muster.protocol.records import GroupSnapshot
 from muster.protocol.topics import TopicKind, topic_name
@@ -38,10 +39,28 @@ from muster.streams.source import EARLIEST, input_topics, lane_of
 Offsets: TypeAlias = dict[str, dict[int, int]]
 """topic → partition → offset."""
 
+Retained: TypeAlias = Mapping[str, Mapping[int, tuple[int, int]]]
+"""topic → partition → first offset and end."""
+
 READ_TIMEOUT_S = 120.0
 INITIAL = StructType(
     [StructField("lane", BinaryType()), StructField("snapshot", BinaryType(), nullable=False)]
 )
+
+
+class _Found(NamedTuple):
+    """A value of a compacted topic; None = a tombstone."""
+
+    is_home: bool
+    at_ms: int
+    partition: int
+    value: bytes | None
+
+    def replaces(self, other: _Found | None) -> bool:
+        """Whether this one, read later, is the newer of two; a partition is in order."""
+        if other is None or other.partition == self.partition:
+            return True
+        return (self.is_home, self.at_ms) >= (other.is_home, other.at_ms)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,14 +102,16 @@ def recover(clients: ClientSettings, prefixes: Iterable[str]) -> Recovered:
         for prefix in prefixes:
             values = _newest(consumer, topic_name(TopicKind.GROUPS, prefix))
             snapshots += [(prefix, found) for found in _decoded(values)]
-        starting = {
-            topic: _bounded(consumer, topic, offsets)
-            for topic, offsets in first_wanted(prefixes, snapshots).items()
-        }
+        retained = {topic: _retained(consumer, topic) for topic in input_topics(prefixes)}
     except KafkaException as error:
         raise KafkaUnreachable(f"the groups cannot be read back: {error}") from error
     finally:
         consumer.close()
+    snapshots = [(prefix, without_others(found, retained)) for prefix, found in snapshots]
+    starting = {
+        topic: _bounded(retained[topic], offsets)
+        for topic, offsets in first_wanted(prefixes, snapshots).items()
+    }
     return Recovered(tuple(snapshots), starting)
 
 
@@ -124,7 +145,11 @@ def wake_all(clients: ClientSettings, found: Recovered) -> None:
 
 
 def _newest(consumer: Consumer, topic: str) -> dict[bytes, bytes]:
-    """Newest value of every key of a compacted topic, tombstones left out."""
+    """Newest value of every key of a compacted topic, tombstones left out.
+
+    A topic that has grown may hold older values of a key where it belonged before: what is in the
+    partition it belongs to now counts for more, whatever the order the partitions are read in.
+    """
     listed = consumer.list_topics(topic, timeout=READ_TIMEOUT_S).topics[topic].partitions
     ends: dict[int, int] = {}
     for partition in listed:
@@ -133,7 +158,7 @@ def _newest(consumer: Consumer, topic: str) -> dict[bytes, bytes]:
         )
         if high > low:
             ends[partition] = high
-    newest: dict[bytes, bytes] = {}
+    newest: dict[bytes, _Found] = {}
     joiner = Joiner()
     consumer.assign([TopicPartition(topic, partition, 0) for partition in ends])
     deadline = time.monotonic() + READ_TIMEOUT_S
@@ -150,16 +175,17 @@ def _newest(consumer: Consumer, topic: str) -> dict[bytes, bytes]:
             whole = _joined(joiner, key, value)
             if whole is None:
                 continue
-            if whole.value is None:
-                newest.pop(whole.key, None)
-            else:
-                newest[whole.key] = whole.value
+            place = message.partition() or 0
+            is_home = place == partition_of(whole.key, len(listed))
+            found = _Found(is_home, message.timestamp()[1], place, whole.value)
+            if found.replaces(newest.get(whole.key)):
+                newest[whole.key] = found
         # By position, not by messages: the last offsets may have been compacted away.
         for position in consumer.position([TopicPartition(topic, p) for p in ends]):
             if position.offset >= ends[position.partition]:
                 del ends[position.partition]
     consumer.unassign()
-    return newest
+    return {key: found.value for key, found in newest.items() if found.value is not None}
 
 
 def _joined(joiner: Joiner, key: bytes, value: bytes | None) -> Whole | None:
@@ -206,14 +232,40 @@ def first_wanted(
     return {topic: {**free[topic], **held[topic]} for topic in held}
 
 
-def _bounded(consumer: Consumer, topic: str, wanted: Mapping[int, int]) -> dict[int, int]:
-    """Offsets for every partition of a topic, none outside what is retained."""
+def without_others(snapshot: GroupSnapshot, retained: Retained) -> GroupSnapshot:
+    """A snapshot that counts no rows of topics other than those there are now.
+
+    Where it names offsets beyond a topic's end, the topic is not the one it was made with: the
+    snapshot was copied from another cluster, or the topic was created anew. Taken at its word, the
+    group would ignore its members until that many rows had come again.
+
+    Args:
+        snapshot: as it was read back.
+        retained: what every input topic has.
+    """
+    through = tuple(
+        (topic, partition, offset)
+        for topic, partition, offset in snapshot.through
+        if offset < retained.get(topic, {}).get(partition, (0, 0))[1]
+    )
+    return snapshot if through == tuple(snapshot.through) else replace(snapshot, through=through)
+
+
+def _retained(consumer: Consumer, topic: str) -> dict[int, tuple[int, int]]:
+    """First offset and end of every partition of a topic."""
     partitions = consumer.list_topics(topic, timeout=READ_TIMEOUT_S).topics[topic].partitions
-    bounded: dict[int, int] = {}
-    for partition in partitions:
-        low, high = consumer.get_watermark_offsets(
+    return {
+        partition: consumer.get_watermark_offsets(
             TopicPartition(topic, partition), timeout=READ_TIMEOUT_S
         )
+        for partition in partitions
+    }
+
+
+def _bounded(retained: Mapping[int, tuple[int, int]], wanted: Mapping[int, int]) -> dict[int, int]:
+    """Offsets for every partition of a topic, none outside what is retained."""
+    bounded: dict[int, int] = {}
+    for partition, (low, high) in retained.items():
         offset = wanted.get(partition, EARLIEST)
         bounded[partition] = offset if low <= offset <= high else EARLIEST
     return bounded
