@@ -35,11 +35,10 @@ class Copies:
         self.acceptable = view.settings.acceptable_recovery_lag
         self._restricted = not everyone_takes_everything(view)
         self.owner = view.active
-        if self._restricted:
-            owned = np.flatnonzero(view.active != NOBODY).astype(np.int32)
-            lost = owned[~may_take(view, owned, view.active[owned])]
-            self.owner = view.active.copy()
-            self.owner[lost] = NOBODY
+        if self._restricted and int(view.active.max(initial=NOBODY)) != NOBODY:
+            fits = view.kinds.may_take(view.tasks.unit_of, view.active)
+            if not fits.all():
+                self.owner = np.where(fits, view.active, NOBODY).astype(np.int32)
 
     @property
     def none(self) -> bool:

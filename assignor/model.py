@@ -19,6 +19,7 @@ from typing import Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from muster.assignor.kinds import Kinds, kinds
 from muster.protocol.ids import Role
 from muster.protocol.settings import Settings
 from muster.protocol.tasks import IntArray, TaskTable
@@ -84,7 +85,7 @@ def no_lags() -> Lags:
     )
 
 
-@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class GroupView:
     """A group as an assignor sees it. Build with `group_view`, which fills in what is not given.
 
@@ -135,6 +136,17 @@ class GroupView:
     memory: Mapping[str, object] | None
     whole_generation: bool
     config_offset: int = -1
+
+    @cached_property
+    def unrestricted(self) -> bool:
+        """Whether no member restricts its topics (the common case)."""
+        topics = self.topics
+        return not topics or (topics[0] is None and topics.count(None) == len(topics))
+
+    @cached_property
+    def kinds(self) -> Kinds:
+        """Members by what they may take."""
+        return kinds(self.topics, self.tasks.units)
 
 
 def group_view(

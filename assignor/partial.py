@@ -14,8 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from muster.assignor.balance import held, settle, surplus
-from muster.assignor.eligible import kinds
+from muster.assignor.balance import dealt, held, settle, surplus
 from muster.assignor.flow import Network
 from muster.assignor.model import NOBODY, BoolArray, GroupView
 from muster.assignor.shares import Counts, shares
@@ -27,6 +26,8 @@ MOST_ONE_BY_ONE = 20_000
 Beyond, moves are counted per class: balance is the same, but a class of members with equal topics
 and capacity may give up a task although one of its members has room, so moves may exceed the least.
 """
+LONG_RUNS = 64
+"""From so many loose tasks a unit on, going through the units is faster than sorting the tasks."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -34,16 +35,20 @@ class Shared:
     """Shares under restrictions.
 
     Attributes:
-        group: int32[K], group of each task.
+        group: int32[U], group of each unit.
         member_class: int32[M], class of each member.
         count: int64[G, C], how many tasks of each group each class takes.
+        load: int64[M], how many tasks each member has that may stay with it.
         share: int64[M], how many tasks each member takes.
+        apart: whether no group has more than one class that may take it: who owns a task is in it.
     """
 
     group: IntArray
     member_class: IntArray
     count: Counts
+    load: Counts
     share: Counts
+    apart: bool
 
 
 def restricted(
@@ -54,47 +59,65 @@ def restricted(
     Args:
         view: the group.
         task: int32[K], tasks to share out; those nobody may take are shared to nobody.
-        home: int32[K], owners to stay with.
+        home: int32[K], owners that may keep them, `NOBODY` = none.
         capacity: int64[M], 0 = takes nothing.
         before: int64[M], tasks shared out before these; None = none.
     """
-    table = kinds(view)
-    allowed, group_of = np.unique(table.allowed, axis=1, return_inverse=True)
-    group = group_of.ravel().astype(np.int32).take(view.tasks.unit_of.take(task))
+    allowed, group = view.kinds.groups
     filled = np.zeros_like(capacity) if before is None else before
     one_by_one = len(capacity) * len(task) <= MOST_ONE_BY_ONE
     names = np.arange(len(capacity)) if one_by_one else np.zeros(len(capacity), dtype=np.int64)
-    rows, member_class = _alike(table.kind_of, capacity, filled, names)
+    rows, member_class = _alike(view.kinds.kind_of, capacity, filled, names)
     can = allowed.T[:, rows[0]] & (rows[1] > 0)
-    at = np.append(member_class, NOBODY).take(home)
-    staying = at != NOBODY
-    staying &= can.take(group.astype(np.intp) * can.shape[1] + at, mode="clip")
-    size = np.where(can.any(axis=1), np.bincount(group, minlength=len(can)), 0)
-    load = held(np.where(staying, home, NOBODY).astype(np.int32), len(capacity))
-    if can.sum(axis=1).max(initial=0) <= 1:  # every group has one class to go to
+    size = np.bincount(group, weights=_sizes(view, task), minlength=len(can)).astype(np.int64)
+    size[~can.any(axis=1)] = 0
+    load = held(home, len(capacity))
+    apart = bool(can.sum(axis=1).max(initial=0) <= 1)
+    if apart:
         count = size[:, None] * can
     else:
-        pairs = group[staying].astype(np.int64) * can.shape[1] + at[staying]
+        at = np.append(member_class, NOBODY).take(home)
+        staying = np.flatnonzero(at != NOBODY)
+        pairs = group.take(_units(view, task[staying])) * can.shape[1] + at[staying]
         own = np.bincount(pairs, minlength=can.size).reshape(can.shape)
         size_of_class = np.bincount(member_class, minlength=can.shape[1])
         takers = Takers(rows[1], rows[2], size_of_class, member_class, load)
         count = counts(size, can, own, takers)
     share = np.zeros_like(capacity)
-    for number, total in enumerate(count.sum(axis=0).tolist()):
+    totals: list[int] = count.sum(axis=0).tolist()
+    for total, mine in zip(totals, _lists(member_class, len(totals)), strict=True):
         if total:
-            mine = member_class == number
             share[mine] = shares(total, capacity[mine], load[mine])
-    return Shared(group, member_class, count, share)
+    return Shared(group, member_class, count, load, share, apart)
 
 
-def _alike(*columns: IntArray | Counts) -> tuple[Counts, IntArray]:
-    """Distinct rows of some columns (as int64[columns, C]), and which one each member has."""
-    code = np.zeros(len(columns[0]), dtype=np.int64)
+def _units(view: GroupView, task: IntArray) -> IntArray:
+    """int32[K]: units of ascending tasks."""
+    every = len(task) == len(view.tasks)
+    return view.tasks.unit_of if every else view.tasks.unit_of.take(task)
+
+
+def _sizes(view: GroupView, task: IntArray) -> IntArray:
+    """int[U]: how many of some ascending tasks each unit has."""
+    return np.diff(np.searchsorted(task, view.tasks.start))
+
+
+def _alike(kind: IntArray, *columns: Counts) -> tuple[Counts, IntArray]:
+    """Distinct rows of some columns (as int64[columns, C]), and which one each member has.
+
+    Kinds are numbered densely already; a column that is the same everywhere tells nothing.
+    """
+    code = kind.astype(np.int64)
     for column in columns:
-        _, number = np.unique(column, return_inverse=True)
-        _, code = np.unique(code * (int(number.max(initial=0)) + 1) + number, return_inverse=True)
-    first = np.unique(code, return_index=True)[1]
-    return np.array([column[first] for column in columns], dtype=np.int64), code.astype(np.int32)
+        if (column != column[0]).any():
+            _, rank = np.unique(column, return_inverse=True)
+            code = code * (int(rank.max()) + 1) + rank
+            _, code = np.unique(code, return_inverse=True)
+    rows = np.zeros((1 + len(columns), int(code.max(initial=-1)) + 1), dtype=np.int64)
+    rows[0, code] = kind
+    for number, column in enumerate(columns, 1):
+        rows[number, code] = column
+    return rows, code.astype(np.int32)
 
 
 def settled_by_topics(
@@ -105,35 +128,74 @@ def settled_by_topics(
     Args:
         view: the group.
         task: int32[K], tasks to place.
-        home: int32[K], owners to stay with.
+        home: int32[K], owners that may keep them, `NOBODY` = none.
         capacity: int64[M], 0 = takes nothing.
         before: int64[M], tasks placed before these; None = none.
     """
     shared = restricted(view, task, home, capacity, before)
-    at = _classes(shared, home)
-    owner = np.full(len(home), NOBODY, dtype=np.int32)
-    class_of = np.append(shared.member_class, NOBODY)
-    of_class = _lists(at, len(shared.count[0]))
-    for number in np.flatnonzero(shared.count.any(axis=0)).tolist():
-        tasks = of_class[number]
-        present = home.take(tasks)
-        kept = np.where(class_of.take(present) == number, present, NOBODY)
-        share = np.where(shared.member_class == number, shared.share, 0)
-        owner[tasks] = settle(kept.astype(np.int32), share)
+    owner = home.copy()
+    at, count = None, shared.load
+    if not shared.apart:
+        at = _classes(shared, home, shared.group.take(_units(view, task)))
+        owner[np.append(shared.member_class, NOBODY).take(home) != at] = NOBODY
+        count = held(owner, len(capacity))
+    owner[surplus(owner, count, shared.share)] = NOBODY
+    loose = np.flatnonzero(owner == NOBODY)
+    hands = _hands(shared, count)
+    if at is not None:
+        _hand_out(owner, loose, at.take(loose), hands)
+    elif len(loose) >= LONG_RUNS * len(shared.group):
+        only = _only(shared).take(shared.group).tolist()
+        owner[loose] = _run_by_run(only, _sizes(view, task.take(loose)).tolist(), hands)
+    else:
+        unit = view.tasks.unit_of.take(task.take(loose))
+        _hand_out(owner, loose, _only(shared).take(shared.group.take(unit)), hands)
     return owner
 
 
-def _classes(shared: Shared, home: IntArray) -> IntArray:
-    """int32[K]: the class that takes each task; tasks beyond a member's share leave first."""
+def _hands(shared: Shared, count: Counts) -> list[IntArray]:
+    """Who takes the next task of each class, and the next, in the order of `dealt`."""
+    room, level = np.maximum(shared.share - count, 0), np.minimum(count, shared.share)
+    return [
+        mine.astype(np.int32).take(dealt(room[mine], level[mine]))
+        for mine in _lists(shared.member_class, shared.count.shape[1])
+    ]
+
+
+def _hand_out(owner: IntArray, loose: Counts, at: IntArray, hands: list[IntArray]) -> None:
+    """Write the owners of loose tasks, those of a class in its order."""
+    for hand, places in zip(hands, _lists(at, len(hands)), strict=True):
+        owner[loose.take(places)] = hand
+
+
+def _run_by_run(only: list[int], sizes: list[int], hands: list[IntArray]) -> IntArray:
+    """The same for tasks of units with one class each: slices of hands, nothing is sorted."""
+    runs, begun = [], [0] * len(hands)
+    for number, size in zip(only, sizes, strict=True):
+        if number == NOBODY:
+            runs.append(np.full(size, NOBODY, dtype=np.int32))
+            continue
+        end = begun[number] + size
+        runs.append(hands[number][begun[number] : end])
+        begun[number] = end
+    return np.concatenate(runs)
+
+
+def _only(shared: Shared) -> IntArray:
+    """int32[G]: the one class that takes a group, `NOBODY` = none."""
     taking = shared.count > 0
-    if taking.sum(axis=1).max(initial=0) <= 1:
-        only = np.where(taking.any(axis=1), taking.argmax(axis=1), NOBODY).astype(np.int32)
-        return only.take(shared.group)
+    return np.where(taking.any(axis=1), taking.argmax(axis=1), NOBODY).astype(np.int32)
+
+
+def _classes(shared: Shared, home: IntArray, group: IntArray) -> IntArray:
+    """int32[K]: the class that takes each task; tasks beyond a member's share leave first."""
+    if (shared.count > 0).sum(axis=1).max(initial=0) <= 1:
+        return _only(shared).take(group)
     present = np.append(shared.member_class, NOBODY).take(home)
     beyond = np.zeros(len(home), dtype=np.bool_)
     beyond[surplus(home, held(home, len(shared.share)), shared.share)] = True
     at = np.full(len(home), NOBODY, dtype=np.int32)
-    some_leave, of_group = bool(beyond.any()), _lists(shared.group, len(shared.count))
+    some_leave, of_group = bool(beyond.any()), _lists(group, len(shared.count))
     for number, row in enumerate(shared.count):
         if not row.any():
             continue
@@ -146,6 +208,8 @@ def _classes(shared: Shared, home: IntArray) -> IntArray:
 
 def _lists(number: IntArray, count: int) -> list[Counts]:
     """Where each of the numbers below `count` stands, ascending; others are left out."""
+    if count == 1:
+        return [np.flatnonzero(number == 0)]
     narrow = number.astype(np.int16) if count < 1 << 15 else number  # sorted by radix
     order = np.argsort(narrow, kind="stable")
     ends = np.searchsorted(number[order], np.arange(-1, count), side="right")

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from muster.assignor.actives import Actives, settled_by_copies, settled_to
 from muster.assignor.balance import held
 from muster.assignor.copies import Copies
-from muster.assignor.eligible import everyone_takes_everything, kinds, may_take
+from muster.assignor.eligible import everyone_takes_everything, may_take
 from muster.assignor.exact import small
 from muster.assignor.model import NOBODY, GroupView, Pairs, no_pairs
 from muster.assignor.partial import settled_by_topics
@@ -213,7 +213,7 @@ class Planner:
         if view.settings.num_standby_replicas == 0:
             return
         stateful = np.flatnonzero(view.tasks.stateful & (plan.active != NOBODY)).astype(np.int32)
-        table = None if everyone_takes_everything(view) else kinds(view)
+        table = None if everyone_takes_everything(view) else view.kinds
         wanted = Wanted(
             tasks=stateful,
             target=plan.active,

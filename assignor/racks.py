@@ -16,7 +16,7 @@ import numpy as np
 from muster.assignor.actives import NOTHING, Actives, quality, uneven
 from muster.assignor.balance import held
 from muster.assignor.copies import Copies, Longs
-from muster.assignor.eligible import everyone_takes_everything, kinds
+from muster.assignor.eligible import everyone_takes_everything
 from muster.assignor.model import NOBODY, GroupView, Pairs, no_pairs
 from muster.assignor.partial import restricted
 from muster.assignor.shares import Counts, fair_sum, slack
@@ -213,7 +213,7 @@ class _Classes:
 
 
 def _classes(view: GroupView, task: IntArray, racks: Racks | None, prices: Prices) -> _Classes:
-    table = kinds(view)
+    table = view.kinds
     count = len(table.allowed)
     rack = np.zeros_like(view.rack) if racks is None else view.rack
     across = np.zeros((1, 1), dtype=np.int64) if racks is None else racks.inputs.across

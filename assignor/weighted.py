@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 
 from muster.assignor.actives import Actives
 from muster.assignor.copies import Copies, contains
-from muster.assignor.eligible import kinds
 from muster.assignor.model import NOBODY, GroupView
 from muster.assignor.shares import Counts
 from muster.protocol.tasks import IntArray
@@ -60,7 +59,7 @@ class _Descent:
     def __init__(self, view: GroupView, actives: Actives, capacity: Counts, load: Floats) -> None:
         self._task = actives.task
         self._weight = view.tasks.weight[actives.task].tolist()
-        table = kinds(view)
+        table = view.kinds
         self._may = table.allowed[table.kind_of]
         self._unit = view.tasks.unit_of[actives.task].tolist()
         self._capacity = capacity.tolist()

@@ -13,6 +13,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from muster.assignor.model import NOBODY, GroupView, Lags, Pairs, Placement, group_view
 from muster.assignor.score import score
@@ -25,6 +26,8 @@ from muster.protocol.tasks import IntArray, TaskTable
 KEYS = ("assignor", "config", "tasks", "members", "now_ms", "start", "validate")
 DEFAULT_ASSIGNOR = "high-availability"
 ROLES = ("active", "standby", "learner", "revoked")
+MAY_SAY = ("rack", "tags", "topics", "static", "protocols")
+"""Columns of members that most groups do not use."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,44 +54,65 @@ class Problem:
     _held: Mapping[str, tuple[IntArray, IntArray]] = field(default_factory=dict)
 
     def view(self) -> GroupView:
-        """The group as an assignor sees it; what costs is the owners, in proportion to tasks."""
-        owner, also, place = self._owners(len(self.names.table))
-        return replace(self._unowned, active=owner, also_active=also, report_order=place)
-
-    @cached_property
-    def _unowned(self) -> GroupView:
-        """The view as it is before actives have owners: what members say of themselves."""
-        rows = self.members
-        lag = [(t, m, behind) for m, row in enumerate(rows) for t, behind in row.lag.items()]
-        told = np.array(sorted(lag), dtype=np.int64).reshape(len(lag), 3)
-        same: dict[frozenset[str] | None, frozenset[str] | None] = {}  # equal topics, one object
-        return group_view(
+        """The group as an assignor sees it, out of columns, as the running job builds it."""
+        said, told = self._columns, self._told
+        task, member = self._held["active"]
+        owner = np.full(len(self.names.table), NOBODY, dtype=np.int32)
+        owner[task[::-1]] = member[::-1]  # of several claims the first one stays
+        more: dict[str, Any] = {n: tuple(said[n].tolist()) for n in MAY_SAY if n in said}
+        view = group_view(
             tasks=self.names.table,
             settings=self.settings,
-            members=tuple([row.id for row in rows]),
-            capacity=np.array([row.capacity for row in rows], dtype=np.int64),
+            members=tuple(said["id"].tolist()),
+            capacity=said["capacity"].copy(),
+            active=owner,
             standby=Pairs.of(*self._held["standby"]),
             learner=Pairs.of(*self._held["learner"]),
             ready=Pairs.of(*self._held["ready"]),
-            lags=Lags(told[:, 0].astype(np.int32), told[:, 1].astype(np.int32), told[:, 2].copy()),
-            draining=np.array([row.draining for row in rows], dtype=np.bool_),
-            rack=tuple([row.rack for row in rows]),
-            tags=tuple([row.tags for row in rows]),
-            topics=tuple([same.setdefault(row.topics, row.topics) for row in rows]),
-            static=tuple([row.static for row in rows]),
-            protocols=tuple([row.protocols for row in rows]),
+            lags=Lags(told[0].astype(np.int32), told[1].astype(np.int32), told[2].copy()),
+            draining=said["draining"].copy(),
             now_ms=self.now_ms,
+            **more,
         )
+        return self._with_claims(view) if self.assignor in CONNECT_ASSIGNORS else view
 
-    def _owners(self, size: int) -> tuple[IntArray, Pairs, IntArray]:
-        """Who holds each active, who claims it as well, and its place in its holder's report."""
+    def _with_claims(self, view: GroupView) -> GroupView:
+        """Who claims a job somebody else has as well, and its place in its holder's report."""
         task, member = self._held["active"]
-        owner = np.full(size, NOBODY, dtype=np.int32)
-        place = np.zeros(size, dtype=np.int32)
-        owner[task[::-1]] = member[::-1]  # of several claims the first one stays
+        place = np.zeros(len(view.tasks), dtype=np.int32)
         place[task] = np.arange(len(task), dtype=np.int32)
-        also = owner[task] != member
-        return owner, Pairs.of(task[also], member[also]), place
+        also = view.active[task] != member
+        return replace(view, also_active=Pairs.of(task[also], member[also]), report_order=place)
+
+    @cached_property
+    def _columns(self) -> dict[str, NDArray[Any]]:
+        """What members say of themselves, in columns; one that nobody says anything in is left out.
+
+        The running job keeps the like (`muster.state.columns`); Kafka's classes get it as objects.
+        """
+        same: dict[object, object] = {}  # equal topics, one object
+
+        def column(name: str) -> NDArray[Any]:
+            values = (getattr(row, name) for row in self.members)
+            shared = (same.setdefault(v, v) for v in values) if name == "topics" else values
+            return np.fromiter(shared, dtype=object, count=len(self.members))
+
+        rows, nothing = self.members, MemberRow(id="")
+        said = {
+            name: column(name)
+            for name in MAY_SAY
+            if any(getattr(row, name) != getattr(nothing, name) for row in rows)
+        }
+        said["id"] = column("id")
+        said["capacity"] = column("capacity").astype(np.int64)
+        said["draining"] = column("draining").astype(np.bool_)
+        return said
+
+    @cached_property
+    def _told(self) -> NDArray[np.int64]:
+        """int64[3, K]: task, member and offsets of every lag, ascending."""
+        lag = [(t, m, n) for m, row in enumerate(self.members) for t, n in row.lag.items()]
+        return np.array(sorted(lag), dtype=np.int64).reshape(len(lag), 3).T
 
 
 def parse_problem(raw: object) -> Problem:

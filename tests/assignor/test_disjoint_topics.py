@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
-import numpy as np
+import itertools
+import random
 
+import numpy as np
+import pytest
+
+from muster.assignor import partial
+from muster.assignor.kinds import kinds
 from muster.assignor.registry import get
 from muster.cli.problem import parse_problem
+from muster.protocol.tasks import Subtopology
 
 
 def _problem(members: int, tasks: int, owned: dict[str, list[str]]) -> dict[str, object]:
@@ -39,3 +46,43 @@ def test_equal_topics_are_one_object_in_a_view() -> None:
     """Whoever groups members by topics compares a few objects, not all members' sets."""
     view = parse_problem(_problem(12, 2, {})).view()
     assert len({id(topics) for topics in view.topics}) == 3
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_dealing_unit_by_unit_is_dealing_by_class(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many tasks a unit has, both ways to hand out loose tasks give the same answer."""
+    chance = random.Random(seed)
+    problem = _problem(chance.randint(3, 9), chance.randint(1, 30), {})
+    problem["tasks"] += [{"subtopology": "nobody's", "partitions": 3}]
+    for number, row in enumerate(problem["members"]):  # some of each topic stay where they are
+        row["active"] = (
+            [f"{number % 3}_{number // 3}"]
+            if number // 3 < problem["tasks"][0]["partitions"]
+            else []
+        )
+    answers = []
+    for runs in (0, 1 << 30):
+        monkeypatch.setattr(partial, "LONG_RUNS", runs)
+        answers.append(get("sticky").assign(parse_problem(problem).view()).active.tolist())
+    assert answers[0] == answers[1]
+    assert answers[0].count(-1) == 3
+
+
+@pytest.mark.parametrize("count", [1, 3, 8, 9, 20])
+def test_units_that_the_same_members_may_take_are_a_group(count: int) -> None:
+    """Groups are the distinct columns of the table, in the order of their columns."""
+    chance = random.Random(count)
+    units = [Subtopology(str(n), 1) for n in range(12)]
+    topics = [frozenset(chance.sample("0123456789", chance.randint(0, 3))) for _ in range(count)]
+    table = kinds([None, *topics, *topics], units)
+    expected = [[True, *(unit.name in names for names in dict.fromkeys(topics))] for unit in units]
+    assert table.allowed.T.tolist() == expected
+    columns, group = table.groups
+    assert columns.T.tolist() == sorted(map(list, set(map(tuple, expected))))
+    assert [columns[:, number].tolist() for number in group] == expected
+    everybody = np.arange(1 + 2 * count, dtype=np.int32)
+    for unit, (member, names) in itertools.product(range(12), enumerate([None, *topics, *topics])):
+        may = table.may_take(np.array([unit], np.int32), everybody[member : member + 1])
+        assert may.tolist() == [names is None or units[unit].name in names]
