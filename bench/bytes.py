@@ -2,13 +2,16 @@
 
 python bench/bytes.py [--short] [--members-sampled N]
 
-Two tables and the speeds. *Members*: what the record of one member takes on average: its task set
-(floor: log2 of the number of sets of this size) and its whole value, beside what carries the same
-in Kafka: the consumer protocol, Streams' AssignmentInfo v11 within it, the KIP-1071 heartbeat
-response, Connect's plain structs; then JSON and roaring bitmaps. *Groups*: the owner vector (floor:
-log2 of the number of placements with these counts) and the whole snapshot, beside the records the
-broker keeps for a streams group. Kafka's sizes follow from its published layouts
-(S3-F13, E-03, E-04, KIP-848, KIP-1071), with a topic of 24 and a member id of 36 characters.
+Three tables and the speeds. *Members*: what the record of one member takes on average: its task
+set (floor: log2 of the number of sets of this size) and its whole value, beside what carries the
+same in Kafka: the consumer protocol, Streams' AssignmentInfo v11 within it, the KIP-1071 heartbeat
+response, Connect's plain structs; then JSON and roaring bitmaps. "bound" is Kafka's best form by
+the floor: no code could do better. *Groups*: the owner vector (floor: log2 of the number of
+placements with these counts) and the whole snapshot, beside the records the broker keeps for a
+streams group. *Everything*: the group's record and one for every member, as values, with keys, with
+headers too, beside the broker's target and current records and a heartbeat response for every
+member. Kafka's sizes follow from its published layouts (S3-F13, E-03, E-04, KIP-848, KIP-1071),
+with a topic of 24 and a member id of 36 characters.
 """
 
 from __future__ import annotations
@@ -24,7 +27,7 @@ from math import lgamma, log
 import numpy as np
 from pyroaring import BitMap
 
-from muster.protocol.codec import encode
+from muster.protocol.codec import Encoded, encode
 from muster.protocol.events import Heartbeat
 from muster.protocol.heartbeats import heartbeats
 from muster.protocol.owners import decode_owners, encode_owners
@@ -139,6 +142,14 @@ def broker_records(counts: np.ndarray) -> int:
     return sum(key + 2 + task_ids(int(c)) + 2 + 1 for c in counts) + key
 
 
+def broker_total(counts: np.ndarray) -> int:
+    """All that a placement makes a broker write and say: target, current state, responses."""
+    key = 6 + GROUP_CHARS + MEMBER_CHARS
+    # A current record: two epochs and a state; tasks of one role, none of five other kinds.
+    current = sum(key + 2 + 9 + task_ids(int(c)) + 5 + 1 for c in counts)
+    return broker_records(counts) + current + sum(kip1071(int(c)) for c in counts)
+
+
 # ---------------------------------------------------------------- tables
 
 
@@ -159,8 +170,8 @@ def cases(sizes: list[tuple[int, int]]) -> Iterator[Case]:
             yield Case(name, tasks, members, place(tasks, members).astype(np.int32))
 
 
-def member_value(table: TaskTable, positions: np.ndarray) -> tuple[int, int]:
-    """Bytes of the task set and of the whole value of a member's record."""
+def member_value(table: TaskTable, positions: np.ndarray) -> tuple[int, Encoded]:
+    """Bytes of the task set of a member's record, and the record."""
     active = table.set_of(positions.astype(np.int32))
     record = MemberAssignment(
         group="g" * GROUP_CHARS,
@@ -174,22 +185,27 @@ def member_value(table: TaskTable, positions: np.ndarray) -> tuple[int, int]:
         session_timeout_ms=45_000,
         heartbeat_interval_ms=5_000,
     )
-    value = encode(record).value or b""
-    return len(encode_set(active, units_of([active]))), len(value)
+    return len(encode_set(active, units_of([active]))), encode(record)
+
+
+def shares(case: Case, sampled: int) -> list[np.ndarray]:
+    """What each member has, or each of so many of them."""
+    order = np.argsort(case.owners, kind="stable")
+    ends = np.searchsorted(case.owners[order], np.arange(case.members), side="right")
+    chosen = np.unique(np.linspace(0, case.members - 1, min(sampled, case.members)).astype(int))
+    return [order[ends[member - 1] if member else 0 : ends[member]] for member in chosen.tolist()]
 
 
 def member_row(case: Case, sampled: int) -> list[object]:
     """Averages over the members, or over so many of them."""
     table = TaskTable([Subtopology("0", case.tasks)])
-    order = np.argsort(case.owners, kind="stable")
-    ends = np.searchsorted(case.owners[order], np.arange(case.members), side="right")
-    chosen = np.unique(np.linspace(0, case.members - 1, min(sampled, case.members)).astype(int))
+    chosen = shares(case, sampled)
     sums, worst = np.zeros(10), 0.0
-    for member in chosen.tolist():
-        positions = order[ends[member - 1] if member else 0 : ends[member]]
+    for positions in chosen:
         count = len(positions)
         floor = set_floor(case.tasks, count)
-        ours, value = member_value(table, positions)
+        ours, record = member_value(table, positions)
+        value = len(record.value or b"")
         bitmap = BitMap(positions.tolist())
         bitmap.run_optimize()
         worst = max(worst, ours - 1.03 * floor)
@@ -200,8 +216,29 @@ def member_row(case: Case, sampled: int) -> list[object]:
     floor, ours, value, *rest = (sums / len(chosen)).tolist()
     best = rest[4]
     name = [case.name, case.tasks, case.members]
-    tail = [f"{best / value:.1f}", *(f"{r:.0f}" for r in (*rest[:4], *rest[5:]))]
+    tail = [
+        f"{best / value:.1f}",
+        f"{best / max(floor, 1):.1f}",
+        *(f"{r:.0f}" for r in (*rest[:4], *rest[5:])),
+    ]
     return [*name, f"{floor:.1f}", f"{ours:.1f}", f"{worst:.1f}", f"{value:.1f}", *tail]
+
+
+def everything_row(case: Case, sampled: int) -> list[object]:
+    """The group's record and one for every member, extrapolated from so many of them."""
+    table = TaskTable([Subtopology("0", case.tasks)])
+    chosen = [member_value(table, positions)[1] for positions in shares(case, sampled)]
+    group, each = np.array(parts_of(encode(snapshot(case)))), np.array([*map(parts_of, chosen)])
+    sums = (group + each.sum(axis=0) * (case.members / len(chosen))).cumsum().astype(int).tolist()
+    kafka = broker_total(np.bincount(case.owners, minlength=case.members))
+    ratios = (f"{kafka / ours:.1f}" for ours in sums)
+    return [case.name, case.tasks, case.members, *sums, kafka, *ratios]
+
+
+def parts_of(record: Encoded) -> tuple[int, int, int]:
+    """Bytes of value, key and headers."""
+    headers = sum(len(name) + len(value) for name, value in record.headers)
+    return len(record.value or b""), len(record.key), headers
 
 
 def group_row(case: Case) -> list[object]:
@@ -294,12 +331,16 @@ def show(title: str, columns: list[str], rows: Iterator[list[object]] | list) ->
 
 
 MEMBER_COLUMNS = [
-    *("placement", "tasks", "members", "floor", "set", "over", "value", "kafka/ours"),
+    *("placement", "tasks", "members", "floor", "set", "over", "value", "kafka/ours", "bound"),
     *("consumer", "streams", "kip1071", "connect", "json", "roaring"),
 ]
 GROUP_COLUMNS = [
     *("placement", "tasks", "members", "floor", "vector", "x floor", "broker", "kafka/ours"),
     *("snapshot", "enc M/s", "dec M/s"),
+]
+EVERYTHING_COLUMNS = [
+    *("placement", "tasks", "members", "values", "with keys", "with headers", "kafka"),
+    *("kafka/values", "/with keys", "/with headers"),
 ]
 
 
@@ -314,6 +355,9 @@ def main() -> None:
     rows = (member_row(case, args.members_sampled) for case in cases(sizes))
     show(title, MEMBER_COLUMNS, rows)
     show("Groups: bytes of the whole placement", GROUP_COLUMNS, map(group_row, cases(sizes)))
+    title = "Everything: bytes of the group's record and one for each member"
+    rows = (everything_row(case, args.members_sampled) for case in cases(sizes))
+    show(title, EVERYTHING_COLUMNS, rows)
     show("Speed: millions a second on one core", ["what", "M/s"], speeds())
 
 

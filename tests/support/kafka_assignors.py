@@ -9,9 +9,10 @@ sys.path.append(str(Path(__file__).parents[2] / "bench"))
 
 # bench is a folder of scripts, not a package
 import assign
+import life
 import ours
 import problems
 import quality
 from harness import Kafka
 
-__all__ = ["Kafka", "assign", "ours", "problems", "quality"]
+__all__ = ["Kafka", "assign", "life", "ours", "problems", "quality"]
