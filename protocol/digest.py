@@ -102,7 +102,10 @@ class Holding:
             (Role.STANDBY, self.standby),
             (Role.LEARNER, self.learner),
         ):
-            kept = mixed(set_hashes(tasks - self.releasing), role)
-            going = mixed(set_hashes(tasks & self.releasing), role + RELEASING)
-            total += int(np.add.reduce(kept)) + int(np.add.reduce(going))
+            for part, number in (
+                (tasks - self.releasing, role),
+                (tasks & self.releasing, role + RELEASING),
+            ):
+                if part:
+                    total += int(np.add.reduce(mixed(set_hashes(part), number)))
         return total & MASK

@@ -297,12 +297,18 @@ class TaskSet:
         return f"TaskSet({', '.join(map(str, self))})"
 
     def __or__(self, other: TaskSet) -> TaskSet:
+        if not (self.units and other.units):
+            return self if self.units else other
         return self._combine(other, lambda a, b: np.union1d(a, b))
 
     def __sub__(self, other: TaskSet) -> TaskSet:
+        if not (self.units and other.units):
+            return self
         return self._combine(other, lambda a, b: np.setdiff1d(a, b, assume_unique=True))
 
     def __and__(self, other: TaskSet) -> TaskSet:
+        if not (self.units and other.units):
+            return EMPTY
         return self._combine(other, lambda a, b: np.intersect1d(a, b, assume_unique=True))
 
     def _combine(self, other: TaskSet, operation: _SetOperation) -> TaskSet:

@@ -6,8 +6,9 @@ import numpy as np
 
 from muster.protocol.digest import Holding
 from muster.protocol.ids import Role
-from muster.protocol.records import Dictionary, Fault, MemberAssignment
+from muster.protocol.records import Dictionary, MemberAssignment
 from muster.protocol.tasks import EMPTY, IntArray, TaskSet
+from muster.state import fencing
 from muster.state.draft import Draft
 from muster.state.group import COPY_ROLES, Member, slot_of, task_of
 from muster.state.liveness import ASKED, FENCED
@@ -28,7 +29,8 @@ def write(draft: Draft, slots: list[int]) -> None:
     for slot in slots:
         member = draft.member(slot)
         if draft.soft.flags[slot] & FENCED:
-            _fence_again(draft, member)
+            draft.update(slot, revision=member.revision + 1)
+            fencing.tell(draft, slot, "drop everything and join again")
             continue
         if slot not in draft.recovering:
             # A recovered group does not know what its members were told last: only what they
@@ -37,17 +39,6 @@ def write(draft: Draft, slots: list[int]) -> None:
         held = Holding(*(sets[role].get(slot, EMPTY) for role in Role))
         record = _record(draft, member, held, names)
         draft.replies.append((member.id, record))
-
-
-def _fence_again(draft: Draft, member: Member) -> None:
-    member = draft.update(member.slot, revision=member.revision + 1)
-    draft.fault(
-        member.id,
-        member.incarnation,
-        Fault.FENCED_MEMBER_EPOCH,
-        "drop everything and join again",
-        member.revision,
-    )
 
 
 def _record(

@@ -22,7 +22,18 @@ def fence(draft: Draft, slot: int, message: str) -> None:
     draft.soft.demand(slot)
     draft.answer.discard(slot)
     draft.causes.member(causes.FENCED, member.id)
-    draft.fault(member.id, member.incarnation, Fault.FENCED_MEMBER_EPOCH, message, member.revision)
+    tell(draft, slot, message)
+
+
+def tell(draft: Draft, slot: int, message: str) -> None:
+    """Say to a fenced member that it is.
+
+    One that never answered a new coordinator may not be the one that is alive: the old coordinator
+    may have let in another process of that name after what was read back. It is meant as well.
+    """
+    member = draft.member(slot)
+    to = ANYBODY if slot in draft.recovering else member.incarnation
+    draft.fault(member.id, to, Fault.FENCED_MEMBER_EPOCH, message, member.revision)
 
 
 def unknown(draft: Draft, member: str, incarnation: int) -> None:

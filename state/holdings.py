@@ -41,7 +41,8 @@ def report(draft: Draft, event: Report) -> None:
     if draft.soft.flags[slot] & FENCED or event.revision < draft.soft.reported[slot]:
         return
     recovery.prove(draft, event.coordinator_epoch)
-    if slot in draft.recovering:
+    was_lost = slot in draft.recovering
+    if was_lost:
         if not recovery.is_answer(draft, event):
             return
         _adopt(draft, slot, event)
@@ -56,7 +57,7 @@ def report(draft: Draft, event: Report) -> None:
     draft.soft.misses[slot] = 0
     if event.revision >= draft.member(slot).revision:
         draft.soft.flags[slot] &= 0xFF & ~ASKED
-        _keep_timeout(draft, slot)
+        _keep_timeout(draft, slot, was_told=not was_lost)
     _mark_ready(draft, slot, event.holding.ready)
     lag.tell(draft, event.member, event.lags, event.origin)
 
@@ -237,12 +238,20 @@ def _owes_nothing(draft: Draft, slot: int) -> bool:
     )
 
 
-def _keep_timeout(draft: Draft, slot: int) -> None:
-    """The member has read the newest record, so it keeps the session timeout of the group."""
+def _keep_timeout(draft: Draft, slot: int, *, was_told: bool) -> None:
+    """The member has read the newest record, so it keeps the session timeout of the group.
+
+    Unless that was a new coordinator's question: a member that has seen the revision before reads
+    nothing but the question, so it is told now.
+    """
     timeout_ms = draft.settings.session_timeout_ms
-    if draft.member(slot).session_timeout_ms != timeout_ms:
+    if draft.member(slot).session_timeout_ms == timeout_ms:
+        return
+    if was_told:
         draft.update(slot, session_timeout_ms=timeout_ms)
         draft.soft.set_timeout(slot, timeout_ms)
+    else:
+        draft.ask(slot)
 
 
 def _copies_of(holding: Holding) -> tuple[tuple[Role, TaskSet], ...]:

@@ -81,7 +81,8 @@ def _remember(draft: Draft) -> None:
             revoke_revision=0,
             deadline_ms=None,
         )
-        draft.soft.acquit(slot)
+        if slot not in draft.recovering:  # it left for a while, and is back and asked
+            draft.soft.acquit(slot)
 
 
 def _stride(draft: Draft) -> _Stride:
@@ -103,6 +104,8 @@ def _stride(draft: Draft) -> _Stride:
     for each in slots:
         open_[each] = True
     open_[list(draft.answer | draft.acknowledged)] = True
+    if before.recovering:  # what they reported since may be all that they waited for
+        open_[list(draft.roster)] = True
     open_[-1] = False
     for slot in np.flatnonzero(open_).tolist():
         member = draft.members[slot]

@@ -1,0 +1,106 @@
+"""A new coordinator without a checkpoint, in the corners where simulation found a broken law."""
+
+from __future__ import annotations
+
+from support.story import Story, beat, config, join, leave, report, tick
+
+from muster.protocol.digest import Holding
+from muster.protocol.records import Fault, MemberAssignment, MemberState
+from muster.protocol.tasks import Subtopology, TaskSet
+from muster.state.group import Group
+
+FOUR = Subtopology("0", 4)
+SESSION_MS = 45_000
+STABLE = MemberState.STABLE
+
+
+def digest(*active: str) -> int:
+    """Digest of some actives."""
+    return Holding(active=TaskSet.of(active)).digest()
+
+
+def two_members(*, static: str | None = None, **values: object) -> Story:
+    """W1 and W2 hold two tasks each, both at epoch 1, revision 1."""
+    story = Story()
+    first = join("W1", holding=Holding(active=TaskSet.of(["0_0", "0_1"])))
+    second = join("W2", holding=Holding(active=TaskSet.of(["0_2", "0_3"])), instance_id=static)
+    story.take(config(FOUR, **values), first, second)
+    return story
+
+
+def lose_checkpoint(story: Story) -> None:
+    """Coordinator 2 starts from what coordinator 1 published."""
+    story.group, story.epoch = Group.recover(story.group.snapshot()), story.epoch + 1
+
+
+def test_a_static_member_is_away_for_a_moment_while_it_is_asked() -> None:
+    """It owed a release, leaves and is back within one batch: the question to it stays open."""
+    story = two_members(static="i")
+    story.at(100).take(join("W3", incarnation=3))
+    assert story.group.members[1].state is MemberState.UNREVOKED
+    lose_checkpoint(story)
+    back = join("W2", incarnation=2, instance_id="i")
+    told = story.at(200).told(leave("W2", temporary=True), back)
+    assert told["W2"].endswith("report")
+    assert 1 in story.group.recovering
+    assert story.group.soft.debt[1] != 0  # it has a time to answer in
+
+
+def test_a_member_that_waited_is_stable_when_the_reports_show_nothing_is_missing() -> None:
+    """The old coordinator granted after its last snapshot; W1 says so before W2 says it let go.
+
+    W1 waits for nothing any more when the last report is in, though that one changes nothing.
+    """
+    story = Story()
+    second = join("W2", holding=Holding(active=TaskSet.of(["0_0", "0_1", "0_2"])))
+    third = join("W3", holding=Holding(active=TaskSet.of(["0_3", "0_4"])))
+    story.take(config(Subtopology("0", 5)), second, third)
+    assert story.at(100).told(join("W1"))["W2"] == "0_0 0_1 | - | - @1"
+    waits = MemberState.UNRELEASED
+    assert [m.state for m in story.group.live()] == [waits, MemberState.UNREVOKED, STABLE]
+    lose_checkpoint(story)
+    story.at(200).take(tick())
+    story.at(300).take(report("W1", 2, "0_2", epoch=2, coordinator_epoch=2))
+    story.at(400).take(report("W2", 2, "0_0", "0_1", coordinator_epoch=2))
+    story.at(500).take(report("W3", 1, "0_3", "0_4", coordinator_epoch=2))
+    assert [m.state for m in story.group.live()] == [STABLE, STABLE, STABLE]
+
+
+def test_a_question_nobody_answers_fences_whoever_has_that_name() -> None:
+    """Coordinator 1 let another process in as W2 after its last snapshot.
+
+    Coordinator 2 knows the old one only, hears heartbeats, and waits in vain for the report. So
+    all of that name are told to drop everything a session before W2's tasks go to others.
+    """
+    story = two_members(rebalance_timeout_ms=10_000)
+    lose_checkpoint(story)
+    story.at(1_000).take(tick())
+    story.at(2_000).take(report("W1", 1, "0_0", "0_1", coordinator_epoch=2))
+    fenced = []
+    for ms in range(4_000, 30_000, 2_000):
+        alive = (beat("W1", digest("0_0", "0_1")), beat("W2", digest("0_2", "0_3")))
+        step = story.at(ms).take(*alive, tick())
+        fenced += [r for r in step.records if isinstance(r, MemberAssignment) and r.fault]
+    assert {(r.member, r.incarnation, r.fault) for r in fenced} == {
+        ("W2", 0, Fault.FENCED_MEMBER_EPOCH)
+    }
+    assert len(fenced) > 1  # again and again, while it beats
+
+
+def test_a_shorter_session_is_not_taken_from_the_answer_to_a_question() -> None:
+    """The question stands under the old revision, so a member reads no new timeout in it."""
+    story = two_members(session_timeout_ms=SESSION_MS)
+    lose_checkpoint(story)
+    shorter = config(FOUR, session_timeout_ms=10_000)
+    story.at(100).take(shorter)
+    answers = [
+        report("W1", 1, "0_0", "0_1", coordinator_epoch=2),
+        report("W2", 1, "0_2", "0_3", coordinator_epoch=2),
+    ]
+    told = story.at(200).told(*answers)
+    assert [m.session_timeout_ms for m in story.group.live()] == [SESSION_MS, SESSION_MS]
+    assert set(told) == {"W1", "W2"}  # now they are told, under a new revision
+    assert all(line.endswith("report") for line in told.values())
+    revisions = [m.revision for m in story.group.live()]
+    story.at(300).take(report("W1", revisions[0], "0_0", "0_1", epoch=2, coordinator_epoch=2))
+    assert [m.session_timeout_ms for m in story.group.live()] == [10_000, SESSION_MS]
