@@ -1,0 +1,313 @@
+"""Coordinators in an ordeal: batches of the real `advance`, checkpoints, and ends of all kinds.
+
+What a batch decided is published a while after it was computed, and only then is the checkpoint
+moved. So a coordinator that ends in between leaves some of its records behind, and one that has
+been replaced may write late. As in Spark, whoever starts from a checkpoint takes the batch that was
+cut off again, with the same events; two coordinators never share one. Whoever starts without reads
+the newest snapshot of the group back (`Group.recover`), and config from its beginning.
+
+`Job` is one coordinator and knows no time; `Jobs` lets all of them run.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from random import Random
+from typing import Protocol
+
+from muster.assignor import registry
+from muster.protocol import codec
+from muster.protocol.events import Event, Tick
+from muster.protocol.records import GroupSnapshot
+from muster.protocol.topics import TopicKind
+from muster.simulation import faults
+from muster.simulation.kafka import Kafka, MemberRecord
+from muster.simulation.process import GROUP, delay
+from muster.simulation.story import said
+from muster.state import invariants
+from muster.state.group import Group
+from muster.state.machine import Step, advance
+
+Offsets = dict[str, int]
+
+
+@dataclass(slots=True)
+class Checkpoint:
+    """What outlives a coordinator.
+
+    Attributes:
+        snapshot: newest published record as of the last committed batch.
+        group: the group as of then, whose liveness is stored; None = nothing was committed.
+        through: input topic → events taken in by then.
+        begun: where the batch ends that was begun after it; None = none was.
+    """
+
+    snapshot: GroupSnapshot | None = None
+    group: Group | None = None
+    through: Offsets = field(default_factory=lambda: {"membership": 0, "config": 0, "lag": 0})
+    begun: Offsets | None = None
+
+    def restored(self) -> Group:
+        """The group as the last committed batch left it."""
+        if self.snapshot is None:
+            return Group.new(GROUP)
+        snapshot = read_back(self.snapshot)
+        if self.group is None:
+            return Group.recover(snapshot)
+        return Group.restore(snapshot, self.group.liveness())
+
+
+def read_back(snapshot: GroupSnapshot) -> GroupSnapshot:
+    """The record as its bytes have it: what the bytes leave out is lost."""
+    encoded = codec.encode(snapshot)
+    found = codec.decode_record(TopicKind.GROUPS, encoded.key, encoded.value)
+    assert isinstance(found, GroupSnapshot)
+    return found
+
+
+@dataclass(slots=True)
+class Batch:
+    """A batch that was computed and is not yet published."""
+
+    step: Step
+    end: Offsets
+
+
+class Job:
+    """One coordinator.
+
+    Attributes:
+        epoch: offset of its claim.
+        group: as it is after the newest batch.
+        batch: what it is about to publish.
+        stops_at: true time from which on it begins no batch, because it has read a later claim.
+        generations: how often it opened one.
+        behind_until: true time until which it takes no batch.
+        late_ms: how much later than usual its records reach Kafka.
+        skew: topic → true time until which nothing new is seen in it.
+        is_woken: whether it is about to look for a batch.
+    """
+
+    def __init__(self, kafka: Kafka, epoch: int, checkpoint: Checkpoint) -> None:
+        self.kafka = kafka
+        self.epoch = epoch
+        self.checkpoint = checkpoint
+        self.group = checkpoint.restored()
+        self.batch: Batch | None = None
+        self.stops_at = float("inf")
+        self.behind_until = self.late_ms = 0.0
+        self.is_woken = False
+        self.skew: dict[str, float] = {}
+        self.generations = 0
+
+    @classmethod
+    def recovering(cls, kafka: Kafka, epoch: int) -> Job:
+        """A coordinator without a checkpoint."""
+        checkpoint = Checkpoint(snapshot=kafka.snapshot)
+        if kafka.snapshot is not None:
+            read = {topic: offset + 1 for topic, _, offset in kafka.snapshot.through}
+            checkpoint.through.update({**read, "config": 0})
+        job = cls(kafka, epoch, checkpoint)
+        if kafka.snapshot is None:
+            job.group = Group.new(GROUP, wary=True)
+        return job
+
+    def take(self, now: float) -> Batch | None:
+        """Compute the next batch; None = there is nothing new.
+
+        Raises:
+            InvariantViolation: the group is not as it must be.
+        """
+        end = self.checkpoint.begun or self._end(now)
+        if end == self.checkpoint.through:
+            return None
+        self.checkpoint.begun = end
+        events = self.kafka.between(self.checkpoint.through, end)
+        before = self.group
+        step = advance(before, events, coordinator_epoch=self.epoch, assignors=registry.get)
+        if step.changed:
+            invariants.check(step.group)
+        self.generations += step.group.generation > before.generation
+        self.group = step.group
+        self.batch = Batch(step, end)
+        return self.batch
+
+    def _end(self, now: float) -> Offsets:
+        through = self.checkpoint.through
+        return {
+            topic: through[topic] if now < self.skew.get(topic, 0.0) else end
+            for topic, end in self.kafka.ends().items()
+        }
+
+    def commit(self) -> None:
+        """The batch has been published."""
+        assert self.batch is not None
+        for record in self.batch.step.records:
+            if isinstance(record, GroupSnapshot):
+                self.checkpoint.snapshot = record
+        self.checkpoint.group = self.group
+        self.checkpoint.through, self.checkpoint.begun = self.batch.end, None
+        self.batch = None
+
+
+class Around(Protocol):
+    """What coordinators need of the world they are in."""
+
+    now: float
+    away_until: float
+
+    def at(self, when: float, what: Callable[[], None]) -> None:
+        """Let something happen later."""
+
+    def send(self, event: Event) -> None:
+        """Write an event from outside the group."""
+
+    def deliver(self, record: MemberRecord) -> None:
+        """A record has reached its member's partition."""
+
+    def published(self) -> None:
+        """Records were written."""
+
+    def tell(self, text: str) -> None:
+        """A line for the story."""
+
+    @property
+    def is_told(self) -> bool:
+        """Whether anybody listens to the story."""
+
+
+class Jobs:
+    """Every coordinator that runs.
+
+    Attributes:
+        newest: the newest one; None = it has ended and starts again soon.
+        running: all of them.
+    """
+
+    def __init__(self, around: Around, kafka: Kafka, chance: Random) -> None:
+        self.newest: Job | None = None
+        self.running: list[Job] = []
+        self._around = around
+        self._kafka = kafka
+        self._chance = chance
+        self._epochs = itertools.count(1)
+        self._generations = 0  # of those that have ended
+
+    @property
+    def generations(self) -> int:
+        """Generations opened so far."""
+        return self._generations + sum(job.generations for job in self.running)
+
+    def begin(self, checkpoint: Checkpoint | None = None) -> None:
+        """A coordinator claims the group; without a checkpoint, what was published is read back."""
+        epoch = next(self._epochs)
+        if checkpoint is None:
+            job = Job.recovering(self._kafka, epoch)
+        else:
+            job = Job(self._kafka, epoch, checkpoint)
+        self.newest = job
+        self.running.append(job)
+        self._around.send(Tick(group=GROUP))
+        self._wake(job, 1.0)
+
+    def wake(self) -> None:
+        """There is something new in a topic."""
+        for job in self.running:
+            self._wake(job, delay(self._chance, 5))
+
+    def befall(self, fault: faults.JobFault) -> None:
+        """Something happens to the newest coordinator."""
+        job = self.newest
+        if job is None:
+            return
+        now = self._around.now
+        match fault:
+            case faults.FallsBehind(for_ms):
+                job.behind_until = max(job.behind_until, now + for_ms)
+            case faults.Skews(topic, for_ms):
+                job.skew[topic] = max(job.skew.get(topic, 0.0), now + for_ms)
+            case faults.Restarts(written, checkpoint):
+                self._restart(job, written, checkpoint=checkpoint)
+            case faults.Usurps(notices_ms, late_ms):
+                job.stops_at = now + notices_ms
+                job.late_ms = late_ms
+                self.begin()
+
+    # ------------------------------------------------------------------------------- one batch
+
+    def _wake(self, job: Job, after: float) -> None:
+        if job.batch is None and not job.is_woken:
+            job.is_woken = True
+            self._around.at(self._around.now + after, lambda: self._compute(job))
+
+    def _compute(self, job: Job) -> None:
+        job.is_woken = False
+        if job not in self.running or job.batch is not None:
+            return
+        now = self._around.now
+        if now >= job.stops_at:
+            self._end(job)
+            return
+        later = max(self._around.away_until, job.behind_until)
+        if now < later:
+            self._wake(job, later - now)
+            return
+        batch = job.take(now)
+        if batch is not None:
+            late = delay(self._chance, 12) + job.late_ms
+            self._around.at(now + late, lambda: self._publish(job, batch))
+        elif later_seen := [at for at in job.skew.values() if at > now]:
+            self._wake(job, min(later_seen) - now)
+
+    def _publish(self, job: Job, batch: Batch) -> None:
+        if job not in self.running or job.batch is not batch:
+            return
+        if self._around.now < self._around.away_until:
+            again = self._around.away_until + delay(self._chance, 10)
+            self._around.at(again, lambda: self._publish(job, batch))
+            return
+        self._write(job, batch, 100)
+        job.commit()
+        self._wake(job, delay(self._chance, 3))
+
+    def _write(self, job: Job, batch: Batch, percent: int) -> None:
+        records = [r for r in batch.step.records if self._chance.randrange(100) < percent]
+        told = self._kafka.publish(records)
+        if self._around.is_told:
+            self._tell(job, batch, told)
+        for record in told:
+            self._around.deliver(record)
+        self._around.published()
+
+    def _tell(self, job: Job, batch: Batch, told: Iterable[MemberRecord]) -> None:
+        group = batch.step.group
+        if batch.step.changed:
+            self._around.tell(
+                f"coordinator {job.epoch} publishes generation {group.generation} "
+                f"({group.state.value}: {group.cause if group.generation else 'configured'})"
+            )
+        for record in told:
+            self._around.tell(f"  to {record.member}: {said(record)}")
+
+    # ------------------------------------------------------------------------------- ends
+
+    def _end(self, job: Job) -> None:
+        self.running.remove(job)
+        self._generations += job.generations
+        if self.newest is job:
+            self.newest = None
+        self._around.tell(f"coordinator {job.epoch} has ended")
+
+    def _restart(self, job: Job, written: int, *, checkpoint: bool) -> None:
+        if job.batch is not None:
+            self._write(job, job.batch, written)
+        self._end(job)
+        kept = job.checkpoint if checkpoint else None
+
+        def again() -> None:
+            if self.newest is None:  # else somebody has claimed meanwhile
+                self.begin(kept)
+
+        self._around.at(self._around.now + delay(self._chance, 50), again)

@@ -1,0 +1,79 @@
+"""The judge of an ordeal, who knows true time and sees into every process.
+
+Its two laws: no active is ever used by two processes at one moment of true time, and once the
+faults have stopped the group settles: Stable, every task used, every process holding what the group
+thinks. The laws of the group itself are `muster.state.invariants`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from muster.protocol.errors import MusterError
+from muster.protocol.ids import MemberId, Task
+from muster.protocol.records import GroupState
+from muster.protocol.tasks import TaskSet
+from muster.simulation.process import Process
+from muster.state import invariants
+from muster.state.group import Group
+
+
+class LawBroken(MusterError):
+    """Something happened that must never happen. Operator action: none, it is our bug."""
+
+
+class Judge:
+    """Watches who uses what.
+
+    Attributes:
+        changes: how often a task was used by another process than before.
+    """
+
+    def __init__(self) -> None:
+        self.changes = 0
+        self._users: dict[Task, list[Process]] = {}
+        self._owner: dict[Task, Process] = {}
+
+    def uses(self, user: Process, tasks: TaskSet | None, now: float) -> None:
+        """A process uses these from now on; None = what it used before, again.
+
+        Raises:
+            LawBroken: another one does.
+        """
+        for task in user.using if tasks is None else tasks:
+            others = [
+                process
+                for process in self._users.get(task, ())
+                if process is not user and process.alive and task in process.using
+            ]
+            for other in others:
+                if now < other.guard_ends:
+                    raise LawBroken(f"{task} is used by {other} and by {user}")
+            if self._owner.get(task) is not user:
+                self._owner[task] = user
+                self.changes += 1
+            self._users[task] = [*others, user]
+
+
+def unsettled(group: Group, processes: Sequence[Process], now: float) -> str | None:
+    """What is not as it should be in the end; None = the group has settled."""
+    if group.state is not GroupState.STABLE or group.recovering:
+        return f"{group.state.value}: {group.cause}"
+    if (group.target != group.destination).any() or len(group.learner.kept) or group.again:
+        return f"learners at work: {group.cause}"
+    if group.delay_until_ms is not None:
+        return "lost work waits"
+    twins = len({process.name for process in processes}) < len(processes)
+    for process in processes:
+        slot = group.by_id.get(MemberId(process.name))
+        held = process.session.holding
+        if twins and not len(held):
+            continue  # a twin asks in vain
+        if slot is None:
+            return f"{process} is no member ({process.session.state.value})"
+        if invariants.holding_of(group, slot).digest() != held.digest():
+            return f"{process} holds {held}, not {invariants.holding_of(group, slot)}"
+    used = {task for process in processes for task in process.using if now < process.guard_ends}
+    tasks = map(group.table.task, range(len(group.table)))
+    idle = [str(task) for task in tasks if task not in used]
+    return f"nobody uses {' '.join(idle)}" if idle else None

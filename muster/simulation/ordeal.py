@@ -1,0 +1,290 @@
+"""A group under every fault at once, and a judge who sees what nobody in it can.
+
+Real sessions, real coordinators, a log that keeps its promises, and true time, which only the judge
+knows. An ordeal plays faults from a list; between them everything takes its natural course: events
+travel to the log, coordinators take batches, records travel back. Every process, the broker and the
+coordinators draw their delays from chances of their own, so a fault that is left out changes little
+else. The same seed and the same faults give the same ordeal.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from collections.abc import Callable, Iterable
+from random import Random
+
+from muster.protocol.events import Drain, Event, GroupConfig, Lag, LagReport, Tick
+from muster.protocol.ids import MemberId
+from muster.protocol.settings import parse_settings
+from muster.protocol.tasks import TaskSet
+from muster.simulation import faults
+from muster.simulation.faults import Fault, ProcessFault, Timed
+from muster.simulation.jobs import Jobs
+from muster.simulation.judge import Judge, LawBroken, unsettled
+from muster.simulation.kafka import Kafka, MemberRecord
+from muster.simulation.process import GROUP, Process, delay
+from muster.simulation.story import Story
+from muster.state.errors import InvariantViolation
+from muster.worker.states import State
+
+BEGINNING_MS = 1_000_000
+CALM_MS = 90_000
+"""A group must have settled so long after the last fault. The longest way there: a session of 5 s
+is over, a release is waited for and fenced (4 s), a second session is over, work waits 2 s for its
+worker, then six learners restore two at a time, each told of by a heartbeat that disagreed."""
+CALM_STOP_MS = 300
+"""Nobody dawdles longer than this once the faults have stopped."""
+LOOK_MS = 250
+TICK_AGAIN_MS = 1_000
+
+
+class Ordeal:
+    """The world and its agenda. Times are milliseconds of true time.
+
+    Attributes:
+        now: true time.
+        away_until: true time until which the broker is away.
+        processes: all that live, oldest first.
+        jobs: the coordinators.
+        story: what happened, if anybody listens.
+    """
+
+    def __init__(self, seed: int, *, told: bool = False) -> None:
+        self.now = float(BEGINNING_MS)
+        self.away_until = 0.0
+        self.kafka = Kafka()
+        self.processes: list[Process] = []
+        self.story = Story(told=told)
+        self._judge = Judge()
+        self._seed = seed
+        self._agenda: list[tuple[float, int, Callable[[], None]]] = []
+        self._order = itertools.count()
+        self._chance = Random(f"broker/{seed}")  # noqa: S311 — a play, not a secret
+        self._numbers: dict[str, int] = {}
+        self._ticked = 0
+        self.jobs = Jobs(self, self.kafka, self._chance)
+        self.configure(faults.Configures(seed % len(faults.ASSIGNORS), 0, 0))
+        self.jobs.begin()
+
+    @property
+    def generations(self) -> int:
+        """Generations opened so far, by all coordinators."""
+        return self.jobs.generations
+
+    @property
+    def changes(self) -> int:
+        """How often a task was used by another process than before."""
+        return self._judge.changes
+
+    @property
+    def clock_ms(self) -> float:
+        """True time since the beginning."""
+        return self.now - BEGINNING_MS
+
+    # ------------------------------------------------------------------------------- true time
+
+    def at(self, when: float, what: Callable[[], None]) -> None:
+        """Let something happen later."""
+        heapq.heappush(self._agenda, (max(when, self.now), next(self._order), what))
+
+    def run(self, until_ms: float) -> None:
+        """Let everything take its course until then (milliseconds from the beginning).
+
+        Raises:
+            LawBroken: what the judge saw, or a law of the group that does not hold.
+        """
+        until = BEGINNING_MS + until_ms
+        agenda = self._agenda
+        try:
+            while agenda and agenda[0][0] <= until:
+                self.now, _, what = heapq.heappop(agenda)
+                what()
+        except InvariantViolation as violation:
+            raise LawBroken(str(violation)) from violation
+        self.now = max(self.now, until)
+
+    def play(self, stream: Iterable[Timed]) -> None:
+        """Let faults happen, each at its time.
+
+        Raises:
+            LawBroken: as `run`.
+        """
+        for at_ms, fault in stream:
+            self.run(at_ms)
+            self.happen(fault)
+
+    # ----------------------------------------------------------------------- what processes need
+
+    def write(self, sender: Process, event: Event, done: Callable[[], None]) -> None:
+        """An event travels to the log, behind what its sender wrote before."""
+        arrives = max(self.now + self._delay(4), self.away_until, sender.sent_until)
+        sender.sent_until = arrives
+
+        def arrive() -> None:
+            self._append(event)
+            self.at(self.now + self._delay(3), done)
+
+        self.at(arrives, lambda: self._when_back(arrive))
+
+    def end_of(self, sender: Process, answer: Callable[[int], None]) -> None:
+        """The broker says where a partition ends, as of the moment it says so."""
+
+        def look() -> None:
+            end = sender.position
+            self.at(self.now + self._delay(3), lambda: answer(end))
+
+        self.at(self.now + self._delay(3), lambda: self._when_back(look))
+
+    def uses(self, user: Process, tasks: TaskSet | None) -> None:
+        """A process uses these from now on; None = what it used before, again."""
+        self._judge.uses(user, tasks, self.now)
+
+    def tell(self, text: str) -> None:
+        """A line for the story."""
+        self.story.tell(self.clock_ms, text)
+
+    @property
+    def is_told(self) -> bool:
+        """Whether anybody listens to the story."""
+        return self.story.told
+
+    # ------------------------------------------------------------------------------- the broker
+
+    def send(self, event: Event) -> None:
+        """Somebody outside writes an event."""
+        arrives = self.now + self._delay(4)
+        self.at(arrives, lambda: self._when_back(lambda: self._append(event)))
+
+    def deliver(self, record: MemberRecord) -> None:
+        """A record has reached its member's partition."""
+        for process in self.processes:
+            if process.name == record.member:
+                process.deliver(record)
+
+    def published(self) -> None:
+        """The clock loop: a tick when the newest wake-up is due, and again while it stays."""
+        number, wake = self.kafka.wakes, self.kafka.wake
+        if wake is None or wake.at_ms is None or number == self._ticked:
+            return
+        self._ticked = number
+        tick = Tick(group=GROUP, published=wake.published)
+
+        def ring() -> None:
+            if self.kafka.wakes == number:
+                self.send(tick)
+                self.at(self.now + TICK_AGAIN_MS, ring)
+
+        self.at(wake.at_ms + self._delay(5), ring)
+
+    def _append(self, event: Event) -> None:
+        self.kafka.append(event, int(self.now))
+        self.jobs.wake()
+
+    def _when_back(self, what: Callable[[], None]) -> None:
+        """Now, or when the broker is there again."""
+        if self.now < self.away_until:
+            self.at(self.away_until + self._delay(10), lambda: self._when_back(what))
+        else:
+            what()
+
+    def _delay(self, usual: float) -> float:
+        return delay(self._chance, usual)
+
+    # -------------------------------------------------------------------------- what happens
+
+    def happen(self, fault: Fault) -> None:
+        """Let a fault happen now."""
+        self.tell(f"* {fault}")
+        match fault:
+            case faults.Starts(name, twin):
+                self._start(name, twin=twin)
+            case faults.Configures():
+                self.configure(fault)
+            case faults.Drains(name, on):
+                self.send(Drain(group=GROUP, member=MemberId(name), on=on))
+            case faults.Lags(name, offsets):
+                self._lag(name, offsets)
+            case faults.BrokerLeaves(for_ms):
+                self.away_until = max(self.away_until, self.now + for_ms)
+            case faults.FallsBehind() | faults.Skews() | faults.Restarts() | faults.Usurps():
+                self.jobs.befall(fault)
+            case _:
+                for process in [p for p in self.processes if p.name == fault.member]:
+                    self._hit(process, fault)
+        self._bury()
+
+    def _hit(self, process: Process, fault: ProcessFault) -> None:
+        match fault:
+            case faults.Stops(_, temporary):
+                process.stop(temporary=temporary)
+            case faults.Dies():
+                process.die(f"{process} is dead")
+            case faults.Freezes(_, for_ms):
+                process.frozen_until = max(process.frozen_until, self.now + for_ms)
+            case faults.Deafens(_, for_ms):
+                process.deaf_until = max(process.deaf_until, self.now + for_ms)
+            case faults.Dawdles(_, stop_ms):
+                process.stop_ms = stop_ms
+            case faults.Repeats():
+                if process.newest is not None:
+                    self.send(process.newest)
+
+    def _start(self, name: str, *, twin: bool) -> None:
+        running = sum(p.name == name and p.alive for p in self.processes)
+        if running > twin:
+            return
+        number = self._numbers[name] = self._numbers.get(name, 0) + 1
+        chance = Random(f"{name}/{number}/{self._seed}")  # noqa: S311 — a play, not a secret
+        self.processes.append(Process(self, name, number, chance))
+
+    def _bury(self) -> None:
+        self.processes = [process for process in self.processes if process.alive]
+
+    def configure(self, row: faults.Configures) -> None:
+        """An operator writes a config."""
+        assignor = faults.ASSIGNORS[row.assignor]
+        values = {**faults.USUAL, **faults.VALUES[row.values]}
+        settings = parse_settings(values, assignor)
+        tasks = faults.TASKS[row.tasks]
+        self.send(GroupConfig(group=GROUP, assignor=assignor, settings=settings, tasks=tasks))
+
+    def _lag(self, name: str, offsets: int) -> None:
+        for process in self.processes:
+            holding = process.session.holding
+            copies = sorted(holding.standby | holding.learner)
+            if process.name == name and copies:
+                lags = tuple(Lag(task, offsets) for task in copies)
+                self.send(LagReport(group=GROUP, member=MemberId(name), lags=lags))
+
+    # --------------------------------------------------------------------------- when it is over
+
+    def settle(self) -> float:
+        """No more faults: wait until the group has settled; how long that took, in milliseconds.
+
+        Raises:
+            LawBroken: it does not settle within `CALM_MS`, or another law is broken meanwhile.
+        """
+        began = self.clock_ms
+        self.tell("* no more faults")
+        for process in self.processes:
+            process.stop_ms = min(process.stop_ms, CALM_STOP_MS)
+        if all(process.session.state is State.ENDED for process in self.processes):
+            self._start(faults.NAMES[0], twin=False)
+        wrong: str | None = "nobody looked"
+        while self.clock_ms - began < CALM_MS:
+            self.run(self.clock_ms + LOOK_MS)
+            self._bury()
+            if not self.processes:
+                self._start(faults.NAMES[0], twin=False)
+            wrong = self._unsettled()
+            if wrong is None:
+                return self.clock_ms - began
+        raise LawBroken(f"the group has not settled {CALM_MS:,} ms after the last fault: {wrong}")
+
+    def _unsettled(self) -> str | None:
+        if self.jobs.newest is None:
+            return "there is no coordinator"
+        if len(self.jobs.running) > 1:
+            return f"there are {len(self.jobs.running)} coordinators"
+        return unsettled(self.jobs.newest.group, self.processes, self.now)
