@@ -188,20 +188,27 @@ def member_value(table: TaskTable, positions: np.ndarray) -> tuple[int, Encoded]
     return len(encode_set(active, units_of([active]))), encode(record)
 
 
-def shares(case: Case, sampled: int) -> list[np.ndarray]:
-    """What each member has, or each of so many of them."""
+def shares(case: Case, sampled: int) -> tuple[list[np.ndarray], np.ndarray]:
+    """What so many members have, and for how many members each of them stands.
+
+    The first ones have most where shares are skewed: the sample is dense there.
+    """
     order = np.argsort(case.owners, kind="stable")
     ends = np.searchsorted(case.owners[order], np.arange(case.members), side="right")
-    chosen = np.unique(np.linspace(0, case.members - 1, min(sampled, case.members)).astype(int))
-    return [order[ends[member - 1] if member else 0 : ends[member]] for member in chosen.tolist()]
+    chosen = np.arange(case.members)
+    if case.members > sampled:
+        chosen = np.unique(np.geomspace(1, case.members, sampled).round().astype(int)) - 1
+    between = (chosen[1:] + chosen[:-1] + 1) / 2
+    weights = np.diff(np.concatenate([[0], between, [case.members]]))
+    has = [order[ends[member - 1] if member else 0 : ends[member]] for member in chosen.tolist()]
+    return has, weights
 
 
 def member_row(case: Case, sampled: int) -> list[object]:
     """Averages over the members, or over so many of them."""
     table = TaskTable([Subtopology("0", case.tasks)])
-    chosen = shares(case, sampled)
     sums, worst = np.zeros(10), 0.0
-    for positions in chosen:
+    for positions, weight in zip(*shares(case, sampled), strict=True):
         count = len(positions)
         floor = set_floor(case.tasks, count)
         ours, record = member_value(table, positions)
@@ -212,8 +219,8 @@ def member_row(case: Case, sampled: int) -> list[object]:
         forms = (consumer_protocol(count), streams_v11(count), kip1071(count), connect(count))
         printed = json.dumps([f"0_{p}" for p in positions.tolist()], separators=(",", ":"))
         others = (min(forms), len(printed), len(bitmap.serialize()))
-        sums += np.array([floor, ours, value, *forms, *others])
-    floor, ours, value, *rest = (sums / len(chosen)).tolist()
+        sums += weight * np.array([floor, ours, value, *forms, *others])
+    floor, ours, value, *rest = (sums / case.members).tolist()
     best = rest[4]
     name = [case.name, case.tasks, case.members]
     tail = [
@@ -227,9 +234,10 @@ def member_row(case: Case, sampled: int) -> list[object]:
 def everything_row(case: Case, sampled: int) -> list[object]:
     """The group's record and one for every member, extrapolated from so many of them."""
     table = TaskTable([Subtopology("0", case.tasks)])
-    chosen = [member_value(table, positions)[1] for positions in shares(case, sampled)]
-    group, each = np.array(parts_of(encode(snapshot(case)))), np.array([*map(parts_of, chosen)])
-    sums = (group + each.sum(axis=0) * (case.members / len(chosen))).cumsum().astype(int).tolist()
+    chosen, weights = shares(case, sampled)
+    each = np.array([parts_of(member_value(table, positions)[1]) for positions in chosen])
+    group = np.array(parts_of(encode(snapshot(case))))
+    sums = (group + weights @ each).cumsum().astype(int).tolist()
     kafka = broker_total(np.bincount(case.owners, minlength=case.members))
     ratios = (f"{kafka / ours:.1f}" for ours in sums)
     return [case.name, case.tasks, case.members, *sums, kafka, *ratios]
