@@ -28,7 +28,7 @@ from __future__ import annotations
 
 from muster.protocol.events import Mark, Tick
 from muster.protocol.records import MemberState, Record, WakeUp
-from muster.state import causes, fencing, membership
+from muster.state import causes, fencing, membership, recovery
 from muster.state.draft import Draft
 from muster.state.group import NOBODY
 from muster.state.liveness import FENCED, MUTE, NEVER, REFUSED
@@ -49,7 +49,6 @@ def move_to(draft: Draft, at_ms: int) -> None:
     silent, slow = soft.overdue()
     for slot in silent:
         if soft.flags[slot] & (REFUSED | MUTE) == REFUSED:
-            soft.last_ms[slot] = soft.session_ms
             fencing.fence(draft, slot, "its events are refused: see the dead letters")
         else:
             membership.remove(draft, slot, causes.EXPIRED)
@@ -67,7 +66,10 @@ def prove(draft: Draft, tick: Tick) -> None:
     A tick of an older coordinator than the one whose decisions the group has proves nothing: that
     one may have come further, with other decisions.
     """
-    if tick.published is None or tick.published.coordinator_epoch < draft.group.coordinator_epoch:
+    if tick.published is None:
+        return
+    recovery.prove(draft, tick.published.coordinator_epoch)
+    if tick.published.coordinator_epoch < draft.group.coordinator_epoch:
         return
     before = min(tick.published.taken, draft.group.soft.taken)  # not what this very batch demands
     for slot in draft.soft.unproved(before):
@@ -140,7 +142,7 @@ def next_ms(draft: Draft) -> int | None:
         wanted.append(draft.delay_until_ms)
     if draft.followup_ms is not None and is_settled(draft):
         wanted.append(draft.followup_ms)
-    if draft.again and not is_releasing(draft):
+    if draft.kept is not None or (draft.again and not is_releasing(draft)):
         wanted.append(draft.soft.clock_ms)
     wanted += [at for at in draft.drain_until_ms.values() if at > draft.soft.clock_ms]
     if is_pending(draft) and draft.roster and len(draft.table):

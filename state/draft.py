@@ -46,13 +46,23 @@ from muster.state.group import (
     union,
 )
 from muster.state.liveness import ASKED
+from muster.state.outcome import Outcome
 
 Lookup = Callable[[str], Assignor]
 _CARRIED = (
     *("id", "generation", "target_generation", "assignor", "settings", "table", "hashes"),
     *("target", "destination", "holder", "revoking", "ready", "duplicate", "orphans", "lags"),
     *("moves", "cause", "memory", "generation_ms", "followup_ms", "delay_until_ms", "again"),
-    *("recovering", "drain_until_ms", "wary_until_ms", "dead", "by_id", "by_instance", "roster"),
+    *(
+        "recovering",
+        "drain_until_ms",
+        "wary_until_ms",
+        "kept",
+        "dead",
+        "by_id",
+        "by_instance",
+        "roster",
+    ),
 )
 
 
@@ -100,6 +110,7 @@ class Draft:
     recovering: frozenset[int]
     drain_until_ms: Mapping[int, int]
     wary_until_ms: int | None
+    kept: Outcome | None
     dead: bool
     by_id: dict[str, int]
     by_instance: dict[str, int]

@@ -27,6 +27,7 @@ from muster.protocol.settings import Settings
 from muster.protocol.tasks import IntArray, TaskTable
 from muster.state.columns import Columns
 from muster.state.liveness import Liveness
+from muster.state.outcome import Outcome
 
 Member: TypeAlias = MemberEntry
 Codes: TypeAlias = NDArray[np.int64]
@@ -152,6 +153,7 @@ class Group:
         drain_until_ms: slot → when a draining member is let go, learners ready or not.
         wary_until_ms: until then a coordinator that started without a checkpoint asks whoever joins
             what it holds: the one before may have let it in; None = it knows all.
+        kept: what a plug-in answered, to be taken by the next batch (`outcome.py`).
         soft: sessions, clock and offsets: what every batch changes.
     """
 
@@ -188,6 +190,7 @@ class Group:
     recovering: frozenset[int] = frozenset()
     drain_until_ms: Mapping[int, int] = field(default_factory=dict)
     wary_until_ms: int | None = None
+    kept: Outcome | None = None
     dead: bool = False
     soft: Liveness = field(default_factory=Liveness.new)
 

@@ -36,10 +36,10 @@ ASKED = 2
 """Flag: a report was asked for."""
 FENCED = 4
 """Flag: it broke the rules and holds its tasks until it rejoins, leaves or its session is over."""
+REFUSED = 8
+"""Flag: the newest event in its name was refused for its signature; see `events.Refused`."""
 UNSEEN = Mark(-1, 0)
 """No wake-up has said anything yet."""
-REFUSED = 8
-"""Flag: an event in its name was refused for its signature; see `events.Refused`."""
 
 _VERSION = 2
 _HEADER = Struct("<BqqqqqI")
@@ -215,6 +215,7 @@ class Liveness:
         digest = np.fromiter((b.digest for b in beats), dtype=np.uint64, count=count)
         muted = (self.flags[slots] & MUTE) != 0
         self.last_ms[slots[~muted]] = session_ms[~muted]
+        self.flags[slots[~muted]] &= 0xFF & ~REFUSED
         disagrees = (digest != self.digest[slots]) | ((self.flags[slots] & ASKED) != 0) | muted
         above = (epoch > self.epoch[slots]) & ~muted
         before = self.misses.copy()

@@ -92,6 +92,7 @@ def advance(
         for slot in group.recovering:
             draft.ask(slot)
             draft.soft.demand(slot)
+    target.take_kept(draft)
     gone = _absorb(draft, fresh)
     _settle(draft)
     wake_at_ms = None if draft.dead else deadlines.wake_ms(draft)

@@ -15,6 +15,7 @@ from muster.protocol.digest import table_hashes
 from muster.protocol.ids import Role
 from muster.protocol.records import GroupSnapshot
 from muster.protocol.tasks import TaskTable
+from muster.state import outcome
 from muster.state.group import (
     NOBODY,
     UNPROVED,
@@ -92,6 +93,7 @@ def liveness_bytes(group: Group) -> bytes:
         "again": group.again,
         "drain": sorted(group.drain_until_ms.items()),
         "duplicate": group.duplicate.tolist(),
+        "kept": outcome.to_json(group.kept),
         "orphans": group.orphans,
         "wary": group.wary_until_ms,
     }
@@ -108,6 +110,7 @@ def restored(record: GroupSnapshot, liveness: bytes) -> Group:
         again=rest["again"],
         drain_until_ms=dict(rest["drain"]),
         duplicate=np.array(rest["duplicate"], dtype=np.int64),
+        kept=outcome.from_json(rest.get("kept")),
         orphans=tuple(Orphan(*each) for each in rest["orphans"]),
         wary_until_ms=rest["wary"],
     )

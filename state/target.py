@@ -4,6 +4,8 @@ An assignor that raises, or whose answer breaks the law, changes nothing but the
 keeps its target, the generation waits (state Assigning), and the next change tries again. An
 error that says it is retriable is tried again at once, then every heartbeat interval (S1-F09).
 
+What a plug-in answers is kept for one batch before it is taken (`outcome.py` says why).
+
 What a task's previous owner is: the member that has it; while the task is on its way, the one it is
 on its way to. So a generation that overtakes a hand-over does not turn it around.
 """
@@ -17,8 +19,9 @@ import numpy as np
 
 from muster.assignor import check
 from muster.assignor.errors import AssignorError
-from muster.assignor.model import GroupView, Pairs, Placement, Reason, group_view
+from muster.assignor.model import GroupView, Pairs, Reason, group_view
 from muster.assignor.model import Lags as ViewLags
+from muster.assignor.registry import BUILT_IN
 from muster.protocol.ids import Role
 from muster.protocol.records import Move
 from muster.protocol.tasks import IntArray
@@ -27,12 +30,29 @@ from muster.state.columns import seated
 from muster.state.draft import Draft
 from muster.state.group import NOBODY, Codes, codes, slot_of, task_of, union
 from muster.state.liveness import FENCED
+from muster.state.outcome import Answer, Failure, Outcome
 
 ASSIGNOR_FAILED = "ASSIGNOR_FAILED"
 
 
 def place(draft: Draft) -> None:
-    """Run the assignor for the present generation; keep the target if it fails."""
+    """Run the assignor for the present generation."""
+    found = _asked(draft)
+    if draft.assignor in BUILT_IN:
+        _take(draft, found)
+    else:
+        draft.kept = found
+
+
+def take_kept(draft: Draft) -> None:
+    """Take what a plug-in answered in the batch before."""
+    if draft.kept is not None:
+        found, draft.kept = draft.kept, None
+        _take(draft, found)
+        draft.changed = True
+
+
+def _asked(draft: Draft) -> Outcome:
     seated = seats(draft)
     view = view_of(draft, seated)
     try:
@@ -41,13 +61,26 @@ def place(draft: Draft) -> None:
         check.valid(view, placement)
         memory = _plain(placement.memory)
     except Exception as failure:  # a plug-in may raise anything; the group must not
-        _failed(draft, failure)
-        return
-    draft.moves = moves_of(draft, view, placement.reasons)  # from whom, before it is overwritten
-    _accept(draft, seated, placement)
-    draft.memory = memory
-    if placement.warnings:
-        draft.cause = "; ".join((draft.cause, *placement.warnings))
+        what = str(failure) if isinstance(failure, AssignorError) else repr(failure)
+        retriable = bool(getattr(failure, "retriable", False))
+        return Failure(
+            f"assignor {draft.assignor} failed, the target stays: {what}", retriable, draft.newest
+        )
+    slots = np.append(seated, NOBODY).astype(np.int32)
+    active = slots[placement.active]
+    same = placement.destination is placement.active
+    copies = ((Role.STANDBY, placement.standby), (Role.LEARNER, placement.learner))
+    return Answer(
+        active=active,
+        destination=active if same else slots[placement.destination],
+        copies={role: codes(pairs.task, slots[pairs.member]) for role, pairs in copies},
+        moves=moves_of(draft, view, placement.reasons),
+        again=placement.again,
+        delay_ms=placement.delay_ms,
+        followup_ms=placement.followup_ms,
+        memory=memory,
+        warnings=tuple(placement.warnings),
+    )
 
 
 def seats(draft: Draft) -> IntArray:
@@ -110,30 +143,30 @@ def _view_lags(pairs: Codes, offsets: Codes, index: IntArray) -> ViewLags:
     return ViewLags(task[order], member[order], offsets[order])
 
 
-def _accept(draft: Draft, seats: IntArray, placement: Placement) -> None:
-    slots = np.append(seats, NOBODY).astype(np.int32)
-    draft.target = draft.destination = slots[placement.active]
-    if placement.destination is not placement.active:
-        draft.destination = slots[placement.destination]
-    for role, pairs in ((Role.STANDBY, placement.standby), (Role.LEARNER, placement.learner)):
-        draft.set_copies(role, wanted=codes(pairs.task, slots[pairs.member]))
+def _take(draft: Draft, found: Outcome) -> None:
+    if isinstance(found, Failure):
+        _failed(draft, found)
+        return
+    draft.target, draft.destination = found.active, found.destination
+    for role, pairs in found.copies.items():
+        draft.set_copies(role, wanted=pairs)
+    draft.moves, draft.memory, draft.again = found.moves, found.memory, found.again
     now = draft.soft.clock_ms
     draft.target_generation = draft.generation
     draft.generation_ms = now
-    draft.again = placement.again
-    draft.delay_until_ms = now + placement.delay_ms if placement.delay_ms else None
-    draft.followup_ms = None if placement.followup_ms is None else now + placement.followup_ms
+    draft.delay_until_ms = now + found.delay_ms if found.delay_ms else None
+    draft.followup_ms = None if found.followup_ms is None else now + found.followup_ms
+    if found.warnings:
+        draft.cause = "; ".join((draft.cause, *found.warnings))
 
 
-def _failed(draft: Draft, failure: Exception) -> None:
-    what = str(failure) if isinstance(failure, AssignorError) else repr(failure)
-    story = f"assignor {draft.assignor} failed, the target stays: {what}"
-    draft.cause = f"{draft.cause.partition('; assignor ')[0]}; {story}"
+def _failed(draft: Draft, failure: Failure) -> None:
+    draft.cause = f"{draft.cause.partition('; assignor ')[0]}; {failure.story}"
     draft.moves = ()
-    draft.reject(draft.newest, ASSIGNOR_FAILED, story)
+    draft.reject(failure.origin, ASSIGNOR_FAILED, failure.story)
     first = draft.followup_ms is None
     draft.followup_ms = None
-    if getattr(failure, "retriable", False):
+    if failure.retriable:
         patience = 0 if first else draft.settings.heartbeat_interval_ms
         draft.followup_ms = draft.soft.clock_ms + patience
 

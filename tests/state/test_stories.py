@@ -186,7 +186,9 @@ def test_a_plug_in_that_fails_changes_nothing() -> None:
 
     story = Story(lookup=lambda name: Broken() if name == "x:Broken" else get(name))
     story.take(config(FOUR), join("W1"))
-    step = story.at(100).take(config(FOUR, assignor="x:Broken"))
+    asked = story.at(100).take(config(FOUR, assignor="x:Broken"))
+    assert asked.wake_at_ms == asked.group.soft.clock_ms
+    step = story.at(101).take(tick())
     said = snapshot(step)
     assert said.state is GroupState.ASSIGNING
     assert "no idea" in said.cause
@@ -214,11 +216,13 @@ def test_ex_s1_11_a_retriable_failure_is_tried_again_at_once() -> None:
 
     story = Story(lookup=lambda name: Sulking() if name == "x:Sulking" else get(name))
     story.take(config(FOUR), join("W1"))
-    step = story.at(100).take(config(FOUR, assignor="x:Sulking"), tick())
-    assert step.wake_at_ms == story.now_ms
-    step = story.at(101).take(tick())
-    assert step.wake_at_ms == story.now_ms + 5_000
+    story.at(100).take(config(FOUR, assignor="x:Sulking"))
+    step = story.at(101).take(tick())  # takes the first answer, and asks again
+    assert (len(calls), step.wake_at_ms) == (2, story.now_ms)
+    step = story.at(102).take(tick())
+    assert (len(calls), step.wake_at_ms) == (2, story.now_ms - 1 + 5_000)
     story.at(5_101).take(tick())
+    story.at(5_102).take(tick())
     assert (len(calls), story.group.state) == (3, GroupState.STABLE)
 
 
