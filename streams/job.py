@@ -99,7 +99,10 @@ def _run(config: JobConfig) -> int:
         watch = stack.enter_context(claim.Watch(config.clients, epochs, job, stop))
         health, progress = _observed(stack, config, epochs, partitions, watch)
         topics = source.input_topics(config.prefixes)
-        processor = GroupProcessor(epochs, partitions, topics, config.rebuild_ms, config.writers)
+        wary = recovery.wary_until_ms(spark, config.checkpoint, epochs, time.time_ns() // 1_000_000)
+        processor = GroupProcessor(
+            epochs, partitions, topics, config.rebuild_ms, config.writers, wary
+        )
         starting = None
         if not stop.is_set():
             starting = _recover(spark, config, processor, stop, progress)

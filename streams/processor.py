@@ -25,6 +25,7 @@ import gc
 import threading
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 
 from pyspark.sql.streaming.stateful_processor import (
@@ -68,6 +69,7 @@ class GroupProcessor(StatefulProcessor):
         topics: the input topics, ascending.
         rebuild_ms: age at which a group's snapshot is published again.
         writers: schemas of other writers.
+        wary_until_ms: prefix → see `Publisher`.
     """
 
     def __init__(
@@ -77,12 +79,13 @@ class GroupProcessor(StatefulProcessor):
         topics: Sequence[str],
         rebuild_ms: int,
         writers: tuple[WriterSchema, ...] = (),
+        wary_until_ms: Mapping[str, int] = MappingProxyType({}),
     ) -> None:
         self._writers = writers
         self._partitions = dict(partitions)
         self._topics = tuple(topics)
         self._publishers = {
-            prefix: Publisher(epoch, self._partitions, rebuild_ms)
+            prefix: Publisher(epoch, self._partitions, rebuild_ms, wary_until_ms.get(prefix, 0))
             for prefix, epoch in epochs.items()
         }
 

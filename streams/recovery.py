@@ -12,16 +12,24 @@ cost only; rows a group has already taken in are skipped by the core.
 
 A checkpoint counts as lost until a first batch is committed in it, because Spark hands out the
 initial state in the first batch only.
+
+A group may be missing from what is read back though members of it were told something: the crash
+fell between two records of its first batch, or the job before still runs for a moment. So a group
+first met in events of before the start, or of soon after, is *wary* (`state.recovery`). Until when
+is written down beside the checkpoint: a batch that is replayed after a restart must decide alike.
 """
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterable, Mapping
+from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import NamedTuple, TypeAlias
 
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from py4j.java_gateway import JavaObject
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import BinaryType, StructField, StructType
 
@@ -43,6 +51,8 @@ Retained: TypeAlias = Mapping[str, Mapping[int, tuple[int, int]]]
 """topic → partition → first offset and end."""
 
 READ_TIMEOUT_S = 120.0
+WARY_MS = 60_000
+"""A job that was superseded stops within seconds; the rest is for clocks that differ."""
 INITIAL = StructType(
     [StructField("lane", BinaryType()), StructField("snapshot", BinaryType(), nullable=False)]
 )
@@ -78,13 +88,36 @@ class Recovered:
 
 def is_new(spark: SparkSession, checkpoint: str) -> bool:
     """Whether the checkpoint has no committed batch, on whatever file system it is."""
-    jvm, context = spark._jvm, spark.sparkContext
-    assert jvm is not None  # the session runs
-    path = jvm.org.apache.hadoop.fs.Path(f"{checkpoint}/commits")
-    system = path.getFileSystem(context._jsc.hadoopConfiguration())
+    path, system = _file(spark, f"{checkpoint}/commits")
     if not system.exists(path):
         return True
     return not any(status.getPath().getName().isdigit() for status in system.listStatus(path))
+
+
+def wary_until_ms(
+    spark: SparkSession, checkpoint: str, epochs: Mapping[str, int], now_ms: int
+) -> dict[str, int]:
+    """Until when, in broker time, a group may have been met by a coordinator we know nothing of.
+
+    Nobody was there before the first claim of a prefix.
+
+    Args:
+        spark: the session.
+        checkpoint: the checkpoint.
+        epochs: prefix → epoch of our claim.
+        now_ms: when we claimed.
+    """
+    path, system = _file(spark, f"{checkpoint}/muster.json")
+    if is_new(spark, checkpoint):
+        until = {prefix: now_ms + WARY_MS for prefix, epoch in epochs.items() if epoch > 0}
+        with closing(system.create(path, True)) as stream:
+            stream.write(json.dumps({"wary_until_ms": until}).encode())
+        return until
+    if not system.exists(path):
+        return {}
+    with closing(system.open(path)) as stream:
+        told = json.loads(bytes(stream.readAllBytes()))["wary_until_ms"]
+    return {prefix: int(until) for prefix, until in told.items()}
 
 
 def recover(clients: ClientSettings, prefixes: Iterable[str]) -> Recovered:
@@ -113,6 +146,14 @@ def recover(clients: ClientSettings, prefixes: Iterable[str]) -> Recovered:
         for topic, offsets in first_wanted(prefixes, snapshots).items()
     }
     return Recovered(tuple(snapshots), starting)
+
+
+def _file(spark: SparkSession, name: str) -> tuple[JavaObject, JavaObject]:
+    """A path of Hadoop's, and its file system."""
+    jvm, context = spark._jvm, spark.sparkContext
+    assert jvm is not None  # the session runs
+    path = jvm.org.apache.hadoop.fs.Path(name)
+    return path, path.getFileSystem(context._jsc.hadoopConfiguration())
 
 
 def initial_state(spark: SparkSession, found: Recovered) -> DataFrame:

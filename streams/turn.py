@@ -15,8 +15,8 @@ first with the story, what is stored stays, and the next batch tries anew. The c
 same batch, replayed, fails the same way.
 
 Assignors that are plug-ins run behind a guard (`muster.plugins`): one that fails or hangs costs its
-group the new target and `assignor.timeout.ms` of the batch, no more. Whether it was in time is the
-one thing here that a replay may decide differently (DESIGN, Decisions).
+group the new target and `assignor.timeout.ms` of the batch, no more. What a batch publishes does
+not depend on whether it was in time: its answer is stored, and taken by the next (`state.outcome`).
 """
 
 from __future__ import annotations
@@ -67,11 +67,14 @@ class Publisher(NamedTuple):
         epoch: coordinator epoch of the group's prefix.
         partitions: topic → number of partitions.
         rebuild_ms: age at which a snapshot is published again.
+        wary_until_ms: of a group that nothing is stored of and that was written to before this
+            broker time, a coordinator before may know more (`recovery.wary_until_ms`).
     """
 
     epoch: int
     partitions: Mapping[str, int]
     rebuild_ms: int
+    wary_until_ms: int = 0
 
 
 class _Header(NamedTuple):
@@ -95,8 +98,8 @@ class Turn:
     stored: Stored
 
 
-def restore(group: GroupId, stored: Stored) -> Group:
-    """The group as it was stored.
+def restore(group: GroupId, stored: Stored, *, wary: bool = False) -> Group:
+    """The group as it was stored; `wary` if nothing was: perhaps a checkpoint was lost.
 
     A snapshot without liveness was read back after the checkpoint was lost: its members get fresh
     sessions and are asked what they hold. So is one whose liveness another version of muster wrote,
@@ -106,7 +109,7 @@ def restore(group: GroupId, stored: Stored) -> Group:
         Exception: stored bytes that cannot be read; the caller parks the group.
     """
     if stored.snapshot is None:
-        return Group.new(group)
+        return Group.new(group, wary=wary)
     record = codec.decode_record(TopicKind.GROUPS, group.encode(), stored.snapshot)
     assert isinstance(record, GroupSnapshot)  # only `take` and recovery write it
     if stored.liveness is not None and stored.liveness[0] == _VERSION:
@@ -126,7 +129,8 @@ def take(was: Group | None, stored: Stored, inbox: Inbox, publisher: Publisher) 
     """
     assert inbox.group is not None
     try:
-        before = restore(inbox.group, stored) if was is None else was
+        wary = any(event.origin.at_ms < publisher.wary_until_ms for event in inbox.events)
+        before = restore(inbox.group, stored, wary=wary) if was is None else was
         step = advance(
             before, inbox.events, coordinator_epoch=publisher.epoch, assignors=plugins.get
         )

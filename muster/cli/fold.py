@@ -7,7 +7,8 @@ offset taken in of each partition. The fold cuts the log there.
 
 It begins with nothing. If the first snapshot does not come out, older events have been deleted:
 then it begins with that snapshot, everybody's session fresh. A coordinator that lost its checkpoint
-shows in its snapshots, and is followed: the group is recovered from the snapshot before.
+is followed: the group is recovered from the snapshot before, or met anew and warily. Whether it was
+may show in a later snapshot only, so all groups that fit what was published so far are folded on.
 """
 
 from __future__ import annotations
@@ -135,8 +136,8 @@ class Fold:
         for event in taken.events:
             place = event.origin.topic, event.origin.partition
             self._pending.setdefault(place, deque()).append(event)
-        self._group: Group | None = None
-        self._before: tuple[Group, list[Event]] = (Group.new(taken.group), [])
+        self._groups: list[Group] = []
+        self._before: tuple[list[Group], list[Event]] = ([], [])
         self._last: GroupSnapshot | None = None
 
     def steps(self) -> Iterator[Folded]:
@@ -149,8 +150,8 @@ class Fold:
             batch = self._batch(record)
             yield (
                 self._begin(published, batch)
-                if self._group is None
-                else self._next(self._group, published, batch)
+                if self._last is None
+                else self._next(self._last, published, batch)
             )
             self._last = record
 
@@ -177,12 +178,9 @@ class Fold:
     def _begin(self, published: Published, batch: list[Event]) -> Folded:
         record = published.record
         assert isinstance(record, GroupSnapshot)
-        nothing = Group.new(self._taken.group)
-        found, records = _tried(nothing, published, batch)
+        found = self._step(self._anew(), published, batch)
         self.whole = not found.difference
-        if self.whole:
-            self._publish(records)
-        else:
+        if not self.whole:
             # Who was heard when is not known; nobody is asked, for the coordinator asked nobody.
             group = replace(
                 Group.recover(record),
@@ -191,24 +189,33 @@ class Fold:
                 coordinator_epoch=record.coordinator_epoch,
             )
             found = Folded(published, group, began=True)
-        self._before, self._group = (nothing, batch), found.group
+            self.newest.clear()
+            self._groups = [group]
         return found
 
-    def _next(self, group: Group, published: Published, batch: list[Event]) -> Folded:
-        record, last = published.record, self._last
+    def _next(self, last: GroupSnapshot, published: Published, batch: list[Event]) -> Folded:
+        record, groups = published.record, self._groups
         assert isinstance(record, GroupSnapshot)
-        assert last is not None
         if not batch and record.through == last.through:
-            group, batch = self._before  # another attempt of the same batch
-        starts = [group]
+            groups, batch = self._before  # another attempt of the same batch
+        starts = list(groups)
         if record.coordinator_epoch != last.coordinator_epoch:
             starts.append(Group.recover(last))
+        return self._step(starts, published, batch)
+
+    def _anew(self) -> list[Group]:
+        """The group before anything is known of it."""
+        return [Group.new(self._taken.group, wary=wary) for wary in (False, True)]
+
+    def _step(self, starts: list[Group], published: Published, batch: list[Event]) -> Folded:
+        """Fold a batch from each start, and go on with those that fit."""
         tried = [_tried(start, published, batch) for start in starts]
-        place = next((i for i, (each, _) in enumerate(tried) if not each.difference), 0)
-        found, records = tried[place]
-        self._publish(records)
-        self._before, self._group = (starts[place], batch), found.group
-        return found
+        fitting = [each for each in tried if not each[0].difference] or tried[:1]
+        self._publish(fitting[0][1])
+        unlike = {found.group.liveness(): found.group for found, _ in reversed(fitting)}
+        self._groups = list(reversed(unlike.values()))
+        self._before = (starts, batch)
+        return fitting[0][0]
 
     def _publish(self, records: Iterable[Record]) -> None:
         for record in records:
@@ -224,12 +231,12 @@ class Fold:
         ends = (event.origin.sort_key for event in waiting if isinstance(event, GroupDeleted))
         end = min(ends, default=None)
         batch = [] if end is None else self._take(lambda at: at.sort_key <= end)
-        group = self._group or Group.new(self._taken.group)
+        group = (self._groups or self._anew())[0]
         epoch = group.coordinator_epoch
         step = advance(group, batch, coordinator_epoch=epoch)
         self._publish(step.records)
         gone = any(isinstance(record, GroupGone) for record in step.records)
-        self._group = Group.new(self._taken.group) if gone else step.group
+        self._groups = self._anew() if gone else [step.group]
         return Folded(published, step.group, "" if gone else "the group was not deleted here")
 
 

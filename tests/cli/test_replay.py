@@ -150,6 +150,38 @@ def test_a_lost_checkpoint_is_followed() -> None:
     assert list(fold.missing()) == []
 
 
+def test_a_lost_checkpoint_shows_later() -> None:
+    """Nobody was in the group, so its next snapshot tells nothing; who joins then is asked."""
+    story = Told()
+    story.take(config(FOUR))
+    story.group, story.epoch = Group.recover(story.group.snapshot()), 7
+    story.take(config(FOUR, group_max_size=9))
+    story.take(join("W1"))
+    assert story.group.recovering == frozenset({0})
+    story.take(report("W1", 1, epoch=0))
+    fold, steps = story.tape.fold(STORY)
+    assert [step.difference for step in steps] == [""] * 4
+    assert (fold.whole, list(fold.missing())) == (True, [])
+
+
+@pytest.mark.parametrize("deleted", [False, True])
+def test_a_group_met_just_after_a_lost_checkpoint(deleted: bool) -> None:
+    """A group of which nothing was stored asks its members; so does the fold, also for a second."""
+    story = Told()
+    if deleted:
+        story.take(config(FOUR), join("W1"))
+        story.take(GroupDeleted(group=STORY))
+    story.group, story.epoch = Group.new(STORY, wary=True), 7
+    story.take(config(FOUR))
+    story.take(join("W1"), join("W2"))
+    story.take(report("W2", 1, epoch=0, coordinator_epoch=7))
+    story.take(report("W1", 1, "0_0", "0_3", coordinator_epoch=7))
+    assert story.group.holder.tolist() == [0, 1, 1, 0]
+    fold, steps = story.tape.fold(STORY)
+    assert [step.difference for step in steps] == [""] * len(steps)
+    assert (fold.whole, list(fold.missing())) == (True, [])
+
+
 def test_a_batch_that_was_tried_twice() -> None:
     """Another coordinator's attempt of the same batch is folded from the same state."""
     story = Told()

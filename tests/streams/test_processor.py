@@ -9,6 +9,7 @@ from pyspark.sql.streaming.tws_tester import TwsTester
 from pyspark.sql.types import Row
 from support import plugin_assignors
 
+from muster import plugins
 from muster.protocol import codec
 from muster.protocol.events import Event, GroupConfig, Heartbeat, Join, Leave, Origin, Tick
 from muster.protocol.ids import GroupId, MemberId
@@ -23,9 +24,11 @@ from muster.protocol.settings import parse_settings
 from muster.protocol.tasks import Subtopology
 from muster.protocol.topics import TOPICS, TopicKind
 from muster.streams import processor, turn
+from muster.streams.inbox import Inbox
 from muster.streams.outbox import SINCE, TOPIC_OF
 from muster.streams.processor import GroupProcessor
 from muster.streams.source import input_topics, lane_of, pack
+from muster.streams.turn import Publisher, Stored
 
 PREFIXES = ["muster", "other"]
 INPUT = input_topics(PREFIXES)
@@ -44,11 +47,18 @@ def _nothing_in_memory() -> Iterator[None]:
 class Operator:
     """The operator over an in-memory state store; feeds events, gives records."""
 
-    def __init__(self, epoch: int = 7, initial: Sequence[tuple[bytes, bytes]] = ()) -> None:
+    def __init__(
+        self,
+        epoch: int = 7,
+        initial: Sequence[tuple[bytes, bytes]] = (),
+        wary_until_ms: int = 0,
+    ) -> None:
         epochs = dict.fromkeys(PREFIXES, epoch)
         rows = [(lane, Row(lane=lane, snapshot=snapshot)) for lane, snapshot in initial]
         self.tester = TwsTester(
-            GroupProcessor(epochs, PARTITIONS, INPUT, REBUILD_MS),
+            GroupProcessor(
+                epochs, PARTITIONS, INPUT, REBUILD_MS, wary_until_ms={"muster": wary_until_ms}
+            ),
             **({"initialStateRow": rows} if rows else {}),
         )
         self._offsets: dict[str, int] = {}
@@ -286,7 +296,8 @@ def test_a_plugin_harms_no_group(plugin: str, told: str) -> None:
     operator.feed(1_000, config(), join())
     patience = {"assignor.timeout.ms": 20}
     bad = config(settings=patience, assignor=f"support.plugin_assignors:{plugin}")
-    records = operator.feed(2_000, bad, join("n"))
+    assert of_kind(operator.feed(2_000, bad, join("n")), Rejected) == []
+    records = operator.feed(2_001, Tick(group=G))
     (letter,) = of_kind(records, Rejected)
     assert letter.reason == "ASSIGNOR_FAILED"
     assert told in letter.message
@@ -297,6 +308,35 @@ def test_a_plugin_harms_no_group(plugin: str, told: str) -> None:
     after = operator.feed(3_000, config())
     assert of_kind(after, Rejected) == []
     assert {r.member: len(r.active) for r in of_kind(after, MemberAssignment)}[M] == 2
+
+
+@pytest.mark.usefixtures("released")
+def test_another_attempt_of_a_batch_says_the_same() -> None:
+    """A plug-in too late in one attempt and in time in the other: what is stored decides.
+
+    The batch is tried from the same stored bytes twice; after each, two attempts of the next one
+    publish the same as well, without asking the plug-in.
+    """
+    hangs = "support.plugin_assignors:Hangs"
+    operator = Operator()
+    operator.feed(1_000, config(), join())
+    before = Stored(*operator.stored(LANE))
+    bad = operator.at(config(settings={"assignor.timeout.ms": 20}, assignor=hangs), 2_000)
+    inbox = Inbox("muster", G, [bad, operator.at(join("n"), 2_000)])
+    tick = Inbox("muster", G, [operator.at(Tick(group=G), 2_001)])
+    publisher = Publisher(7, PARTITIONS, REBUILD_MS)
+    late = turn.take(None, before, inbox, publisher)
+    plugin_assignors.RELEASE.set()
+    guard = plugins.get(hangs)
+    assert isinstance(guard, plugins.Guarded)
+    assert guard._hanging is not None
+    guard._hanging.join()
+    early = turn.take(None, before, inbox, publisher)
+    assert late.rows == early.rows
+    for tried, letters in ((late, 1), (early, 0)):
+        records = [turn.take(None, tried.stored, tick, publisher).rows for _ in range(2)]
+        assert records[0] == records[1]
+        assert len(of_kind([_record(row) for row in records[0]], Rejected)) == letters
 
 
 def spoilt(name: str) -> Operator:
@@ -336,3 +376,18 @@ def test_a_lost_checkpoint() -> None:
     (assignment,) = of_kind(records, MemberAssignment)
     assert (assignment.report, assignment.coordinator_epoch) == (True, 8)
     assert len(assignment.active) == 4
+
+
+def test_a_group_nobody_stored_may_have_had_a_coordinator() -> None:
+    """Just after a checkpoint was lost who joins a new group is asked; later, and elsewhere, not.
+
+    The time is that of the events, so a batch that is replayed decides alike.
+    """
+    for at_ms, prefix, asked in (
+        (1_999, "muster", True),
+        (2_000, "muster", False),
+        (1, "other", False),
+    ):
+        operator = Operator(wary_until_ms=2_000)
+        (told,) = of_kind(operator.feed(at_ms, config(), join(), prefix=prefix), MemberAssignment)
+        assert (told.report, len(told.active)) == (asked, 0 if asked else 4)

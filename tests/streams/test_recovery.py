@@ -1,0 +1,126 @@
+"""What is read back of a compacted topic, and how far each group had read when it was written."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from types import SimpleNamespace
+
+from hypothesis import given
+from hypothesis import strategies as st
+from support.snapshots import orders
+
+from muster.protocol.keys import partition_of
+from muster.streams import recovery
+from muster.streams.recovery import first_wanted, without_others
+
+TOPIC = "muster.groups"
+KEYS = [f"group-{number}".encode() for number in range(6)]
+
+
+def entry(place: int, offset: int, key: bytes, value: bytes | None, at_ms: int) -> SimpleNamespace:
+    """A record as Kafka hands it out."""
+    said = {
+        "key": key,
+        "value": value,
+        "partition": place,
+        "offset": offset,
+        "timestamp": (1, at_ms),
+        "error": None,
+    }
+    return SimpleNamespace(**{name: lambda found=found: found for name, found in said.items()})
+
+
+class Reader:
+    """A consumer of one topic that hands its partitions out in the order they are asked for in."""
+
+    def __init__(
+        self, partitions: Sequence[Sequence[SimpleNamespace]], order: Sequence[int]
+    ) -> None:
+        self._partitions = partitions
+        self._order = list(order)
+        self._read = [0] * len(partitions)
+
+    def list_topics(self, topic: str, timeout: float) -> SimpleNamespace:
+        """Its partitions."""
+        there = dict.fromkeys(range(len(self._partitions)))
+        return SimpleNamespace(topics={topic: SimpleNamespace(partitions=there)})
+
+    def get_watermark_offsets(self, where: object, timeout: float) -> tuple[int, int]:
+        """First offset and end."""
+        return 0, len(self._partitions[where.partition])  # type: ignore[attr-defined]  # a place
+
+    def consume(self, count: int, timeout: float) -> list[SimpleNamespace]:
+        """All of the next partition."""
+        place = self._order.pop(0) if self._order else None
+        if place is None:
+            return []
+        found = list(self._partitions[place])
+        self._read[place] = len(found)
+        return found
+
+    def position(self, wanted: Sequence[SimpleNamespace]) -> list[SimpleNamespace]:
+        """How far it has read."""
+        return [
+            SimpleNamespace(partition=w.partition, offset=self._read[w.partition]) for w in wanted
+        ]
+
+    def assign(self, _: object) -> None:
+        """Everything is read."""
+
+    def unassign(self) -> None:
+        """Done."""
+
+
+@given(
+    sizes=st.lists(st.integers(1, 5), min_size=1, max_size=3).map(sorted),
+    writes=st.lists(st.tuples(st.sampled_from(KEYS), st.booleans()), max_size=30),
+    shuffle=st.randoms(use_true_random=False),
+)
+def test_the_newest_value_of_a_topic_that_has_grown(
+    sizes: list[int], writes: list[tuple[bytes, bool]], shuffle: object
+) -> None:
+    """Each key is written where it belongs at the time, while the topic grows; read in any order.
+
+    What is read back is what was written last, and nothing of what was deleted last.
+    """
+    partitions: list[list[SimpleNamespace]] = [[] for _ in range(sizes[-1])]
+    expected: dict[bytes, bytes | None] = {}
+    for at, (key, lives) in enumerate(writes):
+        count = sizes[at * len(sizes) // len(writes)]
+        home = partitions[partition_of(key, count)]
+        value = f"value {at}".encode() if lives else None
+        home.append(entry(partition_of(key, count), len(home), key, value, 1_000 + at))
+        expected[key] = value
+    order = list(range(len(partitions)))
+    shuffle.shuffle(order)  # type: ignore[attr-defined]  # `random.Random`
+    found = recovery._newest(Reader(partitions, order), TOPIC)  # type: ignore[arg-type]  # a reader
+    assert found == {key: value for key, value in expected.items() if value is not None}
+
+
+def test_the_home_of_a_key_counts_for_more_than_a_later_time() -> None:
+    """A clock that was ahead when the older value was written does not bring it back."""
+    key = next(key for key in KEYS if partition_of(key, 1) != partition_of(key, 2))
+    partitions = [[entry(0, 0, key, b"old", 9_000)], [entry(1, 0, key, b"new", 5_000)]]
+    for order in ([0, 1], [1, 0]):
+        assert recovery._newest(Reader(partitions, order), TOPIC) == {key: b"new"}  # type: ignore[arg-type]
+
+
+def test_offsets_of_another_cluster_do_not_count() -> None:
+    """A snapshot read to beyond a partition's end was made with another topic of that name."""
+    through = (("muster.config", 0, 4), ("muster.membership", 0, 99), ("muster.membership", 1, 100))
+    snapshot = replace(orders(), through=through)
+    ends = {"muster.config": {0: (0, 5)}, "muster.membership": {0: (20, 100), 1: (20, 100)}}
+    assert without_others(snapshot, ends).through == through[:2]
+    assert without_others(replace(snapshot, through=through[:2]), ends).through == through[:2]
+    assert without_others(snapshot, {}).through == ()
+
+
+def test_reading_begins_behind_what_all_have_taken_in() -> None:
+    """The slowest group with members decides for a partition; config is read from its beginning."""
+    member, lag = "muster.membership", "muster.lag"
+    slow = replace(orders(), through=(("muster.config", 0, 3), (member, 0, 10), (lag, 0, 7)))
+    fast = replace(orders(), through=((member, 0, 50),))
+    empty = replace(orders(), members=(), through=((member, 0, 5), (member, 1, 60)))
+    found = first_wanted(["muster"], [("muster", each) for each in (slow, fast, empty)])
+    assert found == {"muster.config": {}, member: {0: 11, 1: 61}, lag: {0: 8}}
