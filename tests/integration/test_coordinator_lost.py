@@ -14,9 +14,12 @@ from support.fleet import Fleet
 from support.spark import Job
 from support.waiting import until
 
-from muster.protocol.events import Join
+from muster.cli.kafka import read
+from muster.cli.main import main
+from muster.protocol import codec
+from muster.protocol.events import NOWHERE, Drain, Join
 from muster.protocol.ids import GroupId, MemberId
-from muster.protocol.records import MemberAssignment
+from muster.protocol.records import GroupSnapshot, MemberAssignment
 from muster.protocol.topics import TopicKind
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
@@ -69,28 +72,57 @@ def _same_decisions(published: list[MemberAssignment]) -> None:
 
 
 def test_stopped_and_started_again(topics: Topics, tmp_path: Path) -> None:
-    """SIGTERM: exit code 0; the next start repeats nothing that was committed and moves nothing."""
+    """SIGTERM: exit code 0. The next start repeats nothing and misses nothing written meanwhile.
+
+    W3 joins and W1 is asked to be empty while nobody reads. Every record before the stop is still
+    there, no revision and no state is published a second time, and a replay of the inputs gives
+    all of them once more.
+    """
     with Job(topics, tmp_path) as job, Fleet(topics, tmp_path, "g") as fleet:
         job.start()
         fleet.configure(6, config={"session.timeout.ms": "60000", "heartbeat.interval.ms": "1000"})
         fleet.start("W1", "W2")
         before = fleet.settled()
         assert job.stop(signal.SIGTERM) == 0
-        told = topics.end(TopicKind.ASSIGNMENTS)
-        job.start()
+        told = {kind: list(topics.read(kind)) for kind in (TopicKind.ASSIGNMENTS, TopicKind.GROUPS)}
+        drain = Drain(group=GroupId("g"), member=MemberId("W1"), on=True)
+        topics.write(TopicKind.MEMBERSHIP, drain)
         fleet.start("W3")
+        until(lambda: _joined(topics, "W3"), "W3 has joined", story=fleet.story)
+        job.start()
         after = fleet.settled()
-        assert all(after[name] < before[name] for name in before)
-        new = topics.read(TopicKind.ASSIGNMENTS)[told:]
-        assert {w.record.coordinator_epoch for w in new if isinstance(w.record, MemberAssignment)}
+        assert after["W2"] >= before["W2"]
+        assert {name: len(tasks) for name, tasks in after.items()} == {"W1": 0, "W2": 3, "W3": 3}
         assert job.stop(signal.SIGINT) == 0
+        for kind, then in told.items():
+            now = topics.read(kind)
+            assert [w.value for w in now[: len(then)]] == [w.value for w in then]
+            assert {w.record.coordinator_epoch for w in then if w.value} == {0}
+        _nothing_twice(topics)
+        where = ["--bootstrap-server", topics.address, "--topic-prefix", topics.prefix]
+        assert main(["replay", "--group", "g", *where]) == 0
         fleet.check()
+
+
+def _joined(topics: Topics, member: str) -> bool:
+    rows = read(topics.clients, topics.name(TopicKind.MEMBERSHIP))
+    written = [codec.decode(TopicKind.MEMBERSHIP, row.key, row.value, NOWHERE) for row in rows]
+    return any(isinstance(event, Join) and event.member == member for event in written)
+
+
+def _nothing_twice(topics: Topics) -> None:
+    """No revision of a member, and no state of a group, was published again."""
+    said = [(r.member, r.incarnation, r.revision, r.report) for r in assignments(topics)]
+    assert sorted(set(said)) == sorted(said)
+    states = [r.through for r in topics.records(TopicKind.GROUPS) if isinstance(r, GroupSnapshot)]
+    assert sorted(set(states)) == sorted(states)
 
 
 def test_checkpoint_deleted(topics: Topics, tmp_path: Path) -> None:
     """Without its checkpoint the coordinator reads the groups back; no task stops or moves.
 
-    Afterwards it is in charge again: a newcomer gets its share.
+    Afterwards it is in charge again: a newcomer gets its share. Who joins a group that nothing was
+    read of is asked what it holds.
     """
     with Job(topics, tmp_path) as job, Fleet(topics, tmp_path, "g") as fleet:
         job.start()
@@ -111,6 +143,13 @@ def test_checkpoint_deleted(topics: Topics, tmp_path: Path) -> None:
         )
         assert fleet.held() == before
         assert fleet.check() == tenures
+        with Fleet(topics, tmp_path, "new") as new:  # of which the job before may have known
+            new.configure(4)
+            new.start("V1", "V2")
+            new.settled()
+            asked = {r.member for r in assignments(topics) if r.group == "new" and r.report}
+            assert asked == {"V1", "V2"}
+            new.check()
         fleet.start("W3")
         after = fleet.settled()
         assert all(after[name] < before[name] for name in before)
