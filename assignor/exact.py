@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from muster.assignor.flow import Longs, Network
-from muster.assignor.shares import Counts
+from muster.assignor.shares import Counts, filled_shares
 from muster.protocol.tasks import IntArray
 
 MOST_PAIRS = 2_000
@@ -71,11 +71,7 @@ def boxes(
 def _ranges(total: int, size: Counts) -> list[tuple[Fraction, Fraction]]:
     """Ranges of load around the mean, at most 1 wide, where rounding changes; narrowest first."""
     mean = Fraction(total, int(size.sum()))
-    levels = {Fraction(0)}
-    for each in np.unique(size).tolist():
-        first = int((mean - 1) * each)
-        levels.update(Fraction(n, each) for n in range(max(first, 0), int((mean + 1) * each) + 2))
-    near = sorted(levels, key=lambda level: (abs(level - mean), level))[:_MOST_LEVELS]
+    near = _near(mean, size)
     found = [
         (bottom, top)
         for bottom in near
@@ -84,6 +80,46 @@ def _ranges(total: int, size: Counts) -> list[tuple[Fraction, Fraction]]:
         if mean <= top <= bottom + 1
     ]
     return sorted(found, key=lambda pair: (pair[1] - pair[0], pair[0]))
+
+
+def _near(mean: Fraction, size: Counts) -> list[Fraction]:
+    """Loads around the mean where rounding changes, nearest first."""
+    levels = {Fraction(0)}
+    for each in np.unique(size).tolist():
+        first = int((mean - 1) * each)
+        levels.update(Fraction(n, each) for n in range(max(first, 0), int((mean + 1) * each) + 2))
+    return sorted(levels, key=lambda level: (abs(level - mean), level))[:_MOST_LEVELS]
+
+
+def least_uneven(total: int, capacity: Counts, held: Counts) -> list[Box]:
+    """Boxes of counts nobody gives anything up for, whose loads differ the least.
+
+    Args:
+        total: tasks to place, those that are held among them.
+        capacity: int64[M], 0 = takes nothing.
+        held: int64[M], tasks that stay.
+    """
+    share = filled_shares(total, capacity, held)
+    open_ = share > held
+    usable = capacity > 0
+    if not open_.any():
+        return [Box(share, share)]
+    size = np.where(usable, capacity, 0)
+    most = max(Fraction(int(h), int(c)) for h, c in zip(held[usable], size[usable], strict=True))
+    levels = _near(Fraction(int(share[open_].sum()), int(size[open_].sum())), size[usable])
+    pairs = [(b, t) for b in levels for t in levels if b <= t]
+    least: Fraction | None = None
+    found = []
+    for bottom, top in sorted(pairs, key=lambda pair: (max(pair[1], most) - pair[0], pair)):
+        apart = max(top, most) - bottom
+        if least is not None and apart > least:
+            break
+        low = np.maximum(-(-size * bottom.numerator // bottom.denominator), held)
+        high = np.maximum(size * top.numerator // top.denominator, held)
+        if (low <= high).all() and int(low.sum()) <= total <= int(high.sum()):
+            least = apart
+            found.append(Box(low, high))
+    return found or [Box(share, share)]
 
 
 def folded(figures: Iterable[Longs]) -> Longs:

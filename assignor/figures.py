@@ -90,6 +90,26 @@ class Figures:
         """bool[T, M]: an active would start without being caught up though it could be."""
         return self.somewhere_warm & ~self.warm
 
+    def outrun(self, standbys: int) -> BoolArray:
+        """bool[T, M]: nobody is warm or runs it, and a copy elsewhere is further.
+
+        That copy would run it meanwhile. Where standbys are wanted, a mere lag left from an earlier
+        life does not count: it may become a standby (EX-H6).
+        """
+        behind = self._copies.lag(self._pairs.task, self._pairs.member).reshape(self.shape)
+        behind = np.where(self._usable, behind, NO_COPY)
+        least = behind.min(axis=1, keepdims=True)
+        first = (behind == least) & (behind != NO_COPY) & (self.standing | (standbys <= 0))
+        unowned = (self._view.active == NOBODY)[:, None] & self.stateful & ~self.somewhere_warm
+        outrun: BoolArray = first.any(axis=1, keepdims=True) & unowned & (behind > least)
+        return outrun
+
+    def late(self, standbys: int) -> BoolArray:
+        """bool[T, M]: somebody else runs an active meanwhile, while a learner restores here."""
+        late: BoolArray = (self.moved & ~self.warm & self.stateful) | self.cold
+        late |= self.outrun(standbys)
+        return late
+
     def wasted(self, standbys: int) -> BoolArray:
         """bool[T, M]: an active here leaves a copy without use, and one more is restored.
 

@@ -23,7 +23,7 @@ from muster.assignor.refinement import costs, refined
 from muster.assignor.shares import Counts, even_shares
 from muster.assignor.small import SmallGroup
 from muster.assignor.standby import standbys
-from muster.assignor.tags import tagged_standbys
+from muster.assignor.tags import Zones, tagged_standbys
 from muster.assignor.wanted import Found, Toll, Wanted
 from muster.assignor.weighted import differ_in_weight, settled_by_weight
 from muster.protocol.tasks import IntArray
@@ -165,11 +165,11 @@ class Planner:
         self._paid(cost)
         return True
 
-    def filled(self, share: Counts) -> IntArray | None:
+    def filled(self) -> IntArray | None:
         """Owners where everybody keeps what is theirs, if the group is small; else None."""
         if self._small is None or self.racks is not None:
             return None
-        return self._small.filled(np.arange(len(self.view.tasks), dtype=np.int32), share)
+        return self._small.filled(np.arange(len(self.view.tasks), dtype=np.int32))
 
     def settled(
         self, tasks: IntArray, home: IntArray, room: Counts, before: Counts
@@ -253,7 +253,7 @@ class Planner:
     def refine(self, *, at_once: bool) -> None:
         """Take what is to be had for nothing, where the problem is small enough to look.
 
-        Not where members differ in what they may take, tasks in weight, or copies must be apart.
+        Not where members differ in what they may take, tasks in weight, or racks must be apart.
 
         Args:
             at_once: whether the plan is carried out without learners.
@@ -263,7 +263,6 @@ class Planner:
         if (
             self._small is None
             or differ_in_weight(view, everyone)
-            or view.settings.rack_aware_assignment_tags
             or (self.racks and view.settings.rack_aware_standby_strategy != "traffic")
             or (plan.active == NOBODY).any()
         ):
@@ -272,11 +271,18 @@ class Planner:
         tolls = None if self.racks is None else self.racks.across(view)
         before = self._cost()
         plan.active, plan.standby = refined(
-            costs(self._small.figures, self.capacity, tolls, at_once=at_once),
+            costs(
+                self._small.figures,
+                self.capacity,
+                tolls,
+                view.settings.num_standby_replicas,
+                at_once=at_once,
+            ),
             (plan.active, plan.standby),
             self.capacity,
             view.tasks.stateful,
             view.tasks.unit_of if by_unit else None,
+            Zones(view).tags if view.settings.rack_aware_assignment_tags else None,
             strict=not at_once,
         )
         if self.racks is not None:

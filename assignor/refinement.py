@@ -9,7 +9,8 @@ standby of its task is leaves that standby's place to its former owner, or where
 
 Nothing that counts first is given up: a learner on its way or a standby that exists is never lost
 to a gain elsewhere, stateful actives and all copies stay as even as they were or within 1 by
-capacity, and `balance_subtopology` keeps every unit spread (S4-25).
+capacity, `balance_subtopology` keeps every unit spread (S4-25), and copies stay as different in
+their tags as they were (T-03).
 """
 
 from __future__ import annotations
@@ -44,7 +45,12 @@ class Costs:
 
 
 def costs(
-    figures: Figures, capacity: Longs, tolls: tuple[Longs, Longs] | None, *, at_once: bool
+    figures: Figures,
+    capacity: Longs,
+    tolls: tuple[Longs, Longs] | None,
+    standbys: int,
+    *,
+    at_once: bool,
 ) -> Costs:
     """The figures moved, learnt, cold, restored, used and toll of every choice.
 
@@ -52,6 +58,7 @@ def costs(
         figures: of the group.
         capacity: int64[M], 0 = takes nothing.
         tolls: int64[T, M] each, cost of an active and of a standby by rack; None = racks off.
+        standbys: how many are wanted of each task.
         at_once: whether actives start where they belong, with state or without; else a learner
             restores there first, and what counts is only whether it must (EX-H6).
     """
@@ -59,8 +66,8 @@ def costs(
     toll = (none, none) if tolls is None else tolls
     barred = np.where(capacity > 0, 0, _FORBIDDEN)
     used = -1 * ((figures.standing & ~figures.bare) | figures.learning)
-    learnt = figures.moved & figures.stateful & (not at_once)
-    restored = figures.bare & at_once
+    learnt = (figures.moved | figures.outrun(standbys)) & figures.stateful & (not at_once)
+    restored = figures.bare & (figures.late(standbys) | at_once)
     active = (figures.moved + barred, learnt, figures.cold, restored, used, toll[0])
     standby = (none + barred, none, none, figures.bare, used, toll[1])
     return Costs(np.stack(active, axis=2), np.stack(standby, axis=2))
@@ -72,6 +79,7 @@ def refined(
     capacity: Longs,
     stateful: BoolArray,
     unit: IntArray | None,
+    tags: IntArray | None,
     *,
     strict: bool,
 ) -> tuple[IntArray, Pairs]:
@@ -83,13 +91,14 @@ def refined(
         capacity: int64[M], 0 = takes nothing.
         stateful: bool[T].
         unit: int32[T], units that must stay spread; None = they need not.
+        tags: int32[M, K], value number of each member under each key; None = tags do not count.
         strict: whether standbys are balanced by themselves and with the stateful actives, and
             nobody is idle while there is work for everybody (EX-H10).
 
     Returns:
         The plan, changed or not.
     """
-    state = _State(costs, plan, capacity, stateful, unit, strict=strict)
+    state = _State(costs, plan, capacity, stateful, unit, tags, strict=strict)
     while state.improve():
         pass
     standing = np.argwhere(state.standing).astype(np.int32)
@@ -106,6 +115,7 @@ class _State:
         capacity: Longs,
         stateful: BoolArray,
         unit: IntArray | None,
+        tags: IntArray | None,
         *,
         strict: bool,
     ) -> None:
@@ -119,6 +129,8 @@ class _State:
         self._unit_load[self._usable] = self._whole // capacity[self._usable]
         self._stateful, self._unit, self._strict = stateful, unit, strict
         self._placed = np.flatnonzero(self.owner != NOBODY)
+        self._tags = tags
+        self._sameness = self._likeness()
 
     def improve(self) -> bool:
         """Make the best change that costs nothing; False if there is none."""
@@ -281,12 +293,27 @@ class _State:
             return 0
         return int(np.count_nonzero(self._load()[self._usable] == 0))
 
+    def _likeness(self) -> Longs:
+        """int64[2, T]: how alike the copies of a task are in their tags, told in two ways.
+
+        Values they lack (T-03), and pairs of copies that share one.
+        """
+        alike = np.zeros((2, len(self.owner)), dtype=np.int64)
+        if self._tags is None:
+            return alike
+        holds = self.standing.astype(np.int64)
+        holds[self._placed, self.owner[self._placed]] = 1
+        for values in self._tags.T:
+            each = holds @ (values[:, None] == np.arange(int(values.max()) + 1))
+            alike += -np.count_nonzero(each, axis=1), (each * (each - 1) // 2).sum(axis=1)
+        return alike
+
     def _holds(self, before: tuple[int, ...], idle: int) -> bool:
         """Whether what counts first still holds."""
         now = self._evenness()
         if any(n > max(b, self._whole) for n, b in zip(now, before, strict=True)):
             return False
-        if self._idle() > idle:
+        if self._idle() > idle or (self._likeness() > self._sameness).any():
             return False
         if self._unit is None:
             return True

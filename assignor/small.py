@@ -14,7 +14,16 @@ import numpy as np
 
 from muster.assignor.balance import held
 from muster.assignor.copies import Copies, Longs, code, contains
-from muster.assignor.exact import Box, boxes, cheapest, evenest, folded, overlaps
+from muster.assignor.exact import (
+    Box,
+    Found,
+    boxes,
+    cheapest,
+    evenest,
+    folded,
+    least_uneven,
+    overlaps,
+)
 from muster.assignor.figures import Figures
 from muster.assignor.model import NOBODY, GroupView, Pairs, no_pairs
 from muster.assignor.racks import STATELESS, Racks
@@ -83,30 +92,20 @@ class SmallGroup:
         owner = found.member[:, 0]
         return owner, int(priced[np.arange(len(tasks)), owner].sum())
 
-    def filled(self, tasks: IntArray, share: Counts) -> IntArray | None:
+    def filled(self, tasks: IntArray) -> IntArray | None:
         """The best owners of tasks nobody has, while everybody keeps what is theirs.
 
         Args:
             tasks: all tasks.
-            share: int64[M], an even way to fill up; members whose shares differ by one at equal
-                capacity may change places.
         """
         count = held(self._home[tasks], len(self._capacity))
-        grown = (share > count) | (share == count)
-        low, high = share.copy(), share.copy()
-        for capacity in np.unique(self._capacity[share > count]).tolist():
-            alike = (self._capacity == capacity) & grown
-            top = int(share[alike & (share > count)].max())
-            near = alike & (share >= top - 1) & (count <= top)
-            low[near] = np.maximum(count[near], top - 1)
-            high[near] = top
         cost = self._cost(self._judged(tasks))
         kept = (self._home[tasks] != NOBODY)[:, None] & (
             self._home[tasks][:, None] != np.arange(len(self._capacity))
         )
         cost[kept] = -1
         tie = folded([self._crowding(tasks), self._dealt(tasks)])
-        found = cheapest(cost, tie, [Box(low, high)])
+        found = cheapest(cost, tie, least_uneven(len(tasks), self._capacity, count))
         return None if found is None else found.member[:, 0]
 
     def _cost(self, figures: list[Longs]) -> Longs:
@@ -139,7 +138,13 @@ class SmallGroup:
         else:
             known = see.somewhere_warm | see.owned.any(axis=1, keepdims=True)
             orphan = (self._view.active == NOBODY)[:, None] & see.cold
-            figures = [see.moved, orphan, see.cold & known, coming, wasted & known]
+            figures = [
+                see.moved | orphan,
+                see.cold & known,
+                see.outrun(self._standbys),
+                coming,
+                wasted & known,
+            ]
         return [*(figure[tasks].astype(np.int64) for figure in figures), self._read_later(tasks)]
 
     def _read_later(self, tasks: IntArray) -> Longs:
@@ -193,23 +198,38 @@ class SmallGroup:
         choices = boxes(total, self._capacity, loads)
         if not self._at_once:
             choices = overlaps(total, boxes(total, self._capacity), choices) or choices
-        figures = [self.figures.bare[tasks].astype(np.int64), useful]
         every = np.repeat(tasks, members), np.tile(np.arange(members, dtype=np.int32), len(tasks))
+        prices: list[Longs] = []
         if wanted.toll is not None:
             toll = wanted.toll(*every).reshape(len(tasks), members)
             new = ~self.figures.standing[tasks] * np.int64(wanted.leaving)
-            figures = [*([toll, new] if wanted.tolls_first else [toll + new]), *figures]
-        cost = self._cost(figures)
+            prices = [toll, new] if wanted.tolls_first else [toll + new]
+        bare = self.figures.bare[tasks].astype(np.int64)
+        cost = self._cost([*prices, bare, useful])
         cost[wanted.target[tasks][:, None] == np.arange(members)] = -1
         taken = contains(wanted.taken, code(*every)).reshape(cost.shape)
         cost[taken] = -1
         found = cheapest(cost, self._dealt(tasks), choices, need=self._standbys)
+        if self._at_once:  # no copy is given up for evenness alone
+            kept = evenest(np.where(cost < 0, -1, bare), self._capacity, loads, need=self._standbys)
+            if kept is not None:
+                other = cheapest(cost, self._dealt(tasks), [kept.box], need=self._standbys)
+                found = _fewer_restored(bare, prices, found, other)
         if found is None:
             return None
-        if self._at_once and wanted.toll is None:  # no copy is given up for evenness alone
-            bare = np.where(cost < 0, -1, self.figures.bare[tasks])
-            kept = evenest(bare, self._capacity, loads, need=self._standbys)
-            restored = int(bare[np.arange(len(tasks))[:, None], found.member].sum())
-            if kept is not None and kept.cost < restored:
-                found = cheapest(cost, self._dealt(tasks), [kept.box], need=self._standbys) or found
         return Pairs(np.repeat(tasks, self._standbys), found.member.ravel())
+
+
+def _fewer_restored(
+    bare: Longs, prices: list[Longs], found: Found | None, other: Found | None
+) -> Found | None:
+    """The other placement, if it restores fewer copies and no price rises."""
+    if found is None or other is None:
+        return found or other
+    rows = np.arange(len(bare))[:, None]
+
+    def paid(price: Longs, at: Found) -> int:
+        return int(price[rows, at.member].sum())
+
+    cheaper = all(paid(price, other) <= paid(price, found) for price in prices)
+    return other if cheaper and paid(bare, other) < paid(bare, found) else found

@@ -88,10 +88,10 @@ def placed(view: GroupView, copies: Copies, wanted: Wanted, need: Counts) -> Fou
         if missing == 0 or arcs > MOST_ARCS:
             return Found(joined(kept, placed_), short + missing)
     placed_, missing = _flow(view, wanted, near, open_, need, room)
-    if missing and len(kept) and len(tasks) * np.count_nonzero(usable) <= MOST_ARCS:
-        kept = no_pairs()
+    if missing and len(tasks) * np.count_nonzero(usable) <= MOST_ARCS:
+        kept = no_pairs()  # rather an uneven copy than none
         near = _candidates(view, copies, wanted, tasks)
-        placed_, missing = _flow(view, wanted, near, tasks, need, share)
+        placed_, missing = _flow(view, wanted, near, tasks, need, share, overfull=True)
     pairs = joined(kept, placed_)
     return Found(pairs, short + missing, wanted.cost(view, pairs))
 
@@ -141,14 +141,21 @@ def _candidates(view: GroupView, copies: Copies, wanted: Wanted, open_: IntArray
 
 
 def _flow(
-    view: GroupView, wanted: Wanted, near: Near, tasks: IntArray, need: Counts, room: Counts
+    view: GroupView,
+    wanted: Wanted,
+    near: Near,
+    tasks: IntArray,
+    need: Counts,
+    room: Counts,
+    *,
+    overfull: bool = False,
 ) -> tuple[Pairs, int]:
-    """Cheapest distinct copies for some tasks within the members' room.
+    """Cheapest distinct copies for some tasks within the members' room; beyond it if asked.
 
     Returns:
         The pairs, and how many copies could not be placed.
     """
-    takers = wanted.capacity > 0 if wanted.toll is not None else room > 0
+    takers = wanted.capacity > 0 if overfull or wanted.toll is not None else room > 0
     task, member = choices(view, wanted, tasks, np.flatnonzero(takers).astype(np.int32))
     real = tasks[task]
     price = np.full(len(task), NEW, dtype=np.int64)

@@ -62,10 +62,12 @@ class Fallback:
             planner.plan.active = home.copy()
             planner.actives(loose, before=held(home, len(view.members)))
             return planner.plan.active
+        filled = planner.filled()
+        if filled is not None:
+            return filled
         actives = Actives(np.arange(len(home), dtype=np.int32), home)
         share = filled_shares(len(home), planner.capacity, held(home, len(view.members)))
-        filled = planner.filled(share)
-        return settled_to(view, planner.copies, actives, share) if filled is None else filled
+        return settled_to(view, planner.copies, actives, share)
 
 
 def at_once(planner: Planner, followup_ms: int | None = None) -> Placement:

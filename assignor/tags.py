@@ -43,6 +43,12 @@ class Zones:
         self.value = np.array(columns, dtype=np.int32).reshape(len(keys), len(rows)).T
         self.values = np.array([len(set(c)) for c in columns], dtype=np.int64)
 
+    @property
+    def tags(self) -> IntArray:
+        """int32[M, K]: value number of each member under each key."""
+        answer: IntArray = self.value[self.of]
+        return answer
+
     def allowed(self, used: list[int]) -> BoolArray:
         """bool[Z]: zones that share no live value with the zones used."""
         live = self.values > len(used)
@@ -92,6 +98,7 @@ def _zones_of_copies(
 ) -> tuple[Counts, Counts]:
     """int64[T, Z] copies of each task per zone, and int64[T] copies without a zone."""
     number = len(zones.value)
+    members = held(zones.of[wanted.capacity > 0], number)
     capacity = np.bincount(zones.of, weights=wanted.capacity, minlength=number).astype(np.int64)
     need = np.zeros((len(view.tasks), number), dtype=np.int64)
     left = np.zeros(len(view.tasks), dtype=np.int64)
@@ -101,10 +108,8 @@ def _zones_of_copies(
     for _ in range(each):
         pattern, of = np.unique(np.sort(used, axis=1), axis=0, return_inverse=True)
         can = np.array([zones.allowed(row[row >= 0].tolist()) for row in pattern])
-        room = _room(view, zones, wanted, need, number)
-        chosen = _fill(
-            of.ravel().astype(np.int32), can & (capacity > 0), at & room, capacity, filled
-        )
+        can &= np.array([held(row, number) for row in pattern]) < members
+        chosen = _fill(of.ravel().astype(np.int32), can, at, capacity, filled)
         placed_ = chosen != NOBODY
         need[wanted.tasks[placed_], chosen[placed_]] += 1
         left[wanted.tasks[~placed_]] += 1
@@ -112,15 +117,6 @@ def _zones_of_copies(
         at[np.flatnonzero(placed_), chosen[placed_]] = False
         used = np.concatenate((used, chosen[:, None]), axis=1)
     return need, left
-
-
-def _room(view: GroupView, zones: Zones, wanted: Wanted, need: Counts, number: int) -> BoolArray:
-    """bool[K, Z]: zones with a member left for one more copy of a task."""
-    members = np.bincount(zones.of[wanted.capacity > 0], minlength=number)
-    used = need[wanted.tasks].copy()
-    used[np.arange(len(used)), zones.of[wanted.target[wanted.tasks]]] += 1
-    answer: BoolArray = used < members
-    return answer
 
 
 def _present_zones(view: GroupView, zones: Zones, wanted: Wanted, number: int) -> BoolArray:

@@ -1,7 +1,7 @@
 """Our assignors beside Kafka's own: how fast, and how good. See README.md.
 
 python bench/assign.py [--only TEXT] [--repeat N] [--timeout S] [--short]
-python bench/assign.py --quality N [--only TEXT]
+python bench/assign.py --quality N [--first SEED] [--only TEXT]
 """
 
 from __future__ import annotations
@@ -227,7 +227,7 @@ class Match:
 
     Attributes:
         assignor, kafka: the two sides.
-        racks: whether members and partitions have racks.
+        racks, tags, topics, threads, state: what the problems have (`problems.small`).
         events: place until converged, then again after each of so many joins and leaves; None =
             a single placement.
     """
@@ -235,46 +235,68 @@ class Match:
     assignor: str
     kafka: str
     racks: bool = False
+    tags: bool = False
+    topics: bool = False
+    threads: bool = True
+    state: bool = True
     events: int | None = None
 
     @property
     def name(self) -> str:
         """What the table calls it."""
-        racks = ", racks" if self.racks else ""
+        kinds = ("racks", self.racks), ("tags", self.tags), ("topics", self.topics)
+        named = "".join(f", {kind}" for kind, on in kinds if on)
         life = "" if self.events is None else f", until converged, {self.events} events"
-        return f"{self.assignor} against {self.kafka}{racks}{life}"
+        return f"{self.assignor} against {self.kafka}{named}{life}"
+
+    def problem(self, seed: int) -> Problem:
+        """One of its random problems."""
+        return problems.small(
+            seed,
+            self.assignor,
+            racks=self.racks,
+            tags=self.tags,
+            topics=self.topics,
+            threads=self.threads,
+            state=self.state,
+        )
 
 
 MATCHES = (
+    Match("sticky", "uniform", threads=False, state=False),
+    Match("sticky", "uniform", topics=True, threads=False, state=False),
     Match("sticky", "legacy-sticky"),
     Match("sticky", "sticky"),
-    Match("sticky", "streams-group-sticky"),
+    Match("sticky", "sticky", tags=True),
+    Match("sticky", "streams-group-sticky", threads=False),
     Match("sticky", "legacy-sticky", racks=True),
     Match("fallback", "fallback"),
     Match("high-availability", "high-availability", events=0),
     Match("high-availability", "high-availability", events=7),
     Match("high-availability", "high-availability", racks=True, events=0),
     Match("high-availability", "high-availability", racks=True, events=7),
+    Match("high-availability", "high-availability", tags=True, events=0),
+    Match("high-availability", "high-availability", tags=True, events=7),
 )
 
 
-def compare(count: int, only: str) -> int:
+def compare(seeds: range, only: str) -> int:
     """Print wins, ties and losses per figure; returns how many problems Kafka dominated."""
     dominated = 0
     with Kafka() as kafka:
         for match in MATCHES:
             if only in match.name:
-                dominated += _match(match, kafka, count)
+                dominated += _match(match, kafka, seeds)
     return dominated
 
 
-def _match(match: Match, kafka: Kafka, count: int) -> int:
+def _match(match: Match, kafka: Kafka, seeds: range) -> int:
     tally = {name: Counter[str]() for name in quality.NAMES}
     sums = {name: [0.0, 0.0] for name in quality.NAMES}
     worse: dict[str, Problem] = {}
     dominated = []
-    for seed in range(count):
-        problem = problems.small(seed, match.assignor, racks=match.racks)
+    for seed in seeds:
+        problem = match.problem(seed)
         mine, theirs = figures(match, kafka, problem, seed)
         if quality.dominated(mine, theirs):
             dominated.append(seed)
@@ -286,7 +308,8 @@ def _match(match: Match, kafka: Kafka, count: int) -> int:
             sums[name][1] += b
             if a > b:
                 worse.setdefault(name, problem)
-    print(f"\n## {match.name}: {count} problems, dominated in {len(dominated)} {dominated[:10]}\n")
+    print(f"\n## {match.name}: {len(seeds)} problems, ", end="")
+    print(f"dominated in {len(dominated)} {dominated[:10]}\n")
     print("| figure | wins | ties | losses | ours, sum | Kafka, sum |\n|---|--:|--:|--:|--:|--:|")
     for name in quality.NAMES:
         row = tally[name]
@@ -317,13 +340,15 @@ def main() -> int:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--quality", type=int, metavar="N", help="compare N random problems each")
+    parser.add_argument("--first", type=int, default=0, help="seed of the first random problem")
     parser.add_argument("--only", default="", help="lines whose name contains this")
     parser.add_argument("--repeat", type=int, default=5, help="timed calls per cell")
     parser.add_argument("--timeout", type=float, default=60, help="seconds Kafka may take")
     parser.add_argument("--short", action="store_true", help="a few cells of each kind")
     args = parser.parse_args()
     if args.quality:
-        return 1 if compare(args.quality, args.only) else 0
+        seeds = range(args.first, args.first + args.quality)
+        return 1 if compare(seeds, args.only) else 0
     speed(args.only, args.repeat, args.timeout, args.short)
     return 0
 

@@ -165,10 +165,32 @@ def deal(
 # ---------------------------------------------------------------- small ones, for quality
 
 
-def small(seed: int, assignor: str, *, racks: bool = False) -> Problem:
-    """A random group of 2 to 7 members with any past: balanced or not, warm copies, dead owners."""
-    chance = random.Random(f"{seed}/{assignor}/{racks}")
+def small(
+    seed: int,
+    assignor: str,
+    *,
+    racks: bool = False,
+    tags: bool = False,
+    topics: bool = False,
+    threads: bool = True,
+    state: bool = True,
+) -> Problem:
+    """A random group of 2 to 7 members with any past: balanced or not, warm copies, dead owners.
+
+    Args:
+        seed: the same seed and arguments give the same problem.
+        assignor: its name in the problem; each has problems of its own.
+        racks: whether members and partitions have racks.
+        tags: whether members have tags.
+        topics: whether members may take a part of the units each.
+        threads: whether some members have more capacity than others.
+        state: whether some of the tasks have state.
+    """
+    kinds = "".join(f"/{kind}" for kind, on in (("tags", tags), ("plain", not state)) if on)
+    chance = random.Random(f"{seed}/{assignor}/{racks}{kinds}")
     units = _units(chance, racks)
+    for unit in units:
+        unit["stateful"] = unit["stateful"] and state
     standbys = chance.choice((0, 0, 1, 1, 2))
     config: dict[str, Any] = {
         "num.standby.replicas": standbys,
@@ -183,11 +205,20 @@ def small(seed: int, assignor: str, *, racks: bool = False) -> Problem:
     members: dict[str, Problem] = {
         n: {"id": n, "capacity": 1, "active": [], "standby": [], "lag": {}} for n in names
     }
-    threads = chance.choice(((1,), (1, 1, 2), (1, 2, 4)))
+    capacities = chance.choice(((1,), (1, 1, 2), (1, 2, 4)))
     for member in members.values():
-        member["capacity"] = chance.choice(threads)
+        member["capacity"] = chance.choice(capacities) if threads else 1
         if racks:
             member["rack"] = chance.choice(RACKS)
+    if tags:
+        config["rack.aware.assignment.tags"] = chance.choice((["zone"], ["zone", "cluster"]))
+        for member in members.values():
+            member["tags"] = {
+                "zone": chance.choice(RACKS),
+                "cluster": chance.choice(("blue", "green")),
+            }
+    if topics:
+        _restrict(chance, units, members)
     _past(chance, units, members, standbys)
     return {
         "assignor": assignor,
@@ -215,6 +246,12 @@ def _units(chance: random.Random, racks: bool) -> list[Problem]:
                 unit["changelog_racks"] = [[chance.sample(RACKS, 2)] for _ in range(size)]
         units.append(unit)
     return units
+
+
+def _restrict(chance: random.Random, units: list[Problem], members: Mapping[str, Problem]) -> None:
+    names = [unit["subtopology"] for unit in units]
+    for member in members.values():
+        member["topics"] = sorted(chance.sample(names, chance.randint(1, len(names))))
 
 
 def _past(

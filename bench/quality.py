@@ -28,44 +28,54 @@ class Figures:
         moved: actives that had a living owner and got another one.
         spread: largest difference of two members' load at the end; load = actives by capacity.
         beyond_one: how far `spread` is above 1, where a group counts as unbalanced.
+        uneven: sum of load x actives, where members may take a part of the tasks each and a spread
+            does not say all.
         stateful_spread: the same for stateful actives.
         copies_spread: the same for everything held.
         cold: stateful actives started on a member that is not caught up while another is.
         warmups: most extra copies at any time.
         restored: copies, active or not, put where no state was.
-        cross_rack: partitions read from racks without a replica at the end, copies included.
-        missing: tasks without an active, and standbys that would have had room, at the end.
+        cross_rack: inputs read from racks without a replica, once settled.
+        copies_cross_rack: changelogs so read; S4-17 puts the inputs first.
+        crowded: tasks beyond a member's even share of their unit, where that is asked for (S4-25).
+        missing: tasks without an active, and standbys that would have had room, once settled.
+        alike: tags that a standby shares with another copy of its task, once settled.
     """
 
     rounds: int
     moved: int
     spread: float
     beyond_one: float
+    uneven: float
     stateful_spread: float
     copies_spread: float
     cold: int
     warmups: int
     restored: int
     cross_rack: int
+    copies_cross_rack: int
+    crowded: int
     missing: int
+    alike: int
 
 
 NAMES = tuple(f.name for f in fields(Figures))
 
 
 NICETIES = ("stateful_spread", "copies_spread")
-"""Told, but not judged: nobody promises them."""
+"""Told, but nobody promises them: only what is had of them beyond 1 counts, and only as a gain."""
 
 
 def dominated(ours: Figures, theirs: Figures) -> bool:
     """Whether theirs is nowhere worse and somewhere better: nothing was got for the loss."""
     pairs = [(getattr(ours, n), getattr(theirs, n)) for n in NAMES if n not in NICETIES]
-    return all(a >= b for a, b in pairs) and any(a > b for a, b in pairs)
+    nice = [(max(getattr(ours, n), 1), max(getattr(theirs, n), 1)) for n in NICETIES]
+    return all(a >= b for a, b in pairs + nice) and any(a > b for a, b in pairs)
 
 
 def once(problem: Problem, answer: Answer) -> Figures:
     """Figures of a single answer."""
-    return _Run().step(problem, answer).figures(problem, answer)
+    return _Run().step(problem, answer).settled(problem, answer).figures(problem, answer)
 
 
 def life(
@@ -73,8 +83,8 @@ def life(
 ) -> Figures:
     """Place until no follow-up is asked for, then again after each change of the members.
 
-    Between two rounds every copy catches up. The figures are sums over the whole life, the state
-    of things that of its end.
+    Between two rounds every copy catches up. The figures are sums over the whole life, what is so
+    *once settled* after every event; spreads are those of its end.
 
     Args:
         problem: where the life begins.
@@ -97,6 +107,7 @@ def _converge(
         if answer.get("followup_ms") is None:
             break
         problem = after(problem, answer)
+    run.settled(problem, answer)
     return problem, answer
 
 
@@ -122,11 +133,14 @@ def present(problem: Problem, names: list[str]) -> dict[str, Any]:
     """The problem after members have come and gone; who stays keeps what it holds."""
     known = {m["id"]: m for m in problem["members"]}
     racks = sorted({m["rack"] for m in problem["members"] if "rack" in m})
+    tags = [m["tags"] for m in problem["members"] if "tags" in m]
     members = []
     for name in sorted(names):
         new: dict[str, Any] = {"id": name, "capacity": 1}
         if racks:
             new["rack"] = racks[int(name[1:]) % len(racks)]
+        if tags:
+            new["tags"] = tags[int(name[1:]) % len(tags)]
         members.append(known.get(name, new))
     return {**problem, "members": members}
 
@@ -158,6 +172,16 @@ class _Run:
         self.count["warmups"] = max(self.count["warmups"], extra)
         return self
 
+    def settled(self, problem: Problem, answer: Answer) -> _Run:
+        active, copies = holders(answer)
+        owners = {task: {name} for task, name in active.items()}
+        self.count["cross_rack"] += _cross_rack(problem, "source_racks", owners)
+        self.count["copies_cross_rack"] += _cross_rack(problem, "changelog_racks", copies)
+        self.count["crowded"] += _crowded(problem, active)
+        self.count["missing"] += _missing(problem, active, copies)
+        self.count["alike"] += _alike(problem, active, copies)
+        return self
+
     def figures(self, problem: Problem, answer: Answer) -> Figures:
         active, copies = holders(answer)
         stateful = {task for task, state in tasks_of(problem) if state}
@@ -168,6 +192,7 @@ class _Run:
             moved=self.count["moved"],
             spread=_spread(problem, held),
             beyond_one=round(max(0.0, _spread(problem, held) - 1), 3),
+            uneven=_uneven(problem, held),
             stateful_spread=_spread(
                 problem, Counter(n for task, n in active.items() if task in stateful)
             ),
@@ -175,8 +200,11 @@ class _Run:
             cold=self.count["cold"],
             warmups=self.count["warmups"],
             restored=self.count["restored"],
-            cross_rack=_cross_rack(problem, active, copies),
-            missing=_missing(problem, active, copies),
+            cross_rack=self.count["cross_rack"],
+            copies_cross_rack=self.count["copies_cross_rack"],
+            crowded=self.count["crowded"],
+            missing=self.count["missing"],
+            alike=self.count["alike"],
         )
 
 
@@ -211,24 +239,35 @@ def _spread(problem: Problem, held: Mapping[str, int]) -> float:
     return round(float(max(loads) - min(loads)), 3)
 
 
-def _cross_rack(problem: Problem, active: Mapping[str, str], copies: Mapping[str, set[str]]) -> int:
+def _uneven(problem: Problem, held: Mapping[str, int]) -> float:
+    members = problem["members"]
+    if not any("topics" in m for m in members):
+        return 0.0
+    return round(sum(held.get(m["id"], 0) ** 2 / m.get("capacity", 1) for m in members), 3)
+
+
+def _cross_rack(problem: Problem, key: str, holders: Mapping[str, set[str]]) -> int:
     rack = {m["id"]: m.get("rack") for m in problem["members"]}
-    crossings = 0
-    for unit in problem["tasks"]:
-        sources, changelogs = unit.get("source_racks"), unit.get("changelog_racks")
-        for partition in range(unit["partitions"]):
-            task = f"{unit['subtopology']}_{partition}"
-            if sources and task in active:
-                crossings += sum(
-                    rack[active[task]] not in topic for topic in _topics(sources[partition])
-                )
-            if changelogs:
-                crossings += sum(
-                    rack[name] not in topic
-                    for name in copies.get(task, ())
-                    for topic in _topics(changelogs[partition])
-                )
-    return crossings
+    return sum(
+        rack[name] not in topic
+        for unit in problem["tasks"]
+        if unit.get(key)
+        for partition, racks in enumerate(unit[key])
+        for name in holders.get(f"{unit['subtopology']}_{partition}", ())
+        for topic in _topics(racks)
+    )
+
+
+def _crowded(problem: Problem, active: Mapping[str, str]) -> int:
+    if problem.get("config", {}).get("rack.aware.assignment.strategy") != "balance_subtopology":
+        return 0
+    held, total = Counter(active.values()), len(active)
+    units = Counter(task.rpartition("_")[0] for task in active)
+    of_unit = Counter((task.rpartition("_")[0], name) for task, name in active.items())
+    return sum(
+        max(0, count + (-units[unit] * held[name] // total))
+        for (unit, name), count in of_unit.items()
+    )
 
 
 def _topics(racks: list[Any]) -> list[list[str]]:
@@ -241,3 +280,18 @@ def _missing(problem: Problem, active: Mapping[str, str], copies: Mapping[str, s
         (task not in active) + (max(0, wanted - len(copies.get(task, ()))) if stateful else 0)
         for task, stateful in tasks_of(problem)
     )
+
+
+def _alike(problem: Problem, active: Mapping[str, str], copies: Mapping[str, set[str]]) -> int:
+    keys = problem.get("config", {}).get("rack.aware.assignment.tags", ())
+    tags = {m["id"]: m.get("tags", {}) for m in problem["members"]}
+    shared = 0
+    for task, names in copies.items():
+        holders = sorted(names | {active[task]} if task in active else names)
+        shared += sum(
+            tags[one].get(key) == tags[other].get(key)
+            for nth, one in enumerate(holders)
+            for other in holders[:nth]
+            for key in keys
+        )
+    return shared

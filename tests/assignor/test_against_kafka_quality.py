@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.kafka_assignors import Kafka, assign, problems, quality
+from support.kafka_assignors import Kafka, assign, quality
 
 pytestmark = [
     pytest.mark.slow,
@@ -41,7 +41,7 @@ def test_kafka_is_not_better_for_nothing(kafka: Kafka, match: assign.Match) -> N
     """On 150 random problems Kafka's answer dominates ours nowhere but where it is known to."""
     dominated = []
     for seed in SEEDS:
-        problem = problems.small(seed, match.assignor, racks=match.racks)
+        problem = match.problem(seed)
         if quality.dominated(*assign.figures(match, kafka, problem, seed)):
             dominated.append(seed)
     assert set(dominated) <= known(match.name, dominated)
@@ -64,7 +64,7 @@ def test_high_availability_is_better_than_kafkas(kafka: Kafka, match: assign.Mat
     totals = {name: [0.0, 0.0] for name in SUMS}
     worse: dict[str, list[int]] = {name: [] for name in HARD}
     for seed in SEEDS:
-        problem = problems.small(seed, match.assignor, racks=match.racks)
+        problem = match.problem(seed)
         mine, theirs = assign.figures(match, kafka, problem, seed)
         for name, seeds in worse.items():
             if getattr(mine, name) > getattr(theirs, name):

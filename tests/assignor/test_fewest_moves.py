@@ -1,0 +1,96 @@
+"""No balanced answer moves fewer tasks: by brute force where groups are small."""
+
+from __future__ import annotations
+
+import itertools
+import random
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.placing import Member, group
+from support.random_groups import allowed, balanced, placed
+
+from muster.assignor import registry
+from muster.assignor.model import NOBODY, group_view
+from muster.protocol.settings import Settings
+from muster.protocol.tasks import Subtopology, TaskTable
+
+
+@pytest.mark.parametrize("name", ["sticky", "high-availability"])
+@pytest.mark.parametrize("members", [1, 2, 3, 4])
+def test_fewest_moves_exhaustively(members: int, name: str) -> None:
+    """Up to 4 members and 5 tasks, every previous placement: no balanced answer moves fewer."""
+    for tasks in range(1, 6):
+        answers = balanced(tasks, members)
+        table = TaskTable([Subtopology("0", tasks)])
+        for home in itertools.product(range(NOBODY, members), repeat=tasks):
+            owner = np.array(home, dtype=np.int32)
+            view = group_view(
+                tasks=table,
+                settings=Settings(),
+                members=("a", "b", "c", "d")[:members],
+                active=owner,
+            )
+            active = registry.get(name).assign(view).active
+            moved = int(((active != owner) & (owner != NOBODY)).sum())
+            fewest = int(((answers != owner) & (owner != NOBODY)).sum(axis=1).min())
+            assert moved == fewest, (home, active)
+            counts = np.bincount(active, minlength=members)
+            assert counts.max() - counts.min() <= 1
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_extras_are_spread_over_seeds(seed: int) -> None:
+    """A member joins and leaves at random 40 times: moves stay at the fewest, round by round."""
+    chance = random.Random(seed)
+    table = TaskTable([Subtopology("0", 100)])
+    members = {f"m{n}" for n in range(7)}
+    owner: dict[int, str] = {}
+    for _ in range(40):
+        name = f"m{chance.randrange(30)}"
+        members = (members - {name}) or {name} if name in members else members | {name}
+        names = tuple(sorted(members))
+        active = np.array(
+            [names.index(owner[t]) if owner.get(t) in members else NOBODY for t in range(100)],
+            dtype=np.int32,
+        )
+        view = group_view(tasks=table, settings=Settings(), members=names, active=active)
+        placement = placed(view, "sticky")
+        held = np.bincount(active[active != NOBODY], minlength=len(names))
+        floor, extras = divmod(100, len(names))
+        kept = np.minimum(held, floor).sum() + min(extras, int((held > floor).sum()))
+        stayed = int((placement.active == active).sum())
+        assert stayed == kept
+        owner = {t: names[m] for t, m in enumerate(placement.active.tolist())}
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.integers(0, 2**40))
+def test_restricted_topics_are_as_even_as_can_be(seed: int) -> None:
+    """3 members with topics, up to 6 tasks: sum of squared loads least, then fewest moves."""
+    chance = random.Random(seed)
+    units = [Subtopology(str(n), chance.randint(1, 3)) for n in range(2)]
+    topics = [chance.choice([["0"], ["1"], ["0", "1"], None]) for _ in range(3)]
+    tasks = [f"{u.name}_{p}" for u in units for p in range(u.partitions)]
+    held: list[list[str]] = [[], [], []]
+    for task in tasks:
+        if chance.random() < 0.8:
+            held[chance.randrange(3)].append(task)
+    members = {f"P{n}": Member(active=held[n], topics=topics[n]) for n in range(3)}
+    view = group(units, members)
+    may = allowed(view)
+    reachable = np.flatnonzero(may.any(axis=1))
+    every = np.array(list(itertools.product(range(3), repeat=len(reachable))), dtype=np.int32)
+    every = every[may[reachable, every].all(axis=1)]
+    home = view.active[reachable]
+    uneven = sum((every == m).sum(axis=1) ** 2 for m in range(3))
+    best = every[uneven == uneven.min()]
+    staying = (home != NOBODY) & may[reachable, home]
+    fewest = ((best != home) & staying).sum(axis=1).min()
+    for name in ("sticky", "high-availability"):
+        active = placed(view, name).active[reachable]
+        counts = np.bincount(active, minlength=3)
+        assert (counts**2).sum() == uneven.min()
+        assert ((active != home) & staying).sum() == fewest
