@@ -8,6 +8,9 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+_LONGEST = 120
+"""A message shows so much of what a user wrote."""
+
 
 class MusterError(Exception):
     """Root of every error muster raises on purpose.
@@ -36,7 +39,9 @@ class ConfigError(MusterError):
         self.accepted = accepted
 
     def __str__(self) -> str:
-        return f"{self.key}: {self.value!r} is not accepted; expected {self.accepted}"
+        value = repr(self.value)
+        shown = value if len(value) <= _LONGEST else f"{value[:_LONGEST]}..."
+        return f"{self.key[:_LONGEST]}: {shown} is not accepted; expected {self.accepted}"
 
 
 class ProtocolError(MusterError):

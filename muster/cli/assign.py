@@ -11,10 +11,7 @@ import json
 import statistics
 import sys
 import time
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
-from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from muster import plugins
 from muster.assignor.application import unchanged
@@ -23,13 +20,12 @@ from muster.assignor.errors import UnknownAssignor
 from muster.assignor.kip924 import TaskAssignmentException
 from muster.assignor.model import Assignor, GroupView, Placement
 from muster.assignor.validation import Claim, first_violation
-from muster.cli.errors import BadInput
+from muster.cli.documents import answer_lines, load
+from muster.cli.errors import BadInput, one_line
 from muster.cli.problem import ROLES, Problem, answer, parse_problem
 from muster.cli.table import table
-from muster.protocol.errors import MusterError
 
 DONE = 0
-_STDIN = "-"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -57,14 +53,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Answer one problem, or one a line."""
     if args.lines:
-        with _opened(args.problem) as lines:
-            for line in lines:
-                print(json.dumps(_line(line, args.repeat), ensure_ascii=False), flush=True)
+        answer_lines(args.problem, lambda raw: solve(raw, args.repeat))
         return DONE
-    with _opened(args.problem) as file:
-        found = solve(_json(_read(file, args.problem), args.problem), args.repeat)
+    found = solve(load(args.problem), args.repeat)
     for warning in found.pop("warnings", ()):
-        print(f"muster assign: {warning}", file=sys.stderr)
+        print(f"muster assign: {one_line(warning)}", file=sys.stderr)
     if args.format == "json":
         print(json.dumps(found, ensure_ascii=False))
     else:
@@ -157,58 +150,6 @@ def as_text(found: dict[str, Any]) -> str:
         parts.append(table(("TASK", "ROLE", "FROM", "TO", "REASON"), moves))
     parts.append(table([k.upper().replace("_", "-") for k in figures], [list(figures.values())]))
     return "\n\n".join(parts)
-
-
-def _line(line: bytes, repeat: int | None) -> dict[str, Any]:
-    try:
-        return solve(_json(line, "line"), repeat)
-    except MusterError as error:
-        return {"error": str(error)}
-    except Exception as error:  # a bug must not take the other lines with it
-        return {"error": f"{type(error).__name__}: {error}"}
-
-
-def _opened(path: str) -> AbstractContextManager[BinaryIO]:
-    if path == _STDIN:
-        return nullcontext(sys.stdin.buffer)
-    try:
-        return Path(path).open("rb")
-    except OSError as error:
-        raise BadInput(f"{path}: cannot be read ({error.strerror})") from None
-
-
-def _read(file: BinaryIO, path: str) -> bytes:
-    try:
-        return file.read()
-    except OSError as error:
-        raise BadInput(f"{path}: cannot be read ({error.strerror})") from None
-
-
-def _json(text: bytes, path: str) -> object:
-    """Parse JSON; whatever it is instead gives one line."""
-    try:
-        return json.loads(text, object_pairs_hook=_without_repeats(path))
-    except UnicodeDecodeError as error:
-        raise BadInput(f"{path}: not UTF-8 ({error.reason} at byte {error.start})") from None
-    except json.JSONDecodeError as error:
-        where = f"line {error.lineno}, column {error.colno}"
-        raise BadInput(f"{path}: not JSON ({error.msg} at {where})") from None
-    except RecursionError:
-        raise BadInput(f"{path}: nested too deep; expected a problem") from None
-    except ValueError as error:
-        raise BadInput(f"{path}: not JSON ({error})") from None
-
-
-def _without_repeats(path: str) -> Callable[[list[tuple[str, Any]]], dict[str, Any]]:
-    def read(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        found = dict(pairs)
-        if len(found) < len(pairs):
-            keys = [key for key, _ in pairs]
-            again = next(key for key in keys if keys.count(key) > 1)
-            raise BadInput(f"{path}: key {again!r} is there twice in one object")
-        return found
-
-    return read
 
 
 def _times(text: str) -> int:

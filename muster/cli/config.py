@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from muster.assignor.registry import names as assignor_names
+from muster.cli.documents import load
 from muster.cli.errors import BadInput, NotFound
 from muster.cli.kafka import append, read
 from muster.cli.options import (
@@ -20,7 +21,6 @@ from muster.cli.options import (
     group_id,
     kafka_settings,
     key_values,
-    read_json,
 )
 from muster.cli.table import json_line, table
 from muster.cli.units import parse_tasks, tasks_json
@@ -116,7 +116,7 @@ def change_from(args: argparse.Namespace) -> Change:
     Raises:
         BadInput: a file that is not as it should be.
     """
-    file = read_json(args.file) if args.file else {}
+    file = load(args.file) if args.file else {}
     if not isinstance(file, dict):
         raise BadInput(f"{args.file}: expected an object with {', '.join(FILE_KEYS)}")
     unknown = sorted(set(file) - set(FILE_KEYS))
@@ -125,7 +125,7 @@ def change_from(args: argparse.Namespace) -> Change:
     config = file.get("config", {})
     if not isinstance(config, dict):
         raise BadInput(f"{args.file}: config: expected an object of settings")
-    tasks = read_json(args.tasks) if args.tasks else file.get("tasks")
+    tasks = load(args.tasks) if args.tasks else file.get("tasks")
     if isinstance(tasks, dict) and set(tasks) == {"tasks"}:
         tasks = tasks["tasks"]
     assignor = args.assignor or file.get("assignor")

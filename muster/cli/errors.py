@@ -4,6 +4,20 @@ from __future__ import annotations
 
 from muster.protocol.errors import MusterError
 
+_LONGEST = 2_000
+
+
+def one_line(message: str) -> str:
+    """A message as one printable line of bounded length, whatever a user's text brought into it."""
+    cut = message if len(message) <= _LONGEST else f"{message[:_LONGEST]}..."
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in cut)
+
+
+def shown(value: object, most: int = 40) -> str:
+    """A user's value for a message: quoted, and cut where it is long."""
+    text = repr(value)
+    return text if len(text) <= most else f"{text[: most - 3]}..."
+
 
 class BadInput(MusterError):
     """What the user gave cannot be used: a file, an argument, a line. Exit code 2.

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 from typing import Protocol, cast
 
-from muster.cli.errors import BadInput
+from muster.cli.errors import BadInput, one_line
 from muster.protocol.errors import ConfigError, MusterError
 
 DONE, FAILURE, USAGE, INTERRUPTED = 0, 1, 2, 130
@@ -145,7 +145,7 @@ def _missing(error: ModuleNotFoundError) -> str:
 
 
 def _say(name: str, message: object, code: int) -> int:
-    print(f"{f'muster {name}'.rstrip()}: {message}", file=sys.stderr)
+    print(f"{f'muster {name}'.rstrip()}: {one_line(str(message))}", file=sys.stderr)
     return code
 
 

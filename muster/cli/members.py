@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from muster.cli.errors import BadInput
+from muster.cli.errors import BadInput, shown
 from muster.protocol.keys import member_fault
 from muster.protocol.tags import tags_fault
 from muster.protocol.tasks import Connector, TaskTable
@@ -89,7 +89,7 @@ def parse_member(raw: object, names: Names, place: str, *, foreign: bool = False
         raise BadInput(f"{place}: expected an object with at least 'id'")
     unknown = sorted(set(raw) - set(KEYS))
     if unknown:
-        raise BadInput(f"{place}: unknown key {unknown[0]!r}; known: {', '.join(KEYS)}")
+        raise BadInput(f"{place}: unknown key {shown(unknown[0])}; known: {', '.join(KEYS)}")
     name = raw.get("id")
     fault = member_fault(name) if isinstance(name, str) else "expected a name"
     if fault is not None or not isinstance(name, str):
@@ -140,9 +140,9 @@ def _one_role_a_task(row: MemberRow, names: Names, place: str) -> None:
 
 def _no_such_task(task: str, names: Names) -> str:
     if not len(names.table):
-        return f"no task {task!r}; the problem has no tasks"
+        return f"no task {shown(task)}; the problem has no tasks"
     last = names.printed(len(names.table) - 1)
-    return f"no task {task!r} in this problem; there are {names.printed(0)} to {last}"
+    return f"no task {shown(task)} in this problem; there are {names.printed(0)} to {last}"
 
 
 def _texts(raw: Mapping[str, object], key: str, place: str) -> list[str]:
@@ -175,18 +175,13 @@ def _lags(value: object, names: Names, place: str) -> dict[int, int]:
 
 def _whole(value: object, least: int, place: str, most: int = _MOST) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
-        raise BadInput(f"{place}: {_shown(value)}; expected a whole number, {least} or more")
+        raise BadInput(f"{place}: {shown(value)}; expected a whole number, {least} or more")
     return value
-
-
-def _shown(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 40 else f"{text[:37]}..."
 
 
 def _rack(value: object, place: str) -> str | None:
     if value is not None and not isinstance(value, str):
-        raise BadInput(f"{place}: {_shown(value)}; expected a name or null")
+        raise BadInput(f"{place}: {shown(value)}; expected a name or null")
     return value
 
 
@@ -201,7 +196,7 @@ def _tags(value: object, place: str) -> dict[str, str]:
 
 def _truth(value: object, place: str) -> bool:
     if not isinstance(value, bool):
-        raise BadInput(f"{place}: {_shown(value)}; expected true or false")
+        raise BadInput(f"{place}: {shown(value)}; expected true or false")
     return value
 
 
@@ -209,9 +204,8 @@ def _protocols(raw: Mapping[str, object], place: str) -> tuple[str, ...]:
     found = _texts(raw, "protocols", place)
     for nth, protocol in enumerate(found):
         if protocol not in PROTOCOLS:
-            raise BadInput(
-                f"{place}.protocols[{nth}]: {protocol!r}; expected one of {', '.join(PROTOCOLS)}"
-            )
+            known = ", ".join(PROTOCOLS)
+            raise BadInput(f"{place}.protocols[{nth}]: {shown(protocol)}; expected one of {known}")
     return tuple(found)
 
 
@@ -222,5 +216,5 @@ def _topics(raw: Mapping[str, object], names: Names, place: str) -> frozenset[st
     found = _texts(raw, "topics", place)
     for nth, topic in enumerate(found):
         if topic not in known:
-            raise BadInput(f"{place}.topics[{nth}]: no subtopology {topic!r} in this problem")
+            raise BadInput(f"{place}.topics[{nth}]: no subtopology {shown(topic)} in this problem")
     return frozenset(found)

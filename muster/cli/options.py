@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Sequence
-from pathlib import Path
 
 from muster.cli.errors import BadInput
 from muster.clients import DEFAULT_BOOTSTRAP, ClientSettings, client_settings
@@ -88,21 +86,3 @@ def key_values(pairs: Sequence[str], option: str) -> dict[str, str]:
             raise BadInput(f"{option} {pair!r}: expected KEY=VALUE")
         found[key] = value
     return found
-
-
-def read_json(path: str) -> object:
-    """Read a JSON file, or standard input when the path is ``-``.
-
-    Raises:
-        BadInput: it cannot be read, or is not JSON; the message names line and column.
-    """
-    try:
-        text = Path("/dev/stdin" if path == "-" else path).read_text(encoding="utf-8")
-        return json.loads(text)
-    except OSError as error:
-        raise BadInput(f"{path}: cannot be read ({error.strerror})") from None
-    except UnicodeDecodeError as error:
-        raise BadInput(f"{path}: not UTF-8 ({error.reason} at byte {error.start})") from None
-    except json.JSONDecodeError as error:
-        where = f"line {error.lineno}, column {error.colno}"
-        raise BadInput(f"{path}: not JSON ({error.msg} at {where})") from None

@@ -19,6 +19,7 @@ from muster.assignor.check import valid
 from muster.assignor.errors import UnknownAssignor
 from muster.cli.assign import as_text
 from muster.cli.config import Change, merged
+from muster.cli.documents import load
 from muster.cli.errors import BadInput, NotFound
 from muster.cli.explain import move_json
 from muster.cli.members import Names, parse_member
@@ -29,7 +30,6 @@ from muster.cli.options import (
     kafka_settings,
     key_values,
     member_id,
-    read_json,
 )
 from muster.cli.problem import Problem, answer
 from muster.cli.snapshots import snapshot_of
@@ -71,7 +71,7 @@ def run(args: argparse.Namespace) -> int:
         remove=args.remove_member,
         config=key_values(args.config, "--config"),
         assignor=args.assignor,
-        tasks=read_json(args.tasks) if args.tasks else None,
+        tasks=load(args.tasks) if args.tasks else None,
     )
     print(json.dumps(found, ensure_ascii=False) if args.format == "json" else as_text(found))
     return 0
@@ -166,7 +166,7 @@ def _join(snapshot: GroupSnapshot, raw: dict[str, Any], known: Names, place: str
 
 
 def _member(path: str) -> dict[str, Any]:
-    found = read_json(path)
+    found = load(path)
     if not isinstance(found, dict):
         raise BadInput(f"{path}: expected a member, an object with at least 'id'")
     return found

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from muster.assignor.model import NOBODY, GroupView, Lags, Pairs, Placement, group_view
 from muster.assignor.score import score
-from muster.cli.errors import BadInput
+from muster.cli.errors import BadInput, shown
 from muster.cli.members import MemberRow, Names, parse_member
 from muster.cli.units import parse_tasks
 from muster.protocol.settings import CONNECT_ASSIGNORS, Settings, parse_settings
@@ -126,7 +126,7 @@ def parse_problem(raw: object) -> Problem:
         raise BadInput(f"expected an object with {', '.join(KEYS[2:4])}, got {_kind(raw)}")
     unknown = sorted(set(raw) - set(KEYS))
     if unknown:
-        raise BadInput(f"unknown key {unknown[0]!r}; known: {', '.join(KEYS)}")
+        raise BadInput(f"unknown key {shown(unknown[0])}; known: {', '.join(KEYS)}")
     for key in ("tasks", "members"):
         if key not in raw:
             raise BadInput(f"{key}: missing; a problem needs tasks and members")
@@ -193,7 +193,7 @@ def _now(value: object) -> int:
 
 def _start(value: object) -> bool:
     if value not in (None, "previous"):
-        raise BadInput(f"start: {value!r}; expected 'previous', or leave it out")
+        raise BadInput(f"start: {shown(value)}; expected 'previous', or leave it out")
     return value is not None
 
 

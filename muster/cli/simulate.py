@@ -8,17 +8,15 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 from muster import plugins
 from muster.assignor.errors import UnknownAssignor
+from muster.cli.documents import STDIN, answer_lines, load
 from muster.cli.errors import BadInput
 from muster.cli.scenario import parse_scenario
 from muster.cli.table import table
-from muster.protocol.errors import MusterError
 from muster.protocol.ids import Role
 from muster.simulation.fleets import invented
 from muster.simulation.scenario import Scenario
@@ -26,7 +24,6 @@ from muster.simulation.timeline import Entry
 from muster.simulation.world import World
 
 DONE = 0
-_STDIN = "-"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -58,11 +55,9 @@ def run(args: argparse.Namespace) -> int:
     if args.scenario is None and args.seed is None:
         raise BadInput("nothing to play: give a SCENARIO.json, or --seed N to invent one")
     if args.lines:
-        lines = sys.stdin if args.scenario in (None, _STDIN) else _text(args.scenario).splitlines()
-        for line in lines:
-            print(json.dumps(_line(line, args.seed), ensure_ascii=False), flush=True)
+        answer_lines(args.scenario or STDIN, lambda raw: as_json(play(raw, args.seed)))
         return DONE
-    raw = None if args.scenario is None else _json(_text(args.scenario), args.scenario)
+    raw = None if args.scenario is None else load(args.scenario)
     world = play(raw, args.seed)
     if args.format == "json":
         print(json.dumps(as_json(world), ensure_ascii=False))
@@ -155,26 +150,3 @@ def as_text(world: World) -> str:
         lines.append("")
     lines += [f"{key}: {'-' if v is None else v}" for key, v in _summary(world).items()]
     return "\n".join(lines)
-
-
-def _line(line: str, seed: int | None) -> object:
-    try:
-        return as_json(play(_json(line, "line"), seed))
-    except MusterError as error:
-        return {"error": str(error)}
-
-
-def _json(text: str, where: str) -> object:
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise BadInput(f"{where}: no JSON: {error}") from None
-
-
-def _text(path: str) -> str:
-    if path == _STDIN:
-        return sys.stdin.read()
-    try:
-        return Path(path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise BadInput(f"{path}: {error}") from None

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from muster.cli.errors import BadInput
+from muster.cli.errors import BadInput, shown
 from muster.protocol.tasks import WEIGHT_MAX, Connector, RackLists, Subtopology, Unit
 
 SUBTOPOLOGY = (
@@ -45,7 +45,7 @@ def _unit(row: object, place: str) -> Unit:
     known = CONNECTOR if "connector" in row else SUBTOPOLOGY
     unknown = sorted(set(row) - set(known))
     if unknown:
-        raise BadInput(f"{place}: unknown key {unknown[0]!r}; known: {', '.join(known)}")
+        raise BadInput(f"{place}: unknown key {shown(unknown[0])}; known: {', '.join(known)}")
     if "connector" in row:
         return Connector(
             name=_name(row["connector"], f"{place}.connector"),

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from muster.cli.config import Change, as_json, as_text, change_from, merged
+from muster.cli.documents import load
 from muster.cli.errors import BadInput
-from muster.cli.options import key_values, read_json
+from muster.cli.options import key_values
 from muster.cli.units import parse_tasks, tasks_json
 from muster.protocol.errors import ConfigError
 from muster.protocol.events import GroupConfig
@@ -189,10 +190,10 @@ def test_a_bad_file_is_named(text: str, said: str, tmp_path: Path) -> None:
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     """A missing file and one that is not UTF-8 are errors that name them."""
     with pytest.raises(BadInput, match="nowhere: cannot be read"):
-        read_json(str(tmp_path / "nowhere"))
+        load(str(tmp_path / "nowhere"))
     (tmp_path / "bytes").write_bytes(b"\xff")
     with pytest.raises(BadInput, match="bytes: not UTF-8"):
-        read_json(str(tmp_path / "bytes"))
+        load(str(tmp_path / "bytes"))
 
 
 def test_key_value_arguments() -> None:

@@ -1,0 +1,105 @@
+"""JSON that users give: a file or standard input, one document or one a line.
+
+Whatever the bytes are, the fault is one line that names the place. A key that is there twice and a
+text that is no text (half of a surrogate pair) are faults too: the one is a slip of the pen that
+JSON readers hide, the other could be read but never be written again.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import Counter
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from muster.cli.errors import BadInput, one_line, shown
+from muster.protocol.errors import MusterError
+
+STDIN = "-"
+
+
+def load(path: str) -> object:
+    """Read a JSON file, or standard input when the path is ``-``.
+
+    Raises:
+        BadInput: it cannot be read, or is not JSON; the message names the place.
+    """
+    with _opened(path) as file:
+        try:
+            text = file.read()
+        except OSError as error:
+            raise _unreadable(path, error) from None
+    return parsed(text, path)
+
+
+def answer_lines(path: str, answer: Callable[[object], object]) -> None:
+    """Print an answer for every line of a file, in order, each as soon as it is there.
+
+    Args:
+        path: a document a line; ``-`` = standard input.
+        answer: a document's answer; what it raises becomes ``{"error": "..."}``.
+    """
+    with _opened(path) as lines:
+        for line in lines:
+            print(json.dumps(_answered(line, answer), ensure_ascii=False), flush=True)
+
+
+def _answered(line: bytes, answer: Callable[[object], object]) -> object:
+    try:
+        return answer(parsed(line, "line"))
+    except MusterError as error:
+        return {"error": one_line(str(error))}
+    except Exception as error:  # a bug must not take the other lines with it
+        return {"error": one_line(f"{type(error).__name__}: {error}")}
+
+
+def _opened(path: str) -> AbstractContextManager[BinaryIO]:
+    if path == STDIN:
+        return nullcontext(sys.stdin.buffer)
+    try:
+        return Path(path).open("rb")
+    except (OSError, ValueError) as error:
+        raise _unreadable(path, error) from None
+
+
+def _unreadable(path: str, error: Exception) -> BadInput:
+    return BadInput(f"{path}: cannot be read ({getattr(error, 'strerror', error)})")
+
+
+def parsed(text: bytes, where: str) -> object:
+    """Parse JSON.
+
+    Raises:
+        BadInput: it is not JSON, has a key twice, or a text that is none.
+    """
+    try:
+        found: object = json.loads(text, object_pairs_hook=_without_repeats(where))
+        if b"\\u" in text:  # the only way to write one
+            json.dumps(found, ensure_ascii=False).encode()
+    except UnicodeDecodeError as error:
+        raise BadInput(f"{where}: not UTF-8 ({error.reason} at byte {error.start})") from None
+    except UnicodeEncodeError as error:
+        half = error.object[error.start]
+        raise BadInput(f"{where}: {half!r} in a text; expected whole characters") from None
+    except json.JSONDecodeError as error:
+        at = f"line {error.lineno}, column {error.colno}"
+        raise BadInput(f"{where}: not JSON ({error.msg} at {at})") from None
+    except RecursionError:
+        raise BadInput(f"{where}: nested too deep") from None
+    except ValueError as error:
+        raise BadInput(f"{where}: not JSON ({error})") from None
+    return found
+
+
+def _without_repeats(where: str) -> Callable[[list[tuple[str, Any]]], dict[str, Any]]:
+    def read(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        found = dict(pairs)
+        if len(found) < len(pairs):
+            again, _ = Counter(key for key, _ in pairs).most_common(1)[0]
+            raise BadInput(f"{where}: key {shown(again)} is there twice in one object")
+        return found
+
+    return read

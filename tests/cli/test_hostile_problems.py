@@ -1,0 +1,224 @@
+"""Whatever a problem file says, the answer is a placement or one line: no traceback, no hang.
+
+Good problems are damaged at random: a value replaced by an odd one, a key lost, renamed or copied
+elsewhere. What is refused must say why in one printable line; what is accepted must be answered.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from muster.cli.assign import solve
+from muster.cli.documents import parsed
+from muster.cli.errors import one_line
+from muster.cli.main import main
+from muster.protocol.errors import MusterError
+
+ODD: list[Any] = [
+    *(None, True, False, 0, -1, 1, 3, 2**31 - 1, 2**31, 2**63 - 1, 2**63, 10**30, 0.5, -0.0, 1e308),
+    *(
+        float("nan"),
+        float("inf"),
+        "",
+        " ",
+        "0",
+        "0_0",
+        "c1",
+        "c1-0",
+        "c1-00",
+        "-",
+        "_",
+        "1e3",
+        "NaN",
+    ),
+    *("\x00", "a\nb", "\u2028", "\u0663", "x" * 70_000, "ééé", "|", "eager", "learner"),
+    *("sticky", "os:path", "json:loads", "::", "x:", "previous", "min_traffic"),
+    *([], [[]], [None], [1], ["0_0"], ["0_0", "0_0"], [["r0"]], [["r0"], "r0"]),
+    *({}, {"": ""}, {"a": 1}, {"id": "P1"}, {"members": {}}),
+]
+
+GOOD: list[dict[str, Any]] = [
+    {
+        "assignor": "high-availability",
+        "config": {
+            "num.standby.replicas": 1,
+            "acceptable.recovery.lag": 100,
+            "rack.aware.assignment.strategy": "min_traffic",
+            "rack.aware.assignment.tags": ["zone"],
+        },
+        "tasks": [
+            {
+                "subtopology": "0",
+                "partitions": 3,
+                "stateful": True,
+                "weight": 1,
+                "source_racks": [["r0", "r1"], ["r1"], [["r1"], ["r0"]]],
+                "changelog_racks": [["r1"], ["r0"], ["r1"]],
+            },
+            {"subtopology": "1", "partitions": 2},
+        ],
+        "members": [
+            {
+                "id": "P1",
+                "capacity": 1,
+                "rack": "r0",
+                "tags": {"zone": "a"},
+                "active": ["0_0"],
+                "standby": ["0_1"],
+                "learner": ["0_2"],
+                "ready": ["0_2"],
+                "lag": {"0_1": 10},
+                "draining": False,
+                "topics": ["0"],
+            },
+            {"id": "P2", "rack": "r1", "tags": {"zone": "b"}},
+        ],
+        "now_ms": 0,
+    },
+    {
+        "assignor": "cooperative",
+        "config": {"scheduled.rebalance.max.delay.ms": 300},
+        "tasks": [
+            {"connector": "c1", "tasks": 4, "weight": 2, "connector_weight": 1},
+            {"connector": "c-2", "tasks": 0},
+        ],
+        "members": [
+            {"id": "w1", "capacity": 1, "active": ["c1", "c1-2", "c9-0"], "protocols": ["eager"]},
+            {"id": "w2"},
+        ],
+    },
+    {
+        "assignor": "static",
+        "tasks": [{"connector": "c1", "tasks": 4}],
+        "members": [
+            {"id": "w1", "static": ["c1", "c1-0"], "protocols": ["static"]},
+            {"id": "w2", "protocols": ["static"]},
+        ],
+    },
+    {
+        "assignor": "learner",
+        "tasks": [{"subtopology": "0", "partitions": 4, "stateful": True}],
+        "members": [
+            {"id": "P1", "active": ["0_0", "0_1", "0_2"]},
+            {"id": "P2", "learner": ["0_0"], "ready": ["0_0"]},
+        ],
+    },
+    {
+        "tasks": [{"subtopology": "0", "partitions": 2}],
+        "members": [{"id": "P1", "active": ["0_0"]}],
+        "validate": {"members": {"P1": {"active": ["0_0"], "standby": []}}},
+    },
+    {
+        "start": "previous",
+        "config": {"rack.aware.assignment.strategy": "balance_subtopology"},
+        "tasks": [{"subtopology": "0", "partitions": 2, "source_racks": [["r0"], ["r1"]]}],
+        "members": [
+            {"id": "P1", "rack": "r0", "active": ["0_0"]},
+            {"id": "P2", "rack": "r1", "active": ["0_1"]},
+        ],
+    },
+]
+
+
+def _paths(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    if path:
+        yield path
+    if isinstance(value, dict | list):
+        inside = value if isinstance(value, dict) else range(len(value))
+        for key in list(inside):
+            yield from _paths(value[key], (*path, key))
+
+
+def _at(value: Any, path: tuple[Any, ...]) -> Any:
+    for key in path:
+        value = value[key]
+    return value
+
+
+def damaged(chance: random.Random) -> Any:
+    """A good problem with one to three faults."""
+    problem = copy.deepcopy(chance.choice(GOOD))
+    for _ in range(chance.choice((1, 1, 1, 2, 3))):
+        paths = list(_paths(problem))
+        if not paths:
+            break
+        *way, last = chance.choice(paths)
+        place = _at(problem, tuple(way))
+        match chance.choice(("odd", "odd", "odd", "lost", "twice", "renamed", "elsewhere")):
+            case "odd":
+                place[last] = copy.deepcopy(chance.choice(ODD))
+            case "lost":
+                del place[last]
+            case "twice" if isinstance(place, list):
+                place.append(copy.deepcopy(place[last]))
+            case "renamed" if isinstance(place, dict):
+                place[str(chance.choice(ODD))[:60]] = place.pop(last)
+            case _:
+                place[last] = copy.deepcopy(_at(problem, chance.choice(paths)))
+    return problem
+
+
+@settings(max_examples=400, deadline=None)
+@given(st.integers(0, 2**40))
+@example(0)
+def test_a_damaged_problem_is_answered_or_refused_in_one_line(seed: int) -> None:
+    """The answer can be written as JSON, or the error is one printable line that says something."""
+    text = json.dumps(damaged(random.Random(seed))).encode()
+    try:
+        answer = solve(parsed(text, "line"))
+    except MusterError as error:
+        told = one_line(str(error))
+        assert told.isprintable()
+        assert 10 < len(told) < 3_000
+    else:
+        json.dumps(answer, ensure_ascii=False).encode()
+
+
+REFUSED = {
+    "half a character": (
+        '{"tasks": [], "members": [{"id": "\\ud800"}]}',
+        "expected whole characters",
+    ),
+    "a line in a name": (
+        '{"tasks": [{"subtopology": "a\\nb", "partitions": 1}],'
+        ' "members": [{"id": "P", "active": ["x"]}]}',
+        "there are a\\nb_0 to a\\nb_0",
+    ),
+    "an endless name": (
+        json.dumps({"tasks": [], "members": [{"id": "P", "protocols": ["x" * 10**6]}]}),
+        "expected one of static",
+    ),
+    "an endless setting": (
+        json.dumps({"tasks": [], "members": [], "config": {"num.standby.replicas": "9" * 10**6}}),
+        "is not accepted; expected",
+    ),
+    "a hundred thousand keys": (
+        "{" + ",".join(f'"k{n}": 0' for n in range(100_000)) + ', "k99999": 1}',
+        "key 'k99999' is there twice",
+    ),
+    "a path that cannot be": ("", "cannot be read"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_is_refused_is_one_short_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], case: str
+) -> None:
+    """By the command: exit code 2, one line on standard error, told where and what is right."""
+    text, told = REFUSED[case]
+    path = tmp_path / "problem.json"
+    path.write_text(text)
+    assert main(["assign", str(path) if text else "a\x00b"]) == 2
+    printed = capsys.readouterr()
+    assert (printed.out, printed.err.count("\n")) == ("", 1)
+    assert told in printed.err
+    assert len(printed.err) < 1_000
