@@ -65,7 +65,8 @@ def kinds(topics: Sequence[Topics], units: Sequence[Unit]) -> Kinds:
     number.default_factory = number.__len__
     kind_of = np.fromiter(map(number.__getitem__, topics), dtype=np.int32, count=len(topics))
     allowed = np.ones((len(number), len(units)), dtype=np.bool_)
-    for names, kind in number.items():
-        if names is not None:
-            allowed[kind] = [unit.name in names for unit in units]
+    names = [unit.name for unit in units]
+    for some, kind in number.items():
+        if some is not None:
+            allowed[kind] = list(map(some.__contains__, names))
     return Kinds(kind_of, allowed)

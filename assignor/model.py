@@ -44,6 +44,8 @@ class Pairs:
     @classmethod
     def of(cls, task: IntArray, member: IntArray) -> Pairs:
         """Sort arbitrary pairs and drop repeated ones."""
+        if len(task) == 0:
+            return no_pairs()
         code = task.astype(np.int64) << 32 | member.astype(np.int64)
         step = np.diff(code)
         if not (step > 0).all():

@@ -141,6 +141,8 @@ def settled_by_topics(
         count = held(owner, len(capacity))
     owner[surplus(owner, count, shared.share)] = NOBODY
     loose = np.flatnonzero(owner == NOBODY)
+    if len(loose) == 0:
+        return owner
     hands = _hands(shared, count)
     if at is not None:
         _hand_out(owner, loose, at.take(loose), hands)
@@ -156,10 +158,12 @@ def settled_by_topics(
 def _hands(shared: Shared, count: Counts) -> list[IntArray]:
     """Who takes the next task of each class, and the next, in the order of `dealt`."""
     room, level = np.maximum(shared.share - count, 0), np.minimum(count, shared.share)
-    return [
-        mine.astype(np.int32).take(dealt(room[mine], level[mine]))
-        for mine in _lists(shared.member_class, shared.count.shape[1])
-    ]
+    hands = []
+    for mine in _lists(shared.member_class, shared.count.shape[1]):
+        places = room.take(mine)
+        cards = dealt(places, level.take(mine)) if places.any() else mine[:0]
+        hands.append(mine.take(cards).astype(np.int32))
+    return hands
 
 
 def _hand_out(owner: IntArray, loose: Counts, at: IntArray, hands: list[IntArray]) -> None:
