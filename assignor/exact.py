@@ -64,8 +64,15 @@ def boxes(
         low = np.maximum(np.maximum(low, usable * idle_low) - beside, 0)
         high = size * top.numerator // top.denominator - beside
         if (low <= high).all() and int(low.sum()) <= total <= int(high.sum()):
-            found.setdefault((low.tobytes(), high.tobytes()), Box(low, high))
+            box = _tight(total, low, high)
+            found.setdefault((box.low.tobytes(), box.high.tobytes()), box)
     return list(found.values())
+
+
+def _tight(total: int, low: Counts, high: Counts) -> Box:
+    """The same counts in the smallest box, so that boxes that hold the same are equal."""
+    least = np.maximum(low, high - (int(high.sum()) - total))
+    return Box(least, np.minimum(high, low + (total - int(low.sum()))))
 
 
 def _ranges(total: int, size: Counts) -> list[tuple[Fraction, Fraction]]:

@@ -184,10 +184,14 @@ class _State:
 
     def _swaps(self) -> tuple[list[Change], Longs]:
         gain, owner = self._gain(), self.owner[self._placed]
-        there = gain[:, owner]
-        both = there + there.swapaxes(0, 1)
-        one, other = np.nonzero(np.triu(_free(both) & (owner[:, None] != owner)))
-        gains = both[one, other]
+        eager = np.flatnonzero((gain < 0).any(axis=(1, 2)))  # one of the two is better off
+        both = gain[eager][:, owner] + gain[:, owner[eager]].swapaxes(0, 1)
+        row, other = np.nonzero(_free(both) & (owner[eager, None] != owner))
+        first = ~np.isin(other, eager) | (eager[row] < other)  # pairs of two are found twice
+        gains = both[row[first], other[first]]
+        one, other = np.sort((eager[row[first]], other[first]), axis=0)
+        order = np.lexsort((other, one))
+        one, other, gains = one[order], other[order], gains[order]
         return [
             (
                 (int(self._placed[a]), int(owner[a]), int(owner[b])),

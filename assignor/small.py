@@ -87,8 +87,9 @@ class SmallGroup:
         if not self._at_once:  # whose copy is better does not decide who holds how many (EX-H6)
             count = held(found.member[:, 0], len(self._capacity))
             box = Box(count, count)
-        cost = self._cost([*judged, self.figures.quality[tasks]])
-        found = cheapest(cost, tie, [box], unit=unit) or found
+        closer = self._cost([*judged, self.figures.quality[tasks]])
+        if not np.array_equal(closer, cost):
+            found = cheapest(closer, tie, [box], unit=unit) or found
         owner = found.member[:, 0]
         return owner, int(priced[np.arange(len(tasks)), owner].sum())
 
