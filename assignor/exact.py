@@ -77,6 +77,8 @@ def _tight(total: int, low: Counts, high: Counts) -> Box:
 
 def _ranges(total: int, size: Counts) -> list[tuple[Fraction, Fraction]]:
     """Ranges of load around the mean, at most 1 wide, where rounding changes; narrowest first."""
+    if (size == 1).all():
+        return _of_equals(total, len(size))
     mean = Fraction(total, int(size.sum()))
     near = _near(mean, size)
     found = [
@@ -127,6 +129,15 @@ def least_uneven(total: int, capacity: Counts, held: Counts) -> list[Box]:
             least = apart
             found.append(Box(low, high))
     return found or [Box(share, share)]
+
+
+def _of_equals(total: int, members: int) -> list[tuple[Fraction, Fraction]]:
+    """The same where all members have the same capacity: whole numbers."""
+    floor, ceiling = Fraction(total // members), Fraction(-(-total // members))
+    if floor < ceiling:
+        return [(floor, ceiling)]
+    near = [(floor, floor), (floor - 1, floor), (floor, floor + 1)]
+    return [pair for pair in near if pair[0] >= 0]
 
 
 def folded(figures: Iterable[Longs]) -> Longs:

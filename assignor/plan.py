@@ -265,6 +265,7 @@ class Planner:
             or differ_in_weight(view, everyone)
             or (self.racks and view.settings.rack_aware_standby_strategy != "traffic")
             or (plan.active == NOBODY).any()
+            or self._settled_afresh()
         ):
             return
         by_unit = self.racks is not None and self.racks.by_unit
@@ -289,6 +290,15 @@ class Planner:
             plan.cost += self._cost() - before
             if plan.cost < plan.bound:  # proven for other counts
                 plan.bound = self._least()
+
+    def _settled_afresh(self) -> bool:
+        """Whether traffic and evenness are all that counts, and are the best already.
+
+        So it is where nobody has anything yet and nobody is to have a standby.
+        """
+        if len(self.plan.standby) or not self.copies.none or (self.racks and not self._priced):
+            return False
+        return int(self.copies.owner.max(initial=NOBODY)) == NOBODY
 
     def everything(self) -> None:
         """Place all actives together: of all even answers the one with the fewest moves."""

@@ -21,7 +21,7 @@ from muster.assignor.model import NOBODY, GroupView, Pairs, no_pairs
 from muster.assignor.partial import restricted
 from muster.assignor.shares import Counts, fair_sum, slack
 from muster.assignor.traffic import UNKNOWN, Reads, reads
-from muster.assignor.transport import FORBIDDEN, Freight, Room, place
+from muster.assignor.transport import FORBIDDEN, Freight, Room, numbered, place
 from muster.protocol.tasks import IntArray
 
 
@@ -222,12 +222,12 @@ def _classes(view: GroupView, task: IntArray, racks: Racks | None, prices: Price
     code = row.astype(np.int64) * len(view.tasks.units) + unit
     if (racks is None or not racks.by_unit) and table.allowed.all():
         code, unit = row.astype(np.int64) * len(view.tasks.units), np.zeros_like(unit)
-    _, first, of = np.unique(code, return_index=True, return_inverse=True)
-    toll = np.repeat(across[row[first]] * prices.traffic, count, axis=1)
-    allowed = np.tile(table.allowed.T[unit[first]], (1, across.shape[1]))
+    some, of, _ = numbered(code)
+    toll = np.repeat(across[row[some]] * prices.traffic, count, axis=1)
+    allowed = np.tile(table.allowed.T[unit[some]], (1, across.shape[1]))
     toll = np.where(allowed, toll, FORBIDDEN)
     zone = (rack * count + table.kind_of).astype(np.int32)
-    return _Classes(of.astype(np.int32), unit[first], toll, zone)
+    return _Classes(of, unit[some], toll, zone)
 
 
 def _spread_by_unit(freight: Freight, room: Room) -> tuple[IntArray, int]:

@@ -1,7 +1,8 @@
 """Who reads across racks: counts of topic partitions without a replica in a member's rack (S4-14).
 
-Tasks with equal replica racks form a *class*: there are few of them however many tasks there are,
-and everything about racks is decided per class.
+Tasks that read as much across racks from everywhere form a *class*: there are few of them however
+many tasks there are, and everything about racks is decided per class. Which tasks have replicas in
+the same racks is known with the tasks (`TaskTable.sources`); which racks have members, with a view.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from muster.assignor.model import GroupView
-from muster.protocol.tasks import IntArray, RackLists, Subtopology
+from muster.protocol.tasks import IntArray
 
 UNKNOWN = -1
 
@@ -32,39 +33,26 @@ class Reads:
 
 def reads(view: GroupView, *, changelog: bool) -> Reads:
     """Build the classes of a view from its inputs' racks, or its changelogs'."""
+    table = view.tasks.changelogs if changelog else view.tasks.sources
     rows: dict[tuple[int, ...], int] = {}
-    class_of = np.full(len(view.tasks), UNKNOWN, dtype=np.int32)
     number = {rack: place for place, rack in enumerate(view.racks)}
-    for place, unit in enumerate(view.tasks.units):
-        if not isinstance(unit, Subtopology):
-            continue
-        lists = unit.changelog_racks if changelog else unit.source_racks
-        if lists is not None:
-            start = int(view.tasks.start[place])
-            class_of[start : start + len(lists)] = _classes(lists, number, rows)
+    known = [_class(topics, number, rows) for topics in table.racks]
+    class_of = np.array([*known, UNKNOWN], dtype=np.int32).take(table.class_of)
     across = np.array(list(rows), dtype=np.int64).reshape(len(rows), len(view.racks))
     return Reads(class_of, across)
 
 
-def _classes(
-    lists: RackLists, number: dict[str, int], rows: dict[tuple[int, ...], int]
-) -> list[int]:
-    seen: dict[tuple[tuple[str, ...], ...], int] = {}
-    classes = []
-    for topics in lists:
-        found = seen.get(topics)
-        if found is None:
-            found = UNKNOWN
-            if all(topics):
-                row = [len(topics)] * len(number)
-                for replicas in topics:
-                    for rack in set(replicas):
-                        if rack in number:
-                            row[number[rack]] -= 1
-                found = rows.setdefault(tuple(row), len(rows))
-            seen[topics] = found
-        classes.append(found)
-    return classes
+def _class(
+    topics: tuple[tuple[str, ...], ...], number: dict[str, int], rows: dict[tuple[int, ...], int]
+) -> int:
+    if not all(topics):
+        return UNKNOWN
+    row = [len(topics)] * len(number)
+    for replicas in topics:
+        for rack in set(replicas):
+            if rack in number:
+                row[number[rack]] -= 1
+    return rows.setdefault(tuple(row), len(rows))
 
 
 def crossings(view: GroupView, task: IntArray, member: IntArray, *, changelog: bool) -> int:

@@ -221,16 +221,40 @@ def _groups(freight: Freight) -> tuple[_Group, IntArray]:
     alone[freight.task] = freight.task + 1
     members = len(freight.zone) + 1
     key = (freight.kind.astype(np.int64) * members + freight.home + 1) * (len(alone) + 1) + alone
-    _, first, group_of, size = np.unique(
-        key, return_index=True, return_inverse=True, return_counts=True
-    )
-    group = _Group(freight.kind[first], freight.home[first], size.astype(np.int64))
-    return group, group_of.astype(np.int32)
+    some, group_of, size = numbered(key)
+    return _Group(freight.kind[some], freight.home[some], size), group_of
+
+
+def numbered(code: Longs) -> tuple[Longs, IntArray, Counts]:
+    """Distinct numbers among int64[K] codes, ascending.
+
+    Returns:
+        int64[N] where one of each stands, int32[K] which one each code is, int64[N] how often.
+    """
+    top = int(code.max(initial=0)) + 1
+    if top > 8 * len(code) + 1024:  # too many to count
+        found = np.unique(code, return_index=True, return_inverse=True, return_counts=True)
+        return found[1].astype(np.int64), found[2].astype(np.int32), found[3].astype(np.int64)
+    size: Counts = np.bincount(code, minlength=top)
+    there = np.flatnonzero(size)
+    number = np.zeros(top, dtype=np.int32)
+    number[there] = np.arange(len(there), dtype=np.int32)
+    which = number.take(code)
+    some: Longs = np.zeros(len(there), dtype=np.int64)
+    some[which] = np.arange(len(code))
+    return some, which, size[there]
 
 
 def _stay(owner: IntArray, freight: Freight, group_of: IntArray, staying: Counts) -> None:
     """The first tasks of each group stay at home, as many as the flow says."""
+    if not staying.any():
+        return
     open_ = np.flatnonzero(owner == NOBODY)
+    groups = group_of[open_]
+    whole = staying >= np.bincount(groups, minlength=len(staying))
+    kept = open_[whole[groups] & (staying[groups] > 0)]
+    owner[kept] = freight.home[kept]
+    open_ = open_[~whole[groups] & (staying[groups] > 0)]
     order = open_[np.argsort(group_of[open_], kind="stable")]
     groups = group_of[order]
     rank = np.arange(len(order)) - np.searchsorted(groups, groups)
@@ -241,11 +265,14 @@ def _stay(owner: IntArray, freight: Freight, group_of: IntArray, staying: Counts
 def _enter(owner: IntArray, freight: Freight, moved: Counts, entered: Counts) -> None:
     """Deal what left home: classes to zones as the flow says, then to the gates of each zone."""
     loose = np.flatnonzero(owner == NOBODY)
-    loose = loose[np.argsort(freight.kind[loose], kind="stable")]
+    kind = freight.kind[loose]
+    if len(moved) < 1 << 15:  # numpy sorts 16-bit keys by radix
+        kind = kind.astype(np.int16)
+    loose = loose[np.argsort(kind, kind="stable")]
     zones = np.repeat(np.tile(np.arange(moved.shape[1]), len(moved)), moved.ravel())
     unit = freight.unit[freight.kind[loose]] if len(entered) > 1 else np.zeros_like(loose)
     place_of = unit * moved.shape[1] + zones
-    for where in np.unique(place_of).tolist():
+    for where in np.flatnonzero(np.bincount(place_of)).tolist():
         tasks = np.sort(loose[place_of == where])
         row = entered[where // moved.shape[1]]
         mine = np.where(freight.zone == where % moved.shape[1], row, 0)

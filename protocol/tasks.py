@@ -11,10 +11,11 @@ Three values:
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -88,6 +89,18 @@ def unit_order(name: str) -> tuple[int, int, str, str]:
         digits = name.lstrip("0")
         return (0, len(digits), digits, name)
     return (1, 0, "", name)
+
+
+class RackClasses(NamedTuple):
+    """Tasks whose partitions are replicated in the same racks, topic by topic, as one class.
+
+    Attributes:
+        class_of: int32[T], class of each task, -1 where its unit tells no racks.
+        racks: per class, per topic the racks that hold a replica.
+    """
+
+    class_of: IntArray
+    racks: tuple[tuple[tuple[str, ...], ...], ...]
 
 
 class TaskTable:
@@ -178,6 +191,27 @@ class TaskTable:
             if isinstance(unit, Connector):
                 weights[self.start[position]] = unit.connector_weight
         return weights
+
+    @cached_property
+    def sources(self) -> RackClasses:
+        """Tasks by the racks of their inputs."""
+        return self._rack_classes("source_racks")
+
+    @cached_property
+    def changelogs(self) -> RackClasses:
+        """Tasks by the racks of their changelogs."""
+        return self._rack_classes("changelog_racks")
+
+    def _rack_classes(self, field: str) -> RackClasses:
+        number: defaultdict[tuple[tuple[str, ...], ...], int] = defaultdict()
+        number.default_factory = number.__len__
+        class_of = np.full(len(self), -1, dtype=np.int32)
+        for start, unit in zip(self.start.tolist(), self.units, strict=False):
+            lists: RackLists = getattr(unit, field, None) or ()
+            found = map(number.__getitem__, lists)
+            end = start + len(lists)
+            class_of[start:end] = np.fromiter(found, dtype=np.int32, count=len(lists))
+        return RackClasses(class_of, tuple(number))
 
     @cached_property
     def weigh_alike(self) -> bool:

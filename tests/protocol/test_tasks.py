@@ -115,3 +115,20 @@ def test_an_empty_id_is_refused() -> None:
 def test_sets_print_their_tasks() -> None:
     """A set shows what is in it."""
     assert repr(TaskSet.of(["0_1", "c1"])) == "TaskSet(0_1, c1)"
+
+
+def test_tasks_with_replicas_in_the_same_racks_are_a_class() -> None:
+    """Classes are numbered by first task; a unit that tells no racks has none."""
+    a, b = (("r1", "r2"),), (("r2",), ("r1",))
+    table = TaskTable(
+        [
+            Subtopology("0", 3, source_racks=(a, b, a), changelog_racks=(b, b, b)),
+            Connector("c", 1),
+            Subtopology("1", 2),
+            Subtopology("2", 1, source_racks=(b,)),
+        ]
+    )
+    assert table.sources.class_of.tolist() == [0, 1, 0, -1, -1, 1, -1, -1]
+    assert table.sources.racks == (a, b)
+    assert table.changelogs.class_of.tolist() == [0, 0, 0, -1, -1, -1, -1, -1]
+    assert table.changelogs.racks == (b,)
