@@ -123,9 +123,10 @@ def gate_ms(draft: Draft) -> int:
         gate = draft.generation_ms + draft.settings.assignment_interval_ms
     delay = draft.settings.initial_rebalance_delay_ms
     if delay and (draft.holder == NOBODY).all():
-        members = [draft.member(slot) for slot in draft.roster]
-        if members and all(member.epoch == 0 for member in members):
-            gate = max(gate, delay + min(member.joined_ms for member in members))
+        joined = [draft.member(slot).joined_ms for slot in draft.roster]
+        first = min(joined, default=0)
+        if joined and first >= draft.generation_ms:  # the group was empty until then
+            gate = max(gate, delay + first)
     return gate
 
 

@@ -53,16 +53,8 @@ _CARRIED = (
     *("id", "generation", "target_generation", "assignor", "settings", "table", "hashes"),
     *("target", "destination", "holder", "revoking", "ready", "duplicate", "orphans", "lags"),
     *("moves", "cause", "memory", "generation_ms", "followup_ms", "delay_until_ms", "again"),
-    *(
-        "recovering",
-        "drain_until_ms",
-        "wary_until_ms",
-        "kept",
-        "dead",
-        "by_id",
-        "by_instance",
-        "roster",
-    ),
+    *("recovering", "drain_until_ms", "wary_until_ms", "since_epoch", "kept", "dead"),
+    *("by_id", "by_instance", "roster"),
 )
 
 
@@ -110,6 +102,7 @@ class Draft:
     recovering: frozenset[int]
     drain_until_ms: Mapping[int, int]
     wary_until_ms: int | None
+    since_epoch: int
     kept: Outcome | None
     dead: bool
     by_id: dict[str, int]
@@ -122,6 +115,7 @@ class Draft:
         self.lookup = lookup
         for name in _CARRIED:
             setattr(self, name, getattr(group, name))
+        self.since_epoch = coordinator_epoch if group.since_epoch is None else group.since_epoch
         self.copies: dict[Role, Copies] = {
             Role.STANDBY: group.standby,
             Role.LEARNER: group.learner,

@@ -153,6 +153,8 @@ class Group:
         drain_until_ms: slot → when a draining member is let go, learners ready or not.
         wary_until_ms: until then a coordinator that started without a checkpoint asks whoever joins
             what it holds: the one before may have let it in; None = it knows all.
+        since_epoch: the coordinator that met the group without a checkpoint; whoever goes on from
+            its checkpoints is a later one. None = no batch has been taken since.
         kept: what a plug-in answered, to be taken by the next batch (`outcome.py`).
         soft: sessions, clock and offsets: what every batch changes.
     """
@@ -190,6 +192,7 @@ class Group:
     recovering: frozenset[int] = frozenset()
     drain_until_ms: Mapping[int, int] = field(default_factory=dict)
     wary_until_ms: int | None = None
+    since_epoch: int | None = None
     kept: Outcome | None = None
     dead: bool = False
     soft: Liveness = field(default_factory=Liveness.new)

@@ -43,7 +43,7 @@ def report(draft: Draft, event: Report) -> None:
     recovery.prove(draft, event.coordinator_epoch)
     was_lost = slot in draft.recovering
     if was_lost:
-        if not recovery.is_answer(draft, event):
+        if not recovery.is_answer(draft, slot, event):
             return
         _adopt(draft, slot, event)
     elif event.epoch > member.epoch or event.revision > member.revision:

@@ -6,6 +6,10 @@ written before the question, and are read again because the snapshot is older, s
 the old coordinator did afterwards. Who joins is asked as well while the old one may have let it in:
 until there is proof that what is read now was written after the start, and two heartbeat intervals
 longer, in which a coordinator that still runs reads the later claim and stops.
+
+"New" is the coordinator that met the group without a checkpoint (`Group.since_epoch`). One that
+goes on from its checkpoints takes what was said to it as said to itself: it may take the batch
+again of which that one published a part, and must decide alike.
 """
 
 from __future__ import annotations
@@ -31,13 +35,13 @@ def ask_newcomer(draft: Draft, slot: int) -> None:
 
 def prove(draft: Draft, coordinator_epoch: int | None) -> None:
     """Somebody wrote this who had read something of this coordinator, or of a later one."""
-    told = coordinator_epoch is not None and coordinator_epoch >= draft.coordinator_epoch
+    told = coordinator_epoch is not None and coordinator_epoch >= draft.since_epoch
     if told and draft.wary_until_ms == UNPROVED:
         draft.wary_until_ms = draft.soft.clock_ms + 2 * draft.settings.heartbeat_interval_ms
 
 
-def is_answer(draft: Draft, event: Report) -> bool:
+def is_answer(draft: Draft, slot: int, event: Report) -> bool:
     """Whether a report of a member that was asked was written after it had read the question."""
-    if event.coordinator_epoch is None:  # a worker that does not say
-        return draft.group.coordinator_epoch == draft.coordinator_epoch
-    return event.coordinator_epoch >= draft.coordinator_epoch
+    if event.coordinator_epoch is None:  # a worker that does not say; no answer in the same batch
+        return slot in draft.group.recovering and draft.group.since_epoch is not None
+    return event.coordinator_epoch >= draft.since_epoch

@@ -95,6 +95,7 @@ def liveness_bytes(group: Group) -> bytes:
         "duplicate": group.duplicate.tolist(),
         "kept": outcome.to_json(group.kept),
         "orphans": group.orphans,
+        "since": group.since_epoch,
         "wary": group.wary_until_ms,
     }
     return group.soft.to_bytes() + json.dumps(rest, separators=(",", ":")).encode()
@@ -113,6 +114,7 @@ def restored(record: GroupSnapshot, liveness: bytes) -> Group:
         kept=outcome.from_json(rest.get("kept")),
         orphans=tuple(Orphan(*each) for each in rest["orphans"]),
         wary_until_ms=rest["wary"],
+        since_epoch=rest.get("since"),
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from support.story import Story, beat, config, join, leave, report, tick
+from support.story import GROUP, Story, beat, config, join, leave, report, tick
 
 from muster.protocol.digest import Holding
 from muster.protocol.records import Fault, MemberAssignment, MemberState
@@ -104,3 +104,31 @@ def test_a_shorter_session_is_not_taken_from_the_answer_to_a_question() -> None:
     revisions = [m.revision for m in story.group.live()]
     story.at(300).take(report("W1", revisions[0], "0_0", "0_1", epoch=2, coordinator_epoch=2))
     assert [m.session_timeout_ms for m in story.group.live()] == [10_000, SESSION_MS]
+
+
+def test_a_batch_that_is_taken_again_by_the_next_coordinator_decides_alike() -> None:
+    """Coordinator 1 met the group warily, published a part of a batch and ended.
+
+    Coordinator 2 goes on from its checkpoint and takes the batch again: the answers it has are to a
+    question of coordinator 1, and everybody is told the same.
+    """
+    story = Story(group=Group.new(GROUP, wary=True))
+    assert story.told(config(FOUR), join("W1"), join("W2"))["W1"] == "- | - | - @0 report"
+    story.at(100).take(report("W2", 0, epoch=0, coordinator_epoch=1))
+    kept = Group.restore(story.group.snapshot(), story.group.liveness())
+    answer = report("W1", 0, epoch=0, coordinator_epoch=1)
+    again = Story(group=kept, epoch=2, offset=story.offset).at(200).told(answer)
+    first = story.at(200).told(answer)
+    assert first == {"W1": "0_0 0_2 | - | - @1", "W2": "0_1 0_3 | - | - @1"}
+    assert again == first
+
+
+def test_the_next_coordinator_is_wary_no_longer_than_the_one_before() -> None:
+    """A tick that proved to coordinator 1 what it reads is young proves so to its successor."""
+    story = Story(group=Group.new(GROUP, wary=True))
+    story.take(config(FOUR), join("W1"))
+    kept = Group.restore(story.group.snapshot(), story.group.liveness())
+    again = Story(group=kept, epoch=2, offset=story.offset, published=story.published)
+    for each in (story, again):
+        each.at(1_000).take(tick())
+    assert again.group.wary_until_ms == story.group.wary_until_ms == 1_011_000
