@@ -21,6 +21,7 @@ from functools import partial
 from types import TracebackType
 from typing import NamedTuple
 
+import structlog
 from confluent_kafka import (
     TIMESTAMP_LOG_APPEND_TIME,
     Consumer,
@@ -32,13 +33,16 @@ from confluent_kafka import (
 )
 
 from muster.clients import ClientSettings
+from muster.keyring import KeyFile, signed
 from muster.logs import KAFKA
 from muster.protocol import codec
-from muster.protocol.errors import DecodeError
+from muster.protocol.errors import DecodeError, EncodeError
 from muster.protocol.events import Mark, Tick
 from muster.protocol.ids import GroupId
 from muster.protocol.records import WakeUp
 from muster.protocol.topics import TopicKind, topic_name
+
+_log = structlog.get_logger("muster.streams")
 
 RETRY_MS = 1_000
 """A group that was ticked and has not answered is ticked again after this long..."""
@@ -114,6 +118,7 @@ class Clock:
         clients: how to reach Kafka.
         prefixes: topic prefixes served.
         on_tick: called for each tick that Kafka has taken.
+        keys: sign the ticks; None = they are not signed.
 
     Attributes:
         ticks: how many Kafka has taken.
@@ -124,10 +129,12 @@ class Clock:
         clients: ClientSettings,
         prefixes: Sequence[str],
         on_tick: Callable[[], object] | None = None,
+        keys: KeyFile | None = None,
     ) -> None:
         self._clients = clients
         self._prefixes = tuple(prefixes)
         self._on_tick = on_tick
+        self._keys = keys
         self._ahead_ms = 0
         self._schedule = Schedule()
         self._closing = threading.Event()
@@ -228,10 +235,16 @@ class Clock:
             self._schedule.note(Sleeper(prefix, record.group), record.at_ms, record.published)
 
     def _tick(self, producer: Producer, sleeper: Sleeper, published: Mark | None) -> None:
-        encoded = codec.encode(Tick(group=sleeper.group, published=published))
+        tick = Tick(group=sleeper.group, published=published)
+        topic = topic_name(TopicKind.MEMBERSHIP, sleeper.prefix)
+        try:
+            encoded = signed(self._keys, codec.encode(tick), tick, topic)
+        except EncodeError as error:
+            _log.warning("no tick", group=sleeper.group, why=str(error))
+            return  # the schedule tries again
         try:
             producer.produce(
-                topic_name(TopicKind.MEMBERSHIP, sleeper.prefix),
+                topic,
                 key=encoded.key,
                 value=encoded.value,
                 headers=list(encoded.headers),

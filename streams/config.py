@@ -44,6 +44,8 @@ class JobConfig:
         metrics_groups_max: groups that have a label of their own; the others share one.
         stall_ms: how long the query may get nowhere before ``/healthz`` says so.
         writers: schemas of other writers of the input topics, read from their files.
+        signing_keys: file of the keyring, which every executor reads at the same path; None =
+            nothing is signed.
     """
 
     clients: ClientSettings = field(default_factory=ClientSettings)
@@ -58,6 +60,7 @@ class JobConfig:
     metrics_groups_max: int = 200
     stall_ms: int = 300_000
     writers: tuple[WriterSchema, ...] = ()
+    signing_keys: str | None = None
 
     @property
     def is_posix(self) -> bool:
@@ -154,6 +157,7 @@ def job_config(
     master: str | None = DEFAULT_MASTER,
     prefixes: Sequence[str] = (),
     conf: Sequence[str] = (),
+    signing_keys: str | None = None,
 ) -> JobConfig:
     """Read and check what the user gave.
 
@@ -164,6 +168,7 @@ def job_config(
         master: ``--master``; None when spark-submit has already decided.
         prefixes: every ``--topic-prefix``; none = the default one.
         conf: every ``--conf``, as ``KEY=VALUE``.
+        signing_keys: ``--signing-keys``; None = nothing is signed.
 
     Raises:
         ConfigError: it names the key or option.
@@ -179,6 +184,7 @@ def job_config(
         checkpoint=_absolute(checkpoint),
         master=master,
         spark=spark,
+        signing_keys=None if signing_keys is None else _absolute(signing_keys),
         **own,  # type: ignore[arg-type]  # each row of SETTINGS reads its field's type
     )
 
@@ -218,8 +224,8 @@ def _checked_prefixes(prefixes: Sequence[str]) -> tuple[str, ...]:
     return tuple(sorted(set(prefixes)))
 
 
-def _absolute(checkpoint: str) -> str:
+def _absolute(path: str) -> str:
     """A relative path is made absolute: executors may have another working directory."""
-    if urlsplit(checkpoint).scheme:
-        return checkpoint
-    return str(Path(checkpoint).expanduser().absolute())
+    if urlsplit(path).scheme:
+        return path
+    return str(Path(path).expanduser().absolute())

@@ -2,7 +2,10 @@
 
 Nothing here raises for what is in a row. A key that names no group condemns every row of its lane;
 a value that cannot be decoded condemns its row alone. Heartbeats, which come by the million, are
-read without fastavro.
+read in columns.
+
+With signing keys an event that is not believed (`signatures`) is a dead letter; of a member's, the
+group is told that there was one, once a batch.
 """
 
 from __future__ import annotations
@@ -12,13 +15,15 @@ from dataclasses import dataclass, field
 
 from muster.protocol import codec
 from muster.protocol.errors import DecodeError
-from muster.protocol.events import Event, Heartbeat, Origin
+from muster.protocol.events import Event, Heartbeat, Origin, Taken
 from muster.protocol.framing import KNOWN, Schemas
 from muster.protocol.heartbeats import heartbeats
 from muster.protocol.ids import GroupId, MemberId
 from muster.protocol.keys import parse_key
 from muster.protocol.records import Rejected
+from muster.protocol.signing import Keyring
 from muster.protocol.topics import INPUTS, TopicKind
+from muster.streams.signatures import Gate, apart
 from muster.streams.source import HEADER, split_lane
 
 UNDECODABLE = "UNDECODABLE"
@@ -32,18 +37,22 @@ class Inbox:
     Attributes:
         prefix: topic prefix.
         group: None when the record key names no group.
-        events: in order.
+        events: in order, behind them what the group is told of events that were not believed.
         rejected: rows that are no events.
     """
 
     prefix: str
     group: GroupId | None
-    events: list[Event] = field(default_factory=list)
+    events: list[Taken] = field(default_factory=list)
     rejected: list[Rejected] = field(default_factory=list)
 
 
 def open_lane(
-    lane: bytes, entries: Sequence[bytes], topics: Sequence[str], schemas: Schemas = KNOWN
+    lane: bytes,
+    entries: Sequence[bytes],
+    topics: Sequence[str],
+    schemas: Schemas = KNOWN,
+    keyring: Keyring | None = None,
 ) -> Inbox:
     """Read what came for a lane.
 
@@ -52,7 +61,9 @@ def open_lane(
         entries: packed rows, sorted.
         topics: the input topics, ascending.
         schemas: what is known beside our own schemas.
+        keyring: whose signatures count; None = there are no signatures in the rows.
     """
+    entries, signatures = (entries, None) if keyring is None else apart(entries)
     prefix, key = split_lane(lane)
     try:
         parsed = parse_key(key)
@@ -61,18 +72,23 @@ def open_lane(
     except DecodeError as error:
         return Inbox(prefix, None, rejected=[_dead(entry, key, error, topics) for entry in entries])
     inbox = Inbox(prefix, parsed.group)
+    gate = None if keyring is None else Gate(keyring, parsed.group, key or b"")
     quick = _heartbeats(parsed.group, entries, topics)
     for position, entry in enumerate(entries):
         event = quick.get(position)
-        if event is not None:
+        if event is None:
+            origin, value = unpack(entry, topics)
+            kind = _KINDS[origin.topic.rpartition(".")[2]]
+            try:
+                event = codec.decode(kind, key, value, origin, schemas=schemas)
+            except DecodeError as error:
+                inbox.rejected.append(_dead(entry, key, error, topics))
+                continue
+        if gate is None or signatures is None or gate.admits(event, entry, signatures[position]):
             inbox.events.append(event)
-            continue
-        origin, value = unpack(entry, topics)
-        kind = _KINDS[origin.topic.rpartition(".")[2]]
-        try:
-            inbox.events.append(codec.decode(kind, key, value, origin, schemas=schemas))
-        except DecodeError as error:
-            inbox.rejected.append(_dead(entry, key, error, topics))
+    if gate is not None:
+        inbox.events += gate.told.values()
+        inbox.rejected += gate.letters
     return inbox
 
 
@@ -85,10 +101,10 @@ def unpack(entry: bytes, topics: Sequence[str]) -> tuple[Origin, bytes | None]:
 
 def _heartbeats(
     group: GroupId, entries: Sequence[bytes], topics: Sequence[str]
-) -> dict[int, Heartbeat]:
+) -> dict[int, Event]:
     """The clean heartbeats on membership topics, by position."""
     found = heartbeats([entry[HEADER.size :] for entry in entries])
-    quick: dict[int, Heartbeat] = {}
+    quick: dict[int, Event] = {}
     for position, member, epoch, digest in zip(
         found.position.tolist(),
         found.members,

@@ -37,6 +37,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from muster import access, logs
 from muster.acls import Role
+from muster.keyring import KeyFile, add_signing_keys, keyring_path
 from muster.protocol.errors import ConfigError, MusterError
 from muster.protocol.topics import DEFAULT_PREFIX
 from muster.streams import claim, recovery, session, sink, source
@@ -90,6 +91,7 @@ def _run(config: JobConfig) -> int:
     with _signals(stop), ExitStack() as stack:
         job = uuid.uuid4().hex[:12]
         log = _log.bind(job=job)
+        keys = None if config.signing_keys is None else KeyFile(config.signing_keys)
         partitions = access.check(config.clients, Role.JOB, config.prefixes)
         spark = session.start(config)
         _listen(stop)  # PySpark has put a handler of its own on SIGINT
@@ -97,15 +99,16 @@ def _run(config: JobConfig) -> int:
         epochs = {prefix: claim.claim(config.clients, prefix, job) for prefix in config.prefixes}
         log.info("claimed", **{f"epoch[{prefix}]": epoch for prefix, epoch in epochs.items()})
         watch = stack.enter_context(claim.Watch(config.clients, epochs, job, stop))
-        health, progress = _observed(stack, config, epochs, partitions, watch)
+        health, progress = _observed(stack, config, epochs, partitions, watch, keys)
         topics = source.input_topics(config.prefixes)
         wary = recovery.wary_until_ms(spark, config.checkpoint, epochs, time.time_ns() // 1_000_000)
         processor = GroupProcessor(
-            epochs, partitions, topics, config.rebuild_ms, config.writers, wary
+            *(epochs, partitions, topics, config.rebuild_ms, config.writers, wary),
+            signing_keys=config.signing_keys,
         )
         starting = None
         if not stop.is_set():
-            starting = _recover(spark, config, processor, stop, progress)
+            starting = _recover(spark, config, processor, stop, progress, keys)
         if not stop.is_set():
             query = sink.write(_frame(spark, config, processor, starting, None), config)
             log.info("running", checkpoint=config.checkpoint, bootstrap=config.clients.bootstrap)
@@ -141,6 +144,7 @@ def _recover(
     processor: GroupProcessor,
     stop: threading.Event,
     progress: Progress,
+    keys: KeyFile | None,
 ) -> recovery.Offsets | None:
     """Load the groups into a new checkpoint; where the source starts if there is nothing to load.
 
@@ -153,7 +157,7 @@ def _recover(
     if not found.snapshots:
         return found.starting
     _log.info("recovering", groups=len(found.snapshots), checkpoint=config.checkpoint)
-    recovery.wake_all(config.clients, found)
+    recovery.wake_all(config.clients, found, keys)
     initial = recovery.initial_state(spark, found)
     frame = _frame(spark, config, processor, found.starting, initial)
     _await(sink.write(frame, config, once=True), stop, progress)
@@ -217,6 +221,7 @@ def _observed(
     epochs: Mapping[str, int],
     partitions: Mapping[str, int],
     watch: claim.Watch,
+    keys: KeyFile | None,
 ) -> tuple[Health, Progress]:
     """Start the clock and all that tells how we are doing; none of it is in the query's way."""
     metrics, health = Metrics(), Health(config.stall_ms / 1000, lambda: watch.story is None)
@@ -225,7 +230,7 @@ def _observed(
         ready=lambda: health.ready().fine, healthy=lambda: health.well(time.monotonic()).fine
     )
     progress = Progress(metrics, health)
-    clock = stack.enter_context(Clock(config.clients, config.prefixes, metrics.ticks.inc))
+    clock = stack.enter_context(Clock(config.clients, config.prefixes, metrics.ticks.inc, keys))
     metrics.asleep.set_function(lambda: clock.asleep)
     metrics.overdue.set_function(clock.overdue_s)
     fold = Fold(metrics, epochs, config.metrics_groups_max)
@@ -278,6 +283,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         default=[],
         help=f"prefix of muster's topics; may be given again (default: {DEFAULT_PREFIX})",
     )
+    add_signing_keys(kafka)
     spark = parser.add_argument_group("Spark")
     spark.add_argument(
         "--checkpoint",
@@ -314,6 +320,7 @@ def run_arguments(args: argparse.Namespace) -> int:
         command_config=args.command_config,
         master=args.master or (None if submitted else DEFAULT_MASTER),
         prefixes=args.topic_prefix,
+        signing_keys=keyring_path(args.signing_keys),
         conf=[*(_JSON_LOG if args.log_format == "json" else ()), *args.conf],
     )
     logs.set_up(args.log_format)

@@ -21,6 +21,7 @@ batch tries anew. Errors of the state store itself do raise: they are Spark's to
 
 from __future__ import annotations
 
+import functools
 import gc
 import threading
 from collections import OrderedDict
@@ -36,6 +37,7 @@ from pyspark.sql.streaming.stateful_processor import (
 )
 from pyspark.sql.types import BinaryType, Row, StructField, StructType
 
+from muster.keyring import KeyFile
 from muster.schemas import WriterSchema, schemas_of
 from muster.state.group import Group
 from muster.streams import outbox, turn
@@ -56,6 +58,9 @@ class _Kept(NamedTuple):
 
 
 _cache: OrderedDict[bytes, _Kept] = OrderedDict()
+_key_file = functools.cache(KeyFile)
+"""One for each Python process, so that a file that cannot be read later leaves its keys in force.
+One that cannot be read at first ends the query: nothing would tell friend from foe."""
 _settled = threading.Event()
 """Set once this Python process has run a batch."""
 
@@ -70,6 +75,7 @@ class GroupProcessor(StatefulProcessor):
         rebuild_ms: age at which a group's snapshot is published again.
         writers: schemas of other writers.
         wary_until_ms: prefix → see `Publisher`.
+        signing_keys: file of the keyring, read where the operator runs; None = nothing is signed.
     """
 
     def __init__(
@@ -80,7 +86,10 @@ class GroupProcessor(StatefulProcessor):
         rebuild_ms: int,
         writers: tuple[WriterSchema, ...] = (),
         wary_until_ms: Mapping[str, int] = MappingProxyType({}),
+        *,
+        signing_keys: str | None = None,
     ) -> None:
+        self._signing_keys = signing_keys
         self._writers = writers
         self._partitions = dict(partitions)
         self._topics = tuple(topics)
@@ -106,7 +115,8 @@ class GroupProcessor(StatefulProcessor):
         """All rows of one lane in this batch."""
         lane = bytes(key[0])
         entries = sorted(row[1] for row in rows)
-        inbox = open_lane(lane, entries, self._topics, schemas_of(self._writers))
+        keyring = None if self._signing_keys is None else _key_file(self._signing_keys).current()
+        inbox = open_lane(lane, entries, self._topics, schemas_of(self._writers), keyring)
         if inbox.group is None or not inbox.events:
             return iter(outbox.rows(inbox.prefix, inbox.rejected, self._partitions))
         stored, group = self._load(lane)

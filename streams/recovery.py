@@ -34,6 +34,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import BinaryType, StructField, StructType
 
 from muster.clients import ClientSettings
+from muster.keyring import KeyFile, signed
 from muster.protocol import codec
 from muster.protocol.errors import DecodeError
 from muster.protocol.events import Tick
@@ -166,7 +167,7 @@ def initial_state(spark: SparkSession, found: Recovered) -> DataFrame:
     return spark.createDataFrame(rows, INITIAL)
 
 
-def wake_all(clients: ClientSettings, found: Recovered) -> None:
+def wake_all(clients: ClientSettings, found: Recovered, keys: KeyFile | None = None) -> None:
     """Write a tick for every group.
 
     The first batch, which loads the state, has rows then, and each group asks its members at once
@@ -177,8 +178,9 @@ def wake_all(clients: ClientSettings, found: Recovered) -> None:
     """
     producer = Producer(clients.producer())
     for prefix, snapshot in found.snapshots:
-        encoded = codec.encode(Tick(group=snapshot.group))
+        tick = Tick(group=snapshot.group)
         topic = topic_name(TopicKind.MEMBERSHIP, prefix)
+        encoded = signed(keys, codec.encode(tick), tick, topic)
         producer.produce(topic, key=encoded.key, value=encoded.value, headers=list(encoded.headers))
         producer.poll(0)
     if left := producer.flush(READ_TIMEOUT_S):

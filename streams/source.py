@@ -13,6 +13,9 @@ is into one binary column, laid out so that sorting the bytes sorts the rows by 
     offset  8 bytes                                          ┘
     value   1 byte   0 = the record had none (a tombstone), 1 = it follows
 
+With signing keys, and only then, headers are read as well, and between these and the value stands
+the record's signature: its length in one byte, 0 = it has none, then its bytes.
+
 The other column is the *lane*: topic prefix, a zero byte, record key. A record without a key has
 the prefix alone. Equal lanes are one group (or one bad key) and meet in one call of the operator.
 """
@@ -24,8 +27,11 @@ from collections.abc import Mapping, Sequence
 from struct import Struct
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.functions import expr
 
 from muster.protocol.events import Origin
+from muster.protocol.signing import HEADER as SIGNATURE
+from muster.protocol.signing import SIGNATURE_BYTES_MAX
 from muster.protocol.topics import INPUTS, topic_name
 from muster.streams.config import JobConfig
 
@@ -53,8 +59,17 @@ def split_lane(lane: bytes) -> tuple[str, bytes | None]:
     return prefix.decode(), key if found else None
 
 
-def pack(origin: Origin, value: bytes | None, topics: Sequence[str]) -> bytes:
-    """What the query makes of a row; for tests and tools that feed the operator themselves."""
+def pack(
+    origin: Origin, value: bytes | None, topics: Sequence[str], signature: bytes | None = None
+) -> bytes:
+    """What the query makes of a row; for tests and tools that feed the operator themselves.
+
+    Args:
+        origin: where it was read.
+        value: of the record.
+        topics: the input topics, ascending.
+        signature: of the record, empty = it has none; None = there are no signing keys.
+    """
     header = HEADER.pack(
         origin.at_ms,
         topics.index(origin.topic),
@@ -62,7 +77,8 @@ def pack(origin: Origin, value: bytes | None, topics: Sequence[str]) -> bytes:
         origin.offset,
         int(value is not None),
     )
-    return header + (value or b"")
+    signed = b"" if signature is None else bytes((len(signature),)) + signature
+    return header + signed + (value or b"")
 
 
 def read(
@@ -89,7 +105,10 @@ def read(
         "subscribe": ",".join(topics),
         "startingOffsets": "earliest" if starting is None else _offsets_json(starting),
     }
-    frame = _packed(spark.readStream.format("kafka").options(**options).load(), topics)
+    if config.signing_keys is not None:
+        options["includeHeaders"] = "true"
+    rows = spark.readStream.format("kafka").options(**options).load()
+    frame = _packed(rows, topics, config.signing_keys is not None)
     # One partition is read where it is worked on: no exchange, which is a stage of its own with
     # files between the two, a fifth of an event's time.
     alone = spark.conf.get("spark.sql.shuffle.partitions") == "1"
@@ -102,14 +121,19 @@ def _offsets_json(starting: Mapping[str, Mapping[int, int]]) -> str:
     )
 
 
-def _packed(frame: DataFrame, topics: Sequence[str]) -> DataFrame:
+def _packed(frame: DataFrame, topics: Sequence[str], signed: bool) -> DataFrame:
     lane = " ".join(
         f"WHEN '{topic}' THEN X'{topic.rpartition('.')[0].encode().hex()}'" for topic in topics
     )
     number = " ".join(f"WHEN '{topic}' THEN X'{i:02x}'" for i, topic in enumerate(topics))
+    if signed:
+        found = f"get(filter(headers, h -> h.key = '{SIGNATURE}'), 0).value"
+        cut = f"coalesce(substring({found}, 1, {SIGNATURE_BYTES_MAX}), X'')"
+        frame = frame.withColumn("signature", expr(cut))
+    signature = "cast(cast(length(signature) AS tinyint) AS binary), signature, " if signed else ""
     return frame.selectExpr(
         f"concat(CASE topic {lane} END, coalesce(concat(X'00', key), X'')) AS lane",
         f"concat(cast(unix_millis(timestamp) AS binary), CASE topic {number} END, "
         "cast(partition AS binary), cast(offset AS binary), "
-        "coalesce(concat(X'01', value), X'00')) AS entry",
+        f"if(value IS NULL, X'00', X'01'), {signature}coalesce(value, X'')) AS entry",
     )

@@ -33,7 +33,7 @@ from pyspark.sql.types import Row
 
 from muster import plugins
 from muster.protocol import codec
-from muster.protocol.events import Event, Heartbeat, Tick
+from muster.protocol.events import Event, Heartbeat, Refused, Tick
 from muster.protocol.framing import PREFIX
 from muster.protocol.ids import GroupId
 from muster.protocol.records import GroupGone, GroupSnapshot, Record, Rejected
@@ -175,7 +175,7 @@ def _went_well(
 
 def _since_ms(inbox: Inbox) -> int | None:
     """Broker time of the oldest event that asks for an answer; heartbeats and ticks do not."""
-    asking = (e.origin.at_ms for e in inbox.events if not isinstance(e, Heartbeat | Tick))
+    asking = (e.origin.at_ms for e in inbox.events if not isinstance(e, Heartbeat | Tick | Refused))
     return min(asking, default=None)
 
 
@@ -193,6 +193,8 @@ def _parked(stored: Stored, inbox: Inbox, story: str, publisher: Publisher) -> T
     # A group that stays parked is not to flood the topic with heartbeats and the same story.
     first = not flags & _PARKED
     for event in inbox.events:
+        if isinstance(event, Refused):
+            continue  # its letter is among the inbox' own
         if first or not isinstance(event, Heartbeat | Tick):
             message = "the group is parked" if letters or flags & _PARKED else story
             letters.append(_letter(event, message[-STORY_CHARS_MAX:]))

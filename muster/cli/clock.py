@@ -14,6 +14,7 @@ from muster import access, logs
 from muster.acls import Role
 from muster.cli.options import add_client
 from muster.clients import client_settings
+from muster.keyring import add_signing_keys, key_file
 from muster.protocol.topics import DEFAULT_PREFIX
 from muster.streams.clock import Clock
 
@@ -28,6 +29,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         default=[],
         help=f"prefix of muster's topics; may be given again (default: {DEFAULT_PREFIX})",
     )
+    add_signing_keys(group)
     logs.add_log_format(parser)
 
 
@@ -36,11 +38,12 @@ def run(args: argparse.Namespace) -> int:
     logs.set_up(args.log_format)
     clients = client_settings(args.bootstrap_server, args.command_config)
     prefixes = args.topic_prefix or [DEFAULT_PREFIX]
+    keys = key_file(args.signing_keys)
     access.check(clients, Role.CLOCK, prefixes)
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
-    with Clock(clients, prefixes):
+    with Clock(clients, prefixes, keys=keys):
         print(f"clock of {', '.join(prefixes)} at {clients.bootstrap}; Ctrl-C stops it", flush=True)
         stop.wait()
     return 0

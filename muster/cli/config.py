@@ -1,7 +1,8 @@
-"""Set or show what a group is configured to be: assignor, settings, tasks.
+"""Set, show or delete what a group is configured to be: assignor, settings, tasks.
 
 What is not given stays as it is. `config show --format json` prints what `config set --file` reads.
-Members and coordinator take a new configuration over at once; nothing needs a restart.
+Members and coordinator take a new configuration over at once; nothing needs a restart. A group that
+is deleted is dead: its members are told to stop, its snapshot goes.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ from muster.cli.options import (
 from muster.cli.table import json_line, table
 from muster.cli.units import parse_tasks, tasks_json
 from muster.clients import ClientSettings
-from muster.protocol.codec import decode, encode
+from muster.keyring import add_signing_keys, key_file
+from muster.protocol.codec import decode
 from muster.protocol.events import GroupConfig, GroupDeleted, Origin
 from muster.protocol.ids import GroupId
 from muster.protocol.keys import key_of
@@ -55,7 +57,7 @@ class Change:
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
-    parser.add_argument("action", choices=("set", "show"))
+    parser.add_argument("action", choices=("set", "show", "delete"))
     parser.add_argument("--group", type=group_id, required=True, metavar="G")
     parser.add_argument(
         "--file", metavar="GROUP.json", help='set: {"assignor", "config", "tasks"}, each optional'
@@ -70,23 +72,28 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="set: a setting; K= puts it back to its default; may be repeated",
     )
     add_format(parser)
-    add_kafka(parser)
+    add_signing_keys(add_kafka(parser))
 
 
 def run(args: argparse.Namespace) -> int:
-    """Set, then show; or show."""
+    """Set, then show; or show; or delete."""
     settings, prefix = kafka_settings(args), args.topic_prefix
     if args.action == "set":
         change = change_from(args)
         group = merged(GroupId(args.group), current(settings, prefix, args.group), change)
-        append(settings, topic_name(TopicKind.CONFIG, prefix), encode(group))
+        append(settings, topic_name(TopicKind.CONFIG, prefix), group, key_file(args.signing_keys))
     else:
         if args.file or args.tasks or args.assignor or args.config:
-            raise BadInput("config show changes nothing; did you mean: muster config set")
+            raise BadInput(f"config {args.action} sets nothing; did you mean: muster config set")
         found = current(settings, prefix, args.group)
         if found is None:
             raise NotFound(f"group {args.group!r} is not configured")
         group = found
+    if args.action == "delete":
+        gone = GroupDeleted(group=group.group)
+        append(settings, topic_name(TopicKind.CONFIG, prefix), gone, key_file(args.signing_keys))
+        print(f"{group.group}: deleted")
+        return 0
     print(json_line(as_json(group)) if args.format == "json" else as_text(group))
     return 0
 

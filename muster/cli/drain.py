@@ -13,7 +13,7 @@ from muster.cli.errors import NotFound, Unreachable
 from muster.cli.kafka import append
 from muster.cli.options import add_kafka, group_id, kafka_settings, member_id
 from muster.cli.snapshots import Shown, snapshot_of
-from muster.protocol.codec import encode
+from muster.keyring import add_signing_keys, key_file
 from muster.protocol.events import Drain
 from muster.protocol.ids import GroupId, MemberId
 from muster.protocol.records import GroupSnapshot
@@ -37,7 +37,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="with --wait: give up after this long, exit code 1 (default: %(default)s)",
     )
-    add_kafka(parser)
+    add_signing_keys(add_kafka(parser))
 
 
 def run(args: argparse.Namespace) -> int:
@@ -48,7 +48,8 @@ def run(args: argparse.Namespace) -> int:
         there = ", ".join(sorted(m.id for m in snapshot.members)) or "none"
         raise NotFound(f"no member {args.member!r} in group {args.group!r}; there are: {there}")
     order = Drain(group=GroupId(args.group), member=MemberId(args.member), on=not args.cancel)
-    append(settings, topic_name(TopicKind.MEMBERSHIP, prefix), encode(order))
+    topic = topic_name(TopicKind.MEMBERSHIP, prefix)
+    append(settings, topic, order, key_file(args.signing_keys))
     print(f"{args.member}: {'drain cancelled' if args.cancel else 'draining'}", flush=True)
     deadline = time.monotonic() + args.timeout_ms / 1000
     while args.wait and not args.cancel:

@@ -29,7 +29,9 @@ from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_fixed
 from muster import access
 from muster.cli.errors import BadInput, Unreachable
 from muster.clients import ClientSettings, RdKafkaValue
-from muster.protocol.codec import Encoded
+from muster.keyring import KeyFile, signed
+from muster.protocol.codec import encode
+from muster.protocol.events import Event
 from muster.protocol.keys import partition_of
 
 TIMEOUT_S = 15
@@ -202,13 +204,21 @@ def _row(message: Message) -> Row:
     return Row(partition, offset, message.timestamp()[1], message.key(), message.value())
 
 
-def append(settings: ClientSettings, topic: str, record: Encoded) -> None:
-    """Write one record and wait until Kafka has it.
+def append(settings: ClientSettings, topic: str, event: Event, keys: KeyFile | None = None) -> None:
+    """Write one event and wait until Kafka has it.
+
+    Args:
+        settings: how to reach the cluster.
+        topic: full name.
+        event: the event.
+        keys: sign it; None = it is not signed.
 
     Raises:
+        EncodeError: no key may sign it now.
         Unreachable: Kafka did not take it in time.
     """
     partitions_of(settings, topic, "WRITE")
+    record = signed(keys, encode(event), event, topic)
     outcome: list[KafkaError | None] = []
     with failures_named(settings, topic, "WRITE"):
         more: dict[str, RdKafkaValue] = {"message.timeout.ms": TIMEOUT_S * 1000, **QUIET}

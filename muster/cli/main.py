@@ -32,6 +32,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "clock": ("muster.cli.clock", "run a further clock beside the coordinator's own"),
     "config": ("muster.cli.config", "set or show what a group is configured to be"),
     "worker": ("muster.cli.worker", "join a group and run one process per task"),
+    "keys": ("muster.cli.keys", "make, rotate and show the keys that events are signed with"),
     "groups": ("muster.cli.groups", "list groups; describe members, tasks and the last moves"),
     "explain": ("muster.cli.explain", "say why tasks are where they are"),
     "plan": ("muster.cli.plan", "what if: what would move in a live group, and why"),

@@ -28,14 +28,20 @@ def add_client(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
     return group
 
 
-def add_kafka(parser: argparse.ArgumentParser) -> None:
-    """``--bootstrap-server --command-config --topic-prefix``; read them with `kafka_settings`."""
-    add_client(parser).add_argument(
+def add_kafka(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
+    """``--bootstrap-server --command-config --topic-prefix``; read them with `kafka_settings`.
+
+    Returns:
+        The group, for what else belongs there.
+    """
+    group = add_client(parser)
+    group.add_argument(
         "--topic-prefix",
         metavar="P",
         default=DEFAULT_PREFIX,
         help="prefix of muster's topics (default: %(default)s)",
     )
+    return group
 
 
 def kafka_settings(args: argparse.Namespace) -> ClientSettings:

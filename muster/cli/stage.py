@@ -23,7 +23,6 @@ from muster.cli.errors import DemoFailed
 from muster.cli.kafka import append
 from muster.cli.topics import create
 from muster.clients import ClientSettings, client_settings
-from muster.protocol.codec import encode
 from muster.protocol.events import Drain, GroupConfig
 from muster.protocol.ids import GroupId, MemberId
 from muster.protocol.settings import parse_settings
@@ -104,7 +103,7 @@ class Stage:
             settings=parse_settings(SETTINGS, ASSIGNOR),
             tasks=TASKS,
         )
-        append(self.clients, topic_name(TopicKind.CONFIG), encode(group))
+        append(self.clients, topic_name(TopicKind.CONFIG), group)
 
     def start_worker(self, member: str) -> None:
         """Start a worker process; it joins by itself."""
@@ -124,7 +123,7 @@ class Stage:
     def drain(self, member: str) -> None:
         """Write the order that empties a member, as `muster drain` does."""
         order = Drain(group=GROUP, member=MemberId(member))
-        append(self.clients, topic_name(TopicKind.MEMBERSHIP), encode(order))
+        append(self.clients, topic_name(TopicKind.MEMBERSHIP), order)
 
     def check(self) -> None:
         """Look whether all that should run still does.

@@ -18,6 +18,7 @@ from types import FrameType
 from muster import logs
 from muster.cli.errors import BadInput
 from muster.cli.options import add_kafka, kafka_settings, key_values
+from muster.keyring import add_signing_keys
 from muster.worker.processes import PLACE, STOP_TIMEOUT_S, Processes
 from muster.worker.worker import Worker
 
@@ -75,7 +76,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--quiet", action="store_true", help="say only what goes wrong")
     logs.add_log_format(parser)
-    add_kafka(parser)
+    add_signing_keys(add_kafka(parser))
 
 
 def run(args: argparse.Namespace) -> int:
@@ -97,6 +98,7 @@ def run(args: argparse.Namespace) -> int:
             static=args.static,
             topic_prefix=args.topic_prefix,
             config=clients.values,
+            signing_keys=args.signing_keys,
             on_assigned=processes.on_assigned,
             on_revoked=processes.on_revoked,
             on_lost=processes.on_lost,

@@ -29,8 +29,9 @@ from confluent_kafka import (
 
 from muster import access
 from muster.clients import ClientSettings, redacted
+from muster.keyring import KeyFile, signed
 from muster.protocol.codec import decode_record, encode
-from muster.protocol.errors import ConfigError, DecodeError, UnknownDictionary
+from muster.protocol.errors import ConfigError, DecodeError, EncodeError, UnknownDictionary
 from muster.protocol.events import LagReport, Leave
 from muster.protocol.keys import joined_key, key_of, partition_of
 from muster.protocol.parts import Joiner, Whole
@@ -83,7 +84,13 @@ class Link:
     """One member's connection to Kafka. `open` it once, `close` it once."""
 
     def __init__(
-        self, clients: ClientSettings, prefix: str, group: str, member: str, post: Post
+        self,
+        clients: ClientSettings,
+        prefix: str,
+        group: str,
+        member: str,
+        post: Post,
+        keys: KeyFile | None = None,
     ) -> None:
         """Prepare; nothing is connected yet.
 
@@ -93,11 +100,13 @@ class Link:
             group: the group joined.
             member: whose records are read.
             post: takes what happens, from any thread.
+            keys: sign the events; None = they are not signed.
 
         Raises:
             ConfigError: client settings librdkafka has no word for, or refuses.
         """
         self._post = post
+        self._keys = keys
         self._group = group
         self._key = key_of(group, member)
         self._joiner = Joiner()
@@ -135,7 +144,12 @@ class Link:
     def send(self, sent: Send) -> None:
         """Write an event; `Acknowledged` or `Failed` is posted when its fate is known."""
         topic = self._lag if isinstance(sent.event, LagReport) else self._membership
-        key, value, headers = encode(sent.event)
+        try:
+            key, value, headers = signed(self._keys, encode(sent.event), sent.event, topic)
+        except EncodeError as error:
+            log.error("nothing is sent: %s", error)
+            self._post(Failed(sent))
+            return
 
         def done(error: KafkaError | None, _: Message) -> None:
             if error is not None:

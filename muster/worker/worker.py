@@ -8,18 +8,17 @@ own, so neither a slow callback nor a broker that is away keeps the lease from b
 from __future__ import annotations
 
 import asyncio
-import base64
 import contextlib
 import logging
 import queue
 import secrets
 import threading
-import uuid
 from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
 from typing import Final, TypeAlias
 
 from muster.clients import client_settings
+from muster.keyring import key_file
 from muster.protocol.errors import ConfigError
 from muster.protocol.events import Join, Lag
 from muster.protocol.ids import GroupId, MemberId, Role, Task, parse_task
@@ -88,6 +87,7 @@ class Worker:
         static: jobs it is pinned to (KIP-987).
         topic_prefix: of muster's topics.
         config: further Kafka client settings, Java's or librdkafka's names.
+        signing_keys: keyring file (``docs/security.md``); None = `MUSTER_SIGNING_KEYS`, if set.
         rebalance_timeout_ms: how long it may need to stop a task; None = the group's.
         on_assigned: run these tasks.
         on_revoked: stop these; they are somebody else's as soon as it returns.
@@ -123,6 +123,7 @@ class Worker:
         static: Iterable[str] | None = None,
         topic_prefix: str = DEFAULT_PREFIX,
         config: Mapping[str, str] | None = None,
+        signing_keys: str | None = None,
         rebalance_timeout_ms: int | None = None,
         on_assigned: Callback | None = None,
         on_revoked: Callback | None = None,
@@ -157,7 +158,8 @@ class Worker:
         self._callbacks = Callbacks(on_assigned, on_revoked, on_learn, on_forget, on_lost)
         self._caller = Caller(self._callbacks, self._inbox.put, self._fail, self._lease_runs)
         clients = client_settings(bootstrap_servers, kafka=config)
-        self._link = Link(clients, topic_prefix, self.group, self.member_id, self._inbox.put)
+        post, keys = self._inbox.put, key_file(signing_keys)
+        self._link = Link(clients, topic_prefix, self.group, self.member_id, post, keys)
         self._on_lease = on_lease
         self._active = EMPTY  # tasks whose resources may be touched; the loop's alone to write
         self._lease_until_ms = 0
@@ -393,7 +395,6 @@ def _checked(key: str, value: str, fault: str | None) -> str:
 
 def _random_member_id() -> str:
     """22 characters; the first is never a dash, which command lines would take for an option."""
-    while True:
-        name = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-        if not name.startswith("-"):
-            return name
+    while (name := secrets.token_urlsafe(16)).startswith("-"):
+        pass
+    return name

@@ -207,6 +207,18 @@ def test_event_vectors_read_from_the_page_alone() -> None:
         assert (name, found["member"]) == (row["schema"], "W1")
 
 
+def test_signature_vectors_read_from_the_page_alone() -> None:
+    """The plain reader makes the same signatures of topic, key, value, time and secret."""
+    for row in vectors("signatures"):
+        value = None if row["value"] is None else bytes.fromhex(row["value"])
+        made = grammar.signature(
+            *(row["topic"], row["key"].encode(), value),
+            *(row["key_id"], row["algorithm"], bytes.fromhex(row["secret"]), row["signed_ms"]),
+        )
+        assert made.hex() == row["signature"]
+    assert {row["algorithm"] for row in vectors("signatures")} == set(grammar.HASHES)
+
+
 def test_hostile_vectors_are_refused() -> None:
     """None of the hostile values is an assignment."""
     for row in vectors("hostile"):
@@ -215,7 +227,7 @@ def test_hostile_vectors_are_refused() -> None:
 
 
 def test_the_page_names_every_vector_file() -> None:
-    """Section 10 lists the files there are."""
+    """Section 11 lists the files there are."""
     page = (ROOT / "GRAMMAR.md").read_text()
     named = set(re.findall(r"`(\w+)\.json`", page))
     assert named == set(VECTORS) == {file.stem for file in (ROOT / "vectors").glob("*.json")}

@@ -6,9 +6,10 @@ way a reader in another language would start.
 
 from __future__ import annotations
 
+import hmac
 import zlib
 from hashlib import sha256
-from struct import unpack
+from struct import pack, unpack
 
 FIELDS = {
     "UnitRef": "label:string size:int",
@@ -324,3 +325,24 @@ def _rans(cursor: Cursor, count: int, owners: int) -> list[int]:
     assert taken == len(words)
     assert set(states) == {65536}
     return found
+
+
+HASHES = {"HmacSHA256": (1, "sha256"), "HmacSHA384": (2, "sha384"), "HmacSHA512": (3, "sha512")}
+
+
+def signature(
+    topic: str,
+    key: bytes,
+    value: bytes | None,
+    key_id: str,
+    algorithm: str,
+    secret: bytes,
+    signed_ms: int,
+) -> bytes:
+    """Section 10: the header of a signed record."""
+    number, name = HASHES[algorithm]
+    head = pack(">BBqB", 1, number, signed_ms, len(key_id)) + key_id.encode("ascii")
+    where = topic.encode()
+    signed = b"muster" + pack(">i", len(where)) + where + pack(">i", len(key)) + key
+    signed += head + (b"\x00" if value is None else b"\x01" + value)
+    return head + hmac.new(secret, signed, name).digest()

@@ -6,11 +6,13 @@ import numpy as np
 
 from muster.protocol.codec import encode
 from muster.protocol.digest import Holding
-from muster.protocol.events import Heartbeat, Join, Leave, Report
+from muster.protocol.events import GroupDeleted, Heartbeat, Join, Leave, Report
 from muster.protocol.framing import write
+from muster.protocol.ids import GroupId, MemberId
 from muster.protocol.keys import key_of, murmur2, part_key, partition_of
 from muster.protocol.parts import parts
 from muster.protocol.records import Dictionary, Fault, MemberAssignment
+from muster.protocol.signing import Keyring, SigningKey, Subject, caller_of, sign
 from muster.protocol.tasks import Connector, Subtopology, TaskSet, TaskTable
 from muster.protocol.taskset import UnitRef, encode_set, units_of, units_of_table
 
@@ -283,6 +285,42 @@ def hostile_vectors() -> list[dict]:
     ]
 
 
+def signature_vectors() -> list[dict]:
+    """Records and their signatures: every algorithm, a tombstone, a long secret."""
+    join = Join(group=GroupId("fleet"), member=MemberId("W1"), incarnation=7)
+    leave = Leave(group=GroupId("größe"), member=MemberId("W1"), incarnation=7)
+    beat = Heartbeat(group=GroupId("fleet"), member=MemberId("W1"), epoch=3, digest=2**64 - 1)
+    gone = GroupDeleted(group=GroupId("fleet"))
+    cases = [
+        ("muster.membership", join, "HmacSHA256", bytes(range(32))),
+        ("muster.membership", beat, "HmacSHA256", bytes(range(32))),
+        ("acme.membership", beat, "HmacSHA384", bytes(range(16))),
+        ("muster.membership", leave, "HmacSHA512", bytes(range(200))),
+        ("muster.config", gone, "HmacSHA256", bytes(range(100))),
+    ]
+    rows = []
+    for number, (topic, event, algorithm, secret) in enumerate(cases):
+        key = SigningKey(id=f"k-{number}", secret=secret, algorithm=algorithm)
+        record = encode(event)
+        subject = Subject(topic, record.key, record.value)
+        signed_ms = 1_795_240_800_000 + number
+        ring = Keyring(keys=(key,))
+        signature = sign(ring, event.group, caller_of(event), subject, signed_ms)
+        rows.append(
+            {
+                "topic": topic,
+                "key": record.key.decode(),
+                "value": None if record.value is None else record.value.hex(),
+                "key_id": key.id,
+                "algorithm": algorithm,
+                "secret": secret.hex(),
+                "signed_ms": signed_ms,
+                "signature": signature.hex(),
+            }
+        )
+    return rows
+
+
 VECTORS = {
     "keys": keys_vectors,
     "tasksets": taskset_vectors,
@@ -291,4 +329,5 @@ VECTORS = {
     "events": event_vectors,
     "assignments": assignment_vectors,
     "hostile": hostile_vectors,
+    "signatures": signature_vectors,
 }

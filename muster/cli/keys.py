@@ -1,0 +1,180 @@
+"""Make, rotate and show the keys that events are signed with; no secret is ever printed.
+
+create   a keyring, or one key more in it (--group, --caller: for these alone)
+rotate   a new key in place of each that signs; the old ones end when nothing of theirs can be
+         on its way any more
+require  from soon on, events of groups without a signature are dead letters; --off takes it back
+export   a keyring for somebody who signs only so much (--group, --caller) into another file
+show     ids, times and what each key may sign
+
+Nothing takes effect before --spread-ms have passed: until then the file must have reached everybody
+who uses it. Running processes read a changed file by themselves.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+from muster import keyring, rotation
+from muster.cli.errors import BadInput, Unreachable
+from muster.cli.options import add_format
+from muster.cli.table import json_line, table
+from muster.keyring import Document
+from muster.protocol.signing import Caller, Keyring, SigningKey
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the options."""
+    parser.add_argument("action", choices=("create", "rotate", "require", "export", "show"))
+    parser.add_argument("file", metavar="FILE", help="the keyring")
+    parser.add_argument(
+        "--group",
+        action="append",
+        metavar="G",
+        help="create, require, export: of these groups; G* = all that begin so; may be repeated",
+    )
+    parser.add_argument(
+        "--caller",
+        action="append",
+        choices=tuple(map(str, Caller)),
+        help="create, export: who signs; may be repeated (default: all)",
+    )
+    parser.add_argument("--to", metavar="FILE", help="export: the file to write")
+    parser.add_argument(
+        "--spread-ms",
+        type=int,
+        default=rotation.SPREAD_MS,
+        metavar="N",
+        help="within this time the file reaches everybody (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--if-due",
+        action="store_true",
+        help=f"rotate: leave keys younger than {keyring.KEY_TTL_MS} alone",
+    )
+    parser.add_argument(
+        "--compromised",
+        action="store_true",
+        help="rotate: a secret is out; the old keys end as soon as the new ones sign",
+    )
+    parser.add_argument("--off", action="store_true", help="require: not any more")
+    add_format(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Do it, then show what came of it."""
+    if args.spread_ms < 0:
+        raise BadInput(f"--spread-ms {args.spread_ms}: expected 0 or more")
+    now_ms = time.time_ns() // 1_000_000
+    path: str = args.file
+    if args.action != "show":
+        after = _changed(args, now_ms)
+        if args.action == "export":
+            if args.to is None:
+                raise BadInput("export: --to FILE is missing")
+            if not after[keyring.KEYS]:
+                raise BadInput(f"{args.file}: no key for these alone; make one: muster keys create")
+            path = args.to
+        keyring.parsed(after, path)
+        try:
+            rotation.write(path, after)
+        except OSError as error:
+            raise Unreachable(f"{path}: cannot be written ({error.strerror})") from None
+    found = keyring.read(path)
+    print(_as_json(found, now_ms) if args.format == "json" else _as_text(found, now_ms))
+    return 0
+
+
+def _changed(args: argparse.Namespace, now_ms: int) -> Document:
+    """The document as it is to be."""
+    groups: Sequence[str] | None = args.group
+    callers: Sequence[str] | None = args.caller
+    later_ms = now_ms + args.spread_ms
+    if args.action == "create" and not Path(args.file).exists():
+        return rotation.new_key(
+            {}, now_ms, groups=groups or ("*",), callers=callers or tuple(Caller)
+        )
+    found = keyring.document(args.file)
+    keyring.parsed(found, args.file)
+    match args.action:
+        case "create":
+            return rotation.new_key(
+                found,
+                now_ms,
+                from_ms=later_ms,
+                groups=groups or ("*",),
+                callers=callers or tuple(Caller),
+            )
+        case "rotate":
+            return rotation.rotated(
+                found,
+                now_ms,
+                spread_ms=args.spread_ms,
+                overlap_ms=0 if args.compromised else None,
+                only_due=args.if_due,
+            )
+        case "export":
+            return rotation.extract(found, groups, callers)
+        case _ if not groups:
+            raise BadInput("require: --group is missing; --group '*' means all")
+        case _:
+            change = rotation.released if args.off else rotation.required
+            return change(found, groups, later_ms)
+
+
+def state_of(key: SigningKey, now_ms: int) -> str:
+    """What a key does now: new (only verifies yet), signs, ending or ended."""
+    if key.until_ms is not None and now_ms > key.until_ms:
+        return "ended"
+    if now_ms < key.from_ms:
+        return "new"
+    return "signs" if key.until_ms is None else "ending"
+
+
+def _as_text(found: Keyring, now_ms: int) -> str:
+    keys = [
+        (
+            key.id,
+            state_of(key, now_ms),
+            key.algorithm,
+            utc(key.from_ms),
+            utc(key.until_ms),
+            ",".join(key.groups),
+            ",".join(sorted(key.callers)),
+        )
+        for key in found.keys
+    ]
+    text = table(("KEY", "STATE", "ALGORITHM", "FROM", "UNTIL", "GROUPS", "CALLERS"), keys)
+    if not found.required:
+        return f"{text}\n\nno group must sign"
+    rows = [(",".join(r.groups), utc(r.from_ms), utc(r.until_ms)) for r in found.required]
+    return f"{text}\n\n{table(('MUST-SIGN', 'FROM', 'UNTIL'), rows)}"
+
+
+def _as_json(found: Keyring, now_ms: int) -> str:
+    keys = [
+        {
+            "id": key.id,
+            "state": state_of(key, now_ms),
+            "algorithm": key.algorithm,
+            "from_ms": key.from_ms,
+            "until_ms": key.until_ms,
+            "window_ms": key.window_ms,
+            "groups": list(key.groups),
+            "callers": sorted(key.callers),
+        }
+        for key in found.keys
+    ]
+    required = [each._asdict() for each in found.required]
+    return json_line({"keys": keys, "required": required})
+
+
+def utc(at_ms: int | None) -> str | None:
+    """A time for people, to the second."""
+    if at_ms is None:
+        return None
+    return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

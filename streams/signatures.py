@@ -1,0 +1,107 @@
+"""Who is believed: rows with signatures → which events count, and letters for those that do not.
+
+The operator asks before the state sees an event, so nothing unsigned or wrongly signed changes a
+group. What it is told instead, `Refused`, once for each member and batch, is no sign of life; it
+says only that the member may count on having been heard.
+
+Whoever may write to the topics may write a million forgeries. Each costs us a hash; letters are
+written for the first `LETTERS_MAX` of a group and batch, and the last one says how many there were.
+
+The same batch, worked off again, comes to the same: a verdict depends on the broker's time of the
+record and on keys that are never changed but to give them an end in the future (`muster.rotation`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from muster.protocol.events import Event, Heartbeat, Join, Leave, Refused, Report
+from muster.protocol.ids import GroupId, MemberId
+from muster.protocol.records import Rejected
+from muster.protocol.signing import Caller, Keyring, Verdict, Verifier, caller_of
+from muster.streams.source import HEADER
+
+LETTERS_MAX = 20
+"""Dead letters about signatures, for one group in one batch."""
+
+
+def apart(entries: Sequence[bytes]) -> tuple[list[bytes], list[bytes]]:
+    """Packed rows with signatures → rows without, and the signatures."""
+    at = HEADER.size
+    plain: list[bytes] = []
+    signatures: list[bytes] = []
+    for entry in entries:
+        end = at + 1 + entry[at]
+        signatures.append(entry[at + 1 : end])
+        plain.append(entry[:at] + entry[end:])
+    return plain, signatures
+
+
+class Gate:
+    """Lets the events of one group and batch pass that are believed.
+
+    Args:
+        keyring: whose signatures count.
+        group: whose events they are.
+        key: of their records.
+
+    Attributes:
+        told: member → what the group is told of events in its name; the newest of each.
+    """
+
+    def __init__(self, keyring: Keyring, group: GroupId, key: bytes) -> None:
+        self._keyring = keyring
+        self._group = group
+        self._key = key
+        self._verifiers: dict[str, Verifier] = {}
+        self._letters: list[Rejected] = []
+        self._refusals = 0
+        self.told: dict[MemberId, Refused] = {}
+
+    def admits(self, event: Event, entry: bytes, signature: bytes) -> bool:
+        """Whether an event counts; if not, it is noted.
+
+        Args:
+            event: what the row says.
+            entry: the row, without its signature.
+            signature: empty = it has none.
+        """
+        origin = event.origin
+        verifier = self._verifiers.get(origin.topic)
+        if verifier is None:
+            verifier = Verifier(self._keyring, self._group, origin.topic, self._key)
+            self._verifiers[origin.topic] = verifier
+        caller = Caller.MEMBER if isinstance(event, Heartbeat) else caller_of(event)
+        value = entry[HEADER.size :] if entry[HEADER.size - 1] else None
+        verdict = verifier.verdict(caller, value, signature, origin.at_ms)
+        if verdict is None:
+            return True
+        self._refuse(event, value, verdict)
+        return False
+
+    @property
+    def letters(self) -> list[Rejected]:
+        """The dead letters; the last one says how many more there could be."""
+        more = self._refusals - len(self._letters)
+        if not more:
+            return self._letters
+        *others, last = self._letters
+        note = f"{last.message}; {more} more events of this batch were refused"
+        return [*others, replace(last, message=note)]
+
+    def _refuse(self, event: Event, value: bytes | None, verdict: Verdict) -> None:
+        self._refusals += 1
+        if isinstance(event, Heartbeat | Join | Report | Leave):
+            refused = Refused(group=event.group, member=event.member, origin=event.origin)
+            self.told[event.member] = refused
+        if len(self._letters) < LETTERS_MAX:
+            self._letters.append(
+                Rejected(
+                    origin=event.origin,
+                    reason=verdict.reason.value,
+                    message=verdict.message,
+                    key=self._key,
+                    value=value or b"",
+                )
+            )

@@ -1,0 +1,224 @@
+"""Signatures: what they cover, who may use which key when, and what is said of a wrong one."""
+
+from __future__ import annotations
+
+import hmac
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from muster.protocol.errors import EncodeError
+from muster.protocol.events import (
+    Drain,
+    Event,
+    GroupConfig,
+    GroupDeleted,
+    Heartbeat,
+    LagReport,
+    Leave,
+    Tick,
+)
+from muster.protocol.ids import GroupId, MemberId
+from muster.protocol.settings import Settings
+from muster.protocol.signing import (
+    ALGORITHMS,
+    SIGNATURE_BYTES_MAX,
+    WINDOW_MS,
+    Caller,
+    Keyring,
+    Reason,
+    Requirement,
+    SigningKey,
+    Subject,
+    Verifier,
+    caller_of,
+    sign,
+)
+
+NOW_MS = 1_795_240_800_000
+GROUP, TOPIC = "orders", "muster.membership"
+SUBJECT = Subject(TOPIC, b"orders", b"a value")
+KEY = SigningKey(id="k1", secret=b"secret of 16 byt")
+RING = Keyring(keys=(KEY,))
+
+
+def judged(
+    ring: Keyring,
+    signature: bytes,
+    subject: Subject = SUBJECT,
+    *,
+    group: str = GROUP,
+    caller: Caller = Caller.MEMBER,
+    at_ms: int = NOW_MS,
+) -> Reason | None:
+    """The reason a record is refused for; None = it is believed."""
+    verifier = Verifier(ring, group, subject.topic, subject.key)
+    verdict = verifier.verdict(caller, subject.value, signature, at_ms)
+    return None if verdict is None else verdict.reason
+
+
+def signed(ring: Keyring = RING, subject: Subject = SUBJECT, at_ms: int = NOW_MS) -> bytes:
+    """A member's signature."""
+    return sign(ring, GROUP, Caller.MEMBER, subject, at_ms)
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize("secret", [b"s" * 16, b"s" * 300])
+@pytest.mark.parametrize("value", [None, b"", b"v" * 1_000])
+def test_the_hash_is_hmac_over_the_bytes_of_the_page(
+    algorithm: str, secret: bytes, value: bytes | None
+) -> None:
+    """Against Python's own hmac over bytes laid out by hand, also for secrets above the block."""
+    ring = Keyring(keys=(replace(KEY, secret=secret, algorithm=algorithm),))
+    subject = SUBJECT._replace(value=value)
+    number = list(ALGORITHMS).index(algorithm) + 1
+    head = bytes((1, number)) + NOW_MS.to_bytes(8, "big") + b"\x02k1"
+    lengths = b"\0\0\0\x11" + TOPIC.encode() + b"\0\0\0\x06" + b"orders"
+    message = b"muster" + lengths + head + (b"\0" if value is None else b"\1" + value)
+    name = algorithm.removeprefix("Hmac").lower()
+    assert signed(ring, subject) == head + hmac.digest(secret, message, name)
+    assert judged(ring, signed(ring, subject), subject) is None
+
+
+@given(
+    st.sampled_from(["topic", "key", "value", "signature", "none"]),
+    st.integers(0, 200),
+    st.integers(1, 255),
+)
+def test_nothing_of_a_record_can_be_changed(what: str, place: int, by: int) -> None:
+    """Any one byte of topic, key, value or signature changed, or the value taken away: refused."""
+    signature = signed()
+
+    def changed(data: bytes) -> bytes:
+        at = place % len(data)
+        return data[:at] + bytes((data[at] ^ by,)) + data[at + 1 :]
+
+    subject = SUBJECT
+    if what == "topic":
+        subject = subject._replace(topic=changed(TOPIC.encode()).decode("latin-1"))
+    elif what == "key":
+        subject = subject._replace(key=changed(SUBJECT.key))
+    elif what == "value":
+        subject = subject._replace(value=changed(b"a value"))
+    elif what == "none":
+        subject = subject._replace(value=None)
+    else:
+        signature = changed(signature)
+    assert judged(RING, signature, subject) is not None
+
+
+@given(st.binary(max_size=SIGNATURE_BYTES_MAX))
+def test_rubbish_is_refused_with_a_reason(rubbish: bytes) -> None:
+    """Any bytes as a signature: a reason, never an exception; nothing at all is unsigned."""
+    expected = {Reason.MALFORMED_SIGNATURE, Reason.UNKNOWN_KEY, Reason.WRONG_SIGNATURE}
+    expected |= {Reason.KEY_NOT_ALLOWED}
+    assert judged(RING, rubbish) in (expected if rubbish else {None})
+
+
+def test_a_cut_off_signature_is_refused() -> None:
+    """Every beginning of a right one, and a right one with bytes behind it."""
+    whole = signed()
+    found = {judged(RING, whole[:length]) for length in range(1, len(whole))}
+    assert found == {Reason.MALFORMED_SIGNATURE, Reason.WRONG_SIGNATURE}
+    assert judged(RING, whole + b"\0") is Reason.WRONG_SIGNATURE
+
+
+def test_each_wrong_use_has_its_reason() -> None:
+    """Another secret, key, algorithm, group, caller, time: the reason says which."""
+    other_secret = Keyring(keys=(replace(KEY, secret=b"another secret..."),))
+    other_key = Keyring(keys=(replace(KEY, id="k2"),))
+    other_way = Keyring(keys=(replace(KEY, algorithm="HmacSHA512"),))
+    elsewhere = Keyring(keys=(replace(KEY, groups=("payments*",)),))
+    operators = Keyring(keys=(replace(KEY, callers=frozenset({Caller.OPERATOR})),))
+    ended = Keyring(keys=(replace(KEY, until_ms=NOW_MS - 1),))
+    found = {
+        judged(ring, signed())
+        for ring in (other_secret, other_key, other_way, elsewhere, operators, ended)
+    }
+    assert [judged(ring, signed()) for ring in (other_secret, other_key, other_way)] == [
+        Reason.WRONG_SIGNATURE,
+        Reason.UNKNOWN_KEY,
+        Reason.KEY_NOT_ALLOWED,
+    ]
+    assert [judged(ring, signed()) for ring in (elsewhere, operators, ended)] == [
+        Reason.KEY_NOT_ALLOWED,
+        Reason.KEY_NOT_ALLOWED,
+        Reason.KEY_RETIRED,
+    ]
+    assert None not in found
+    malformed = b"\x02" + signed()[1:]
+    assert judged(RING, malformed) is Reason.MALFORMED_SIGNATURE
+
+
+@pytest.mark.parametrize(
+    ("late_ms", "reason"),
+    [
+        (-WINDOW_MS, None),
+        (WINDOW_MS, None),
+        (-WINDOW_MS - 1, Reason.STALE_SIGNATURE),
+        (WINDOW_MS + 1, Reason.STALE_SIGNATURE),
+    ],
+)
+def test_a_record_cannot_be_kept_back(late_ms: int, reason: Reason | None) -> None:
+    """Signed too long before or after the broker's time: refused, to the millisecond."""
+    assert judged(RING, signed(), at_ms=NOW_MS + late_ms) is reason
+
+
+def test_unsigned_events_count_unless_they_must_be_signed() -> None:
+    """By group, and from the first to the last millisecond of the requirement."""
+    demand = Requirement(("orders", "pay*"), NOW_MS, NOW_MS + 10)
+    ring = replace(RING, required=(demand,))
+    times = (-1, 0, 10, 11)
+    assert [judged(ring, b"", at_ms=NOW_MS + ms) for ms in times] == [
+        None,
+        Reason.UNSIGNED,
+        Reason.UNSIGNED,
+        None,
+    ]
+    groups = ("orders", "orders2", "pay", "payments", "other")
+    assert [judged(ring, b"", group=each) for each in groups] == [
+        Reason.UNSIGNED,
+        None,
+        Reason.UNSIGNED,
+        Reason.UNSIGNED,
+        None,
+    ]
+
+
+def test_the_key_that_signs() -> None:
+    """Of those that have begun, have not ended and may, the newest; none is an error."""
+    old = replace(KEY, id="old", from_ms=100, until_ms=400)
+    new = replace(KEY, id="new", from_ms=300)
+    narrow = replace(KEY, id="narrow", from_ms=350, groups=("other",))
+    ring = Keyring(keys=(new, old, narrow))
+    found = [ring.signer(GROUP, Caller.MEMBER, at) for at in (99, 100, 299, 300, 350, 401)]
+    assert [key and key.id for key in found] == [None, "old", "old", "new", "new", "new"]
+    with pytest.raises(EncodeError, match="no signing key for the member part of group 'orders'"):
+        signed(ring, at_ms=99)
+
+
+def test_who_writes_what() -> None:
+    """Every kind of event has its caller; members may report lag with a member's key."""
+    group, member = GroupId(GROUP), MemberId("m")
+    events: list[tuple[Event, Caller]] = [
+        (Leave(group=group, member=member, incarnation=1), Caller.MEMBER),
+        (Heartbeat(group=group, member=member, epoch=1, digest=1), Caller.MEMBER),
+        (LagReport(group=group, member=member, lags=()), Caller.EXPORTER),
+        (Drain(group=group, member=member), Caller.OPERATOR),
+        (
+            GroupConfig(group=group, assignor="sticky", settings=Settings(), tasks=()),
+            Caller.OPERATOR,
+        ),
+        (GroupDeleted(group=group), Caller.OPERATOR),
+        (Tick(group=group), Caller.CLOCK),
+    ]
+    assert [caller_of(event) for event, _ in events] == [caller for _, caller in events]
+    members = replace(KEY, callers=frozenset({Caller.MEMBER}))
+    assert [members.covers(GROUP, caller) for caller in Caller] == [True, True, False, False]
+
+
+def test_a_key_does_not_print_its_secret() -> None:
+    """Neither alone nor within a keyring."""
+    assert "secret of" not in repr(RING)

@@ -1,0 +1,293 @@
+"""Keyrings: what a file may say, how it is followed, how keys come and go; and `muster keys`."""
+
+from __future__ import annotations
+
+import base64
+import json
+import logging
+import os
+import stat
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from muster import keyring, rotation
+from muster.cli.main import main
+from muster.keyring import KeyFile, key_file, signed
+from muster.protocol.codec import encode
+from muster.protocol.errors import ConfigError
+from muster.protocol.events import Drain
+from muster.protocol.ids import GroupId, MemberId
+from muster.protocol.signing import (
+    HEADER,
+    WINDOW_MS,
+    Caller,
+    Requirement,
+    SigningKey,
+    Verifier,
+)
+
+SECRET = base64.b64encode(b"sixteen bytes ok").decode()
+ROW: dict[str, Any] = {"id": "k", "secret": SECRET}
+T = 1_795_240_800_000
+DRAIN = Drain(group=GroupId("g"), member=MemberId("m"))
+Output = pytest.CaptureFixture[str]
+
+
+def written(path: Path, content: object) -> str:
+    """A file with this JSON."""
+    path.write_text(json.dumps(content))
+    return str(path)
+
+
+def test_a_key_needs_only_id_and_secret(tmp_path: Path) -> None:
+    """The shortest keyring there can be, and all its defaults."""
+    found = keyring.read(written(tmp_path / "k", {"keys": [ROW]}))
+    assert found.keys == (SigningKey(id="k", secret=b"sixteen bytes ok"),)
+    assert found.required == ()
+    key = found.keys[0]
+    assert (key.algorithm, key.from_ms, key.until_ms) == ("HmacSHA256", 0, None)
+    assert (key.window_ms, key.groups, key.callers) == (WINDOW_MS, ("*",), frozenset(Caller))
+
+
+def test_the_names_of_kip_507_are_understood(tmp_path: Path) -> None:
+    """Its five settings, and ours; they make the next key."""
+    content = {
+        "inter.worker.key.generation.algorithm": "HmacSHA512",
+        "inter.worker.key.size": 256,
+        "inter.worker.key.ttl.ms": 1000,
+        "inter.worker.signature.algorithm": "HmacSHA384",
+        "inter.worker.verification.algorithms": "HmacSHA256, HmacSHA384",
+        "signature.window.ms": 1234,
+        "signature.required": [{"groups": ["a", "b*"], "from_ms": 5, "until_ms": 9}],
+        "keys": [ROW],
+    }
+    found = keyring.read(written(tmp_path / "k", content))
+    assert found.required == (Requirement(("a", "b*"), 5, 9),)
+    after = keyring.parsed(rotation.rotated({**content, "keys": [ROW]}, T), "k")
+    new = after.keys[0]
+    assert (new.algorithm, new.window_ms, len(new.secret)) == ("HmacSHA384", 1234, 32)
+
+
+FAULTS: list[tuple[object, str]] = [
+    ([], "a JSON object with keys"),
+    ({}, "keys: a list with at least one key"),
+    ({"keys": [ROW], "kez": 1}, "kez: one of "),
+    ({"keys": [{"id": "k"}]}, r"keys\[0\]: an object with id and secret"),
+    ({"keys": [{**ROW, "secret": "?"}]}, r"keys\[0\]\.secret: base64"),
+    ({"keys": [{**ROW, "secret": "c2hvcnQ="}]}, "a secret of at least 16 bytes"),
+    ({"keys": [{**ROW, "id": "a b"}]}, "a key id of 1 to 64 letters"),
+    ({"keys": [ROW, ROW]}, "ids that differ"),
+    ({"keys": [{**ROW, "callers": ["boss"]}]}, "some of member, exporter, operator, clock"),
+    ({"keys": [{**ROW, "from_ms": 9, "until_ms": 8}]}, "until_ms not before from_ms"),
+    ({"keys": [{**ROW, "from_ms": -1}]}, r"keys\[0\]\.from_ms: a whole number"),
+    ({"keys": [{**ROW, "algorithm": "HmacSHA512"}]}, "one of inter.worker.verification.algorithms"),
+    ({"keys": [{**ROW, "colour": 1}]}, r"keys\[0\]\.colour: one of id, secret"),
+    ({"keys": [ROW], "inter.worker.key.size": 100}, "bits, 128 to 4096"),
+    ({"keys": [ROW], "inter.worker.signature.algorithm": "MD5"}, "one of HmacSHA256"),
+    (
+        {"keys": [ROW], "inter.worker.verification.algorithms": ["HmacSHA512"]},
+        "HmacSHA256 among them",
+    ),
+    ({"keys": [ROW], "signature.required": ["*"]}, r"signature.required\[0\]: an object"),
+]
+
+
+@pytest.mark.parametrize(("content", "said"), FAULTS)
+def test_a_fault_is_named_and_no_secret_is(tmp_path: Path, content: object, said: str) -> None:
+    """Where it is and what would be right; never a secret."""
+    with pytest.raises(ConfigError, match=said) as error:
+        keyring.read(written(tmp_path / "k", content))
+    assert SECRET not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [(b"\xff", "not UTF-8"), (b"{", "at line 1, column 2"), (None, "No such file")],
+)
+def test_what_cannot_be_read_is_said(tmp_path: Path, data: bytes | None, said: str) -> None:
+    """Bytes that are no JSON, and no file at all."""
+    path = tmp_path / "k"
+    if data is not None:
+        path.write_bytes(data)
+    with pytest.raises(ConfigError, match=said):
+        KeyFile(str(path))
+
+
+def test_a_changed_file_is_followed_and_a_lost_one_leaves_its_keys(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Another key, then rubbish, then nothing, then a key again; what is wrong is said once."""
+    monkeypatch.setattr(keyring, "LOOK_EVERY_S", 0.0)
+    path = tmp_path / "k"
+    file = KeyFile(written(path, {"keys": [ROW]}))
+
+    def ids() -> list[str]:
+        return [key.id for key in file.current().keys]
+
+    assert ids() == ["k"]
+    rotation.write(path, {"keys": [{**ROW, "id": "k2"}]})
+    assert ids() == ["k2"]
+    with caplog.at_level(logging.ERROR):
+        path.write_text("half of a fi")
+        assert (ids(), ids()) == (["k2"], ["k2"])
+        path.unlink()
+        assert (ids(), ids()) == (["k2"], ["k2"])
+    assert [r.getMessage().partition(":")[0] for r in caplog.records] == [
+        "the keys read before stay in force"
+    ] * 2
+    assert SECRET not in caplog.text
+    rotation.write(path, {"keys": [{**ROW, "id": "k3"}]})
+    assert ids() == ["k3"]
+
+
+def test_without_a_keyring_a_record_stays_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No option, no variable: the very same record."""
+    monkeypatch.delenv(keyring.VARIABLE, raising=False)
+    record = encode(DRAIN)
+    assert key_file(None) is None
+    assert signed(None, record, DRAIN, "muster.membership") is record
+
+
+def test_a_record_is_signed_among_its_headers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The keyring of the variable signs; key, value and other headers stay; a verifier agrees."""
+    monkeypatch.setenv(keyring.VARIABLE, written(tmp_path / "k", {"keys": [ROW]}))
+    keys = key_file(None)
+    assert keys is not None
+    plain = encode(DRAIN)
+    record = signed(keys, plain, DRAIN, "muster.membership")
+    assert (record.key, record.value, record.headers[:-1]) == plain
+    name, signature = record.headers[-1]
+    assert name == HEADER
+    at_ms = int.from_bytes(signature[2:10], "big")
+    verifier = Verifier(keys.current(), "g", "muster.membership", record.key)
+    assert verifier.verdict(Caller.OPERATOR, record.value, signature, at_ms) is None
+
+
+# ---- keys that come and go --------------------------------------------------------------------
+
+
+def test_all_who_sign_use_a_key_that_all_who_verify_have() -> None:
+    """Through three rotations: whoever has the file of now or of a spread ago can verify.
+
+    At every moment the signer of the newest file and of the one a spread older is looked up; the
+    key must be in both and must not have ended for records that are on their way for a window.
+    """
+    spread_ms = rotation.SPREAD_MS
+    files = [(0, rotation.new_key({}, T))]
+    for step in (1, 2, 3):
+        at_ms = step * 600_000
+        files.append((at_ms, rotation.rotated(files[-1][1], T + at_ms)))
+
+    def file(at_ms: int) -> Any:
+        return keyring.parsed([f for since, f in files if since <= max(at_ms, 0)][-1], "k")
+
+    for now_ms in range(0, 2_400_000, 10_000):
+        newest, older = file(now_ms), file(now_ms - spread_ms)
+        for signs, verifies in ((newest, older), (older, newest)):
+            key = signs.signer("g", Caller.MEMBER, T + now_ms)
+            assert key is not None
+            there = {k.id: k for k in verifies.keys}[key.id]
+            until_ms = there.until_ms
+            assert until_ms is None or until_ms >= T + now_ms + WINDOW_MS - spread_ms
+
+
+def test_a_compromised_key_ends_when_the_new_one_signs() -> None:
+    """No overlap: the two times are the same."""
+    after = rotation.rotated(rotation.new_key({}, T), T + 1, spread_ms=5_000, overlap_ms=0)
+    new, old = after["keys"]
+    assert (new["from_ms"], old["until_ms"]) == (T + 5_001, T + 5_001)
+
+
+def test_each_scope_rotates_by_itself_when_it_is_due() -> None:
+    """Of a key for members and one for operators only the older than the TTL is replaced."""
+    both = rotation.new_key({}, T, callers=["member"])
+    both = rotation.new_key(both, T + 3_000_000, callers=["operator"])
+    assert rotation.rotated(both, T + 3_599_999, only_due=True) == both
+    after = rotation.rotated(both, T + 3_600_000, only_due=True)
+    assert [row["callers"] for row in after["keys"]] == [["member"], ["operator"], ["member"]]
+    never = {**both, "inter.worker.key.ttl.ms": 0}
+    assert rotation.rotated(never, T + 10**10, only_due=True) == never
+
+
+def test_long_ended_keys_are_dropped() -> None:
+    """A key stays for a week after its end, then goes."""
+    after = rotation.rotated(rotation.new_key({}, T), T)
+    end_ms = after["keys"][1]["until_ms"]
+    kept = rotation.rotated(after, end_ms + rotation.KEPT_MS - 1)
+    gone = rotation.rotated(after, end_ms + rotation.KEPT_MS)
+    assert (len(kept["keys"]), len(gone["keys"])) == (3, 2)
+
+
+# ---- muster keys ------------------------------------------------------------------------------
+
+
+def test_muster_keys_from_first_to_last(tmp_path: Path, capsys: Output) -> None:
+    """Create, narrow, rotate, require and take back, export, show: all it prints, no secret."""
+    file, out = tmp_path / "ring.json", tmp_path / "members.json"
+
+    def keys(*words: str) -> dict[str, Any]:
+        assert main(["keys", words[0], str(file), *words[1:], "--format", "json"]) == 0
+        printed = capsys.readouterr().out
+        for path in (file, out):
+            if path.exists():
+                rows = json.loads(path.read_text())["keys"]
+                assert [row["id"] for row in rows if row["secret"] in printed] == []
+        found: dict[str, Any] = json.loads(printed)
+        return found
+
+    assert [key["state"] for key in keys("create", "--caller", "member")["keys"]] == ["signs"]
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    two = keys("create", "--caller", "operator", "--caller", "clock")["keys"]
+    assert [(key["state"], key["callers"]) for key in two] == [
+        ("new", ["clock", "operator"]),
+        ("signs", ["member"]),
+    ]
+    states = [key["state"] for key in keys("rotate")["keys"]]
+    assert states == ["new", "new", "new", "ending"]
+    assert keys("rotate", "--if-due") == keys("show")
+    (demand,) = keys("require", "--group", "orders*")["required"]
+    assert (demand["groups"], demand["until_ms"]) == (["orders*"], None)
+    (demand,) = keys("require", "--group", "orders*", "--off")["required"]
+    assert demand["until_ms"] is not None
+    exported = keys("export", "--caller", "member", "--to", str(out))["keys"]
+    assert {tuple(key["callers"]) for key in exported} == {("member",)}
+    assert stat.S_IMODE(out.stat().st_mode) == 0o600
+    assert main(["keys", "show", str(file)]) == 0
+    printed = capsys.readouterr().out
+    assert "MUST-SIGN" in printed
+    assert [row for row in json.loads(file.read_text())["keys"] if row["secret"] in printed] == []
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["rotate"], "a readable keyring (No such file or directory)"),
+        (["create", "--spread-ms", "-1"], "--spread-ms -1: expected 0 or more"),
+    ],
+)
+def test_muster_keys_says_what_is_wrong(
+    tmp_path: Path, capsys: Output, words: list[str], said: str
+) -> None:
+    """Exit code 2 and one line."""
+    assert main(["keys", words[0], str(tmp_path / "none"), *words[1:]]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_muster_keys_refuses_what_would_be_of_no_use(tmp_path: Path, capsys: Output) -> None:
+    """A requirement without groups, an export without a file or without keys; nothing changes."""
+    file = tmp_path / "ring.json"
+    assert main(["keys", "create", str(file)]) == 0
+    before = file.read_bytes()
+    for words, said in (
+        (["require"], "--group is missing"),
+        (["export"], "--to FILE is missing"),
+        (["export", "--caller", "member", "--to", str(tmp_path / "o")], "no key for these alone"),
+    ):
+        assert main(["keys", words[0], str(file), *words[1:]]) == 2
+        assert said in capsys.readouterr().err
+    assert file.read_bytes() == before
+    assert os.listdir(tmp_path) == ["ring.json"]

@@ -1,0 +1,183 @@
+"""Rows with signatures → what the group takes in, and the letters; without Spark."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from muster.protocol import codec
+from muster.protocol.digest import Holding
+from muster.protocol.events import (
+    Drain,
+    Event,
+    GroupConfig,
+    GroupDeleted,
+    Heartbeat,
+    Join,
+    LagReport,
+    Leave,
+    Origin,
+    Refused,
+    Report,
+    Tick,
+)
+from muster.protocol.ids import GroupId, MemberId
+from muster.protocol.records import Rejected
+from muster.protocol.settings import Settings
+from muster.protocol.signing import (
+    Keyring,
+    Requirement,
+    SigningKey,
+    Subject,
+    caller_of,
+    sign,
+)
+from muster.protocol.tasks import Subtopology
+from muster.protocol.topics import TOPICS as ALL_TOPICS
+from muster.streams import turn
+from muster.streams.inbox import Inbox, open_lane
+from muster.streams.signatures import LETTERS_MAX
+from muster.streams.source import input_topics, lane_of, pack
+from muster.streams.turn import Publisher, Stored
+
+TOPICS = input_topics(["muster"])
+G, M, N = GroupId("g"), MemberId("m"), MemberId("n")
+KEY = SigningKey(id="k", secret=b"x" * 32)
+RING = Keyring(keys=(KEY,), required=(Requirement(("*",)),))
+FORGER = Keyring(keys=(replace(KEY, secret=b"y" * 32),))
+PUBLISHER = Publisher(1, {topic.name("muster"): 1 for topic in ALL_TOPICS}, 600_000)
+NO_TASKS = Holding()
+
+
+def at(offset: int, kind: str = "membership") -> Origin:
+    """An origin on one of our topics."""
+    return Origin(f"muster.{kind}", 0, offset, 1_000 + offset)
+
+
+def row(event: Event, by: Keyring | None = RING) -> bytes:
+    """An event as the source hands it on, signed or not."""
+    key, value, _ = codec.encode(event)
+    if by is None:
+        return pack(event.origin, value, TOPICS, b"")
+    subject = Subject(event.origin.topic, key, value)
+    signature = sign(by, event.group, caller_of(event), subject, event.origin.at_ms)
+    return pack(event.origin, value, TOPICS, signature)
+
+
+def opened(*rows: bytes, ring: Keyring = RING) -> Inbox:
+    """What the operator makes of them."""
+    return open_lane(lane_of("muster", b"g"), sorted(rows), TOPICS, keyring=ring)
+
+
+def config(offset: int, partitions: int = 2) -> GroupConfig:
+    """A group with a few tasks."""
+    tasks = (Subtopology("0", partitions),)
+    return GroupConfig(
+        group=G, assignor="sticky", settings=Settings(), tasks=tasks, origin=at(offset, "config")
+    )
+
+
+def test_every_kind_of_event_passes_when_signed_and_not_when_forged() -> None:
+    """All kinds, a tombstone too: signed they are the events, forged or bare they are letters."""
+    events: list[Event] = [
+        Join(group=G, member=M, incarnation=5, origin=at(1)),
+        Heartbeat(group=G, member=M, epoch=1, digest=7, origin=at(2)),
+        Report(
+            group=G, member=M, incarnation=5, epoch=1, revision=1, holding=NO_TASKS, origin=at(3)
+        ),
+        Leave(group=G, member=M, incarnation=5, origin=at(4)),
+        Drain(group=G, member=M, origin=at(5)),
+        Tick(group=G, origin=at(6)),
+        LagReport(group=G, member=M, lags=(), origin=at(7, "lag")),
+        config(8),
+        GroupDeleted(group=G, origin=at(9, "config")),
+    ]
+    signed = opened(*map(row, events))
+    assert (signed.events, signed.rejected) == (events, [])
+    for by, reason in ((FORGER, "WRONG_SIGNATURE"), (None, "UNSIGNED")):
+        found = opened(*(row(event, by) for event in events))
+        assert found.events == [Refused(group=G, member=M, origin=at(4))]
+        assert [(r.origin, r.reason, r.key, r.value) for r in found.rejected] == [
+            (event.origin, reason, b"g", codec.encode(event).value or b"") for event in events
+        ]
+
+
+def test_a_forgery_beside_the_real_one_changes_nothing() -> None:
+    """The group after signed and forged events is, byte for byte, the group after the signed."""
+    real = [row(config(1)), row(Join(group=G, member=M, incarnation=5, origin=at(2)))]
+    forged = [
+        row(config(3, 50), FORGER),
+        row(Join(group=G, member=N, incarnation=6, origin=at(4)), FORGER),
+        row(Leave(group=G, member=M, incarnation=5, origin=at(5)), FORGER),
+        row(Drain(group=G, member=M, origin=at(6)), FORGER),
+        row(GroupDeleted(group=G, origin=at(7, "config")), None),
+    ]
+    alone = turn.take(None, Stored(), opened(*real), PUBLISHER)
+    beside = turn.take(None, Stored(), opened(*real, *forged), PUBLISHER)
+    assert alone.group is not None
+    assert beside.group is not None
+    members = [(m.id, str(m.state), m.draining) for m in beside.group.snapshot().members]
+    assert members == [(m.id, str(m.state), m.draining) for m in alone.group.snapshot().members]
+    assert beside.group.snapshot().tasks == alone.group.snapshot().tasks
+    letters = [row for row in beside.rows if row.topic == "muster.rejected"]
+    assert len(letters) == len(forged)
+    assert [r for r in beside.rows if r.topic == "muster.assignments"] == [
+        r for r in alone.rows if r.topic == "muster.assignments"
+    ]
+
+
+def test_a_forgery_alone_makes_no_group() -> None:
+    """Letters are written, nothing is kept: who has no key cannot fill the state store."""
+    inbox = opened(row(Join(group=G, member=M, incarnation=1, origin=at(1)), FORGER))
+    taken = turn.take(None, Stored(), inbox, PUBLISHER)
+    assert (taken.stored, taken.group) == (Stored(), None)
+    assert [row.topic for row in taken.rows] == ["muster.rejected"]
+
+
+def test_a_flood_of_forgeries_is_told_in_few_letters() -> None:
+    """A thousand heartbeats: the first letters, the last of which says how many there were."""
+    beats = [Heartbeat(group=G, member=M, epoch=1, digest=n, origin=at(n)) for n in range(1, 1_001)]
+    found = opened(*(row(beat, FORGER) for beat in beats))
+    assert found.events == [Refused(group=G, member=M, origin=at(1_000))]
+    assert [letter.origin for letter in found.rejected] == [
+        at(n) for n in range(1, LETTERS_MAX + 1)
+    ]
+    assert "980 more events of this batch were refused" in found.rejected[-1].message
+    assert "more" not in found.rejected[0].message
+
+
+def test_where_signatures_are_optional_only_wrong_ones_are_refused() -> None:
+    """A group on its way to signatures: bare events count, forged ones do not."""
+    optional = Keyring(keys=(KEY,))
+    bare = Join(group=G, member=M, incarnation=1, origin=at(1))
+    forged = Join(group=G, member=N, incarnation=2, origin=at(2))
+    found = opened(row(bare, None), row(forged, FORGER), ring=optional)
+    assert found.events == [bare, Refused(group=G, member=N, origin=at(2))]
+
+
+def test_rubbish_is_undecodable_whoever_signed_it() -> None:
+    """What is no event stays what it was: a letter that says so."""
+    rubbish = pack(at(1), b"rubbish", TOPICS, b"sig")
+    (letter,) = opened(rubbish).rejected
+    assert isinstance(letter, Rejected)
+    assert (letter.reason, letter.value) == ("UNDECODABLE", b"rubbish")
+
+
+def test_a_batch_again_under_the_rotated_keys_is_the_same_batch() -> None:
+    """Old key, then both, then the new one alone signing: each file gives the same events.
+
+    The first attempt of a batch may see one file and the second the next: for what was written
+    before a change takes effect they agree.
+    """
+    old, new = KEY, replace(KEY, id="new", secret=b"z" * 32, from_ms=1_500)
+    files = [
+        Keyring(keys=(old,), required=RING.required),
+        Keyring(keys=(new, replace(old, until_ms=1_900)), required=RING.required),
+    ]
+    rows = [
+        row(Join(group=G, member=M, incarnation=1, origin=at(1))),
+        row(Heartbeat(group=G, member=M, epoch=1, digest=7, origin=at(2)), FORGER),
+        row(Leave(group=G, member=N, incarnation=2, origin=at(3)), None),
+    ]
+    first, second = (opened(*rows, ring=ring) for ring in files)
+    assert (first.events, first.rejected) == (second.events, second.rejected)
+    assert [type(event) for event in first.events] == [Join, Refused, Refused]
