@@ -1,0 +1,329 @@
+"""Every role on a broker that grants it what `muster.acls` says, and not one right more."""
+
+from __future__ import annotations
+
+import json
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+import pytest
+from confluent_kafka.admin import AclBindingFilter, AdminClient
+from support.secured import ROOT, Command, SecuredKafka, secured_kafka
+from support.waiting import until
+
+from muster import access
+from muster.acls import Acl, Pattern, Resource, Role, acls_of
+from muster.broker.kafka import free_port
+from muster.cli.kafka import append, read
+from muster.cli.main import main
+from muster.cli.topics_acls import Grant, _binding
+from muster.clients import ClientSettings
+from muster.keyring import key_file
+from muster.protocol.codec import decode_record
+from muster.protocol.events import Lag, LagReport
+from muster.protocol.ids import GroupId, MemberId, parse_task
+from muster.protocol.records import Rejected
+from muster.protocol.signing import Caller
+from muster.protocol.topics import TopicKind, topic_name
+
+pytestmark = pytest.mark.broker
+
+PREFIX, OTHER = "acme", "globex"
+STRANGER, NOBODY, LATECOMER = "stranger", "nobody", "latecomer"
+"""A worker of the other prefix; somebody with a login and no rights; one who gets them later."""
+QUICK = ("session.timeout.ms=6000", "heartbeat.interval.ms=1000")
+Output = pytest.CaptureFixture[str]
+
+
+@pytest.fixture(scope="module")
+def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredKafka]:
+    """Two prefixes; a user for each role of the first, a worker of the second."""
+    folder = tmp_path_factory.mktemp("secured")
+    with secured_kafka(folder, *Role, STRANGER, NOBODY, LATECOMER) as kafka:
+        kafka.grant(PREFIX, **{str(role): str(role) for role in Role})
+        kafka.grant(OTHER, worker=STRANGER)
+        yield kafka
+
+
+def words(kafka: SecuredKafka, user: str, prefix: str = PREFIX) -> list[str]:
+    """How a command is told who it is and what it works on."""
+    return ["--command-config", str(kafka.file(user)), "--topic-prefix", prefix]
+
+
+def worker(group: str, *more: str) -> list[str]:
+    """The words of a worker whose tasks sleep."""
+    return ["worker", "--group", group, "--exec", "exec sleep 600", *more]
+
+
+# ---- all of it at once ------------------------------------------------------------------------
+
+
+@pytest.mark.spark
+def test_everybody_does_their_part_with_nothing_more(
+    kafka: SecuredKafka, tmp_path: Path, capsys: Output
+) -> None:
+    """Job, clock, worker, exporter, operator and viewer, a principal each; no secret is told.
+
+    All events must be signed, and each has only the key of its part. A group is configured,
+    settles, is looked at and drained. Then all that was printed, all pages of Spark's UI, the
+    command lines of all processes and the checkpoint are searched for passwords and keys. In the
+    end the job loses a right and says which.
+    """
+    rings = Rings(tmp_path)
+    port = free_port()
+    conf = ["spark.ui.enabled=true", f"spark.ui.port={port}"]
+    conf_words = [word for each in conf for word in ("--conf", each)]
+    checkpoint = ["--checkpoint", str(tmp_path / "checkpoint")]
+    with (
+        Command(
+            tmp_path, "run", *words(kafka, "job"), *checkpoint, *conf_words, *rings.of("all")
+        ) as job,
+        Command(tmp_path, "clock", *words(kafka, "clock"), *rings.of("clock")) as clock,
+        Command(
+            tmp_path,
+            *worker("orders", "--member-id", "W1"),
+            *words(kafka, "worker"),
+            *rings.of("member"),
+        ) as w1,
+    ):
+        file = tmp_path / "orders.json"
+        config = dict(each.split("=") for each in QUICK)
+        tasks = [{"subtopology": "0", "partitions": 4}]
+        file.write_text(json.dumps({"assignor": "sticky", "config": config, "tasks": tasks}))
+        clock.await_words("clock of acme")
+        job.await_words("running")
+        capsys.readouterr()
+        group, signed = ("--group", "orders"), rings.of("operator")
+        assert run(kafka, "operator", "config", "set", *group, "--file", file, *signed) == 0
+        until(lambda: _held(kafka, capsys) == 4, "W1 has all tasks", story=job.said)
+        _report_lag(kafka, rings)
+        assert run(kafka, "operator", "drain", *group, "--member", "W1", *signed) == 0
+        for command in (["explain"], ["replay"], ["config", "show"], ["groups", "describe"]):
+            assert run(kafka, "viewer", *command, *group) == 0
+        printed = capsys.readouterr()
+        pages = _pages(port, "/environment/", "/StreamingQuery/", "/SQL/", "/jobs/")
+        pages += _pages(port, *_rest(port))
+        lines = _command_lines(job, clock, w1)
+        assert w1.stop() == 0
+        kept = b"".join(p.read_bytes() for p in (tmp_path / "checkpoint").rglob("*") if p.is_file())
+        _revoke(kafka, "job", Acl(Resource.TOPIC, f"{PREFIX}.lag", Pattern.LITERAL, "READ"))
+        _report_lag(kafka, rings)
+        assert job.wait() == 1
+        assert f"muster run: User:job lacks READ on Topic {PREFIX}.lag" in job.said()
+        kafka.grant(PREFIX, job="job")
+        said = "".join(each.said() for each in (job, clock, w1))
+    everything = printed.out + printed.err + said + pages + lines + kept.decode("latin-1")
+    told = [user for user, password in kafka.passwords.items() if password in everything]
+    assert told == []
+    assert [secret for secret in rings.secrets if secret in everything] == []
+    assert _letters(kafka) == []
+    assert "sasl.mechanism" not in lines
+    assert len(pages) > 10_000
+
+
+class Rings:
+    """Signing keys: one for each part, all of which the job has, and everybody else only theirs."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        everything = str(self._file("all"))
+        for caller in Caller:
+            command = ["keys", "create", everything, "--caller", caller, "--spread-ms", "0"]
+            assert main(command) == 0
+        assert main(["keys", "require", everything, "--group", "*", "--spread-ms", "0"]) == 0
+        for caller in Caller:
+            to = str(self._file(caller))
+            assert main(["keys", "export", everything, "--caller", caller, "--to", to]) == 0
+        rows = json.loads(self._file("all").read_text())["keys"]
+        self.secrets = [row["secret"] for row in rows]
+        assert len(self.secrets) == len(Caller)
+
+    def _file(self, name: str) -> Path:
+        return self._folder / f"{name}.ring.json"
+
+    def of(self, name: str) -> list[str]:
+        """How a command is told."""
+        return ["--signing-keys", str(self._file(name))]
+
+
+def _letters(kafka: SecuredKafka) -> list[str]:
+    """Reasons of the dead letters."""
+    found = read(kafka.clients(ROOT), topic_name(TopicKind.REJECTED, PREFIX))
+    letters = [decode_record(TopicKind.REJECTED, row.key, row.value) for row in found]
+    return [each.reason for each in letters if isinstance(each, Rejected)]
+
+
+def run(kafka: SecuredKafka, user: str, *command: object) -> int:
+    """A command in this process, as a user."""
+    return main([*map(str, command), *words(kafka, user)])
+
+
+def _held(kafka: SecuredKafka, capsys: Output) -> int:
+    capsys.readouterr()
+    if run(kafka, "viewer", "groups", "describe", "--group", "orders", "--format", "json") != 0:
+        return 0
+    group = json.loads(capsys.readouterr().out)
+    return sum(len(member["active"]) for member in group["members"])
+
+
+def _report_lag(kafka: SecuredKafka, rings: Rings) -> None:
+    """What an exporter writes."""
+    lag = Lag(parse_task("0_0"), 5)
+    report = LagReport(group=GroupId("orders"), member=MemberId("W1"), lags=(lag,))
+    keys = key_file(rings.of("exporter")[1])
+    append(kafka.clients("exporter"), topic_name(TopicKind.LAG, PREFIX), report, keys)
+
+
+def _pages(port: int, *paths: str) -> str:
+    pages = []
+    for path in paths:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=20) as page:
+            pages.append(page.read().decode())
+    return "".join(pages)
+
+
+def _rest(port: int) -> list[str]:
+    """Spark's REST pages that show settings and plans."""
+    (app,) = json.loads(_pages(port, "/api/v1/applications"))
+    base = f"/api/v1/applications/{app['id']}"
+    return [f"{base}/environment", f"{base}/sql?details=true&planDescription=true&length=50"]
+
+
+def _command_lines(*commands: Command) -> str:
+    """What `ps` shows of commands and all that they started."""
+    lines: list[str] = []
+    for command in commands:
+        process = psutil.Process(command.pid)
+        for each in (process, *process.children(recursive=True)):
+            with suppress(psutil.NoSuchProcess):  # it ended, or is about to
+                lines += each.cmdline()
+    return " ".join(lines)
+
+
+def _revoke(kafka: SecuredKafka, user: str, acl: Acl) -> None:
+    b = _binding(Grant(f"User:{user}", acl))
+    which = AclBindingFilter(
+        *(b.restype, b.name, b.resource_pattern_type, b.principal),
+        *(b.host, b.operation, b.permission_type),
+    )
+    admin = AdminClient(kafka.clients(ROOT).librdkafka())
+    (future,) = admin.delete_acls([which]).values()
+    assert len(future.result(30)) == 1
+
+
+# ---- what is refused, and how it is said ------------------------------------------------------
+
+
+def test_a_worker_waits_for_its_rights_and_says_so_once(
+    kafka: SecuredKafka, tmp_path: Path
+) -> None:
+    """Without ACLs a worker names each of them, once; once they are granted, it joins."""
+    with Command(tmp_path, *worker("late"), *words(kafka, LATECOMER)) as late:
+        missing = f"User:{LATECOMER} lacks WRITE on Topic {PREFIX}.membership"
+        late.await_words(missing)
+        rights = ", ".join(map(str, _sorted_as_told(Role.WORKER)))
+        assert f"User:{LATECOMER} lacks {rights}" in late.said()
+        assert f"--worker-principal 'User:{LATECOMER}'" in late.said()
+        kafka.grant(PREFIX, worker=LATECOMER)
+        end = topic_name(TopicKind.MEMBERSHIP, PREFIX)
+        until(lambda: b"late" in _keys(kafka, end), "it has asked to join", story=late.said)
+        assert late.said().count(missing) == 1
+        assert late.stop() == 0
+
+
+def _sorted_as_told(role: Role) -> list[Acl]:
+    return list(acls_of(role, PREFIX))
+
+
+def _keys(kafka: SecuredKafka, topic: str) -> set[bytes | None]:
+    return {row.key for row in read(kafka.clients(ROOT), topic)}
+
+
+Properties = Callable[[SecuredKafka], dict[str, str]]
+
+
+def wrong_password(kafka: SecuredKafka) -> dict[str, str]:
+    """A login that is no longer right."""
+    return kafka.properties("worker", "pw wrong;=0123456789")
+
+
+def expired_certificate(kafka: SecuredKafka) -> dict[str, str]:
+    """A client certificate that ended years ago."""
+    from support.secured import EXPIRED
+
+    return kafka.certified(kafka.authority.issue("bygone", EXPIRED))
+
+
+def no_rights(kafka: SecuredKafka) -> dict[str, str]:
+    """A login that is fine, and no ACL."""
+    return kafka.properties(NOBODY)
+
+
+def another_tenant(kafka: SecuredKafka) -> dict[str, str]:
+    """A login that has rights, under the other prefix."""
+    return kafka.properties(STRANGER)
+
+
+EXPIRY = (
+    "certificate of CN=bygone in {file} (ssl.certificate.location) expired at 2021-03-04T05:06:07Z"
+)
+REFUSALS = [
+    (wrong_password, "refuses the login of User:worker (SCRAM-SHA-256)"),
+    (expired_certificate, EXPIRY),
+    (no_rights, f"User:{NOBODY} lacks {{right}} on Topic acme.{{kind}}"),
+    (another_tenant, f"User:{STRANGER} lacks {{right}} on Topic acme.{{kind}}"),
+]
+
+
+@pytest.mark.parametrize(("properties", "words_wanted"), REFUSALS)
+def test_a_refusal_names_what_is_missing(
+    kafka: SecuredKafka,
+    tmp_path: Path,
+    capsys: Output,
+    properties: Properties,
+    words_wanted: str,
+) -> None:
+    """Job and command line end with it, a worker says it and goes on; no password is told."""
+    given = properties(kafka)
+    file = kafka.written("refused", given)
+    wanted = words_wanted.replace("{file}", given.get("ssl.keystore.location", ""))
+    told = ["--command-config", str(file), "--topic-prefix", PREFIX]
+    with Command(tmp_path, *worker("refused"), *told) as refused:
+        assert main(["groups", "list", *told]) == 1
+        printed = capsys.readouterr()
+        assert wanted.format(right="READ", kind="groups") in printed.err
+        with Command(tmp_path, "run", "--checkpoint", str(tmp_path / "c"), *told) as job:
+            assert job.wait() == 1
+            assert f"muster run: {'' if 'lacks' in wanted else 'Kafka'}" in job.said()
+            assert wanted.format(right="READ", kind="membership") in job.said()
+        refused.await_words(wanted.format(right="WRITE", kind="membership"))
+        assert refused.runs()
+        assert refused.stop() == 0
+        everything = printed.out + printed.err + job.said() + refused.said()
+    secrets = [*kafka.passwords.values(), "pw wrong;=0123456789"]
+    assert [secret for secret in secrets if secret in everything] == []
+
+
+def test_every_right_of_the_table_is_needed(kafka: SecuredKafka) -> None:
+    """Without any one of a role's topic rights, `access.check` names just that one."""
+    missed = {}
+    for role in (Role.CLOCK, Role.WORKER, Role.EXPORTER):
+        for acl in acls_of(role, PREFIX):
+            if acl.resource is not Resource.TOPIC:
+                continue
+            _revoke(kafka, str(role), acl)
+            clients = ClientSettings(kafka.properties(str(role)))
+            missed[role, acl] = until(
+                lambda role=role, clients=clients: access.why(clients, role, (PREFIX,)),
+                "the right is gone",
+            )
+            kafka.grant(PREFIX, **{str(role): str(role)})
+            until(
+                lambda role=role, clients=clients: not access.why(clients, role, (PREFIX,)),
+                "the right is back",
+            )
+    for (role, acl), text in missed.items():
+        assert f"User:{role} lacks {acl}" in text
