@@ -1,8 +1,8 @@
 """Look at a cluster and a running coordinator, and say what to do about what is wrong.
 
 Topics and their settings, rights, the claim, whether the job answers and its clock runs, groups
-that do not come to rest, dead letters. All of it is read from Kafka; nothing is changed. With
---metrics URL the job's own figures are looked at, too.
+that do not come to rest, dead letters, when certificates and signing keys end. Nothing is changed.
+With --metrics URL the job's own figures are looked at, too.
 
 Exit code 1 when something must be done (a FAIL); warnings alone are 0.
 """
@@ -16,7 +16,7 @@ import urllib.request
 from collections.abc import Iterator, Sequence
 
 from muster import access
-from muster.cli import doctor_cluster, doctor_job
+from muster.cli import doctor_cluster, doctor_dates, doctor_job
 from muster.cli.doctor_job import Claim, Facts, Heard
 from muster.cli.errors import BadInput, Unreachable
 from muster.cli.finding import Finding, Level
@@ -25,6 +25,7 @@ from muster.cli.options import add_format, add_kafka, kafka_settings
 from muster.cli.snapshots import history
 from muster.cli.table import json_line, table
 from muster.clients import ClientSettings
+from muster.keyring import add_signing_keys, keyring_path
 from muster.protocol.codec import decode_record
 from muster.protocol.errors import DecodeError
 from muster.protocol.framing import PREFIX
@@ -63,14 +64,16 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--quiet", action="store_true", help="leave out what is as it should be")
     add_format(parser)
-    add_kafka(parser)
+    add_signing_keys(add_kafka(parser))
 
 
 def run(args: argparse.Namespace) -> int:
     """Look at everything; the exit code says whether something must be done."""
     if args.stuck_s < 0:
         raise BadInput(f"--stuck-s {args.stuck_s}: expected 0 or more")
-    findings = [*examine(kafka_settings(args), args.topic_prefix, args.stuck_s * 1000)]
+    settings, now_ms = kafka_settings(args), time.time_ns() // 1_000_000
+    findings = [*doctor_dates.look(settings, keyring_path(args.signing_keys), now_ms)]
+    findings += examine(settings, args.topic_prefix, args.stuck_s * 1000)
     if args.metrics is not None:
         findings += metrics(args.metrics)
     shown = [f for f in findings if not (args.quiet and f.level is Level.OK)]

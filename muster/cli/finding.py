@@ -20,7 +20,8 @@ class Finding:
     """One thing that was looked at.
 
     Attributes:
-        check: what kind of thing: kafka, topic, rights, claim, job, clock, group or rejected.
+        check: what kind of thing: kafka, topic, rights, claim, job, clock, group, rejected,
+            certificate or keys.
         subject: which one.
         level: how it is.
         what: what was found, for a person.

@@ -1,0 +1,62 @@
+"""What the doctor says of certificates and keys that have ended, or will soon."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from support.secured import EXPIRED, Authority
+
+from muster import certificates, rotation
+from muster.cli import doctor_dates
+from muster.cli.finding import Level
+from muster.clients import ClientSettings
+
+NOW = datetime(2026, 11, 21, tzinfo=UTC)
+NOW_MS = int(NOW.timestamp() * 1000)
+HOUR_MS = 3_600_000
+
+
+def test_certificates_that_ended_or_soon_will(tmp_path: Path) -> None:
+    """One that expired fails, one of two weeks warns, one of two months is well."""
+    authority = Authority(tmp_path)
+    found = []
+    for name, ends in (
+        ("bygone", EXPIRED),
+        ("soon", NOW + timedelta(days=14)),
+        ("well", NOW + timedelta(days=60)),
+    ):
+        file = str(authority.issue(name, ends))
+        settings = {"ssl.keystore.type": "PEM", "ssl.keystore.location": file}
+        found += certificates.own(ClientSettings(settings))
+    said = [(f.check, f.subject, f.level) for f in doctor_dates.of_certificates(found, NOW)]
+    assert said == [
+        ("certificate", "CN=bygone", Level.FAIL),
+        ("certificate", "CN=soon", Level.WARN),
+        ("certificate", "CN=well", Level.OK),
+    ]
+
+
+def test_keys_by_what_they_sign(tmp_path: Path) -> None:
+    """A fresh key is well, one never rotated warns, a scope whose only key ended fails."""
+    content = rotation.new_key({}, NOW_MS - HOUR_MS, callers=["member"])
+    content = rotation.new_key(content, NOW_MS - 9 * HOUR_MS, callers=["operator"])
+    content = rotation.new_key(content, NOW_MS - 9 * HOUR_MS, callers=["clock"])
+    content["keys"][0]["until_ms"] = NOW_MS - HOUR_MS
+    path = tmp_path / "ring.json"
+    rotation.write(path, content)
+    found = [*doctor_dates.look(ClientSettings({}), str(path), NOW_MS)]
+    assert [(f.check, f.subject, f.level) for f in found] == [
+        ("keys", "clock of *", Level.FAIL),
+        ("keys", "member of *", Level.OK),
+        ("keys", "operator of *", Level.WARN),
+    ]
+    secrets = [row["secret"] for row in json.loads(path.read_text())["keys"]]
+    assert [secret for secret in secrets if secret in repr(found)] == []
+
+
+def test_a_keyring_that_cannot_be_read_fails(tmp_path: Path) -> None:
+    """And says why."""
+    (found,) = doctor_dates.look(ClientSettings({}), str(tmp_path / "none"), NOW_MS)
+    assert (found.level, "No such file" in found.what) == (Level.FAIL, True)

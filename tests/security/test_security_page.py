@@ -1,0 +1,100 @@
+"""`docs/security.md` says what the code does: its table, its settings, its commands.
+
+``UPDATE_DOCS=1`` writes the table anew.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from muster import keyring
+from muster.acls import ROLES, Acl, Pattern, Resource, acls_of
+from muster.cli.main import COMMANDS
+from muster.clients import ClientSettings, read_properties
+from muster.protocol.signing import Reason
+
+PAGE = Path(__file__).parents[2] / "docs" / "security.md"
+BEGIN, END = "<!-- acls: from muster.acls -->\n", "<!-- /acls -->"
+FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.M | re.S)
+
+
+def blocks(kind: str) -> list[str]:
+    """The fenced blocks of a kind."""
+    return [text for name, text in FENCE.findall(PAGE.read_text()) if name == kind]
+
+
+def acl_table() -> str:
+    """The ACLs of every role for the prefix ``muster``, as the page has them."""
+    rows = ["| role | who | ACLs for the prefix `muster` |", "| --- | --- | --- |"]
+    for role, needs in ROLES.items():
+        told: dict[tuple[Resource, str, Pattern], list[str]] = {}
+        for acl in acls_of(role, "muster"):
+            told.setdefault((acl.resource, acl.name, acl.pattern), []).append(acl.operation)
+        rights = [
+            f"{', '.join(operations)} on {str(Acl(*where, '')).removeprefix(' on ')}"
+            for where, operations in told.items()
+        ]
+        rows.append(f"| `{role}` | {needs.purpose} | {'<br>'.join(rights)} |")
+    return "\n".join(rows) + "\n"
+
+
+def test_the_acls_are_those_of_the_table() -> None:
+    """Between the two marks stands what `muster.acls` has."""
+    page = PAGE.read_text()
+    before, rest = page.split(BEGIN)
+    found, after = rest.split(END)
+    if os.environ.get("UPDATE_DOCS"):
+        found = acl_table()
+        PAGE.write_text(f"{before}{BEGIN}{found}{END}{after}")
+    assert found == acl_table()
+
+
+@pytest.mark.parametrize("text", blocks("properties"))
+def test_settings_are_understood_by_both_clients(text: str, tmp_path: Path) -> None:
+    """Every example can be said in Java's and librdkafka's words: who, how, and whom to trust."""
+    file = tmp_path / "client.properties"
+    file.write_text(text)
+    settings = ClientSettings(read_properties(file))
+    rdkafka, java = settings.librdkafka(), settings.java()
+    assert rdkafka["ssl.ca.location"] == java["ssl.truststore.location"]
+    if "SASL" in java["security.protocol"]:
+        assert str(rdkafka["sasl.password"]) in java["sasl.jaas.config"]
+        assert str(rdkafka["sasl.password"]) not in repr(settings)
+        assert rdkafka["sasl.username"] in ("muster", "orders")
+    else:
+        assert rdkafka["ssl.certificate.location"] == java["ssl.keystore.location"]
+
+
+def commands() -> list[list[str]]:
+    """Every `muster` command of the page, as words."""
+    text = "\n".join(blocks("")).replace("\\\n", " ")
+    return [shlex.split(line) for line in text.splitlines() if re.match(r"muster \w+ ", line)]
+
+
+@pytest.mark.parametrize("words", commands(), ids=" ".join)
+def test_commands_are_understood(words: list[str]) -> None:
+    """Each names a command there is and options it has."""
+    module = importlib.import_module(COMMANDS[words[1]][0])
+    parser = argparse.ArgumentParser(prog=words[1], exit_on_error=False, allow_abbrev=False)
+    module.configure(parser)
+    parser.parse_args(words[2:])
+
+
+def test_every_key_of_a_keyring_and_every_reason_is_explained() -> None:
+    """With its default; no key stands there that is none."""
+    page = PAGE.read_text()
+    rows = dict(re.findall(r"^\| `((?:inter|signature)[a-z.]+)` \| (\S+) \|", page, re.M))
+    rows = {name: default.strip("`") for name, default in rows.items()}
+    expected = {
+        name: str(value).replace("'", '"').replace("None", "null")
+        for name, value in keyring.DEFAULTS.items()
+    }
+    assert rows == expected
+    assert [reason for reason in Reason if f"`{reason}`" not in page] == []
