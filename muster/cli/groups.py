@@ -97,7 +97,7 @@ def members_table(shown: Sequence[Shown], verbose: bool = False) -> str:
         for m in sorted(each.snapshot.members, key=lambda m: m.id):
             sets = (each.active(m), each.standby(m), each.learner(m))
             row: list[object] = [each.snapshot.group, m.id, m.instance_id, m.rack, m.capacity]
-            row += [m.epoch, m.state.value, *map(len, sets), each.heard.get(m.id)]
+            row += [m.epoch, each.state(m), *map(len, sets), each.heard.get(m.id)]
             if verbose:
                 row += [m.draining, *(compact(tasks) for tasks in (*sets, each.revoking(m)))]
             rows.append(row)

@@ -153,6 +153,10 @@ class Shown:
         s = self.snapshot
         return self._pairs(s.standby, member) - self._pairs(s.standby_revoking, member)
 
+    def state(self, member: MemberEntry) -> str:
+        """Its state; of one with an instance id that left for a while: ``away``."""
+        return "away" if member.away else member.state.value
+
     def learner(self, member: MemberEntry) -> TaskSet:
         """Learners the member restores."""
         s = self.snapshot
@@ -176,7 +180,7 @@ class Shown:
             "id": member.id,
             "instance_id": member.instance_id,
             "epoch": member.epoch,
-            "state": member.state.value,
+            "state": self.state(member),
             "rack": member.rack,
             "capacity": member.capacity,
             "active": names(self.active(member)),

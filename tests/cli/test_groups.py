@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from support.snapshots import orders
 
 from muster.cli.explain import generation_json, generation_text
@@ -32,6 +34,15 @@ def test_member_columns() -> None:
         "orders W2        i2                -    2        6            stable    1       1        "
         "1        -                 false    0(2)       0(0)    0(1)    -",
     ]
+
+
+def test_a_member_that_is_away() -> None:
+    """A static member that left for a while is said to be so, in text and JSON."""
+    first, second = orders().members
+    shown = Shown(replace(orders(), members=(first, replace(second, away=True))), {})
+    states = [line.split()[6] for line in members_table([shown]).splitlines()]
+    assert states == ["STATE", "unrevoked", "away"]
+    assert [member["state"] for member in shown.as_json()["members"]] == ["unrevoked", "away"]
 
 
 def test_task_columns() -> None:
