@@ -1,0 +1,163 @@
+"""A checkpoint that a version of muster wrote, kept with all its topics had: so it can be resumed.
+
+``tests/golden/checkpoint/*.tar.gz`` holds the checkpoint folder and ``topics.jsonl``: a line for
+every record, in the order of its partition, so that it has the same offset where it is written
+again. State store and offsets name the topics, hence the fixed prefix: one cluster takes one.
+Spark notes in one file where the checkpoint is: a blank, which is filled in where it is resumed.
+
+A file is never changed; a version whose checkpoints differ adds one::
+
+    PYTHONPATH=tests python -m support.kept FILE
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import sys
+import tarfile
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka import Consumer, Producer, TopicPartition
+from support.brokers import Topics, create_topics
+from support.fleet import Fleet
+from support.spark import Job
+
+from muster.broker.kafka import EmbeddedKafka
+from muster.protocol.topics import TopicKind
+
+PREFIX, GROUP, TASKS = "kept", "g", 6
+SETTINGS = {"session.timeout.ms": "60000", "heartbeat.interval.ms": "1000"}
+CHECKPOINT, RECORDS = "checkpoint", "topics.jsonl"
+OPERATOR = f"{CHECKPOINT}/state/0/_metadata/v2/0"
+"""The file of Spark's that has the checkpoint's own path."""
+BLANK = "@CHECKPOINT@"
+
+
+@dataclass(frozen=True, slots=True)
+class Raw:
+    """One record as it lies in Kafka.
+
+    Attributes:
+        kind: its topic.
+        partition: where it is.
+        key, value: its bytes; None = none.
+        headers: its headers.
+    """
+
+    kind: TopicKind
+    partition: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes], ...]
+
+
+def records(topics: Topics, kind: TopicKind) -> Iterator[Raw]:
+    """Everything a topic has, each partition in order."""
+    settings = {"group.id": "kept", "enable.partition.eof": True, "enable.auto.commit": False}
+    reader = Consumer(topics.clients.librdkafka(settings))
+    topic = topics.name(kind)
+    left = set(reader.list_topics(topic, timeout=30).topics[topic].partitions)
+    reader.assign([TopicPartition(topic, partition, 0) for partition in left])
+    while left:
+        message = reader.poll(30)
+        assert message is not None, f"{topic} cannot be read to its end"
+        partition = message.partition() or 0
+        if message.error() is not None:
+            left.discard(partition)
+            continue
+        yield Raw(kind, partition, message.key(), message.value(), tuple(message.headers() or ()))
+    reader.close()
+
+
+def write(topics: Topics, found: Iterator[Raw], *, same_place: bool) -> None:
+    """Write records that were read elsewhere, each where its key belongs or where it was."""
+    writer = Producer(topics.clients.producer())
+    for raw in found:
+        place = {"partition": raw.partition} if same_place else {}
+        name = topics.name(raw.kind)
+        writer.produce(name, key=raw.key, value=raw.value, headers=list(raw.headers), **place)
+    assert writer.flush(30) == 0
+
+
+def resume(file: Path, address: str, folder: Path) -> tuple[Topics, Path]:
+    """The topics as they were, on a cluster that has none of them; and the checkpoint."""
+    with tarfile.open(file) as tar:
+        tar.extractall(folder, filter="data")
+    _exchange(folder, BLANK, str(folder / CHECKPOINT))
+    create_topics(address, PREFIX)
+    topics = Topics(address, PREFIX)
+    lines = (folder / RECORDS).read_text().splitlines()
+    write(topics, map(_raw, lines), same_place=True)
+    return topics, folder / CHECKPOINT
+
+
+def keep(file: Path) -> None:
+    """Let this version of muster serve a group, and keep what that leaves behind."""
+    with tempfile.TemporaryDirectory() as name, EmbeddedKafka() as broker:
+        folder = Path(name)
+        create_topics(broker.bootstrap_server, PREFIX)
+        topics = Topics(broker.bootstrap_server, PREFIX)
+        with Job(topics, folder) as job, Fleet(topics, folder, GROUP) as fleet:
+            job.start()
+            fleet.configure(TASKS, config=SETTINGS)
+            fleet.start("W1", "W2")
+            fleet.settled()
+            assert job.stop() == 0
+        found = [raw for kind in TopicKind for raw in records(topics, kind)]
+        (folder / RECORDS).write_text("".join(f"{_line(raw)}\n" for raw in found))
+        _exchange(folder, str(folder / CHECKPOINT), BLANK)
+        with tarfile.open(file, "w:gz") as tar:
+            for kept in (CHECKPOINT, RECORDS):
+                tar.add(folder / kept, kept, filter=_anonymous)
+        topics.close()
+
+
+def _exchange(folder: Path, there: str, wanted: str) -> None:
+    """Another path in the operator's file, whose checksum goes: Hadoop asks for none."""
+    file = folder / OPERATOR
+    told = file.read_text()
+    assert there in told, told
+    file.write_text(told.replace(there, wanted))
+    file.with_name(f".{file.name}.crc").unlink(missing_ok=True)
+
+
+def _anonymous(info: tarfile.TarInfo) -> tarfile.TarInfo:
+    """Whose files they were is nobody's business."""
+    info.uid = info.gid = 0
+    info.uname = info.gname = ""
+    return info
+
+
+def _line(raw: Raw) -> str:
+    told: dict[str, Any] = {
+        "kind": str(raw.kind),
+        "partition": raw.partition,
+        "key": _text(raw.key),
+        "value": _text(raw.value),
+        "headers": [[name, _text(value)] for name, value in raw.headers],
+    }
+    return json.dumps(told)
+
+
+def _raw(line: str) -> Raw:
+    told = json.loads(line)
+    headers = tuple((name, _bytes(value) or b"") for name, value in told["headers"])
+    kind = TopicKind(told["kind"])
+    return Raw(kind, told["partition"], _bytes(told["key"]), _bytes(told["value"]), headers)
+
+
+def _text(value: bytes | None) -> str | None:
+    return None if value is None else base64.b64encode(value).decode()
+
+
+def _bytes(text: str | None) -> bytes | None:
+    return None if text is None else base64.b64decode(text)
+
+
+if __name__ == "__main__":
+    keep(Path(sys.argv[1]))
