@@ -1,0 +1,54 @@
+"""Every Spark setting we set or write about is one that the installed Spark has."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from zipfile import ZipFile
+
+import pyspark
+
+from muster.streams import session
+
+OPERATIONS = Path(__file__).resolve().parents[2] / "docs" / "operations.md"
+JARS = Path(pyspark.__file__).parent / "jars"
+READERS = ("core", "common-utils", "sql", "sql-api", "catalyst", "yarn", "kubernetes")
+"""Spark's jars that read settings."""
+OPEN = ("spark.hadoop.", "spark.executorEnv.", "spark.yarn.appMasterEnv.")
+"""What follows these is somebody else's name."""
+ROCKSDB = "spark.sql.streaming.stateStore.rocksdb."
+"""What follows this is a constant of its own."""
+SETTING = re.compile(r"(?<![.\w])spark\.[A-Za-z][A-Za-z0-9.]+")
+CLASSES = re.compile(r"(?i)conf|package|job|client|hadooputil|rocksdb")
+
+
+def test_every_setting_is_one_of_this_spark() -> None:
+    """Names are constants of Spark's classes, letter for letter; a misspelt one is none."""
+    ours = {s.key for s in (*session.ALWAYS, *session.POSIX, *session.LOCAL)}
+    told = {key.rstrip(".") for key in SETTING.findall(OPERATIONS.read_text())}
+    assert {"spark.yarn.maxAppAttempts", "spark.kubernetes.namespace"} <= told
+    wrong = "spark.sql.shuffle.partition"
+    assert _missing({_constant(key) for key in {*ours, *told, wrong}}) == {wrong}
+
+
+def _constant(key: str) -> str:
+    """What of a setting's name stands in Spark's code."""
+    return next((start for start in OPEN if key.startswith(start)), key.removeprefix(ROCKSDB))
+
+
+def _missing(names: set[str]) -> set[str]:
+    left = {b"\1" + len(name).to_bytes(2) + name.encode(): name for name in names}
+    for code in _classes():
+        for constant in [constant for constant in left if constant in code]:
+            del left[constant]
+    return set(left.values())
+
+
+def _classes() -> Iterator[bytes]:
+    for part in READERS:
+        (file,) = JARS.glob(f"spark-{part}_*.jar")
+        with ZipFile(file) as jar:
+            for name in jar.namelist():
+                if name.endswith(".class") and CLASSES.search(name):
+                    yield jar.read(name)
