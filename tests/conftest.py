@@ -7,7 +7,7 @@ import signal
 
 from hypothesis import HealthCheck, settings
 
-pytest_plugins = ["support.brokers", "support.spark"]
+pytest_plugins = ["support.brokers", "support.leftovers", "support.spark"]
 
 settings.register_profile(
     "ci",
