@@ -24,6 +24,8 @@ from support.waiting import until
 
 COORDINATOR, WORKER, KAFKA = "coordinator", "worker", "kafka"
 Injected: TypeAlias = AbstractContextManager[None]
+FROZEN_S = 8.0
+"""As long as a driver or an executor is frozen at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +66,7 @@ def driver_frozen(stage: Stage) -> Iterator[None]:
     """SIGSTOP to the driver for some seconds; it goes on where it was."""
     frozen = stage.driver()
     send(frozen, signal.SIGSTOP)
-    _last(stage.chance.uniform(2, 8))
+    _last(stage.chance.uniform(2, FROZEN_S))
     yield
     send(frozen, signal.SIGCONT)
 
@@ -109,7 +111,7 @@ def executor_frozen(stage: Stage) -> Iterator[None]:
     """SIGSTOP to a Spark executor for some seconds: its half of every batch waits."""
     frozen = [stage.chance.choice(_executors(stage))]
     send(frozen, signal.SIGSTOP)
-    _last(stage.chance.uniform(2, 8))
+    _last(stage.chance.uniform(2, FROZEN_S))
     yield
     send(frozen, signal.SIGCONT)
 
@@ -240,15 +242,19 @@ _LOST = SESSION_S + 2 * HEARTBEAT_S + 2
 """A session, the tick that finds it over, two batches."""
 _LEFT = 2 + 3
 """Two batches; and the delay Connect's assignor grants to one that may come back."""
+_START = 20
+"""Spark, the claim, the groups' state; what is to change waits for it."""
+_EXECUTOR = 6
+"""A batch's second attempt, by an executor that has yet to start Python, or to start at all."""
 
-DISK_FULL = Fault("disk full", COORDINATOR, disk_full, 0, ends_coordinator=True)
+DISK_FULL = Fault("disk full", COORDINATOR, disk_full, _START, ends_coordinator=True)
 FAULTS: tuple[Fault, ...] = (
-    Fault("driver killed", COORDINATOR, driver_killed, 0, ends_coordinator=True),
-    Fault("driver frozen", COORDINATOR, driver_frozen, 0, brief=False),
-    Fault("driver replaced", COORDINATOR, driver_replaced, 0, False, ends_coordinator=True),
-    Fault("checkpoint lost", COORDINATOR, checkpoint_lost, 0, False, ends_coordinator=True),
-    Fault("executor killed", COORDINATOR, executor_killed, 0),
-    Fault("executor frozen", COORDINATOR, executor_frozen, 0, brief=False),
+    Fault("driver killed", COORDINATOR, driver_killed, _START, ends_coordinator=True),
+    Fault("driver frozen", COORDINATOR, driver_frozen, FROZEN_S, brief=False),
+    Fault("driver replaced", COORDINATOR, driver_replaced, _START, False, ends_coordinator=True),
+    Fault("checkpoint lost", COORDINATOR, checkpoint_lost, _START, False, ends_coordinator=True),
+    Fault("executor killed", COORDINATOR, executor_killed, _EXECUTOR),
+    Fault("executor frozen", COORDINATOR, executor_frozen, FROZEN_S, brief=False),
     DISK_FULL,
     Fault("worker killed", WORKER, worker_killed, _LOST),
     Fault("worker frozen", WORKER, worker_frozen, _LOST),

@@ -34,8 +34,9 @@ SEED = int(os.environ.get("MUSTER_CHAOS_SEED", "1"))
 MINUTES = float(os.environ.get("MUSTER_CHAOS_MINUTES", "0"))
 ONLY = os.environ.get("MUSTER_CHAOS_ONLY", "")
 REPORT = os.environ.get("MUSTER_CHAOS_REPORT")
-NOISE_S = 30.0
-"""How much longer than stated a task may have no owner: machines are busy."""
+NOISE_S = 60.0
+"""How much longer than stated a task may have no owner: machines are busy, and a JVM that takes
+three seconds to start on a quiet one takes half a minute there."""
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 
@@ -54,6 +55,8 @@ def test_no_fault_gives_a_task_two_owners_or_none(tmp_path: Path) -> None:
             sum_up(stage, report, began_ns)
         assert report.overlaps == 0, [overlap.overlaps(crew.tenures()) for crew in stage.crews]
         nothing_lost(stage)
+        late = [one for one in report.played if one.ownerless_s > one.bound_s + NOISE_S]
+        assert late == [], "tasks were without an owner for longer than stated"
 
 
 def possible(report: Report, *, is_small: bool) -> list[Fault]:
@@ -124,7 +127,6 @@ def play(stage: Stage, report: Report, began_ns: int, *faults: Fault) -> None:
         f"ownerless {played.ownerless_s:.1f} s at most (bound {played.bound_s:.0f} s)",
         flush=True,
     )
-    assert played.ownerless_s <= played.bound_s + NOISE_S, stage.story()
     for crew in stage.crews:
         overlap.check(crew.folder)
 

@@ -29,6 +29,7 @@ CONF = (
     "spark.executor.cores=1",
     "spark.executor.memory=600m",
     "spark.cores.max=2",
+    "spark.sql.shuffle.partitions=2",
 )
 """What a job is told: one core each, so that both workers have a part in every batch."""
 
