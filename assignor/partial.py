@@ -276,7 +276,8 @@ def counts(size: Counts, can: BoolArray, own: Counts, takers: Takers) -> Counts:
     level = np.arange(len(which)) - np.repeat(np.cumsum(levels) - levels, levels)
     steep = (2 * total + 1) * int(np.lcm.reduce(np.unique(takers.capacity[takers.capacity > 0])))
     price = steep * (2 * (level + takers.filled[which]) + 1) // takers.capacity[which]
-    stays = takers.staying(which.astype(np.int32), level)
+    alone = takers.members[which] == 1  # what comes and goes is counted by the arcs above
+    stays = np.where(alone, 1, takers.staying(which.astype(np.int32), level))
     network.arcs(classes[which], sink, stays, price)
     network.arcs(classes[which], sink, takers.members[which] - stays, price + 1)
     flow, _ = network.solve()

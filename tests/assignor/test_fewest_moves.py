@@ -5,9 +5,10 @@ from __future__ import annotations
 import itertools
 import random
 
+import networkx as nx
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from support.placing import Member, group
 from support.random_groups import allowed, balanced, placed
@@ -94,3 +95,45 @@ def test_restricted_topics_are_as_even_as_can_be(seed: int) -> None:
         counts = np.bincount(active, minlength=3)
         assert (counts**2).sum() == uneven.min()
         assert ((active != home) & staying).sum() == fewest
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 2**40))
+@example(2_892)
+@example(3_678)
+def test_restricted_topics_by_networkx(seed: int) -> None:
+    """Up to 7 members and 28 tasks: least sum of squared loads, then fewest moves, by networkx."""
+    chance = random.Random(seed)
+    units = [Subtopology(str(n), chance.randint(1, 7)) for n in range(chance.randint(2, 4))]
+    names = [f"P{n}" for n in range(chance.randint(2, 7))]
+    topics = {
+        n: chance.sample([u.name for u in units], chance.randint(1, 3) % len(units) + 1)
+        for n in names
+    }
+    held: dict[str, list[str]] = {n: [] for n in names}
+    for unit in units:
+        for p in range(unit.partitions):
+            if chance.random() < 0.9:
+                held[chance.choice(names[: 1 + len(names) // 2])].append(f"{unit.name}_{p}")
+    view = group(units, {n: Member(active=held[n], topics=topics[n]) for n in names})
+    may, home = allowed(view), view.active
+    reachable = np.flatnonzero(may.any(axis=1)).tolist()
+    staying = {t for t in reachable if home[t] != NOBODY and may[t, home[t]]}
+    graph = nx.DiGraph()
+    graph.add_node("sink", demand=len(reachable))
+    dear = len(reachable) + 1
+    for member in range(len(names)):
+        for level in range(len(reachable)):
+            graph.add_edge(("m", member), ("level", member, level), capacity=1, weight=0)
+            graph.add_edge(
+                ("level", member, level), "sink", capacity=1, weight=(2 * level + 1) * dear
+            )
+    for task in reachable:
+        graph.add_node(("t", task), demand=-1)
+        for member in np.flatnonzero(may[task]).tolist():
+            moves = int(task in staying and home[task] != member)
+            graph.add_edge(("t", task), ("m", member), capacity=1, weight=moves)
+    active = placed(view, "sticky").active
+    loads = np.bincount(active[reachable], minlength=len(names))
+    moved = sum(int(active[task] != home[task]) for task in staying)
+    assert int((loads**2).sum()) * dear + moved == nx.min_cost_flow_cost(graph)
