@@ -12,6 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import cached_property
+from types import MappingProxyType
 from typing import cast
 
 import numpy as np
@@ -76,10 +77,11 @@ class ApplicationState:
     def all_tasks(self) -> Mapping[Task, TaskInfo]:
         """Every task and what is known about it; all must be assigned (S1-18)."""
         weight, stateful = self.view.tasks.weight.tolist(), self.view.tasks.stateful.tolist()
-        return {
+        about = {
             task: TaskInfo(task, stateful[place], self._partitions(task, place), weight[place])
             for place, task in enumerate(self.tasks)
         }
+        return MappingProxyType(about)
 
     @property
     def stateful_tasks(self) -> frozenset[Task]:
@@ -103,7 +105,7 @@ class ApplicationState:
                 num_processing_threads=int(view.capacity[member]),
                 previous_active_tasks=frozenset(active[member]),
                 previous_standby_tasks=frozenset(standby[member]),
-                client_tags=view.tags[member],
+                client_tags=MappingProxyType(view.tags[member]),
                 rack_id=view.racks[int(view.rack[member])] if view.rack[member] >= 0 else None,
                 draining=bool(view.draining[member]),
                 _lags=_Lags(self, member) if compute_lags else None,

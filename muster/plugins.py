@@ -7,20 +7,27 @@ on the registry hands plug-ins out behind a `Guarded`, which runs them on a thre
 at most `assignor.timeout.ms` and turns every failure into an `AssignorError`. The group
 keeps its target then and says why (S1-F08, S1-F09).
 
-A thread cannot be killed. One that hangs is left to itself (it is a daemon and holds copies of
-nothing but the frozen view), and its plug-in is not asked again before it has ended.
+A thread cannot be killed. One that hangs is left to itself (it is a daemon and holds nothing but a
+view it cannot write to), and its plug-in is not asked again before it has ended.
 """
 
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
 
 from muster.assignor import registry
 from muster.assignor.check import valid
 from muster.assignor.errors import AssignorError
-from muster.assignor.model import Assignor, GroupView, Placement
+from muster.assignor.model import Assignor, GroupView, Lags, Pairs, Placement
 from muster.assignor.previous import FromPrevious
+
+_Number = TypeVar("_Number", bound=np.generic)
 
 
 def install() -> None:
@@ -82,7 +89,7 @@ class Guarded:
         """
         if self._hanging is not None and self._hanging.is_alive():
             raise AssignorError(f"assignor {self.name} still hangs from an earlier call")
-        run = _Run(self.assignor, view)
+        run = _Run(self.assignor, _sealed(view))
         thread = threading.Thread(target=run, name=f"assignor {self.name}", daemon=True)
         thread.start()
         budget_ms = view.settings.assignor_timeout_ms
@@ -101,3 +108,37 @@ class Guarded:
             )
         valid(view, run.placement)
         return run.placement
+
+
+def _sealed(view: GroupView) -> GroupView:
+    """The view with arrays and tags that cannot be written to: they may be the group's own."""
+    tasks = view.tasks
+    for array in (tasks.start, tasks.unit_of, tasks.number_of, tasks.stateful, tasks.weight):
+        array.flags.writeable = False
+    return replace(
+        view,
+        capacity=_read_only(view.capacity),
+        active=_read_only(view.active),
+        standby=_pairs(view.standby),
+        learner=_pairs(view.learner),
+        ready=_pairs(view.ready),
+        lags=Lags(
+            _read_only(view.lags.task), _read_only(view.lags.member), _read_only(view.lags.offsets)
+        ),
+        draining=_read_only(view.draining),
+        rack=_read_only(view.rack),
+        tags=tuple(map(MappingProxyType, view.tags)),
+        also_active=_pairs(view.also_active),
+        report_order=None if view.report_order is None else _read_only(view.report_order),
+        config_offsets=_read_only(view.config_offsets),
+    )
+
+
+def _pairs(pairs: Pairs) -> Pairs:
+    return Pairs(_read_only(pairs.task), _read_only(pairs.member))
+
+
+def _read_only(array: NDArray[_Number]) -> NDArray[_Number]:
+    sealed = array.view()
+    sealed.flags.writeable = False
+    return sealed

@@ -1,0 +1,161 @@
+"""What a KIP-924 plug-in is given, and what it gives: read-only state, settings, racks, order."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import FrozenInstanceError
+from operator import attrgetter
+from typing import Any
+
+import pytest
+from support.placing import Member, group
+from support.plugin_assignors import FirstTakesAll
+
+from muster import plugins
+from muster.assignor.api import (
+    Adapted,
+    ApplicationState,
+    AssignedTask,
+    AssignmentConfigs,
+    KafkaStreamsAssignment,
+    Task,
+    TaskAssignment,
+    TaskTopicPartition,
+    TaskType,
+    default_standby_task_assignment,
+    identity_assignment,
+)
+from muster.assignor.errors import AssignorError
+from muster.assignor.model import GroupView, Placement
+from muster.protocol.tasks import Subtopology
+
+T0, T1 = Task("0", 0), Task("0", 1)
+
+
+def tagged(**config: object) -> GroupView:
+    """Two zones of two members; A runs both tasks."""
+    members = {
+        "A": Member(tags={"zone": "x"}, active=["0_0", "0_1"], capacity=2),
+        "B": Member(tags={"zone": "x"}),
+        "C": Member(tags={"zone": "y"}, standby=["0_1"], lag={"0_1": 3}),
+        "D": Member(tags={"zone": "y"}),
+    }
+    return group([Subtopology("0", 2, stateful=True)], members, **config)
+
+
+def test_a_plugin_is_configured_before_it_is_asked() -> None:
+    """S1-07: `configure` gets the group's settings each time, then `assign` is called."""
+
+    class Noting(FirstTakesAll):
+        def __init__(self) -> None:
+            super().__init__()
+            self.calls: list[object] = []
+
+        def configure(self, configs: AssignmentConfigs) -> None:
+            self.calls.append(configs.num_standby_replicas)
+
+        def assign(self, state: ApplicationState) -> TaskAssignment:
+            self.calls.append("assign")
+            return super().assign(state)
+
+    plugin = Noting()
+    for standbys in (0, 2):
+        Adapted("noting", plugin).assign(tagged(num_standby_replicas=standbys))
+    assert plugin.calls == [0, "assign", 2, "assign"]
+
+
+def test_an_answer_lists_members_in_order() -> None:
+    """S1-08, S1-11, S1-F05: by id; tasks are given and taken back by role; follow-ups copy."""
+    one = KafkaStreamsAssignment.of("b", [AssignedTask(T1), AssignedTask(T0, TaskType.STANDBY)])
+    assert (one.of_type(TaskType.ACTIVE), one.of_type(TaskType.STANDBY)) == ([T1], [T0])
+    one.assign_task(AssignedTask(T0))
+    one.remove_task(AssignedTask(T1, TaskType.STANDBY))
+    assert (one.of_type(TaskType.ACTIVE), one.of_type(TaskType.STANDBY)) == ([T0, T1], [])
+    later = one.with_followup_rebalance(7)
+    later.remove_task(AssignedTask(T0))
+    assert (one.followup_rebalance_deadline, later.followup_rebalance_deadline) == (None, 7)
+    assert (len(one.tasks), len(later.tasks)) == (2, 1)
+    found = TaskAssignment.of([one, KafkaStreamsAssignment.of("a")])
+    assert [each.process_id for each in found.assignment] == ["a", "b"]
+
+
+def test_states_are_read_only() -> None:
+    """S1-09: nothing a plug-in does to what it is given changes the group."""
+    view = tagged()
+    state = ApplicationState(view)
+    member: Any = state.kafka_streams_states()["A"]
+    with pytest.raises(FrozenInstanceError):
+        member.num_processing_threads = 9
+    with pytest.raises(TypeError):
+        member.client_tags["zone"] = "z"
+    with pytest.raises(AttributeError):
+        member.previous_active_tasks.add(Task("9", 9))
+    found: Any = state.all_tasks
+    with pytest.raises(TypeError):
+        del found[T0]
+    assert view.tags[0] == {"zone": "x"}
+
+
+@pytest.mark.parametrize("part", ["active", "standby.member", "tasks.stateful", "tags"])
+def test_the_groups_own_arrays_cannot_be_written_to(part: str) -> None:
+    """A plug-in over arrays that writes into its view fails, and the group is as it was."""
+
+    class Scribbles:
+        name = "scribbles"
+
+        def assign(self, view: GroupView) -> Placement:
+            target: Any = attrgetter(part)(view)
+            target[0] = {} if part == "tags" else 1
+            return Placement(active=view.active, destination=view.active)
+
+    view = tagged()
+    with pytest.raises(AssignorError, match=r"read-only|item assignment"):
+        plugins.Guarded(Scribbles()).assign(view)
+    assert view.active.tolist() == [0, 0]
+    assert view.standby.member.tolist() == [2]
+
+
+def test_settings_are_those_of_the_group() -> None:
+    """S1-18, S1-23, S1-F12: every getter has the group's value; prices are unset unless given."""
+    configs = ApplicationState(
+        tagged(
+            acceptable_recovery_lag=5,
+            max_warmup_replicas=3,
+            num_standby_replicas=1,
+            probing_rebalance_interval_ms=70_000,
+            rack_aware_assignment_tags=["zone"],
+            rack_aware_assignment_strategy="min_traffic",
+            rack_aware_assignment_traffic_cost=4,
+        )
+    ).assignment_configs
+    assert configs == AssignmentConfigs(5, 3, 1, 70_000, ("zone",), "min_traffic", 4, None)
+
+
+def test_tasks_say_what_they_read() -> None:
+    """S1-F02: inputs and changelogs of a task with the racks of their replicas."""
+    unit = Subtopology(
+        "0",
+        1,
+        stateful=True,
+        source_racks=((("r0", "r1"), ("r2",)),),
+        changelog_racks=((("r1",),),),
+    )
+    state = ApplicationState(group([unit], {"A": Member(rack="r0")}))
+    about = state.all_tasks[T0]
+    assert (about.id, about.is_stateful, about.weight) == (T0, True, 1)
+    assert about.topic_partitions == (
+        TaskTopicPartition("0/source-0-0", True, False, frozenset({"r0", "r1"})),
+        TaskTopicPartition("0/source-1-0", True, False, frozenset({"r2"})),
+        TaskTopicPartition("0/changelog-0-0", False, True, frozenset({"r1"})),
+    )
+    assert isinstance(state.all_tasks, Mapping)
+
+
+def test_default_standbys_differ_in_tags() -> None:
+    """S1-19, S1-F11: with tags configured a standby stands in another zone; without, anywhere."""
+    state = ApplicationState(tagged(num_standby_replicas=1, rack_aware_assignment_tags=["zone"]))
+    found = default_standby_task_assignment(state, identity_assignment(state))
+    holders = {task: name for name, one in found.items() for task in one.of_type(TaskType.STANDBY)}
+    assert set(holders) == {T0, T1}
+    assert set(holders.values()) <= {"C", "D"}
+    assert holders[T1] == "C"
