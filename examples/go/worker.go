@@ -21,13 +21,12 @@ import (
 	"io"
 	"log"
 	"maps"
+	"math"
 	"math/bits"
 	"os"
 	"os/signal"
-	"reflect"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -46,140 +45,22 @@ const active, standby, learner = 1, 2, 3
 // anything. Generation and epoch of given are fencing tokens for the outside world.
 func (w *Worker) run(ctx context.Context, held Held, given *Assignment) {
 	for ctx.Err() == nil && bootMs() < w.lease.Load() {
-		select {
-		case <-ctx.Done():
-		case <-time.After(50 * time.Millisecond):
-		}
+		time.Sleep(20 * time.Millisecond)
 	}
 }
 
 // -------------------------------------------------------------------------------- values [3, 4]
 
-// Every schema a member needs: the first ten bytes of its values, and its fields in order. uint64
-// is u64, int64 int or long, a pointer what may be null.
-var frames = map[reflect.Type]string{
-	reflect.TypeFor[Join]():       "\xc3\x01\x3b\x83\x4d\xd0\x0c\x14\x83\xf0",
-	reflect.TypeFor[Report]():     "\xc3\x01\xcd\x5c\x45\x24\x16\x20\xde\xf1",
-	reflect.TypeFor[Heartbeat]():  "\xc3\x01\x84\xd7\xc1\xae\x25\xd0\xc2\x2b",
-	reflect.TypeFor[Leave]():      "\xc3\x01\xb6\xed\x0e\xf0\xd7\x7c\x19\xa9",
-	reflect.TypeFor[Assignment](): "\xc3\x01\x83\xa7\x06\x3d\x7e\xec\xcd\xd7",
-	reflect.TypeFor[Dictionary](): "\xc3\x01\xed\x27\x7f\x4d\x4d\x88\x71\xa9",
-	reflect.TypeFor[Packed]():     "\xc3\x01\x1d\x98\x8c\xe4\xa2\x67\xa7\x31",
-	reflect.TypeFor[Part]():       "\xc3\x01\x3d\x34\xd0\xb9\x69\x21\x61\x8b",
-}
-
-type (
-	Unit struct {
-		Label string
-		Size  int64
-	}
-	Lag     struct{ Unit, Position, Offsets int64 }
-	Extras  map[string][]byte
-	Holding struct{ Active, Standby, Learner, Ready, Releasing []byte }
-	Join    struct {
-		Member                         string
-		Incarnation                    uint64
-		InstanceID, Rack               *string
-		Capacity                       int64
-		Tags                           map[string]string
-		Protocols                      []string
-		Topics                         *[]string
-		Static                         []string
-		Units                          []Unit
-		Holding                        Holding
-		Lags                           []Lag
-		ConfigOffset, RebalanceTimeout *int64
-		MakeBeforeBreak                bool
-		Extras                         Extras
-	}
-	Report struct {
-		Member          string
-		Incarnation     uint64
-		Epoch, Revision int64
-		Units           []Unit
-		Holding         Holding
-		Lags            []Lag
-		Extras          Extras
-	}
-	Heartbeat struct {
-		Member string
-		Epoch  int64
-		Digest uint64
-	}
-	Leave struct {
-		Member      string
-		Incarnation uint64
-		Temporary   bool
-		Extras      Extras
-	}
-	Assignment struct {
-		Incarnation                                   uint64
-		CoordinatorEpoch, Generation, Epoch, Revision int64
-		Dictionary                                    *uint64
-		Units                                         []Unit
-		Sets                                          struct{ Active, Standby, Learner []byte }
-		Report                                        bool
-		Fault                                         string
-		SessionTimeoutMs, HeartbeatIntervalMs         int64
-		Message                                       string
-		Extras                                        Extras
-	}
-	Dictionary struct {
-		Version uint64
-		Units   []Unit
-		Extras  Extras
-	}
-	Packed struct {
-		Size     int64
-		Deflated []byte
-	}
-	Part struct {
-		ID                 uint64
-		Index, Count, Size int64
-		Slice              []byte
-	}
+const ( // the first ten bytes of a value say what it is
+	joinFrame       = "\xc3\x01\x3b\x83\x4d\xd0\x0c\x14\x83\xf0"
+	reportFrame     = "\xc3\x01\xcd\x5c\x45\x24\x16\x20\xde\xf1"
+	heartbeatFrame  = "\xc3\x01\x84\xd7\xc1\xae\x25\xd0\xc2\x2b"
+	leaveFrame      = "\xc3\x01\xb6\xed\x0e\xf0\xd7\x7c\x19\xa9"
+	assignmentFrame = "\xc3\x01\x83\xa7\x06\x3d\x7e\xec\xcd\xd7"
+	dictionaryFrame = "\xc3\x01\xed\x27\x7f\x4d\x4d\x88\x71\xa9"
+	packedFrame     = "\xc3\x01\x1d\x98\x8c\xe4\xa2\x67\xa7\x31"
+	partFrame       = "\xc3\x01\x3d\x34\xd0\xb9\x69\x21\x61\x8b"
 )
-
-func is[T any](value []byte) bool {
-	return bytes.HasPrefix(value, []byte(frames[reflect.TypeFor[T]()]))
-}
-
-// write gives the value of a record.
-func write[T any](row T) []byte {
-	return appended([]byte(frames[reflect.TypeFor[T]()]), reflect.ValueOf(row))
-}
-
-func appended(out []byte, v reflect.Value) []byte {
-	switch v.Kind() {
-	case reflect.Bool:
-		return append(out, map[bool]byte{true: 1}[v.Bool()])
-	case reflect.Uint64:
-		return binary.LittleEndian.AppendUint64(out, v.Uint())
-	case reflect.Int64:
-		return binary.AppendVarint(out, v.Int())
-	case reflect.String:
-		return append(binary.AppendVarint(out, int64(v.Len())), v.String()...)
-	case reflect.Struct:
-		for i := range v.NumField() {
-			out = appended(out, v.Field(i))
-		}
-		return out
-	case reflect.Slice:
-		if v.Type().Elem().Kind() == reflect.Uint8 {
-			return append(binary.AppendVarint(out, int64(v.Len())), v.Bytes()...)
-		}
-		if v.Len() > 0 {
-			out = binary.AppendVarint(out, int64(v.Len()))
-		}
-		for i := range v.Len() {
-			out = appended(out, v.Index(i))
-		}
-		return append(out, 0)
-	default: // maps and what may be null: this worker has none to write
-		check(v.IsZero(), "cannot write a %s", v.Type())
-		return append(out, 0)
-	}
-}
 
 // check panics with a problem; attempt turns that into its error.
 func check(good bool, problem string, more ...any) {
@@ -191,112 +72,183 @@ func check(good bool, problem string, more ...any) {
 func attempt(what func()) (err error) {
 	defer func() {
 		if thrown := recover(); thrown != nil {
-			var known bool
-			if err, known = thrown.(error); !known {
-				panic(thrown)
-			}
+			err = thrown.(error)
 		}
 	}()
 	what()
 	return nil
 }
 
-// read gives the record of a value.
-func read[T any](value []byte) (row T) {
-	check(is[T](value), "not a %T", row)
-	r := &reader{value, 10}
-	r.value(reflect.ValueOf(&row).Elem())
-	r.end()
-	return row
+// reader takes a value apart, front to back.
+type reader struct{ rest []byte }
+
+func open(value []byte, frame string) *reader {
+	rest, found := bytes.CutPrefix(value, []byte(frame))
+	check(found, "not a value of %x", frame)
+	return &reader{rest}
 }
 
-type reader struct {
-	data []byte
-	at   int
+func (r *reader) end() { check(len(r.rest) == 0, "%d bytes left over", len(r.rest)) }
+
+func (r *reader) take(count int64) (taken []byte) {
+	check(count >= 0 && count <= int64(len(r.rest)), "%d bytes wanted, %d left", count, len(r.rest))
+	taken, r.rest = r.rest[:count], r.rest[count:]
+	return taken
 }
-
-func (r *reader) end() { check(r.at == len(r.data), "%d bytes left over", len(r.data)-r.at) }
-
-func (r *reader) take(count int64) []byte {
-	check(count >= 0 && count <= int64(len(r.data)-r.at), "%d bytes wanted, %d left", count, len(r.data)-r.at)
-	r.at += int(count)
-	return r.data[r.at-int(count) : r.at]
-}
-
-func (r *reader) byte() byte { return r.take(1)[0] }
 
 func (r *reader) varint() int64 {
-	value, size := binary.Uvarint(r.data[r.at:])
-	check(size > 0 && size <= 5, "no number at byte %d", r.at)
-	r.at += size
+	value, size := binary.Uvarint(r.rest)
+	check(size > 0 && size <= 5, "no number where %d bytes are left", len(r.rest))
+	r.take(int64(size))
 	return int64(value)
 }
 
 func (r *reader) long() int64 {
-	value, size := binary.Varint(r.data[r.at:])
-	check(size > 0, "no number at byte %d", r.at)
-	r.at += size
+	value, size := binary.Varint(r.rest)
+	check(size > 0, "no number where %d bytes are left", len(r.rest))
+	r.take(int64(size))
 	return value
 }
 
-func (r *reader) value(v reflect.Value) {
-	switch v.Kind() {
-	case reflect.Bool:
-		v.SetBool(r.byte() != 0)
-	case reflect.Uint64:
-		v.SetUint(binary.LittleEndian.Uint64(r.take(8)))
-	case reflect.Int64:
-		v.SetInt(r.long())
-	case reflect.String:
-		text := r.take(r.long())
-		check(utf8.Valid(text), "text that is not UTF-8")
-		v.SetString(string(text))
-	case reflect.Struct:
-		for i := range v.NumField() {
-			r.value(v.Field(i))
+func (r *reader) byte() byte    { return r.take(1)[0] }
+func (r *reader) u64() uint64   { return binary.LittleEndian.Uint64(r.take(8)) }
+func (r *reader) bytes() []byte { return r.take(r.long()) }
+
+func (r *reader) text() string {
+	text := string(r.bytes())
+	check(utf8.ValidString(text), "text that is not UTF-8")
+	return text
+}
+
+// list reads items until a block of none.
+func (r *reader) list(item func()) {
+	for count := r.long(); count != 0; count = r.long() {
+		if count < 0 {
+			count = -count
+			r.long() // the size of the block
 		}
-	case reflect.Pointer:
-		if r.long() != 0 {
-			v.Set(reflect.New(v.Type().Elem()))
-			r.value(v.Elem())
-		}
-	default: // lists, maps and bytes
-		if v.Type() == reflect.TypeFor[[]byte]() {
-			v.SetBytes(r.take(r.long()))
-			return
-		}
-		for count := r.long(); count != 0; count = r.long() {
-			if count < 0 {
-				count = -count
-				r.long() // the size of the block
-			}
-			check(count > 0 && count <= int64(len(r.data)), "a list of %d", count)
-			for ; count > 0; count-- {
-				r.item(v)
-			}
+		check(count > 0 && count <= int64(len(r.rest)), "a list of %d", count)
+		for range count {
+			item()
 		}
 	}
 }
 
-func (r *reader) item(v reflect.Value) {
-	item := reflect.New(v.Type().Elem()).Elem()
-	if v.Kind() == reflect.Slice {
-		r.value(item)
-		v.Set(reflect.Append(v, item))
-		return
-	}
-	var key string
-	r.value(reflect.ValueOf(&key).Elem())
-	r.value(item)
-	if v.IsNil() {
-		v.Set(reflect.MakeMap(v.Type()))
-	}
-	v.SetMapIndex(reflect.ValueOf(key), item)
+func (r *reader) units() (units []Unit) {
+	r.list(func() { units = append(units, Unit{r.text(), r.long()}) })
+	return units
 }
 
-// --------------------------------------------------------------------------- task sets [5]
+func (r *reader) extras() { r.list(func() { r.text(); r.bytes() }) }
+
+// Assignment is what a member should hold.
+type Assignment struct {
+	Incarnation                                   uint64
+	CoordinatorEpoch, Generation, Epoch, Revision int64
+	Dictionary                                    uint64 // 0 = names its units itself
+	Units                                         []Unit
+	Sets                                          [4][]byte // by role
+	Report                                        bool
+	Fault                                         string
+	SessionTimeoutMs, HeartbeatIntervalMs         int64
+	Message                                       string
+}
+
+func readAssignment(value []byte) *Assignment {
+	r := open(value, assignmentFrame)
+	a := &Assignment{Incarnation: r.u64(), CoordinatorEpoch: r.long(), Generation: r.long(), Epoch: r.long()}
+	a.Revision = r.long()
+	if r.long() != 0 {
+		a.Dictionary = r.u64()
+	}
+	a.Units = r.units()
+	a.Sets = [...][]byte{active: r.bytes(), standby: r.bytes(), learner: r.bytes()}
+	a.Report, a.Fault = r.byte() != 0, r.text()
+	a.SessionTimeoutMs, a.HeartbeatIntervalMs, a.Message = r.long(), r.long(), r.text()
+	r.extras()
+	r.end()
+	return a
+}
+
+// held is what the sets say.
+func (a *Assignment) held(names Names) map[Held]bool {
+	units, known := a.Units, true
+	if a.Dictionary != 0 {
+		units, known = names[a.Dictionary]
+	}
+	check(known, "no dictionary %x", a.Dictionary)
+	held := map[Held]bool{}
+	for role, set := range a.Sets {
+		for _, task := range readSet(set, units) {
+			held[Held{task, role}] = true
+		}
+	}
+	return held
+}
+
+// Names are the dictionaries of the group, by version.
+type Names map[uint64][]Unit
+
+func (names Names) read(value []byte) {
+	if bytes.HasPrefix(value, []byte(packedFrame)) {
+		r := open(value, packedFrame)
+		size, deflated := r.long(), r.bytes()
+		r.end()
+		check(size >= 0 && size <= 32*int64(len(deflated)), "%d bytes from %d", size, len(deflated))
+		stream, err := zlib.NewReader(bytes.NewReader(deflated))
+		check(err == nil, "no zlib stream: %v", err)
+		value, err = io.ReadAll(io.LimitReader(stream, size+1))
+		check(err == nil && int64(len(value)) == size, "not %d bytes: %v", size, err)
+	}
+	r := open(value, dictionaryFrame)
+	version, units := r.u64(), r.units()
+	r.extras()
+	r.end()
+	names[version] = units
+}
+
+// Joiner puts the parts of split records together, by the key of the whole.
+type Joiner map[string]map[int64][]byte
+
+// Feed takes a record; whole says that value is one again. A value of nil is a tombstone.
+func (j Joiner) Feed(key string, value []byte) (joined []byte, whole bool) {
+	name := keyOfWhole(key)
+	if !bytes.HasPrefix(value, []byte(partFrame)) {
+		if name == key { // else it tidies up a part
+			delete(j, name)
+		}
+		return value, name == key
+	}
+	r := open(value, partFrame)
+	id, index, count, size, slice := r.u64(), r.long(), r.long(), r.long(), r.bytes()
+	r.end()
+	fits := index >= 0 && index < count && count <= size && size <= 64<<20 && len(slice) > 0
+	check(fits, "part %d of %d of %d bytes", index, count, size)
+	const of = -1 // here stands the id that the slices have in common
+	if owner := binary.LittleEndian.AppendUint64(nil, id); !bytes.Equal(j[name][of], owner) {
+		j[name] = map[int64][]byte{of: owner}
+	}
+	found := j[name]
+	if found[index] = slice; int64(len(found)) <= count {
+		return nil, false
+	}
+	delete(j, name)
+	for i := range count {
+		joined = append(joined, found[i]...)
+	}
+	sum := sha256.Sum256(joined)
+	check(int64(len(joined)) == size && bytes.Equal(sum[:8], found[of]), "parts of something else")
+	return joined, true
+}
+
+// ------------------------------------------------------------------------------ task sets [5]
 
 const tasksMax = 4_194_304
+
+type Unit struct {
+	Label string
+	Size  int64
+}
 
 // Task is a task: its unit's label and its number, -1 for a connector itself.
 type Task struct {
@@ -312,23 +264,18 @@ func (t Task) String() string {
 }
 
 // first is 1 where position 0 is the connector itself.
-func first(label string) int64 {
-	if strings.HasSuffix(label, "-") {
-		return 1
-	}
-	return 0
-}
+func first(label string) int64 { return int64(strings.Count(label[len(label)-1:], "-")) }
 
 func readSet(data []byte, units []Unit) (tasks []Task) {
 	if len(data) == 0 {
 		return nil
 	}
-	r := &reader{data, 1}
 	check(data[0] == 1 || data[0] == 2, "set codec %d", data[0])
 	segments := [][]Unit{units}
 	if data[0] == 2 {
 		segments = slices.Collect(slices.Chunk(units, 1))
 	}
+	r := &reader{data[1:]}
 	for _, together := range segments {
 		total := int64(0)
 		for _, unit := range together {
@@ -348,31 +295,36 @@ func readSet(data []byte, units []Unit) (tasks []Task) {
 	return tasks
 }
 
-// segment reads ascending positions below its size.
-func (r *reader) segment(size int64) (found []int64) {
-	form := r.byte()
-	octet, left := 0, 0
-	bit := func() int { // the reader moves on by whole bytes
+// bits gives one bit after the other; the reader moves on by whole bytes.
+func (r *reader) bits() func() int64 {
+	octet, left := int64(0), 0
+	return func() int64 {
 		if octet, left = octet>>1, left-1; left < 0 {
-			octet, left = int(r.byte()), 7
+			octet, left = int64(r.byte()), 7
 		}
 		return octet & 1
 	}
-	rice := func(n int64, k byte) []int64 {
-		check(n >= 0 && n <= tasksMax && k <= 32, "%d values of Rice %d", n, k)
-		values := make([]int64, n)
-		for i := range values {
-			for k < 32 && bit() == 0 {
-				values[i] += 1 << k
-			}
+}
+
+func rice(bit func() int64, n int64, k byte) []int64 {
+	check(n >= 0 && n <= tasksMax && k <= 32, "%d values of Rice %d", n, k)
+	values := make([]int64, n)
+	for i := range values {
+		for k < 32 && bit() == 0 {
+			values[i] += 1 << k
 		}
-		for i := range values {
-			for j := byte(0); k < 32 && j < k; j++ {
-				values[i] += int64(bit()) << j
-			}
-		}
-		return values
 	}
+	for i := range values {
+		for j := byte(0); k < 32 && j < k; j++ {
+			values[i] += bit() << j
+		}
+	}
+	return values
+}
+
+// segment reads ascending positions below its size.
+func (r *reader) segment(size int64) (found []int64) {
+	form, bit := r.byte(), r.bits()
 	put := func(at int64) {
 		check(at < size && len(found) < tasksMax, "position %d of %d", at, size)
 		found = append(found, at)
@@ -381,7 +333,7 @@ func (r *reader) segment(size int64) (found []int64) {
 	case 0: // nothing
 	case 1: // runs
 		n, k, m := r.varint(), r.byte(), r.byte()
-		skips, lengths := rice(n, k), rice(n, m)
+		skips, lengths := rice(bit, n, k), rice(bit, n, m)
 		for i, at := 0, int64(0); i < len(skips); i, at = i+1, at+1 {
 			at += skips[i]
 			for end := at + lengths[i]; at <= end; at++ {
@@ -394,13 +346,13 @@ func (r *reader) segment(size int64) (found []int64) {
 		put(at)
 		if n > 1 {
 			base, k := r.varint(), r.byte()
-			for _, gap := range rice(n-1, k) {
+			for _, gap := range rice(bit, n-1, k) {
 				at += 1 + base + gap
 				put(at)
 			}
 		}
 	case 3: // triplets
-		symbols := []int{}
+		symbols := []int64{}
 		for at := int64(0); at < size; at += 3 {
 			symbols = append(symbols, bit()|bit()<<1)
 		}
@@ -409,19 +361,18 @@ func (r *reader) segment(size int64) (found []int64) {
 				symbols[i] = class*2 - 1 + bit()
 			}
 		}
-		members := [8]int{0, 0b001, 0b010, 0b100, 0b011, 0b101, 0b110, 0b111}
 		for i, symbol := range symbols {
 			if symbol == 6 {
 				symbol += bit()
 			}
 			for j := range 3 {
-				if members[symbol]>>j&1 == 1 {
+				if "\x00\x01\x02\x04\x03\x05\x06\x07"[symbol]>>j&1 == 1 {
 					put(int64(3*i + j))
 				}
 			}
 		}
 	case 4: // bitmap
-		for at := int64(0); at < size; at++ {
+		for at := range size {
 			if bit() == 1 {
 				put(at)
 			}
@@ -433,37 +384,46 @@ func (r *reader) segment(size int64) (found []int64) {
 		return found
 	}
 	check(size <= tasksMax, "all but some of %d tasks", size)
-	rest := []int64{}
-	for at := int64(0); at < size; at++ {
-		if len(found) > 0 && found[0] == at {
-			found = found[1:]
+	listed := found
+	found = nil
+	for at := range size {
+		if len(listed) > 0 && listed[0] == at {
+			listed = listed[1:]
 		} else {
-			rest = append(rest, at)
+			put(at)
 		}
 	}
-	return rest
+	return found
 }
 
-// writeSets gives the units of some sets, and each set in the form of gaps over all units.
-func writeSets(sets ...[]Task) (units []Unit, values [][]byte) {
+func appendBytes[T string | []byte](out []byte, value T) []byte {
+	return append(binary.AppendVarint(out, int64(len(value))), value...)
+}
+
+// appendSets writes the units of some sets as a list, and each set as gaps over all of them.
+func appendSets(out []byte, sets [][]Task) []byte {
 	sizes, starts, total := map[string]int64{}, map[string]int64{}, int64(0)
 	for _, task := range slices.Concat(sets...) {
 		sizes[task.label] = max(sizes[task.label], task.number+first(task.label)+1)
 	}
+	if len(sizes) > 0 {
+		out = binary.AppendVarint(out, int64(len(sizes)))
+	}
 	for _, label := range slices.Sorted(maps.Keys(sizes)) {
-		units = append(units, Unit{label, sizes[label]})
+		out = binary.AppendVarint(appendBytes(out, label), sizes[label])
 		starts[label] = total + first(label)
 		total += sizes[label]
 	}
+	out = append(out, 0)
 	for _, set := range sets {
 		positions := []int64{}
 		for _, task := range set {
 			positions = append(positions, starts[task.label]+task.number)
 		}
 		slices.Sort(positions)
-		values = append(values, gaps(positions))
+		out = appendBytes(out, gaps(positions))
 	}
-	return units, values
+	return out
 }
 
 func gaps(positions []int64) []byte {
@@ -485,92 +445,14 @@ func gaps(positions []int64) []byte {
 			low = append(low, byte(gap>>j&1))
 		}
 	}
-	line := append(high, low...)
-	packed := make([]byte, (len(line)+7)/8)
-	for i, bit := range line {
+	packed := make([]byte, (len(high)+len(low)+7)/8)
+	for i, bit := range append(high, low...) {
 		packed[i/8] |= bit << (i % 8)
 	}
 	return append(append(out, 0, byte(k)), packed...) // base 0
 }
 
-// ------------------------------------------------------------- large groups [4, 6], keys [2]
-
-// Names are the dictionaries of the group, by version.
-type Names map[uint64][]Unit
-
-// tasks gives an assignment's tasks by role.
-func (a *Assignment) tasks(names Names) [][]Task {
-	units, known := a.Units, true
-	if a.Dictionary != nil {
-		units, known = names[*a.Dictionary]
-	}
-	check(known, "no dictionary %v", a.Dictionary)
-	s := a.Sets
-	return [][]Task{nil, readSet(s.Active, units), readSet(s.Standby, units), readSet(s.Learner, units)}
-}
-
-func readDictionary(value []byte) Dictionary {
-	if is[Packed](value) {
-		packed := read[Packed](value)
-		check(packed.Size >= 0 && packed.Size <= 32*int64(len(packed.Deflated)), "%d bytes packed", packed.Size)
-		stream, err := zlib.NewReader(bytes.NewReader(packed.Deflated))
-		check(err == nil, "no zlib stream: %v", err)
-		value, err = io.ReadAll(io.LimitReader(stream, packed.Size+1))
-		check(err == nil && int64(len(value)) == packed.Size, "not %d bytes: %v", packed.Size, err)
-	}
-	return read[Dictionary](value)
-}
-
-// Joiner puts the parts of split records together, by the key of the whole.
-type Joiner map[string]*pending
-
-type pending struct {
-	id     uint64
-	slices map[int64][]byte
-}
-
-// Feed takes a record; whole says that value is one again. A value of nil is a tombstone.
-func (j Joiner) Feed(key string, value []byte) (joined []byte, whole bool) {
-	name := keyOfWhole(key)
-	if !is[Part](value) {
-		if name != key {
-			return nil, false // a tombstone that tidies up a part
-		}
-		delete(j, name)
-		return value, true
-	}
-	part := read[Part](value)
-	check(part.Index >= 0 && part.Index < part.Count && part.Count <= part.Size && part.Size <= 64<<20 && len(part.Slice) > 0,
-		"part %d of %d of %d bytes", part.Index, part.Count, part.Size)
-	if j[name] == nil || j[name].id != part.ID {
-		j[name] = &pending{part.ID, map[int64][]byte{}}
-	}
-	found := j[name].slices
-	if found[part.Index] = part.Slice; int64(len(found)) < part.Count {
-		return nil, false
-	}
-	delete(j, name)
-	for i := range part.Count {
-		joined = append(joined, found[i]...)
-	}
-	sum := sha256.Sum256(joined)
-	check(int64(len(joined)) == part.Size && binary.LittleEndian.Uint64(sum[:]) == part.ID, "parts of something else")
-	return joined, true
-}
-
-func murmur2(data []byte) uint32 {
-	const m = 0x5bd1e995
-	h := 0x9747b28c ^ uint32(len(data))
-	for ; len(data) >= 4; data = data[4:] {
-		k := binary.LittleEndian.Uint32(data) * m
-		h = h*m ^ (k^k>>24)*m
-	}
-	if len(data) > 0 {
-		h = (h ^ binary.LittleEndian.Uint32(append(slices.Clone(data), 0, 0, 0))) * m
-	}
-	h = (h ^ h>>13) * m
-	return h ^ h>>15
-}
+// ------------------------------------------------------------------------ keys [2], digest [7]
 
 func keyOfWhole(key string) string {
 	fields := strings.SplitN(key, "|", 3)
@@ -579,18 +461,18 @@ func keyOfWhole(key string) string {
 		return key
 	case fields[1] != "":
 		return fields[0] + "|" + fields[1]
-	case fields[2] == "names" || strings.HasPrefix(fields[2], "names."):
+	case strings.HasPrefix(fields[2]+".", "names."):
 		return fields[0] + "||names"
 	}
 	return fields[0]
 }
 
 func partitionOf(key string, partitions int) int32 {
-	key = strings.TrimSuffix(keyOfWhole(key), "||names")
-	return int32((murmur2([]byte(key)) & 0x7fffffff) % uint32(partitions))
+	owner := &kgo.Record{Key: []byte(strings.TrimSuffix(keyOfWhole(key), "||names"))}
+	return int32(kgo.StickyKeyPartitioner(nil).ForTopic("").Partition(owner, partitions)) // Java's murmur2
 }
 
-func digestOf(task Task, role int) uint64 { // [7]
+func digestOf(task Task, role int) uint64 {
 	name := uint64(0xcbf29ce484222325)
 	for _, octet := range []byte(task.label) {
 		name = (name ^ uint64(octet)) * 0x100000001b3
@@ -623,12 +505,6 @@ type Running struct {
 	stopping, ready bool
 }
 
-// Given is an assignment with its tasks; nil = a tombstone.
-type Given struct {
-	*Assignment
-	wanted map[Held]bool
-}
-
 // Worker is one member. All fields belong to the loop, but for lease: it is told what happens as
 // functions to call.
 type Worker struct {
@@ -636,18 +512,19 @@ type Worker struct {
 	kafka         *kgo.Client
 	admin         *kadm.Client
 	inbox         chan func()
-	names         Names
+	send          func(value []byte, counts bool)
 
-	session     uint64 // incarnation
-	newest      *Given // obeyed; nil = not a member
-	coordinator int64  // the highest coordinator epoch seen
+	session     uint64        // incarnation
+	newest      *Assignment   // obeyed; nil = not a member
+	wanted      map[Held]bool // what it says
+	coordinator int64         // the highest coordinator epoch seen
 	held        map[Held]*Running
 	lease       atomic.Int64 // until then our tasks are ours; from the older of the next two
 	heardMs     int64        // when the newest acknowledged event was sent
 	readMs      int64        // by when all that was written to us has been read
-	ends        [][2]int64   // (end of our partition, when we asked) that are to be reached
 	position    int64        // how far our partition has been read
 	partition   int32        // of assignments
+	end, endMs  int64        // where our partition ended, and when we asked; 0 = nothing to reach
 	firstMs     int64        // of this session's first join
 	sentMs      int64
 	joinAtMs    int64
@@ -658,9 +535,9 @@ type Worker struct {
 }
 
 // hear acts on a record, if it is news.
-func (w *Worker) hear(a *Given) {
+func (w *Worker) hear(a *Assignment, wanted map[Held]bool) {
 	mine := a.Incarnation == w.session || a.Fault != "" && a.Incarnation == 0
-	if !mine || a.CoordinatorEpoch < w.coordinator {
+	if w.fenced() || !mine || a.CoordinatorEpoch < w.coordinator {
 		return
 	}
 	w.coordinator = a.CoordinatorEpoch
@@ -672,7 +549,7 @@ func (w *Worker) hear(a *Given) {
 		if w.newest == nil { // a process that slept may read an answer to what it asked before
 			w.heardMs = w.firstMs
 		}
-		w.newest = a
+		w.newest, w.wanted = a, wanted
 		w.renew()
 		if w.leaving || w.fenced() {
 			return
@@ -684,7 +561,7 @@ func (w *Worker) hear(a *Given) {
 	}
 }
 
-func (w *Worker) hearFault(a *Given) {
+func (w *Worker) hearFault(a *Assignment) {
 	log.Printf("%s: %s", a.Fault, a.Message)
 	switch a.Fault {
 	case "MEMBER_ID_IN_USE", "UNRELEASED_INSTANCE_ID", "GROUP_MAX_SIZE_REACHED": // asks again
@@ -728,7 +605,7 @@ func (w *Worker) lose(why string) {
 	w.stopAll()
 	w.newest, w.beating, w.owesReport, w.attempts = nil, false, false, 0
 	if !w.leaving { // else the loop says so
-		w.send(write(Leave{Member: w.member, Incarnation: w.session}), false)
+		w.leave()
 		w.begin()
 	}
 }
@@ -742,12 +619,15 @@ func (w *Worker) begin() {
 	w.join()
 }
 
-// join comes with empty hands; it can wait for a learner before it gives up a task.
+// join comes with empty hands and a capacity of 1; it can wait for a learner before it gives up a
+// task.
 func (w *Worker) join() {
 	w.joinAtMs = bootMs() + min(int64(1000)<<min(w.attempts, 3), 5000)
 	w.attempts++
-	w.send(write(Join{Member: w.member, Incarnation: w.session, Capacity: 1, MakeBeforeBreak: true}), true)
+	w.send(append(w.ofSession(joinFrame), 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0), true)
 }
+
+func (w *Worker) leave() { w.send(append(w.ofSession(leaveFrame), 0, 0), false) } // for good, no extras
 
 func (w *Worker) report() {
 	var sets [5][]Task // active, standby, learner, ready, releasing
@@ -756,44 +636,53 @@ func (w *Worker) report() {
 		if running.ready {
 			sets[3] = append(sets[3], h.Task)
 		}
-		if running.stopping && !w.newest.wanted[h] {
+		if running.stopping && !w.wanted[h] {
 			sets[4] = append(sets[4], h.Task)
 		}
 	}
-	units, s := writeSets(sets[:]...)
-	holding := Holding{s[0], s[1], s[2], s[3], s[4]}
-	w.send(write(Report{w.member, w.session, w.newest.Epoch, w.newest.Revision, units, holding, nil, nil}), true)
+	out := binary.AppendVarint(w.ofSession(reportFrame), w.newest.Epoch)
+	out = appendSets(binary.AppendVarint(out, w.newest.Revision), sets[:])
+	out = append(out, "\x00\x02\x22coordinator_epoch\x10"...) // no lags; one extra, of 8 bytes
+	w.send(append(binary.LittleEndian.AppendUint64(out, uint64(w.coordinator)), 0), true)
+}
+
+func (w *Worker) heartbeat() {
+	digest := uint64(0)
+	for h, running := range w.held {
+		if running.stopping && !w.wanted[h] {
+			h.Role += 4
+		}
+		digest += digestOf(h.Task, h.Role)
+	}
+	w.beating = true
+	out := binary.AppendVarint(appendBytes([]byte(heartbeatFrame), w.member), w.newest.Epoch)
+	w.send(binary.LittleEndian.AppendUint64(out, digest), true)
+}
+
+func (w *Worker) ofSession(frame string) []byte {
+	return binary.LittleEndian.AppendUint64(appendBytes([]byte(frame), w.member), w.session)
 }
 
 // tick writes what is due by the clock.
 func (w *Worker) tick() {
-	now := bootMs()
 	if w.newest == nil {
-		if now >= w.joinAtMs && !w.leaving {
+		if !w.leaving && bootMs() >= w.joinAtMs {
 			w.join()
 		}
-	} else if !w.beating && now >= w.sentMs+w.newest.HeartbeatIntervalMs {
-		w.beating = true
-		digest := uint64(0)
-		for h, running := range w.held {
-			if running.stopping && !w.newest.wanted[h] {
-				h.Role += 4
-			}
-			digest += digestOf(h.Task, h.Role)
-		}
-		w.send(write(Heartbeat{w.member, w.newest.Epoch, digest}), true)
+	} else if !w.fenced() && !w.beating && bootMs() >= w.sentMs+w.newest.HeartbeatIntervalMs {
+		w.heartbeat()
 	}
 }
 
-// send writes an event, and asks at the same moment where our partition ends.
-func (w *Worker) send(value []byte, counts bool) {
+// produce writes an event, and asks at the same moment where our partition ends.
+func (w *Worker) produce(value []byte, counts bool) {
 	session, atMs := w.session, bootMs()
 	w.sentMs = atMs
 	record := &kgo.Record{Topic: prefix + ".membership", Key: []byte(w.group), Value: value}
 	w.kafka.Produce(context.Background(), record, func(_ *kgo.Record, err error) {
 		w.inbox <- func() {
 			if session == w.session {
-				w.beating = w.beating && !is[Heartbeat](value)
+				w.beating = w.beating && !bytes.HasPrefix(value, []byte(heartbeatFrame))
 				if err == nil && counts && w.newest != nil {
 					w.heardMs = max(w.heardMs, atMs)
 					w.renew()
@@ -801,42 +690,47 @@ func (w *Worker) send(value []byte, counts bool) {
 			}
 		}
 	})
-	go func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
-		defer cancel()
-		listed, err := w.admin.ListEndOffsets(ctx, prefix+".assignments")
-		if end, found := listed.Lookup(prefix+".assignments", w.partition); err == nil && found && end.Err == nil {
-			w.inbox <- func() { w.ends = append(w.ends, [2]int64{end.Offset, atMs}); w.reached(w.position) }
+	if w.endMs == 0 { // one question at a time
+		w.end, w.endMs = math.MaxInt64, atMs
+		go w.askEnd()
+	}
+}
+
+func (w *Worker) askEnd() {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	listed, err := w.admin.ListEndOffsets(ctx, prefix+".assignments")
+	end, found := listed.Lookup(prefix+".assignments", w.partition)
+	w.inbox <- func() {
+		if w.end = end.Offset; err != nil || !found || end.Err != nil {
+			w.endMs = 0
 		}
-	}()
+		w.reached(w.position)
+	}
 }
 
 // reached says how far our partition has been read: a member that is heard but does not read must
 // stop, too.
 func (w *Worker) reached(position int64) {
 	w.position = position
-	w.ends = slices.DeleteFunc(w.ends, func(end [2]int64) bool {
-		if end[0] <= position {
-			w.readMs = max(w.readMs, end[1])
-		}
-		return end[0] <= position
-	})
-	w.ends = w.ends[max(0, len(w.ends)-64):]
-	w.renew()
+	if w.endMs > 0 && position >= w.end {
+		w.readMs, w.endMs = max(w.readMs, w.endMs), 0
+		w.renew()
+	}
 }
 
 // settle gives up what is beyond the assignment and takes what it adds.
 func (w *Worker) settle() {
 	stopping, names := false, map[Task]bool{}
 	for held, running := range w.held {
-		if !w.newest.wanted[held] && !running.stopping {
+		if !w.wanted[held] && !running.stopping {
 			w.owesReport = true
 			w.stop(held)
 		}
 		stopping = stopping || running.stopping
 		names[held.Task] = true
 	}
-	for held := range w.newest.wanted {
+	for held := range w.wanted {
 		if !names[held.Task] { // in another role it must stop first
 			w.start(held)
 		}
@@ -851,13 +745,13 @@ func (w *Worker) start(held Held) {
 	ctx, cancel := context.WithCancel(context.Background())
 	running := &Running{stop: cancel, done: make(chan struct{}), ready: held.Role == learner} // nothing to restore
 	w.held[held] = running
-	say("start", w.member, held, w.newest.Assignment)
+	say("start", w.member, held, w.newest)
 	go func(given *Assignment) {
 		w.run(ctx, held, given)
 		say("stop", w.member, held, given)
 		close(running.done)
 		w.inbox <- func() { w.stopped(held, running) }
-	}(w.newest.Assignment)
+	}(w.newest)
 	if running.ready {
 		w.report()
 	}
@@ -892,37 +786,34 @@ func (w *Worker) stopAll() {
 	clear(w.held)
 }
 
-var saying sync.Mutex
+var told = log.New(os.Stdout, "", 0)
 
 func say(event, member string, held Held, given *Assignment) {
-	saying.Lock()
-	defer saying.Unlock()
-	json.NewEncoder(os.Stdout).Encode(map[string]any{
+	line, _ := json.Marshal(map[string]any{
 		"event": event, "task": held.Task.String(), "member": member, "incarnation": given.Incarnation,
 		"role":       [...]string{active: "active", standby: "standby", learner: "learner"}[held.Role],
 		"generation": given.Generation, "epoch": given.Epoch,
 		"at_ms": time.Now().UnixMilli(), "boottime_ms": bootMs(),
 	})
+	told.Println(string(line))
 }
 
 // -------------------------------------------------------------------------- the loop, Kafka
 
 func main() {
 	log.SetFlags(log.Lmicroseconds)
-	if len(os.Args) < 3 {
+	args := append(os.Args[1:], rand.Text()) // a name, if none is given
+	if len(args) < 3 {
 		log.Fatal("usage: worker GROUP HOST:PORT [MEMBER]")
 	}
-	member := rand.Text()
-	if len(os.Args) > 3 {
-		member = os.Args[3]
-	}
 	// Keyed records go where the Java client puts them; acks=all and idempotence are the defaults.
-	kafka, err := kgo.NewClient(kgo.SeedBrokers(os.Args[2]), kgo.ProducerLinger(0), kgo.FetchMaxWait(5*time.Second))
+	kafka, err := kgo.NewClient(kgo.SeedBrokers(args[1]), kgo.ProducerLinger(0), kgo.FetchMaxWait(5*time.Second))
 	if err != nil {
 		log.Fatal(err)
 	}
-	w := &Worker{group: os.Args[1], member: member, kafka: kafka, admin: kadm.NewClient(kafka),
-		inbox: make(chan func(), 1000), held: map[Held]*Running{}, names: Names{}}
+	w := &Worker{group: args[0], member: args[2], kafka: kafka, admin: kadm.NewClient(kafka),
+		inbox: make(chan func(), 1000), held: map[Held]*Running{}}
+	w.send = w.produce
 	w.loop()
 }
 
@@ -933,12 +824,12 @@ func (w *Worker) loop() {
 	w.kafka.AddConsumePartitions(map[string]map[int32]kgo.Offset{
 		prefix + ".assignments": {w.partition: kgo.NewOffset().At(w.position)}})
 	go w.follow(key)
-	told := make(chan os.Signal, 2)
-	signal.Notify(told, syscall.SIGTERM, os.Interrupt)
+	ends := make(chan os.Signal, 2)
+	signal.Notify(ends, syscall.SIGTERM, os.Interrupt)
 	ticks := time.Tick(50 * time.Millisecond)
 	for w.begin(); !w.leaving || len(w.held) > 0; w.tick() {
 		select {
-		case <-told:
+		case <-ends:
 			w.leaving = true
 			for held := range w.held {
 				w.stop(held)
@@ -946,61 +837,46 @@ func (w *Worker) loop() {
 		case happened := <-w.inbox:
 			happened()
 		case <-ticks:
-			w.fenced()
 		}
 	}
-	w.send(write(Leave{Member: w.member, Incarnation: w.session}), false)
+	w.leave()
 	w.kafka.Flush(context.Background())
 }
 
 // follow reads our partition.
 func (w *Worker) follow(key string) {
-	joiner := Joiner{}
+	names, joiner := Names{}, Joiner{}
 	for {
 		fetches := w.kafka.PollFetches(context.Background())
-		fetches.EachError(func(topic string, partition int32, err error) {
-			log.Printf("%s-%d: %v", topic, partition, err)
-		})
+		fetches.EachError(func(topic string, _ int32, err error) { log.Printf("%s: %v", topic, err) })
 		fetches.EachRecord(func(record *kgo.Record) {
+			act := func() {}
 			err := attempt(func() {
-				value, whole := []byte(nil), false
-				if keyOfWhole(string(record.Key)) == key {
-					value, whole = joiner.Feed(string(record.Key), record.Value)
+				if keyOfWhole(string(record.Key)) != key {
+					return
 				}
+				value, whole := joiner.Feed(string(record.Key), record.Value)
 				if whole && value == nil {
-					w.inbox <- func() { w.letGo("let go by the coordinator") }
+					act = func() { w.letGo("let go by the coordinator") }
 				} else if whole {
-					given := w.given(read[Assignment](value))
-					w.inbox <- func() {
-						if !w.fenced() {
-							w.hear(given)
-						}
+					a := readAssignment(value)
+					if a.Dictionary != 0 && names[a.Dictionary] == nil {
+						w.readNames(names)
 					}
+					wanted := a.held(names)
+					act = func() { w.hear(a, wanted) }
 				}
 			})
 			if err != nil {
 				log.Printf("a record at offset %d cannot be read: %v", record.Offset, err)
 			}
-			w.inbox <- func() { w.reached(record.Offset + 1) }
+			w.inbox <- func() { act(); w.reached(record.Offset + 1) }
 		})
 	}
 }
 
-// given looks up the dictionary of the group when it is not known yet.
-func (w *Worker) given(a Assignment) *Given {
-	if a.Dictionary != nil && w.names[*a.Dictionary] == nil {
-		w.readNames()
-	}
-	wanted := map[Held]bool{}
-	for role, tasks := range a.tasks(w.names) {
-		for _, task := range tasks {
-			wanted[Held{task, role}] = true
-		}
-	}
-	return &Given{&a, wanted}
-}
-
-func (w *Worker) readNames() {
+// readNames looks the group's dictionaries up.
+func (w *Worker) readNames(names Names) {
 	key, joiner := w.group+"||names", Joiner{}
 	partition, end := w.find(".groups", key, w.admin.ListEndOffsets)
 	_, next := w.find(".groups", key, w.admin.ListStartOffsets)
@@ -1011,12 +887,10 @@ func (w *Worker) readNames() {
 	for next < end {
 		reader.PollFetches(context.Background()).EachRecord(func(record *kgo.Record) {
 			next = record.Offset + 1
-			if keyOfWhole(string(record.Key)) != key {
-				return
-			}
-			if value, whole := joiner.Feed(string(record.Key), record.Value); whole && value != nil {
-				names := readDictionary(value)
-				w.names[names.Version] = names.Units
+			if keyOfWhole(string(record.Key)) == key {
+				if value, whole := joiner.Feed(string(record.Key), record.Value); whole && value != nil {
+					names.read(value)
+				}
 			}
 		})
 	}
@@ -1028,14 +902,11 @@ type listing = func(context.Context, ...string) (kadm.ListedOffsets, error)
 func (w *Worker) find(kind, key string, list listing) (int32, int64) {
 	for {
 		listed, err := list(context.Background(), prefix+kind)
-		if err == nil {
-			err = listed.Error()
-		}
-		if found := listed[prefix+kind]; err == nil && len(found) > 0 {
+		if found := listed[prefix+kind]; err == nil && listed.Error() == nil && len(found) > 0 {
 			partition := partitionOf(key, len(found))
 			return partition, found[partition].Offset
 		}
-		log.Printf("no topic %s yet (%v)", prefix+kind, err)
+		log.Printf("no topic %s yet (%v)", prefix+kind, cmp.Or(err, listed.Error()))
 		time.Sleep(time.Second)
 	}
 }

@@ -62,8 +62,10 @@ for (const v of load("assignments")) {
 for (const v of load("hostile"))
   assert.throws(() => wire.readAssignment(raw(v.value), names), `${v.name} was read`);
 const w1 = 0x0102030405060708n;
+const answer = [{ name: "coordinator_epoch", value: Buffer.from("0500000000000000", "hex") }];
 const written = {
   "first join": wire.write("Join", { member: "W1", incarnation: w1, capacity: 1, make_before_break: true }),
+  "report of nothing": wire.write("Report", { member: "W1", incarnation: w1, epoch: 3, revision: 9, extras: answer }),
   "heartbeat of nothing": wire.write("Heartbeat", { member: "W1", epoch: 0, digest: 0n }),
   "heartbeat, large numbers": wire.write("Heartbeat", { member: "W1", epoch: 2 ** 31 - 1, digest: 2n ** 64n - 1n }),
   leave: wire.write("Leave", { member: "W1", incarnation: w1 }),

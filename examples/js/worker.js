@@ -22,26 +22,27 @@ async function run(task, role, given, signal, mayRun) {
 
 // ----------------------------------------------------------------------------- values [3, 4]
 
-// First ten bytes of a value, and its fields as the grammar lists them ({X}: from string to X).
+// First ten bytes of a value, and its fields as the grammar lists them. A map is a list of pairs.
 const SCHEMAS = {
   Join: ["c3013b834dd00c1483f0", `member: string, incarnation: u64, instance_id: string?, rack: string?,
-    capacity: int, tags: {string}, protocols: [string], topics: [string]?, static: [string],
+    capacity: int, tags: [Tag], protocols: [string], topics: [string]?, static: [string],
     units: [UnitRef], active: bytes, standby: bytes, learner: bytes, ready: bytes, releasing: bytes,
     lags: [Lag], config_offset: long?, rebalance_timeout_ms: long?, make_before_break: boolean,
-    extras: {bytes}`],
+    extras: [Extra]`],
   Report: ["c301cd5c45241620def1", `member: string, incarnation: u64, epoch: int, revision: long,
     units: [UnitRef], active: bytes, standby: bytes, learner: bytes, ready: bytes, releasing: bytes,
-    lags: [Lag], extras: {bytes}`],
+    lags: [Lag], extras: [Extra]`],
   Heartbeat: ["c30184d7c1ae25d0c22b", "member: string, epoch: int, digest: u64"],
-  Leave: ["c301b6ed0ef0d77c19a9", "member: string, incarnation: u64, temporary: boolean, extras: {bytes}"],
+  Leave: ["c301b6ed0ef0d77c19a9", "member: string, incarnation: u64, temporary: boolean, extras: [Extra]"],
   MemberAssignment: ["c30183a7063d7eeccdd7", `incarnation: u64, coordinator_epoch: long,
     generation: int, epoch: int, revision: long, dictionary: u64?, units: [UnitRef], active: bytes,
     standby: bytes, learner: bytes, report: boolean, fault: string, session_timeout_ms: int,
-    heartbeat_interval_ms: int, message: string, extras: {bytes}`],
-  Dictionary: ["c301ed277f4d4d8871a9", "version: u64, units: [UnitRef], extras: {bytes}"],
+    heartbeat_interval_ms: int, message: string, extras: [Extra]`],
+  Dictionary: ["c301ed277f4d4d8871a9", "version: u64, units: [UnitRef], extras: [Extra]"],
   Packed: ["c3011d988ce4a267a731", "size: long, deflated: bytes"],
   Part: ["c3013d34d0b96921618b", "id: u64, index: int, count: int, size: long, slice: bytes"],
-  UnitRef: ["", "label: string, size: int"],
+  UnitRef: ["", "label: string, size: int"], Tag: ["", "key: string, value: string"],
+  Extra: ["", "name: string, value: bytes"],
 };
 const FIELDS = Object.fromEntries(Object.entries(SCHEMAS).map(([schema, [, fields]]) =>
   [schema, fields.split(/,\s+/).map((field) => field.split(": "))]));
@@ -85,15 +86,13 @@ class Reader {
   value(type) {
     if (type in FIELDS) return Object.fromEntries(FIELDS[type].map(([name, of]) => [name, this.value(of)]));
     if (type.endsWith("?")) return this.long() ? this.value(type.slice(0, -1)) : null;
-    const inner = type.slice(1, -1);
-    switch (inner && "[{".includes(type[0]) ? type[0] : type) {
+    switch (type[0] === "[" ? "[" : type) {
       case "boolean": return this.byte() !== 0;
       case "int": case "long": return this.long();
       case "u64": return this.take(8).readBigUInt64LE();
       case "bytes": return this.take(this.long());
       case "string": return utf8.decode(this.take(this.long()));
-      case "[": return this.list(() => this.value(inner));
-      case "{": return this.list(() => [this.value("string"), this.value(inner)]);
+      case "[": return this.list(() => this.value(type.slice(1, -1)));
     }
   }
 
@@ -430,7 +429,8 @@ class Worker {
       ...ROLES.map((role) => tasks((h) => h.role === role)), tasks((h) => h.ready), tasks((h) => this.givenUp(h)));
     const { epoch, revision } = this.newest;
     const holding = { units, active, standby, learner, ready, releasing };
-    this.send("Report", { incarnation: this.session, epoch, revision, ...holding });
+    const extras = [{ name: "coordinator_epoch", value: bytesOf("u64", BigInt(this.coordinator)) }];
+    this.send("Report", { incarnation: this.session, epoch, revision, ...holding, extras });
   }
 
   send(schema, fields) { // one after the other: the order is part of the talk

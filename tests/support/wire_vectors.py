@@ -166,6 +166,9 @@ def event_vectors() -> list[dict]:
         ),
         "report": Report(**one, epoch=3, revision=9, holding=holding),
         "report of learners": Report(**one, epoch=3, revision=9, holding=HOLDINGS["all roles"]),
+        "report of nothing": Report(
+            **one, epoch=3, revision=9, holding=Holding(), coordinator_epoch=5
+        ),
         "heartbeat": Heartbeat(**who, epoch=3, digest=holding.digest()),
         "heartbeat of nothing": Heartbeat(**who, epoch=0, digest=0),
         "heartbeat, large numbers": Heartbeat(**who, epoch=2**31 - 1, digest=2**64 - 1),

@@ -142,7 +142,7 @@ def test_heard_but_cannot_read(language: Language, bootstrap: str, tmp_path: Pat
 
 
 def test_a_new_coordinator_asks(worker: Running, coordinator: ScriptedCoordinator) -> None:
-    """A question under an older revision is answered and changes nothing; its epoch counts on."""
+    """A question under an older revision is answered, to whom it is from, and changes nothing."""
     join = coordinator.wait_for(Join)
     coordinator.assign(join, ["0_0", "0_1"])
     coordinator.assign(join, ["0_0", "0_1", "0_2"], generation=2)
@@ -150,6 +150,7 @@ def test_a_new_coordinator_asks(worker: Running, coordinator: ScriptedCoordinato
     coordinator.assign(join, ["0_0"], generation=1, revision=1, coordinator_epoch=9, report=True)
     answer = coordinator.wait_for(Report, lambda r: r.revision == 2)
     assert answer.holding.active == TaskSet.of(["0_0", "0_1", "0_2"])
+    assert answer.coordinator_epoch == 9
     coordinator.assign(join, ["0_7"], generation=3)  # of the coordinator before: not heard
     coordinator.assign(join, ["0_1"], generation=4, coordinator_epoch=9)
     eventually(lambda: worker.held() == {"0_1"})
