@@ -296,6 +296,23 @@ SETTINGS: tuple[Setting, ...] = (
 _BY_KEY = {s.key: s for s in SETTINGS}
 KEYS = tuple(_BY_KEY)
 
+_BY_WORKER = "nothing here: each worker says it of itself"
+_BY_FILE = "nothing here: keys get to processes as files, not through a topic"
+ELSEWHERE: Mapping[str, str] = {
+    "task.assignor.class": "nothing here: the `assignor` of the group, a name or module:attribute",
+    "upgrade.from": "nothing here: readers take what older and newer versions write",
+    "static.connectors": f"{_BY_WORKER} (`static` of its join)",
+    "static.tasks": f"{_BY_WORKER} (`static` of its join)",
+    "group.instance.id": f"{_BY_WORKER} (`instance_id` of its join)",
+    "client.rack": f"{_BY_WORKER} (`rack` of its join)",
+    "inter.worker.key.generation.algorithm": _BY_FILE,
+    "inter.worker.key.size": _BY_FILE,
+    "inter.worker.key.ttl.ms": _BY_FILE,
+    "inter.worker.signature.algorithm": _BY_FILE,
+    "inter.worker.verification.algorithms": _BY_FILE,
+}
+"""Keys of Kafka that are no settings of a group here, and what stands for them."""
+
 
 def parse_settings(values: Mapping[str, object], assignor: str = "high-availability") -> Settings:
     """Read a group's settings; what is not given takes its default.
@@ -313,7 +330,7 @@ def parse_settings(values: Mapping[str, object], assignor: str = "high-availabil
     for key, value in values.items():
         setting = _BY_KEY.get(key)
         if setting is None:
-            raise ConfigError(key, value, f"one of {', '.join(KEYS)}")
+            raise ConfigError(key, value, _instead_of(key))
         try:
             found[setting.field] = setting.read(value)
         except (ValueError, TypeError, KeyError, OverflowError):
@@ -326,6 +343,14 @@ def parse_settings(values: Mapping[str, object], assignor: str = "high-availabil
             f"less than session.timeout.ms ({settings.session_timeout_ms})",
         )
     return settings
+
+
+def _instead_of(key: str) -> str:
+    """What is right for a key that is none: Kafka's brokers have the same ones behind a prefix."""
+    bare = next((known for known in KEYS if key.endswith(f".{known}")), None)
+    if bare is not None:
+        return f"the key {bare}, without what is before it"
+    return ELSEWHERE.get(key, f"one of {', '.join(KEYS)}")
 
 
 assert {s.field for s in SETTINGS} == {f.name for f in fields(Settings)}  # a row for each field

@@ -5,7 +5,14 @@ from __future__ import annotations
 import pytest
 
 from muster.protocol.errors import ConfigError
-from muster.protocol.settings import KEYS, SETTINGS, Settings, parse_settings
+from muster.protocol.settings import (
+    ELSEWHERE,
+    KEYS,
+    LONG_MAX,
+    SETTINGS,
+    Settings,
+    parse_settings,
+)
 
 
 def test_defaults() -> None:
@@ -53,6 +60,69 @@ def test_what_is_not_accepted_names_the_key(key: str, value: object) -> None:
     with pytest.raises(ConfigError, match=key.replace(".", r"\.")) as caught:
         parse_settings({key: value})
     assert caught.value.key == key
+
+
+KAFKAS = {
+    "acceptable.recovery.lag": (10_000, [0, LONG_MAX], [-1]),
+    "assignment.interval.ms": (0, [1, 1_000], [-1]),
+    "connect.protocol": ("sessioned", ["eager", "compatible", "static"], ["", "Eager"]),
+    "heartbeat.interval.ms": (5_000, [10, 44_999], [9, 45_000]),
+    "initial.rebalance.delay.ms": (0, [1, 3_000], [-1]),
+    "learner.partial.rebalance": (True, [False, "false"], [1, "no"]),
+    "max.warmup.replicas": (2, [1, 2**31 - 1], [0]),
+    "num.standby.replicas": (0, [1, 50], [-1]),
+    "probing.rebalance.interval.ms": (600_000, [60_000], [59_999]),
+    "rack.aware.assignment.non_overlap_cost": (None, [0, 10], [-1]),
+    "rack.aware.assignment.strategy": ("none", ["min_traffic", "balance_subtopology"], ["some"]),
+    "rack.aware.assignment.tags": ((), ["a,b,c,d,e"], ["a,b,c,d,e,f"]),
+    "rack.aware.assignment.traffic_cost": (None, [0, 10], [-1]),
+    "rebalance.timeout.ms": (60_000, [1], [0]),
+    "scale.down.timeout.ms": (LONG_MAX, [0, 60_000], [-1]),
+    "scheduled.rebalance.max.delay.ms": (300_000, [0, 2**31 - 1], [-1]),
+    "session.timeout.ms": (45_000, [6_000, 1_800_000], [99]),
+    "stream.imbalance.percentage": (0, [20, "12.5"], [-1]),
+    "stream.rebalancing.mode": ("incremental", ["upgrading"], ["both"]),
+}
+"""Kafka's keys: default, others that are accepted, some that are not (`kips.md` section 10).
+
+Two defaults are not Kafka's: the micro-batch gathers joins already, so the initial delay (3,000)
+and the interval (1,000) are 0.
+"""
+
+
+@pytest.mark.parametrize("key", sorted(KAFKAS))
+def test_kafkas_keys(key: str) -> None:
+    """Every key has the default and the bounds it is listed with."""
+    default, accepted, refused = KAFKAS[key]
+    field = next(s.field for s in SETTINGS if s.key == key)
+    assert getattr(parse_settings({}), field) == default
+    for value in accepted:
+        assert parse_settings({key: value}) != Settings()
+    for value in refused:
+        with pytest.raises(ConfigError):
+            parse_settings({key: value})
+
+
+def test_every_key_is_listed() -> None:
+    """What is not of that table is ours."""
+    own = {"assignor.timeout.ms", "group.max.size", "rack.aware.standby.strategy"}
+    assert set(KAFKAS) | own == set(KEYS)
+
+
+@pytest.mark.parametrize(
+    ("key", "told"),
+    [
+        *ELSEWHERE.items(),
+        ("group.initial.rebalance.delay.ms", "the key initial.rebalance.delay.ms, without what"),
+        ("streams.session.timeout.ms", "the key session.timeout.ms, without what is before it"),
+        ("sesion.timeout.ms", "one of session.timeout.ms, heartbeat.interval.ms"),
+    ],
+)
+def test_keys_that_are_no_settings_say_what_is(key: str, told: str) -> None:
+    """A key of Kafka that has no place in a group's settings is refused with what stands for it."""
+    with pytest.raises(ConfigError) as caught:
+        parse_settings({key: "x"})
+    assert str(caught.value).startswith(f"{key}: 'x' is not accepted; expected {told}")
 
 
 def test_what_was_tuned() -> None:

@@ -13,6 +13,7 @@ from muster import plugins
 from muster.protocol import codec
 from muster.protocol.events import Event, GroupConfig, Heartbeat, Join, Leave, Origin, Tick
 from muster.protocol.ids import GroupId, MemberId
+from muster.protocol.parts import parts
 from muster.protocol.records import (
     GroupSnapshot,
     MemberAssignment,
@@ -23,7 +24,7 @@ from muster.protocol.records import (
 from muster.protocol.settings import parse_settings
 from muster.protocol.tasks import Subtopology
 from muster.protocol.topics import TOPICS, TopicKind
-from muster.streams import processor, turn
+from muster.streams import outbox, processor, turn
 from muster.streams.inbox import Inbox
 from muster.streams.outbox import SINCE, TOPIC_OF
 from muster.streams.processor import GroupProcessor
@@ -267,6 +268,28 @@ def test_a_bug_parks_the_group(monkeypatch: pytest.MonkeyPatch) -> None:
     (newest,) = of_kind(records, GroupSnapshot)[-1:]
     assert sorted(member.id for member in newest.members) == ["m", "p"]
     assert of_kind(operator.feed(5_000, Tick(group=G)), Rejected) == []
+
+
+def test_a_record_too_large_keeps_the_last_good_generation(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What no reader would accept is not published, not even in part; a dead letter says why."""
+    operator = Operator()
+    operator.feed(1_000, config(), join())
+    _, snapshot = operator.stored(LANE)
+    with monkeypatch.context() as limited:
+        # Where every snapshot must be split, and readers join no more than 100 bytes.
+        most = {GroupSnapshot: 200}
+        limited.setattr("muster.protocol.parts.VALUE_BYTES_MAX", 100)
+        limited.setattr(
+            outbox, "parts", lambda r, turn: parts(r, most.get(type(r), 10_000), turn=turn)
+        )
+        (letter,) = operator.feed(2_000, join("n"))
+    assert (type(letter), letter.reason) == (Rejected, turn.GROUP_FAILED)
+    assert "bytes; 100 are accepted" in letter.message
+    assert operator.stored(LANE)[1] == snapshot
+    (newest,) = of_kind(operator.feed(3_000, join("n")), GroupSnapshot)[-1:]
+    assert sorted(member.id for member in newest.members) == ["m", "n"]
 
 
 def _fail(*_: object, **__: object) -> None:
