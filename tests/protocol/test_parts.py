@@ -117,6 +117,37 @@ def test_the_largest_groups_publish() -> None:
     assert np.array_equal(found.destination, group.destination)
 
 
+def test_a_group_is_told_once_not_once_a_member() -> None:
+    """E-10's group: 1,000 tasks, topics of 30 characters, on 10, 100 and 500 members.
+
+    Streams tells every member where everything is: 170, 2,000 and 16,800 kB with its dictionary.
+    Here it is one record for the group and for each member its own, everything counted.
+    """
+    units = (Subtopology("orders-by-region-and-warehouse", 500), Subtopology("x" * 30, 500))
+    table, totals = TaskTable(units), []
+    for members in (10, 100, 500):
+        owners = np.random.default_rng(1).permutation(np.arange(1_000) % members).astype(np.int32)
+        group = replace(group_of(1_000, members), tasks=units, target=owners, holder=owners)
+        own = [
+            MemberAssignment(
+                group="g",
+                member=f"worker-{slot:018d}",
+                incarnation=2**62 + slot,
+                coordinator_epoch=1,
+                generation=9,
+                epoch=9,
+                revision=9,
+                active=table.set_of(np.flatnonzero(owners == slot).astype(np.int32)),
+                session_timeout_ms=45_000,
+                heartbeat_interval_ms=5_000,
+            )
+            for slot in range(members)
+        ]
+        whole = replace(group, destination=owners)
+        totals.append(sum(size_of(part) for record in (whole, *own) for part in parts(record)))
+    assert [total // 1000 for total in totals] == [4, 32, 146]
+
+
 def test_small_records_are_left_alone() -> None:
     """What fits is one record, and passes a joiner untouched, tombstones too."""
     group = group_of(10, 2)
