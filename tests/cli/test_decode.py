@@ -23,6 +23,7 @@ from muster.protocol.parts import parts
 from muster.protocol.records import Dictionary, MemberAssignment
 from muster.protocol.tasks import Connector, TaskSet, TaskTable
 from muster.protocol.taskset import units_of_table
+from muster.protocol.topics import TopicKind, topic_name
 
 GOLDEN = Path(__file__).parent.parent / "golden"
 
@@ -45,6 +46,33 @@ def test_every_golden_record_prints(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert [line["type"] for line in printed] == names
     grouped = [line for line in printed if line["type"] not in ("CoordinatorClaim", "Rejected")]
     assert {line["value"]["group"] for line in grouped} == {"fleet"}
+
+
+def test_every_topic_prints(capsys: pytest.CaptureFixture[str]) -> None:
+    """The golden records, split and packed ones too, each read from the topic it belongs to."""
+    files = sorted(GOLDEN.rglob("*.json"))
+    golden = [(f, json.loads(f.read_text())) for f in files if f.parent.name != "state"]
+    expected: dict[str, list[str]] = {}
+    with mock_kafka() as bootstrap:
+        producer = Producer({"bootstrap.servers": bootstrap, "log_level": 2})
+        for file, found in golden:
+            topic = f"muster.{found['topic']}"
+            name = file.name.partition(".")[0]
+            whole = {"Packed": "GroupConfig", "Part": "Dictionary"}.get(name, name)
+            expected.setdefault(topic, []).append(whole)
+            for row in found.get("records", [found]):
+                key = row["key"].encode()
+                place = partition_of(key, 4) if found["topic"] != "rejected" else 0
+                producer.produce(topic, bytes.fromhex(row["value"]), key, place)
+        assert producer.flush(10) == 0
+        printed = {}
+        for topic in expected:
+            assert main(["decode", "--topic", topic, "--bootstrap-server", bootstrap]) == 0
+            shown = lines(capsys)
+            assert {line["topic"] for line in shown} == {topic}
+            printed[topic] = sorted(line["type"] for line in shown)
+    assert printed == {topic: sorted(names) for topic, names in expected.items()}
+    assert set(expected) == {topic_name(kind) for kind in TopicKind}
 
 
 def feed(monkeypatch: pytest.MonkeyPatch, data: bytes) -> None:
