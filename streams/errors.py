@@ -21,6 +21,13 @@ class Superseded(MusterError):
     """
 
 
+class OtherTopics(MusterError):
+    """The checkpoint was written against topics that are not these.
+
+    Operator action: a new checkpoint folder; the groups are read back from ``<prefix>.groups``.
+    """
+
+
 class QueryFailed(MusterError):
     """Spark's query ended by itself.
 

@@ -40,7 +40,7 @@ from muster.acls import Role
 from muster.keyring import KeyFile, add_signing_keys, keyring_path
 from muster.protocol.errors import ConfigError, MusterError
 from muster.protocol.topics import DEFAULT_PREFIX
-from muster.streams import claim, recovery, session, sink, source
+from muster.streams import claim, origin, recovery, session, sink, source
 from muster.streams.clock import Clock
 from muster.streams.config import DEFAULT_MASTER, SETTINGS, JobConfig, job_config
 from muster.streams.errors import KafkaUnreachable, QueryFailed, Superseded
@@ -96,18 +96,20 @@ def _run(config: JobConfig) -> int:
         spark = session.start(config)
         _listen(stop)  # PySpark has put a handler of its own on SIGINT
         stack.callback(_stop_spark, spark, stop)
+        topics = source.input_topics(config.prefixes)
+        is_new = recovery.is_new(spark, config.checkpoint)
+        origin.check(spark, config.checkpoint, config.clients, topics, is_new=is_new)
         epochs = {prefix: claim.claim(config.clients, prefix, job) for prefix in config.prefixes}
         log.info("claimed", **{f"epoch[{prefix}]": epoch for prefix, epoch in epochs.items()})
         watch = stack.enter_context(claim.Watch(config.clients, epochs, job, stop))
         health, progress = _observed(stack, config, epochs, partitions, watch, keys)
-        topics = source.input_topics(config.prefixes)
         wary = recovery.wary_until_ms(spark, config.checkpoint, epochs, time.time_ns() // 1_000_000)
         processor = GroupProcessor(
             *(epochs, partitions, topics, config.rebuild_ms, config.writers, wary),
             signing_keys=config.signing_keys,
         )
         starting = None
-        if not stop.is_set():
+        if is_new and not stop.is_set():
             starting = _recover(spark, config, processor, stop, progress, keys)
         if not stop.is_set():
             query = sink.write(_frame(spark, config, processor, starting, None), config)
@@ -151,8 +153,6 @@ def _recover(
     The run that loads them ends when all rows there are now are worked off. The one that follows
     does without initial state, whose rows take a slower way into Python.
     """
-    if not recovery.is_new(spark, config.checkpoint):
-        return None
     found = recovery.recover(config.clients, config.prefixes)
     if not found.snapshots:
         return found.starting

@@ -78,5 +78,5 @@ def _offsets(report: Mapping[str, Any], which: str) -> dict[str, dict[int, int]]
     return {
         topic: {int(partition): offset for partition, offset in offsets.items()}
         for source in report.get("sources", ())
-        for topic, offsets in source.get(which, {}).items()
+        for topic, offsets in (source.get(which) or {}).items()
     }

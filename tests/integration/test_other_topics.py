@@ -1,0 +1,72 @@
+"""A checkpoint meets topics that are not the ones it was written against."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+from support.brokers import Topics, create_topics, new_topics
+from support.spark import Job
+from support.waiting import until
+
+from muster.protocol.events import Join
+from muster.protocol.ids import GroupId, MemberId
+from muster.protocol.topics import TOPICS, TopicKind
+from muster.streams.origin import FILE
+
+pytestmark = [pytest.mark.broker, pytest.mark.spark]
+
+
+@pytest.fixture
+def topics(bootstrap: str) -> Iterator[Topics]:
+    """Topics of a test's own."""
+    found = new_topics(bootstrap)
+    yield found
+    found.close()
+
+
+def joins(topics: Topics, job: Job) -> None:
+    """A member joins, and is answered."""
+    before = topics.end(TopicKind.GROUPS)
+    join = Join(group=GroupId("lone"), member=MemberId("M"), incarnation=1)
+    topics.write(TopicKind.MEMBERSHIP, join)
+    until(lambda: topics.end(TopicKind.GROUPS) > before, "it answers", story=job.tail)
+
+
+def made_anew(topics: Topics) -> None:
+    """Delete the topics and create them under the same names."""
+    admin = AdminClient({"bootstrap.servers": topics.address})
+    for future in admin.delete_topics([topic.name(topics.prefix) for topic in TOPICS]).values():
+        future.result(30)
+
+    def created() -> bool:
+        try:
+            create_topics(topics.address, topics.prefix)
+        except KafkaException:  # the broker is not done with the old ones
+            return False
+        return True
+
+    until(created, "the topics are there again")
+    topics.forget()
+
+
+def test_topics_made_anew_are_not_those_of_the_checkpoint(topics: Topics, tmp_path: Path) -> None:
+    """The job says so and ends, instead of waiting at the old offsets; told otherwise it goes on.
+
+    Without its own file a checkpoint is taken at its word, as one of an older version is.
+    """
+    with Job(topics, tmp_path) as job:
+        joins(topics, job.start())
+        assert job.stop() == 0
+        made_anew(topics)
+        job.start(wait=False)
+        assert job.wait() == 1
+        assert f"is of other topics: {topics.prefix}.config" in job.tail()
+        assert "Give --checkpoint a new folder" in job.tail()
+        (job.checkpoint / FILE).unlink()
+        (job.checkpoint / f".{FILE}.crc").unlink(missing_ok=True)
+        job.start()
+        assert (job.checkpoint / FILE).exists()
