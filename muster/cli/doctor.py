@@ -13,7 +13,8 @@ import argparse
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from muster import access
 from muster.cli import doctor_cluster, doctor_dates, doctor_job
@@ -125,21 +126,30 @@ def gather(settings: ClientSettings, prefix: str) -> Facts:
     """
     now_ms = time.time_ns() // 1_000_000
     groups: dict[GroupId, tuple[GroupSnapshot, int]] = {}
+    answered: dict[GroupId, int] = {}
     writes: list[tuple[int, int]] = []
     for published in history(settings, prefix, None):
         record = published.record
+        answered[record.group] = published.at_ms
         if isinstance(record, GroupSnapshot):
             groups[record.group] = (record, published.at_ms)
             writes.append((published.at_ms, record.coordinator_epoch))
         else:
             groups.pop(record.group, None)
     wakeups: dict[GroupId, int] = {}
-    for _, _, wakeup in _records(settings, prefix, TopicKind.CLOCK):
+    published_ms = max(answered.values(), default=0)
+    for _, at_ms, wakeup in _records(settings, prefix, TopicKind.CLOCK):
+        published_ms = max(published_ms, at_ms)
         if isinstance(wakeup, WakeUp) and wakeup.at_ms is not None:
             wakeups[wakeup.group] = wakeup.at_ms
         elif isinstance(wakeup, WakeUp):
             wakeups.pop(wakeup.group, None)
     since_ms = now_ms - doctor_job.REJECTED_MS
+    rejected = [
+        (at_ms, record)
+        for _, at_ms, record in _records(settings, prefix, TopicKind.REJECTED, since_ms)
+        if isinstance(record, Rejected)
+    ]
     return Facts(
         now_ms=now_ms,
         claims=[
@@ -150,12 +160,9 @@ def gather(settings: ClientSettings, prefix: str) -> Facts:
         groups=groups,
         writes=sorted(writes),
         wakeups=wakeups,
-        heard=_heard(settings, prefix, now_ms - HEARD_MS),
-        rejected=[
-            (at_ms, record)
-            for _, at_ms, record in _records(settings, prefix, TopicKind.REJECTED, since_ms)
-            if isinstance(record, Rejected)
-        ],
+        heard=_heard(settings, prefix, now_ms - HEARD_MS, answered),
+        rejected=rejected,
+        published_ms=max([published_ms, *(at_ms for at_ms, _ in rejected)]),
     )
 
 
@@ -170,8 +177,17 @@ def _records(
             continue  # somebody else's record
 
 
-def _heard(settings: ClientSettings, prefix: str, since_ms: int) -> dict[GroupId, Heard]:
-    """Newest event and tick of every group, told apart without decoding them."""
+def _heard(
+    settings: ClientSettings, prefix: str, since_ms: int, answered: Mapping[GroupId, int]
+) -> dict[GroupId, Heard]:
+    """What was written about every group, told apart without decoding it.
+
+    Args:
+        settings: how to reach Kafka.
+        prefix: of the topics.
+        since_ms: from when on.
+        answered: when each group's newest snapshot was written.
+    """
     found: dict[GroupId, Heard] = {}
     for row in read(settings, topic_name(TopicKind.MEMBERSHIP, prefix), since_ms=since_ms):
         try:
@@ -179,10 +195,14 @@ def _heard(settings: ClientSettings, prefix: str, since_ms: int) -> dict[GroupId
         except DecodeError:
             continue
         before = found.get(group, Heard())
-        if (row.value or b"").startswith(PREFIX["Tick"]):
-            found[group] = Heard(before.event_ms, max(before.tick_ms, row.at_ms))
-        else:
-            found[group] = Heard(max(before.event_ms, row.at_ms), before.tick_ms)
+        value = row.value or b""
+        if value.startswith(PREFIX["Tick"]):
+            found[group] = replace(before, tick_ms=max(before.tick_ms, row.at_ms))
+            continue
+        found[group] = heard = replace(before, event_ms=max(before.event_ms, row.at_ms))
+        is_open = not before.unanswered_ms and row.at_ms > answered.get(group, 0)
+        if is_open and value.startswith(PREFIX["Join"]):
+            found[group] = replace(heard, unanswered_ms=row.at_ms)
     return found
 
 

@@ -9,6 +9,8 @@ it. What tells a living coordinator from a dead one:
   not work.
 * One that is long past, and nobody has written a tick: **no clock** runs, and a group whose
   members have all died is not noticed.
+* A join that a group without members has not answered, with nothing published since: again **the
+  job**; such a group has no wake-up.
 * Records of an older claim, written after a newer one: **two jobs** run.
 """
 
@@ -60,10 +62,12 @@ class Heard:
     Attributes:
         event_ms: newest record of members.
         tick_ms: newest tick of a clock; 0 = none.
+        unanswered_ms: oldest join since the group's newest snapshot; 0 = none.
     """
 
     event_ms: int = 0
     tick_ms: int = 0
+    unanswered_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +82,7 @@ class Facts:
         wakeups: when groups want to be woken.
         heard: newest records of members, by group.
         rejected: dead letters and their times.
+        published_ms: when the coordinator wrote anything for the last time; 0 = never.
     """
 
     now_ms: int
@@ -87,6 +92,7 @@ class Facts:
     wakeups: Mapping[GroupId, int] = field(default_factory=dict)
     heard: Mapping[GroupId, Heard] = field(default_factory=dict)
     rejected: Sequence[tuple[int, Rejected]] = ()
+    published_ms: int = 0
 
 
 def look(facts: Facts, prefix: str, stuck_ms: int) -> Iterator[Finding]:
@@ -158,11 +164,8 @@ def job(facts: Facts, prefix: str) -> Iterator[Finding]:
     if ahead_ms > SKEW_MS:
         what = f"this machine's clock is {ahead_ms / 1000:.0f} s behind Kafka's"
         yield Finding("clock", "this machine", Level.WARN, what, "set it; figures below are off")
-    unknown = sorted(
-        group
-        for group, heard in facts.heard.items()
-        if group not in facts.groups and 0 < heard.event_ms < facts.now_ms - GRACE_MS
-    )
+    joined = _unanswered(facts)
+    joined_ms = min(joined.values(), default=0)
     overdue = {
         group: at_ms
         for group, at_ms in facts.wakeups.items()
@@ -180,16 +183,27 @@ def job(facts: Facts, prefix: str) -> Iterator[Finding]:
             f"is {_who(facts.claims[-1])} running? {_START}; if it runs: /healthz, its log, and "
             "muster_rows_behind say whether it is stuck or behind",
         )
+    elif joined and facts.published_ms < joined_ms:
+        yield Finding(
+            "job",
+            prefix,
+            Level.FAIL,
+            f"does not answer: who joined {_named(sorted(joined))} has waited for "
+            f"{_ago(facts, joined_ms)}",
+            f"is {_who(facts.claims[-1])} running? {_START}; if it runs, its log says why",
+        )
     elif facts.wakeups:
         what = f"answers: no wake-up of {len(facts.wakeups)} groups waits"
         yield Finding("job", prefix, Level.OK, what if not quiet else "nothing waits to be read")
-    elif unknown:
-        what = f"events of {_named(unknown)} have led to nothing"
-        action = f"is the group configured (muster config set)? does {_who(facts.claims[-1])} run?"
-        yield Finding("job", prefix, Level.WARN, what, action)
+    elif joined:
+        yield Finding("job", prefix, Level.OK, "answers")
     else:
         what = "no group has members, so nothing tells whether it works"
         yield Finding("job", prefix, Level.SKIPPED, what)
+    if joined and facts.published_ms >= joined_ms:
+        what = f"joins of {_named(sorted(joined))} have led to nothing; others are answered"
+        action = f"muster decode --topic {prefix}.rejected says what is wrong with them"
+        yield Finding("job", "joins", Level.WARN, what, action)
     if quiet:
         yield Finding(
             "clock",
@@ -199,6 +213,16 @@ def job(facts: Facts, prefix: str) -> Iterator[Finding]:
             "past, and nobody has written a tick",
             f"a clock runs in every coordinator: {_START}; may it write to {prefix}.membership?",
         )
+
+
+def _unanswered(facts: Facts) -> dict[GroupId, int]:
+    """Groups without members that somebody has tried to join, and since when."""
+    return {
+        group: heard.unanswered_ms
+        for group, heard in facts.heard.items()
+        if 0 < heard.unanswered_ms < facts.now_ms - GRACE_MS
+        and not (group in facts.groups and facts.groups[group][0].members)
+    }
 
 
 def _is_asked(facts: Facts, group: GroupId, since_ms: int) -> bool:

@@ -31,10 +31,11 @@ from muster.cli.doctor_job import Claim, Facts, Heard
 from muster.cli.finding import Finding, Level
 from muster.cli.main import COMMANDS, main
 from muster.protocol import codec
-from muster.protocol.events import Heartbeat, Origin, Tick
+from muster.protocol.events import Heartbeat, Join, Origin, Tick
 from muster.protocol.ids import GroupId, MemberId
 from muster.protocol.records import (
     CoordinatorClaim,
+    GroupGone,
     GroupState,
     MemberState,
     Record,
@@ -156,11 +157,25 @@ def test_a_clock_that_is_off() -> None:
     assert told(ahead, "clock").what == "this machine's clock is 9 s behind Kafka's"
 
 
-def test_events_that_lead_to_nothing() -> None:
-    """A group that is talked to and has no snapshot may just not be configured."""
-    lost = facts(heard={GroupId("typo"): Heard(event_ms=NOW - 60_000)}, wakeups={}, groups={})
-    finding = told(lost, "job")
-    assert (finding.level, finding.what) == (Level.WARN, "events of group typo have led to nothing")
+@pytest.mark.parametrize("known", [False, True])
+def test_joins_that_nobody_answers(known: bool) -> None:
+    """A group without members has no wake-up: its joins tell that the job does nothing."""
+    snapshot = replace(orders(), members=(), state=GroupState.EMPTY)
+    there = {ORDERS: (snapshot, NOW - 70_000)} if known else {}
+    waiting = {ORDERS: Heard(event_ms=NOW - 1_000, unanswered_ms=NOW - 60_000)}
+    dead = facts(heard=waiting, wakeups={}, groups=there, published_ms=NOW - 70_000)
+    finding = told(dead, "job")
+    assert finding.level is Level.FAIL
+    assert finding.what == "does not answer: who joined group orders has waited for 60 s"
+    soon = replace(dead, heard={ORDERS: Heard(NOW - 1_000, 0, NOW - 29_000)})
+    assert levels(soon)["job", "muster"] is Level.SKIPPED
+    others = told(replace(dead, published_ms=NOW - 10_000), "job")
+    assert (others.level, others.what) == (
+        Level.WARN,
+        "joins of group orders have led to nothing; others are answered",
+    )
+    assert "muster.rejected" in others.action
+    assert Level.FAIL not in levels(facts(heard=waiting)).values()  # it has members by now
 
 
 @pytest.mark.parametrize(
@@ -413,6 +428,29 @@ def test_a_dead_job_then_a_dead_clock(examine: Examine, bootstrap: str) -> None:
     assert ("clock", topics.prefix) not in found
     (finding,) = found["job", topics.prefix]
     assert (finding["level"], "job gone on somewhere" in finding["action"]) == ("fail", True)
+
+
+@pytest.mark.broker
+def test_a_job_that_ignores_joins(
+    examine: Examine, bootstrap: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Joins after all that was published: the job is said to do nothing, until it publishes."""
+    monkeypatch.setattr(doctor_job, "GRACE_MS", -60_000)  # what was written just now is late
+    topics = new_topics(bootstrap)
+    record = CoordinatorClaim(job="deaf", host="somewhere", version=VERSION)
+    publish(topics, TopicKind.COORDINATOR, record)
+    for _ in range(2):
+        join = Join(group=GroupId("new"), member=MemberId("W1"), incarnation=1)
+        topics.write(TopicKind.MEMBERSHIP, join)
+    code, found = examine(topics.prefix)
+    (finding,) = found["job", topics.prefix]
+    assert (code, finding["level"]) == (1, "fail")
+    assert finding["what"].startswith("does not answer: who joined group new has waited for")
+    gone = GroupGone(group=GroupId("new"))
+    publish(topics, TopicKind.GROUPS, gone)
+    code, found = examine(topics.prefix)
+    topics.close()
+    assert [f["level"] for f in found["job", topics.prefix]] == ["skipped"]
 
 
 @pytest.mark.broker
