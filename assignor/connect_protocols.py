@@ -22,9 +22,8 @@ from muster.assignor.connect_pins import no_pins, pins_of
 from muster.assignor.connect_round import play
 from muster.assignor.errors import AssignorError
 from muster.assignor.model import NOBODY, GroupView, Placement
+from muster.protocol.settings import CONNECT_PROTOCOLS
 
-PROTOCOLS = ("static", "sessioned", "compatible", "eager")
-"""Best first."""
 ALIASES = {"default": "eager"}
 """Names of the wire: Kafka's eager protocol is called ``default``."""
 
@@ -39,7 +38,7 @@ def negotiated(view: GroupView, best: str) -> str:
     Raises:
         AssignorError: no protocol is spoken by all.
     """
-    allowed = PROTOCOLS[PROTOCOLS.index(best) :]
+    allowed = CONNECT_PROTOCOLS[CONNECT_PROTOCOLS.index(best) :]
     for protocol in allowed:
         if all(_speaks(spoken, protocol) for spoken in view.protocols):
             return protocol

@@ -17,6 +17,8 @@ LONG_MAX = 2**63 - 1
 Value: TypeAlias = bool | int | float | str | tuple[str, ...] | None
 
 CONNECT_ASSIGNORS = ("eager", "cooperative", "static")
+CONNECT_PROTOCOLS = ("static", "sessioned", "compatible", "eager")
+"""Best first; who speaks one offers those below it as well (S0-F02)."""
 """Assignors of Kafka Connect: their groups default to Connect's timeouts."""
 
 

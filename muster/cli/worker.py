@@ -19,6 +19,7 @@ from muster import logs
 from muster.cli.errors import BadInput
 from muster.cli.options import add_kafka, kafka_settings, key_values
 from muster.keyring import add_signing_keys
+from muster.protocol.settings import CONNECT_PROTOCOLS
 from muster.worker.processes import PLACE, STOP_TIMEOUT_S, Processes
 from muster.worker.worker import Worker
 
@@ -65,6 +66,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="a job it is pinned to (KIP-987); may be repeated",
     )
     parser.add_argument(
+        "--connect-protocol",
+        choices=CONNECT_PROTOCOLS,
+        help="the best of Connect's protocols it speaks, and with it all below; the group uses the "
+        "best that all members speak (default: all)",
+    )
+    parser.add_argument(
         "--stop-timeout-ms",
         type=int,
         default=int(STOP_TIMEOUT_S * 1000),
@@ -96,6 +103,7 @@ def run(args: argparse.Namespace) -> int:
             tags=key_values(args.tag, "--tag"),
             topics=args.topic,
             static=args.static,
+            protocols=spoken(args.connect_protocol),
             topic_prefix=args.topic_prefix,
             config=clients.values,
             signing_keys=args.signing_keys,
@@ -114,6 +122,11 @@ def run(args: argparse.Namespace) -> int:
     finally:
         processes.close()
     return 0
+
+
+def spoken(best: str | None) -> tuple[str, ...] | None:
+    """The protocols of a worker whose `connect.protocol` this is, best first (S0-F02)."""
+    return None if best is None else CONNECT_PROTOCOLS[CONNECT_PROTOCOLS.index(best) :]
 
 
 class _Told(Exception):

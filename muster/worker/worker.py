@@ -49,6 +49,7 @@ from muster.worker.exchange import (
     Take,
 )
 from muster.worker.kafka import Link
+from muster.worker.names import checked, random_member_id
 from muster.worker.session import Session
 from muster.worker.states import State
 
@@ -85,6 +86,7 @@ class Worker:
         tags: `client.tag.*`: what copies of a task should differ in.
         topics: subtopologies it can run; None = all.
         static: jobs it is pinned to (KIP-987).
+        protocols: assignment protocols it speaks, best first; None = all (Connect's upgrades).
         topic_prefix: of muster's topics.
         config: further Kafka client settings, Java's or librdkafka's names.
         signing_keys: keyring file (``docs/security.md``); None = `MUSTER_SIGNING_KEYS`, if set.
@@ -121,6 +123,7 @@ class Worker:
         tags: Mapping[str, str] | None = None,
         topics: Iterable[str] | None = None,
         static: Iterable[str] | None = None,
+        protocols: Iterable[str] | None = None,
         topic_prefix: str = DEFAULT_PREFIX,
         config: Mapping[str, str] | None = None,
         signing_keys: str | None = None,
@@ -132,9 +135,9 @@ class Worker:
         on_lost: Callback | None = None,
         on_lease: Callable[[int, int], None] | None = None,
     ) -> None:
-        self.group = _checked("group", group, group_fault(group))
-        member = member_id if member_id is not None else _random_member_id()
-        self.member_id = _checked("member_id", member, member_fault(member))
+        self.group = checked("group", group, group_fault(group))
+        member = member_id if member_id is not None else random_member_id()
+        self.member_id = checked("member_id", member, member_fault(member))
         if capacity < 1:
             raise ConfigError("capacity", capacity, "1 or more")
         self.assignment: Assignment | None = None
@@ -151,6 +154,7 @@ class Worker:
             tags=checked_tags(tags or {}),
             topics=None if topics is None else tuple(sorted(topics)),
             static=tuple(sorted(static or ())),
+            protocols=tuple(protocols or ()),
             rebalance_timeout_ms=rebalance_timeout_ms,
         )
         self._session = Session(join, secrets.randbits(63))
@@ -385,16 +389,3 @@ class Worker:
             self.error.__cause__ = error
         self._log.error("%s gives up: %s", self.member_id, error)
         self._inbox.put(None)
-
-
-def _checked(key: str, value: str, fault: str | None) -> str:
-    if fault is not None:
-        raise ConfigError(key, value, f"1 or more printing characters without '|' ({fault})")
-    return value
-
-
-def _random_member_id() -> str:
-    """22 characters; the first is never a dash, which command lines would take for an option."""
-    while (name := secrets.token_urlsafe(16)).startswith("-"):
-        pass
-    return name

@@ -153,3 +153,19 @@ def test_bad_options(
     assert errors.startswith(f"muster worker: {problem}")
     assert len(errors.splitlines()) == 1
     assert not log.exists()
+
+
+@pytest.mark.parametrize(
+    ("given", "spoken"),
+    [
+        ((), ()),
+        (("--connect-protocol", "compatible"), ("compatible", "eager")),
+        (("--connect-protocol", "static"), ("static", "sessioned", "compatible", "eager")),
+    ],
+)
+def test_a_worker_says_which_protocols_it_speaks(
+    command, given: tuple[str, ...], spoken: tuple[str, ...], coordinator: ScriptedCoordinator
+) -> None:
+    """The best and all below it, as Connect's workers offer them; nothing said means all."""
+    command("exec sleep 600", *given)
+    assert coordinator.wait_for(Join).protocols == spoken
