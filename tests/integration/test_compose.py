@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import urllib.request
@@ -21,6 +22,8 @@ pytestmark = [pytest.mark.container, pytest.mark.timeout(1500)]
 FILE = ROOT / "docker" / "compose.yaml"
 PATIENCE_S = 300
 UP_S = 1200
+PROMETHEUS = "prom/prometheus:v3.5.0"
+STAND_IN = f"muster-test-prometheus:{os.getpid()}"
 OURS = ("coordinator", "worker-1", "worker-2", "worker-3")
 
 
@@ -30,15 +33,20 @@ class Fleet:
     def __init__(self, command: list[str]) -> None:
         self.kafka = free_port()
         self.metrics = free_port(besides=self.kafka)
-        ports = {"KAFKA_PORT": str(self.kafka), "MUSTER_METRICS_PORT": str(self.metrics)}
-        self._env = {**os.environ, **ports}
+        self.prometheus = free_port()
+        self._env = {
+            **os.environ,
+            "KAFKA_PORT": str(self.kafka),
+            "MUSTER_METRICS_PORT": str(self.metrics),
+            "PROMETHEUS_PORT": str(self.prometheus),
+        }
         self._base = [*command, "-p", f"muster-test-{os.getpid()}", "-f", str(FILE)]
 
-    def compose(self, *words: str, timeout_s: float = 120, check: bool = True) -> str:
-        """Run a command of compose; what it prints."""
+    def compose(self, *words: str, timeout_s: float = 120, check: bool = True, **names: str) -> str:
+        """Run a command of compose, with more names in its environment; what it prints."""
         done = subprocess.run(
             [*self._base, *words],
-            env=self._env,
+            env={**self._env, **names},
             check=check,
             timeout=timeout_s,
             stdout=subprocess.PIPE,
@@ -132,6 +140,61 @@ def test_a_worker_that_stops_is_missed(fleet: Fleet) -> None:
     fleet.await_shares(6, 6)
     fleet.compose("start", "worker-3")
     fleet.await_shares(4, 4, 4)
+
+
+def test_down_and_up_again(fleet: Fleet) -> None:
+    """Kafka's data ends with its container, the checkpoint with it: everything begins anew."""
+    fleet.compose("down")
+    fleet.compose("up", "-d", timeout_s=UP_S)
+    fleet.await_shares(4, 4, 4)
+
+
+def prometheus_image(folder: Path) -> str:
+    """The image of the compose file if it is at hand, else one of the program of this machine."""
+    image = os.environ.get("PROMETHEUS_IMAGE") or PROMETHEUS
+    if subprocess.run(["docker", "image", "inspect", image], capture_output=True).returncode == 0:
+        return image
+    program = shutil.which("prometheus")
+    if program is None:
+        pytest.skip(f"neither {image} nor a prometheus (Debian has it in the package prometheus)")
+    shutil.copy(program, folder / "prometheus")
+    base = os.environ.get("PYTHON_IMAGE", "python:3.11-slim-bookworm")
+    (folder / "Dockerfile").write_text(
+        f'FROM {base}\nCOPY prometheus /bin/\nUSER 65534\nENTRYPOINT ["/bin/prometheus"]\n'
+    )
+    subprocess.run(["docker", "build", "-q", "-t", STAND_IN, folder], check=True, timeout=300)
+    return STAND_IN
+
+
+def test_prometheus_of_the_profile_scrapes_the_coordinator(fleet: Fleet, tmp_path: Path) -> None:
+    """With the profile: target up, all our rules loaded and well; read-only, without a right."""
+    image = prometheus_image(tmp_path)
+    up = ("--profile", "monitoring", "up", "-d", "prometheus")
+    fleet.compose(*up, timeout_s=UP_S, PROMETHEUS_IMAGE=image)
+
+    def ask(path: str) -> dict:
+        url = f"http://127.0.0.1:{fleet.prometheus}/api/v1/{path}"
+        try:
+            with urllib.request.urlopen(url, timeout=10) as page:
+                return json.load(page)["data"]
+        except OSError:
+            return {}
+
+    def is_up() -> bool:
+        targets = ask("targets").get("activeTargets", [])
+        return [target["health"] for target in targets] == ["up"]
+
+    def is_well() -> bool:
+        rules = [rule for group in ask("rules").get("groups", []) for rule in group["rules"]]
+        return bool(rules) and {rule["health"] for rule in rules} == {"ok"}
+
+    try:
+        until(is_up, "the target is up", timeout_s=PATIENCE_S, story=fleet.story)
+        until(is_well, "the rules are well", timeout_s=PATIENCE_S, story=fleet.story)
+    finally:
+        fleet.compose("--profile", "monitoring", "rm", "-sf", "prometheus", PROMETHEUS_IMAGE=image)
+        if image == STAND_IN:
+            subprocess.run(["docker", "rmi", "-f", STAND_IN], capture_output=True, check=False)
 
 
 def test_monitoring_is_a_profile_of_its_own(fleet: Fleet) -> None:
