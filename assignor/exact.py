@@ -17,6 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from muster.assignor.flow import Longs, Network
+from muster.assignor.model import BoolArray
 from muster.assignor.shares import Counts, filled_shares
 from muster.protocol.tasks import IntArray
 
@@ -275,11 +276,14 @@ def _within(
     return column[chosen].reshape(tasks, need).astype(np.int32)
 
 
-def evenest(cost: Longs, capacity: Counts, before: Counts, *, need: int) -> Found | None:
+def evenest(
+    cost: Longs, tie: BoolArray, capacity: Counts, before: Counts, *, need: int
+) -> Found | None:
     """The cheapest placement whatever its balance; of these the most even.
 
     Args:
         cost: int64[K, M]; below 0 = the member must not take the task.
+        tie: bool[K, M], what is rather not done among equally even placements.
         capacity: int64[M], 0 = takes nothing.
         before: int64[M], what each member has beside these tasks.
         need: how many members each task needs.
@@ -289,7 +293,8 @@ def evenest(cost: Longs, capacity: Counts, before: Counts, *, need: int) -> Foun
     nth = np.arange(tasks)
     whole = int(np.lcm.reduce(capacity[usable]))
     steps = (2 * (before[usable, None] + nth) + 1) * (whole // capacity[usable, None])
-    scale = int(steps.max(initial=0)) * tasks * need + 1
+    steps *= tasks * need + 1
+    scale = (int(steps.max(initial=0)) + 1) * tasks * need + 1
     if scale * (int(cost.max(axis=1, initial=0).sum()) + 1) > _MOST_COST:
         return None
     network = Network()
@@ -298,7 +303,7 @@ def evenest(cost: Longs, capacity: Counts, before: Counts, *, need: int) -> Foun
     network.supply(task, need)
     network.supply(sink, -need * tasks)
     row, column = np.nonzero(cost >= 0)
-    arcs = network.arcs(task[row], member[column], 1, cost[row, column] * scale)
+    arcs = network.arcs(task[row], member[column], 1, cost[row, column] * scale + tie[row, column])
     network.arcs(member[usable][:, None], sink, 1, steps)
     flow, _ = network.solve()
     found = column[flow[arcs] > 0].reshape(tasks, need).astype(np.int32)

@@ -212,7 +212,13 @@ class SmallGroup:
         cost[taken] = -1
         found = cheapest(cost, self._dealt(tasks), choices, need=self._standbys)
         if self._at_once:  # no copy is given up for evenness alone
-            kept = evenest(np.where(cost < 0, -1, bare), self._capacity, loads, need=self._standbys)
+            kept = evenest(
+                np.where(cost < 0, -1, bare),
+                ~self.figures.standing[tasks],
+                self._capacity,
+                loads,
+                need=self._standbys,
+            )
             if kept is not None:
                 other = cheapest(cost, self._dealt(tasks), [kept.box], need=self._standbys)
                 found = _fewer_restored(bare, prices, found, other)

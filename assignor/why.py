@@ -1,6 +1,9 @@
 """Why things moved, in a few true words, for the assignors that stage.
 
-Texts are made when somebody reads a reason; until then a move is three numbers.
+Texts are made when somebody reads a reason; until then a move is three numbers. A move may have
+many causes; told is the first that is true of it alone: the owner must go, two members become more
+even, less is read across racks, a better copy. What is left is one side of an exchange that pays
+on the other side.
 """
 
 from __future__ import annotations
@@ -8,15 +11,18 @@ from __future__ import annotations
 from functools import cached_property
 
 import numpy as np
+from numpy.typing import NDArray
 
 from muster.assignor.balance import held
-from muster.assignor.copies import Copies, code, contains
-from muster.assignor.model import NOBODY, GroupView, Pairs
+from muster.assignor.copies import NO_COPY, Copies, code, contains
+from muster.assignor.model import NOBODY, BoolArray, GroupView, Pairs
 from muster.assignor.reasons import Moves, Reasons, Text, changed
-from muster.assignor.shares import Counts
 from muster.assignor.staging import Staged, Target
+from muster.assignor.traffic import crossings
 from muster.protocol.ids import Role
 from muster.protocol.tasks import IntArray
+
+Loads = NDArray[np.float64]
 
 
 def explained(view: GroupView, copies: Copies, target: Target, staged: Staged) -> Reasons:
@@ -56,24 +62,22 @@ class _Why:
         self._target = target
         self._staged = staged
 
-    @cached_property
-    def _loads(self) -> tuple[Counts, Counts]:
-        """int64[M] each: actives before and in the end."""
-        members = len(self._view.members)
-        return held(self._view.active, members), held(self._target.active, members)
+    # ------------------------------------------------------------ roles
 
     def active(self, task: int, source: int, destination: int) -> str:
         aim = int(self._target.active[task])
         if source != NOBODY:
-            return self._and_copy(self._cause(source, destination), task, destination)
+            return self._and_copy(self._cause(task, source, destination), task, destination)
         if destination != aim:
-            return f"had no owner; furthest copy runs it while {self._name(aim)} restores"
+            copy = "caught-up" if self._warm(task, destination) else "furthest"
+            return f"had no owner; {copy} copy runs it while {self._name(aim)} restores"
         return self._and_copy("had no owner", task, destination)
 
     def learner(self, task: int, source: int, destination: int) -> str:
         runner = int(self._staged.active[task])
         if int(self._target.active[task]) == destination:
-            cause = self._cause(runner, destination)
+            owner = int(self._view.active[task])
+            cause = "had no owner" if owner == NOBODY else self._cause(task, owner, destination)
             return f"{cause}; restores before it takes over from {self._name(runner)}"
         return "restores before the standby moves here"
 
@@ -88,25 +92,153 @@ class _Why:
             return f"{self._name(source)} is draining"
         if int(self._staged.active[task]) == source:
             return f"{self._name(source)} runs the task now"
-        return "standbys spread evenly"
+        for kind, loads in self._copies_held.items():
+            if _evener(self._view, *loads, source, destination):
+                return f"{kind} spread evenly"
+        fewer = self._saved(task, source, destination, changelog=True)
+        if fewer:
+            return _less_traffic(fewer)
+        if self._further(task, destination, source):
+            return "its copy is further"
+        if self._likeness(task, destination) < self._likeness(task, source):
+            return "differs in more tags from the other copies"
+        if self._given(source):
+            return f"{self._name(source)} makes room for another copy"
+        return "one of several placements that are as good"
 
-    def _cause(self, source: int, destination: int) -> str:
-        if self._view.draining[source]:
+    # ------------------------------------------------------------ causes
+
+    def _cause(self, task: int, source: int, destination: int) -> str:
+        """Why an active leaves a living owner: the first of these that is true."""
+        view = self._view
+        if view.draining[source]:
             return f"{self._name(source)} is draining"
-        before, after = self._loads
-        if before[source] <= after[source]:
-            return f"{self._name(destination)} has the copy that is furthest"
-        return (
-            f"balance {before[source]}/{before[destination]}"
-            f" -> {after[source]}/{after[destination]}"
+        if self._copies.owner[task] == NOBODY:
+            return f"{self._name(source)} does not take it any more"
+        for kind, mine in self._kinds(task):
+            loads = self._loads(mine)
+            if _evener(view, *loads, source, destination):
+                one, other = ([_number(load[m]) for m in (source, destination)] for load in loads)
+                return f"balance {kind}{'/'.join(one)} -> {'/'.join(other)}"
+        fewer = self._saved(task, source, destination, changelog=False)
+        if fewer:
+            return _less_traffic(fewer)
+        if self._idle(destination):
+            return f"{self._name(destination)} had no task"
+        if self._furthest(task, source, destination):
+            return f"{self._name(destination)} has the furthest copy"
+        if self._given(source):
+            return f"{self._name(source)} makes room for another task"
+        return "one of several placements that are as good"
+
+    def _kinds(self, task: int) -> list[tuple[str, BoolArray]]:
+        """What may be balanced: all tasks, those with or without state, those of the unit."""
+        tasks = self._view.tasks
+        stateful = bool(tasks.stateful[task])
+        unit = int(tasks.unit_of[task])
+        return [
+            ("", np.ones(len(tasks), dtype=np.bool_)),
+            (f"of {'stateful' if stateful else 'stateless'} tasks ", tasks.stateful == stateful),
+            (f"of subtopology {tasks.units[unit].name} ", tasks.unit_of == unit),
+        ]
+
+    def _loads(self, mine: BoolArray) -> tuple[Loads, Loads]:
+        """float64[M] each: weight of some actives before and in the end."""
+        return self._weight(mine, self._view.active), self._weight(mine, self._target.active)
+
+    def _weight(self, mine: BoolArray, owner: IntArray) -> Loads:
+        mine = mine & (owner != NOBODY)
+        weights = self._view.tasks.weight[mine]
+        size = len(self._view.members)
+        return np.bincount(owner[mine], weights=weights, minlength=size).astype(np.float64)
+
+    @cached_property
+    def _copies_held(self) -> dict[str, tuple[Loads, Loads]]:
+        """float64[M] each: standbys before and in the end; the same with the actives."""
+        members = len(self._view.members)
+        before, after = (
+            np.bincount(pairs.member, minlength=members).astype(np.float64)
+            for pairs in (self._view.standby, self._target.standby)
+        )
+        ran, runs = (held(owner, members) for owner in (self._view.active, self._target.active))
+        return {"standbys": (before, after), "actives and standbys": (before + ran, after + runs)}
+
+    def _saved(self, task: int, source: int, destination: int, *, changelog: bool) -> int:
+        """How many partitions fewer are read across racks, where racks count."""
+        if self._view.settings.rack_aware_assignment_strategy == "none":
+            return 0
+        one = np.array([task], dtype=np.int32)
+
+        def read(member: int) -> int:
+            at = np.array([member], dtype=np.int32)
+            return crossings(self._view, one, at, changelog=changelog)
+
+        return max(read(source) - read(destination), 0)
+
+    def _idle(self, member: int) -> bool:
+        """Whether a member has no active now."""
+        return not (self._view.active == member).any()
+
+    def _given(self, member: int) -> bool:
+        """Whether a member gets an active or a standby that it did not have in that role."""
+        target, view = self._target, self._view
+        if ((target.active == member) & (view.active != member)).any():
+            return True
+        mine = target.standby.member == member
+        return not contains(view.standby, target.standby.code[mine]).all()
+
+    def _likeness(self, task: int, member: int) -> int:
+        """How many configured tags a member shares with those that hold the task in the end."""
+        pairs, tags = self._target.standby, self._view.tags
+        holders = {int(self._target.active[task]), *pairs.member[pairs.task == task].tolist()}
+        return sum(
+            tags[member].get(key) == tags[holder].get(key)
+            for holder in holders - {member, NOBODY}
+            for key in self._view.settings.rack_aware_assignment_tags
         )
 
+    def _lag(self, task: int, member: int) -> int:
+        pair = np.array([task], dtype=np.int32), np.array([member], dtype=np.int32)
+        return int(self._copies.lag(*pair)[0])
+
+    def _further(self, task: int, one: int, other: int) -> bool:
+        return self._lag(task, one) < self._lag(task, other)
+
+    def _furthest(self, task: int, source: int, destination: int) -> bool:
+        """Whether nobody but the owner has more of a task."""
+        mine = self._lag(task, destination)
+        others = (m for m in range(len(self._view.members)) if m not in (source, destination))
+        return mine != NO_COPY and all(self._lag(task, m) >= mine for m in others)
+
+    def _warm(self, task: int, member: int) -> bool:
+        pair = np.array([task], dtype=np.int32), np.array([member], dtype=np.int32)
+        return bool(self._copies.told_warm(*pair)[0])
+
     def _and_copy(self, cause: str, task: int, destination: int) -> str:
-        pair = np.array([task], dtype=np.int32), np.array([destination], dtype=np.int32)
-        if not self._view.tasks.stateful[task] or not self._copies.told_warm(*pair)[0]:
+        if not self._view.tasks.stateful[task] or not self._warm(task, destination):
             return cause
+        pair = np.array([task], dtype=np.int32), np.array([destination], dtype=np.int32)
         ready = contains(self._view.ready, code(*pair))[0]
         return f"{cause}; {'learner ready' if ready else 'copy caught up'}"
 
     def _name(self, member: int) -> str:
         return self._view.members[member]
+
+
+def _evener(view: GroupView, before: Loads, after: Loads, source: int, destination: int) -> bool:
+    """Whether of two members the fuller one gets less, or as much with less of a difference."""
+    pair = [source, destination]
+
+    def uneven(load: Loads) -> tuple[float, float]:
+        each = load[pair] / view.capacity[pair]
+        return round(float(each.max()), 9), round(float(np.ptp(each)), 9)
+
+    return uneven(after) < uneven(before)
+
+
+def _less_traffic(partitions: int) -> str:
+    return f"reads {partitions} partition{'s' * (partitions > 1)} fewer across racks"
+
+
+def _number(load: float) -> str:
+    return f"{load:g}"
