@@ -58,7 +58,7 @@ class Change:
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
     parser.add_argument("action", choices=("set", "show", "delete"))
-    parser.add_argument("--group", type=group_id, required=True, metavar="G")
+    parser.add_argument("--group", type=group_id, required=True, metavar="G", help="which group")
     parser.add_argument(
         "--file", metavar="GROUP.json", help='set: {"assignor", "config", "tasks"}, each optional'
     )

@@ -24,7 +24,7 @@ LOOK_EVERY_S = 0.5
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
-    parser.add_argument("--group", type=group_id, required=True, metavar="G")
+    parser.add_argument("--group", type=group_id, required=True, metavar="G", help="which group")
     parser.add_argument(
         "--member", type=member_id, required=True, metavar="ID", help="see: muster groups describe"
     )

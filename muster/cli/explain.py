@@ -20,7 +20,7 @@ from muster.protocol.topics import TopicKind, topic_name
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
-    parser.add_argument("--group", type=group_id, required=True, metavar="G")
+    parser.add_argument("--group", type=group_id, required=True, metavar="G", help="which group")
     parser.add_argument("--task", metavar="T", help="only moves of this task, e.g. 0_3 or c1-0")
     parser.add_argument("--member", metavar="ID", help="only moves from or to this member")
     parser.add_argument(

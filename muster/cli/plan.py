@@ -44,7 +44,7 @@ from muster.state.preview import preview
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
-    parser.add_argument("--group", type=group_id, required=True, metavar="G")
+    parser.add_argument("--group", type=group_id, required=True, metavar="G", help="which group")
     parser.add_argument(
         "--add-member",
         metavar="FILE",
@@ -53,9 +53,20 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="a member as in a problem file of muster assign; - = standard input; repeatable",
     )
     parser.add_argument(
-        "--remove-member", metavar="ID", type=member_id, action="append", default=[]
+        "--remove-member",
+        metavar="ID",
+        type=member_id,
+        action="append",
+        default=[],
+        help="a member that goes; repeatable",
     )
-    parser.add_argument("--config", metavar="K=V", action="append", default=[])
+    parser.add_argument(
+        "--config",
+        metavar="K=V",
+        action="append",
+        default=[],
+        help="a setting; K= puts it back to its default; repeatable",
+    )
     parser.add_argument("--assignor", metavar="A", help="another way of placing")
     parser.add_argument("--tasks", metavar="FILE", help="the group's tasks, all of them")
     add_format(parser)

@@ -32,7 +32,7 @@ _READ = (TopicKind.GROUPS, TopicKind.ASSIGNMENTS, *INPUTS)
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
-    parser.add_argument("--group", type=group_id, required=True, metavar="G")
+    parser.add_argument("--group", type=group_id, required=True, metavar="G", help="which group")
     parser.add_argument("--file", metavar="FILE", help="replay what --save wrote; no Kafka")
     parser.add_argument("--save", metavar="FILE", help="write what is read to FILE as well")
     add_format(parser)

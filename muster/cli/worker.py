@@ -29,7 +29,7 @@ CLOSE_MARGIN_S = 20.0
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
-    parser.add_argument("--group", required=True, metavar="G")
+    parser.add_argument("--group", required=True, metavar="G", help="the group to join")
     parser.add_argument(
         "--exec",
         required=True,

@@ -1,0 +1,108 @@
+"""docs/cli.md is true: every command and option is there, none that is not, examples run."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from muster.assignor.registry import names
+from muster.cli import main as cli
+
+PAGE = (Path(__file__).resolve().parents[2] / "docs" / "cli.md").read_text(encoding="utf-8")
+SECTIONS = re.split(r"^## ", PAGE, flags=re.MULTILINE)[1:]
+COMMON = next(section for section in SECTIONS if section.startswith("For all commands"))
+OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]*")
+FENCED = re.compile(r"^```.*?^```", flags=re.MULTILINE | re.DOTALL)
+
+
+def section(command: str) -> str:
+    """What the page says of a command."""
+    return next(s for s in SECTIONS if re.match(rf"`muster {command}\b", s))
+
+
+def parser(command: str) -> argparse.ArgumentParser:
+    """What the command itself takes."""
+    return cli._parser(command, cli._load(command))
+
+
+def options(command: str) -> dict[str, str | None]:
+    """Long option → its help."""
+    return {
+        word: action.help
+        for action in parser(command)._actions
+        for word in action.option_strings
+        if word.startswith("--") and word != "--help"
+    }
+
+
+def test_every_command_has_a_section_and_no_other_has() -> None:
+    """A section's heading begins with the command, in the page's own words."""
+    told = [match[1] for s in SECTIONS if (match := re.match(r"`muster (\w+)", s))]
+    assert sorted(told) == sorted(cli.COMMANDS)
+
+
+@pytest.mark.parametrize("command", cli.COMMANDS)
+def test_options_are_those_the_command_takes(command: str) -> None:
+    """Each option is in the command's section or in the common one; none is made up."""
+    own = section(command)
+    taken = set(options(command))
+    assert sorted(taken - {*OPTION.findall(own), *OPTION.findall(COMMON)}) == []
+    elsewhere = {"--help", "--exec"}  # linked pages and other commands' own
+    named = {*OPTION.findall(FENCED.sub("", own))}
+    assert sorted(named - taken - elsewhere) == []
+
+
+@pytest.mark.parametrize("command", cli.COMMANDS)
+def test_every_option_says_what_it_is_for(command: str) -> None:
+    """`--help` has words for each."""
+    assert [word for word, said in options(command).items() if not said] == []
+
+
+def test_actions_are_in_the_headings() -> None:
+    """`config set|show|…`: what can be done is what the heading lists."""
+    for command in cli.COMMANDS:
+        for action in parser(command)._actions:
+            if action.choices and not action.option_strings:
+                heading = section(command).partition("\n")[0]
+                told = heading.removeprefix(f"`muster {command} ").split()[0].split("|")
+                assert told == list(action.choices), command
+
+
+def test_assignors_are_named() -> None:
+    """The page lists every assignor there is."""
+    told = section("config").partition("Assignors: ")[2].partition(", or\n")[0]
+    assert set(re.findall(r"`([\w-]+)`", told)) == set(names())
+
+
+def examples() -> Iterator[tuple[str, str, str, str]]:
+    """(file, its content, command line, what is printed) of the examples that need no Kafka."""
+    for command in ("assign", "simulate"):
+        (block,) = FENCED.findall(section(command))
+        lines = block.splitlines()[1:-1]
+        asked = next(n for n, line in enumerate(lines) if line.startswith("$ muster"))
+        file = lines[0].removeprefix("$ cat ")
+        yield file, "\n".join(lines[1:asked]), lines[asked][2:], "\n".join(lines[asked + 1 :])
+
+
+@pytest.mark.parametrize(("file", "content", "line", "printed"), list(examples()))
+def test_examples_print_what_the_page_shows(
+    file: str, content: str, line: str, printed: str, tmp_path: Path
+) -> None:
+    """Copied from the page and run, they give what stands there."""
+    (tmp_path / file).write_text(content)
+    words = line.partition(" | tail")[0].split()[1:]
+    done = subprocess.run(
+        [sys.executable, "-m", "muster.cli.main", *words],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    shown = printed.splitlines()
+    assert done.stdout.splitlines()[-len(shown) :] == shown
