@@ -63,20 +63,25 @@ def rans_size(counts: NDArray[np.int64]) -> int:
 
 def rans_encode(symbols: NDArray[np.int64], counts: NDArray[np.int64]) -> bytes:
     """Counts, final states and words; `counts[s]` is how often symbol s occurs, never 0."""
-    frequency = frequencies(counts).astype(np.uint64)
-    start = np.cumsum(frequency) - frequency
+    scaled = frequencies(counts)
+    frequency = scaled.astype(np.uint32).take(symbols)
+    start = (np.cumsum(scaled) - scaled).astype(np.uint32).take(symbols)
+    most = ((scaled << SCALE_BITS) - 1).astype(np.uint32).take(symbols)
+    beside = np.uint32(SCALE) - frequency
     lanes = lanes_of(len(symbols))
-    state = np.full(lanes, SCALE, dtype=np.uint64)
+    state = np.full(lanes, SCALE, dtype=np.uint32)
     words: list[NDArray[np.uint16]] = []
-    shift = np.uint64(SCALE_BITS)
+    shift = np.uint32(SCALE_BITS)
     for first in range((len(symbols) - 1) // lanes * lanes, -1, -lanes):
-        row = symbols[first : first + lanes]
-        x, f = state[: len(row)], frequency[row]
-        full = x >= f << shift
-        words.append(x[full].astype(np.uint16))
-        x = np.where(full, x >> shift, x)
-        quotient = x // f
-        state[: len(row)] = (quotient << shift) + (x - quotient * f) + start[row]
+        row = slice(first, first + lanes)
+        x = state[: len(symbols) - first]
+        full = (x > most[row]).nonzero()[0]
+        high = x.take(full)
+        words.append(high.astype(np.uint16))
+        x[full] = high >> shift
+        # x // f * SCALE + x % f + start, without a second division.
+        x += x // frequency[row] * beside[row]
+        x += start[row]
     k = rice_parameter(counts - 1)
     bits = BitWriter()
     bits.rice(counts - 1, k)
