@@ -230,9 +230,16 @@ def tasks_row(tasks: Sequence[Unit]) -> Row:
     return {"tasks": rows, "placements": [[list(t) for t in p] for p in placements]}
 
 
+_RACKS = ("source_racks", "changelog_racks")
+
+
 def tasks_from(row: Row) -> tuple[Unit, ...]:
     """Declared units, checked to make a `TaskTable`."""
-    placements = tuple(tuple(tuple(topic) for topic in each) for each in row["placements"])
+    listed: list[list[list[str]]] = row["placements"]
+    # Only those in use: a record may list millions of empty ones.
+    used: set[int] = set().union(*(each[field] or () for each in row["tasks"] for field in _RACKS))
+    known = (i for i in used if 0 <= i < len(listed))
+    placements = {i: tuple(tuple(topic) for topic in listed[i]) for i in known}
     units = tuple(_unit_from(each, placements) for each in row["tasks"])
     if sum(unit.size for unit in units) > GROUP_TASKS_MAX:
         raise DecodeError(f"a group of more than {GROUP_TASKS_MAX} tasks")
@@ -243,7 +250,7 @@ def tasks_from(row: Row) -> tuple[Unit, ...]:
     return units
 
 
-def _unit_from(row: Row, placements: RackLists) -> Unit:
+def _unit_from(row: Row, placements: Mapping[int, tuple[tuple[str, ...], ...]]) -> Unit:
     name, count = row["name"], row["count"]
     if not name:
         raise DecodeError("a unit without a name")
@@ -255,11 +262,11 @@ def _unit_from(row: Row, placements: RackLists) -> Unit:
     if row["connector"]:
         return Connector(name, count, _number(row["weight"]), _number(row["connector_weight"]))
     racks: list[RackLists | None] = []
-    for field in ("source_racks", "changelog_racks"):
+    for field in _RACKS:
         refs: list[int] | None = row[field]
         if refs is not None and len(refs) != count:
             raise DecodeError(f"{len(refs)} {field} for {count} partitions of {name[:40]!r}")
-        if refs and not 0 <= min(refs) <= max(refs) < len(placements):
+        if refs and not placements.keys() >= set(refs):
             raise DecodeError(f"{field} of {name[:40]!r} refer to racks that are not there")
         racks.append(None if refs is None else tuple(placements[i] for i in refs))
     return Subtopology(name, count, row["stateful"], _number(row["weight"]), *racks)
