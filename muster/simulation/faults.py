@@ -6,7 +6,7 @@ a stream is a stream as well, which is what lets a failing one be made small (`s
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from random import Random
 from typing import TypeAlias
@@ -178,6 +178,7 @@ VALUES: tuple[dict[str, object], ...] = (
 )
 """Settings beside `USUAL`. A fault of config puts one row in force."""
 TOPICS = ("membership", "config", "lag")
+STRESS = 20
 
 
 def _span(chance: Random, low: int, high: int) -> int:
@@ -186,25 +187,27 @@ def _span(chance: Random, low: int, high: int) -> int:
 
 
 _Maker: TypeAlias = Callable[[Random, str], Fault]
-KINDS: tuple[tuple[int, _Maker], ...] = (
-    (30, lambda chance, name: Starts(name)),
-    (3, lambda chance, name: Starts(name, twin=True)),
-    (8, lambda chance, name: Stops(name, temporary=chance.random() < 0.5)),
-    (8, lambda chance, name: Dies(name)),
-    (6, lambda chance, name: Freezes(name, _span(chance, 50, 3 * SESSION_MS))),
-    (4, lambda chance, name: Deafens(name, _span(chance, 50, 4 * SESSION_MS))),
-    (4, lambda chance, name: Dawdles(name, chance.choice((5, 30, 300, 2_500, 9_000)))),
-    (5, lambda chance, name: Repeats(name)),
-    (8, lambda chance, name: Drains(name, on=chance.random() < 0.4)),
-    (6, lambda chance, name: Lags(name, chance.choice((0, 5_000, 50_000)))),
-    (6, lambda chance, name: _config(chance)),
-    (2, lambda chance, name: BrokerLeaves(_span(chance, 50, 3 * SESSION_MS))),
-    (3, lambda chance, name: FallsBehind(_span(chance, 50, 2 * SESSION_MS))),
-    (3, lambda chance, name: Skews(chance.choice(TOPICS), _span(chance, 50, 2 * SESSION_MS))),
-    (2, lambda chance, name: _restart(chance)),
-    (1, lambda chance, name: _usurper(chance)),
-)
-"""(weight, maker) of every kind of fault."""
+KINDS: dict[type, tuple[int, _Maker]] = {
+    Starts: (30, lambda chance, name: Starts(name, twin=chance.random() < 0.1)),
+    Stops: (8, lambda chance, name: Stops(name, temporary=chance.random() < 0.5)),
+    Dies: (8, lambda chance, name: Dies(name)),
+    Freezes: (6, lambda chance, name: Freezes(name, _span(chance, 50, 3 * SESSION_MS))),
+    Deafens: (4, lambda chance, name: Deafens(name, _span(chance, 50, 4 * SESSION_MS))),
+    Dawdles: (4, lambda chance, name: Dawdles(name, chance.choice((5, 30, 300, 2_500, 9_000)))),
+    Repeats: (5, lambda chance, name: Repeats(name)),
+    Drains: (8, lambda chance, name: Drains(name, on=chance.random() < 0.4)),
+    Lags: (6, lambda chance, name: Lags(name, chance.choice((0, 5_000, 50_000)))),
+    Configures: (6, lambda chance, name: _config(chance)),
+    BrokerLeaves: (2, lambda chance, name: BrokerLeaves(_span(chance, 50, 3 * SESSION_MS))),
+    FallsBehind: (3, lambda chance, name: FallsBehind(_span(chance, 50, 2 * SESSION_MS))),
+    Skews: (
+        3,
+        lambda chance, name: Skews(chance.choice(TOPICS), _span(chance, 50, 2 * SESSION_MS)),
+    ),
+    Restarts: (2, lambda chance, name: _restart(chance)),
+    Usurps: (1, lambda chance, name: _usurper(chance)),
+}
+"""Kind of fault → (how often, beside the others; maker)."""
 
 
 def _config(chance: Random) -> Fault:
@@ -220,7 +223,13 @@ def _usurper(chance: Random) -> Fault:
     return Usurps(_span(chance, 1, 1_000), _span(chance, 10, 2 * SESSION_MS))
 
 
-def invented(seed: int, from_ms: int, until_ms: int, every_ms: int) -> list[Timed]:
+def invented(
+    seed: int,
+    from_ms: int,
+    until_ms: int,
+    every_ms: int,
+    stressed: Collection[type] = (),
+) -> list[Timed]:
     """A stream of faults: the same seed, the same stream.
 
     Args:
@@ -228,9 +237,11 @@ def invented(seed: int, from_ms: int, until_ms: int, every_ms: int) -> list[Time
         from_ms: when it begins.
         until_ms: when it is over.
         every_ms: mean distance of two faults.
+        stressed: kinds that happen `STRESS` times as often.
     """
     chance = Random(f"faults/{seed}")  # noqa: S311 — a play, not a secret
-    weights, makers = zip(*KINDS, strict=True)
+    weights = [often * (STRESS if kind in stressed else 1) for kind, (often, _) in KINDS.items()]
+    makers = [maker for _, maker in KINDS.values()]
     found: list[Timed] = []
     at = float(from_ms)
     while (at := at + chance.expovariate(1 / every_ms)) < until_ms:

@@ -8,7 +8,7 @@ is played once more with the story switched on.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from itertools import count, islice
@@ -117,15 +117,15 @@ class Tally:
         )
 
 
-def stream(seed: int) -> list[Timed]:
-    """The faults of a life: everybody starts, then trouble."""
+def stream(seed: int, stressed: Collection[type] = ()) -> list[Timed]:
+    """The faults of a life: everybody starts, then trouble; `stressed` kinds more often."""
     chance = Random(f"life/{seed}")  # noqa: S311 — a play, not a secret
     until_ms = int(_between(chance, *STORM_MS))
     every_ms = int(_between(chance, *EVERY_MS))
     starts: list[Timed] = [
         (chance.randrange(BEGINNING_MS), faults.Starts(name)) for name in faults.NAMES
     ]
-    found = [*starts, *faults.invented(seed, 0, until_ms, every_ms)]
+    found = [*starts, *faults.invented(seed, 0, until_ms, every_ms, stressed)]
     return sorted(found, key=lambda timed: timed[0])
 
 

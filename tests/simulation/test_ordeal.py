@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from random import Random
 
 import pytest
 
@@ -24,7 +23,6 @@ from muster.simulation.trial import Tally
 GENERATIONS = int(os.environ.get("MUSTER_ORDEAL_GENERATIONS", "100000"))
 SEED = int(os.environ.get("MUSTER_ORDEAL_SEED", "1000000"))
 PROCESSES = int(os.environ.get("MUSTER_ORDEAL_PROCESSES", "2"))
-KINDS = {type(maker(Random(0), "W1")).__name__ for _, maker in faults.KINDS}
 
 
 def no_law_is_broken(tally: Tally) -> None:
@@ -38,8 +36,8 @@ def test_a_few_hundred_generations() -> None:
     tally = trial.tried(seed=1, generations=250)
     no_law_is_broken(tally)
     assert tally.generations >= 250
-    assert tally.changes > tally.generations
-    assert set(tally.faults) == KINDS
+    assert tally.changes > tally.generations / 2
+    assert set(tally.faults) == {kind.__name__ for kind in faults.KINDS}
     assert 0 < tally.settled_ms <= CALM_MS
 
 

@@ -1,0 +1,206 @@
+"""The simulation can fail: each rule that keeps a task from two owners, broken, is found.
+
+A mutant is one expression of one function put differently. Lives are played, with what the rule is
+for happening more often, until a law breaks. The rules as they are break none in the same lives.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+import textwrap
+from collections.abc import Callable
+from itertools import count
+from typing import NamedTuple
+
+import pytest
+
+from muster.simulation import trial
+from muster.simulation.faults import (
+    Configures,
+    Deafens,
+    FallsBehind,
+    Repeats,
+    Usurps,
+)
+from muster.state import (
+    addressed,
+    config,
+    deadlines,
+    draft,
+    fencing,
+    holdings,
+    liveness,
+    recovery,
+    snapshot,
+)
+from muster.worker import lease, session
+
+GENERATIONS_MAX = 3_000
+FIRST_SEED = 500_000
+
+
+class Mutant(NamedTuple):
+    """A rule and how it is broken.
+
+    Attributes:
+        rule: what does not hold any more.
+        function: where.
+        old: what stands there, once.
+        new: what is put in its place.
+        stressed: kinds of faults that happen more often.
+    """
+
+    rule: str
+    function: Callable[..., object]
+    old: str
+    new: str
+    stressed: tuple[type, ...] = ()
+
+
+MUTANTS = (
+    Mutant(
+        "a release is acknowledged when the task is held no more",
+        holdings._compare,
+        "and released and newer_than_asked",
+        "and newer_than_asked",
+    ),
+    Mutant(
+        "a release is acknowledged by who has read the demand",
+        holdings._compare,
+        "and released and newer_than_asked",
+        "and released",
+        (Repeats, Configures),
+    ),
+    Mutant(
+        "what a fenced member has is its own for a session",
+        fencing.fence,
+        "draft.soft.demand(slot)",
+        "draft.soft.demand(slot); draft.release([slot])",
+    ),
+    Mutant(
+        "a fenced member's time runs from the proof that it could read it",
+        liveness.Liveness.demand,
+        "self.debt[slot] = -self.taken",
+        "self.debt[slot] = self.session_ms + 2_000",
+        (FallsBehind,),
+    ),
+    Mutant(
+        "a proof counts only for demands that were published before",
+        deadlines.prove,
+        "before = min(tick.published.taken, draft.group.soft.taken)",
+        "before = draft.soft.taken + 1",
+        (FallsBehind,),
+    ),
+    Mutant(
+        "a lease ends before the session",
+        lease.lease_until_ms,
+        "since_ms + session_timeout_ms",
+        "since_ms + 2 * session_timeout_ms",
+    ),
+    Mutant(
+        "a member that reads nothing has no lease",
+        lease.Proof.since_ms.fget,
+        "min(self._heard_ms, self._read_ms)",
+        "self._heard_ms",
+        (Deafens,),
+    ),
+    Mutant(
+        "a shorter session is used when the member knows it",
+        config._set,
+        "settings.session_timeout_ms > draft",
+        "settings.session_timeout_ms != draft",
+        (Configures,),
+    ),
+    Mutant(
+        "a task that left the table stays with who has it",
+        config._orphaned,
+        "return found",
+        "return []",
+    ),
+    Mutant(
+        "a second holder is remembered until it has let go",
+        draft.Draft.claim,
+        "self.duplicate = union(self.duplicate, _pairs(others, slot))",
+        "pass",
+        (Usurps,),
+    ),
+    Mutant(
+        "a new coordinator without a checkpoint asks everybody",
+        snapshot.recovered,
+        "recovering=frozenset(member.slot for member in present)",
+        "recovering=frozenset()",
+        (Usurps,),
+    ),
+    Mutant(
+        "it asks who joins, too, as long as the old one may have let him in",
+        recovery.ask_newcomer,
+        "until is None or slot in",
+        "True or slot in",
+        (Usurps,),
+    ),
+    Mutant(
+        "an answer is one that was written after the question",
+        recovery.is_answer,
+        "return event.coordinator_epoch >= draft.since_epoch",
+        "return True",
+        (Usurps,),
+    ),
+    Mutant(
+        "the question takes nothing back: it stands under the old revision",
+        addressed.write,
+        "if slot not in draft.recovering:",
+        "if True:",
+        (Usurps,),
+    ),
+    Mutant(
+        "a member obeys no coordinator older than one it has heard",
+        session.Session._is_news,
+        "record.coordinator_epoch < self._seen[0]",
+        "False",
+        (Usurps,),
+    ),
+    Mutant(
+        "a member obeys nothing that was told another incarnation",
+        session.Session._is_news,
+        "record.incarnation == self.incarnation and",
+        "True and",
+    ),
+)
+
+
+def break_rule(mutant: Mutant, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Put the function differently, wherever it is known."""
+    function = mutant.function
+    source = textwrap.dedent(inspect.getsource(function))
+    assert source.count(mutant.old) == 1, f"{function.__qualname__} has changed: {mutant.old}"
+    module = sys.modules[function.__module__]
+    found: dict[str, object] = {}
+    exec(source.replace(mutant.old, mutant.new), vars(module), found)
+    (broken,) = found.values()
+    owner, _, name = function.__qualname__.rpartition(".")
+    if owner:
+        monkeypatch.setattr(getattr(module, owner), name, broken)
+        return
+    for other in list(sys.modules.values()):
+        if other.__name__.startswith("muster.") and getattr(other, name, None) is function:
+            monkeypatch.setattr(other, name, broken)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.rule)
+def test_a_broken_rule_is_found(mutant: Mutant, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lives in a row, until one breaks a law; the same life breaks none when the rule is whole."""
+    break_rule(mutant, monkeypatch)
+    opened = 0
+    for seed in count(FIRST_SEED):
+        given = trial.stream(seed, mutant.stressed)
+        world, _, law = trial.play(seed, given)
+        opened += world.generations
+        if law:
+            break
+        assert opened < GENERATIONS_MAX, f"{opened:,} generations, and all laws hold: {mutant.rule}"
+    print(f"{opened:,} generations: {law}")
+    assert not law.startswith(("NameError", "TypeError", "AttributeError", "SyntaxError"))
+    monkeypatch.undo()
+    assert trial.play(seed, given)[2] == ""
