@@ -39,6 +39,8 @@ class JobConfig:
         rows_per_batch_max: upper bound of the rows one micro-batch reads.
         rebuild_ms: a group whose snapshot is older (by its own clock) is published again, so that
             a lost checkpoint never means reading more than this of heartbeats.
+        check_share: of the batches that change a group, the share after which all laws of a group
+            are held against it.
         metrics_port: where ``/metrics``, ``/healthz`` and ``/readyz`` answer; None = nowhere.
         metrics_host: the interface they answer on.
         metrics_groups_max: groups that have a label of their own; the others share one.
@@ -55,6 +57,7 @@ class JobConfig:
     spark: Mapping[str, str] = field(default_factory=dict)
     rows_per_batch_max: int = 200_000
     rebuild_ms: int = 600_000
+    check_share: float = 0.01
     metrics_port: int | None = None
     metrics_host: str = "0.0.0.0"  # noqa: S104  a container's probes come from outside
     metrics_groups_max: int = 200
@@ -80,7 +83,7 @@ class _Setting:
 
     key: str
     field: str
-    read: Callable[[str], int | str | tuple[WriterSchema, ...]]
+    read: Callable[[str], float | str | tuple[WriterSchema, ...]]
     accepted: str
     meaning: str
 
@@ -93,6 +96,13 @@ def _whole(low: int, high: int) -> Callable[[str], int]:
         return number
 
     return read
+
+
+def _share(text: str) -> float:
+    share = float(text)
+    if not 0 <= share <= 1:
+        raise ValueError(text)
+    return share
 
 
 SETTINGS: tuple[_Setting, ...] = (
@@ -109,6 +119,13 @@ SETTINGS: tuple[_Setting, ...] = (
         _whole(1_000, 86_400_000),
         "a whole number of milliseconds, 1000 to 86400000",
         "heartbeats that may have to be read again after a lost checkpoint",
+    ),
+    _Setting(
+        "muster.check.share",
+        "check_share",
+        _share,
+        "a number from 0 (never) to 1 (always)",
+        "batches after which the laws of a group are checked",
     ),
     _Setting(
         "muster.metrics.port",

@@ -107,6 +107,7 @@ def _run(config: JobConfig) -> int:
         processor = GroupProcessor(
             *(epochs, partitions, topics, config.rebuild_ms, config.writers, wary),
             signing_keys=config.signing_keys,
+            check_share=config.check_share,
         )
         starting = None
         if is_new and not stop.is_set():

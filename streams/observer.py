@@ -38,7 +38,7 @@ from muster.streams.inbox import UNDECODABLE
 from muster.streams.metrics import Metrics
 from muster.streams.outbox import SINCE
 from muster.streams.published import Fold, Generation
-from muster.streams.turn import GROUP_FAILED
+from muster.streams.turn import GROUP_FAILED, PARKED
 
 _log = structlog.get_logger("muster.streams")
 
@@ -181,6 +181,10 @@ class Observer:
         elif isinstance(record, Rejected):
             reason = record.reason if record.reason in REASONS else "other"
             self._metrics.rejected.labels(prefix, reason).inc()
+            if reason == GROUP_FAILED and record.message != PARKED:
+                place = f"{record.origin.topic}-{record.origin.partition}@{record.origin.offset}"
+                told = "".join(record.message.strip().splitlines()[-1:])
+                _log.error("group failed", prefix=prefix, dead_letter=place, story=told)
 
     def _decoded(
         self, kind: TopicKind, topic: str, key: bytes, value: bytes | None

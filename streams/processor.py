@@ -76,6 +76,7 @@ class GroupProcessor(StatefulProcessor):
         writers: schemas of other writers.
         wary_until_ms: prefix → see `Publisher`.
         signing_keys: file of the keyring, read where the operator runs; None = nothing is signed.
+        check_share: see `Publisher`.
     """
 
     def __init__(
@@ -88,13 +89,16 @@ class GroupProcessor(StatefulProcessor):
         wary_until_ms: Mapping[str, int] = MappingProxyType({}),
         *,
         signing_keys: str | None = None,
+        check_share: float = 0.0,
     ) -> None:
         self._signing_keys = signing_keys
         self._writers = writers
         self._partitions = dict(partitions)
         self._topics = tuple(topics)
         self._publishers = {
-            prefix: Publisher(epoch, self._partitions, rebuild_ms, wary_until_ms.get(prefix, 0))
+            prefix: Publisher(
+                epoch, self._partitions, rebuild_ms, wary_until_ms.get(prefix, 0), check_share
+            )
             for prefix, epoch in epochs.items()
         }
 

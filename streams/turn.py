@@ -12,7 +12,8 @@ grown older than `rebuild_ms` by the group's own clock.
 
 A group for which the core fails is *parked*: its events of this batch become dead letters, the
 first with the story, what is stored stays, and the next batch tries anew. The core is pure, so the
-same batch, replayed, fails the same way.
+same batch, replayed, fails the same way. So is a group that breaks a law of `state.invariants` in a
+batch that is checked; which ones are follows from their rows.
 
 Assignors that are plug-ins run behind a guard (`muster.plugins`): one that fails or hangs costs its
 group the new target and `assignor.timeout.ms` of the batch, no more. What a batch publishes does
@@ -28,6 +29,7 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from struct import Struct
 from typing import NamedTuple
+from zlib import crc32
 
 from pyspark.sql.types import Row
 
@@ -38,12 +40,16 @@ from muster.protocol.framing import PREFIX
 from muster.protocol.ids import GroupId
 from muster.protocol.records import GroupGone, GroupSnapshot, Record, Rejected
 from muster.protocol.topics import TopicKind, topic_name
+from muster.state import invariants
+from muster.state.errors import InvariantViolation
 from muster.state.group import Group
 from muster.state.machine import advance
 from muster.streams import outbox
 from muster.streams.inbox import Inbox
 
 GROUP_FAILED = "GROUP_FAILED"
+PARKED = "the group is parked"
+"""What the dead letters say that follow the one with the story."""
 STORY_CHARS_MAX = 8_000
 
 _HEADER = Struct(">BB8sq")
@@ -69,12 +75,14 @@ class Publisher(NamedTuple):
         rebuild_ms: age at which a snapshot is published again.
         wary_until_ms: of a group that nothing is stored of and that was written to before this
             broker time, a coordinator before may know more (`recovery.wary_until_ms`).
+        check_share: of the batches that change a group, the share after which it is checked.
     """
 
     epoch: int
     partitions: Mapping[str, int]
     rebuild_ms: int
     wary_until_ms: int = 0
+    check_share: float = 0.0
 
 
 class _Header(NamedTuple):
@@ -134,9 +142,21 @@ def take(was: Group | None, stored: Stored, inbox: Inbox, publisher: Publisher) 
         step = advance(
             before, inbox.events, coordinator_epoch=publisher.epoch, assignors=plugins.get
         )
+        if step.changed and _is_drawn(inbox, publisher.check_share):
+            invariants.check(step.group)
         return _went_well(step.group, step.records, stored, inbox, publisher)
+    except InvariantViolation as violation:
+        story = "\n".join((*violation.story, f"law broken: {violation.law}"))
+        return _parked(stored, inbox, story, publisher)
     except Exception:
         return _parked(stored, inbox, traceback.format_exc(), publisher)
+
+
+def _is_drawn(inbox: Inbox, share: float) -> bool:
+    """Whether a batch is among those checked: a replay of it must say the same."""
+    newest = max((event.origin for event in inbox.events), key=lambda origin: origin.sort_key)
+    ticket = f"{inbox.group} {newest.topic} {newest.partition} {newest.offset}"
+    return crc32(ticket.encode()) < share * 2**32
 
 
 def _went_well(
@@ -196,7 +216,7 @@ def _parked(stored: Stored, inbox: Inbox, story: str, publisher: Publisher) -> T
         if isinstance(event, Refused):
             continue  # its letter is among the inbox' own
         if first or not isinstance(event, Heartbeat | Tick):
-            message = "the group is parked" if letters or flags & _PARKED else story
+            message = PARKED if letters or flags & _PARKED else story
             letters.append(_letter(event, message[-STORY_CHARS_MAX:]))
         first = False
     written = outbox.rows(inbox.prefix, [*letters, *inbox.rejected], publisher.partitions)

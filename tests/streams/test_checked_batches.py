@@ -1,0 +1,116 @@
+"""The laws of a group, held against it after a share of the batches: a broken one does no harm."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from muster.protocol.errors import ConfigError
+from muster.protocol.events import Event, GroupConfig, Join, Origin, Tick
+from muster.protocol.ids import GroupId, MemberId
+from muster.protocol.settings import parse_settings
+from muster.protocol.tasks import Subtopology
+from muster.protocol.topics import TOPICS
+from muster.state.machine import Step, advance
+from muster.streams import turn
+from muster.streams.config import job_config
+from muster.streams.inbox import Inbox
+from muster.streams.turn import Publisher, Stored, Turn
+
+G = GroupId("g")
+PARTITIONS = {topic.name("muster"): 2 for topic in TOPICS}
+CONFIG = GroupConfig(
+    group=G,
+    assignor="sticky",
+    settings=parse_settings({}, "sticky"),
+    tasks=(Subtopology("0", 4),),
+)
+
+
+def take(stored: Stored, offset: int, event: Event, share: float) -> Turn:
+    """A batch of one event."""
+    kind = "config" if isinstance(event, GroupConfig) else "membership"
+    origin = Origin(f"muster.{kind}", 0, offset, 1_000_000 + offset)
+    inbox = Inbox("muster", G, [replace(event, origin=origin)], [])
+    return turn.take(None, stored, inbox, Publisher(1, PARTITIONS, 600_000, 0, share))
+
+
+def join(member: str) -> Join:
+    """A join."""
+    return Join(group=G, member=MemberId(member), incarnation=1)
+
+
+def corrupting(*given: Any, **more: Any) -> Step:
+    """`advance` with a bug: the target is of a generation that was never opened."""
+    step = advance(*given, **more)
+    return replace(step, group=replace(step.group, target_generation=99))
+
+
+@pytest.fixture
+def stored() -> Stored:
+    """A group with one member."""
+    before = take(Stored(), 0, CONFIG, 1.0).stored
+    return take(before, 1, join("m"), 1.0).stored
+
+
+def letters(done: Turn) -> list[bytes]:
+    """Values of the dead letters."""
+    return [row.value for row in done.rows if row.topic == "muster.rejected"]
+
+
+def test_a_broken_law_leaves_the_group_as_it_was(
+    monkeypatch: pytest.MonkeyPatch, stored: Stored
+) -> None:
+    """The event is a dead letter that names the law; the group is stored as it was, and goes on."""
+    with monkeypatch.context() as broken:
+        broken.setattr(turn, "advance", corrupting)
+        found = take(stored, 2, join("n"), 1.0)
+    (letter,) = letters(found)
+    assert b"law broken: targets follow generations" in letter
+    assert b"group g, generation 2 (n joined)" in letter
+    assert [row.topic for row in found.rows] == ["muster.rejected"]
+    assert (found.group, found.stored.snapshot) == (None, stored.snapshot)
+    after = take(found.stored, 3, join("o"), 1.0)
+    assert letters(after) == []
+    assert after.group is not None
+    assert [member.id for member in after.group.live()] == ["m", "o"]
+
+
+def test_nothing_is_checked_at_a_share_of_nothing(
+    monkeypatch: pytest.MonkeyPatch, stored: Stored
+) -> None:
+    """The same bug goes unseen, and a batch that changes nothing is never checked."""
+    monkeypatch.setattr(turn, "advance", corrupting)
+    assert letters(take(stored, 2, join("n"), 0.0)) == []
+    assert letters(take(stored, 2, Tick(group=G), 1.0)) == []
+
+
+def test_a_replay_checks_the_same_batches(monkeypatch: pytest.MonkeyPatch, stored: Stored) -> None:
+    """Which batches are checked follows from their rows; of many, about the share."""
+    checked: list[list[int]] = []
+    for _ in range(2):
+        monkeypatch.setattr(turn.invariants, "check", lambda group: checked[-1].append(1))
+        checked.append([])
+        for offset in range(2, 302):
+            before = len(checked[-1])
+            assert letters(take(stored, offset, join("n"), 0.25)) == []
+            checked[-1] += [0] * (len(checked[-1]) == before)
+    assert checked[0] == checked[1]
+    assert len(checked[0]) == 300
+    assert 50 < sum(checked[0]) < 100
+
+
+@pytest.mark.parametrize(("text", "share"), [("0", 0.0), ("1", 1.0), ("0.05", 0.05)])
+def test_the_share_is_a_setting(text: str, share: float) -> None:
+    """From never to always; a hundredth unless told."""
+    assert job_config(checkpoint="/c").check_share == 0.01
+    assert job_config(checkpoint="/c", conf=[f"muster.check.share={text}"]).check_share == share
+
+
+@pytest.mark.parametrize("text", ["-0.1", "1.5", "nan", "often"])
+def test_a_share_that_is_none_is_refused(text: str) -> None:
+    """The error names the key, the value and what would be right."""
+    with pytest.raises(ConfigError, match=r"muster\.check\.share.*0 \(never\) to 1 \(always\)"):
+        job_config(checkpoint="/c", conf=[f"muster.check.share={text}"])
