@@ -136,6 +136,8 @@ def acknowledge(draft: Draft, slot: int) -> None:
     draft.promote_duplicates()
     draft.orphans = tuple(o for o in draft.orphans if o.slot != slot)
     draft.acknowledged.add(slot)
+    if slot not in draft.recovering:
+        draft.soft.acquit(slot)  # whatever else this batch is behind, it has answered in time
     draft.changed = True
 
 

@@ -71,8 +71,8 @@ def _remember(draft: Draft) -> None:
     """While reports are awaited nobody steps, but a release counts as acknowledged."""
     for slot in sorted(draft.acknowledged):
         member = draft.member(slot)
-        if member.state is not MemberState.UNREVOKED:
-            continue  # it left for a while
+        if member.state is not MemberState.UNREVOKED or draft.soft.flags[slot] & FENCED:
+            continue  # it left for a while, or is to drop everything by now
         draft.update(
             slot,
             state=MemberState.STABLE,

@@ -7,7 +7,7 @@ coordinator that is behind is played by batches of old records.
 from __future__ import annotations
 
 import pytest
-from support.story import Story, beat, config, join, leave, report, tick
+from support.story import Story, beat, config, join, leave, report, since, tick
 
 from muster.protocol.digest import Holding
 from muster.protocol.events import Mark, Tick
@@ -66,6 +66,16 @@ def test_a_coordinator_that_is_behind_fences_nobody() -> None:
     assert story.at(610_000).told(report("W1", revision, "0_0", "0_1")) == {
         "W2": "0_2 0_3 | - | - @2"
     }
+
+
+def test_an_answer_in_a_backlog_is_in_time() -> None:
+    """One batch has the release, and ten minutes after it: the member is not fenced for those."""
+    story = owing()
+    story.at(500).take(beat("W2", 0, epoch=2))  # what follows is behind the demand
+    answered = since(2_000, report("W1", 2, "0_0", "0_1"))
+    beats_after = [since(ms, beat("W2", 0, epoch=2)) for ms in range(6_000, 600_000, 2_000)]
+    told = story.told(since(1_000, tick()), answered, *beats_after, since(600_000, tick()))
+    assert "FENCED_MEMBER_EPOCH" not in told.values()
 
 
 def test_ticks_from_before_the_demand_prove_nothing() -> None:

@@ -54,8 +54,9 @@ class Story:
         for event in events:
             self.offset += 1
             topic = "config" if isinstance(event, GroupConfig) else "membership"
-            said = {"published": self.published} if event == tick() else {}
-            origin = Origin(topic, 0, self.offset, self.now_ms)
+            is_plain = isinstance(event, Tick) and event.published is None
+            said = {"published": self.published} if is_plain else {}
+            origin = Origin(topic, 0, self.offset, event.origin.at_ms or self.now_ms)
             placed.append(replace(event, origin=origin, **said))
         step = advance(self.group, placed, coordinator_epoch=self.epoch, assignors=self.lookup)
         invariants.check(step.group)
@@ -126,6 +127,11 @@ def leave(member: str, incarnation: int = 1, *, temporary: bool = False) -> Leav
 def tick() -> Tick:
     """A tick."""
     return Tick(group=GROUP)
+
+
+def since(ms: int, event: Event) -> Event:
+    """The event as of that time, in a batch whose events are of several times."""
+    return replace(event, origin=Origin("", 0, -1, 1_000_000 + ms))
 
 
 def snapshot(step: Step) -> GroupSnapshot:
