@@ -34,6 +34,8 @@ class Memory:
         scheduled_ms: when the delay ends, in time of the group's clock; 0 = none runs.
         delay_ms: the delay told to the workers.
         candidates: workers that came back empty during the delay, in order.
+        reached: None = the last round planned; else it did not (S3-F11), and this says whether the
+            newest generation known to be complete then was that of the last plan (S3-F09).
         planned: job -> worker that a weighed move is meant for (`muster.assignor.connect_weights`).
     """
 
@@ -45,6 +47,7 @@ class Memory:
     scheduled_ms: int = 0
     delay_ms: int = 0
     candidates: tuple[str, ...] = ()
+    reached: bool | None = None
     planned: dict[str, str] = field(default_factory=dict[str, str])
 
     @classmethod
@@ -63,6 +66,7 @@ class Memory:
                 scheduled_ms=int(cast("int", remembered["scheduled_ms"])),
                 delay_ms=int(cast("int", remembered["delay_ms"])),
                 candidates=tuple(cast("list[str]", remembered["candidates"])),
+                reached=cast("bool | None", remembered.get("reached")),
                 planned=dict(cast("dict[str, str]", remembered["planned"])),
             )
         except (KeyError, TypeError, ValueError, AttributeError):
@@ -81,7 +85,16 @@ class Memory:
             "delay_ms": self.delay_ms,
             "candidates": list(self.candidates),
             "planned": self.planned,
+            **({} if self.reached is None else {"reached": self.reached}),
         }
+
+    def has_reached(self, *, whole: bool) -> bool:
+        """Whether the last plan is the newest generation that is complete.
+
+        Args:
+            whole: whether the last round's generation is complete, planned or not.
+        """
+        return whole if self.reached is None else not whole and self.reached
 
 
 def _runs(marked: BoolArray, tasks: TaskTable) -> dict[str, Runs]:

@@ -14,10 +14,13 @@ last worker speaks ``static`` (S0-09, S0-11, S0-21, U-02). ``sessioned`` differs
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from muster.assignor.connect_eager import dealt_round_robin
 from muster.assignor.connect_jobs import require_connect
+from muster.assignor.connect_memory import Memory
 from muster.assignor.connect_pins import no_pins, pins_of
 from muster.assignor.connect_round import play
 from muster.assignor.errors import AssignorError
@@ -82,9 +85,18 @@ def _config_mismatch(view: GroupView) -> Placement | None:
         active=view.active,
         destination=view.active,
         unassigned=np.flatnonzero(view.active == NOBODY).astype(np.int32),
-        memory=view.memory,  # the group asks again when it has read a newer config
+        memory=_unplanned(view),  # the group asks again when it has read a newer config
         warnings=(
             f"CONFIG_MISMATCH: {member} has read the config up to {newest}, the group up to"
             f" {view.config_offset}; nothing changes until it has caught up",
         ),
     )
+
+
+def _unplanned(view: GroupView) -> Mapping[str, object] | None:
+    """What is remembered of a round that planned nothing."""
+    if view.memory is None:
+        return None
+    memory = Memory.of(view.memory, view.tasks)
+    memory.reached = memory.has_reached(whole=view.whole_generation)
+    return memory.as_json(view.tasks)

@@ -75,8 +75,10 @@ class _Round:
     def play(self) -> Placement:
         """All steps, in Kafka's order."""
         memory = self.memory
-        if not self.view.whole_generation:  # the last plan may have reached nobody (S3-F09)
+        whole = self.view.whole_generation
+        if not memory.has_reached(whole=whole):  # the last plan, maybe nobody (S3-F09)
             memory.previous = np.zeros_like(memory.previous)
+        memory.reached = None
         if (memory.revocation & self.reported).any():  # it was not honoured (S3-F08)
             memory.previous = self.reported.copy()
         lost = memory.previous & ~self.reported

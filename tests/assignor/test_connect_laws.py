@@ -237,6 +237,23 @@ def test_S3_F11_config_mismatch_changes_nothing() -> None:
     assert (level.active >= 0).all()
 
 
+@pytest.mark.parametrize("delivered", [True, False])
+def test_S3_F09_a_round_that_planned_nothing(delivered: bool) -> None:
+    """B leaves before a mismatch: as in Kafka, the plan that knew B is over once that round is."""
+    from dataclasses import replace
+
+    group = ConnectGroup({"c": 3})
+    group.join("A", "B")
+    group.round()
+    group.leave("B")
+    view = replace(group.view(), config_offsets=np.array([7]), config_offset=5)
+    group.memory = json.loads(json.dumps(get("cooperative").assign(view).memory))
+    group.delivered = delivered
+    placement = group.round()
+    assert (placement.delay_ms == 0) == delivered
+    assert (group.counts() == ((1,), (3,))) == delivered
+
+
 @pytest.mark.parametrize(
     ("most_ms", "expected"),
     [

@@ -31,12 +31,14 @@ class Round:
         problem: format 1; `active` in the order reported.
         delivered: whether the leader got its own answer of the last round.
         new_leader: whether whoever leads now remembers nothing.
+        mismatch: whether the workers have read a newer config than the leader can get hold of.
     """
 
     cause: str
     problem: dict[str, Any]
     delivered: bool
     new_leader: bool
+    mismatch: bool = False
 
 
 @dataclass
@@ -51,6 +53,7 @@ class History:
     delay_ms: int = 0
     _delivered: bool = True
     _new_leader: bool = False
+    _mismatch: bool = False
     _unreached: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
@@ -64,11 +67,15 @@ class History:
     def next(self) -> Round:
         """The next round: something happens, or nothing does."""
         cause = "; ".join(self._happen() for _ in range(self.chance.choice((0, 1, 1, 1, 2))))
-        if self._new_leader or self._unreached or not self._delivered:
+        forgotten = self._new_leader or self._mismatch
+        self._mismatch = self.faults and self.chance.random() < 0.06
+        if forgotten or self._mismatch or self._unreached or not self._delivered:
             for worker in self.reports:
                 self.reports[worker] = [t for t in self.reports[worker] if t in self._configured()]
         self._draw_faults()
-        found = Round(cause or "again", self._problem(), self._delivered, self._new_leader)
+        found = Round(
+            cause or "again", self._problem(), self._delivered, self._new_leader, self._mismatch
+        )
         self._delivered, self._new_leader = True, False
         return found
 

@@ -16,6 +16,8 @@ from muster.protocol.settings import parse_settings
 from muster.protocol.tasks import Connector, TaskTable
 
 ROUNDS = 25
+NEWEST = 7
+"""The config offset all workers have read."""
 
 
 def view_of(asked: Round, memory: Mapping[str, object] | None) -> GroupView:
@@ -46,6 +48,8 @@ def view_of(asked: Round, memory: Mapping[str, object] | None) -> GroupView:
         now_ms=problem["now_ms"],
         memory=memory,
         whole_generation=asked.delivered,
+        config_offsets=np.full(len(members), NEWEST),
+        config_offset=NEWEST - asked.mismatch,
     )
 
 
@@ -71,7 +75,14 @@ class Leader:
 
 
 def kafkas(answer: Mapping[str, Any], asked: Round) -> dict[str, Any]:
-    """Kafka's answer in the same form, about configured tasks only."""
+    """Kafka's answer in the same form, about configured tasks only.
+
+    Where nothing changes Kafka goes on listing what two workers claim for both.
+    """
+    first: dict[str, str] = {}
+    for member in asked.problem["members"] if asked.mismatch else ():
+        for task in member["active"]:
+            first.setdefault(task, member["id"])
     configured = {
         name
         for unit in asked.problem["tasks"]
@@ -81,7 +92,10 @@ def kafkas(answer: Mapping[str, Any], asked: Round) -> dict[str, Any]:
         )
     }
     members = {
-        worker: {kind: set(held[kind]) & configured for kind in ("active", "revoked")}
+        worker: {
+            kind: {t for t in held[kind] if t in configured and first.get(t, worker) == worker}
+            for kind in ("active", "revoked")
+        }
         for worker, held in answer["members"].items()
     }
     return {"members": members, "delay_ms": answer["delay_ms"]}
@@ -97,12 +111,20 @@ def compare(kafka: Kafka, seed: int, faults: bool) -> None:
         if asked.new_leader:
             session = f"{seed}/{faults}/{number}"
         answer = kafka.ask(
-            "cooperative-wire", asked.problem, session=session, delivered=asked.delivered
+            "cooperative-wire",
+            {
+                **asked.problem,
+                "members": [{**m, "config_offset": NEWEST} for m in asked.problem["members"]],
+            },
+            session=session,
+            delivered=asked.delivered,
+            config_offset=NEWEST - asked.mismatch,
         )
         theirs, mine = kafkas(answer, asked), leader.answer(asked)
         story.append(
             f"round {number}: {asked.cause}; delivered={asked.delivered} "
-            f"new_leader={asked.new_leader}\n  {json.dumps(asked.problem)}"
+            f"new_leader={asked.new_leader} mismatch={asked.mismatch}"
+            f"\n  {json.dumps(asked.problem)}"
             f"\n  kafka {theirs}\n  ours  {mine}"
         )
         assert mine == theirs, f"seed {seed}, faults {faults}\n" + "\n".join(story[-3:])
