@@ -28,7 +28,19 @@ from hashlib import sha256, sha384, sha512
 from typing import Any, NamedTuple
 
 from muster.protocol.errors import EncodeError
-from muster.protocol.events import Drain, Event, GroupConfig, GroupDeleted, LagReport, Tick
+from muster.protocol.events import (
+    Drain,
+    Event,
+    GroupConfig,
+    GroupDeleted,
+    Heartbeat,
+    Join,
+    LagReport,
+    Leave,
+    Refused,
+    Report,
+    Tick,
+)
 
 HEADER = "signature"
 VERSION = 1
@@ -44,6 +56,10 @@ _FIXED = 11
 """Bytes before the key id: version, algorithm, time, length of the id."""
 _MAGIC = b"muster"
 _ABSENT, _PRESENT = b"\0", b"\1"
+
+
+OF_MEMBERS = Heartbeat | Join | Report | Leave
+"""Events in a member's name that are signs of its life."""
 
 
 class _Algorithm(NamedTuple):
@@ -201,6 +217,13 @@ def caller_of(event: Event) -> Caller:
     if isinstance(event, LagReport):
         return Caller.EXPORTER
     return Caller.CLOCK if isinstance(event, Tick) else Caller.MEMBER
+
+
+def refusal(event: Event) -> Refused | None:
+    """What a group is told of an event that is not believed; None = nothing."""
+    if not isinstance(event, OF_MEMBERS):
+        return None
+    return Refused(group=event.group, member=event.member, origin=event.origin)
 
 
 def sign(keyring: Keyring, group: str, caller: Caller, subject: Subject, now_ms: int) -> bytes:

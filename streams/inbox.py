@@ -4,8 +4,8 @@ Nothing here raises for what is in a row. A key that names no group condemns eve
 a value that cannot be decoded condemns its row alone. Heartbeats, which come by the million, are
 read in columns.
 
-With signing keys an event that is not believed (`signatures`) is a dead letter; of a member's, the
-group is told that there was one, once a batch.
+With signing keys an event that is not believed (`signatures`) is a dead letter, and the group is
+told that there was one in a member's name.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Inbox:
     Attributes:
         prefix: topic prefix.
         group: None when the record key names no group.
-        events: in order, behind them what the group is told of events that were not believed.
+        events: in order.
         rejected: rows that are no events.
     """
 
@@ -63,7 +63,9 @@ def open_lane(
         schemas: what is known beside our own schemas.
         keyring: whose signatures count; None = there are no signatures in the rows.
     """
-    entries, signatures = (entries, None) if keyring is None else apart(entries)
+    signatures: Sequence[bytes] = ()
+    if keyring is not None:
+        entries, signatures = apart(entries)
     prefix, key = split_lane(lane)
     try:
         parsed = parse_key(key)
@@ -84,10 +86,12 @@ def open_lane(
             except DecodeError as error:
                 inbox.rejected.append(_dead(entry, key, error, topics))
                 continue
-        if gate is None or signatures is None or gate.admits(event, entry, signatures[position]):
-            inbox.events.append(event)
+        taken: Taken | None = event
+        if gate is not None:
+            taken = gate.taken(event, entry, signatures[position])
+        if taken is not None:
+            inbox.events.append(taken)
     if gate is not None:
-        inbox.events += gate.told.values()
         inbox.rejected += gate.letters
     return inbox
 

@@ -1,8 +1,8 @@
 """Who is believed: rows with signatures → which events count, and letters for those that do not.
 
 The operator asks before the state sees an event, so nothing unsigned or wrongly signed changes a
-group. What it is told instead, `Refused`, once for each member and batch, is no sign of life; it
-says only that the member may count on having been heard.
+group. What it is told instead, `Refused`, is no sign of life; it says only that the member may
+count on having been heard. Of many in a row in a member's name it is told the first.
 
 Whoever may write to the topics may write a million forgeries. Each costs us a hash; letters are
 written for the first `LETTERS_MAX` of a group and batch, and the last one says how many there were.
@@ -16,10 +16,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from muster.protocol.events import Event, Heartbeat, Join, Leave, Refused, Report
+from muster.protocol.events import Event, Heartbeat, Taken
 from muster.protocol.ids import GroupId, MemberId
 from muster.protocol.records import Rejected
-from muster.protocol.signing import Caller, Keyring, Verdict, Verifier, caller_of
+from muster.protocol.signing import (
+    OF_MEMBERS,
+    Caller,
+    Keyring,
+    Verdict,
+    Verifier,
+    caller_of,
+    refusal,
+)
 from muster.streams.source import HEADER
 
 LETTERS_MAX = 20
@@ -47,7 +55,7 @@ class Gate:
         key: of their records.
 
     Attributes:
-        told: member → what the group is told of events in its name; the newest of each.
+        refusals: events that did not pass.
     """
 
     def __init__(self, keyring: Keyring, group: GroupId, key: bytes) -> None:
@@ -56,14 +64,14 @@ class Gate:
         self._key = key
         self._verifiers: dict[str, Verifier] = {}
         self._letters: list[Rejected] = []
-        self._refusals = 0
-        self.told: dict[MemberId, Refused] = {}
+        self._doubted: set[MemberId] = set()
+        self.refusals = 0
 
-    def admits(self, event: Event, entry: bytes, signature: bytes) -> bool:
-        """Whether an event counts; if not, it is noted.
+    def taken(self, event: Event, entry: bytes, signature: bytes) -> Taken | None:
+        """What the group is told of an event: the event, that it was refused, or nothing.
 
         Args:
-            event: what the row says.
+            event: what the row says; rows come in order.
             entry: the row, without its signature.
             signature: empty = it has none.
         """
@@ -75,26 +83,29 @@ class Gate:
         caller = Caller.MEMBER if isinstance(event, Heartbeat) else caller_of(event)
         value = entry[HEADER.size :] if entry[HEADER.size - 1] else None
         verdict = verifier.verdict(caller, value, signature, origin.at_ms)
-        if verdict is None:
-            return True
-        self._refuse(event, value, verdict)
-        return False
+        if verdict is not None:
+            self._write(event, value, verdict)
+            refused = refusal(event)
+            if refused is None or refused.member in self._doubted:
+                return None
+            self._doubted.add(refused.member)
+            return refused
+        if self._doubted and isinstance(event, OF_MEMBERS):
+            self._doubted.discard(event.member)
+        return event
 
     @property
     def letters(self) -> list[Rejected]:
         """The dead letters; the last one says how many more there could be."""
-        more = self._refusals - len(self._letters)
+        more = self.refusals - len(self._letters)
         if not more:
             return self._letters
         *others, last = self._letters
         note = f"{last.message}; {more} more events of this batch were refused"
         return [*others, replace(last, message=note)]
 
-    def _refuse(self, event: Event, value: bytes | None, verdict: Verdict) -> None:
-        self._refusals += 1
-        if isinstance(event, Heartbeat | Join | Report | Leave):
-            refused = Refused(group=event.group, member=event.member, origin=event.origin)
-            self.told[event.member] = refused
+    def _write(self, event: Event, value: bytes | None, verdict: Verdict) -> None:
+        self.refusals += 1
         if len(self._letters) < LETTERS_MAX:
             self._letters.append(
                 Rejected(

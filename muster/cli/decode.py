@@ -52,6 +52,7 @@ class Item(NamedTuple):
     partition: int = -1
     offset: int = -1
     at_ms: int = 0
+    signature: bytes = b""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -244,8 +245,13 @@ def _from_line(line: str, where: str) -> Item:
         None if key is None else key.encode(errors="surrogatepass"),
         None if value is None else _bytes(value, where),
         topic if isinstance(topic, str) else "",
-        *(n if isinstance(n := given.get(f), int) else -1 for f in ("partition", "offset")),
+        partition=_number(given.get("partition")),
+        offset=_number(given.get("offset")),
     )
+
+
+def _number(given: object) -> int:
+    return given if isinstance(given, int) else -1
 
 
 def _bytes(text: str, where: str) -> bytes:

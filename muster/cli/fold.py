@@ -23,7 +23,7 @@ import numpy as np
 from muster.cli.decode import Item
 from muster.protocol.codec import decode, decode_record, encode
 from muster.protocol.errors import DecodeError
-from muster.protocol.events import Event, GroupDeleted, Origin
+from muster.protocol.events import Event, GroupDeleted, Origin, Taken
 from muster.protocol.ids import GroupId
 from muster.protocol.keys import key_of, parse_key
 from muster.protocol.parts import Joiner
@@ -35,6 +35,7 @@ from muster.protocol.records import (
     MemberGone,
     Record,
 )
+from muster.protocol.signing import Keyring, Verifier, caller_of, refusal
 from muster.protocol.topics import INPUTS, TopicKind, kind_of
 from muster.state.group import Group
 from muster.state.machine import advance
@@ -61,7 +62,7 @@ class Recording:
     """
 
     group: GroupId
-    events: list[Event] = field(default_factory=list)
+    events: list[Taken] = field(default_factory=list)
     published: list[Published] = field(default_factory=list)
     newest: dict[tuple[TopicKind, bytes], bytes | None] = field(default_factory=dict)
 
@@ -83,13 +84,16 @@ class Folded:
     began: bool = False
 
 
-def recording(items: Iterable[Item], group: GroupId, prefix: str) -> Recording:
+def recording(
+    items: Iterable[Item], group: GroupId, prefix: str, keyring: Keyring | None = None
+) -> Recording:
     """Sort what was read: records of other groups and undecodable ones (dead letters) are left out.
 
     Args:
         items: records with topic, partition, offset and timestamp, in order within a partition.
         group: the group wanted.
         prefix: of muster's topics.
+        keyring: whose signatures count; None = none are looked at.
     """
     found = Recording(group)
     joiners = {kind: Joiner() for kind in (TopicKind.GROUPS, TopicKind.ASSIGNMENTS)}
@@ -100,7 +104,10 @@ def recording(items: Iterable[Item], group: GroupId, prefix: str) -> Recording:
                 continue
             if kind in INPUTS:
                 origin = Origin(item.topic, item.partition, item.offset, item.at_ms)
-                found.events.append(decode(kind, item.key, item.value, origin))
+                event = decode(kind, item.key, item.value, origin)
+                taken = _believed(event, item, keyring)
+                if taken is not None:
+                    found.events.append(taken)
             elif kind in joiners:
                 whole = joiners[kind].feed(item.key, item.value)
                 if whole is not None:
@@ -108,6 +115,18 @@ def recording(items: Iterable[Item], group: GroupId, prefix: str) -> Recording:
         except DecodeError:
             continue
     return found
+
+
+def _believed(event: Event, item: Item, keyring: Keyring | None) -> Taken | None:
+    """The event where it counted; what the group was told of it where it did not.
+
+    The coordinator tells it once of several in a row; it makes no difference to say it each time.
+    """
+    if keyring is None:
+        return event
+    verifier = Verifier(keyring, event.group, item.topic, item.key or b"")
+    verdict = verifier.verdict(caller_of(event), item.value, item.signature, item.at_ms)
+    return event if verdict is None else refusal(event)
 
 
 def _keep(found: Recording, kind: TopicKind, item: Item, key: bytes, value: bytes | None) -> None:
@@ -132,12 +151,12 @@ class Fold:
         self.newest: dict[tuple[TopicKind, bytes], bytes | None] = {}
         self.whole = False
         self._taken = taken
-        self._pending: dict[tuple[str, int], deque[Event]] = {}
+        self._pending: dict[tuple[str, int], deque[Taken]] = {}
         for event in taken.events:
             place = event.origin.topic, event.origin.partition
             self._pending.setdefault(place, deque()).append(event)
         self._groups: list[Group] = []
-        self._before: tuple[list[Group], list[Event]] = ([], [])
+        self._before: tuple[list[Group], list[Taken]] = ([], [])
         self._last: GroupSnapshot | None = None
 
     def steps(self) -> Iterator[Folded]:
@@ -163,19 +182,19 @@ class Fold:
             elif self.whole and (kind, key) not in self.newest:
                 yield f"{kind}, key {key.decode()}: nothing came out for it"
 
-    def _batch(self, record: GroupSnapshot) -> list[Event]:
+    def _batch(self, record: GroupSnapshot) -> list[Taken]:
         """What the batch took that published this; it is pending no more."""
         through = {(topic, partition): offset for topic, partition, offset in record.through}
         return self._take(lambda at: at.offset <= through.get((at.topic, at.partition), -1))
 
-    def _take(self, mine: Callable[[Origin], bool]) -> list[Event]:
-        taken: list[Event] = []
+    def _take(self, mine: Callable[[Origin], bool]) -> list[Taken]:
+        taken: list[Taken] = []
         for waiting in self._pending.values():
             while waiting and mine(waiting[0].origin):
                 taken.append(waiting.popleft())
         return taken
 
-    def _begin(self, published: Published, batch: list[Event]) -> Folded:
+    def _begin(self, published: Published, batch: list[Taken]) -> Folded:
         record = published.record
         assert isinstance(record, GroupSnapshot)
         found = self._step(self._anew(), published, batch)
@@ -193,7 +212,7 @@ class Fold:
             self._groups = [group]
         return found
 
-    def _next(self, last: GroupSnapshot, published: Published, batch: list[Event]) -> Folded:
+    def _next(self, last: GroupSnapshot, published: Published, batch: list[Taken]) -> Folded:
         record, groups = published.record, self._groups
         assert isinstance(record, GroupSnapshot)
         if not batch and record.through == last.through:
@@ -207,7 +226,7 @@ class Fold:
         """The group before anything is known of it."""
         return [Group.new(self._taken.group, wary=wary) for wary in (False, True)]
 
-    def _step(self, starts: list[Group], published: Published, batch: list[Event]) -> Folded:
+    def _step(self, starts: list[Group], published: Published, batch: list[Taken]) -> Folded:
         """Fold a batch from each start, and go on with those that fit."""
         tried = [_tried(start, published, batch) for start in starts]
         fitting = [each for each in tried if not each[0].difference] or tried[:1]
@@ -241,7 +260,7 @@ class Fold:
 
 
 def _tried(
-    start: Group, published: Published, batch: list[Event]
+    start: Group, published: Published, batch: list[Taken]
 ) -> tuple[Folded, Iterable[Record]]:
     record = published.record
     assert isinstance(record, GroupSnapshot)

@@ -12,7 +12,7 @@ import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from confluent_kafka import (
     OFFSET_BEGINNING,
@@ -33,6 +33,7 @@ from muster.keyring import KeyFile, signed
 from muster.protocol.codec import encode
 from muster.protocol.events import Event
 from muster.protocol.keys import partition_of
+from muster.protocol.signing import HEADER
 
 TIMEOUT_S = 15
 RETRY_PAUSE_S = 0.1
@@ -57,6 +58,7 @@ class Row:
         at_ms: its timestamp.
         key: None when it has none.
         value: None = a tombstone.
+        signature: of the header `signing.HEADER`; empty = it has none.
     """
 
     partition: int
@@ -64,6 +66,7 @@ class Row:
     at_ms: int
     key: bytes | None
     value: bytes | None
+    signature: bytes = b""
 
 
 @contextmanager
@@ -201,7 +204,13 @@ def _row(message: Message) -> Row:
     partition, offset = message.partition(), message.offset()
     assert partition is not None
     assert offset is not None
-    return Row(partition, offset, message.timestamp()[1], message.key(), message.value())
+    row = (partition, offset, message.timestamp()[1], message.key(), message.value())
+    return Row(*row, signature=_signature(message))
+
+
+def _signature(message: Message) -> bytes:
+    headers: Any = message.headers() or ()
+    return next((value for name, value in headers if name == HEADER and value), b"")
 
 
 def append(settings: ClientSettings, topic: str, event: Event, keys: KeyFile | None = None) -> None:

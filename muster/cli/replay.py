@@ -2,7 +2,8 @@
 
 Shows every generation with its cause and the reason of each move, and says for every published
 record whether the same events give the same bytes here; the exit code is 1 if they do not. Reads
-Kafka, or with --file what --save wrote: a whole life in one file, for whoever looks into it.
+Kafka, or with --file what --save wrote: a whole life in one file, for whoever looks into it. Where
+events are signed, --signing-keys tells those that were refused from those that counted.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from muster.cli.kafka import read
 from muster.cli.options import add_format, add_kafka, group_id, kafka_settings
 from muster.cli.table import json_line
 from muster.clients import ClientSettings
+from muster.keyring import add_signing_keys, key_file
 from muster.protocol.errors import DecodeError
 from muster.protocol.ids import GroupId
 from muster.protocol.keys import key_of, parse_key
@@ -36,7 +38,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--file", metavar="FILE", help="replay what --save wrote; no Kafka")
     parser.add_argument("--save", metavar="FILE", help="write what is read to FILE as well")
     add_format(parser)
-    add_kafka(parser)
+    add_signing_keys(add_kafka(parser))
 
 
 def run(args: argparse.Namespace) -> int:
@@ -48,7 +50,8 @@ def run(args: argparse.Namespace) -> int:
         items = list(_from_kafka(kafka_settings(args), prefix, group))
     if args.save is not None:
         save(args.save, items)
-    taken = recording(items, group, prefix)
+    keys = key_file(args.signing_keys)
+    taken = recording(items, group, prefix, None if keys is None else keys.current())
     if not taken.published:
         raise NotFound(f"no group {group!r} on {topic_name(TopicKind.GROUPS, prefix)}")
     fold = Fold(taken)
@@ -80,6 +83,7 @@ def from_file(path: str) -> Iterator[Item]:
                 partition=int(row["partition"]),
                 offset=int(row["offset"]),
                 at_ms=int(row["timestamp_ms"]),
+                signature=bytes.fromhex(row.get("signature", "")),
             )
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             expected = "topic, partition, offset, timestamp_ms, key and value (hexadecimal)"
@@ -95,7 +99,7 @@ def save(path: str, items: Iterable[Item]) -> None:
     try:
         with Path(path).open("w", encoding="utf-8") as stream:
             for item in items:
-                row = {
+                row: dict[str, object] = {
                     "topic": item.topic,
                     "partition": item.partition,
                     "offset": item.offset,
@@ -103,6 +107,8 @@ def save(path: str, items: Iterable[Item]) -> None:
                     "key": (item.key or b"").decode(),
                     "value": None if item.value is None else item.value.hex(),
                 }
+                if item.signature:
+                    row["signature"] = item.signature.hex()
                 stream.write(json_line(row) + "\n")
     except OSError as error:
         raise BadInput(f"{path}: cannot be written ({error.strerror})") from None
@@ -114,7 +120,8 @@ def _from_kafka(settings: ClientSettings, prefix: str, group: GroupId) -> Iterat
         key = None if kind is TopicKind.ASSIGNMENTS else key_of(group)  # keyed by member as well
         for row in read(settings, topic, key=key):
             if _of_group(row.key, group):
-                yield Item(row.key, row.value, topic, row.partition, row.offset, row.at_ms)
+                where = (topic, row.partition, row.offset, row.at_ms)
+                yield Item(row.key, row.value, *where, row.signature)
 
 
 def _of_group(key: bytes | None, group: GroupId) -> bool:

@@ -95,7 +95,7 @@ def test_every_kind_of_event_passes_when_signed_and_not_when_forged() -> None:
     assert (signed.events, signed.rejected) == (events, [])
     for by, reason in ((FORGER, "WRONG_SIGNATURE"), (None, "UNSIGNED")):
         found = opened(*(row(event, by) for event in events))
-        assert found.events == [Refused(group=G, member=M, origin=at(4))]
+        assert found.events == [Refused(group=G, member=M, origin=at(1))]
         assert [(r.origin, r.reason, r.key, r.value) for r in found.rejected] == [
             (event.origin, reason, b"g", codec.encode(event).value or b"") for event in events
         ]
@@ -137,12 +137,21 @@ def test_a_flood_of_forgeries_is_told_in_few_letters() -> None:
     """A thousand heartbeats: the first letters, the last of which says how many there were."""
     beats = [Heartbeat(group=G, member=M, epoch=1, digest=n, origin=at(n)) for n in range(1, 1_001)]
     found = opened(*(row(beat, FORGER) for beat in beats))
-    assert found.events == [Refused(group=G, member=M, origin=at(1_000))]
+    assert found.events == [Refused(group=G, member=M, origin=at(1))]
     assert [letter.origin for letter in found.rejected] == [
         at(n) for n in range(1, LETTERS_MAX + 1)
     ]
     assert "980 more events of this batch were refused" in found.rejected[-1].message
     assert "more" not in found.rejected[0].message
+
+
+def test_a_refusal_is_told_again_after_an_event_that_counts() -> None:
+    """Forged, forged, real, forged: the group hears of the first, the real one and the last."""
+    beats = [Heartbeat(group=G, member=M, epoch=1, digest=n, origin=at(n)) for n in range(1, 5)]
+    by = [FORGER, FORGER, RING, FORGER]
+    found = opened(*(row(beat, keys) for beat, keys in zip(beats, by, strict=True)))
+    first, last = (Refused(group=G, member=M, origin=at(n)) for n in (1, 4))
+    assert found.events == [first, beats[2], last]
 
 
 def test_where_signatures_are_optional_only_wrong_ones_are_refused() -> None:
