@@ -31,6 +31,7 @@ from muster.protocol import codec
 from muster.protocol.errors import DecodeError
 from muster.protocol.parts import Joiner
 from muster.protocol.records import Fault, GroupGone, GroupSnapshot, Record, Rejected
+from muster.protocol.signing import Reason
 from muster.protocol.topics import INPUTS, TopicKind, topic_name
 from muster.streams.errors import KafkaUnreachable
 from muster.streams.health import Health
@@ -47,7 +48,7 @@ LOOK_S = 2.0
 POLL_S = 0.2
 ASK_TIMEOUT_S = 10.0
 OUTPUTS = (TopicKind.ASSIGNMENTS, TopicKind.GROUPS, TopicKind.REJECTED, TopicKind.CLOCK)
-REASONS = frozenset({UNDECODABLE, GROUP_FAILED, *(fault.value for fault in Fault)})
+REASONS = frozenset({UNDECODABLE, GROUP_FAILED, *(each.value for each in (*Fault, *Reason))})
 
 Ends: TypeAlias = Mapping[tuple[str, int], int]
 """(topic, partition) → offset."""

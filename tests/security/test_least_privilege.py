@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -103,7 +104,10 @@ def test_everybody_does_their_part_with_nothing_more(
         assert run(kafka, "operator", "drain", *group, "--member", "W1", *signed) == 0
         for command in (["explain"], ["replay"], ["config", "show"], ["groups", "describe"]):
             assert run(kafka, "viewer", *command, *group) == 0
+        run(kafka, "viewer", "doctor", *rings.of("all"))
         printed = capsys.readouterr()
+        assert re.search(r"OK +certificate +CN=broker .*valid until", printed.out)
+        assert len(re.findall(r"OK +keys +\w+ of \*", printed.out)) == len(Caller)
         pages = _pages(port, "/environment/", "/StreamingQuery/", "/SQL/", "/jobs/")
         pages += _pages(port, *_rest(port))
         lines = _command_lines(job, clock, w1)

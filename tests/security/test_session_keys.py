@@ -152,6 +152,10 @@ def test_forged_events_are_dead_letters_and_rotation_moves_no_task(
         reasons = Counter(reason for reason, _ in letters(kafka))
         assert reasons == {"UNSIGNED": written // 2, "UNKNOWN_KEY": written // 2}
 
+        counted = f'muster_rejected_events_total{{prefix="{kafka.prefix}",reason="UNKNOWN_KEY"}}'
+        count = f"{counted} {written / 2}"
+        until(lambda: count in job.get("/metrics")[1], "they are counted", story=job.tail)
+
         ring("rotate", "--spread-ms", SPREAD_MS)
         until(lambda: signers()[ring.newest()] >= 8, "all sign with it", story=fleet.story)
         leaked = tmp_path / "leaked.json"
