@@ -1,0 +1,113 @@
+"""Those who sign: what they do with a key, and what they do when none of theirs may sign."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from muster import keyring, rotation
+from muster.clients import ClientSettings
+from muster.keyring import KeyFile
+from muster.protocol.events import Join, Mark
+from muster.protocol.ids import GroupId, MemberId
+from muster.protocol.signing import HEADER, Caller, Verifier
+from muster.streams.clock import Clock, Sleeper
+from muster.streams.config import job_config
+from muster.worker import kafka
+from muster.worker.exchange import Failed, Input, Send
+from muster.worker.kafka import Link
+
+G, M = GroupId("g"), MemberId("m")
+JOIN = Send(Join(group=G, member=M, incarnation=1), 1, 0)
+
+
+class Producer:
+    """Keeps what is produced."""
+
+    def __init__(self, _config: object = None, **_: object) -> None:
+        self.produced: list[dict[str, Any]] = []
+
+    def produce(self, topic: str, **record: Any) -> None:
+        """One record."""
+        self.produced.append({"topic": topic, **record})
+
+    def flush(self, _timeout_s: float) -> int:
+        """Nothing is under way."""
+        return 0
+
+
+def ring(folder: Path, *callers: str) -> KeyFile:
+    """A keyring with one key."""
+    path = folder / "ring.json"
+    rotation.write(path, rotation.new_key({}, 1, callers=callers))
+    return KeyFile(str(path))
+
+
+def believed(keys: KeyFile, record: dict[str, Any], caller: Caller) -> bool:
+    """Whether the coordinator would take it."""
+    signature = dict(record["headers"])[HEADER]
+    verifier = Verifier(keys.current(), "g", record["topic"], record["key"])
+    at_ms = int.from_bytes(signature[2:10], "big")
+    return verifier.verdict(caller, record["value"], signature, at_ms) is None
+
+
+@pytest.fixture
+def produced(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """What workers write, without a broker."""
+    producer = Producer()
+    monkeypatch.setattr(kafka, "Producer", lambda *_, **__: producer)
+    return producer.produced
+
+
+def test_a_worker_signs_what_it_writes(tmp_path: Path, produced: list[dict[str, Any]]) -> None:
+    """Its join carries a signature that counts for the member's part and the right topic."""
+    keys, heard = ring(tmp_path, "member"), list[Input]()
+    link = Link(ClientSettings(), "muster", "g", "m", heard.append, keys)
+    link.send(JOIN)
+    (record,) = produced
+    assert (record["topic"], heard) == ("muster.membership", [])
+    assert believed(keys, record, Caller.MEMBER)
+    assert not believed(keys, record, Caller.OPERATOR)
+    link.close(0)
+
+
+def test_a_worker_without_a_fitting_key_sends_nothing(
+    tmp_path: Path, produced: list[dict[str, Any]], caplog: pytest.LogCaptureFixture
+) -> None:
+    """With an operator's key alone a join fails as if Kafka had not taken it; the log says why."""
+    heard: list[Input] = []
+    link = Link(ClientSettings(), "muster", "g", "m", heard.append, ring(tmp_path, "operator"))
+    with caplog.at_level(logging.ERROR):
+        link.send(JOIN)
+    assert (produced, heard) == ([], [Failed(JOIN)])
+    assert "no signing key for the member part of group 'g' signs now" in caplog.text
+    link.close(0)
+
+
+def test_the_clock_signs_its_ticks_and_is_silent_without_a_key(tmp_path: Path) -> None:
+    """With a key of its part ticks count; without one no tick is written and nothing breaks."""
+    keys, producer = ring(tmp_path, "clock"), Producer()
+    sleeper, mark = Sleeper("muster", G), Mark(1, 2)
+    Clock(ClientSettings(), ["muster"], keys=keys)._tick(producer, sleeper, mark)  # type: ignore[arg-type]  # as far as a tick needs one
+    (record,) = producer.produced
+    assert believed(keys, record, Caller.CLOCK)
+    keys = ring(tmp_path, "member")
+    Clock(ClientSettings(), ["muster"], keys=keys)._tick(producer, sleeper, mark)  # type: ignore[arg-type]  # the same
+    assert producer.produced == [record]
+
+
+def test_the_job_takes_the_keyring_of_option_or_variable(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The option wins; a relative path becomes absolute, for executors elsewhere; none is none."""
+    monkeypatch.setenv(keyring.VARIABLE, "/of/the/variable")
+    assert keyring.keyring_path(None) == "/of/the/variable"
+    assert keyring.keyring_path("/of/the/option") == "/of/the/option"
+    monkeypatch.setenv(keyring.VARIABLE, "")
+    assert keyring.keyring_path(None) is None
+    found = job_config(checkpoint="/c", signing_keys="ring.json").signing_keys
+    assert found == str(Path.cwd() / "ring.json")
+    assert job_config(checkpoint="/c").signing_keys is None
