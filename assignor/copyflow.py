@@ -34,8 +34,8 @@ class Choices:
         task, member, price: int32[P], int32[P], int64[P]: the choices; tasks as places in `need`.
         value: int32[M], tag value of each member; None = copies need not differ.
         taken: int32[K], value already used by the task's active.
-        repeats: int64[K], how many copies of a task may repeat a value.
-        repeat_price: what each such copy costs.
+        late, late_price: int64[K], how many copies of a task may repeat a value at this price.
+        repeats, repeat_price: int64[K], how many more may at this one.
     """
 
     need: Counts
@@ -47,6 +47,8 @@ class Choices:
     pools: Counts | None = None
     value: IntArray | None = None
     taken: IntArray | None = None
+    late: Counts | None = None
+    late_price: int = 0
     repeats: Counts | None = None
     repeat_price: int = 0
 
@@ -94,6 +96,8 @@ def _through_values(
     network.arcs(np.repeat(tasks, values), gate.ravel(), open_.ravel(), 0)
     again = network.nodes(len(tasks))
     network.arcs(tasks, again, choices.repeats, choices.repeat_price)
+    if choices.late is not None:
+        network.arcs(tasks, again, choices.late, choices.late_price)
     gates = gate[choices.task, choices.value[choices.member]]
     ends = network.nodes(len(choices.task))  # one copy per (task, member), by either way
     network.arcs(ends, members[choices.member], 1, choices.price)

@@ -223,7 +223,7 @@ class Planner:
             toll=None if self.racks is None else changelog_toll(view, self.racks),
             leaving=0 if self.racks is None else self.racks.stateful.overlap,
             loads=self.loads(),
-            apart=view.settings.rack_aware_standby_strategy == "reliability_then_traffic",
+            apart=_apart(view),
             tolls_first=self.racks is not None and self.racks.stateful.tolls_first,
             taken=taken or no_pairs(),
         )
@@ -358,6 +358,15 @@ class Planner:
     def loads(self) -> Counts:
         """int64[M]: actives placed so far."""
         return held(self.plan.active, len(self.capacity))
+
+
+def _apart(view: GroupView) -> int:
+    """How many copies of a task must be in different racks whatever the traffic (S4-31)."""
+    if view.settings.rack_aware_standby_strategy == "traffic":
+        return 0
+    first = view.settings.rack_aware_standby_reliable_replicas
+    every = view.settings.num_standby_replicas
+    return every if first is None else min(first, every)
 
 
 def changelog_toll(view: GroupView, racks: Racks) -> Toll | None:

@@ -32,6 +32,9 @@ _TOO_MANY = (
     f" {MOST_ARCS:,} choices of member for standbys; traffic alone is minimised"
 )
 
+_PRICE_LATE = NEW // 8 + 1
+"""Of a further copy in a rack that has one: more than a copy there saves, less than traffic."""
+
 _PRICE_PRESENT, _PRICE_FORMER, _PRICE_STAGED, _PRICE_WARM, _PRICE_LEARNER, _PRICE_SOME = (
     0, 1, 2, 3, 4, 20,
 )  # fmt: skip
@@ -163,7 +166,8 @@ def _flow(
     price[known] = near.price[at[known]]
     if wanted.toll is not None:
         copies = int(need[tasks].sum())
-        price = price // 8 + (copies * NEW // 8 + 1) * wanted.price(view, copies, real, member)
+        heavy = copies * NEW // (8 if _all_apart(wanted) else 2) + 1
+        price = price // 8 + heavy * wanted.price(view, copies, real, member)
     asked = Choices(need=need[tasks], room=room, task=task, member=member, price=price)
     if wanted.toll is not None:
         beside = held(wanted.target, len(room)) if wanted.loads is None else wanted.loads
@@ -171,15 +175,23 @@ def _flow(
         asked = replace(asked, room=base, pool=pool, pools=pools)
     if wanted.apart and wanted.toll is not None:
         rack = wanted.toll.rack
+        first = np.minimum(need[tasks], wanted.apart)
         asked = replace(
             asked,
             value=rack,
             taken=rack[wanted.target[tasks]],
-            repeats=need[tasks],
-            repeat_price=(int(price.max(initial=0)) + 1) * int(need[tasks].sum()),
+            late=need[tasks] - first,
+            late_price=_PRICE_LATE,
+            repeats=first,
+            repeat_price=(int(price.max(initial=0)) + _PRICE_LATE) * int(need[tasks].sum()),
         )
     picked, missing = chosen(asked)
     return Pairs(tasks[picked.task], picked.member), missing
+
+
+def _all_apart(wanted: Wanted) -> bool:
+    """Whether all copies of a task are treated alike in how they should part."""
+    return wanted.apart in (0, wanted.copies)
 
 
 def choices(

@@ -15,6 +15,7 @@ import numpy as np
 
 from muster.assignor.application import ApplicationState, holdings
 from muster.assignor.copies import Copies
+from muster.assignor.errors import AssignorError
 from muster.assignor.kip924 import AssignedTask, AssignmentError, KafkaStreamsAssignment, TaskType
 from muster.assignor.model import NOBODY, GroupView
 from muster.assignor.plan import usable_capacity
@@ -148,8 +149,12 @@ def optimize_rack_aware_active_tasks(
 
     Changes `assignment` and returns it. Where an active goes to a member that has its standby,
     the two exchange roles.
+
+    Raises:
+        AssignorError: a task to be exchanged is active on two members, or on none (S4-F07).
     """
     state = params.state
+    _owned_once(assignment, params.state.all_tasks if params.tasks is None else params.tasks)
     view = _priced(holdings(state.view, assignment), params, AVAILABILITY)
     chosen = np.array([params.tasks is None or task in params.tasks for task in state.tasks])
     placement = optimized(
@@ -189,6 +194,19 @@ def optimize_rack_aware_standby_tasks(
             standby = AssignedTask(state.tasks[int(place)], TaskType.STANDBY)
             change(assignment[view.members[member]], standby)
     return assignment
+
+
+def _owned_once(assignment: Assignments, tasks: Iterable[Task]) -> None:
+    owner: dict[Task, str] = {}
+    for name, one in assignment.items():
+        for task in one.of_type(TaskType.ACTIVE):
+            if owner.setdefault(task, name) != name:
+                raise AssignorError(
+                    f"task {task} is active on {owner[task]} and on {name}; expected one member"
+                )
+    for task in tasks:
+        if task not in owner:
+            raise AssignorError(f"task {task} is active on no member; expected one")
 
 
 def _priced(view: GroupView, params: RackAwareOptimizationParams, own: Prices) -> GroupView:

@@ -82,7 +82,8 @@ class Wanted:
             sum of both is minimised and told.
         loads: int64[M], actives each member has, stateless ones included if they are placed;
             None = those of `tasks`.
-        apart: whether no traffic outweighs a copy in a rack where the task has one already (S4-31).
+        apart: for how many copies of a task no traffic outweighs a rack where it has none yet;
+            for the others traffic comes first, then such a rack (S4-31).
         taken: copies that stand already; no second one is placed on their members.
     """
 
@@ -95,7 +96,7 @@ class Wanted:
     leaving: int = 0
     tolls_first: bool = False
     loads: Counts | None = None
-    apart: bool = False
+    apart: int = 0
     taken: Pairs = field(default_factory=no_pairs)
 
     def within(self, members: BoolArray) -> Wanted:

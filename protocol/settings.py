@@ -46,6 +46,7 @@ class Settings:
     rack_aware_assignment_non_overlap_cost: int | None = None
     rack_aware_assignment_tags: tuple[str, ...] = ()
     rack_aware_standby_strategy: str = "traffic"
+    rack_aware_standby_reliable_replicas: int | None = None
     scale_down_timeout_ms: int = LONG_MAX
     learner_partial_rebalance: bool = True
     stream_imbalance_percentage: float = 0
@@ -257,6 +258,13 @@ SETTINGS: tuple[Setting, ...] = (
         _one_of("traffic", "reliability_then_traffic"),
         "traffic or reliability_then_traffic",
         "whether copies of a task go to different racks before traffic counts (KIP-925, option II)",
+    ),
+    Setting(
+        "rack.aware.standby.reliable.replicas",
+        "rack_aware_standby_reliable_replicas",
+        _optional_whole,
+        "a whole number, 0 or more, or null",
+        "how many copies of a task go to different racks before traffic counts; null = all",
     ),
     Setting(
         "scale.down.timeout.ms",

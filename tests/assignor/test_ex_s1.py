@@ -286,6 +286,22 @@ def test_optimisation_honours_tasks_and_prices() -> None:
     assert found["P2"].of_type(TaskType.ACTIVE) == [Task("1", 1)]
 
 
+def test_optimisation_refuses_what_is_no_assignment() -> None:
+    """A task active twice or nowhere is named, unless it was not to be touched (S4-F07)."""
+    state = ApplicationState(racked())
+    params = RackAwareOptimizationParams.of(state)
+    twice = identity_assignment(state)
+    twice["P2"].assign_task(AssignedTask(Task("0", 1), TaskType.ACTIVE))
+    with pytest.raises(AssignorError, match="task 0_1 is active on P1 and on P2; expected one"):
+        optimize_rack_aware_active_tasks(params, twice)
+    nowhere = identity_assignment(state)
+    nowhere["P3"].remove_task(AssignedTask(Task("0", 0), TaskType.ACTIVE))
+    with pytest.raises(AssignorError, match="task 0_0 is active on no member; expected one"):
+        optimize_rack_aware_active_tasks(params, nowhere)
+    optimize_rack_aware_active_tasks(params.for_tasks([Task("1", 0), Task("1", 1)]), nowhere)
+    assert nowhere["P1"].of_type(TaskType.ACTIVE) == [Task("0", 1), Task("1", 0)]
+
+
 def test_standbys_by_default_and_by_rack() -> None:
     """Standbys are added beside every active, then exchanged; counts per member stay."""
     state = ApplicationState(racked(num_standby_replicas=1))

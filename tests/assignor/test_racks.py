@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -284,6 +285,29 @@ def test_lives_with_racks_converge(seed: int, config: dict[str, object]) -> None
         view, placement = life.round()
         assert np.array_equal(placement.active, view.active)
         assert len(placement.reasons) == 0
+
+
+@pytest.mark.parametrize("name", ["high-availability", "sticky"])
+def test_a_rolling_upgrade_to_racks(name: str) -> None:
+    """Members get their rack one by one: off with a warning until the last has one (S4-F08).
+
+    From then on the least traffic for equal counts, and meanwhile nothing moves for it.
+    """
+    unit = _unit("r0", "r1", "r2", "r0", "r1", "r2")
+    owned = {"P0": ["0_1", "0_2"], "P1": ["0_0", "0_5"], "P2": ["0_3", "0_4"]}
+    members = {n: Member(active=tasks, lag={}) for n, tasks in owned.items()}
+    free = {"rack_aware_assignment_non_overlap_cost": 0}
+    life = Life(get(name), [unit], members, {**MIN, **free, "max_warmup_replicas": 1})
+    for number, member in enumerate(sorted(owned)):
+        view, placement = life.round()
+        assert placement.warnings == (f"racks are ignored: member {member} has no rack",)
+        assert np.array_equal(placement.destination, view.active)
+        life.members[member] = replace(life.members[member], rack=RACKS[number])
+    life.converge(2 * 6 + 1)
+    view, placement = life.round()
+    assert placement.warnings == ()
+    assert score(view, placement).cross_rack == 0
+    assert np.bincount(placement.active).tolist() == [2, 2, 2]
 
 
 @pytest.mark.parametrize(

@@ -191,3 +191,47 @@ def test_reliability_before_traffic(strategy: str, crossings: int) -> None:
     assert away == crossings
     assert same.all() == (strategy == "traffic")
     assert same.any() == (strategy == "traffic")
+
+
+@pytest.mark.parametrize(("first", "away"), [(0, 0), (1, 1), (2, 2), (3, 2)])
+def test_the_first_copies_part_before_traffic_counts(first: int, away: int) -> None:
+    """All replicas in the owner's rack, two copies: so many leave it as are to be reliable."""
+    lists = ((("r0",),),) * 3
+    unit = Subtopology("0", 3, stateful=True, source_racks=lists, changelog_racks=lists)
+    members = {f"P{n:02}": Member(rack=f"r{max(n - 6, 0) // 3}") for n in range(15)}
+    owned = {f"P{n:02}": Member(rack="r0", active=[f"0_{n}"]) for n in range(3)}
+    view = group(
+        [unit],
+        members | owned,
+        num_standby_replicas=2,
+        rack_aware_assignment_strategy="min_traffic",
+        rack_aware_standby_strategy="reliability_then_traffic",
+        rack_aware_standby_reliable_replicas=first,
+        max_warmup_replicas=100,
+    )
+    placement = _placed(view)
+    _assert_whole(view, placement, 2)
+    for task in range(3):
+        members_of = placement.standby.member[placement.standby.task == task].tolist()
+        elsewhere = [int(view.rack[m]) for m in members_of if view.rack[m]]
+        assert len(set(elsewhere)) == len(elsewhere) == away
+
+
+def test_further_copies_part_where_traffic_is_the_same() -> None:
+    """Replicas in every rack, one copy to be reliable: the other parts as well, at no cost."""
+    lists = ((("r0", "r1", "r2"),),) * 3
+    unit = Subtopology("0", 3, stateful=True, source_racks=lists, changelog_racks=lists)
+    members = {f"P{n}": Member(rack=f"r{n // 3}") for n in range(9)}
+    view = group(
+        [unit],
+        members,
+        num_standby_replicas=2,
+        rack_aware_assignment_strategy="min_traffic",
+        rack_aware_standby_strategy="reliability_then_traffic",
+        rack_aware_standby_reliable_replicas=1,
+    )
+    placement = _placed(view)
+    _assert_whole(view, placement, 2)
+    for task in range(3):
+        copies = placement.standby.member[placement.standby.task == task].tolist()
+        assert len({int(view.rack[m]) for m in [int(placement.destination[task]), *copies]}) == 3
