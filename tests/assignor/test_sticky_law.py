@@ -144,6 +144,19 @@ def test_the_first_violation_is_named(placement: Placement, error: str) -> None:
     assert str(caught.value).startswith(error)
 
 
+def test_a_member_has_one_role_of_a_task() -> None:
+    """A standby beside its active, a learner beside its standby: named (S4-16)."""
+    tasks = TaskTable([Subtopology("0", 1, stateful=True)])
+    view = group_view(tasks=tasks, settings=Settings(), members=("m0", "m1"))
+    for placement in (
+        _placement([0], standby=_pairs((0, 0))),
+        _placement([0], learner=_pairs((0, 0))),
+        _placement([0], standby=_pairs((0, 1)), learner=_pairs((0, 1))),
+    ):
+        with pytest.raises(InvalidPlacement, match=check.TWO_ROLES):
+            check.valid(view, placement)
+
+
 def test_unknown_assignors_are_refused_with_the_names_there_are() -> None:
     """A name nobody registered: the message lists the built-in names."""
     with pytest.raises(UnknownAssignor, match="there are eager, cooperative, static, high-avail"):
