@@ -1,7 +1,8 @@
 """Kafka's released assignors as a second opinion: compiles and talks to `bench/java`.
 
 `Kafka` is a running JVM that answers problems in format 1, one a line. A question may take at most
-`timeout_s`; a JVM that does not answer in time is ended and the next question starts a new one.
+`timeout_s` of CPU time, warm-up and repeats included (and ten times that on the clock); a JVM that
+does not answer in time is ended and the next question starts a new one.
 
 The jars come from the lock file's set ``bench`` (`muster.broker.jars`), downloaded once.
 """
@@ -14,9 +15,12 @@ import os
 import selectors
 import shutil
 import subprocess
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+
+import psutil
 
 from muster.broker.jars import cache_dir, jars
 
@@ -97,6 +101,7 @@ class Kafka:
     def _talk(self, line: bytes) -> dict[str, Any]:
         process = self._process or self._start()
         assert process.stdin is not None
+        begun, end = self._spent_s(process), time.monotonic() + 10 * self.timeout_s
         process.stdin.write(line + b"\n")
         process.stdin.flush()
         with selectors.DefaultSelector() as selector:
@@ -104,9 +109,10 @@ class Kafka:
             selector.register(process.stdout, selectors.EVENT_READ)
             chunks = [self._rest]
             while b"\n" not in chunks[-1]:
-                if not selector.select(self.timeout_s):
-                    self.close()
-                    raise Slow
+                while not selector.select(1):
+                    if self._spent_s(process) > begun + self.timeout_s or time.monotonic() > end:
+                        self.close()
+                        raise Slow
                 chunk = os.read(process.stdout.fileno(), 1 << 20)
                 if not chunk:
                     self.close()
@@ -115,6 +121,11 @@ class Kafka:
         found, _, self._rest = b"".join(chunks).partition(b"\n")
         answer: dict[str, Any] = json.loads(found)
         return answer
+
+    @staticmethod
+    def _spent_s(process: subprocess.Popen[bytes]) -> float:
+        spent = psutil.Process(process.pid).cpu_times()
+        return float(spent.user + spent.system)
 
     def _start(self) -> subprocess.Popen[bytes]:
         self._process = subprocess.Popen(
