@@ -105,7 +105,10 @@ def test_kafkas_keys(key: str) -> None:
 
 def test_every_key_is_listed() -> None:
     """What is not of that table is ours."""
-    own = {"assignor.timeout.ms", "group.max.size", "rack.aware.standby.strategy"}
+    own = {
+        *("assignor.timeout.ms", "group.max.size"),
+        *("rack.aware.standby.strategy", "rack.aware.standby.reliable.replicas"),
+    }
     assert set(KAFKAS) | own == set(KEYS)
 
 
