@@ -7,9 +7,11 @@ connectors and tasks together, by its capacity.
 New jobs are dealt heaviest first to where the load ends up least. Then single moves are looked for
 that bring down the fuller of two workers, and where none is left for the fullest of all, exchanges
 of two jobs that bring it down, new jobs before running ones; each makes the sorted loads strictly
-smaller, so the search ends. What is found is a plan: the job stops in this round and the next round
-gives it to the worker it was meant for, so that what is planned is what is reached and nothing
-moves twice.
+smaller, so the search ends. Whatever runs is stopped only where it pays: a move must bring the
+fuller of the two down by half of the job's share at least, an exchange, which stops two, by a
+twentieth of its load. What is found is a plan: the job stops in this round and the next round gives
+it to the worker it was meant for, so that what is planned is what is reached and nothing moves
+twice.
 """
 
 from __future__ import annotations
@@ -25,6 +27,8 @@ from muster.protocol.tasks import IntArray
 
 _LEAST_GAIN = 1e-9
 """Loads closer than this are equal: sums of floats depend on their order."""
+_MOVE_PAYS, _EXCHANGE_PAYS = 0.5, 0.05
+"""By how much of a job's share, or of the fuller worker's load, stopping what runs must help."""
 
 
 def weighs(view: GroupView) -> bool:
@@ -67,10 +71,10 @@ class Weighed:
         self._deal(goal, arriving)
         new = np.zeros(len(owner), dtype=np.bool_)
         new[[job for job in arriving.tolist() if job not in self._promised]] = True
-        self._improve(goal, new)
+        self._improve(goal, new, stops=False)
         self._dealt = {job: int(goal[job]) for job in arriving.tolist()}
         movable = self.free & (owner != NOBODY)
-        self._improve(goal, movable)
+        self._improve(goal, movable, stops=True)
         moved = np.flatnonzero(movable & (goal != owner)).astype(np.int32)
         self.planned = {
             str(self.view.tasks.task(job)): self.view.members[goal[job]] for job in moved.tolist()
@@ -111,8 +115,14 @@ class Weighed:
             load[place] += weight[job]
             count[place] += 1
 
-    def _improve(self, goal: IntArray, movable: BoolArray) -> None:
-        """Move jobs from fuller to emptier workers until nothing helps; in place."""
+    def _improve(self, goal: IntArray, movable: BoolArray, *, stops: bool) -> None:
+        """Move jobs from fuller to emptier workers until nothing pays; in place.
+
+        Args:
+            goal: int32[T], who is to run each job.
+            movable: bool[T], jobs that may move.
+            stops: whether these jobs run, and must be stopped to move.
+        """
         weight, capacity = self.view.tasks.weight, self.view.capacity.astype(np.float64)
         load = self._load(goal)
         stuck = np.zeros(len(load), dtype=np.bool_)
@@ -122,9 +132,9 @@ class Weighed:
             source = int(self.workers[np.argmax(level)])
             if level.max() <= 0:
                 return
-            moves = self._best_move(goal, movable, source, load)
+            moves = self._best_move(goal, movable, source, load, _MOVE_PAYS * stops)
             if not moves and not stuck.any():  # it is the fullest of all
-                moves = self._best_exchange(goal, movable, source, load)
+                moves = self._best_exchange(goal, movable, source, load, _EXCHANGE_PAYS * stops)
             if not moves:
                 stuck[source] = True
                 continue
@@ -135,7 +145,12 @@ class Weighed:
             stuck[:] = False
 
     def _best_move(
-        self, goal: IntArray, movable: BoolArray, source: int, load: NDArray[np.float64]
+        self,
+        goal: IntArray,
+        movable: BoolArray,
+        source: int,
+        load: NDArray[np.float64],
+        pays: float,
     ) -> list[tuple[int, int]]:
         """The heaviest job of a worker that makes another one less full than this one is now."""
         weight, capacity = self.view.tasks.weight, self.view.capacity.astype(np.float64)
@@ -148,13 +163,19 @@ class Weighed:
         for each in -np.unique(-weight[jobs]):
             after = (load[others] + each) / capacity[others]
             place = int(np.argmin(after))
-            if after[place] < full - _LEAST_GAIN:
+            gain = full - max(float(after[place]), (load[source] - each) / capacity[source])
+            if gain > max(_LEAST_GAIN, pays * each / capacity[source] - _LEAST_GAIN):
                 job = int(jobs[np.argmax(weight[jobs] == each)])
                 return [(job, int(others[place]))]
         return []
 
     def _best_exchange(
-        self, goal: IntArray, movable: BoolArray, source: int, load: NDArray[np.float64]
+        self,
+        goal: IntArray,
+        movable: BoolArray,
+        source: int,
+        load: NDArray[np.float64],
+        pays: float,
     ) -> list[tuple[int, int]]:
         """A job of a worker for a lighter one of another, so that the fuller of both is least."""
         weight, capacity = self.view.tasks.weight, self.view.capacity.astype(np.float64)
@@ -165,7 +186,7 @@ class Weighed:
         if not len(jobs) or not len(theirs):
             return []
         best: list[tuple[int, int]] = []
-        least = load[source] / capacity[source] - _LEAST_GAIN
+        least = load[source] / capacity[source] * (1 - pays) - _LEAST_GAIN
         there = goal[theirs]
         for each in -np.unique(-weight[jobs]):
             less = each - weight[theirs]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from typing import Any
 
 import numpy as np
@@ -141,7 +142,7 @@ weights = st.sampled_from([0.5, 1, 2, 3, 7])
 def test_S3_13_heavy_jobs_do_not_pile_up(
     units: list[tuple[float, int]], names: list[str], happenings: list[str]
 ) -> None:
-    """With weights the group settles too, and no single move would relieve the fullest worker."""
+    """With weights the group settles, and no single move would relieve the fullest worker much."""
     group = ConnectGroup(
         {f"c{n}": Connector(f"c{n}", size, weight, 0.25) for n, (weight, size) in enumerate(units)}
     )
@@ -156,7 +157,28 @@ def test_S3_13_heavy_jobs_do_not_pile_up(
     for job in np.flatnonzero(view.active == fullest).tolist():
         after = (load + view.tasks.weight[job]) / view.capacity
         after[fullest] = np.inf
-        assert after.min() >= load[fullest] / view.capacity[fullest] - 1e-6
+        share = view.tasks.weight[job] / view.capacity[fullest]
+        assert after.min() >= load[fullest] / view.capacity[fullest] - share / 2 - 1e-6
+
+
+def test_S3_13_no_more_stops_than_weight_asks_for() -> None:
+    """Weights of any size, one worker joins: what stops weighs at most twice what it is due."""
+    chance = random.Random(5)
+    units = {f"c{n}": Connector(f"c{n}", 9, round(chance.uniform(1, 10), 3), 1) for n in range(20)}
+    group = ConnectGroup(dict(units), delay_ms=0)
+    group.join(*(f"w{n:02}" for n in range(20)))
+    settled(group)
+    total = float(group.view().tasks.weight.sum())
+    group.join("x")
+    stopped = 0.0
+    for _ in range(4):
+        weight = group.view().tasks.weight
+        stopped += float(weight[group.round().revoked.task].sum())
+        group.sleep()
+    assert stopped <= 2 * total / 21
+    group.leave("w03")
+    settled(group)
+    assert sum(len(jobs) for jobs in group.runs().values()) == 200
 
 
 def test_weights_spread_heavy_tasks_that_counts_would_pile_up() -> None:
