@@ -7,6 +7,10 @@ The question takes a connection of its own (an admin client's): a broker answers
 connection in turn, and the reader's wait there for records for seconds. It is also what tells a
 reader whose connection died in silence from one to which nothing was written. Nothing here waits:
 answers come in librdkafka's thread, the reader's position in the reader's.
+
+A client whose question failed, or was not answered at all, is replaced before the next one. It goes
+on with the leader and the leader's epoch it knows, for a quarter of an hour, whatever the brokers
+answer: after an election all its questions are refused (FENCED_LEADER_EPOCH).
 """
 
 from __future__ import annotations
@@ -26,8 +30,10 @@ from muster.worker.exchange import CaughtUp
 
 log = logging.getLogger("muster.worker.kafka")
 
-ANSWER_S: Final = 5.0
+ANSWER_S: Final = 3.0
 """How long one question may take; none is asked meanwhile."""
+LOST_MS: Final = 4_000
+"""A question this old was forgotten by the client, which promises an error after `ANSWER_S`."""
 ENDS_KEPT: Final = 64
 """Ends the reader has not reached yet, newest; far more than a reader that works leaves open."""
 
@@ -52,7 +58,9 @@ class Progress:
         self._place: Place | None = None
         self._position = 0
         self._ends: deque[tuple[int, int]] = deque(maxlen=ENDS_KEPT)  # (end, when it was asked)
-        self._asking = False
+        self._asked_ms: int | None = None  # of the open question
+        self._question = 0
+        self._is_stale = False
 
     # --------------------------------------------------------------------------- the reader's side
 
@@ -74,10 +82,19 @@ class Progress:
     def ask(self, at_ms: int) -> None:
         """Find out whether what was written until now, `at_ms`, has been read; returns at once."""
         with self._lock:
-            if self._place is None or self._asking:  # one question at a time is enough
+            if self._place is None:
                 return
-            self._asking = True
-            place, position = self._place, self._position
+            if self._asked_ms is not None:
+                if at_ms - self._asked_ms < LOST_MS:  # one question at a time is enough
+                    return
+                log.info("%s-%d: nobody says where it ends", *self._place)
+                self._is_stale = True
+            self._asked_ms = at_ms
+            self._question += 1
+            place, position, question = self._place, self._position, self._question
+            was_stale, self._is_stale = self._is_stale, False
+        if was_stale:
+            self._leave()
         try:
             if self._admin is None:
                 self._admin = AdminClient(self._config, logger=log)
@@ -86,9 +103,9 @@ class Progress:
         except KafkaException as error:
             log.info("cannot ask where %s-%d ends: %s", *place, error)
             with self._lock:
-                self._asking = False
+                self._asked_ms = None
             return
-        answer.add_done_callback(partial(self._answered, place, position, at_ms))
+        answer.add_done_callback(partial(self._answered, question, place, position, at_ms))
 
     def close(self) -> None:
         """Give up the connection. Not to be called by librdkafka's own threads."""
@@ -96,14 +113,27 @@ class Progress:
             self._place = None
         self._admin = None
 
+    def _leave(self) -> None:
+        """Give up a client; its threads may take their time to end."""
+        left = [self._admin]
+        self._admin = None
+        threading.Thread(target=left.clear, name="muster-leave", daemon=True).start()
+
     # -------------------------------------------------------------------------------------- answers
 
     def _answered(
-        self, place: Place, position: int, at_ms: int, answer: Future[ListOffsetsResultInfo]
+        self,
+        question: int,
+        place: Place,
+        position: int,
+        at_ms: int,
+        answer: Future[ListOffsetsResultInfo],
     ) -> None:
         error = answer.exception()
         with self._lock:
-            self._asking = False
+            if question == self._question:  # not one that was given up
+                self._asked_ms = None
+                self._is_stale = error is not None
             if error is None and place == self._place:
                 end = answer.result().offset
                 # An end before what was read: the log was cut, and the reader must start over.

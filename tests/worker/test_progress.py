@@ -18,6 +18,12 @@ class Broker:
 
     def __init__(self) -> None:
         self.asked: list[Future] = []
+        self.clients = 0
+
+    def connect(self, *_: object, **__: object) -> Broker:
+        """Another client."""
+        self.clients += 1
+        return self
 
     def list_offsets(self, wanted: dict, **_: object) -> dict:
         """Keep the question."""
@@ -33,7 +39,7 @@ class Broker:
 def broker(monkeypatch: pytest.MonkeyPatch) -> Broker:
     """The only broker there is."""
     made = Broker()
-    monkeypatch.setattr(progress, "AdminClient", lambda *_, **__: made)
+    monkeypatch.setattr(progress, "AdminClient", made.connect)
     return made
 
 
@@ -118,3 +124,32 @@ def test_nothing_is_asked_too_early_or_too_late(broker: Broker, told: list[Caugh
     reader.close()
     reader.ask(200)
     assert broker.asked == []
+
+
+def test_a_client_that_failed_is_replaced(
+    reader: Progress, broker: Broker, told: list[CaughtUp]
+) -> None:
+    """It would ask the leader it knows for ever; one that is answered is kept."""
+    reader.ask(100)
+    broker.asked[-1].set_exception(KafkaException(KafkaError(KafkaError.FENCED_LEADER_EPOCH)))
+    for at_ms in (200, 300):
+        reader.ask(at_ms)
+        broker.answer(10)
+    assert told == [CaughtUp(200), CaughtUp(300)]
+    assert broker.clients == 2
+
+
+def test_a_question_that_is_forgotten(
+    reader: Progress, broker: Broker, told: list[CaughtUp]
+) -> None:
+    """After a while another client is asked; an answer that comes all the same is taken."""
+    reader.ask(100)
+    reader.ask(100 + progress.LOST_MS - 1)
+    assert len(broker.asked) == 1
+    reader.ask(100 + progress.LOST_MS)
+    assert (len(broker.asked), broker.clients) == (2, 2)
+    broker.asked[0].set_result(SimpleNamespace(offset=10))
+    reader.ask(5_000)
+    assert len(broker.asked) == 2
+    broker.answer(10)
+    assert told == [CaughtUp(100), CaughtUp(100 + progress.LOST_MS)]
