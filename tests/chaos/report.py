@@ -13,6 +13,7 @@ from rich.table import Table
 from support.overlap import FOREVER, Tenure
 
 S = 1_000_000_000
+COLUMNS = ("fault", "times", "tasks stopped", "longest ownerless, s", "bound, s", "settled, s")
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,30 +67,48 @@ class Report:
         for name in names:
             yield name, [one for one in self.played if one.fault == name]
 
-    def write(self, file: Path) -> None:
-        """As JSON."""
-        file.write_text(json.dumps(asdict(self), indent=1) + "\n")
-
-    def show(self) -> None:
-        """As a table."""
-        table = Table(title=f"chaos, seed {self.seed}, {self.elapsed_s:.0f} s")
-        for column in ("fault", "times", "tasks stopped", "longest ownerless", "bound", "settled"):
-            table.add_column(column, justify="left" if column == "fault" else "right")
+    def rows(self) -> Iterator[tuple[str, ...]]:
+        """`COLUMNS` of every fault."""
         for name, plays in self.by_fault():
-            table.add_row(
+            yield (
                 name,
                 str(len(plays)),
                 str(sum(one.stopped for one in plays)),
-                f"{max(one.ownerless_s for one in plays):.1f} s",
-                f"{plays[0].bound_s:.0f} s",
-                f"{max(one.settled_s for one in plays):.1f} s",
+                f"{max(one.ownerless_s for one in plays):.1f}",
+                f"{plays[0].bound_s:.0f}",
+                f"{max(one.settled_s for one in plays):.1f}",
             )
-        console = Console(width=100)
-        console.print(table)
-        console.print(
+
+    def summary(self) -> str:
+        """What matters, in a sentence."""
+        return (
             f"{len(self.played)} faults, {self.starts} starts of a task, {self.generations} "
             f"generations: {self.overlaps} overlaps of owners, {self.rejected} dead letters"
         )
+
+    def write(self, file: Path) -> None:
+        """As JSON; as Markdown into a file ``*.md``."""
+        told = self.markdown() if file.suffix == ".md" else json.dumps(asdict(self), indent=1)
+        file.write_text(told + "\n")
+
+    def markdown(self) -> str:
+        """As a page of the docs has it."""
+        rule = ("---", *("--:" for _ in COLUMNS[1:]))
+        rows = (COLUMNS, rule, *self.rows())
+        lines = ["| " + " | ".join(row) + " |" for row in rows]
+        told = f"Seed {self.seed}, {self.elapsed_s / 60:.0f} minutes: {self.summary()}."
+        return "\n".join([told, "", *lines])
+
+    def show(self) -> None:
+        """As a table on the screen."""
+        table = Table(title=f"chaos, seed {self.seed}, {self.elapsed_s:.0f} s")
+        for column in COLUMNS:
+            table.add_column(column, justify="left" if column == "fault" else "right")
+        for row in self.rows():
+            table.add_row(*row)
+        console = Console(width=100)
+        console.print(table)
+        console.print(self.summary())
         for name, why in self.skipped.items():
             console.print(f"not done: {name} ({why})")
 

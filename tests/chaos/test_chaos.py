@@ -4,7 +4,7 @@
 MUSTER_CHAOS_SEED    of every choice; a run is repeated with it (timing excepted)
 MUSTER_CHAOS_MINUTES how long; not set = the brief faults once each, for CI
 MUSTER_CHAOS_ONLY    names of faults, separated by commas: no others
-MUSTER_CHAOS_REPORT  file the report is written to, as JSON
+MUSTER_CHAOS_REPORT  file the report is written to, as JSON or (``*.md``) as a table
 ===================  ====================================================================
 
 A long run draws from all faults, every third time two at once. After each fault both groups must

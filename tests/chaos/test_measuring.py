@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 
 import pytest
-from chaos.report import S, ownerless_s, stopped
+from chaos.report import Played, Report, S, ownerless_s, stopped
 from support.overlap import FOREVER, Tenure
 from support.proxy import FROM_BROKER, Proxy
 
@@ -43,6 +43,23 @@ def test_stops_within_a_window() -> None:
     """Tenures that end in the window count, those that go on do not."""
     found = [tenure("0", 1, 9), tenure("0", 9, 10), tenure("0", 11, 19), tenure("0", 20)]
     assert stopped(found, 10 * S, 20 * S) == 2
+
+
+def test_the_report_as_a_page_has_it() -> None:
+    """A row a fault: how often, the sum of what stopped, the worst of what it cost."""
+    plays = [
+        Played("worker killed", 1, 15.04, 9.31, 2, 14),
+        Played("worker killed", 9, 9, 11, 3, 14),
+    ]
+    report = Report(7, plays, starts=20, generations=9, elapsed_s=90)
+    assert report.markdown().splitlines() == [
+        "Seed 7, 2 minutes: 2 faults, 20 starts of a task, 9 generations: 0 overlaps of owners, "
+        "0 dead letters.",
+        "",
+        "| fault | times | tasks stopped | longest ownerless, s | bound, s | settled, s |",
+        "| --- | --: | --: | --: | --: | --: |",
+        "| worker killed | 2 | 5 | 11.0 | 14 | 15.0 |",
+    ]
 
 
 @pytest.fixture
