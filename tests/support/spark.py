@@ -32,7 +32,7 @@ class Job:
 
     Attributes:
         topics: where it reads and writes.
-        checkpoint: its checkpoint folder.
+        checkpoint: its checkpoint folder, unless that is a URL.
         log_file: what it says.
     """
 
@@ -41,7 +41,7 @@ class Job:
         topics: Topics,
         folder: Path,
         *,
-        checkpoint: Path | None = None,
+        checkpoint: Path | str | None = None,
         conf: Sequence[str] = (),
         command: Sequence[str] = COMMAND,
         env: Mapping[str, str] | None = None,
@@ -51,15 +51,16 @@ class Job:
         Args:
             topics: where it reads and writes.
             folder: its log, and the folder it runs in.
-            checkpoint: None = a folder of its own in `folder`.
+            checkpoint: folder or URL; None = a folder of its own in `folder`.
             conf: settings, as ``--conf`` takes them.
             command: what starts it, its options excepted.
             env: its environment; None = ours.
         """
         self.topics = topics
-        self.checkpoint = checkpoint or folder / "checkpoint"
+        self.checkpoint = Path(checkpoint or folder / "checkpoint")
         self.log_file = folder / "job.log"
         self._folder = folder
+        self._url = str(checkpoint or self.checkpoint)
         self._conf = tuple(conf)
         self._command = tuple(command)
         self._env = env
@@ -74,7 +75,7 @@ class Job:
             *self._command,
             *("--bootstrap-server", self.topics.address),
             *("--topic-prefix", self.topics.prefix),
-            *("--checkpoint", str(self.checkpoint)),
+            *("--checkpoint", self._url),
             *(word for setting in conf for word in ("--conf", setting)),
         ]
         with self.log_file.open("ab") as log:
