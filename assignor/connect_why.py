@@ -6,7 +6,7 @@ import numpy as np
 
 from muster.assignor.connect_pins import Pins
 from muster.assignor.model import NOBODY, BoolArray, GroupView
-from muster.assignor.reasons import Moves, Reasons, Text
+from muster.assignor.reasons import LOST, Moves, Reasons, Text
 from muster.protocol.ids import Role
 from muster.protocol.tasks import IntArray
 
@@ -56,7 +56,7 @@ class Why:
             worker = self.view.members[destination]
             if pins.pinned[job]:
                 return f"{worker} names it"
-            return f"its worker is gone, {worker} has room" if lost[job] else f"{worker} has room"
+            return f"{LOST}, {worker} has room" if lost[job] else f"{worker} has room"
 
         def moves() -> list[Moves]:
             new = np.flatnonzero((owner != NOBODY) & (self.view.active != owner)).astype(np.int32)

@@ -15,6 +15,11 @@ from muster.assignor.model import NOBODY, Reason
 from muster.protocol.ids import Role
 from muster.protocol.tasks import IntArray
 
+UNOWNED = "had no owner"
+"""What an assignor says of a task of nobody it sees, in front of what else it has to say."""
+LOST = "its worker is gone"
+"""The same, where the assignor knows better (Connect)."""
+
 Text = Callable[[int, int, int], str]
 """(task, source, destination) -> the reason in words."""
 
@@ -96,6 +101,13 @@ class Reasons(Sequence[Reason]):
 
     def __repr__(self) -> str:
         return f"Reasons({list(self)!r})"
+
+
+def told_of(gone: str, text: str) -> str:
+    """An assignor's text for a task whose owner it did not see, with what became of that owner."""
+    for unowned in (UNOWNED, LOST):
+        text = text.removeprefix(unowned).removeprefix("; ").removeprefix(", ")
+    return f"{gone}; {text}" if text else gone
 
 
 def changed(before: IntArray, after: IntArray) -> tuple[IntArray, IntArray, IntArray]:

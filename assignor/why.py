@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from muster.assignor.balance import held
 from muster.assignor.copies import NO_COPY, Copies, code, contains
 from muster.assignor.model import NOBODY, BoolArray, GroupView, Pairs
-from muster.assignor.reasons import Moves, Reasons, Text, changed
+from muster.assignor.reasons import UNOWNED, Moves, Reasons, Text, changed
 from muster.assignor.staging import Staged, Target
 from muster.assignor.traffic import crossings
 from muster.protocol.ids import Role
@@ -70,8 +70,8 @@ class _Why:
             return self._and_copy(self._cause(task, source, destination), task, destination)
         if destination != aim:
             copy = "caught-up" if self._warm(task, destination) else "furthest"
-            return f"had no owner; {copy} copy runs it while {self._name(aim)} restores"
-        return self._and_copy("had no owner", task, destination)
+            return f"{UNOWNED}; {copy} copy runs it while {self._name(aim)} restores"
+        return self._and_copy(UNOWNED, task, destination)
 
     def learner(self, task: int, source: int, destination: int) -> str:
         runner = int(self._staged.active[task])

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from muster.assignor.model import Reason
+from muster.assignor.reasons import told_of
 from muster.protocol.ids import Role
 from muster.protocol.records import Move
 from muster.protocol.tasks import TaskTable
@@ -63,7 +64,7 @@ class Departed:
             slots = left.get((reason.role, reason.task)) if source is None else None
             if slots:
                 source, gone = self._members[slots.pop(0)]
-                text = _told(reason, gone)
+                text = told_of(gone, text)
             found.append(
                 Move(
                     task=str(table.task(reason.task)),
@@ -74,11 +75,3 @@ class Departed:
                 )
             )
         return tuple(found)
-
-
-def _told(reason: Reason, gone: str) -> str:
-    """The assignor's text for a member it did not see: its first clause says that nobody had it."""
-    if reason.role is not Role.ACTIVE:
-        return f"{gone}; {reason.text}"
-    _, separator, rest = reason.text.partition("; ")
-    return f"{gone}{separator}{rest}"
