@@ -15,11 +15,15 @@ from pathlib import Path
 from typing import NamedTuple
 
 from py4j.protocol import Py4JError
+from pyspark import SparkConf, SparkContext
+from pyspark.errors import PySparkRuntimeError
+from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 from muster.broker.jars import jars
 from muster.broker.java import java_home
 from muster.streams import progress
+from muster.streams.chatter import Chatter
 from muster.streams.config import JobConfig
 
 
@@ -176,16 +180,39 @@ def start(config: JobConfig) -> SparkSession:
     # Without it Spark runs whatever python3 is on the path, which need not have muster.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ["JAVA_HOME"] = str(java_home())
-    builder = SparkSession.builder
-    for key, value in session_settings(config, jars("spark")).items():
-        builder = builder.config(key, value)
-    spark = builder.getOrCreate()
+    settings = SparkConf(loadDefaults=False)
+    settings.setAll([*session_settings(config, jars("spark")).items()])
+    _launch(settings)
+    spark = SparkSession.builder.config(conf=settings).getOrCreate()
     _hush(spark, _CHATTY, "ERROR")
     return spark
 
 
+_chatter: list[Chatter] = []
+"""Of the JVM this process has started: none or one."""
+
+
+def _launch(settings: SparkConf) -> None:
+    """Start the JVM with somebody who listens to it, unless there is one already."""
+    if SparkContext._gateway is not None or "PYSPARK_GATEWAY_PORT" in os.environ:
+        return
+    chatter = Chatter()
+    try:
+        streams = {"stdout": chatter.entrance, "stderr": chatter.entrance}
+        gateway = launch_gateway(settings, streams)  # type: ignore[no-untyped-call]  # Spark's own
+    except PySparkRuntimeError:
+        chatter.shut()
+        chatter.join(5)
+        raise
+    chatter.shut()
+    SparkContext._ensure_initialized(gateway=gateway)
+    _chatter.append(chatter)
+
+
 def fall_silent(spark: SparkSession) -> None:
     """Before a stop: a batch that is cut off is no news, it is replayed at the next start."""
+    for chatter in _chatter:
+        chatter.silence()
     with suppress(Py4JError, OSError):  # the JVM is gone already
         spark.sparkContext.setLogLevel("OFF")
 

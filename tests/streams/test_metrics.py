@@ -90,6 +90,17 @@ def test_no_report_raises(told: str) -> None:
     Progress(Metrics(), health()).look(query)
 
 
+def test_a_batch_that_is_replayed_does_not_know_the_end() -> None:
+    """Spark says null for the end of the topics then: what was read counts, and no more."""
+    query, probe = Query(), health()
+    progress = Progress(Metrics(), probe)
+    probe.running(10)
+    query.report(REPORT | {"sources": [{"endOffset": ENDS, "latestOffset": None}]})
+    progress.look(query)
+    assert progress.read == {"muster.membership": {0: 5, 1: 9}}
+    assert probe.ready().why.startswith("catching up")
+
+
 def test_every_batch_between_two_looks_counts() -> None:
     """As many batches as Spark keeps reports of are all taken in, each once."""
     metrics, query = Metrics(), Query()

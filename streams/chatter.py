@@ -1,0 +1,83 @@
+"""What Spark's JVM says, without what is no news: an operator sees lines only when they matter.
+
+Spark, the JVM and Spark's Python workers greet at every start, and complain about batches that a
+stop cuts off; not all of it goes through a logger. So the JVM writes into a pipe, and a thread here
+passes on what is left over. Under spark-submit the JVM was there first, and speaks for itself.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import threading
+from collections.abc import Iterable, Iterator
+from typing import IO
+
+_GREETINGS = (
+    # Spark asks for the module by itself.
+    "Using incubator modules: jdk[.]incubator[.]vector",
+    "Using Spark's default log4j profile",
+    "(Setting default|Setting Spark) log level to",
+    "To adjust logging level use sc[.]setLogLevel",
+    # Nobody has to reach a driver in local mode; executors elsewhere say so when they cannot.
+    "Your hostname, .* resolves to a loopback address",
+    "Set SPARK_LOCAL_IP if you need to bind to another address",
+    # RocksDB and the Kafka clients bring what they need.
+    "Unable to load native-hadoop library",
+    # Printed by the worker that looks at our operator before the first batch.
+    "Streaming TransformWithStateInPandas Python worker",
+)
+_GREETING = re.compile("|".join(_GREETINGS))
+
+
+def news(lines: Iterable[str]) -> Iterator[str]:
+    """The lines that say something; a blank line belongs to the one before."""
+    passed = True
+    for line in lines:
+        if line.strip():
+            passed = _GREETING.search(line) is None
+        if passed:
+            yield line
+
+
+class Chatter:
+    """The pipe, and the thread that reads it until everybody who writes into it is gone.
+
+    Attributes:
+        entrance: file descriptor for the JVM's standard output and error.
+    """
+
+    def __init__(self, to: IO[str] | None = None) -> None:
+        """Start to read.
+
+        Args:
+            to: where news go; None = standard error.
+        """
+        out, self.entrance = os.pipe()
+        self._to = to
+        self._is_over = threading.Event()
+        self._thread = threading.Thread(
+            target=self._read, args=(out,), name="muster-chatter", daemon=True
+        )
+        self._thread.start()
+
+    def shut(self) -> None:
+        """The JVM has the entrance now; ours is not needed any more."""
+        os.close(self.entrance)
+
+    def silence(self) -> None:
+        """From now on nothing is news: a stop cuts the batch off that runs."""
+        self._is_over.set()
+
+    def join(self, timeout_s: float) -> None:
+        """Wait until all has been passed on."""
+        self._thread.join(timeout_s)
+
+    def _read(self, out: int) -> None:
+        with open(out, encoding="utf-8", errors="replace") as lines:  # a descriptor
+            for line in news(lines):
+                if not self._is_over.is_set():
+                    stream = self._to or sys.stderr
+                    stream.write(line)
+                    stream.flush()

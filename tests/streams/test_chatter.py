@@ -1,0 +1,53 @@
+"""What Spark's JVM says: its greetings stay out of the log, all else gets through."""
+
+from __future__ import annotations
+
+import io
+import os
+
+from muster.streams.chatter import Chatter, news
+
+GREETINGS = """\
+WARNING: Using incubator modules: jdk.incubator.vector
+Using Spark's default log4j profile: org/apache/spark/log4j2-defaults.properties
+26/11/21 08:39:47 WARN Utils: Your hostname, vm, resolves to a loopback address: 127.0.0.1; using
+26/11/21 08:39:47 WARN Utils: Set SPARK_LOCAL_IP if you need to bind to another address
+{"level":"WARN","msg":"Unable to load native-hadoop library for your platform","logger":"Native"}
+Setting default log level to "WARN".
+To adjust logging level use sc.setLogLevel(newLevel). For SparkR, use setLogLevel(newLevel).
+Setting Spark log level to "WARN".
+Starting Streaming TransformWithStateInPandas Python worker.
+
+Streaming TransformWithStateInPandas Python worker received parameters for UDF.
+
+"""
+NEWS = """\
+26/11/21 08:39:48 WARN KafkaDataConsumer: something is wrong
+
+java.lang.IllegalStateException: it is
+
+\tat a.b.C
+"""
+
+
+def test_greetings_are_no_news() -> None:
+    """Every line that a healthy start prints is left out; a story keeps its blank lines."""
+    assert "".join(news(GREETINGS.splitlines(keepends=True))) == ""
+    mixed = (NEWS + GREETINGS + NEWS).splitlines(keepends=True)
+    assert "".join(news(mixed)) == NEWS + NEWS
+
+
+def test_what_is_written_into_the_pipe() -> None:
+    """News come out, whatever their bytes, until it is over; the thread ends with the writers."""
+    heard = io.StringIO()
+    chatter = Chatter(heard)
+    os.write(chatter.entrance, GREETINGS.encode() + b"\xff odd\n")
+    chatter.shut()
+    chatter.join(30)
+    assert heard.getvalue() == "\ufffd odd\n"
+    ending = Chatter(heard)
+    ending.silence()
+    os.write(ending.entrance, NEWS.encode())
+    ending.shut()
+    ending.join(30)
+    assert heard.getvalue() == "\ufffd odd\n"
