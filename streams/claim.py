@@ -13,16 +13,17 @@ import threading
 import time
 from collections.abc import Mapping
 from importlib.metadata import version
-from types import TracebackType
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
 from muster.clients import ClientSettings
+from muster.logs import KAFKA
 from muster.protocol import codec
 from muster.protocol.errors import DecodeError
 from muster.protocol.records import CoordinatorClaim
 from muster.protocol.topics import TopicKind, topic_name
 from muster.streams.errors import KafkaUnreachable
+from muster.streams.loop import Loop
 
 CLAIM_TIMEOUT_S = 60.0
 POLL_S = 0.5
@@ -48,7 +49,9 @@ def claim(
     record = CoordinatorClaim(job=job, host=platform.node(), version=version("muster-kafka"))
     encoded = codec.encode(record)
     outcome: list[tuple[KafkaError | None, Message]] = []
-    producer = Producer(clients.producer({"message.timeout.ms": int(timeout_s * 1000)}))
+    producer = Producer(
+        clients.producer({"message.timeout.ms": int(timeout_s * 1000)}), logger=KAFKA
+    )
     producer.produce(
         topic_name(TopicKind.COORDINATOR, prefix),
         key=encoded.key,
@@ -64,7 +67,7 @@ def claim(
     return message.offset() or 0
 
 
-class Watch:
+class Watch(Loop):
     """Reads claims in a thread of its own until it meets a later one than ours.
 
     Args:
@@ -77,32 +80,19 @@ class Watch:
     def __init__(
         self, clients: ClientSettings, epochs: Mapping[str, int], job: str, stop: threading.Event
     ) -> None:
+        super().__init__("muster-claims")
         self.story: str | None = None
         self._clients = clients
         self._epochs = dict(epochs)
         self._job = job
         self._stop = stop
-        self._closing = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="muster-claims", daemon=True)
-
-    def __enter__(self) -> Watch:
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self._closing.set()
-        self._thread.join()
 
     def _run(self) -> None:
         consumer = Consumer(
             self._clients.librdkafka(
                 {"group.id": f"{next(iter(self._epochs))}.job", "enable.auto.commit": False}
-            )
+            ),
+            logger=KAFKA,
         )
         try:
             consumer.assign(

@@ -13,12 +13,10 @@ and none needs to know of the others.
 from __future__ import annotations
 
 import heapq
-import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from types import TracebackType
 from typing import NamedTuple
 
 import structlog
@@ -41,6 +39,7 @@ from muster.protocol.events import Mark, Tick
 from muster.protocol.ids import GroupId
 from muster.protocol.records import WakeUp
 from muster.protocol.topics import TopicKind, topic_name
+from muster.streams.loop import Loop
 
 _log = structlog.get_logger("muster.streams")
 
@@ -111,7 +110,7 @@ class Schedule:
         return len(self._alarms)
 
 
-class Clock:
+class Clock(Loop):
     """Runs a `Schedule` against Kafka in a thread of its own, between enter and exit.
 
     Args:
@@ -131,25 +130,19 @@ class Clock:
         on_tick: Callable[[], object] | None = None,
         keys: KeyFile | None = None,
     ) -> None:
+        super().__init__("muster-clock")
         self._clients = clients
         self._prefixes = tuple(prefixes)
         self._on_tick = on_tick
         self._keys = keys
         self._ahead_ms = 0
         self._schedule = Schedule()
-        self._closing = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="muster-clock", daemon=True)
         self.ticks = 0
 
     @property
     def asleep(self) -> int:
         """Groups that have a wake-up."""
         return len(self._schedule)
-
-    @property
-    def alive(self) -> bool:
-        """Whether its thread runs."""
-        return self._thread.is_alive()
 
     def now_ms(self) -> int:
         """The broker's time, as well as we know it."""
@@ -158,19 +151,6 @@ class Clock:
     def overdue_s(self) -> float:
         """How long the wake-up that waits longest for its group's answer is past."""
         return self._schedule.overdue_ms(self.now_ms()) / 1000
-
-    def __enter__(self) -> Clock:
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self._closing.set()
-        self._thread.join()
 
     def _run(self) -> None:
         consumer = Consumer(

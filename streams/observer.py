@@ -15,11 +15,9 @@ all             their end offsets           records by kind; rows that wait on t
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
-from types import TracebackType
-from typing import TypeAlias
+from typing import Self, TypeAlias
 
 import structlog
 from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
@@ -36,6 +34,7 @@ from muster.protocol.topics import INPUTS, TopicKind, topic_name
 from muster.streams.errors import KafkaUnreachable
 from muster.streams.health import Health
 from muster.streams.inbox import UNDECODABLE
+from muster.streams.loop import Loop
 from muster.streams.metrics import Metrics
 from muster.streams.outbox import SINCE
 from muster.streams.published import Fold, Generation
@@ -54,7 +53,7 @@ Ends: TypeAlias = Mapping[tuple[str, int], int]
 """(topic, partition) → offset."""
 
 
-class Observer:
+class Observer(Loop):
     """Runs between enter and exit. From entering on, everything published is counted.
 
     Args:
@@ -78,6 +77,7 @@ class Observer:
         health: Health,
         read: Callable[[], Mapping[str, Mapping[int, int]] | None],
     ) -> None:
+        super().__init__("muster-observer")
         self._clients = clients
         self._places = [
             TopicPartition(topic, partition)
@@ -95,31 +95,14 @@ class Observer:
         self._joiners: dict[str, Joiner] = {}
         self._ends: Ends = {}
         self._all: Ends | None = None
-        self._closing = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="muster-observer", daemon=True)
 
-    @property
-    def alive(self) -> bool:
-        """Whether its thread runs."""
-        return self._thread.is_alive()
-
-    def __enter__(self) -> Observer:
+    def __enter__(self) -> Self:
         self._admin = AdminClient(self._clients.librdkafka(), logger=KAFKA)
         try:
             self._ends = self._asked()  # what is written from now on is this job's
         except KafkaException as error:
             raise KafkaUnreachable(f"the topics do not say where they end: {error}") from error
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self._closing.set()
-        self._thread.join()
+        return super().__enter__()
 
     # ---- the thread
 

@@ -35,6 +35,7 @@ from pyspark.sql.types import BinaryType, StructField, StructType
 
 from muster.clients import ClientSettings
 from muster.keyring import KeyFile, signed
+from muster.logs import KAFKA
 from muster.protocol import codec
 from muster.protocol.errors import DecodeError
 from muster.protocol.events import Tick
@@ -130,7 +131,8 @@ def recover(clients: ClientSettings, prefixes: Iterable[str]) -> Recovered:
     prefixes = tuple(prefixes)
     snapshots: list[tuple[str, GroupSnapshot]] = []
     consumer = Consumer(
-        clients.librdkafka({"group.id": f"{prefixes[0]}.recovery", "enable.auto.commit": False})
+        clients.librdkafka({"group.id": f"{prefixes[0]}.recovery", "enable.auto.commit": False}),
+        logger=KAFKA,
     )
     try:
         for prefix in prefixes:
@@ -176,7 +178,7 @@ def wake_all(clients: ClientSettings, found: Recovered, keys: KeyFile | None = N
     Raises:
         KafkaUnreachable: Kafka did not take the ticks.
     """
-    producer = Producer(clients.producer())
+    producer = Producer(clients.producer(), logger=KAFKA)
     for prefix, snapshot in found.snapshots:
         tick = Tick(group=snapshot.group)
         topic = topic_name(TopicKind.MEMBERSHIP, prefix)
