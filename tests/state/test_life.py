@@ -45,7 +45,10 @@ STREAMS = (
     (Subtopology("1", 3),),
     (Subtopology("0", 2, stateful=True), Connector("c", 2)),
 )
-ASSIGNORS = ("sticky", "learner", "high-availability", "cooperative")
+ASSIGNORS = (
+    *("sticky", "learner", "high-availability", "cooperative"),
+    "support.plugin_assignors:FirstTakesAll",
+)
 CONFIGS = (
     {},
     {"num.standby.replicas": 1},

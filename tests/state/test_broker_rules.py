@@ -1,0 +1,78 @@
+"""What Kafka's broker does for its groups (KIP-848, KIP-1071), and a group of ours as well."""
+
+from __future__ import annotations
+
+import pytest
+from support.story import Story, beat, config, join, leave, tick
+
+from muster.protocol.digest import Holding
+from muster.protocol.records import GroupState
+from muster.protocol.settings import parse_settings
+from muster.protocol.tasks import Subtopology
+
+FOUR = Subtopology("0", 4)
+
+
+def test_b_01_defaults() -> None:
+    """Session and heartbeat as on Kafka's broker, as many members as there are."""
+    found = parse_settings({})
+    assert (found.session_timeout_ms, found.heartbeat_interval_ms) == (45_000, 5_000)
+    assert found.group_max_size == 2**31 - 1
+    assert (found.num_standby_replicas, found.max_warmup_replicas) == (0, 2)
+
+
+def test_b_01_a_full_group() -> None:
+    """Who comes when it is full is told so, and may try again when somebody has left."""
+    story = Story()
+    story.take(config(FOUR, group_max_size=2), join("W1"), join("W2"))
+    assert story.at(100).told(join("W3")) == {"W3": "GROUP_MAX_SIZE_REACHED"}
+    assert story.at(200).told(join("W2")) == {"W2": "0_1 0_3 | - | - @1"}  # is a member
+    story.at(300).take(leave("W1"))
+    assert story.at(400).told(join("W3"))["W3"] == "- | - | - @3"
+    assert [member.id for member in story.group.live()] == ["W2", "W3"]
+
+
+def test_b_04_not_ready_without_tasks() -> None:
+    """Members are let in, get an empty assignment and stay alive; tasks may come later."""
+    story = Story()
+    assert story.told(join("W1")) == {"W1": "- | - | - @0"}
+    assert story.group.state is GroupState.NOT_READY
+    nothing = Holding().digest()
+    for ms in range(5_000, 120_000, 5_000):
+        assert story.at(ms).told(beat("W1", nothing, epoch=0), tick()) == {}
+    assert story.at(120_000).told(config(FOUR)) == {"W1": "0_0 0_1 0_2 0_3 | - | - @1"}
+    assert story.group.state is GroupState.STABLE
+
+
+def test_b_06_one_placement_an_interval() -> None:
+    """`assignment.interval.ms`: what comes meanwhile is placed together, when it is over."""
+    story = Story()
+    story.take(config(FOUR, assignment_interval_ms=1_000), join("W1"))
+    assert story.at(300).told(join("W2")) == {"W2": "- | - | - @1"}
+    step = story.at(600).take(join("W3"))
+    assert (story.group.state, step.wake_at_ms) == (GroupState.ASSIGNING, 1_001_000)
+    assert story.at(999).told(tick()) == {}
+    told = story.at(1_000).told(tick())
+    assert {name: len(said.partition(" |")[0].split()) for name, said in told.items()}["W1"] == 2
+    assert story.group.target_generation == story.group.generation == 2
+    assert story.group.cause == "W2 joined; W3 joined"
+
+
+@pytest.mark.parametrize("delay_ms", [0, 3_000])
+def test_b_04_an_empty_group_fills_up(delay_ms: int) -> None:
+    """`initial.rebalance.delay.ms`: what is placed first is placed for all who came by then."""
+    story = Story()
+    story.take(config(FOUR, initial_rebalance_delay_ms=delay_ms))
+    first = story.told(join("W1"))
+    second = story.at(1_000).told(join("W2"))
+    if not delay_ms:
+        assert first == {"W1": "0_0 0_1 0_2 0_3 | - | - @1"}
+        return
+    assert (first, second) == ({"W1": "- | - | - @0"}, {"W2": "- | - | - @0"})
+    assert story.at(2_999).told(tick()) == {}
+    assert story.at(3_000).told(tick()) == {
+        "W1": "0_0 0_2 | - | - @1",
+        "W2": "0_1 0_3 | - | - @1",
+    }
+    story.at(4_000).take(join("W3"))  # no longer empty: at once
+    assert story.group.target_generation == 2
