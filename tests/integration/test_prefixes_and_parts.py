@@ -1,0 +1,135 @@
+"""One job for two prefixes, one of which has a group whose records Kafka takes in parts only."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from hashlib import sha512
+from pathlib import Path
+
+import pytest
+from support.brokers import Topics, new_topics
+from support.spark import COMMAND, Job
+from support.story import config, join, report
+from support.waiting import until
+
+from muster.cli.kafka import partitions_of, read
+from muster.protocol import codec
+from muster.protocol.keys import partition_of
+from muster.protocol.parts import Joiner
+from muster.protocol.records import Dictionary, GroupSnapshot, Record
+from muster.protocol.tasks import Subtopology, TaskTable
+from muster.protocol.topics import TopicKind
+
+pytestmark = [pytest.mark.broker, pytest.mark.spark]
+
+SMALL = (Subtopology("0", 4),)
+LARGE = tuple(Subtopology(sha512(b"%d" % number).hexdigest(), 1) for number in range(7_000))
+"""More names than a record of 1 MB has room for."""
+
+
+@pytest.fixture
+def prefixes(bootstrap: str) -> Iterator[tuple[Topics, Topics]]:
+    """Two sets of topics, with different numbers of partitions."""
+    found = new_topics(bootstrap), new_topics(bootstrap, partitions=3)
+    yield found
+    for topics in found:
+        topics.close()
+
+
+def published(topics: Topics) -> tuple[list[Record], set[bytes]]:
+    """What is on the groups topic, parts joined, and every key there is."""
+    joiner, found, keys = Joiner(), [], set()
+    topic = topics.name(TopicKind.GROUPS)
+    count = partitions_of(topics.clients, topic)
+    for row in read(topics.clients, topic):
+        assert row.key is not None
+        keys.add(row.key)
+        assert row.partition == partition_of(row.key, count)
+        whole = joiner.feed(row.key, row.value)
+        if whole is not None:
+            found.append(codec.decode_record(TopicKind.GROUPS, *whole))
+    return found, keys
+
+
+def newest(topics: Topics) -> GroupSnapshot | None:
+    """The group as it was published last."""
+    states = [record for record in published(topics)[0] if isinstance(record, GroupSnapshot)]
+    return states[-1] if states else None
+
+
+def has(topics: Topics, members: int) -> bool:
+    """Whether the group has so many members, placed, and nothing is asked of them any more."""
+    state = newest(topics)
+    if state is None or state.generation != state.target_generation or state.recovering:
+        return False
+    return len(state.members) == members
+
+
+def held(topics: Topics, member: str) -> list[str]:
+    """What a member has."""
+    state = newest(topics)
+    assert state is not None
+    (slot,) = (entry.slot for entry in state.members if entry.id == member)
+    table = TaskTable(state.tasks)
+    return [str(table.task(index)) for index in (state.holder == slot).nonzero()[0].tolist()]
+
+
+def answer(topics: Topics, member: str, tasks: list[str]) -> None:
+    """A member says what it holds, as of its newest record."""
+    state = newest(topics)
+    assert state is not None
+    (entry,) = (entry for entry in state.members if entry.id == member)
+    said = report(
+        member, entry.revision, *tasks, epoch=entry.epoch, coordinator_epoch=state.coordinator_epoch
+    )
+    topics.write(TopicKind.MEMBERSHIP, said)
+
+
+def test_two_prefixes_and_a_group_in_parts(prefixes: tuple[Topics, Topics], tmp_path: Path) -> None:
+    """A group of one name under two prefixes: each has its own tasks, members and recovery.
+
+    The large one is published in parts, which live where the whole would; without the checkpoint
+    it is joined and read back, keeps its owner, and shares with a newcomer.
+    """
+    one, two = prefixes
+    long = {"session_timeout_ms": 600_000}
+    with Job(one, tmp_path, command=(*COMMAND, "--topic-prefix", two.prefix)) as job:
+        job.start()
+        for topics, tasks in zip(prefixes, (SMALL, LARGE), strict=True):
+            topics.write(TopicKind.CONFIG, config(*tasks, **long))
+            topics.write(TopicKind.MEMBERSHIP, join("W1"))
+        for topics in prefixes:
+            until(lambda topics=topics: has(topics, 1), "W1 is in", story=job.tail, pause_s=0.5)
+        one.write(TopicKind.MEMBERSHIP, join("W2"))
+        until(lambda: has(one, 2), "W2 is in the small group", story=job.tail, pause_s=0.5)
+        assert len(held(two, "W1")) == len(LARGE)
+        records, keys = published(two)
+        names = [record for record in records if isinstance(record, Dictionary)]
+        assert [record.version for record in names] == [
+            Dictionary.of("g", TaskTable(LARGE)).version
+        ]
+        beside = {key.partition(b"||")[2].rstrip(b"12") for key in keys}
+        assert {b"", b"names"} < beside <= {b"", b"names", b"names.a", b"a", b"b"}
+
+        assert job.stop() == 0
+        shutil.rmtree(job.checkpoint)
+        job.start()
+        two.write(TopicKind.MEMBERSHIP, join("W2"))
+        for topics in prefixes:
+            what = "both are members, and have said what they hold"
+            until(lambda topics=topics: _answered(topics), what, story=job.tail, pause_s=0.5)
+        state = newest(two)
+        assert state is not None
+        assert (state.target == 0).sum() == (state.target == 1).sum() == len(LARGE) / 2
+        assert len(held(two, "W1")) == len(LARGE)  # to be released by it first
+
+
+def _answered(topics: Topics) -> bool:
+    """Answer for whoever is asked; whether both are members then, and nobody is asked any more."""
+    state = newest(topics)
+    assert state is not None
+    for entry in state.members:
+        if entry.slot in state.recovering:
+            answer(topics, entry.id, held(topics, entry.id))
+    return has(topics, 2)
