@@ -2,7 +2,9 @@
 
 Spark, the JVM and Spark's Python workers greet at every start, and complain about batches that a
 stop cuts off; not all of it goes through a logger. So the JVM writes into a pipe, and a thread here
-passes on what is left over. Under spark-submit the JVM was there first, and speaks for itself.
+passes on what is left over: as it is, or as log lines of ours where every line is to be JSON, for
+started from Python the JVM cannot be told that early enough. Under spark-submit the JVM was there
+first, and speaks for itself.
 """
 
 from __future__ import annotations
@@ -11,8 +13,11 @@ import os
 import re
 import sys
 import threading
-from collections.abc import Iterable, Iterator
-from typing import IO
+from collections.abc import Callable, Iterable, Iterator
+
+import structlog
+
+_log = structlog.get_logger("spark")
 
 _GREETINGS = (
     # Spark asks for the module by itself.
@@ -41,6 +46,24 @@ def news(lines: Iterable[str]) -> Iterator[str]:
             yield line
 
 
+def aloud(line: str) -> None:
+    """Pass a line on as it is."""
+    sys.stderr.write(line)
+    sys.stderr.flush()
+
+
+def as_log(line: str) -> None:
+    """Pass a line on as one of our log."""
+    if line.startswith("{"):
+        aloud(line)
+    elif line.strip():
+        tell = _log.error if _TROUBLE.search(line) else _log.warning
+        tell(line.rstrip())
+
+
+_TROUBLE = re.compile(r"\b(ERROR|FATAL)\b|^Exception|^Caused by|^Traceback|^Error")
+
+
 class Chatter:
     """The pipe, and the thread that reads it until everybody who writes into it is gone.
 
@@ -48,14 +71,14 @@ class Chatter:
         entrance: file descriptor for the JVM's standard output and error.
     """
 
-    def __init__(self, to: IO[str] | None = None) -> None:
+    def __init__(self, say: Callable[[str], object] = aloud) -> None:
         """Start to read.
 
         Args:
-            to: where news go; None = standard error.
+            say: is called with every line that is news.
         """
         out, self.entrance = os.pipe()
-        self._to = to
+        self._say = say
         self._is_over = threading.Event()
         self._thread = threading.Thread(
             target=self._read, args=(out,), name="muster-chatter", daemon=True
@@ -78,6 +101,4 @@ class Chatter:
         with open(out, encoding="utf-8", errors="replace") as lines:  # a descriptor
             for line in news(lines):
                 if not self._is_over.is_set():
-                    stream = self._to or sys.stderr
-                    stream.write(line)
-                    stream.flush()
+                    self._say(line)

@@ -23,7 +23,7 @@ from pyspark.sql import SparkSession
 from muster.broker.jars import jars
 from muster.broker.java import java_home
 from muster.streams import progress
-from muster.streams.chatter import Chatter
+from muster.streams.chatter import Chatter, aloud, as_log
 from muster.streams.config import JobConfig
 
 
@@ -196,7 +196,8 @@ def _launch(settings: SparkConf) -> None:
     """Start the JVM with somebody who listens to it, unless there is one already."""
     if SparkContext._gateway is not None or "PYSPARK_GATEWAY_PORT" in os.environ:
         return
-    chatter = Chatter()
+    is_json = settings.get("spark.log.structuredLogging.enabled", "false") == "true"
+    chatter = Chatter(as_log if is_json else aloud)
     try:
         streams = {"stdout": chatter.entrance, "stderr": chatter.entrance}
         gateway = launch_gateway(settings, streams)  # type: ignore[no-untyped-call]  # Spark's own

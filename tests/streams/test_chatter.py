@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-import io
 import os
 
-from muster.streams.chatter import Chatter, news
+import pytest
+from structlog.testing import capture_logs
+
+from muster.streams.chatter import Chatter, as_log, news
 
 GREETINGS = """\
 WARNING: Using incubator modules: jdk.incubator.vector
@@ -39,15 +41,30 @@ def test_greetings_are_no_news() -> None:
 
 def test_what_is_written_into_the_pipe() -> None:
     """News come out, whatever their bytes, until it is over; the thread ends with the writers."""
-    heard = io.StringIO()
-    chatter = Chatter(heard)
+    heard: list[str] = []
+    chatter = Chatter(heard.append)
     os.write(chatter.entrance, GREETINGS.encode() + b"\xff odd\n")
     chatter.shut()
     chatter.join(30)
-    assert heard.getvalue() == "\ufffd odd\n"
-    ending = Chatter(heard)
+    assert heard == ["\ufffd odd\n"]
+    ending = Chatter(heard.append)
     ending.silence()
     os.write(ending.entrance, NEWS.encode())
     ending.shut()
     ending.join(30)
-    assert heard.getvalue() == "\ufffd odd\n"
+    assert heard == ["\ufffd odd\n"]
+
+
+def test_a_json_log_has_no_other_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    """What is JSON already stays as it is; a story becomes a log line for each of its own."""
+    ready = '{"level":"WARN","msg":"said by Spark"}\n'
+    with capture_logs() as said:
+        for line in (ready, *NEWS.splitlines(keepends=True), "Caused by: it\n"):
+            as_log(line)
+    assert capsys.readouterr().err == ready
+    assert [(each["log_level"], each["event"]) for each in said] == [
+        ("warning", NEWS.splitlines()[0]),
+        ("warning", "java.lang.IllegalStateException: it is"),
+        ("warning", "\tat a.b.C"),
+        ("error", "Caused by: it"),
+    ]
