@@ -77,7 +77,7 @@ class _Why:
         runner = int(self._staged.active[task])
         if int(self._target.active[task]) == destination:
             owner = int(self._view.active[task])
-            cause = "had no owner" if owner == NOBODY else self._cause(task, owner, destination)
+            cause = UNOWNED if owner == NOBODY else self._cause(task, owner, destination)
             return f"{cause}; restores before it takes over from {self._name(runner)}"
         return "restores before the standby moves here"
 
