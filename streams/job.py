@@ -103,7 +103,8 @@ def _run(config: JobConfig) -> int:
         log.info("claimed", **{f"epoch[{prefix}]": epoch for prefix, epoch in epochs.items()})
         watch = stack.enter_context(claim.Watch(config.clients, epochs, job, stop))
         health, progress = _observed(stack, config, epochs, partitions, watch, keys)
-        wary = recovery.wary_until_ms(spark, config.checkpoint, epochs, time.time_ns() // 1_000_000)
+        now_ms = time.time_ns() // 1_000_000
+        wary = recovery.wary_until_ms(spark, config.checkpoint, epochs, now_ms, is_new=is_new)
         processor = GroupProcessor(
             *(epochs, partitions, topics, config.rebuild_ms, config.writers, wary),
             signing_keys=config.signing_keys,

@@ -11,9 +11,7 @@ Brokers older than 2.8 have no ids: then nothing is compared.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 from confluent_kafka import KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient
@@ -21,6 +19,7 @@ from pyspark.sql import SparkSession
 
 from muster.clients import ClientSettings
 from muster.logs import KAFKA
+from muster.streams import beside
 from muster.streams.errors import KafkaUnreachable, OtherTopics
 
 FILE = "muster-topics.json"
@@ -51,7 +50,7 @@ def check(
         KafkaUnreachable: Kafka did not say what its topics' ids are.
     """
     now = ids(clients, topics)
-    then: Mapping[str, str] = {} if is_new else _read(spark, checkpoint)
+    then: Mapping[str, str] = {} if is_new else _known(spark, checkpoint)
     other = differing(then, now)
     if other:
         raise OtherTopics(
@@ -61,7 +60,11 @@ def check(
             f"restored backup, remove {checkpoint}/{FILE} instead)"
         )
     if {**then, **now} != then:
-        _write(spark, checkpoint, {**then, **now})
+        beside.write(spark, checkpoint, FILE, {**then, **now})
+
+
+def _known(spark: SparkSession, checkpoint: str) -> dict[str, str]:
+    return {topic: str(id_) for topic, id_ in beside.read(spark, checkpoint, FILE).items()}
 
 
 def differing(then: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
@@ -82,36 +85,3 @@ def ids(clients: ClientSettings, topics: Iterable[str]) -> dict[str, str]:
     except KafkaException as error:
         raise KafkaUnreachable(f"the topics do not say who they are: {error}") from error
     return {name: id_ for name, id_ in found.items() if id_ != NONE}
-
-
-# ---------------------------------------------------------------- the file
-
-
-def _read(spark: SparkSession, checkpoint: str) -> dict[str, str]:
-    system, path = _place(spark, checkpoint)
-    if not system.exists(path):
-        return {}
-    stream = system.open(path)
-    try:
-        assert spark._jvm is not None
-        text = spark._jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8")
-    finally:
-        stream.close()
-    found: dict[str, str] = json.loads(text)
-    return found
-
-
-def _write(spark: SparkSession, checkpoint: str, found: Mapping[str, str]) -> None:
-    system, path = _place(spark, checkpoint)
-    stream = system.create(path, True)
-    try:
-        stream.write(bytearray(json.dumps(found, indent=2, sort_keys=True).encode()))
-    finally:
-        stream.close()
-
-
-def _place(spark: SparkSession, checkpoint: str) -> tuple[Any, Any]:
-    jvm = spark._jvm
-    assert jvm is not None  # the session runs
-    path = jvm.org.apache.hadoop.fs.Path(f"{checkpoint}/{FILE}")
-    return path.getFileSystem(spark.sparkContext._jsc.hadoopConfiguration()), path

@@ -21,15 +21,12 @@ is written down beside the checkpoint: a batch that is replayed after a restart 
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterable, Mapping
-from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import NamedTuple, TypeAlias
 
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
-from py4j.java_gateway import JavaObject
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import BinaryType, StructField, StructType
 
@@ -43,6 +40,7 @@ from muster.protocol.keys import partition_of
 from muster.protocol.parts import Joiner, Whole
 from muster.protocol.records import GroupSnapshot
 from muster.protocol.topics import TopicKind, topic_name
+from muster.streams import beside
 from muster.streams.errors import KafkaUnreachable
 from muster.streams.source import EARLIEST, input_topics, lane_of
 
@@ -53,6 +51,7 @@ Retained: TypeAlias = Mapping[str, Mapping[int, tuple[int, int]]]
 """topic → partition → first offset and end."""
 
 READ_TIMEOUT_S = 120.0
+WARY_FILE = "muster-wary.json"
 WARY_MS = 60_000
 """A job that was superseded stops within seconds; the rest is for clocks that differ."""
 INITIAL = StructType(
@@ -90,14 +89,19 @@ class Recovered:
 
 def is_new(spark: SparkSession, checkpoint: str) -> bool:
     """Whether the checkpoint has no committed batch, on whatever file system it is."""
-    path, system = _file(spark, f"{checkpoint}/commits")
+    path, system = beside.place(spark, f"{checkpoint}/commits")
     if not system.exists(path):
         return True
     return not any(status.getPath().getName().isdigit() for status in system.listStatus(path))
 
 
 def wary_until_ms(
-    spark: SparkSession, checkpoint: str, epochs: Mapping[str, int], now_ms: int
+    spark: SparkSession,
+    checkpoint: str,
+    epochs: Mapping[str, int],
+    now_ms: int,
+    *,
+    is_new: bool,
 ) -> dict[str, int]:
     """Until when, in broker time, a group may have been met by a coordinator we know nothing of.
 
@@ -108,18 +112,14 @@ def wary_until_ms(
         checkpoint: the checkpoint.
         epochs: prefix → epoch of our claim.
         now_ms: when we claimed.
+        is_new: nothing was committed in the checkpoint yet.
     """
-    path, system = _file(spark, f"{checkpoint}/muster.json")
-    if is_new(spark, checkpoint):
-        until = {prefix: now_ms + WARY_MS for prefix, epoch in epochs.items() if epoch > 0}
-        with closing(system.create(path, True)) as stream:
-            stream.write(json.dumps({"wary_until_ms": until}).encode())
-        return until
-    if not system.exists(path):
-        return {}
-    with closing(system.open(path)) as stream:
-        told = json.loads(bytes(stream.readAllBytes()))["wary_until_ms"]
-    return {prefix: int(until) for prefix, until in told.items()}
+    if not is_new:
+        known = beside.read(spark, checkpoint, WARY_FILE)
+        return {prefix: int(str(until)) for prefix, until in known.items()}
+    found = {prefix: now_ms + WARY_MS for prefix, epoch in epochs.items() if epoch > 0}
+    beside.write(spark, checkpoint, WARY_FILE, found)
+    return found
 
 
 def recover(clients: ClientSettings, prefixes: Iterable[str]) -> Recovered:
@@ -149,14 +149,6 @@ def recover(clients: ClientSettings, prefixes: Iterable[str]) -> Recovered:
         for topic, offsets in first_wanted(prefixes, snapshots).items()
     }
     return Recovered(tuple(snapshots), starting)
-
-
-def _file(spark: SparkSession, name: str) -> tuple[JavaObject, JavaObject]:
-    """A path of Hadoop's, and its file system."""
-    jvm, context = spark._jvm, spark.sparkContext
-    assert jvm is not None  # the session runs
-    path = jvm.org.apache.hadoop.fs.Path(name)
-    return path, path.getFileSystem(context._jsc.hadoopConfiguration())
 
 
 def initial_state(spark: SparkSession, found: Recovered) -> DataFrame:

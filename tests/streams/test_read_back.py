@@ -4,15 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from types import SimpleNamespace
+from typing import TYPE_CHECKING, cast
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.snapshots import orders
 
 from muster.protocol.keys import partition_of
-from muster.streams import recovery
+from muster.streams import beside, recovery
 from muster.streams.recovery import first_wanted, without_others
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 TOPIC = "muster.groups"
 KEYS = [f"group-{number}".encode() for number in range(6)]
@@ -124,3 +130,18 @@ def test_reading_begins_behind_what_all_have_taken_in() -> None:
     empty = replace(orders(), members=(), through=((member, 0, 5), (member, 1, 60)))
     found = first_wanted(["muster"], [("muster", each) for each in (slow, fast, empty)])
     assert found == {"muster.config": {}, member: {0: 11, 1: 61}, lag: {0: 8}}
+
+
+def test_how_long_a_start_without_a_checkpoint_is_wary(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A minute from the claim, where somebody claimed before; a restart reads the same again."""
+    files: dict[str, object] = {}
+    monkeypatch.setattr(
+        beside, "write", lambda _, at, name, value: files.update({at + name: value})
+    )
+    monkeypatch.setattr(beside, "read", lambda _, at, name: files.get(at + name, {}))
+    told = partial(recovery.wary_until_ms, cast("SparkSession", None))
+    first = told("/new/", {"a": 0, "b": 3}, 1_000, is_new=True)
+    assert first == {"b": 61_000}
+    assert told("/new/", {"a": 1, "b": 4}, 90_000, is_new=False) == first
+    assert told("/new/", {"a": 1, "b": 4}, 90_000, is_new=True) == {"a": 150_000, "b": 150_000}
+    assert told("/older version/", {"a": 9}, 90_000, is_new=False) == {}
