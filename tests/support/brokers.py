@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 
@@ -40,19 +40,28 @@ KINDS = ("", "container", "embedded")
 PARTITIONS = 2
 
 
+def choice(environment: Mapping[str, str], has_engine: Callable[[], bool]) -> str:
+    """``container``, ``embedded``, or the address of a Kafka that is there already.
+
+    An engine is asked for only where that decides: it may take a while to answer.
+    """
+    kind, given = environment.get(KIND, ""), environment.get(ADDRESS)
+    assert kind in KINDS, f"{KIND}={kind}: not one of {', '.join(KINDS[1:])}"
+    return kind or given or ("container" if has_engine() else "embedded")
+
+
 @pytest.fixture(scope="session")
 def bootstrap() -> Iterator[str]:
     """Address of the Kafka the whole test session shares."""
-    kind, given = os.environ.get(KIND, ""), os.environ.get(ADDRESS)
-    assert kind in KINDS, f"{KIND}={kind}: not one of {', '.join(KINDS[1:])}"
-    if given and not kind:
-        yield given
-    elif kind == "container" or (not kind and is_at_hand()):
+    chosen = choice(os.environ, is_at_hand)
+    if chosen == "container":
         with kafka_container() as address:
             yield address
-    else:
+    elif chosen == "embedded":
         with EmbeddedKafka() as broker:
             yield broker.bootstrap_server
+    else:
+        yield chosen
 
 
 @pytest.fixture

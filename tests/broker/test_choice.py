@@ -1,0 +1,73 @@
+"""Which Kafka the integration tests run on, and what decides it."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+from support import kafka_container
+from support.brokers import ADDRESS, KIND, choice
+
+GIVEN = {ADDRESS: "kafka:9092"}
+
+
+@pytest.mark.parametrize(
+    ("environment", "engine", "chosen"),
+    [
+        (GIVEN, True, "kafka:9092"),
+        ({}, True, "container"),
+        ({}, False, "embedded"),
+        ({KIND: "container"}, False, "container"),
+        ({KIND: "embedded"}, True, "embedded"),
+        ({**GIVEN, KIND: "embedded"}, True, "embedded"),
+        ({**GIVEN, KIND: ""}, False, "kafka:9092"),
+    ],
+)
+def test_an_address_then_an_engine_then_our_own(
+    environment: dict[str, str], engine: bool, chosen: str
+) -> None:
+    """In that order, unless the kind is said."""
+    assert choice(environment, lambda: engine) == chosen
+
+
+def test_a_kind_there_is_not() -> None:
+    """A misspelt one fails instead of choosing for us."""
+    with pytest.raises(AssertionError, match="not one of container, embedded"):
+        choice({KIND: "docker"}, lambda: True)
+
+
+def test_an_engine_is_asked_only_where_it_decides() -> None:
+    """With an address nobody waits for Docker."""
+    asked: list[bool] = []
+    choice(GIVEN, lambda: bool(asked.append(True)))
+    assert asked == []
+
+
+@pytest.mark.parametrize(
+    ("script", "at_hand"),
+    [
+        ("exit 0", True),
+        ("exit 1", False),
+        ('[ "$1" = version ]', False),  # an engine without the image, and no registry
+        ('[ "$1" = version ] || [ "$1" = pull ]', True),
+    ],
+)
+def test_an_engine_counts_when_it_has_the_image_or_gets_it(
+    script: str, at_hand: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A `docker` that answers in several ways; one that is not there does not count either."""
+    docker = tmp_path / "docker"
+    docker.write_text(f"#!/bin/sh\n{script}\n")
+    docker.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/bin:/usr/bin")
+    assert subprocess.run(["docker"], check=False).returncode in (0, 1)
+    kafka_container.is_at_hand.cache_clear()
+    try:
+        assert kafka_container.is_at_hand() is at_hand
+        docker.unlink()
+        monkeypatch.setenv("PATH", str(tmp_path))
+        kafka_container.is_at_hand.cache_clear()
+        assert not kafka_container.is_at_hand()
+    finally:
+        kafka_container.is_at_hand.cache_clear()
