@@ -25,7 +25,7 @@ from muster import certificates
 from muster.acls import Acl, Pattern, Resource, Role, acls_of
 from muster.clients import ClientSettings
 from muster.protocol.errors import MusterError
-from muster.protocol.topics import TOPICS
+from muster.protocol.topics import DEFAULT_PREFIX, TOPICS, TopicKind
 
 TIMEOUT_S = 60.0
 SECOND_THOUGHT_S = 2.0
@@ -104,7 +104,8 @@ def check(
         told_ = [_lacking(clients, role, p, acls, hint) for p, acls in missing.items()]
         raise Refused("; ".join(told_))
     if absent:
-        there = f"at {clients.bootstrap}; create them: muster topics create"
+        of = dict.fromkeys(name.rpartition(".")[0] for name in absent)
+        there = f"at {clients.bootstrap}; create them: {', '.join(map(create_command, of))}"
         raise NoTopics(f"no topic {', '.join(absent)} {there}")
     return partitions
 
@@ -140,10 +141,17 @@ def topic(clients: ClientSettings, name: str, operation: str, timeout_s: float =
     if error is not None and error.code() in _ACL_CODES:
         raise Refused(lacking(clients, name, operation) + _UNSEEN)
     if found is None or error is not None or not found.partitions:
-        raise NoTopics(
-            f"no topic {name!r} at {clients.bootstrap}; make it with: muster topics create"
-        )
+        prefix, _, kind = name.rpartition(".")
+        ours = f"; make it with: {create_command(prefix)}" if kind in set(TopicKind) else ""
+        raise NoTopics(f"no topic {name!r} at {clients.bootstrap}{ours}")
     return len(found.partitions)
+
+
+def create_command(prefix: str) -> str:
+    """The command that makes the topics of a prefix."""
+    return "muster topics create" + (
+        f" --topic-prefix {prefix}" if prefix != DEFAULT_PREFIX else ""
+    )
 
 
 def lacking(clients: ClientSettings, topic_name: str, operation: str) -> str:

@@ -6,6 +6,7 @@ command line, the job and the docs read it; nothing else knows a default.
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import TypeAlias, cast
@@ -360,7 +361,9 @@ def _instead_of(key: str) -> str:
     bare = next((known for known in KEYS if key.endswith(f".{known}")), None)
     if bare is not None:
         return f"the key {bare}, without what is before it"
-    return ELSEWHERE.get(key, f"one of {', '.join(KEYS)}")
+    near = difflib.get_close_matches(key, KEYS, n=1)
+    known = f"one of {', '.join(KEYS)}"
+    return ELSEWHERE.get(key, f"{near[0]}, or another {known}" if near else known)
 
 
 assert {s.field for s in SETTINGS} == {f.name for f in fields(Settings)}  # a row for each field

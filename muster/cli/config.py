@@ -79,6 +79,8 @@ def run(args: argparse.Namespace) -> int:
     """Set, then show; or show; or delete."""
     settings, prefix = kafka_settings(args), args.topic_prefix
     if args.action == "set":
+        if not (args.file or args.tasks or args.assignor or args.config):
+            raise BadInput("nothing to set: give --file, --tasks, --assignor or --config K=V")
         change = change_from(args)
         group = merged(GroupId(args.group), current(settings, prefix, args.group), change)
         append(settings, topic_name(TopicKind.CONFIG, prefix), group, key_file(args.signing_keys))

@@ -35,7 +35,6 @@ from muster.protocol.topics import TOPICS, Topic
 
 GRAVE = ("cleanup.policy", "message.timestamp.type", "max.message.bytes")
 """Topic settings without which muster does not work; the others cost comfort or disk."""
-CREATE = "muster topics create"
 
 
 def look(settings: ClientSettings, prefix: str) -> Iterator[Finding]:
@@ -95,13 +94,14 @@ def topics(
     client: AdminClient, listed: Mapping[str, TopicMetadata], prefix: str, brokers: int
 ) -> Iterator[Finding]:
     """One finding or more for each topic of ours."""
+    create = access.create_command(prefix)
     for topic in TOPICS:
         name = topic.name(prefix)
         found = listed.get(name)
         if found is None or not found.partitions:
-            yield Finding("topic", name, Level.FAIL, f"does not exist: {topic.purpose}", CREATE)
+            yield Finding("topic", name, Level.FAIL, f"does not exist: {topic.purpose}", create)
             continue
-        faults = [*_faults(topic, found, brokers)]
+        faults = [*_faults(topic, found, brokers, create)]
         entries = _settings(client, ResourceType.TOPIC, name)
         if entries is None:
             faults.append((Level.SKIPPED, "settings may not be read", "grant DESCRIBE_CONFIGS"))
@@ -114,12 +114,14 @@ def topics(
             yield Finding("topic", name, Level.OK, f"{count} partition{'s' if count != 1 else ''}")
 
 
-def _faults(topic: Topic, found: TopicMetadata, brokers: int) -> Iterator[tuple[Level, str, str]]:
+def _faults(
+    topic: Topic, found: TopicMetadata, brokers: int, create: str
+) -> Iterator[tuple[Level, str, str]]:
     if topic.partitions is not None and len(found.partitions) != topic.partitions:
         yield (
             Level.FAIL,
             f"has {len(found.partitions)} partitions, must have {topic.partitions}",
-            f"stop the coordinator, delete the topic, {CREATE}",
+            f"stop the coordinator, delete the topic, {create}",
         )
     leaderless = sorted(p.id for p in found.partitions.values() if p.leader < 0)
     if leaderless:
@@ -197,7 +199,7 @@ def rights(settings: ClientSettings, client: AdminClient, prefix: str) -> Iterat
             f"role {role}",
             Level.WARN,
             f"no ACL grants {told}{more}: only a super user can be one",
-            f"{CREATE} --acls --{role}-principal User:NAME",
+            f"{access.create_command(prefix)} --acls --{role}-principal User:NAME",
         )
 
 

@@ -10,12 +10,10 @@ import argparse
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
-from muster.cli.errors import NotFound
 from muster.cli.options import add_format, add_kafka, group_id, kafka_settings
-from muster.cli.snapshots import Published, history
+from muster.cli.snapshots import Published, history, no_group
 from muster.cli.table import json_line, table
 from muster.protocol.records import GroupSnapshot, Move
-from muster.protocol.topics import TopicKind, topic_name
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -36,8 +34,7 @@ def run(args: argparse.Namespace) -> int:
     """Print the generations asked for."""
     generations = _generations(list(history(kafka_settings(args), args.topic_prefix, args.group)))
     if not generations:
-        topic = topic_name(TopicKind.GROUPS, args.topic_prefix)
-        raise NotFound(f"no group {args.group!r} on {topic}")
+        raise no_group(args.group, args.topic_prefix)
     for at_ms, snapshot in generations if args.history else generations[-1:]:
         moves = [m for m in snapshot.moves if _wanted(m, args.task, args.member)]
         if args.format == "json":

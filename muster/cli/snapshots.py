@@ -84,8 +84,16 @@ def snapshot_of(settings: ClientSettings, prefix: str, group: str) -> GroupSnaps
     for published in history(settings, prefix, group):
         last = published.record
     if not isinstance(last, GroupSnapshot):
-        raise NotFound(f"no group {group!r} on {topic_name(TopicKind.GROUPS, prefix)}")
+        raise no_group(group, prefix)
     return last
+
+
+def no_group(group: str, prefix: str) -> NotFound:
+    """The words for a group that nothing was published of."""
+    return NotFound(
+        f"no group {group!r} on {topic_name(TopicKind.GROUPS, prefix)}; it is there once it is "
+        "configured or joined and a coordinator runs (muster doctor)"
+    )
 
 
 def last_heartbeats(

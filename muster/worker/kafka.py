@@ -108,6 +108,7 @@ class Link:
         self._post = post
         self._keys = keys
         self._group = group
+        self._waits_for = ""
         self._key = key_of(group, member)
         self._joiner = Joiner()
         self._names: Dictionaries = {}
@@ -209,10 +210,17 @@ class Link:
             consumer.assign([mine])
         except KafkaException as error:
             self._heard(error)
-            log.info("cannot read %s yet: %s", self._assignments, error)
+            self._wait_for(f"cannot read {self._assignments} yet: {error}")
             return False
         self._partitions = count
+        self._waits_for = ""
         return True
+
+    def _wait_for(self, what: str) -> None:
+        """Say once what keeps us from reading, however long it does."""
+        if what != self._waits_for:
+            log.warning("%s", what, extra={"group": self._group})
+        self._waits_for = what
 
     def _count_partitions(self, consumer: Consumer) -> int:
         topic = consumer.list_topics(self._assignments, timeout=PATIENCE_S).topics.get(
@@ -222,7 +230,8 @@ class Link:
             self._refusals.hear(topic.error)
             return 0
         if topic is None or topic.error is not None or not topic.partitions:
-            log.warning("no topic %s; create it with: muster topics create", self._assignments)
+            create = access.create_command(self._assignments.rpartition(".")[0])
+            self._wait_for(f"no topic {self._assignments}; create it with: {create}")
             return 0
         return len(topic.partitions)
 

@@ -51,7 +51,7 @@ from muster.worker.exchange import (
 )
 from muster.worker.hands import Hands
 from muster.worker.lease import Proof, lease_until_ms, stop_ms
-from muster.worker.states import FAULTS, TABLE, Duty, State
+from muster.worker.states import FAULTS, TABLE, UNANSWERED, Duty, State
 
 ANYONE: Final = 0
 """Incarnation of a fault that answers an event which named none (a heartbeat)."""
@@ -139,7 +139,8 @@ class Session:
         self._attempt += 1
         self._retry_ms = now_ms + join_pause_ms(self._attempt, self.incarnation)
         lags = tuple(Lag(task, offsets) for task, offsets in sorted(self._lags.items()))
-        return [self._send(replace(self._self, incarnation=self.incarnation, lags=lags), now_ms)]
+        join = self._send(replace(self._self, incarnation=self.incarnation, lags=lags), now_ms)
+        return [join, *UNANSWERED.get(self._attempt, ())]
 
     def _ask_again(self, _: Input, now_ms: int) -> list[Action]:
         return self._ask(now_ms) if now_ms >= self._retry_ms else []

@@ -17,11 +17,17 @@ from muster.worker.exchange import (
     ClockMoved,
     Failed,
     LeaveAsked,
+    Notice,
     Read,
     Ready,
     Released,
     Restored,
 )
+
+UNANSWERED: Final = {
+    4: [Notice("no coordinator has answered yet; asking on (muster doctor says whether one runs)")]
+}
+"""What is said after so many joins, some seconds, without an answer."""
 
 
 class State(Enum):

@@ -166,7 +166,10 @@ def test_groups_listed_and_described(fresh: Topics, capsys: Output) -> None:
     assert run(fresh, "groups", "describe", "--tasks") == 0
     assert len(capsys.readouterr().out.splitlines()) == 1 + 2 * 8
     assert run(fresh, "groups", "describe", "--group", "none") == 1
-    assert capsys.readouterr().err == (f"muster groups: no group 'none' on {fresh.prefix}.groups\n")
+    assert capsys.readouterr().err == (
+        f"muster groups: no group 'none' on {fresh.prefix}.groups; it is there once it is "
+        "configured or joined and a coordinator runs (muster doctor)\n"
+    )
 
 
 def test_explain_tells_the_history(kafka: Topics, capsys: Output) -> None:
@@ -221,7 +224,9 @@ def test_what_cannot_be_reached_is_said(
     nowhere = ("--bootstrap-server", bootstrap, "--topic-prefix", "nowhere")
     monkeypatch.setattr("muster.cli.kafka.TIMEOUT_S", 15)
     assert main(["groups", "list", *nowhere]) == 1
-    assert "no topic 'nowhere.groups'" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "no topic 'nowhere.groups'" in said
+    assert said.endswith("make it with: muster topics create --topic-prefix nowhere\n")
     file = tmp_path / "client.properties"
     file.write_text("no.such.setting=1\n")
     assert main(["groups", "list", *nowhere, "--command-config", str(file)]) == 2

@@ -367,7 +367,8 @@ def test_a_new_cluster(examine: Examine, bootstrap: str) -> None:
     prefix = f"t{uuid.uuid4().hex[:8]}"
     code, found = examine(prefix)
     assert code == 1
-    assert found["topic", f"{prefix}.groups"][0]["action"] == "muster topics create"
+    action = f"muster topics create --topic-prefix {prefix}"
+    assert found["topic", f"{prefix}.groups"][0]["action"] == action
     assert found["job", prefix][0]["level"] == "skipped"
     create_topics(bootstrap, prefix)
 

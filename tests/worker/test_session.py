@@ -347,6 +347,15 @@ def test_a_coordinator_that_forgot_asks_and_takes_nothing_back() -> None:
 # --------------------------------------------------------------------------------------- joining
 
 
+def test_a_coordinator_that_does_not_answer_is_mentioned_once() -> None:
+    """After some joins the user is told what to look at; then it goes on asking in silence."""
+    talk = in_state(State.JOINING)
+    said: list[list[str]] = []
+    for _ in range(8):
+        said.append(kinds(talk.later(JOIN_PAUSE_MAX_MS * 5 // 4)))
+    assert said == [["Join"], ["Join"], ["Join", "Notice"], *([["Join"]] * 5)]
+
+
 def test_joins_are_retried_with_growing_pauses() -> None:
     """Without an answer the same join goes out again, ever more rarely, never too rarely."""
     talk = Talk()

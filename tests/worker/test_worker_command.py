@@ -169,3 +169,15 @@ def test_a_worker_says_which_protocols_it_speaks(
     """The best and all below it, as Connect's workers offer them; nothing said means all."""
     command("exec sleep 600", *given)
     assert coordinator.wait_for(Join).protocols == spoken
+
+
+def test_missing_topics_are_mentioned_once(command, bootstrap: str) -> None:
+    """A worker that is too early says what to do, with its prefix, and waits in silence."""
+    worker = command("exec sleep 600", "--topic-prefix", "elsewhere")
+    wanted = "no topic elsewhere.assignments; create it with: muster topics create --topic-prefix "
+    assert worker.process.stderr is not None
+    told = iter(worker.process.stderr.readline, "")
+    assert any(wanted in line for line in told)
+    worker.process.send_signal(signal.SIGTERM)
+    assert [line for line in told if wanted in line] == []
+    assert worker.process.wait(PATIENCE_S) == 0
