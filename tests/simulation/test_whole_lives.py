@@ -1,0 +1,155 @@
+"""Whole fleets, played with the real coordinator: which tasks change their owner, how often."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from muster.protocol.events import Join
+from muster.protocol.ids import MemberId
+from muster.protocol.settings import parse_settings
+from muster.protocol.tasks import Connector, Subtopology, Unit
+from muster.simulation import faults
+from muster.simulation.ordeal import Ordeal
+from muster.simulation.scenario import Configured, Crashes, Happening, Joins, Leaves, Scenario
+from muster.simulation.world import GROUP, World
+
+Owners = dict[str, str]
+TASKS = Subtopology("0", 60, stateful=True)
+
+
+def comes(name: str, *, static: bool = False, heartbeat_ms: int = 3_000, **spans: Any) -> Joins:
+    """A member joins."""
+    instance = name if static else None
+    who = Join(group=GROUP, member=MemberId(name), incarnation=0, instance_id=instance)
+    return Joins(join=who, heartbeat_ms=heartbeat_ms, **spans)
+
+
+def played(
+    events: list[tuple[int, Happening]],
+    until_ms: int,
+    *tasks: Unit,
+    assignor: str = "sticky",
+    **config: object,
+) -> list[Owners]:
+    """Owner of every task after each generation."""
+    values = {key.replace("_", "."): value for key, value in config.items()}
+    group = Configured(
+        assignor=assignor, settings=parse_settings(values, assignor), tasks=tasks or (TASKS,)
+    )
+    world = World()
+    world.play(Scenario(group=group, events=tuple(events), until_ms=until_ms))
+    assert world.timeline.settled
+    entries = world.timeline.entries
+    return [
+        {task: name for name, held in entry.members.items() for task in next(iter(held.values()))}
+        for entry in entries
+    ]
+
+
+def moved(before: Owners, after: Owners) -> set[str]:
+    """Tasks that have another owner."""
+    return {task for task, owner in before.items() if after.get(task) != owner}
+
+
+@pytest.mark.parametrize(
+    ("tasks", "joins"),
+    [
+        pytest.param(240, 30, id="small"),
+        pytest.param(2_000, 1_000, id="thousand", marks=pytest.mark.slow),
+    ],
+)
+def test_a_trickle_of_joins_moves_each_share_once(tasks: int, joins: int) -> None:
+    """The n-th member takes its share of the tasks and nothing else moves, ever."""
+    events = [(2_000 * n, comes(f"m{n:05d}", heartbeat_ms=40_000)) for n in range(joins)]
+    found = played(
+        events, 2_000 * (joins + 2), Subtopology("0", tasks), heartbeat_interval_ms=40_000
+    )
+    assert [len(moved(*pair)) for pair in pairwise(found)] == [
+        tasks // n for n in range(2, joins + 1)
+    ]
+
+
+@pytest.mark.parametrize("assignor", ["sticky", "learner", "high-availability"])
+def test_half_of_the_fleet_is_lost_and_comes_back(assignor: str) -> None:
+    """Only what the lost ones ran moves, in one generation each way; the survivors keep theirs."""
+    names = [f"m{n}" for n in range(10)]
+    events: list[tuple[int, Happening]] = [(0, comes(name)) for name in names]
+    events += [(100_000, Crashes(name)) for name in names[5:]]
+    events += [(300_000, comes(name)) for name in names[5:]]
+    found = played(events, 900_000, assignor=assignor)
+    before, lost = found[0], found[1]
+    assert {before[task] for task in moved(before, lost)} == set(names[5:])
+    assert Counter(lost.values()) == dict.fromkeys(names[:5], 12)
+    back = found[-1]
+    assert Counter(back.values()) == dict.fromkeys(names, 6)
+    assert {back[task] for task in moved(lost, back)} == set(names[5:])
+    assert len(moved(lost, back)) == 30
+
+
+def test_a_rolling_restart_of_static_members_moves_nothing() -> None:
+    """Each of twelve members stops for ten seconds, one after the other; owners stay."""
+    names = [f"m{n:02d}" for n in range(12)]
+    events: list[tuple[int, Happening]] = [(0, comes(name, static=True)) for name in names]
+    for n, name in enumerate(names):
+        at_ms = 60_000 * (n + 1)
+        events += [
+            (at_ms, Leaves(name, temporary=True)),
+            (at_ms + 10_000, comes(name, static=True)),
+        ]
+    found = played(events, 900_000)
+    assert all(moved(found[0], each) == set() for each in found)
+    assert sorted(found[-1]) == sorted(found[0])
+
+
+def test_a_rolling_restart_of_connect_workers_within_the_delay_moves_nothing() -> None:
+    """Without instance ids: lost work waits for its worker to come back under the same name."""
+    names = ("w1", "w2", "w3")
+    units = (Connector("a", 4), Connector("b", 3))
+    events: list[tuple[int, Happening]] = [(0, comes(name)) for name in names]
+    for n, name in enumerate(names):
+        at_ms = 100_000 * (n + 1)
+        events += [(at_ms, Leaves(name)), (at_ms + 10_000, comes(name))]
+    values = {"scheduled_rebalance_max_delay_ms": 60_000}
+    found = played(events, 700_000, *units, assignor="cooperative", **values)
+    placed = [each for each in found if len(each) == 9]
+    assert len(placed[0]) == 9
+    sizes = sorted(Counter(placed[0].values()).values())
+    for each in placed[1:]:
+        assert sorted(Counter(each.values()).values()) == sizes
+    survivors = [moved(*pair) for pair in pairwise(placed)]
+    assert survivors == [set()] * len(survivors)
+
+
+@pytest.mark.parametrize("static", [True, False])
+def test_a_broker_away_for_longer_than_every_session(static: bool) -> None:
+    """Real sessions: members stop by themselves; on return static ones have what they had.
+
+    Members without an instance id have left by then, each with a word, and come back as newcomers.
+    """
+    world = Ordeal(0)
+    world.configure(faults.Configures(0, 3, 0))
+    names = faults.STATIC if static else faults.NAMES[:2]
+    for name in names:
+        world.happen(faults.Starts(name))
+    world.run(5_000)
+    before = owners(world)
+    assert len(before) == 5
+    changes = world.changes
+    world.happen(faults.BrokerLeaves(4 * faults.SESSION_MS))
+    world.run(5_000 + 3 * faults.SESSION_MS)
+    assert all(not process.session.holding for process in world.processes)
+    world.settle()
+    after = owners(world)
+    assert len(after) == 5
+    if static:
+        assert after == before
+        assert world.changes == changes
+
+
+def owners(world: Ordeal) -> dict[str, str]:
+    """Task → process that uses it."""
+    return {str(task): process.name for process in world.processes for task in process.using}

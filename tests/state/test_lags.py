@@ -1,0 +1,106 @@
+"""What is told of lags: used while it is young, refused where it cannot be."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+from support.story import GROUP, Story, config, join, tick
+
+from muster.assignor.model import Assignor, GroupView, Placement
+from muster.assignor.registry import get
+from muster.protocol.events import Lag, LagReport
+from muster.protocol.ids import MemberId, Task
+from muster.protocol.records import Fault, Rejected
+from muster.protocol.tasks import Subtopology
+
+FOUR = Subtopology("0", 4, stateful=True)
+
+
+@dataclass
+class Watched:
+    """An assignor whose views are looked at."""
+
+    assignor: Assignor
+    seen: list[GroupView]
+    name: str = "learner"
+
+    def assign(self, view: GroupView) -> Placement:
+        """As the assignor does."""
+        self.seen.append(view)
+        return self.assignor.assign(view)
+
+
+def told(member: str, offsets: int, task: Task) -> LagReport:
+    """An exporter's word on one copy."""
+    return LagReport(group=GROUP, member=MemberId(member), lags=(Lag(task, offsets),))
+
+
+def learning(**values: object) -> tuple[Story, Task, str]:
+    """W1 runs four tasks, W2 learns two: one of them, and W2's name."""
+    story = Story()
+    story.take(config(FOUR, assignor="learner", **values), join("W1"))
+    story.at(100).take(join("W2"))
+    pair = story.group.learner.kept[0]
+    return story, story.group.table.task(int(pair) >> 32), "W2"
+
+
+@pytest.mark.parametrize("offsets", [-1, -(2**62), 2**62 + 1, 2**63 - 1])
+def test_a_lag_that_cannot_be_is_a_dead_letter(offsets: int) -> None:
+    """Negative, or longer than any topic: it changes nothing, and the letter says the bounds."""
+    story, task, member = learning()
+    before = story.group.snapshot()
+    step = story.at(200).take(told(member, offsets, task))
+    (letter,) = (r for r in step.records if isinstance(r, Rejected))
+    assert (letter.reason, step.changed) == (Fault.INVALID_REQUEST.value, False)
+    assert letter.message == f"lag {offsets} of {task} on W2: expected 0 to {2**62}"
+    assert (story.group.snapshot().lags == before.lags).all()
+
+
+def test_lags_of_strangers_are_dead_letters() -> None:
+    """No such member; no such task."""
+    story, task, member = learning()
+    for event, reason in (
+        (told("W9", 5, task), Fault.UNKNOWN_MEMBER_ID),
+        (told(member, 5, Task("7", 0)), Fault.INVALID_REQUEST),
+    ):
+        step = story.at(200).take(event)
+        assert [r.reason for r in step.records if isinstance(r, Rejected)] == [reason.value]
+
+
+def test_a_small_lag_promotes_at_once() -> None:
+    """At acceptable.recovery.lag the learner counts as ready, though it has not said so itself."""
+    story, task, member = learning(acceptable_recovery_lag=100)
+    generation = story.group.generation
+    story.at(1_000).take(told(member, 101, task))
+    assert story.group.generation == generation
+    story.at(2_000).take(told(member, 100, task))
+    assert story.group.cause == f"learner of {task} on W2 ready"
+    assert story.group.generation == generation + 1
+
+
+@pytest.mark.parametrize(("age_ms", "believed"), [(60_000, True), (60_001, False)])
+def test_a_lag_ages_out(age_ms: int, believed: bool) -> None:
+    """Past probing.rebalance.interval.ms no assignor sees it, nor that W2 was ready by it."""
+    seen: list[GroupView] = []
+    story, task, member = learning(
+        acceptable_recovery_lag=100,
+        probing_rebalance_interval_ms=60_000,
+        learner_partial_rebalance=False,  # W2's other learner is waited for, so nothing moves
+    )
+    story.lookup = lambda name: Watched(get(name), seen)
+    story.at(200).take(tick())
+    story.take(told(member, 100, task))
+    story.at(200 + age_ms).take(join("W3"))
+    (view,) = seen
+    assert len(view.lags.offsets) == len(view.ready.task) == believed
+
+
+def test_a_fleet_that_tells_its_lags_all_the_time_makes_no_record_new() -> None:
+    """A value that says nothing new is passed over; one that halves or doubles is kept."""
+    story, task, member = learning()
+    assert story.at(1_000).take(told(member, 50_000, task)).changed
+    assert not story.at(2_000).take(told(member, 40_000, task)).changed
+    assert not story.at(3_000).take(told(member, 60_000, task)).changed
+    assert story.at(4_000).take(told(member, 25_000, task)).changed
+    assert story.at(5_000).take(told(member, 50_000, task)).changed
