@@ -148,7 +148,8 @@ class Leave:
 
     Attributes:
         incarnation: the process that goes; another process of the same name is not affected.
-        temporary: a static member that will return (member epoch -2): its tasks wait for it.
+        temporary: a member that will return, by its instance id if it has one (member epoch -2),
+            else by its member id: its tasks wait for it, a session at most.
     """
 
     group: GroupId

@@ -43,7 +43,7 @@ def join(draft: Draft, event: Join) -> None:
         _admit(draft, event)
         return
     there = draft.member(seat)
-    if there.away and there.instance_id is not None and there.instance_id == event.instance_id:
+    if there.away and there.instance_id == event.instance_id:
         _return(draft, there, event)
         return
     fault = Fault.MEMBER_ID_IN_USE
@@ -74,7 +74,7 @@ def _admit(draft: Draft, event: Join) -> None:
 
 
 def _return(draft: Draft, there: Member, event: Join) -> None:
-    """A static member is back, perhaps as another process: it gets what waited for it."""
+    """A member is back, a static one perhaps as another process: it gets what waited for it."""
     if there.id != event.member and event.member in draft.by_id:
         message = f"member id {event.member} is in use by another member"
         draft.fault(event.member, event.incarnation, Fault.MEMBER_ID_IN_USE, message)
@@ -137,13 +137,12 @@ def _told(event: Join) -> dict[str, Any]:
 
 
 def leave(draft: Draft, event: Leave) -> None:
-    """A member has stopped everything and goes, for good or (static) for a while."""
+    """A member has stopped everything and goes, for good or for a while."""
     slot = draft.by_id.get(event.member)
     if slot is None or draft.member(slot).incarnation != event.incarnation:
         return  # somebody of another process, or gone already
-    member = draft.member(slot)
     is_fenced = bool(draft.soft.flags[slot] & FENCED)  # what it had is placed elsewhere already
-    if event.temporary and member.instance_id is not None and not is_fenced:
+    if event.temporary and not is_fenced:
         draft.soft.hear(slot)
         draft.soft.flags[slot] = MUTE
         draft.soft.acquit(slot)

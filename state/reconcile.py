@@ -31,7 +31,7 @@ from muster.protocol.ids import Role, Task
 from muster.protocol.records import MemberState
 from muster.protocol.tasks import IntArray, TaskSet
 from muster.state.draft import Draft
-from muster.state.group import COPY_ROLES, NOBODY, Codes, slot_of, task_of, union
+from muster.state.group import COPY_ROLES, NOBODY, Codes, Member, slot_of, task_of, union
 from muster.state.liveness import FENCED
 
 
@@ -76,13 +76,18 @@ def _remember(draft: Draft) -> None:
         draft.update(
             slot,
             state=MemberState.STABLE,
-            epoch=member.epoch + 1,
+            epoch=_raised(draft, member),
             previous_epoch=member.epoch,
             revoke_revision=0,
             deadline_ms=None,
         )
         if slot not in draft.recovering:  # it left for a while, and is back and asked
             draft.soft.acquit(slot)
+
+
+def _raised(draft: Draft, member: Member) -> int:
+    """The epoch after an acknowledged release; one that left for a while may have had nothing."""
+    return min(member.epoch + 1, max(member.epoch, draft.target_generation))
 
 
 def _stride(draft: Draft) -> _Stride:
@@ -180,7 +185,7 @@ def _transit(draft: Draft, stride: _Stride) -> set[int]:
     now = draft.soft.session_ms
     for slot in np.flatnonzero(stride.open).tolist():
         member = draft.member(slot)
-        epoch = member.epoch + (slot in draft.acknowledged)
+        epoch = _raised(draft, member) if slot in draft.acknowledged else member.epoch
         if stride.owes[slot]:
             patience = member.rebalance_timeout_ms or draft.settings.rebalance_timeout_ms
             draft.update(

@@ -87,7 +87,7 @@ class LeaveAsked:
     """The process wants out.
 
     Attributes:
-        temporary: a static member that will return; its tasks wait for it.
+        temporary: it will return under the same name; its tasks wait for it.
     """
 
     temporary: bool = False

@@ -350,8 +350,8 @@ class Session:
         return [leave, *self._end(given, now_ms)]
 
     def _leave_to_return(self, incarnation: int, now_ms: int) -> Send:
-        # A static member's tasks wait for it.
-        return self._leave_of(incarnation, self._self.instance_id is not None, now_ms)
+        # Its tasks wait for it: it joins with the next word.
+        return self._leave_of(incarnation, True, now_ms)
 
     def _leave_of(self, incarnation: int, temporary: bool, now_ms: int) -> Send:
         leave = Leave(

@@ -156,6 +156,19 @@ def test_static_member_returns() -> None:
     assert late == {"W1b": "FENCED_INSTANCE_ID"}
 
 
+def test_a_member_that_lost_its_lease_returns() -> None:
+    """Without an instance id, too: under its name its tasks wait for it, a session at most."""
+    story = two_members()
+    assert story.at(100).told(leave("W1", temporary=True)) == {}
+    generation = story.group.generation
+    assert story.at(200).told(join("W1", 2)) == {"W1": "0_0 0_1 | - | - @1"}
+    assert story.group.generation == generation
+    story.at(300).take(leave("W1", 2, temporary=True))
+    for ms in range(5_000, 46_000, 5_000):
+        story.at(ms).take(beat("W2", digest("0_2", "0_3")))
+    assert story.at(45_300).told(tick())["W1"] == "gone"
+
+
 def test_a_storm_is_one_generation() -> None:
     """Many joins of one batch, one placement, a short cause."""
     story = Story()

@@ -123,8 +123,8 @@ def test_the_world_is_troubled_enough(coordinator: type[Coordinator]) -> None:
     first = [m.session.incarnation for m in world.members]
     world.begin()
     world.run(60_000)
-    assert world.owner_changes > 15
-    assert world.coordinator.generation > 20
+    assert world.owner_changes > 10
+    assert world.coordinator.generation > 10
     assert all(m.session.incarnation != i for m, i in zip(world.members, first, strict=True))
 
 

@@ -523,7 +523,7 @@ def test_story_silence() -> None:
     # Nothing is said until everything has stopped.
     assert talk.later(60_000) == []
     leave, join = sent(talk.give(AllStopped()))
-    assert leave == Leave(group=GROUP, member=MEMBER, incarnation=mixed63(1))
+    assert leave == Leave(group=GROUP, member=MEMBER, incarnation=mixed63(1), temporary=True)
     assert join == replace(JOIN, incarnation=mixed63(2))
     # What was written to the old session comes late: it gives nothing.
     assert talk.read("0_0", incarnation=mixed63(1)) == []
@@ -612,7 +612,7 @@ def test_story_its_own_shadow_stands_in_the_way() -> None:
     talk.give(GONE)
     talk.give(AllStopped())
     leave, join = sent(talk.read(fault=Fault.MEMBER_ID_IN_USE))
-    assert leave == Leave(group=GROUP, member=MEMBER, incarnation=mixed63(1))
+    assert leave == Leave(group=GROUP, member=MEMBER, incarnation=mixed63(1), temporary=True)
     assert join.incarnation == mixed63(2)
     # Once is enough; from then on it is somebody else.
     assert kinds(talk.read(fault=Fault.MEMBER_ID_IN_USE)) == ["Notice"]
