@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -78,10 +79,14 @@ class Band:
     def held(self) -> dict[str, list[str]]:
         """Who runs what now."""
         found: dict[str, list[str]] = {}
-        for tenure in overlap.tenures(overlap.lines(self.folder)):
-            if tenure.stop_ns == overlap.FOREVER:
-                found.setdefault(tenure.member, []).append(tenure.task)
+        for tenure in self.running():
+            found.setdefault(tenure.member, []).append(tenure.task)
         return found
+
+    def running(self) -> set[overlap.Tenure]:
+        """The tenures that have not ended."""
+        found = overlap.tenures(overlap.lines(self.folder))
+        return {tenure for tenure in found if tenure.stop_ns == overlap.FOREVER}
 
     def shared_by(self, *names: str) -> bool:
         """Whether these, and no others, run every task once, and evenly."""
@@ -111,15 +116,24 @@ def band(kafka: Topics, job: Job, tmp_path: Path) -> Iterator[Band]:
     made.close()
 
 
-def test_three_languages_share_a_group(band: Band) -> None:
-    """They join, one is killed, others leave: all tasks move, none ever has two owners."""
+def test_three_languages_share_a_group(band: Band, job: Job) -> None:
+    """They join, one is killed, others leave: all tasks move, none ever has two owners.
+
+    In between the coordinator loses its checkpoint. No task stops for it, and once all three have
+    answered what they are asked, it is in charge again.
+    """
     band.start_python()
     band.await_share("python")
     band.start("go", "go")
     band.start("js", "js")
     band.await_share("python", "go", "js")
+    before = band.running()
+    assert job.stop() == 0
+    shutil.rmtree(job.checkpoint)
+    job.start()
     band.kill("js")
     band.await_share("python", "go")
+    assert {t for t in before if t.member != "js"} <= band.running()
     band.start("js-2", "js")
     band.await_share("python", "go", "js-2")
     band.leave("go")
