@@ -22,6 +22,7 @@ from typing import Self, TypeAlias
 import structlog
 from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
+from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
 
 from muster.clients import ClientSettings
 from muster.logs import KAFKA
@@ -48,6 +49,14 @@ POLL_S = 0.2
 ASK_TIMEOUT_S = 10.0
 OUTPUTS = (TopicKind.ASSIGNMENTS, TopicKind.GROUPS, TopicKind.REJECTED, TopicKind.CLOCK)
 REASONS = frozenset({UNDECODABLE, GROUP_FAILED, *(each.value for each in (*Fault, *Reason))})
+
+_PATIENCE = Retrying(
+    retry=retry_if_exception_type(KafkaException),
+    stop=stop_after_delay(ASK_TIMEOUT_S),
+    wait=wait_fixed(POLL_S),
+    reraise=True,
+)
+"""A partition may be without a leader just when the job starts."""
 
 Ends: TypeAlias = Mapping[tuple[str, int], int]
 """(topic, partition) → offset."""
@@ -99,7 +108,7 @@ class Observer(Loop):
     def __enter__(self) -> Self:
         self._admin = AdminClient(self._clients.librdkafka(), logger=KAFKA)
         try:
-            self._ends = self._asked()  # what is written from now on is this job's
+            self._ends = _PATIENCE(self._asked)  # what is written from now on is this job's
         except KafkaException as error:
             raise KafkaUnreachable(f"the topics do not say where they end: {error}") from error
         return super().__enter__()
