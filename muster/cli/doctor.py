@@ -218,7 +218,7 @@ def metrics(url: str) -> Iterator[Finding]:
     try:
         pages = {path: _page(f"{base}{path}") for path in ("/metrics", "/healthz", "/readyz")}
     except (OSError, ValueError) as error:
-        what = f"does not answer: {error}"
+        what = f"does not answer: {getattr(error, 'reason', error)}"
         yield Finding("job", base, Level.FAIL, what, "is it running, with muster.metrics.port set?")
         return
     for path, action in (

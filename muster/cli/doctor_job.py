@@ -193,7 +193,8 @@ def job(facts: Facts, prefix: str) -> Iterator[Finding]:
             f"is {_who(facts.claims[-1])} running? {_START}; if it runs, its log says why",
         )
     elif facts.wakeups:
-        what = f"answers: no wake-up of {len(facts.wakeups)} groups waits"
+        awake = "1 group" if len(facts.wakeups) == 1 else f"{len(facts.wakeups)} groups"
+        what = f"answers; {awake} with members, no wake-up is overdue"
         yield Finding("job", prefix, Level.OK, what if not quiet else "nothing waits to be read")
     elif joined:
         yield Finding("job", prefix, Level.OK, "answers")

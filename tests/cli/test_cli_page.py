@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import ast
 import re
 import subprocess
 import sys
@@ -106,3 +107,17 @@ def test_examples_print_what_the_page_shows(
     )
     shown = printed.splitlines()
     assert done.stdout.splitlines()[-len(shown) :] == shown
+
+
+def test_the_doctors_checks_are_those_of_the_page() -> None:
+    """Whatever check a finding can name has a row in the doctor's table, and none is made up."""
+    folder = Path(__file__).resolve().parents[2] / "muster" / "cli"
+    called = (
+        node
+        for file in folder.glob("doctor*.py")
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "Finding"
+    )
+    made = {arg.value for call in called for arg in call.args[:1] if isinstance(arg, ast.Constant)}
+    told = re.findall(r"^\| `(\w+)` \|", section("doctor"), flags=re.MULTILINE)
+    assert set(told) == made
