@@ -42,17 +42,19 @@ class Checkpoint:
         group: the group as of then, whose liveness is stored; None = nothing was committed.
         through: input topic → events taken in by then.
         begun: where the batch ends that was begun after it; None = none was.
+        wary: it was begun in place of a lost one (`streams.recovery` writes that down beside it).
     """
 
     snapshot: GroupSnapshot | None = None
     group: Group | None = None
     through: Offsets = field(default_factory=lambda: {"membership": 0, "config": 0, "lag": 0})
     begun: Offsets | None = None
+    wary: bool = False
 
     def restored(self) -> Group:
         """The group as the last committed batch left it."""
         if self.snapshot is None:
-            return Group.new(GROUP)
+            return Group.new(GROUP, wary=self.wary)
         snapshot = read_back(self.snapshot)
         if self.group is None:
             return Group.recover(snapshot)
@@ -105,14 +107,11 @@ class Job:
     @classmethod
     def recovering(cls, kafka: Kafka, epoch: int) -> Job:
         """A coordinator without a checkpoint."""
-        checkpoint = Checkpoint(snapshot=kafka.snapshot)
+        checkpoint = Checkpoint(snapshot=kafka.snapshot, wary=True)
         if kafka.snapshot is not None:
             read = {topic: offset + 1 for topic, _, offset in kafka.snapshot.through}
             checkpoint.through.update({**read, "config": 0})
-        job = cls(kafka, epoch, checkpoint)
-        if kafka.snapshot is None:
-            job.group = Group.new(GROUP, wary=True)
-        return job
+        return cls(kafka, epoch, checkpoint)
 
     def take(self, now: float) -> Batch | None:
         """Compute the next batch; None = there is nothing new.
