@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
+from collections.abc import Iterator
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 pytest_plugins = ["support.brokers", "support.leftovers", "support.spark"]
@@ -21,3 +24,14 @@ settings.load_profile(os.environ.get("MUSTER_HYPOTHESIS", "ci"))
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A shell's background job ignores Ctrl-C, and so would everything the tests start.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(autouse=True)
+def _logs_end_with_their_test() -> Iterator[None]:
+    """A command writes its log to the captured stderr, which is closed when the test is over."""
+    root = logging.getLogger()
+    before = root.handlers[:]
+    yield
+    for handler in root.handlers[:]:
+        if type(handler) is logging.StreamHandler and handler not in before:
+            root.removeHandler(handler)
