@@ -13,7 +13,7 @@ from __future__ import annotations
 import argparse
 import logging
 import sys
-from collections.abc import MutableMapping
+from collections.abc import Mapping, MutableMapping
 from typing import Any
 
 import structlog
@@ -104,10 +104,20 @@ def _renderers(form: str) -> list[structlog.typing.Processor]:
 
 
 def _hidden(_: object, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    for key in event:
-        if is_secret(key):
-            event[key] = HIDDEN
+    for key, value in event.items():
+        event[key] = _shown(key, value)
     return event
+
+
+def _shown(key: object, value: object) -> object:
+    """A field's value, secrets in it hidden however deep they lie."""
+    if is_secret(str(key)):
+        return HIDDEN
+    if isinstance(value, Mapping):
+        return {inner: _shown(inner, each) for inner, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_shown(key, each) for each in value]
+    return value
 
 
 def _ordered(first: list[str]) -> structlog.typing.Processor:

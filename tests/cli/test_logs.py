@@ -87,6 +87,19 @@ def test_secrets_are_hidden(form: str, key: str, capsys: pytest.CaptureFixture[s
     assert ("hunter2" in shown, shown.count("(hidden)")) == (False, 2)
 
 
+@pytest.mark.parametrize("form", logs.FORMATS)
+def test_secrets_are_hidden_however_deep(form: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Settings logged as a whole keep their names and lose their secrets."""
+    logs.set_up(form)
+    settings = {"sasl.username": "worker", "sasl.password": "hunter2"}
+    log = structlog.get_logger("muster.streams")
+    log.info("clients", kafka=settings, all=[{"spark": settings}, 7])
+    logging.getLogger("muster.worker").info("clients", extra={"kafka": settings})
+    shown = capsys.readouterr().err
+    assert ("hunter2" in shown, shown.count("(hidden)"), shown.count("worker")) == (False, 3, 4)
+    assert settings["sasl.password"] == "hunter2"  # the caller's own is left alone
+
+
 def test_quiet_by_default(capsys: pytest.CaptureFixture[str]) -> None:
     """Chatter of libraries and of Kafka's client stays out; ours is shown from INFO on."""
     logs.set_up()
