@@ -29,6 +29,7 @@ from support.spark import Job
 
 from muster.broker.kafka import EmbeddedKafka
 from muster.protocol.topics import TopicKind
+from muster.streams.origin import FILE
 
 PREFIX, GROUP, TASKS = "kept", "g", 6
 SETTINGS = {"session.timeout.ms": "60000", "heartbeat.interval.ms": "1000"}
@@ -88,6 +89,8 @@ def resume(file: Path, address: str, folder: Path) -> tuple[Topics, Path]:
     """The topics as they were, on a cluster that has none of them; and the checkpoint."""
     with tarfile.open(file) as tar:
         tar.extractall(folder, filter="data")
+    for name in (FILE, f".{FILE}.crc"):  # other topics, the same records at the same offsets
+        (folder / CHECKPOINT / name).unlink(missing_ok=True)
     _exchange(folder, BLANK, str(folder / CHECKPOINT))
     create_topics(address, PREFIX)
     topics = Topics(address, PREFIX)
