@@ -22,7 +22,7 @@ from support.waiting import until
 from muster.broker.kafka import free_port
 from muster.broker.tether import Tethered
 
-START_TIMEOUT_S = 120.0
+START_TIMEOUT_S = 240.0
 LOG_TAIL = 40
 COMMAND = (sys.executable, "-m", "muster.streams.job")
 
