@@ -141,6 +141,18 @@ def _of_equals(total: int, members: int) -> list[tuple[Fraction, Fraction]]:
     return [pair for pair in near if pair[0] >= 0]
 
 
+def least_uneven_shares(total: int, capacity: Counts, held: Counts) -> Counts:
+    """One of the counts in the first of those boxes: the emptiest take what is left over."""
+    box = least_uneven(total, capacity, held)[0]
+    share, room = box.low.copy(), box.high - box.low
+    over = total - int(share.sum())
+    member = np.repeat(np.arange(len(share)), np.minimum(room, over))
+    nth = np.arange(len(member)) - np.searchsorted(member, member)
+    level = (share[member] + nth + 1) / capacity[member].clip(1)
+    np.add.at(share, member[np.argsort(level, kind="stable")[:over]], 1)
+    return share
+
+
 def folded(figures: Iterable[Longs]) -> Longs:
     """Figures of every choice as one cost: less of an earlier one outweighs any of the later.
 

@@ -17,10 +17,10 @@ from muster.assignor.actives import Actives, settled_to
 from muster.assignor.balance import held
 from muster.assignor.copies import Copies
 from muster.assignor.eligible import everyone_takes_everything
+from muster.assignor.exact import least_uneven_shares
 from muster.assignor.model import NOBODY, GroupView, Placement, no_pairs
 from muster.assignor.plan import Planner
 from muster.assignor.racks import STICKINESS
-from muster.assignor.shares import filled_shares
 from muster.assignor.staging import Staged, Target, kept_for_want
 from muster.assignor.why import explained
 from muster.protocol.tasks import IntArray
@@ -66,7 +66,7 @@ class Fallback:
         if filled is not None:
             return filled
         actives = Actives(np.arange(len(home), dtype=np.int32), home)
-        share = filled_shares(len(home), planner.capacity, held(home, len(view.members)))
+        share = least_uneven_shares(len(home), planner.capacity, held(home, len(view.members)))
         return settled_to(view, planner.copies, actives, share)
 
 
