@@ -124,6 +124,7 @@ class _Round:
             self._reset_delay()
             return none
         if memory.scheduled_ms <= 0 and set(memory.members) <= set(self.view.members):
+            self.why.undelivered = True
             return lost  # nobody left: records got lost, not workers
         if self.limit_ms == 0:
             return lost
@@ -138,6 +139,7 @@ class _Round:
             ]
             if returned:
                 self._deal_to(returned, lost)
+                self.why.returned = lost
             self._reset_delay()
             memory.revoked_before = False
             return none if returned else lost
@@ -201,7 +203,8 @@ class _Round:
                 return Pairs(none, none)
         memory.revoked_before = True
         found = Pairs(cut, self.next[cut])
-        self.why.cut(cut, found.member)
+        planned = self.balance.planned if isinstance(self.balance, Weighed) else {}
+        self.why.cut(cut, found.member, planned)
         self.next[cut] = NOBODY
         return found
 

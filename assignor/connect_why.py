@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from muster.assignor.connect_pins import Pins
@@ -12,10 +14,18 @@ from muster.protocol.tasks import IntArray
 
 
 class Why:
-    """Collects the reasons of a round."""
+    """Collects the reasons of a round.
+
+    Attributes:
+        view: the group.
+        undelivered: whether lost jobs are lost because nobody was told of them.
+        returned: bool[T], jobs given to workers that came during the delay; None = there are none.
+    """
 
     def __init__(self, view: GroupView) -> None:
         self.view = view
+        self.undelivered = False
+        self.returned: BoolArray | None = None
         self._batches: list[Moves] = []
 
     def stopped(self, jobs: IntArray, twice: BoolArray, gone: BoolArray, pins: Pins) -> None:
@@ -33,11 +43,29 @@ class Why:
 
         self._stops(jobs, self.view.active[jobs], text)
 
-    def cut(self, jobs: IntArray, source: IntArray) -> None:
-        """Jobs stopped for balance."""
-        self._stops(
-            jobs, source, lambda _, s, __: f"{self.view.members[s]} has more than its share"
+    def cut(self, jobs: IntArray, source: IntArray, planned: Mapping[str, str]) -> None:
+        """Jobs stopped for balance.
+
+        Args:
+            jobs: the jobs.
+            source: int32[K], who runs them.
+            planned: job -> worker it is meant for, where weights decide.
+        """
+        view, held = self.view, self.view.active != NOBODY
+        load = np.bincount(
+            view.active[held], weights=view.tasks.weight[held], minlength=len(view.members)
         )
+        level = load / view.capacity
+
+        def text(job: int, worker: int, _: int) -> str:
+            name, goal = view.members[worker], planned.get(str(view.tasks.task(job)))
+            if goal is None or level[view.members.index(goal)] < level[worker]:
+                return f"{name} has more than its share"
+            if name in planned.values():
+                return f"{name} makes room for other jobs"
+            return f"{goal} has room for its weight"
+
+        self._stops(jobs, source, text)
 
     def _stops(self, jobs: IntArray, source: IntArray, text: Text) -> None:
         nobody = np.full(len(jobs), NOBODY, dtype=np.int32)
@@ -56,6 +84,10 @@ class Why:
             worker = self.view.members[destination]
             if pins.pinned[job]:
                 return f"{worker} names it"
+            if self.returned is not None and self.returned[job]:
+                return f"{LOST}, {worker} came during the delay"
+            if lost[job] and self.undelivered:
+                return f"nobody was told to run it, {worker} has room"
             return f"{LOST}, {worker} has room" if lost[job] else f"{worker} has room"
 
         def moves() -> list[Moves]:
