@@ -1,0 +1,111 @@
+"""Follow-ups of assignors (S1-10..14): kept through restarts, dropped by an earlier generation.
+
+And what another assignor moves in a group at work.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from itertools import permutations
+
+import pytest
+from support.story import Story, config, join, leave, report, tick
+
+from muster.assignor.model import GroupView, Placement
+from muster.assignor.registry import get
+from muster.protocol.tasks import Subtopology
+from muster.state.group import Group
+
+FOUR = Subtopology("0", 4, stateful=True)
+STREAMS = ("sticky", "learner", "high-availability")
+
+
+@dataclass
+class Wishes:
+    """Places as `sticky` and asks for the follow-ups of a list, one a call."""
+
+    wishes: list[int | None]
+    name: str = "sticky"
+
+    def assign(self, view: GroupView) -> Placement:
+        """The next wish, or none."""
+        wish = self.wishes.pop(0) if self.wishes else None
+        return replace(get("sticky").assign(view), followup_ms=wish)
+
+
+def wishing(*wishes: int | None) -> Story:
+    """A group of one member whose assignor asks for these follow-ups."""
+    assignor = Wishes(list(wishes))
+    story = Story(lookup=lambda name: assignor)
+    story.take(config(FOUR), join("W1"))
+    return story
+
+
+@pytest.mark.parametrize("kept", ["a checkpoint", "the published record alone"])
+def test_a_follow_up_survives_a_restart(kept: str) -> None:
+    """It is in the snapshot: the next coordinator asks for a wake-up then, and keeps it."""
+    story = wishing(60_000, None)
+    record = story.group.snapshot()
+    assert record.followup_ms == story.now_ms + 60_000
+    if kept == "a checkpoint":
+        story.group = Group.restore(record, story.group.liveness())
+    else:
+        story.group = Group.recover(record)
+    story.epoch = 2
+    actives = [str(story.group.table.task(t)) for t in range(4)]
+    story.at(1_000).take(report("W1", 1, *actives, coordinator_epoch=2))
+    generation = story.group.generation
+    for ms in range(9_000, 59_000, 10_000):
+        story.at(ms).take(report("W1", 1, *actives, coordinator_epoch=2))
+    step = story.at(59_999).take(tick())
+    assert (story.group.generation, step.wake_at_ms) == (generation, 1_060_000)
+    story.at(60_000).take(tick())
+    assert (story.group.generation, story.group.cause) == (generation + 1, "follow-up")
+    assert story.group.followup_ms is None
+
+
+def test_an_earlier_generation_drops_a_follow_up() -> None:
+    """What the newest answer asks for counts, and nothing of the one before."""
+    story = wishing(60_000, None)
+    story.at(10_000).take(join("W2"))
+    assert story.group.followup_ms is None
+    generation = story.group.generation
+    for ms in range(18_000, 70_000, 8_000):
+        story.at(ms).take(report("W1", 2, "0_0", "0_1"), report("W2", 1, epoch=2))
+    assert story.group.generation == generation
+
+
+def test_a_follow_up_waits_until_the_generation_is_carried_out() -> None:
+    """S1-F06: due while a release is owed, it comes with the release."""
+    story = wishing(None, 1_000, None)
+    story.at(100).take(join("W2"))
+    generation = story.group.generation
+    assert story.at(2_000).take(tick()) is not None
+    assert story.group.generation == generation
+    story.at(3_000).take(report("W1", 2, "0_0", "0_1"))
+    story.at(3_001).take(tick())
+    assert (story.group.generation, story.group.cause) == (generation + 1, "follow-up")
+
+
+def test_a_group_without_members_has_no_follow_up() -> None:
+    """Nobody is there to be placed."""
+    story = wishing(60_000)
+    story.at(1_000).take(leave("W1"))
+    assert story.group.followup_ms is None
+    assert story.at(60_000).take(tick()).wake_at_ms is None
+
+
+@pytest.mark.parametrize(("before", "after"), list(permutations(STREAMS, 2)))
+def test_another_assignor_moves_only_what_it_must(before: str, after: str) -> None:
+    """In a balanced group nothing; in one that grows at the same time the share of the newcomer."""
+    story = Story()
+    story.take(config(FOUR, assignor=before), join("W1"), join("W2"))
+    held = story.group.holder.tolist()
+    assert sorted(held) == [0, 0, 1, 1]
+    assert story.at(100).told(config(FOUR, assignor=after)) == {}
+    assert story.group.assignor == after
+    assert (story.group.target.tolist(), story.group.holder.tolist()) == (held, held)
+    story.at(200).take(config(FOUR, assignor=before), join("W3"))
+    wanted = story.group.destination.tolist()
+    assert sum(a != b for a, b in zip(held, wanted, strict=True)) == 1
+    assert wanted.count(2) == 1
