@@ -135,8 +135,8 @@ def as_text(world: World) -> str:
     """A timeline a person can read."""
     lines: list[str] = []
     for entry in world.timeline.entries:
-        delay = f", lost work waits {entry.delay_ms} ms" if entry.delay_ms else ""
-        lines.append(f"{entry.at_ms} ms  generation {entry.generation}: {entry.cause}{delay}")
+        delay = f", lost work waits {entry.delay_ms:,} ms" if entry.delay_ms else ""
+        lines.append(f"{entry.at_ms:,} ms  generation {entry.generation}: {entry.cause}{delay}")
         columns = ("MEMBER", "ACTIVE", "STANDBY", "LEARNER", "REVOKED")
         rows = [
             (member, *(held[role] for role in Role), sorted(entry.revoked.get(member, ())))

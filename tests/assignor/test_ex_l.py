@@ -258,3 +258,27 @@ def test_upgrading_learns_nothing() -> None:
     placement = Learner().assign(view)
     assert placement.active.tolist() == [0, 1]
     assert len(placement.learner) == 0
+
+
+def test_S2_30_stateful_and_stateless_tasks_are_balanced_apart() -> None:
+    """S1 has all stateful tasks, S2 all stateless ones: equal in number, and yet both are dealt."""
+    units = [Subtopology("0", 4, stateful=True), Subtopology("1", 4)]
+    stateful_ones, stateless_ones = ([f"{unit}_{n}" for n in range(4)] for unit in "01")
+    members = {"S1": Member(active=stateful_ones), "S2": Member(active=stateless_ones)}
+    view = group(units, members, "learner")
+    placement = Learner().assign(view)
+    assert sorted(placement.active[4:].tolist()) == [0, 0, 1, 1]
+    assert placement.active[:4].tolist() == [0, 0, 0, 0]
+    assert placement.learner.member.tolist() == [1, 1]
+
+
+def test_S2_F04_one_learner_for_every_task_on_its_way() -> None:
+    """Ten tasks of one member, four newcomers: who is not where he belongs is learned once."""
+    members = {"S1": Member(active=[f"0_{n}" for n in range(10)])}
+    members |= {f"S{n}": Member() for n in range(2, 6)}
+    placement = Learner().assign(group(stateful(10), members, "learner"))
+    assert placement.active.tolist() == [0] * 10
+    moving = np.flatnonzero(placement.destination != placement.active)
+    assert placement.learner.task.tolist() == moving.tolist()
+    assert placement.learner.member.tolist() == placement.destination[moving].tolist()
+    assert len(moving) == 8

@@ -157,6 +157,39 @@ def test_lines_and_seeds(capsys: pytest.CaptureFixture[str], tmp_path: Any) -> N
     assert json.loads(told[0])[-1]["converged_at_ms"] is not None
 
 
+def test_a_timeline_for_people(capsys: pytest.CaptureFixture[str], tmp_path: Any) -> None:
+    """When, why, who holds what then, and every move with its reason; the sums last."""
+    scenario = {
+        "group": {"assignor": "learner", "tasks": [{**FOUR[0], "partitions": 2}]},
+        "defaults": {"restore_ms": 5_000},
+        "events": [join(0, "W1"), join(1_000, "W2")],
+        "until_ms": 40_000,
+    }
+    file = tmp_path / "scenario.json"
+    file.write_text(json.dumps(scenario))
+    assert main(["simulate", str(file), "--format", "table"]) == 0
+    assert capsys.readouterr().out.splitlines()[7:] == [
+        "1,000 ms  generation 2: W2 joined",
+        "  MEMBER ACTIVE  STANDBY LEARNER REVOKED",
+        "  W1     0_0,0_1 -       -       -",
+        "  W2     -       -       0_1     -",
+        "  0_1 learner: nobody → W2 (balance 2/0 -> 1/1; restores before it takes over from W1)",
+        "  then Stable",
+        "",
+        "6,000 ms  generation 3: learner of 0_1 on W2 ready",
+        "  MEMBER ACTIVE STANDBY LEARNER REVOKED",
+        "  W1     0_0    -       -       0_1",
+        "  W2     0_1    -       -       -",
+        "  0_1 active: W1 → W2 (balance 2/0 -> 1/1; learner ready)",
+        "  then Stable",
+        "",
+        "converged_at_ms: 6000",
+        "generations: 3",
+        "tasks_moved: 1",
+        "task_downtime_ms: 0",
+    ]
+
+
 def test_a_crashed_member_is_shown_with_what_it_held() -> None:
     """Until its session is over nobody knows that it is dead; then its tasks have new owners."""
     found = played(join(0, "S1"), {"at_ms": 20_000, "crash": "S1"}, tasks=FOUR)

@@ -133,3 +133,21 @@ def test_what_was_tuned() -> None:
     given = {"num.standby.replicas": "2", "rack.aware.assignment.tags": ["zone", " rack "]}
     tuned = parse_settings(given).tuned()
     assert tuned == {"num.standby.replicas": 2, "rack.aware.assignment.tags": ("zone", "rack")}
+
+
+@pytest.mark.parametrize(
+    ("key", "default", "least"),
+    [
+        ("acceptable.recovery.lag", 10_000, 0),
+        ("max.warmup.replicas", 2, 1),
+        ("probing.rebalance.interval.ms", 600_000, 60_000),
+        ("num.standby.replicas", 0, 0),
+    ],
+)
+def test_S2_F23_warm_up_settings(key: str, default: int, least: int) -> None:
+    """Kafka's defaults, and Kafka's lower bounds: one less is refused."""
+    field = key.replace(".", "_")
+    assert getattr(parse_settings({}), field) == default
+    assert getattr(parse_settings({key: least}), field) == least
+    with pytest.raises(ConfigError, match=key.replace(".", r"\.")):
+        parse_settings({key: least - 1})
