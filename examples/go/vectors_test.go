@@ -142,13 +142,14 @@ func TestVectors(t *testing.T) {
 			}
 		}
 		found := map[string]bool{}
-		for held := range a.held(names) {
+		a.readSets(names)
+		for held := range a.wanted {
 			found[fmt.Sprint(held.Task.String(), held.Role)] = true
 		}
 		same(v.Name, found, wanted)
 	}
 	for _, v := range load("hostile") {
-		if err := attempt(func() { readAssignment(raw(v.Value)).held(names) }); err == nil {
+		if err := attempt(func() { readAssignment(raw(v.Value)).readSets(names) }); err == nil {
 			log.Fatalf("%s: was read", v.Name)
 		}
 	}

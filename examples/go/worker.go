@@ -21,7 +21,6 @@ import (
 	"io"
 	"log"
 	"maps"
-	"math"
 	"math/bits"
 	"os"
 	"os/signal"
@@ -37,7 +36,12 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-var prefix = cmp.Or(os.Getenv("MUSTER_TOPIC_PREFIX"), "muster")
+var (
+	prefix      = cmp.Or(os.Getenv("MUSTER_TOPIC_PREFIX"), "muster")
+	membership  = prefix + ".membership"
+	assignments = prefix + ".assignments"
+	groups      = prefix + ".groups"
+)
 
 const active, standby, learner = 1, 2, 3
 
@@ -139,7 +143,11 @@ func (r *reader) units() (units []Unit) {
 	return units
 }
 
-func (r *reader) extras() { r.list(func() { r.text(); r.bytes() }) }
+// extras come last in most records; those that are not known are passed over.
+func (r *reader) extras() {
+	r.list(func() { r.text(); r.bytes() })
+	r.end()
+}
 
 // Assignment is what a member should hold.
 type Assignment struct {
@@ -152,6 +160,7 @@ type Assignment struct {
 	Fault                                         string
 	SessionTimeoutMs, HeartbeatIntervalMs         int64
 	Message                                       string
+	wanted                                        map[Held]bool // what the sets say
 }
 
 func readAssignment(value []byte) *Assignment {
@@ -166,24 +175,21 @@ func readAssignment(value []byte) *Assignment {
 	a.Report, a.Fault = r.byte() != 0, r.text()
 	a.SessionTimeoutMs, a.HeartbeatIntervalMs, a.Message = r.long(), r.long(), r.text()
 	r.extras()
-	r.end()
 	return a
 }
 
-// held is what the sets say.
-func (a *Assignment) held(names Names) map[Held]bool {
+func (a *Assignment) readSets(names Names) {
 	units, known := a.Units, true
 	if a.Dictionary != 0 {
 		units, known = names[a.Dictionary]
 	}
 	check(known, "no dictionary %x", a.Dictionary)
-	held := map[Held]bool{}
+	a.wanted = map[Held]bool{}
 	for role, set := range a.Sets {
 		for _, task := range readSet(set, units) {
-			held[Held{task, role}] = true
+			a.wanted[Held{task, role}] = true
 		}
 	}
-	return held
 }
 
 // Names are the dictionaries of the group, by version.
@@ -203,7 +209,6 @@ func (names Names) read(value []byte) {
 	r := open(value, dictionaryFrame)
 	version, units := r.u64(), r.units()
 	r.extras()
-	r.end()
 	names[version] = units
 }
 
@@ -514,10 +519,9 @@ type Worker struct {
 	inbox         chan func()
 	send          func(value []byte, counts bool)
 
-	session     uint64        // incarnation
-	newest      *Assignment   // obeyed; nil = not a member
-	wanted      map[Held]bool // what it says
-	coordinator int64         // the highest coordinator epoch seen
+	session     uint64      // incarnation
+	newest      *Assignment // obeyed; nil = not a member
+	coordinator int64       // the highest coordinator epoch seen
 	held        map[Held]*Running
 	lease       atomic.Int64 // until then our tasks are ours; from the older of the next two
 	heardMs     int64        // when the newest acknowledged event was sent
@@ -535,7 +539,7 @@ type Worker struct {
 }
 
 // hear acts on a record, if it is news.
-func (w *Worker) hear(a *Assignment, wanted map[Held]bool) {
+func (w *Worker) hear(a *Assignment) {
 	mine := a.Incarnation == w.session || a.Fault != "" && a.Incarnation == 0
 	if w.fenced() || !mine || a.CoordinatorEpoch < w.coordinator {
 		return
@@ -549,7 +553,7 @@ func (w *Worker) hear(a *Assignment, wanted map[Held]bool) {
 		if w.newest == nil { // a process that slept may read an answer to what it asked before
 			w.heardMs = w.firstMs
 		}
-		w.newest, w.wanted = a, wanted
+		w.newest = a
 		w.renew()
 		if w.leaving || w.fenced() {
 			return
@@ -566,19 +570,13 @@ func (w *Worker) hearFault(a *Assignment) {
 	switch a.Fault {
 	case "MEMBER_ID_IN_USE", "UNRELEASED_INSTANCE_ID", "GROUP_MAX_SIZE_REACHED": // asks again
 	case "UNKNOWN_MEMBER_ID", "FENCED_MEMBER_EPOCH":
-		w.letGo(a.Fault)
+		w.lose(a.Fault)
 	default:
 		if w.newest == nil || a.Fault == "FENCED_INSTANCE_ID" {
 			w.stopAll()
 			log.Fatal(a.Message)
 		}
 		w.lose(a.Fault)
-	}
-}
-
-func (w *Worker) letGo(why string) {
-	if w.newest != nil {
-		w.lose(why)
 	}
 }
 
@@ -598,8 +596,11 @@ func (w *Worker) fenced() bool {
 	return over
 }
 
-// lose stops everything, then joins anew as somebody else.
+// lose stops everything a member has, then joins anew as somebody else.
 func (w *Worker) lose(why string) {
+	if w.newest == nil {
+		return
+	}
 	log.Printf("lost everything: %s", why)
 	w.lease.Store(0)
 	w.stopAll()
@@ -636,7 +637,7 @@ func (w *Worker) report() {
 		if running.ready {
 			sets[3] = append(sets[3], h.Task)
 		}
-		if running.stopping && !w.wanted[h] {
+		if running.stopping && !w.newest.wanted[h] {
 			sets[4] = append(sets[4], h.Task)
 		}
 	}
@@ -649,7 +650,7 @@ func (w *Worker) report() {
 func (w *Worker) heartbeat() {
 	digest := uint64(0)
 	for h, running := range w.held {
-		if running.stopping && !w.wanted[h] {
+		if running.stopping && !w.newest.wanted[h] {
 			h.Role += 4
 		}
 		digest += digestOf(h.Task, h.Role)
@@ -678,7 +679,7 @@ func (w *Worker) tick() {
 func (w *Worker) produce(value []byte, counts bool) {
 	session, atMs := w.session, bootMs()
 	w.sentMs = atMs
-	record := &kgo.Record{Topic: prefix + ".membership", Key: []byte(w.group), Value: value}
+	record := &kgo.Record{Topic: membership, Key: []byte(w.group), Value: value}
 	w.kafka.Produce(context.Background(), record, func(_ *kgo.Record, err error) {
 		w.inbox <- func() {
 			if session == w.session {
@@ -690,20 +691,17 @@ func (w *Worker) produce(value []byte, counts bool) {
 			}
 		}
 	})
-	if w.endMs == 0 { // one question at a time
-		w.end, w.endMs = math.MaxInt64, atMs
-		go w.askEnd()
-	}
+	go w.askEnd(atMs)
 }
 
-func (w *Worker) askEnd() {
+func (w *Worker) askEnd(atMs int64) {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
-	listed, err := w.admin.ListEndOffsets(ctx, prefix+".assignments")
-	end, found := listed.Lookup(prefix+".assignments", w.partition)
+	listed, err := w.admin.ListEndOffsets(ctx, assignments)
+	end, found := listed.Lookup(assignments, w.partition)
 	w.inbox <- func() {
-		if w.end = end.Offset; err != nil || !found || end.Err != nil {
-			w.endMs = 0
+		if err == nil && found && end.Err == nil && w.endMs == 0 { // else an older one is to be reached first
+			w.end, w.endMs = end.Offset, atMs
 		}
 		w.reached(w.position)
 	}
@@ -723,14 +721,14 @@ func (w *Worker) reached(position int64) {
 func (w *Worker) settle() {
 	stopping, names := false, map[Task]bool{}
 	for held, running := range w.held {
-		if !w.wanted[held] && !running.stopping {
+		if !w.newest.wanted[held] && !running.stopping {
 			w.owesReport = true
 			w.stop(held)
 		}
 		stopping = stopping || running.stopping
 		names[held.Task] = true
 	}
-	for held := range w.wanted {
+	for held := range w.newest.wanted {
 		if !names[held.Task] { // in another role it must stop first
 			w.start(held)
 		}
@@ -820,9 +818,9 @@ func main() {
 func (w *Worker) loop() {
 	key := w.group + "|" + w.member
 	// Stand at the end before the join: its answer is written after it.
-	w.partition, w.position = w.find(".assignments", key, w.admin.ListEndOffsets)
+	w.partition, w.position = find(assignments, key, w.admin.ListEndOffsets)
 	w.kafka.AddConsumePartitions(map[string]map[int32]kgo.Offset{
-		prefix + ".assignments": {w.partition: kgo.NewOffset().At(w.position)}})
+		assignments: {w.partition: kgo.NewOffset().At(w.position)}})
 	go w.follow(key)
 	ends := make(chan os.Signal, 2)
 	signal.Notify(ends, syscall.SIGTERM, os.Interrupt)
@@ -857,14 +855,14 @@ func (w *Worker) follow(key string) {
 				}
 				value, whole := joiner.Feed(string(record.Key), record.Value)
 				if whole && value == nil {
-					act = func() { w.letGo("let go by the coordinator") }
+					act = func() { w.lose("let go by the coordinator") }
 				} else if whole {
 					a := readAssignment(value)
 					if a.Dictionary != 0 && names[a.Dictionary] == nil {
 						w.readNames(names)
 					}
-					wanted := a.held(names)
-					act = func() { w.hear(a, wanted) }
+					a.readSets(names)
+					act = func() { w.hear(a) }
 				}
 			})
 			if err != nil {
@@ -878,9 +876,9 @@ func (w *Worker) follow(key string) {
 // readNames looks the group's dictionaries up.
 func (w *Worker) readNames(names Names) {
 	key, joiner := w.group+"||names", Joiner{}
-	partition, end := w.find(".groups", key, w.admin.ListEndOffsets)
-	_, next := w.find(".groups", key, w.admin.ListStartOffsets)
-	at := map[string]map[int32]kgo.Offset{prefix + ".groups": {partition: kgo.NewOffset().AtStart()}}
+	partition, end := find(groups, key, w.admin.ListEndOffsets)
+	_, next := find(groups, key, w.admin.ListStartOffsets)
+	at := map[string]map[int32]kgo.Offset{groups: {partition: kgo.NewOffset().AtStart()}}
 	reader, err := kgo.NewClient(append(w.kafka.Opts(), kgo.ConsumePartitions(at))...)
 	check(err == nil, "no client: %v", err)
 	defer reader.Close()
@@ -899,14 +897,14 @@ func (w *Worker) readNames(names Names) {
 type listing = func(context.Context, ...string) (kadm.ListedOffsets, error)
 
 // find gives the partition of a key, and where it ends or begins.
-func (w *Worker) find(kind, key string, list listing) (int32, int64) {
+func find(topic, key string, list listing) (int32, int64) {
 	for {
-		listed, err := list(context.Background(), prefix+kind)
-		if found := listed[prefix+kind]; err == nil && listed.Error() == nil && len(found) > 0 {
+		listed, err := list(context.Background(), topic)
+		if found := listed[topic]; err == nil && listed.Error() == nil && len(found) > 0 {
 			partition := partitionOf(key, len(found))
 			return partition, found[partition].Offset
 		}
-		log.Printf("no topic %s yet (%v)", prefix+kind, cmp.Or(err, listed.Error()))
+		log.Printf("no topic %s yet (%v)", topic, cmp.Or(err, listed.Error()))
 		time.Sleep(time.Second)
 	}
 }
