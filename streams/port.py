@@ -12,15 +12,28 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 
+import structlog
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
 from muster.streams.health import Answer, Health
 from muster.streams.metrics import Metrics
+
+_log = structlog.get_logger("muster.streams")
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Who asked has hung up: that is its own affair. Anything else is a line of our log."""
+        if not isinstance(sys.exception(), ConnectionError):
+            _log.warning("a page could not be shown", exc_info=True)
 
 
 class Port:
@@ -56,8 +69,7 @@ class Port:
 
         self._metrics = metrics
         self._health = health
-        self._server = ThreadingHTTPServer((host, port), Handler)
-        self._server.daemon_threads = True
+        self._server = _Server((host, port), Handler)
         self.number: int = self._server.server_address[1]
         self._thread = threading.Thread(
             target=self._server.serve_forever, name="muster-metrics", daemon=True

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import socket
+import struct
+import threading
 import time
 import urllib.error
 import urllib.request
@@ -177,6 +180,28 @@ def get(port: Port, path: str) -> tuple[int, str]:
     except urllib.error.HTTPError as error:
         with error:
             return error.code, error.read().decode()
+
+
+def test_who_hangs_up_leaves_no_trace(capfd: pytest.CaptureFixture[str]) -> None:
+    """A prober that does not wait for its answer is no news; the port goes on."""
+    metrics, probe = Metrics(), health(stall_s=60)
+    asked, hung_up = threading.Event(), threading.Event()
+
+    def slowly() -> float:
+        asked.set()
+        hung_up.wait(30)
+        return 1.0
+
+    metrics.ready.set_function(slowly)
+    with Port(metrics, probe, "127.0.0.1", 0) as port:
+        with socket.create_connection(("127.0.0.1", port.number)) as client:
+            reset = struct.pack("ii", 1, 0)
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, reset)
+            client.sendall(b"GET /metrics HTTP/1.0\r\n\r\n")
+            assert asked.wait(30)
+        hung_up.set()
+        assert get(port, "/healthz") == (200, "starting\n")
+    assert "Traceback" not in capfd.readouterr().err
 
 
 def test_the_port_shows_what_health_says() -> None:
