@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from fractions import Fraction
+from math import lcm
 from typing import NamedTuple
 
 import numpy as np
@@ -24,14 +25,24 @@ from muster.protocol.tasks import IntArray
 MOST_PAIRS = 2_000
 """Up to this many tasks x members a problem is small."""
 MOST_MEMBERS = 40
+FINEST = 1 << 20
+"""Largest common multiple of capacities with which loads are compared exactly."""
 _MOST_LEVELS = 24
 _MOST_COST = 1 << 42
 """The solver multiplies costs by the number of nodes; beyond this it would overflow."""
 
 
-def small(tasks: int, members: int) -> bool:
-    """Whether a problem is small enough to be solved exactly."""
-    return tasks * members <= MOST_PAIRS and members <= MOST_MEMBERS
+def small(tasks: int, capacity: Counts) -> bool:
+    """Whether a problem is small enough to be solved exactly.
+
+    Args:
+        tasks: how many there are.
+        capacity: int64[M], 0 = takes nothing.
+    """
+    members = len(capacity)
+    if tasks * members > MOST_PAIRS or members > MOST_MEMBERS:
+        return False
+    return lcm(*capacity[capacity > 0].tolist()) <= FINEST
 
 
 class Box(NamedTuple):
@@ -96,8 +107,10 @@ def _near(mean: Fraction, size: Counts) -> list[Fraction]:
     """Loads around the mean where rounding changes, nearest first."""
     levels = {Fraction(0)}
     for each in np.unique(size).tolist():
-        first = int((mean - 1) * each)
-        levels.update(Fraction(n, each) for n in range(max(first, 0), int((mean + 1) * each) + 2))
+        middle = int(mean * each)
+        first = max(int((mean - 1) * each), middle - _MOST_LEVELS, 0)
+        last = min(int((mean + 1) * each) + 1, middle + _MOST_LEVELS)
+        levels.update(Fraction(n, each) for n in range(first, last + 1))
     return sorted(levels, key=lambda level: (abs(level - mean), level))[:_MOST_LEVELS]
 
 
@@ -303,7 +316,9 @@ def evenest(
     tasks, members = cost.shape
     usable = np.flatnonzero(capacity > 0)
     nth = np.arange(tasks)
-    whole = int(np.lcm.reduce(capacity[usable]))
+    whole = lcm(*capacity[usable].tolist())
+    if whole > FINEST:
+        return None
     steps = (2 * (before[usable, None] + nth) + 1) * (whole // capacity[usable, None])
     steps *= tasks * need + 1
     scale = (int(steps.max(initial=0)) + 1) * tasks * need + 1

@@ -12,6 +12,10 @@ from numpy.typing import ArrayLike, NDArray
 from muster.assignor.errors import AssignorError
 
 Longs = NDArray[np.int64]
+_TOO_DEAR = (
+    "costs are too large to be added up; expected smaller values of"
+    " rack.aware.assignment.traffic_cost and rack.aware.assignment.non_overlap_cost"
+)
 
 
 class Network:
@@ -40,7 +44,10 @@ class Network:
 
     def arcs(self, tail: ArrayLike, head: ArrayLike, capacity: ArrayLike, cost: ArrayLike) -> slice:
         """Add arcs (arguments broadcast); returns where their flows stand in the answer."""
-        flat = [_flat(part) for part in np.broadcast_arrays(tail, head, capacity, cost)]
+        try:
+            flat = [_flat(part) for part in np.broadcast_arrays(tail, head, capacity, cost)]
+        except OverflowError:
+            raise AssignorError(_TOO_DEAR) from None
         self._parts.append(flat)
         first = self._arcs
         self._arcs += len(flat[0])
@@ -53,7 +60,7 @@ class Network:
             The flow of every arc, and the total cost.
 
         Raises:
-            AssignorError: the network cannot carry the amount.
+            AssignorError: the network cannot carry the amount, or costs are too large to add up.
         """
         from ortools.graph.python import min_cost_flow
 
@@ -66,6 +73,8 @@ class Network:
         for nodes, amounts in self._supplies:
             solver.set_nodes_supplies(nodes, amounts)
         status = solver.solve()
+        if status == solver.BAD_COST_RANGE:
+            raise AssignorError(_TOO_DEAR)
         if status != solver.OPTIMAL:
             raise AssignorError(f"no placement fits the shares (flow solver: {status.name})")
         return solver.flows(np.arange(self._arcs)).astype(np.int64), int(solver.optimal_cost())

@@ -11,6 +11,7 @@ class. Within a class members are alike, and placement is that of `muster.assign
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import lcm
 
 import numpy as np
 
@@ -26,6 +27,8 @@ MOST_ONE_BY_ONE = 20_000
 Beyond, moves are counted per class: balance is the same, but a class of members with equal topics
 and capacity may give up a task although one of its members has room, so moves may exceed the least.
 """
+_FINEST = 1 << 20
+"""Loads are compared in steps of one by this at the finest; prices must stay whole numbers."""
 LONG_RUNS = 64
 """From so many loose tasks a unit on, going through the units is faster than sorting the tasks."""
 
@@ -274,7 +277,8 @@ def counts(size: Counts, can: BoolArray, own: Counts, takers: Takers) -> Counts:
     levels = -(-most // np.maximum(takers.members, 1))
     which = np.repeat(np.arange(len(levels)), levels)
     level = np.arange(len(which)) - np.repeat(np.cumsum(levels) - levels, levels)
-    steep = (2 * total + 1) * int(np.lcm.reduce(np.unique(takers.capacity[takers.capacity > 0])))
+    whole = lcm(*np.unique(takers.capacity[takers.capacity > 0]).tolist())
+    steep = (2 * total + 1) * min(whole, _FINEST)
     price = steep * (2 * (level + takers.filled[which]) + 1) // takers.capacity[which]
     alone = takers.members[which] == 1  # what comes and goes is counted by the arcs above
     stays = np.where(alone, 1, takers.staying(which.astype(np.int32), level))

@@ -92,7 +92,7 @@ class Planner:
         self._small: SmallGroup | None = None
         every = np.arange(len(view.tasks), dtype=np.int32)
         if (
-            small(len(view.tasks), len(view.members))
+            small(len(view.tasks), self.capacity)
             and everyone_takes_everything(view)
             and not differ_in_weight(view, every)
         ):

@@ -298,7 +298,8 @@ def _windows(total: int, size: Counts) -> list[tuple[float, float]]:
     steps = sorted({n / c for c in kinds for n in range(1, min(c, 16) + 1)})
     bottoms = {max(mean - 1, 0.0)}
     for c in kinds:
-        grid = np.arange(np.floor((mean - 1) * c), np.floor(mean * c) + 1)[-16:] / c
+        top = np.floor(mean * c)
+        grid = np.arange(max(np.floor((mean - 1) * c), top - 15), top + 1) / c
         bottoms.update(grid[(grid >= 0) & (grid <= mean)].tolist())
     return [(bottom, width) for bottom in sorted(bottoms) for width in steps]
 
@@ -326,8 +327,9 @@ def _units(
     share: Counts, most: Counts, due: NDArray[np.float64], number: int, *, upwards: bool
 ) -> Counts:
     """int64[M]: whose share changes by how much, one unit at a time, most deserving first."""
-    member = np.repeat(np.arange(len(share)), np.maximum(most, 0))
-    starts = np.cumsum(np.maximum(most, 0)) - np.maximum(most, 0)
+    each = np.clip(most, 0, number)
+    member = np.repeat(np.arange(len(share)), each)
+    starts = np.cumsum(each) - each
     nth = np.arange(len(member)) - starts[member]
     level = (share[member] + nth + 0.5) if upwards else -(share[member] - nth - 0.5)
     order = np.argsort(np.round(level / np.maximum(due[member], 1e-9), 9), kind="stable")

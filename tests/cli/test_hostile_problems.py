@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import json
 import random
+import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -222,3 +223,48 @@ def test_what_is_refused_is_one_short_line(
     assert (printed.out, printed.err.count("\n")) == ("", 1)
     assert told in printed.err
     assert len(printed.err) < 1_000
+
+
+STREAMS = ("high-availability", "sticky", "fallback", "learner")
+CAPACITIES = [(2**31 - 1, 1), (2**31 - 1, 2**31 - 2, 3), (1_000_003, 999_983, 7, 1)]
+
+
+@pytest.mark.parametrize("capacities", CAPACITIES)
+@pytest.mark.parametrize("assignor", [*STREAMS, "cooperative"])
+def test_no_capacity_is_too_much(assignor: str, capacities: tuple[int, ...]) -> None:
+    """Members of any size are placed with memory for the tasks, not for the capacities."""
+    connect = assignor == "cooperative"
+    unit = {"connector": "c", "tasks": 9}
+    if not connect:
+        unit = {"subtopology": "0", "partitions": 9, "stateful": True}
+    members = [{"id": f"m{n}", "capacity": c} for n, c in enumerate(capacities)]
+    config = {} if connect else {"num.standby.replicas": 1}
+    tracemalloc.start()
+    try:
+        answer = solve(
+            {"assignor": assignor, "config": config, "tasks": [unit], "members": members}
+        )
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    held = [len(answer["members"][member["id"]]["active"]) for member in members]
+    assert (sum(held), held[0]) == (9 + connect, max(held))
+    assert most < 50_000_000
+
+
+def test_prices_that_cannot_be_added_up_are_refused() -> None:
+    """Rack prices of 2^31 - 1: the error names the settings."""
+    keys = ("rack.aware.assignment.traffic_cost", "rack.aware.assignment.non_overlap_cost")
+    unit = {"subtopology": "0", "partitions": 80, "stateful": True}
+    problem = {
+        "assignor": "sticky",
+        "config": {
+            "rack.aware.assignment.strategy": "min_traffic",
+            "num.standby.replicas": 2,
+            **dict.fromkeys(keys, 2**31 - 1),
+        },
+        "tasks": [{**unit, "source_racks": [["a"]] * 80, "changelog_racks": [["b"]] * 80}],
+        "members": [{"id": f"P{n}", "rack": "abc"[n % 3]} for n in range(30)],
+    }
+    with pytest.raises(MusterError, match=r"expected smaller values of rack\.aware"):
+        solve(problem)
