@@ -95,10 +95,26 @@ class Planner:
             small(len(view.tasks), self.capacity)
             and everyone_takes_everything(view)
             and not differ_in_weight(view, every)
+            and not self._nothing_to_weigh(at_once=at_once)
         ):
             self._small = SmallGroup(
                 view, copies, self.capacity, self.home, self.racks, at_once=at_once
             )
+
+    def _nothing_to_weigh(self, *, at_once: bool) -> bool:
+        """Whether what is good for large groups is exact for a small one, and faster.
+
+        So it is for equal members of which none has anything nor is to have a standby: counts are
+        plain, and racks, if they count, are one flow where tasks are of one kind. Whoever starts
+        at once may have decided counts without looking at racks, and is looked at again.
+        """
+        view, capacity = self.view, self.capacity
+        if view.settings.num_standby_replicas or not self.copies.none:
+            return False
+        if int(view.active.max(initial=NOBODY)) != NOBODY or (capacity != capacity[0]).any():
+            return False
+        stateful = view.tasks.stateful
+        return self.racks is None or (not at_once and bool((stateful == stateful[0]).all()))
 
     def actives(self, tasks: IntArray, *, before: Counts | None = None) -> None:
         """Place some actives, balanced among themselves and with those placed before."""

@@ -10,7 +10,7 @@ import pytest
 from support.histories import Life
 from support.placing import Member, group, holdings
 
-from muster.assignor import check, traffic
+from muster.assignor import check, plan, traffic
 from muster.assignor.model import NOBODY, GroupView, Pairs, Placement, group_view
 from muster.assignor.previous import FromPrevious, optimised_standbys
 from muster.assignor.racks import AVAILABILITY, racks_of
@@ -285,6 +285,30 @@ def test_lives_with_racks_converge(seed: int, config: dict[str, object]) -> None
         view, placement = life.round()
         assert np.array_equal(placement.active, view.active)
         assert len(placement.reasons) == 0
+
+
+@pytest.mark.parametrize("config", [MIN, BY_UNIT])
+@pytest.mark.parametrize("name", ["high-availability", "sticky", "fallback", "learner"])
+def test_a_fresh_small_group_needs_no_exact_look(
+    name: str, config: dict[str, object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody has anything yet: with and without the exact placement of small groups the same."""
+    for seed in range(10):
+        chance = random.Random(seed)
+        units = [
+            _unit(*(chance.choice(RACKS) for _ in range(chance.randint(1, 6))), name=str(n))
+            for n in range(2)
+        ]
+        members = {f"P{n}": Member(rack=chance.choice(RACKS)) for n in range(chance.randint(2, 5))}
+        view = group(units, members, name, **config)
+        told = []
+        for way in (plan.Planner._nothing_to_weigh, lambda self, at_once: False):
+            monkeypatch.setattr(plan.Planner, "_nothing_to_weigh", way)
+            placement = _placed(view, name)
+            figures = score(view, placement)
+            told.append((placement.cost, figures.cross_rack, figures.imbalance))
+            monkeypatch.undo()
+        assert told[0] == told[1]
 
 
 @pytest.mark.parametrize("name", ["high-availability", "sticky"])
