@@ -19,6 +19,7 @@ from typing import TypeAlias
 
 import psutil
 from chaos.stage import HEARTBEAT_S, ISLANDER, SESSION_S, Stage, send
+from support.cluster import START_S
 from support.proxy import FROM_BROKER
 from support.waiting import until
 
@@ -192,7 +193,7 @@ def broker_killed(stage: Stage) -> Iterator[None]:
     node = stage.kafka.nodes[_leader(stage)]
     node.kill()
     yield
-    node.start()
+    node.start(START_S)
     stage.kafka.in_sync()
 
 
@@ -217,7 +218,7 @@ def brokers_rolled(stage: Stage) -> Iterator[None]:
         node.stop()
         if position == 1:
             yield
-        node.start()
+        node.start(START_S)
         stage.kafka.in_sync()
 
 

@@ -26,6 +26,8 @@ from muster.broker.kafka import HOST, EmbeddedKafka, free_port
 from muster.protocol.topics import TOPICS
 
 NODES = (1, 2, 3)
+START_S = 240.0
+"""Three JVMs at once, on a machine that may have much else to do; a hang is what it finds."""
 REPLICATED = {
     "offsets.topic.replication.factor": "3",
     "transaction.state.log.replication.factor": "3",
@@ -164,7 +166,7 @@ class KafkaCluster:
         try:
             for proxy in self.proxies.values():
                 self._stack.enter_context(proxy)
-            self.each(EmbeddedKafka.start)
+            self.each(lambda node: node.start(START_S))
         except BaseException:
             self.close()
             raise
