@@ -8,6 +8,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 SERVICES := broker or spark or container or slow
+# Two at a time, a file's tests in one process: they share brokers and jobs.
+TWO := -n 2 --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test fast check format clean
@@ -20,12 +22,12 @@ demo: $(READY) ## watch a fleet being coordinated: Kafka, Spark job and workers 
 
 test: $(READY) ## the whole suite: the fast tests, then those with a real Kafka and a real Spark
 	@status=0; \
-	echo "== fast tests"; $(BIN)/python -m pytest -q -m "not ($(SERVICES))" || status=1; \
-	echo "== tests with services"; $(BIN)/python -m pytest -q -m "$(SERVICES)" || status=1; \
+	echo "== fast tests"; $(BIN)/python -m pytest -q $(TWO) -m "not ($(SERVICES))" || status=1; \
+	echo "== tests with services"; $(BIN)/python -m pytest -q $(TWO) -m "$(SERVICES)" || status=1; \
 	exit $$status
 
 fast: $(READY) ## the fast tests: no JVM, under two minutes
-	@$(BIN)/python -m pytest -q -m "not ($(SERVICES))"
+	@$(BIN)/python -m pytest -q $(TWO) -m "not ($(SERVICES))"
 
 check: $(READY) ## lint, format, types, import contracts
 	$(BIN)/ruff check .

@@ -119,7 +119,9 @@ def test_the_dead_cost_a_session(life: Page) -> None:
 
 def test_the_log_is_json_with_a_line_a_generation(life: Page, job: Job) -> None:
     """Each generation of the group once, with cause and moves; every line parses."""
-    told: list[dict[str, Any]] = [json.loads(line) for line in job.log_file.open()]
+    told: list[dict[str, Any]] = [
+        json.loads(line) for line in job.log_file.read_text().splitlines()
+    ]
     ours = [each for each in told if each.get("group") == GROUP]
     found = [(e["generation"], e["cause"], e["moves"]) for e in ours if e["event"] == "generation"]
     assert found == [

@@ -18,6 +18,8 @@ import pytest
 MARK = "MUSTER_TEST_SESSION"
 GRACE_S = 20.0
 """What was told to end may take a moment."""
+TRACKER = "multiprocessing.resource_tracker"
+"""Python's own, one a process that used multiprocessing; it ends with that process."""
 
 
 def marked(mark: str) -> list[psutil.Process]:
@@ -28,7 +30,8 @@ def marked(mark: str) -> list[psutil.Process]:
 def _bears(process: psutil.Process, mark: str) -> bool:
     with suppress(psutil.Error, OSError):
         is_other = process.pid != os.getpid() and process.status() != psutil.STATUS_ZOMBIE
-        return is_other and process.environ().get(MARK) == mark
+        is_ours = is_other and process.environ().get(MARK) == mark
+        return is_ours and not any(TRACKER in word for word in process.cmdline())
     return False
 
 
