@@ -68,8 +68,10 @@ class Stage:
         self._stack.callback(process.kill)
         return process
 
-    def coordinate(self, *conf: str, master: str = "local[2]") -> Coordinator:
-        """Start the coordinator and wait until its query runs."""
+    def coordinate(
+        self, *conf: str, master: str = "local[2]", page: str = "/readyz"
+    ) -> Coordinator:
+        """Start the coordinator and wait until it has caught up, or until another page is there."""
         port = free_port()
         settings = [f"muster.metrics.port={port}", "muster.metrics.host=127.0.0.1", *conf]
         process = self.run(
@@ -79,7 +81,7 @@ class Stage:
             *(word for setting in settings for word in ("--conf", setting)),
         )
         coordinator = Coordinator(process, port, self.folder / "job.log")
-        coordinator.await_ready()
+        coordinator.await_page(page)
         return coordinator
 
     def write(self, kind: TopicKind, *events: Event) -> None:
@@ -114,12 +116,12 @@ class Coordinator:
         self._port = port
         self._log = log
 
-    def await_ready(self) -> None:
-        """Wait until its query runs."""
+    def await_page(self, page: str) -> None:
+        """Wait until a page of its port is there."""
         deadline = time.monotonic() + READY_TIMEOUT_S
         while time.monotonic() < deadline and self.process.poll() is None:
             try:
-                self._page("/readyz")
+                self._page(page)
                 return
             except OSError:
                 time.sleep(0.1)

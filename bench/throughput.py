@@ -165,7 +165,8 @@ def measure(groups: int, heartbeats: int) -> dict[str, float]:
         beats = fill(stage, f"load{groups}", groups)
         coordinator.process.stop(60)
         backlog(stage, beats, heartbeats)
-        return work_off(stage.coordinate("muster.batch.rows.max=100000"), heartbeats)
+        working = stage.coordinate("muster.batch.rows.max=100000", page="/metrics")
+        return work_off(working, heartbeats)
 
 
 def main() -> int:
