@@ -13,8 +13,16 @@ Names are the KIP's, spelled as Python spells names; a process id is a member id
 raises, hangs or answers nonsense never harms its group (`muster.plugins`).
 """
 
-from muster.assignor.application import Adapted, ApplicationState, TaskAssignor
-from muster.assignor.kip924 import (
+from muster.assignor.kip924.application import Adapted, ApplicationState, TaskAssignor
+from muster.assignor.kip924.task_assignment import (
+    RackAwareOptimizationParams,
+    default_standby_task_assignment,
+    identity_assignment,
+    optimize_rack_aware_active_tasks,
+    optimize_rack_aware_standby_tasks,
+    validate_task_assignment,
+)
+from muster.assignor.kip924.values import (
     LATEST_OFFSET,
     AssignedTask,
     AssignmentConfigs,
@@ -26,14 +34,6 @@ from muster.assignor.kip924 import (
     TaskInfo,
     TaskTopicPartition,
     TaskType,
-)
-from muster.assignor.task_assignment import (
-    RackAwareOptimizationParams,
-    default_standby_task_assignment,
-    identity_assignment,
-    optimize_rack_aware_active_tasks,
-    optimize_rack_aware_standby_tasks,
-    validate_task_assignment,
 )
 from muster.protocol.ids import Task, parse_task
 

@@ -17,10 +17,10 @@ import numpy as np
 
 from muster.assignor.copies import Copies
 from muster.assignor.model import NOBODY, GroupView, Placement
-from muster.assignor.plan import Planner
-from muster.assignor.racks import AVAILABILITY
 from muster.assignor.staging import Target, stage
 from muster.assignor.sticky import unplaced
+from muster.assignor.targets.plan import Planner
+from muster.assignor.targets.racks import AVAILABILITY
 from muster.assignor.why import explained
 
 

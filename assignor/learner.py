@@ -19,15 +19,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from muster.assignor.balance import held
 from muster.assignor.copies import Copies, code, contains
 from muster.assignor.model import NOBODY, BoolArray, GroupView, Pairs, Placement
-from muster.assignor.plan import Planner
-from muster.assignor.racks import AVAILABILITY
-from muster.assignor.shares import Counts, filled_shares, tolerant_shares
+from muster.assignor.solvers.balance import held
+from muster.assignor.solvers.shares import Counts, filled_shares, tolerant_shares
 from muster.assignor.staging import Staged, Target, kept_for_want
 from muster.assignor.sticky import Sticky, unplaced
-from muster.assignor.weighted import differ_in_weight
+from muster.assignor.targets.plan import Planner
+from muster.assignor.targets.racks import AVAILABILITY
+from muster.assignor.targets.weighted import differ_in_weight
 from muster.assignor.why import explained
 from muster.protocol.tasks import IntArray
 

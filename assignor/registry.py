@@ -19,9 +19,9 @@ from muster.assignor.model import Assignor
 ENTRY_POINTS = "muster.assignors"
 
 BUILT_IN = {
-    "eager": "muster.assignor.connect_eager:Eager",
-    "cooperative": "muster.assignor.connect_cooperative:Cooperative",
-    "static": "muster.assignor.static:Static",
+    "eager": "muster.assignor.connect.eager:Eager",
+    "cooperative": "muster.assignor.connect.cooperative:Cooperative",
+    "static": "muster.assignor.connect.static:Static",
     "high-availability": "muster.assignor.availability:HighAvailability",
     "sticky": "muster.assignor.sticky:Sticky",
     "fallback": "muster.assignor.sticky:Fallback",
@@ -81,7 +81,7 @@ def _load(name: str, path: str) -> Assignor:
         raise UnknownAssignor(f"assignor {name!r} cannot be loaded: {failure}") from failure
     if not callable(getattr(made, "assign", None)):
         raise UnknownAssignor(f"assignor {name!r}: {path} has no method assign(view)")
-    from muster.assignor.application import Adapted, TaskAssignor  # plug-ins alone need it
+    from muster.assignor.kip924.application import Adapted, TaskAssignor  # plug-ins alone need it
 
     if isinstance(made, TaskAssignor):
         return Adapted(name, made)

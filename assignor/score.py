@@ -59,7 +59,7 @@ def _imbalance(view: GroupView, placement: Placement) -> float:
 
 
 def _cross_rack(view: GroupView, placement: Placement) -> int:
-    from muster.assignor.traffic import crossings
+    from muster.assignor.targets.traffic import crossings
 
     owned = np.flatnonzero(placement.active != NOBODY).astype(np.int32)
     return crossings(view, owned, placement.active[owned], changelog=False) + crossings(

@@ -22,10 +22,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from muster.assignor.balance import held
 from muster.assignor.copies import Copies, code, contains
 from muster.assignor.model import NOBODY, BoolArray, GroupView, Pairs, no_pairs
-from muster.assignor.wanted import joined
+from muster.assignor.solvers.balance import held
+from muster.assignor.targets.wanted import joined
 from muster.protocol.tasks import IntArray
 
 

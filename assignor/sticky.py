@@ -13,15 +13,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from muster.assignor.actives import Actives, settled_to
-from muster.assignor.balance import held
 from muster.assignor.copies import Copies
 from muster.assignor.eligible import everyone_takes_everything
-from muster.assignor.exact import least_uneven_shares
 from muster.assignor.model import NOBODY, GroupView, Placement, no_pairs
-from muster.assignor.plan import Planner
-from muster.assignor.racks import STICKINESS
+from muster.assignor.solvers.balance import held
+from muster.assignor.solvers.exact import least_uneven_shares
 from muster.assignor.staging import Staged, Target, kept_for_want
+from muster.assignor.targets.actives import Actives, settled_to
+from muster.assignor.targets.plan import Planner
+from muster.assignor.targets.racks import STICKINESS
 from muster.assignor.why import explained
 from muster.protocol.tasks import IntArray
 

@@ -13,12 +13,12 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from muster.assignor.balance import held
 from muster.assignor.copies import NO_COPY, Copies, code, contains
 from muster.assignor.model import NOBODY, BoolArray, GroupView, Pairs
 from muster.assignor.reasons import UNOWNED, Moves, Reasons, Text, changed
+from muster.assignor.solvers.balance import held
 from muster.assignor.staging import Staged, Target
-from muster.assignor.traffic import crossings
+from muster.assignor.targets.traffic import crossings
 from muster.protocol.ids import Role
 from muster.protocol.tasks import IntArray
 

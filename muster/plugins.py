@@ -25,7 +25,7 @@ from muster.assignor import registry
 from muster.assignor.check import valid
 from muster.assignor.errors import AssignorError
 from muster.assignor.model import Assignor, GroupView, Lags, Pairs, Placement
-from muster.assignor.previous import FromPrevious
+from muster.assignor.targets.previous import FromPrevious
 
 _Number = TypeVar("_Number", bound=np.generic)
 

@@ -14,12 +14,12 @@ import time
 from typing import Any
 
 from muster import plugins
-from muster.assignor.application import unchanged
 from muster.assignor.check import valid
 from muster.assignor.errors import UnknownAssignor
-from muster.assignor.kip924 import TaskAssignmentException
+from muster.assignor.kip924.application import unchanged
+from muster.assignor.kip924.validation import Claim, first_violation
+from muster.assignor.kip924.values import TaskAssignmentException
 from muster.assignor.model import Assignor, GroupView, Placement
-from muster.assignor.validation import Claim, first_violation
 from muster.cli.documents import answer_lines, load
 from muster.cli.errors import BadInput, one_line
 from muster.cli.problem import ROLES, Problem, answer, parse_problem

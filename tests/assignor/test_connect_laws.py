@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.connect_rounds import ConnectGroup, Worker
 
-from muster.assignor import java
-from muster.assignor.connect_memory import Memory
-from muster.assignor.connect_round import backoff_ms
+from muster.assignor.connect import java
+from muster.assignor.connect.memory import Memory
+from muster.assignor.connect.round import backoff_ms
 from muster.assignor.errors import AssignorError
 from muster.assignor.registry import get
 from muster.protocol.tasks import Connector, Subtopology, TaskTable

@@ -8,9 +8,9 @@ import random
 import numpy as np
 import pytest
 
-from muster.assignor import partial
 from muster.assignor.kinds import kinds
 from muster.assignor.registry import get
+from muster.assignor.targets import partial
 from muster.cli.problem import parse_problem
 from muster.protocol.tasks import Subtopology
 

@@ -29,8 +29,8 @@ from muster.assignor.api import (
     optimize_rack_aware_standby_tasks,
     validate_task_assignment,
 )
-from muster.assignor.application import unchanged
 from muster.assignor.errors import AssignorError, InvalidPlacement, UnknownAssignor
+from muster.assignor.kip924.application import unchanged
 from muster.assignor.model import GroupView
 from muster.protocol.tasks import Subtopology
 

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 from support.placing import Member, group
 
-from muster.assignor import registry, standby
-from muster.assignor.previous import optimised_standbys
-from muster.assignor.racks import AVAILABILITY, racks_of
+from muster.assignor import registry
+from muster.assignor.targets import standby
+from muster.assignor.targets.previous import optimised_standbys
+from muster.assignor.targets.racks import AVAILABILITY, racks_of
 from muster.protocol.tasks import Subtopology
 
 RACKS = ("r0", "r1", "r2")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from muster.assignor.transport import numbered
+from muster.assignor.solvers.transport import numbered
 
 
 @pytest.mark.parametrize("spread", [1, 7, 1 << 40])

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from muster.assignor.model import Pairs
-from muster.assignor.wanted import joined
+from muster.assignor.targets.wanted import joined
 
 SOME = st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), max_size=12)
 

@@ -10,12 +10,13 @@ import pytest
 from support.histories import Life
 from support.placing import Member, group, holdings
 
-from muster.assignor import check, plan, traffic
+from muster.assignor import check
 from muster.assignor.model import NOBODY, GroupView, Pairs, Placement, group_view
-from muster.assignor.previous import FromPrevious, optimised_standbys
-from muster.assignor.racks import AVAILABILITY, racks_of
 from muster.assignor.registry import get
 from muster.assignor.score import score
+from muster.assignor.targets import plan, traffic
+from muster.assignor.targets.previous import FromPrevious, optimised_standbys
+from muster.assignor.targets.racks import AVAILABILITY, racks_of
 from muster.protocol.settings import parse_settings
 from muster.protocol.tasks import Subtopology, TaskTable
 

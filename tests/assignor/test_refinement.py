@@ -8,7 +8,7 @@ from support.placing import Member, group, holdings, stateful
 
 from muster.assignor import check, registry
 from muster.assignor.model import GroupView, Placement
-from muster.assignor.plan import Planner
+from muster.assignor.targets.plan import Planner
 from muster.protocol.tasks import Subtopology
 
 

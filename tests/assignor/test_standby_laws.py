@@ -11,10 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.placing import Member, group
 
-from muster.assignor import check, standby
+from muster.assignor import check
 from muster.assignor.model import GroupView, Placement, group_view
-from muster.assignor.previous import FromPrevious
 from muster.assignor.registry import get
+from muster.assignor.targets import standby
+from muster.assignor.targets.previous import FromPrevious
 from muster.protocol.tasks import Subtopology
 
 

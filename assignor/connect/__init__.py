@@ -1,0 +1,1 @@
+"""Kafka Connect's assignors, to the last job what Kafka does: `eager`, `cooperative`, `static`."""

@@ -1,0 +1,20 @@
+"""`cooperative`: Kafka Connect's default, rounds that stop first and start later."""
+
+from __future__ import annotations
+
+from muster.assignor.connect.protocols import by_protocol
+from muster.assignor.model import GroupView, Placement
+
+
+class Cooperative:
+    """IncrementalCooperativeAssignor; `connect.protocol` bounds what the group may speak."""
+
+    name = "cooperative"
+
+    def assign(self, view: GroupView) -> Placement:
+        """One round.
+
+        Raises:
+            AssignorError: no protocol in common.
+        """
+        return by_protocol(view, view.settings.connect_protocol)

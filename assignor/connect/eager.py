@@ -1,0 +1,50 @@
+"""`eager`: Connect's EagerAssignor (protocol V0): round robin, every time anew (S0-02).
+
+Workers and jobs sorted; all connectors are dealt, then the same cycle goes on with all tasks,
+connector by connector. Nothing is remembered and nothing is sticky: the answer depends on the
+workload and the workers' ids alone. Kafka stops everything before every such round; here a job
+whose worker stays the same keeps running.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from muster.assignor.connect.jobs import kinds, require_connect, takers
+from muster.assignor.model import NOBODY, GroupView, Placement
+from muster.assignor.reasons import Moves, Reasons, changed
+from muster.protocol.ids import Role
+
+
+class Eager:
+    """Round robin over sorted workers."""
+
+    name = "eager"
+
+    def assign(self, view: GroupView) -> Placement:
+        """Deal every job."""
+        require_connect(view)
+        return dealt_round_robin(view)
+
+
+def dealt_round_robin(view: GroupView) -> Placement:
+    """The k-th job goes to worker ``k mod n``."""
+    owner = np.full(len(view.tasks), NOBODY, dtype=np.int32)
+    workers = np.flatnonzero(takers(view)).astype(np.int32)
+    if len(workers):
+        jobs = np.concatenate(kinds(view.tasks))
+        owner[jobs] = workers[np.arange(len(jobs)) % len(workers)]
+
+    def moves() -> list[Moves]:
+        return [Moves(Role.ACTIVE, *changed(view.active, owner), _round_robin)]
+
+    return Placement(
+        active=owner,
+        destination=owner,
+        reasons=Reasons(moves),
+        unassigned=np.flatnonzero(owner == NOBODY).astype(np.int32),
+    )
+
+
+def _round_robin(_task: int, _source: int, _destination: int) -> str:
+    return "round robin"

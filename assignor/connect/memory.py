@@ -1,0 +1,131 @@
+"""What Connect's leader remembers between two rounds (`kafka.md` 2.1.2), as JSON.
+
+Sets of jobs are kept as runs of numbers per unit, so that "everything" costs two numbers a
+connector. Jobs that are configured no more drop out when the memory is read: the group takes them
+from whoever holds them without being asked. A memory that cannot be read is no memory: the round is
+then that of a new leader.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TypeAlias, cast
+
+import numpy as np
+
+from muster.assignor.model import BoolArray
+from muster.protocol.tasks import Connector, TaskTable
+
+KIND = "connect-1"
+Runs: TypeAlias = dict[str, list[int]]
+
+
+@dataclass(slots=True)
+class Memory:
+    """The leader's state; changed during a round, then remembered.
+
+    Attributes:
+        previous: bool[T], jobs believed deployed; lost ones stay in it, they are owed.
+        revocation: bool[T], jobs asked to stop in the last round.
+        members: workers of the last round.
+        revoked_before: whether the last round revoked for balance.
+        successive: revoking rounds in a row, exponent of the back-off.
+        scheduled_ms: when the delay ends, in time of the group's clock; 0 = none runs.
+        delay_ms: the delay told to the workers.
+        candidates: workers that came back empty during the delay, in order.
+        reached: None = the last round planned; else it did not (S3-F11), and this says whether the
+            newest generation known to be complete then was that of the last plan (S3-F09).
+        planned: job -> worker that a weighed move is meant for (`muster.assignor.connect.weights`).
+    """
+
+    previous: BoolArray
+    revocation: BoolArray
+    members: tuple[str, ...] = ()
+    revoked_before: bool = False
+    successive: int = 0
+    scheduled_ms: int = 0
+    delay_ms: int = 0
+    candidates: tuple[str, ...] = ()
+    reached: bool | None = None
+    planned: dict[str, str] = field(default_factory=dict[str, str])
+
+    @classmethod
+    def of(cls, remembered: Mapping[str, object] | None, tasks: TaskTable) -> Memory:
+        """Read what was remembered; nothing, or nothing of ours, is a new leader's memory."""
+        nothing = np.zeros(len(tasks), dtype=np.bool_)
+        if not remembered or remembered.get("kind") != KIND:
+            return cls(nothing, nothing.copy())
+        try:
+            return cls(
+                previous=_marked(remembered["previous"], tasks),
+                revocation=_marked(remembered["revocation"], tasks),
+                members=tuple(cast("list[str]", remembered["members"])),
+                revoked_before=bool(remembered["revoked_before"]),
+                successive=int(cast("int", remembered["successive"])),
+                scheduled_ms=int(cast("int", remembered["scheduled_ms"])),
+                delay_ms=int(cast("int", remembered["delay_ms"])),
+                candidates=tuple(cast("list[str]", remembered["candidates"])),
+                reached=cast("bool | None", remembered.get("reached")),
+                planned=dict(cast("dict[str, str]", remembered["planned"])),
+            )
+        except (KeyError, TypeError, ValueError, AttributeError):
+            return cls(nothing, nothing.copy())
+
+    def as_json(self, tasks: TaskTable) -> dict[str, object]:
+        """What `of` reads."""
+        return {
+            "kind": KIND,
+            "previous": _runs(self.previous, tasks),
+            "revocation": _runs(self.revocation, tasks),
+            "members": list(self.members),
+            "revoked_before": self.revoked_before,
+            "successive": self.successive,
+            "scheduled_ms": self.scheduled_ms,
+            "delay_ms": self.delay_ms,
+            "candidates": list(self.candidates),
+            "planned": self.planned,
+            **({} if self.reached is None else {"reached": self.reached}),
+        }
+
+    def has_reached(self, *, whole: bool) -> bool:
+        """Whether the last plan is the newest generation that is complete.
+
+        Args:
+            whole: whether the last round's generation is complete, planned or not.
+        """
+        return whole if self.reached is None else not whole and self.reached
+
+
+def _runs(marked: BoolArray, tasks: TaskTable) -> dict[str, Runs]:
+    """Per unit first and last number of each run; connectors and subtopologies apart."""
+    found: dict[str, Runs] = {"connectors": {}, "subtopologies": {}}
+    index = np.flatnonzero(marked)
+    if len(index) == 0:
+        return found
+    unit, number = tasks.unit_of[index], tasks.number_of[index]
+    cut = np.flatnonzero((np.diff(index) > 1) | (np.diff(unit) > 0))
+    first = np.concatenate(([0], cut + 1))
+    last = np.concatenate((cut, [len(index) - 1]))
+    for place, low, high in zip(
+        unit[first].tolist(), number[first].tolist(), number[last].tolist(), strict=True
+    ):
+        one = tasks.units[int(place)]
+        side = "connectors" if isinstance(one, Connector) else "subtopologies"
+        found[side].setdefault(one.name, []).extend((low, high))
+    return found
+
+
+def _marked(runs: object, tasks: TaskTable) -> BoolArray:
+    sides = cast("dict[str, Runs]", runs)
+    step = np.zeros(len(tasks) + 1, dtype=np.int32)
+    for place, unit in enumerate(tasks.units):
+        connector = isinstance(unit, Connector)
+        found = sides["connectors" if connector else "subtopologies"].get(unit.name, ())
+        start, end = int(tasks.start[place]), int(tasks.start[place + 1])
+        for low, high in zip(found[::2], found[1::2], strict=True):
+            if start + low + connector < end:
+                step[start + low + connector] += 1
+                step[min(start + high + connector + 1, end)] -= 1
+    marked: BoolArray = np.cumsum(step[:-1]) > 0
+    return marked

@@ -1,0 +1,95 @@
+"""Static assignments (KIP-987): which jobs are pinned, to whom, and who is free for the rest.
+
+A worker that names jobs is a *static worker*, the others are *wildcard workers* (S0-12, S0-44: an
+empty list is a wildcard). A job named by at least one worker is a *static job* (S0-13). What a
+draining worker names does not count, so its jobs find another place before it goes. Names of jobs
+that do not exist are kept for later: the connector may not be there yet.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from muster.assignor.connect.jobs import takers
+from muster.assignor.model import NOBODY, BoolArray, GroupView, Pairs, no_pairs
+from muster.protocol.tasks import IntArray
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Pins:
+    """The static assignments in force.
+
+    Attributes:
+        wildcard: bool[M], workers for jobs nobody names.
+        pinned: bool[T], jobs somebody names.
+        named: (job, worker) pairs.
+    """
+
+    wildcard: BoolArray
+    pinned: BoolArray
+    named: Pairs
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """That jobs cannot be placed, where all workers are static."""
+        uncovered = int(np.count_nonzero(~self.pinned))
+        if not len(self.wildcard) or self.wildcard.any() or not uncovered:
+            return ()
+        return (f"{uncovered} jobs are named by no worker and there is no wildcard worker",)
+
+    def astray(self, owner: IntArray) -> BoolArray:
+        """bool[T]: jobs held where steps 3, 4 and 5 do not want them (S0-14..16)."""
+        if not len(self.named):
+            return np.zeros(len(owner), dtype=np.bool_)
+        job = np.arange(len(owner), dtype=np.int64)
+        at_home = np.isin(job << 32 | owner, self.named.code)
+        free_place = np.append(self.wildcard, True)[owner]
+        astray: BoolArray = np.where(self.pinned, ~at_home, ~free_place) & (owner != NOBODY)
+        return astray
+
+    def deal(self, view: GroupView, owner: IntArray, jobs: IntArray) -> None:
+        """Step 6: each job to the least loaded worker that names it, lower id first; in place."""
+        if len(jobs) == 0:
+            return
+        connector = view.tasks.is_connector
+        for kind in (True, False):
+            held = (owner != NOBODY) & (connector == kind)
+            load = np.bincount(
+                owner[held], weights=view.tasks.weight[held], minlength=len(self.wildcard)
+            )
+            for job in jobs[connector[jobs] == kind].tolist():
+                low, high = np.searchsorted(self.named.task, [job, job + 1])
+                namers = self.named.member[low:high]
+                chosen = int(namers[np.argmin(load[namers] / view.capacity[namers])])
+                owner[job] = chosen
+                load[chosen] += view.tasks.weight[job]
+
+
+def no_pins(view: GroupView) -> Pins:
+    """Nobody names anything: every worker takes every job."""
+    return Pins(
+        np.ones(len(view.members), dtype=np.bool_),
+        np.zeros(len(view.tasks), dtype=np.bool_),
+        no_pairs(),
+    )
+
+
+def pins_of(view: GroupView) -> Pins:
+    """The static assignments that the members of a view declare."""
+    if not any(view.static):
+        return no_pins(view)
+    counted = takers(view)
+    wildcard = np.array([not names for names in view.static], dtype=np.bool_)
+    found = [
+        (job, worker)
+        for worker, names in enumerate(view.static)
+        if counted[worker]
+        for job in map(view.tasks.index, sorted(names))
+        if job is not None
+    ]
+    columns = np.array(found, dtype=np.int32).reshape(len(found), 2)
+    pinned = np.zeros(len(view.tasks), dtype=np.bool_)
+    pinned[columns[:, 0]] = True
+    return Pins(wildcard, pinned, Pairs.of(columns[:, 0], columns[:, 1]))

@@ -1,0 +1,98 @@
+"""Why a Connect round stops and starts jobs, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from muster.assignor.connect.pins import Pins
+from muster.assignor.model import NOBODY, BoolArray, GroupView
+from muster.assignor.reasons import LOST, Moves, Reasons, Text
+from muster.protocol.ids import Role
+from muster.protocol.tasks import IntArray
+
+
+class Why:
+    """Collects the reasons of a round.
+
+    Attributes:
+        view: the group.
+        undelivered: whether lost jobs are lost because nobody was told of them.
+        returned: bool[T], jobs given to workers that came during the delay; None = there are none.
+    """
+
+    def __init__(self, view: GroupView) -> None:
+        self.view = view
+        self.undelivered = False
+        self.returned: BoolArray | None = None
+        self._batches: list[Moves] = []
+
+    def stopped(self, jobs: IntArray, twice: BoolArray, gone: BoolArray, pins: Pins) -> None:
+        """Jobs that must not run where they run."""
+
+        def text(job: int, source: int, _: int) -> str:
+            if twice[job]:
+                return "claimed by several workers, stopped on all of them"
+            worker = self.view.members[source]
+            if gone[job]:
+                return f"{worker} is draining"
+            if not pins.pinned[job]:
+                return f"{worker} is static and does not name it"
+            return "pinned elsewhere"
+
+        self._stops(jobs, self.view.active[jobs], text)
+
+    def cut(self, jobs: IntArray, source: IntArray, planned: Mapping[str, str]) -> None:
+        """Jobs stopped for balance.
+
+        Args:
+            jobs: the jobs.
+            source: int32[K], who runs them.
+            planned: job -> worker it is meant for, where weights decide.
+        """
+        view, held = self.view, self.view.active != NOBODY
+        load = np.bincount(
+            view.active[held], weights=view.tasks.weight[held], minlength=len(view.members)
+        )
+        level = load / view.capacity
+
+        def text(job: int, worker: int, _: int) -> str:
+            name, goal = view.members[worker], planned.get(str(view.tasks.task(job)))
+            if goal is None or level[view.members.index(goal)] < level[worker]:
+                return f"{name} has more than its share"
+            if name in planned.values():
+                return f"{name} makes room for other jobs"
+            return f"{goal} has room for its weight"
+
+        self._stops(jobs, source, text)
+
+    def _stops(self, jobs: IntArray, source: IntArray, text: Text) -> None:
+        nobody = np.full(len(jobs), NOBODY, dtype=np.int32)
+        self._batches.append(Moves(Role.ACTIVE, jobs, source, nobody, text))
+
+    def reasons(self, owner: IntArray, lost: BoolArray, pins: Pins) -> Reasons:
+        """All reasons, those of the jobs that start in this round included.
+
+        Args:
+            owner: int32[T], who runs each job after the round.
+            lost: bool[T], jobs whose worker has gone and that wait no longer.
+            pins: the static assignments in force.
+        """
+
+        def text(job: int, _: int, destination: int) -> str:
+            worker = self.view.members[destination]
+            if pins.pinned[job]:
+                return f"{worker} names it"
+            if self.returned is not None and self.returned[job]:
+                return f"{LOST}, {worker} came during the delay"
+            if lost[job] and self.undelivered:
+                return f"nobody was told to run it, {worker} has room"
+            return f"{LOST}, {worker} has room" if lost[job] else f"{worker} has room"
+
+        def moves() -> list[Moves]:
+            new = np.flatnonzero((owner != NOBODY) & (self.view.active != owner)).astype(np.int32)
+            gained = Moves(Role.ACTIVE, new, self.view.active[new], owner[new], text)
+            return [*self._batches, gained]
+
+        return Reasons(moves)

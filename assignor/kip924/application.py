@@ -1,0 +1,296 @@
+"""A group as a KIP-924 plug-in sees it, and a plug-in as the rest of muster sees it.
+
+`ApplicationState` is a view on the arrays of a `GroupView`: nothing is computed before it is asked
+for. `Adapted` runs a `TaskAssignor` and turns its answer into a placement, checked in the KIP's
+order first. It knows no clock and no threads; time budgets are the shell's business
+(`muster.plugins`).
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from functools import cached_property
+from types import MappingProxyType
+from typing import cast
+
+import numpy as np
+
+from muster.assignor.copies import Copies
+from muster.assignor.errors import AssignorError, InvalidPlacement
+from muster.assignor.kip924.validation import Claim, first_violation
+from muster.assignor.kip924.values import (
+    LATEST_OFFSET,
+    AssignmentConfigs,
+    AssignmentError,
+    KafkaStreamsAssignment,
+    KafkaStreamsState,
+    TaskAssignment,
+    TaskAssignmentException,
+    TaskInfo,
+    TaskTopicPartition,
+    TaskType,
+)
+from muster.assignor.model import NOBODY, GroupView, Pairs, Placement
+from muster.assignor.reasons import Moves, Reasons, changed
+from muster.protocol.ids import Role, Task
+from muster.protocol.tasks import RackLists, Subtopology
+
+
+class ApplicationState:
+    """A group, read only (S1-F03). All mappings are sorted.
+
+    Args:
+        view: the group as arrays.
+    """
+
+    def __init__(self, view: GroupView) -> None:
+        self.view = view
+
+    @property
+    def now_ms(self) -> int:
+        """Time of the group's clock; follow-up deadlines are times of this clock."""
+        return self.view.now_ms
+
+    @property
+    def assignment_configs(self) -> AssignmentConfigs:
+        """The group's settings."""
+        settings = self.view.settings
+        return AssignmentConfigs(
+            acceptable_recovery_lag=settings.acceptable_recovery_lag,
+            max_warmup_replicas=settings.max_warmup_replicas,
+            num_standby_replicas=settings.num_standby_replicas,
+            probing_rebalance_interval_ms=settings.probing_rebalance_interval_ms,
+            rack_aware_assignment_tags=settings.rack_aware_assignment_tags,
+            rack_aware_assignment_strategy=settings.rack_aware_assignment_strategy,
+            rack_aware_traffic_cost=settings.rack_aware_assignment_traffic_cost,
+            rack_aware_non_overlap_cost=settings.rack_aware_assignment_non_overlap_cost,
+        )
+
+    @cached_property
+    def tasks(self) -> tuple[Task, ...]:
+        """Every task, by index in the view's table."""
+        return tuple(map(self.view.tasks.task, range(len(self.view.tasks))))
+
+    @cached_property
+    def all_tasks(self) -> Mapping[Task, TaskInfo]:
+        """Every task and what is known about it; all must be assigned (S1-18)."""
+        weight, stateful = self.view.tasks.weight.tolist(), self.view.tasks.stateful.tolist()
+        about = {
+            task: TaskInfo(task, stateful[place], self._partitions(task, place), weight[place])
+            for place, task in enumerate(self.tasks)
+        }
+        return MappingProxyType(about)
+
+    @property
+    def stateful_tasks(self) -> frozenset[Task]:
+        """The tasks with state."""
+        return frozenset(task for task, about in self.all_tasks.items() if about.is_stateful)
+
+    def kafka_streams_states(self, compute_lags: bool = False) -> Mapping[str, KafkaStreamsState]:
+        """Every member by id; lags only if asked for."""
+        view = self.view
+        active: list[list[Task]] = [[] for _ in view.members]
+        standby: list[list[Task]] = [[] for _ in view.members]
+        for place, member in enumerate(view.active.tolist()):
+            if member != NOBODY:
+                active[int(member)].append(self.tasks[place])
+        for pairs in (view.standby, view.learner):
+            for place, member in zip(pairs.task.tolist(), pairs.member.tolist(), strict=True):
+                standby[int(member)].append(self.tasks[int(place)])
+        return {
+            name: KafkaStreamsState(
+                process_id=name,
+                num_processing_threads=int(view.capacity[member]),
+                previous_active_tasks=frozenset(active[member]),
+                previous_standby_tasks=frozenset(standby[member]),
+                client_tags=MappingProxyType(view.tags[member]),
+                rack_id=view.racks[int(view.rack[member])] if view.rack[member] >= 0 else None,
+                draining=bool(view.draining[member]),
+                _lags=_Lags(self, member) if compute_lags else None,
+            )
+            for member, name in enumerate(view.members)
+        }
+
+    def _partitions(self, task: Task, place: int) -> tuple[TaskTopicPartition, ...]:
+        unit = self.view.tasks.units[int(self.view.tasks.unit_of[place])]
+        if not isinstance(unit, Subtopology):
+            return ()
+        sources = _racks_of(unit.source_racks, task.number)
+        changelogs = _racks_of(unit.changelog_racks, task.number)
+        if unit.stateful and not changelogs:
+            changelogs = [None]
+        return (
+            *(
+                TaskTopicPartition(f"{unit.name}/source-{n}-{task.number}", True, False, racks)
+                for n, racks in enumerate(sources or [None])
+            ),
+            *(
+                TaskTopicPartition(f"{unit.name}/changelog-{n}-{task.number}", False, True, racks)
+                for n, racks in enumerate(changelogs)
+            ),
+        )
+
+
+def _racks_of(lists: RackLists | None, number: int) -> list[frozenset[str] | None]:
+    return [] if lists is None else [frozenset(topic) for topic in lists[number]]
+
+
+class _Lags(Mapping[Task, int]):
+    """Lags of one member, looked up when they are read."""
+
+    def __init__(self, state: ApplicationState, member: int) -> None:
+        self._state = state
+        self._member = member
+
+    def __getitem__(self, task: Task) -> int:
+        view = self._state.view
+        place = view.tasks.find(task)
+        if place is None or not view.tasks.stateful[place]:
+            raise KeyError(task)
+        if view.active[place] == self._member:
+            return LATEST_OFFSET
+        pair = np.array([place], dtype=np.int32), np.array([self._member], dtype=np.int32)
+        return int(Copies(view).lag(*pair)[0])
+
+    def __iter__(self) -> Iterator[Task]:
+        stateful = np.flatnonzero(self._state.view.tasks.stateful)
+        return (self._state.tasks[place] for place in stateful.tolist())
+
+    def __len__(self) -> int:
+        return int(np.count_nonzero(self._state.view.tasks.stateful))
+
+
+class TaskAssignor(ABC):
+    """What a plug-in implements."""
+
+    def configure(self, configs: AssignmentConfigs) -> None:  # noqa: B027  # optional in the KIP
+        """Called before every assignment with the group's settings."""
+
+    @abstractmethod
+    def assign(self, state: ApplicationState) -> TaskAssignment:
+        """Assign every task of the group.
+
+        Raises:
+            TaskAssignmentException: not now; the group keeps its assignment and asks again.
+        """
+
+    def on_assignment_computed(  # noqa: B027  # optional in the KIP
+        self, assignment: TaskAssignment | None, state: ApplicationState, error: AssignmentError
+    ) -> None:
+        """Called after every assignment, a bad one too; None when there was nothing to read."""
+
+
+class Adapted:
+    """A `TaskAssignor` as an assignor over arrays.
+
+    Args:
+        name: what the user calls it.
+        plugin: the assignor.
+    """
+
+    def __init__(self, name: str, plugin: TaskAssignor) -> None:
+        self.name = name
+        self.plugin = plugin
+
+    def assign(self, view: GroupView) -> Placement:
+        """Run the plug-in and read its answer.
+
+        Raises:
+            TaskAssignmentException: the plug-in cannot decide now; ask again.
+            InvalidPlacement: the answer breaks the KIP's rules; the callback was told.
+            AssignorError: the answer is no assignment.
+        """
+        state = ApplicationState(view)
+        self.plugin.configure(state.assignment_configs)
+        found = cast("object", self.plugin.assign(state))  # whatever the plug-in answers
+        if not isinstance(found, TaskAssignment):
+            self.plugin.on_assignment_computed(None, state, AssignmentError.NONE)
+            raise AssignorError(
+                f"assignor {self.name} answered {type(found).__name__}, not a TaskAssignment"
+            )
+        claims = {one.process_id: _claim(one) for one in found.assignment}
+        violation = first_violation(claims, view.members, self._stateful(state))
+        error = AssignmentError(violation.error if violation else "NONE")
+        self.plugin.on_assignment_computed(found, state, error)
+        if violation is not None:
+            raise InvalidPlacement(violation.error, violation.task, violation.member)
+        return _placement(view, found)
+
+    @staticmethod
+    def _stateful(state: ApplicationState) -> Callable[[str], bool | None]:
+        tasks = state.view.tasks
+
+        def stateful(printed: str) -> bool | None:
+            place = tasks.index(printed)
+            return None if place is None else bool(tasks.stateful[place])
+
+        return stateful
+
+
+def _claim(one: KafkaStreamsAssignment) -> Claim:
+    return Claim(
+        tuple(map(str, one.of_type(TaskType.ACTIVE))),
+        tuple(map(str, one.of_type(TaskType.STANDBY))),
+    )
+
+
+def holdings(view: GroupView, assignment: Mapping[str, KafkaStreamsAssignment]) -> GroupView:
+    """The view as it would be if everybody held what an assignment says."""
+    owner = np.full(len(view.tasks), NOBODY, dtype=np.int32)
+    number = {name: place for place, name in enumerate(view.members)}
+    copies: list[tuple[int, int]] = []
+    for name, one in assignment.items():
+        for task, held in one.tasks.items():
+            place = view.tasks.find(task)
+            assert place is not None
+            if held.type is TaskType.ACTIVE:
+                owner[place] = number[name]
+            else:
+                copies.append((place, number[name]))
+    columns = np.array(copies, dtype=np.int32).reshape(len(copies), 2)
+    return replace(view, active=owner, standby=Pairs.of(columns[:, 0], columns[:, 1]))
+
+
+def _placement(view: GroupView, found: TaskAssignment) -> Placement:
+    after = holdings(view, {one.process_id: one for one in found.assignment})
+    wanted = [one.followup_rebalance_deadline for one in found.assignment]
+    deadlines = [deadline for deadline in wanted if deadline is not None]
+
+    def moves() -> list[Moves]:
+        new = ~np.isin(after.standby.code, view.standby.code)
+        nobody = np.full(int(new.sum()), NOBODY, dtype=np.int32)
+        task, member = after.standby.task[new], after.standby.member[new]
+        return [
+            Moves(Role.ACTIVE, *changed(view.active, after.active), _by_the_plugin),
+            Moves(Role.STANDBY, task, nobody, member, _by_the_plugin),
+        ]
+
+    return Placement(
+        active=after.active,
+        destination=after.active,
+        standby=after.standby,
+        reasons=Reasons(moves),
+        followup_ms=max(min(deadlines) - view.now_ms, 0) if deadlines else None,
+    )
+
+
+def _by_the_plugin(_task: int, _source: int, _destination: int) -> str:
+    return "decided by the plug-in"
+
+
+def unchanged(view: GroupView, why: TaskAssignmentException) -> Placement:
+    """What a plug-in that cannot decide amounts to: all stays, it is asked again at once (S1-F09).
+
+    The running job asks again by itself (the error is retriable); this is for showing it.
+    """
+    return Placement(
+        active=view.active,
+        destination=view.active,
+        standby=view.standby,
+        learner=view.learner,
+        unassigned=np.flatnonzero(view.active == NOBODY).astype(np.int32),
+        followup_ms=0,
+        warnings=(f"the plug-in cannot decide now: {why}",),
+    )

@@ -1,0 +1,224 @@
+"""KIP-924's TaskAssignmentUtils: what plug-ins need not write themselves (S1-19..22, S1-F10).
+
+As in the KIP the functions that improve an assignment change the objects they are given and return
+the same mapping. Optimise actives before standbys are placed where tags are configured (S1-F11).
+Costs are those given, else the configured ones, else high-availability's own: unlike Kafka's
+utilities, which skip the work when no cost is configured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from muster.assignor.copies import Copies
+from muster.assignor.errors import AssignorError
+from muster.assignor.kip924.application import ApplicationState, holdings
+from muster.assignor.kip924.validation import Claim, first_violation
+from muster.assignor.kip924.values import (
+    AssignedTask,
+    AssignmentError,
+    KafkaStreamsAssignment,
+    TaskType,
+)
+from muster.assignor.model import NOBODY, GroupView
+from muster.assignor.targets.plan import usable_capacity
+from muster.assignor.targets.previous import optimized
+from muster.assignor.targets.racks import AVAILABILITY, STATELESS, Prices
+from muster.assignor.targets.standby import standbys
+from muster.assignor.targets.tags import tagged_standbys
+from muster.assignor.targets.wanted import Wanted
+from muster.protocol.ids import Task
+
+Assignments = Mapping[str, KafkaStreamsAssignment]
+
+
+@dataclass(frozen=True, slots=True)
+class RackAwareOptimizationParams:
+    """Which tasks are optimised, and at what prices.
+
+    Attributes:
+        state: the group.
+        tasks: the tasks whose actives may be exchanged; None = all.
+        traffic_cost, non_overlap_cost: instead of the configured ones; None = those.
+    """
+
+    state: ApplicationState
+    tasks: frozenset[Task] | None = None
+    traffic_cost: int | None = None
+    non_overlap_cost: int | None = None
+
+    @classmethod
+    def of(cls, state: ApplicationState) -> RackAwareOptimizationParams:
+        """All tasks at the configured prices."""
+        return cls(state)
+
+    def for_stateful_tasks(self) -> RackAwareOptimizationParams:
+        """Only tasks with state."""
+        return self.for_tasks(self.state.stateful_tasks)
+
+    def for_stateless_tasks(self) -> RackAwareOptimizationParams:
+        """Only tasks without state."""
+        return self.for_tasks(set(self.state.all_tasks) - self.state.stateful_tasks)
+
+    def for_tasks(self, tasks: Iterable[Task]) -> RackAwareOptimizationParams:
+        """Only these tasks."""
+        return replace(self, tasks=frozenset(tasks))
+
+    def with_traffic_cost_override(self, cost: int) -> RackAwareOptimizationParams:
+        """At this price of a partition read across racks."""
+        return replace(self, traffic_cost=cost)
+
+    def with_non_overlap_cost_override(self, cost: int) -> RackAwareOptimizationParams:
+        """At this price of a task that moves."""
+        return replace(self, non_overlap_cost=cost)
+
+    def prices(self, own: Prices) -> Prices:
+        """Overrides, else what is configured, else an assignor's own."""
+        configs = self.state.assignment_configs
+        traffic = (self.traffic_cost, configs.rack_aware_traffic_cost, own.traffic)
+        overlap = (self.non_overlap_cost, configs.rack_aware_non_overlap_cost, own.overlap)
+        return Prices(
+            next(price for price in traffic if price is not None),
+            next(price for price in overlap if price is not None),
+        )
+
+
+def validate_task_assignment(
+    state: ApplicationState, assignment: Iterable[KafkaStreamsAssignment]
+) -> AssignmentError:
+    """The first thing wrong with an assignment, `AssignmentError.NONE` if nothing is."""
+
+    def stateful(printed: str) -> bool | None:
+        place = state.view.tasks.index(printed)
+        return None if place is None else bool(state.view.tasks.stateful[place])
+
+    claims = {
+        one.process_id: Claim(
+            tuple(map(str, one.of_type(TaskType.ACTIVE))),
+            tuple(map(str, one.of_type(TaskType.STANDBY))),
+        )
+        for one in assignment
+    }
+    violation = first_violation(claims, state.view.members, stateful)
+    return AssignmentError(violation.error) if violation else AssignmentError.NONE
+
+
+def identity_assignment(state: ApplicationState) -> dict[str, KafkaStreamsAssignment]:
+    """Everybody keeps what it has (EX-S1-7)."""
+    return {
+        name: KafkaStreamsAssignment.of(
+            name,
+            [
+                *(AssignedTask(task, TaskType.ACTIVE) for task in one.previous_active_tasks),
+                *(AssignedTask(task, TaskType.STANDBY) for task in one.previous_standby_tasks),
+            ],
+        )
+        for name, one in state.kafka_streams_states().items()
+    }
+
+
+def default_standby_task_assignment(
+    state: ApplicationState, assignment: Assignments
+) -> Assignments:
+    """Add standbys of every stateful active: by tags if any are configured, else by load.
+
+    Changes `assignment` and returns it.
+    """
+    view = holdings(state.view, assignment)
+    number = view.settings.num_standby_replicas
+    if number == 0:
+        return assignment
+    place = tagged_standbys if view.settings.rack_aware_assignment_tags else standbys
+    wanted = Wanted(
+        tasks=np.flatnonzero(view.tasks.stateful & (view.active != NOBODY)).astype(np.int32),
+        target=view.active,
+        copies=number,
+        capacity=usable_capacity(view),
+    )
+    # Where standbys stand now is what the members hold, not what the new assignment lists.
+    held = replace(view, standby=state.view.standby)
+    found, *_ = place(held, Copies(held), wanted)
+    for task, member in zip(found.task.tolist(), found.member.tolist(), strict=True):
+        standby = AssignedTask(state.tasks[int(task)], TaskType.STANDBY)
+        assignment[view.members[member]].assign_task(standby)
+    return assignment
+
+
+def optimize_rack_aware_active_tasks(
+    params: RackAwareOptimizationParams, assignment: Assignments
+) -> Assignments:
+    """Exchange actives so that less is read across racks; every member keeps its counts.
+
+    Changes `assignment` and returns it. Where an active goes to a member that has its standby,
+    the two exchange roles.
+
+    Raises:
+        AssignorError: a task to be exchanged is active on two members, or on none (S4-F07).
+    """
+    state = params.state
+    _owned_once(assignment, params.state.all_tasks if params.tasks is None else params.tasks)
+    view = _priced(holdings(state.view, assignment), params, AVAILABILITY)
+    chosen = np.array([params.tasks is None or task in params.tasks for task in state.tasks])
+    placement = optimized(
+        view,
+        AVAILABILITY,
+        actives=chosen.astype(np.bool_),
+        standbys=False,
+        stateless=params.prices(STATELESS),
+    )
+    for place in np.flatnonzero(placement.active != view.active).tolist():
+        task = state.tasks[place]
+        source = assignment[view.members[view.active[place]]]
+        goal = assignment[view.members[placement.active[place]]]
+        source.remove_task(AssignedTask(task, TaskType.ACTIVE))
+        if task in goal.tasks:
+            source.assign_task(goal.tasks[task])
+        goal.assign_task(AssignedTask(task, TaskType.ACTIVE))
+    return assignment
+
+
+def optimize_rack_aware_standby_tasks(
+    params: RackAwareOptimizationParams, assignment: Assignments
+) -> Assignments:
+    """Exchange standbys so that less is read across racks; every member keeps its count.
+
+    Changes `assignment` and returns it.
+    """
+    state = params.state
+    view = _priced(holdings(state.view, assignment), params, AVAILABILITY)
+    nothing = np.zeros(len(view.tasks), dtype=np.bool_)
+    placement = optimized(view, AVAILABILITY, actives=nothing, standbys=True)
+    for pairs, change in (
+        (view.standby, KafkaStreamsAssignment.remove_task),
+        (placement.standby, KafkaStreamsAssignment.assign_task),
+    ):
+        for place, member in zip(pairs.task.tolist(), pairs.member.tolist(), strict=True):
+            standby = AssignedTask(state.tasks[int(place)], TaskType.STANDBY)
+            change(assignment[view.members[member]], standby)
+    return assignment
+
+
+def _owned_once(assignment: Assignments, tasks: Iterable[Task]) -> None:
+    owner: dict[Task, str] = {}
+    for name, one in assignment.items():
+        for task in one.of_type(TaskType.ACTIVE):
+            if owner.setdefault(task, name) != name:
+                raise AssignorError(
+                    f"task {task} is active on {owner[task]} and on {name}; expected one member"
+                )
+    for task in tasks:
+        if task not in owner:
+            raise AssignorError(f"task {task} is active on no member; expected one")
+
+
+def _priced(view: GroupView, params: RackAwareOptimizationParams, own: Prices) -> GroupView:
+    prices = params.prices(own)
+    settings = replace(
+        view.settings,
+        rack_aware_assignment_traffic_cost=prices.traffic,
+        rack_aware_assignment_non_overlap_cost=prices.overlap,
+    )
+    return replace(view, settings=settings)

@@ -1,0 +1,279 @@
+"""Placing actives by one minimum-cost flow on a collapsed network.
+
+Tasks that cost the same everywhere form a *class*; members that cost the same for every class
+form a *zone* (a rack, and what they may take). The network is
+
+    (class, owner) ──────────────► owner ─► sink     staying
+          └──► class ──► zone ──► member ─► sink     going anywhere
+    task with known copies ──────► member ─► sink    going where a copy is
+
+so its size follows the numbers of owners, classes and zones, not tasks x members. A member's
+share is its arc to the sink; the extra task some members get is an arc through one shared node, so
+that who gets it is part of the optimum (what KIP-925 leaves fixed, S4-28).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from muster.assignor.model import NOBODY
+from muster.assignor.solvers.balance import dealt
+from muster.assignor.solvers.flow import Longs, Network
+from muster.assignor.solvers.shares import Counts
+from muster.protocol.tasks import IntArray
+
+FORBIDDEN = -1
+"""Toll of a class in a zone it must not enter."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Room:
+    """How many tasks each member takes.
+
+    Attributes:
+        base: int64[M], what it takes in any case.
+        extras: how many members take one more.
+        extra: int64[M], 1 where a member may be one of them.
+    """
+
+    base: Counts
+    extras: int
+    extra: Counts
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Freight:
+    """What is to be placed.
+
+    Attributes:
+        home: int32[K], owner a task may stay with for free, `NOBODY` = none.
+        kind: int32[K], class of each task.
+        unit: int32[C], unit each class belongs to; used with limits only.
+        toll: int64[C, Z], cost of a class in a zone, `FORBIDDEN` = must not enter.
+        zone: int32[M], zone of each member.
+        leaving: cost of not staying at home.
+        task, member, rank: int32[P], int32[P], int64[P]: tasks (as places in `home`) with copies,
+            ascending. Ranks order equally cheap answers; a task without a copy ranks `no_copy`.
+        no_copy: see rank.
+        free: class whose tasks have no state: going anywhere ranks 0; -1 = none.
+    """
+
+    home: IntArray
+    kind: IntArray
+    unit: IntArray
+    toll: NDArray[np.int64]
+    zone: IntArray
+    leaving: int
+    task: IntArray
+    member: IntArray
+    rank: Longs
+    no_copy: int = 0
+    free: int = -1
+
+
+def place(freight: Freight, room: Room, limit: Counts | None = None) -> tuple[IntArray, int]:
+    """Place all freight into the room as cheaply as possible.
+
+    Args:
+        freight: the tasks.
+        room: the members' shares.
+        limit: int64[U, M], most tasks of each unit (`Freight.unit`) on each member; None = any.
+
+    Returns:
+        int32[K] the owners, and the cost in tolls and leavings: the proven optimum.
+
+    Raises:
+        AssignorError: the room cannot take the freight.
+    """
+    if len(freight.home) == 0:
+        return freight.home, 0
+    group, group_of = _groups(freight)
+    graph = _Graph(freight, room, limit)
+    stay = graph.staying(group)
+    graph.leaving(group)
+    warm = graph.copies(group_of)
+    cross = graph.crossing()
+    enter = graph.entering()
+    flow, _ = graph.network.solve()
+    owner = np.full(len(freight.home), NOBODY, dtype=np.int32)
+    chosen = flow[warm.arcs] > 0
+    owner[freight.task[warm.of[chosen]]] = freight.member[warm.of[chosen]]
+    staying = np.zeros(len(group.size), dtype=np.int64)
+    staying[stay.of] = flow[stay.arcs]
+    _stay(owner, freight, group_of, staying)
+    moved = np.zeros(freight.toll.shape, dtype=np.int64)
+    moved.ravel()[cross.of] = flow[cross.arcs]
+    _enter(owner, freight, moved, flow[enter].reshape(graph.units, -1))
+    return owner, cost(freight, owner)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Arcs:
+    """Arcs, and what each stands for."""
+
+    arcs: slice
+    of: Longs
+
+
+class _Graph:
+    """The collapsed network of some freight.
+
+    A *gate* is a member as one unit sees it: with limits, what passes a gate is bounded; without,
+    there is one unit and its gates are the members.
+    """
+
+    def __init__(self, freight: Freight, room: Room, limit: Counts | None) -> None:
+        self._freight = freight
+        self._scale = len(freight.home) * (freight.no_copy + 1) + 1
+        self._toll = freight.toll * self._scale
+        self._members, self._zones = len(room.base), freight.toll.shape[1]
+        self.units = 1 if limit is None else len(limit)
+        self._unit = freight.unit * (limit is not None)
+        self.network = network = Network()
+        self._gate = network.nodes(self.units * self._members)
+        members = self._gate
+        if limit is not None:
+            members = network.nodes(self._members)
+            network.arcs(self._gate, np.tile(members, self.units), limit.ravel(), 0)
+        self._kind = network.nodes(len(freight.toll))
+        self._zone = network.nodes(self.units * self._zones)
+        sink = network.node()
+        network.supply(sink, -len(freight.home))
+        network.arcs(members, sink, room.base, 0)
+        if room.extras:
+            pool = network.node()
+            network.arcs(members, pool, room.extra, 0)
+            network.arcs(pool, sink, room.extras, 0)
+        self._source: Longs = np.empty(0, dtype=np.int64)
+
+    def _gate_of(self, kind: IntArray, member: IntArray) -> Longs:
+        gates: Longs = self._gate[self._unit[kind].astype(np.int64) * self._members + member]
+        return gates
+
+    def staying(self, group: _Group) -> _Arcs:
+        """Groups whose owner may keep them, straight to the owner's gate."""
+        freight = self._freight
+        self._source = self.network.nodes(len(group.size))
+        self.network.supply(self._source, group.size)
+        toll = freight.toll[group.kind, freight.zone[group.home]]
+        homed = np.flatnonzero((group.home != NOBODY) & (toll != FORBIDDEN))
+        gates = self._gate_of(group.kind[homed], group.home[homed])
+        arcs = self.network.arcs(
+            self._source[homed], gates, group.size[homed], toll[homed] * self._scale
+        )
+        return _Arcs(arcs, homed)
+
+    def leaving(self, group: _Group) -> None:
+        """Groups to their class: whatever leaves its owner, without a copy where it goes."""
+        price = np.where(group.home == NOBODY, 0, self._freight.leaving) * self._scale
+        bare = np.where(group.kind == self._freight.free, 0, self._freight.no_copy)
+        self.network.arcs(self._source, self._kind[group.kind], group.size, price + bare)
+
+    def copies(self, group_of: IntArray) -> _Arcs:
+        """Tasks with known copies, straight to the gate where one is."""
+        freight = self._freight
+        kind = freight.kind[freight.task]
+        toll = freight.toll[kind, freight.zone[freight.member]]
+        near = np.flatnonzero(toll != FORBIDDEN)
+        task = freight.task[near]
+        price = np.where(freight.home[task] == NOBODY, 0, freight.leaving) + toll[near]
+        gates = self._gate_of(kind[near], freight.member[near])
+        arcs = self.network.arcs(
+            self._source[group_of[task]], gates, 1, price * self._scale + freight.rank[near]
+        )
+        return _Arcs(arcs, near)
+
+    def crossing(self) -> _Arcs:
+        """Classes to the zones they may enter, at the toll."""
+        kind, zone = np.nonzero(self._freight.toll != FORBIDDEN)
+        zones = self._zone[self._unit[kind].astype(np.int64) * self._zones + zone]
+        arcs = self.network.arcs(
+            self._kind[kind], zones, len(self._freight.home), self._toll[kind, zone]
+        )
+        return _Arcs(arcs, kind * self._zones + zone)
+
+    def entering(self) -> slice:
+        """Zones to the gates of their members, unit by unit."""
+        zone = np.arange(self.units)[:, None] * self._zones + self._freight.zone[None, :]
+        return self.network.arcs(self._zone[zone.ravel()], self._gate, len(self._freight.home), 0)
+
+
+def cost(freight: Freight, owner: IntArray) -> int:
+    """Tolls and leavings of a placement of the freight."""
+    tolls = int(freight.toll[freight.kind, freight.zone[owner]].sum())
+    left = np.count_nonzero((freight.home != NOBODY) & (freight.home != owner))
+    return tolls + freight.leaving * int(left)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Group:
+    kind: IntArray
+    home: IntArray
+    size: Counts
+
+
+def _groups(freight: Freight) -> tuple[_Group, IntArray]:
+    """Interchangeable tasks together: same class, same owner, no known copies."""
+    alone = np.zeros(len(freight.home), dtype=np.int64)
+    alone[freight.task] = freight.task + 1
+    members = len(freight.zone) + 1
+    key = (freight.kind.astype(np.int64) * members + freight.home + 1) * (len(alone) + 1) + alone
+    some, group_of, size = numbered(key)
+    return _Group(freight.kind[some], freight.home[some], size), group_of
+
+
+def numbered(code: Longs) -> tuple[Longs, IntArray, Counts]:
+    """Distinct numbers among int64[K] codes, ascending.
+
+    Returns:
+        int64[N] where one of each stands, int32[K] which one each code is, int64[N] how often.
+    """
+    top = int(code.max(initial=0)) + 1
+    if top > 8 * len(code) + 1024:  # too many to count
+        found = np.unique(code, return_index=True, return_inverse=True, return_counts=True)
+        return found[1].astype(np.int64), found[2].astype(np.int32), found[3].astype(np.int64)
+    size: Counts = np.bincount(code, minlength=top)
+    there = np.flatnonzero(size)
+    number = np.zeros(top, dtype=np.int32)
+    number[there] = np.arange(len(there), dtype=np.int32)
+    which = number.take(code)
+    some: Longs = np.zeros(len(there), dtype=np.int64)
+    some[which] = np.arange(len(code))
+    return some, which, size[there]
+
+
+def _stay(owner: IntArray, freight: Freight, group_of: IntArray, staying: Counts) -> None:
+    """The first tasks of each group stay at home, as many as the flow says."""
+    if not staying.any():
+        return
+    open_ = np.flatnonzero(owner == NOBODY)
+    groups = group_of[open_]
+    whole = staying >= np.bincount(groups, minlength=len(staying))
+    kept = open_[whole[groups] & (staying[groups] > 0)]
+    owner[kept] = freight.home[kept]
+    open_ = open_[~whole[groups] & (staying[groups] > 0)]
+    order = open_[np.argsort(group_of[open_], kind="stable")]
+    groups = group_of[order]
+    rank = np.arange(len(order)) - np.searchsorted(groups, groups)
+    kept = order[rank < staying[groups]]
+    owner[kept] = freight.home[kept]
+
+
+def _enter(owner: IntArray, freight: Freight, moved: Counts, entered: Counts) -> None:
+    """Deal what left home: classes to zones as the flow says, then to the gates of each zone."""
+    loose = np.flatnonzero(owner == NOBODY)
+    kind = freight.kind[loose]
+    if len(moved) < 1 << 15:  # numpy sorts 16-bit keys by radix
+        kind = kind.astype(np.int16)
+    loose = loose[np.argsort(kind, kind="stable")]
+    zones = np.repeat(np.tile(np.arange(moved.shape[1]), len(moved)), moved.ravel())
+    unit = freight.unit[freight.kind[loose]] if len(entered) > 1 else np.zeros_like(loose)
+    place_of = unit * moved.shape[1] + zones
+    for where in np.flatnonzero(np.bincount(place_of)).tolist():
+        tasks = np.sort(loose[place_of == where])
+        row = entered[where // moved.shape[1]]
+        mine = np.where(freight.zone == where % moved.shape[1], row, 0)
+        owner[tasks] = dealt(mine, np.zeros_like(mine))

@@ -1,0 +1,290 @@
+"""Balance where members may take some units only (`topics`).
+
+Members that may take the same and have the same capacity form a *class*; units that the same
+members may take form a *group*. There are few of both, so how many tasks of each group go to each
+class is a small flow: the n-th task of a member costs more than the one before, so the load is
+spread as evenly as the restrictions allow; among equally even answers most tasks stay in their
+class. Within a class members are alike, and placement is that of `muster.assignor.solvers.balance`.
+Up to `MOST_ONE_BY_ONE` members x tasks the moves are the fewest; beyond, the fewest between
+classes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import lcm
+
+import numpy as np
+
+from muster.assignor.model import NOBODY, BoolArray, GroupView
+from muster.assignor.solvers.balance import dealt, held, settle, surplus
+from muster.assignor.solvers.flow import Network
+from muster.assignor.solvers.shares import Counts, shares
+from muster.protocol.tasks import IntArray
+
+MOST_ONE_BY_ONE = 20_000
+"""Up to this many members x tasks every member is a class of its own, and moves are the fewest.
+
+Beyond, moves are counted per class: balance is the same, but a class of members with equal topics
+and capacity may give up a task although one of its members has room, so moves may exceed the least.
+"""
+_FINEST = 1 << 20
+"""Loads are compared in steps of one by this at the finest; prices must stay whole numbers."""
+LONG_RUNS = 64
+"""From so many loose tasks a unit on, going through the units is faster than sorting the tasks."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Shared:
+    """Shares under restrictions.
+
+    Attributes:
+        group: int32[U], group of each unit.
+        member_class: int32[M], class of each member.
+        count: int64[G, C], how many tasks of each group each class takes.
+        load: int64[M], how many tasks each member has that may stay with it.
+        share: int64[M], how many tasks each member takes.
+        apart: whether no group has more than one class that may take it: who owns a task is in it.
+    """
+
+    group: IntArray
+    member_class: IntArray
+    count: Counts
+    load: Counts
+    share: Counts
+    apart: bool
+
+
+def restricted(
+    view: GroupView, task: IntArray, home: IntArray, capacity: Counts, before: Counts | None = None
+) -> Shared:
+    """Share tasks out under the members' topics.
+
+    Args:
+        view: the group.
+        task: int32[K], tasks to share out; those nobody may take are shared to nobody.
+        home: int32[K], owners that may keep them, `NOBODY` = none.
+        capacity: int64[M], 0 = takes nothing.
+        before: int64[M], tasks shared out before these; None = none.
+    """
+    allowed, group = view.kinds.groups
+    filled = np.zeros_like(capacity) if before is None else before
+    one_by_one = len(capacity) * len(task) <= MOST_ONE_BY_ONE
+    names = np.arange(len(capacity)) if one_by_one else np.zeros(len(capacity), dtype=np.int64)
+    rows, member_class = _alike(view.kinds.kind_of, capacity, filled, names)
+    can = allowed.T[:, rows[0]] & (rows[1] > 0)
+    size = np.bincount(group, weights=_sizes(view, task), minlength=len(can)).astype(np.int64)
+    size[~can.any(axis=1)] = 0
+    load = held(home, len(capacity))
+    apart = bool(can.sum(axis=1).max(initial=0) <= 1)
+    if apart:
+        count = size[:, None] * can
+    else:
+        at = np.append(member_class, NOBODY).take(home)
+        staying = np.flatnonzero(at != NOBODY)
+        pairs = group.take(_units(view, task[staying])) * can.shape[1] + at[staying]
+        own = np.bincount(pairs, minlength=can.size).reshape(can.shape)
+        size_of_class = np.bincount(member_class, minlength=can.shape[1])
+        takers = Takers(rows[1], rows[2], size_of_class, member_class, load)
+        count = counts(size, can, own, takers)
+    share = np.zeros_like(capacity)
+    totals: list[int] = count.sum(axis=0).tolist()
+    for total, mine in zip(totals, _lists(member_class, len(totals)), strict=True):
+        if total:
+            share[mine] = shares(total, capacity[mine], load[mine])
+    return Shared(group, member_class, count, load, share, apart)
+
+
+def _units(view: GroupView, task: IntArray) -> IntArray:
+    """int32[K]: units of ascending tasks."""
+    every = len(task) == len(view.tasks)
+    return view.tasks.unit_of if every else view.tasks.unit_of.take(task)
+
+
+def _sizes(view: GroupView, task: IntArray) -> IntArray:
+    """int[U]: how many of some ascending tasks each unit has."""
+    return np.diff(np.searchsorted(task, view.tasks.start))
+
+
+def _alike(kind: IntArray, *columns: Counts) -> tuple[Counts, IntArray]:
+    """Distinct rows of some columns (as int64[columns, C]), and which one each member has.
+
+    Kinds are numbered densely already; a column that is the same everywhere tells nothing.
+    """
+    code = kind.astype(np.int64)
+    for column in columns:
+        if (column != column[0]).any():
+            _, rank = np.unique(column, return_inverse=True)
+            code = code * (int(rank.max()) + 1) + rank
+            _, code = np.unique(code, return_inverse=True)
+    rows = np.zeros((1 + len(columns), int(code.max(initial=-1)) + 1), dtype=np.int64)
+    rows[0, code] = kind
+    for number, column in enumerate(columns, 1):
+        rows[number, code] = column
+    return rows, code.astype(np.int32)
+
+
+def settled_by_topics(
+    view: GroupView, task: IntArray, home: IntArray, capacity: Counts, before: Counts | None = None
+) -> IntArray:
+    """int32[K]: owners of tasks on members that may take them; `NOBODY` where none may.
+
+    Args:
+        view: the group.
+        task: int32[K], tasks to place.
+        home: int32[K], owners that may keep them, `NOBODY` = none.
+        capacity: int64[M], 0 = takes nothing.
+        before: int64[M], tasks placed before these; None = none.
+    """
+    shared = restricted(view, task, home, capacity, before)
+    owner = home.copy()
+    at, count = None, shared.load
+    if not shared.apart:
+        at = _classes(shared, home, shared.group.take(_units(view, task)))
+        owner[np.append(shared.member_class, NOBODY).take(home) != at] = NOBODY
+        count = held(owner, len(capacity))
+    owner[surplus(owner, count, shared.share)] = NOBODY
+    loose = np.flatnonzero(owner == NOBODY)
+    if len(loose) == 0:
+        return owner
+    hands = _hands(shared, count)
+    if at is not None:
+        _hand_out(owner, loose, at.take(loose), hands)
+    elif len(loose) >= LONG_RUNS * len(shared.group):
+        only = _only(shared).take(shared.group).tolist()
+        owner[loose] = _run_by_run(only, _sizes(view, task.take(loose)).tolist(), hands)
+    else:
+        unit = view.tasks.unit_of.take(task.take(loose))
+        _hand_out(owner, loose, _only(shared).take(shared.group.take(unit)), hands)
+    return owner
+
+
+def _hands(shared: Shared, count: Counts) -> list[IntArray]:
+    """Who takes the next task of each class, and the next, in the order of `dealt`."""
+    room, level = np.maximum(shared.share - count, 0), np.minimum(count, shared.share)
+    hands = []
+    for mine in _lists(shared.member_class, shared.count.shape[1]):
+        places = room.take(mine)
+        cards = dealt(places, level.take(mine)) if places.any() else mine[:0]
+        hands.append(mine.take(cards).astype(np.int32))
+    return hands
+
+
+def _hand_out(owner: IntArray, loose: Counts, at: IntArray, hands: list[IntArray]) -> None:
+    """Write the owners of loose tasks, those of a class in its order."""
+    for hand, places in zip(hands, _lists(at, len(hands)), strict=True):
+        owner[loose.take(places)] = hand
+
+
+def _run_by_run(only: list[int], sizes: list[int], hands: list[IntArray]) -> IntArray:
+    """The same for tasks of units with one class each: slices of hands, nothing is sorted."""
+    runs, begun = [], [0] * len(hands)
+    for number, size in zip(only, sizes, strict=True):
+        if number == NOBODY:
+            runs.append(np.full(size, NOBODY, dtype=np.int32))
+            continue
+        end = begun[number] + size
+        runs.append(hands[number][begun[number] : end])
+        begun[number] = end
+    return np.concatenate(runs)
+
+
+def _only(shared: Shared) -> IntArray:
+    """int32[G]: the one class that takes a group, `NOBODY` = none."""
+    taking = shared.count > 0
+    return np.where(taking.any(axis=1), taking.argmax(axis=1), NOBODY).astype(np.int32)
+
+
+def _classes(shared: Shared, home: IntArray, group: IntArray) -> IntArray:
+    """int32[K]: the class that takes each task; tasks beyond a member's share leave first."""
+    if (shared.count > 0).sum(axis=1).max(initial=0) <= 1:
+        return _only(shared).take(group)
+    present = np.append(shared.member_class, NOBODY).take(home)
+    beyond = np.zeros(len(home), dtype=np.bool_)
+    beyond[surplus(home, held(home, len(shared.share)), shared.share)] = True
+    at = np.full(len(home), NOBODY, dtype=np.int32)
+    some_leave, of_group = bool(beyond.any()), _lists(group, len(shared.count))
+    for number, row in enumerate(shared.count):
+        if not row.any():
+            continue
+        tasks = of_group[number]
+        if some_leave:
+            tasks = tasks[np.argsort(beyond[tasks], kind="stable")]
+        at[tasks] = settle(present[tasks], row)
+    return at
+
+
+def _lists(number: IntArray, count: int) -> list[Counts]:
+    """Where each of the numbers below `count` stands, ascending; others are left out."""
+    if count == 1:
+        return [np.flatnonzero(number == 0)]
+    narrow = number.astype(np.int16) if count < 1 << 15 else number  # sorted by radix
+    order = np.argsort(narrow, kind="stable")
+    ends = np.searchsorted(number[order], np.arange(-1, count), side="right")
+    return [order[a:b] for a, b in zip(ends[:-1].tolist(), ends[1:].tolist(), strict=True)]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Takers:
+    """Classes of members that are filled level by level.
+
+    Attributes:
+        capacity: int64[C], capacity of each member of a class.
+        filled: int64[C], what each member holds beside.
+        members: int64[C], how many members a class has.
+        member_class: int32[M], class of each member.
+        load: int64[M], tasks that could stay with each member.
+    """
+
+    capacity: Counts
+    filled: Counts
+    members: Counts
+    member_class: IntArray
+    load: Counts
+
+    def staying(self, which: IntArray, level: Counts) -> Counts:
+        """int64[L]: members of a class that hold more than so many tasks already."""
+        top = int(self.load.max(initial=0)) + 1
+        code = np.sort(self.member_class.astype(np.int64) * (top + 1) + self.load)
+        low, high = which * (top + 1) + np.minimum(level, top), (which + 1) * (top + 1) - 1
+        return np.searchsorted(code, high, "right") - np.searchsorted(code, low, "right")
+
+
+def counts(size: Counts, can: BoolArray, own: Counts, takers: Takers) -> Counts:
+    """Share groups of tasks out evenly, each among those that may take it.
+
+    Args:
+        size: int64[G], tasks of each group; those of groups nobody may take must be 0.
+        can: bool[G, C], who may take which group.
+        own: int64[G, C], tasks that may stay where they are.
+        takers: the classes.
+
+    Returns:
+        int64[G, C], as even as `can` allows, then with the fewest moves.
+    """
+    total = int(size.sum())
+    answer = np.zeros(can.shape, dtype=np.int64)
+    if total == 0:
+        return answer
+    network = Network()
+    sink = network.node()
+    groups, classes = network.nodes(len(can)), network.nodes(can.shape[1])
+    network.supply(groups, size)
+    network.supply(sink, -total)
+    g, c = np.nonzero(can)
+    kept = network.arcs(groups[g], classes[c], own[g, c], 0)
+    new = network.arcs(groups[g], classes[c], size[g], 1)
+    most = np.where(takers.capacity > 0, (size[:, None] * can).sum(axis=0), 0)
+    levels = -(-most // np.maximum(takers.members, 1))
+    which = np.repeat(np.arange(len(levels)), levels)
+    level = np.arange(len(which)) - np.repeat(np.cumsum(levels) - levels, levels)
+    whole = lcm(*np.unique(takers.capacity[takers.capacity > 0]).tolist())
+    steep = (2 * total + 1) * min(whole, _FINEST)
+    price = steep * (2 * (level + takers.filled[which]) + 1) // takers.capacity[which]
+    alone = takers.members[which] == 1  # what comes and goes is counted by the arcs above
+    stays = np.where(alone, 1, takers.staying(which.astype(np.int32), level))
+    network.arcs(classes[which], sink, stays, price)
+    network.arcs(classes[which], sink, takers.members[which] - stays, price + 1)
+    flow, _ = network.solve()
+    answer[g, c] = flow[kept] + flow[new]
+    return answer

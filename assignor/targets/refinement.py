@@ -1,0 +1,335 @@
+"""Small plans, looked at once more: nothing that could be had for nothing is left lying.
+
+The steps of a plan are optimal one after the other (`muster.assignor.targets.plan`), not together.
+Where a problem is small enough to look at every single change, changes are made as long as one
+makes no figure worse and at least one better: largest minus smallest load, actives moved, actives
+that start cold, copies restored from nothing, traffic across racks. A change gives an active to
+another member, exchanges two actives, moves a standby or exchanges two; an active that goes where a
+standby of its task is leaves that standby's place to its former owner, or wherever state is.
+
+Nothing that counts first is given up: a learner on its way or a standby that exists is never lost
+to a gain elsewhere, stateful actives and all copies stay as even as they were or within 1 by
+capacity, `balance_subtopology` keeps every unit spread (S4-25), and copies stay as different in
+their tags as they were (T-03).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from muster.assignor.copies import Longs
+from muster.assignor.model import NOBODY, BoolArray, Pairs
+from muster.assignor.targets.figures import Figures
+from muster.protocol.tasks import IntArray
+
+_FORBIDDEN = 1 << 40
+
+Change = tuple[tuple[int, int, int], ...]
+"""What to do: (task, from, to) each; an active where `from` is its owner, else a standby."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Costs:
+    """What each task costs at each member, figure by figure; less is better.
+
+    Attributes:
+        active: int64[T, M, F].
+        standby: int64[T, M, F].
+    """
+
+    active: Longs
+    standby: Longs
+
+
+def costs(
+    figures: Figures,
+    capacity: Longs,
+    tolls: tuple[Longs, Longs] | None,
+    standbys: int,
+    *,
+    at_once: bool,
+) -> Costs:
+    """The figures moved, learnt, cold, restored, used and toll of every choice.
+
+    Args:
+        figures: of the group.
+        capacity: int64[M], 0 = takes nothing.
+        tolls: int64[T, M] each, cost of an active and of a standby by rack; None = racks off.
+        standbys: how many are wanted of each task.
+        at_once: whether actives start where they belong, with state or without; else a learner
+            restores there first, and what counts is only whether it must (EX-H6).
+    """
+    none = np.zeros(figures.shape, dtype=np.int64)
+    toll = (none, none) if tolls is None else tolls
+    barred = np.where(capacity > 0, 0, _FORBIDDEN)
+    used = -1 * ((figures.standing & ~figures.bare) | figures.learning)
+    learnt = (figures.moved | figures.outrun(standbys)) & figures.stateful & (not at_once)
+    restored = figures.bare & (figures.late(standbys) | at_once)
+    active = (figures.moved + barred, learnt, figures.cold, restored, used, toll[0])
+    standby = (none + barred, none, none, figures.bare, used, toll[1])
+    return Costs(np.stack(active, axis=2), np.stack(standby, axis=2))
+
+
+def refined(
+    costs: Costs,
+    plan: tuple[IntArray, Pairs],
+    capacity: Longs,
+    stateful: BoolArray,
+    unit: IntArray | None,
+    tags: IntArray | None,
+    *,
+    strict: bool,
+) -> tuple[IntArray, Pairs]:
+    """Make free improvements until there are none.
+
+    Args:
+        costs: of every choice.
+        plan: int32[T] actives, and standbys.
+        capacity: int64[M], 0 = takes nothing.
+        stateful: bool[T].
+        unit: int32[T], units that must stay spread; None = they need not.
+        tags: int32[M, K], value number of each member under each key; None = tags do not count.
+        strict: whether standbys are balanced by themselves and with the stateful actives, and
+            nobody is idle while there is work for everybody (EX-H10).
+
+    Returns:
+        The plan, changed or not.
+    """
+    state = _State(costs, plan, capacity, stateful, unit, tags, strict=strict)
+    while state.improve():
+        pass
+    standing = np.argwhere(state.standing).astype(np.int32)
+    return state.owner, Pairs(standing[:, 0], standing[:, 1])
+
+
+class _State:
+    """A plan under refinement."""
+
+    def __init__(
+        self,
+        costs: Costs,
+        plan: tuple[IntArray, Pairs],
+        capacity: Longs,
+        stateful: BoolArray,
+        unit: IntArray | None,
+        tags: IntArray | None,
+        *,
+        strict: bool,
+    ) -> None:
+        self._costs = costs
+        self.owner = plan[0].copy()
+        self.standing = np.zeros((len(self.owner), len(capacity)), dtype=np.bool_)
+        self.standing[plan[1].task, plan[1].member] = True
+        self._usable = np.flatnonzero(capacity > 0)
+        self._whole = int(np.lcm.reduce(capacity[self._usable]))
+        self._unit_load = np.zeros(len(capacity), dtype=np.int64)
+        self._unit_load[self._usable] = self._whole // capacity[self._usable]
+        self._stateful, self._unit, self._strict = stateful, unit, strict
+        self._placed = np.flatnonzero(self.owner != NOBODY)
+        self._tags = tags
+        self._sameness = self._likeness()
+
+    def improve(self) -> bool:
+        """Make the best change that costs nothing; False if there is none."""
+        found = [part for part in self._changes() if len(part[1])]
+        if not found:
+            return False
+        gains = np.concatenate([gain for _, gain in found])
+        changes = [change for part, _ in found for change in part]
+        before, idle = self._evenness(), self._idle()
+        for place in np.lexsort(gains.T[::-1]).tolist():
+            kept = self.owner.copy(), self.standing.copy()
+            self._make(changes[place])
+            if self._holds(before, idle):
+                return True
+            self.owner, self.standing = kept
+        return False
+
+    def _changes(self) -> Iterator[tuple[list[Change], Longs]]:
+        yield self._moves()
+        yield self._swaps()
+        yield self._steps_aside()
+        yield self._standby_moves()
+        yield self._standby_swaps()
+
+    # ------------------------------------------------------------ actives
+
+    def _gain(self) -> Longs:
+        """int64[K, M, F]: what changes when a placed task goes to a member."""
+        tasks, owner = self._placed, self.owner[self._placed]
+        active, standby = self._costs.active[tasks], self._costs.standby[tasks]
+        rows = np.arange(len(tasks))
+        gain = active - active[rows, owner][:, None]
+        exchange = standby[rows, owner][:, None] - standby
+        return gain + np.where(self.standing[tasks][:, :, None], exchange, 0)
+
+    def _moves(self) -> tuple[list[Change], Longs]:
+        gain, owner = self._gain(), self.owner[self._placed]
+        spread = self._shifted(self._load())[owner]
+        spread[np.arange(len(owner)), owner] = 0
+        count = self._load() // self._unit_load.clip(1)
+        enters = (2 * count + 1) * self._unit_load
+        leaves = ((2 * count - 1) * self._unit_load)[owner]
+        uneven = np.minimum(enters[None, :] - leaves[:, None], 0)  # gladly less, never judged
+        gain = np.concatenate((spread[:, :, None], gain, uneven[:, :, None]), axis=2)
+        gain[np.arange(len(owner)), owner] = 0
+        row, member = np.nonzero(_free(gain))
+        return [
+            ((int(self._placed[r]), int(owner[r]), int(m)),)
+            for r, m in zip(row.tolist(), member.tolist(), strict=True)
+        ], gain[row, member]
+
+    def _swaps(self) -> tuple[list[Change], Longs]:
+        gain, owner = self._gain(), self.owner[self._placed]
+        eager = np.flatnonzero((gain < 0).any(axis=(1, 2)))  # one of the two is better off
+        both = gain[eager][:, owner] + gain[:, owner[eager]].swapaxes(0, 1)
+        row, other = np.nonzero(_free(both) & (owner[eager, None] != owner))
+        first = ~np.isin(other, eager) | (eager[row] < other)  # pairs of two are found twice
+        gains = both[row[first], other[first]]
+        one, other = np.sort((eager[row[first]], other[first]), axis=0)
+        order = np.lexsort((other, one))
+        one, other, gains = one[order], other[order], gains[order]
+        return [
+            (
+                (int(self._placed[a]), int(owner[a]), int(owner[b])),
+                (int(self._placed[b]), int(owner[b]), int(owner[a])),
+            )
+            for a, b in zip(one.tolist(), other.tolist(), strict=True)
+        ], np.pad(gains, ((0, 0), (1, 1)))
+
+    def _steps_aside(self) -> tuple[list[Change], Longs]:
+        """An active goes to one of its standbys, and that standby where state is."""
+        changes: list[Change] = []
+        gains = [np.empty((0, self._costs.active.shape[2] + 2), dtype=np.int64)]
+        shifted = self._shifted(self._load())
+        for task, member in np.argwhere(self.standing).tolist():
+            owner = int(self.owner[task])
+            active, standby = self._costs.active[task], self._costs.standby[task]
+            gain = active[member] - active[owner] + standby - standby[member]
+            spread = np.full((len(gain), 1), shifted[owner, member])
+            gain = np.concatenate((spread, gain, np.zeros_like(spread)), axis=1)
+            free = _free(gain) & ~self.standing[task]
+            free[owner] = False
+            for other in np.flatnonzero(free).tolist():
+                changes.append(((task, owner, member), (task, owner, other)))
+                gains.append(gain[other][None])
+        return changes, np.concatenate(gains)
+
+    # ------------------------------------------------------------ standbys
+
+    def _open(self, task: Longs) -> BoolArray:
+        """bool[K, M]: members without any copy of a task."""
+        open_: BoolArray = ~self.standing[task]
+        open_[np.arange(len(task)), self.owner[task]] = False
+        return open_
+
+    def _standby_moves(self) -> tuple[list[Change], Longs]:
+        task, member = np.nonzero(self.standing)
+        standby = self._costs.standby[task]
+        gain = standby - standby[np.arange(len(task)), member][:, None]
+        row, to = np.nonzero(_free(gain) & self._open(task))
+        return [
+            ((int(task[r]), int(member[r]), int(m)),)
+            for r, m in zip(row.tolist(), to.tolist(), strict=True)
+        ], np.pad(gain[row, to], ((0, 0), (1, 1)))
+
+    def _standby_swaps(self) -> tuple[list[Change], Longs]:
+        task, member = np.nonzero(self.standing)
+        standby = self._costs.standby[task]
+        gain = standby - standby[np.arange(len(task)), member][:, None]
+        there = gain[:, member]
+        open_ = self._open(task)[:, member]
+        both = there + there.swapaxes(0, 1)
+        one, other = np.nonzero(np.triu(_free(both) & open_ & open_.T))
+        return [
+            (
+                (int(task[a]), int(member[a]), int(member[b])),
+                (int(task[b]), int(member[b]), int(member[a])),
+            )
+            for a, b in zip(one.tolist(), other.tolist(), strict=True)
+        ], np.pad(both[one, other], ((0, 0), (1, 1)))
+
+    # ------------------------------------------------------------ making and judging
+
+    def _make(self, change: Change) -> None:
+        for task, source, destination in change:
+            if self.owner[task] == source:
+                self.owner[task] = destination
+                if self.standing[task, destination]:
+                    self.standing[task, destination] = False
+                    self.standing[task, source] = True
+            else:
+                self.standing[task, source] = False
+                self.standing[task, destination] = True
+
+    def _load(self, of: BoolArray | None = None) -> Longs:
+        owner = self.owner[self._placed if of is None else self._placed[of[self._placed]]]
+        return np.bincount(owner, minlength=len(self._unit_load)) * self._unit_load
+
+    def _spread(self, load: Longs) -> int:
+        return int(np.ptp(load[self._usable]))
+
+    def _shifted(self, load: Longs) -> Longs:
+        """int64[M, M]: how the spread changes when one task goes from one member to another."""
+        count = len(load)
+        one = np.diag(self._unit_load)
+        after = load - one[:, None, :] + one[None, :, :]
+        after = after[:, :, self._usable]
+        change: Longs = after.max(axis=2) - after.min(axis=2) - self._spread(load)
+        change[np.arange(count), np.arange(count)] = 0
+        return change
+
+    def _evenness(self) -> tuple[int, ...]:
+        """Spreads that may not exceed 1: stateful actives, all copies, and if strict, more."""
+        copies = self.standing.sum(axis=0) * self._unit_load
+        stateful = self._load(self._stateful)
+        spreads = self._spread(stateful), self._spread(self._load() + copies)
+        if not self._strict:
+            return spreads
+        return *spreads, self._spread(copies), self._spread(stateful + copies)
+
+    def _idle(self) -> int:
+        """How many members have no active, where there is one for everybody."""
+        if not self._strict or len(self._placed) < len(self._usable):
+            return 0
+        return int(np.count_nonzero(self._load()[self._usable] == 0))
+
+    def _likeness(self) -> Longs:
+        """int64[2, T]: how alike the copies of a task are in their tags, told in two ways.
+
+        Values they lack (T-03), and pairs of copies that share one.
+        """
+        alike = np.zeros((2, len(self.owner)), dtype=np.int64)
+        if self._tags is None:
+            return alike
+        holds = self.standing.astype(np.int64)
+        holds[self._placed, self.owner[self._placed]] = 1
+        for values in self._tags.T:
+            each = holds @ (values[:, None] == np.arange(int(values.max()) + 1))
+            alike += -np.count_nonzero(each, axis=1), (each * (each - 1) // 2).sum(axis=1)
+        return alike
+
+    def _holds(self, before: tuple[int, ...], idle: int) -> bool:
+        """Whether what counts first still holds."""
+        now = self._evenness()
+        if any(n > max(b, self._whole) for n, b in zip(now, before, strict=True)):
+            return False
+        if self._idle() > idle or (self._likeness() > self._sameness).any():
+            return False
+        if self._unit is None:
+            return True
+        owner, unit = self.owner[self._placed], self._unit[self._placed]
+        held = np.zeros((int(unit.max()) + 1, len(self._unit_load)), dtype=np.int64)
+        np.add.at(held, (unit, owner), 1)
+        size = held.sum(axis=1, keepdims=True)
+        return bool((held <= -(-size * held.sum(axis=0) // len(owner))).all())
+
+
+def _free(gain: Longs) -> BoolArray:
+    """Changes that make nothing worse and something better."""
+    worse, better = gain > 0, gain < 0
+    free: BoolArray = np.logical_and(~worse.any(axis=-1), better.any(axis=-1))
+    return free
