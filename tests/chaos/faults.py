@@ -224,7 +224,10 @@ def brokers_rolled(stage: Stage) -> Iterator[None]:
 
 @contextmanager
 def broker_slow(stage: Stage) -> Iterator[None]:
-    """All that goes to and from Kafka takes 100 to 300 ms longer; meanwhile a worker restarts."""
+    """All that goes to and from Kafka takes 100 to 300 ms longer; meanwhile a worker restarts.
+
+    It hits workers as well as brokers: settled in the slow network, with nobody else away.
+    """
     each_s = stage.chance.uniform(0.1, 0.3)
     stage.mainland.delay(each_s)
     stage.island.delay(each_s)
@@ -265,7 +268,7 @@ FAULTS: tuple[Fault, ...] = (
     Fault("broker killed", KAFKA, broker_killed, _LOST),
     Fault("broker frozen", KAFKA, broker_frozen, _LOST, brief=False),
     Fault("rolling restart", KAFKA, brokers_rolled, _LOST, brief=False),
-    Fault("slow broker", KAFKA, broker_slow, _LEFT + 6),
+    Fault("slow broker", WORKER, broker_slow, _LEFT + 6),
 )
 ORDERLY = Fault("worker restarted in order", WORKER, worker_restarted, _LEFT)
 """What must still work after every fault that hit no worker."""
