@@ -8,6 +8,7 @@ on the other side.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cached_property
 
 import numpy as np
@@ -61,6 +62,7 @@ class _Why:
         self._copies = copies
         self._target = target
         self._staged = staged
+        self._by_kind: dict[str, tuple[Loads, Loads]] = {}
 
     # ------------------------------------------------------------ roles
 
@@ -116,7 +118,7 @@ class _Why:
         if self._copies.owner[task] == NOBODY:
             return f"{self._name(source)} does not take it any more"
         for kind, mine in self._kinds(task):
-            loads = self._loads(mine)
+            loads = self._loads(kind, mine)
             if _evener(view, *loads, source, destination):
                 one, other = ([_number(load[m]) for m in (source, destination)] for load in loads)
                 return f"balance {kind}{'/'.join(one)} -> {'/'.join(other)}"
@@ -131,20 +133,29 @@ class _Why:
             return f"{self._name(source)} makes room for another task"
         return "one of several placements that are as good"
 
-    def _kinds(self, task: int) -> list[tuple[str, BoolArray]]:
+    def _kinds(self, task: int) -> list[tuple[str, Callable[[], BoolArray]]]:
         """What may be balanced: all tasks, those with or without state, those of the unit."""
         tasks = self._view.tasks
         stateful = bool(tasks.stateful[task])
         unit = int(tasks.unit_of[task])
         return [
-            ("", np.ones(len(tasks), dtype=np.bool_)),
-            (f"of {'stateful' if stateful else 'stateless'} tasks ", tasks.stateful == stateful),
-            (f"of subtopology {tasks.units[unit].name} ", tasks.unit_of == unit),
+            ("", lambda: np.ones(len(tasks), dtype=np.bool_)),
+            (
+                f"of {'stateful' if stateful else 'stateless'} tasks ",
+                lambda: tasks.stateful == stateful,
+            ),
+            (f"of subtopology {tasks.units[unit].name} ", lambda: tasks.unit_of == unit),
         ]
 
-    def _loads(self, mine: BoolArray) -> tuple[Loads, Loads]:
-        """float64[M] each: weight of some actives before and in the end."""
-        return self._weight(mine, self._view.active), self._weight(mine, self._target.active)
+    def _loads(self, kind: str, mine: Callable[[], BoolArray]) -> tuple[Loads, Loads]:
+        """float64[M] each: weight of the actives of a kind before and in the end, summed once."""
+        if kind not in self._by_kind:
+            chosen = mine()
+            self._by_kind[kind] = (
+                self._weight(chosen, self._view.active),
+                self._weight(chosen, self._target.active),
+            )
+        return self._by_kind[kind]
 
     def _weight(self, mine: BoolArray, owner: IntArray) -> Loads:
         mine = mine & (owner != NOBODY)
