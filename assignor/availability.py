@@ -43,6 +43,7 @@ class HighAvailability:
         plan = planner.plan
         target = Target(plan.active, plan.standby)
         staged = stage(view, copies, target, planner.capacity > 0)
+        more = staged.unfinished or plan.provisional
         return Placement(
             active=staged.active,
             destination=target.active,
@@ -50,7 +51,7 @@ class HighAvailability:
             learner=staged.learner,
             reasons=explained(view, copies, target, staged),
             unassigned=np.flatnonzero(staged.active == NOBODY).astype(np.int32),
-            followup_ms=view.settings.probing_rebalance_interval_ms if staged.unfinished else None,
+            followup_ms=view.settings.probing_rebalance_interval_ms if more else None,
             cost=plan.cost,
             cost_lower_bound=plan.bound,
             warnings=plan.warnings,

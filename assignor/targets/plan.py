@@ -41,6 +41,7 @@ class Plan:
         cost: what racks and moves cost, 0 where racks do not count.
         bound: what it costs at least, each step given the steps before.
         warnings: what could not be honoured.
+        provisional: whether more is to be moved once this has been carried out.
     """
 
     active: IntArray
@@ -48,6 +49,7 @@ class Plan:
     cost: int = 0
     bound: int = 0
     warnings: tuple[str, ...] = ()
+    provisional: bool = False
 
 
 def usable_capacity(view: GroupView) -> Counts:
@@ -87,6 +89,7 @@ class Planner:
         self.plan = Plan(np.full(len(view.tasks), NOBODY, dtype=np.int32))
         if warning:
             self.plan.warnings = (warning,)
+        self._at_once = at_once
         self._wanted: Wanted | None = None
         self._priced = False
         self._small: SmallGroup | None = None
@@ -124,9 +127,10 @@ class Planner:
             return
         actives = Actives(tasks, self.home[tasks], before)
         if differ_in_weight(self.view, tasks):
-            self.plan.active[tasks] = settled_by_weight(
-                self.view, self.copies, actives, self.capacity, self._weights()
+            self.plan.active[tasks], complete = settled_by_weight(
+                self.copies, actives, self.capacity, self._weights(), at_once=self._at_once
             )
+            self.plan.provisional |= not complete
             if self.racks is not None:
                 for weight in np.unique(self.view.tasks.weight[tasks]).tolist():
                     self._exchanged(tasks[self.view.tasks.weight[tasks] == weight])
