@@ -104,8 +104,8 @@ class Wanted:
         return replace(self, capacity=np.where(members, self.capacity, 0))
 
     def beside(self, pairs: Pairs) -> Wanted:
-        """The same, with copies that are already placed and must not be placed again."""
-        return replace(self, taken=pairs)
+        """The same, with further copies that stand already."""
+        return replace(self, taken=joined(self.taken, pairs))
 
     def cost(self, view: GroupView, pairs: Pairs) -> int:
         """What some copies cost, as far as it is minimised."""

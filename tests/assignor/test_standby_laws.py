@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.placing import Member, group
+from support.placing import Member, group, holdings
 
 from muster.assignor import check
 from muster.assignor.model import GroupView, Placement, group_view
@@ -236,3 +236,20 @@ def test_further_copies_part_where_traffic_is_the_same() -> None:
     for task in range(3):
         copies = placement.standby.member[placement.standby.task == task].tolist()
         assert len({int(view.rack[m]) for m in [int(placement.destination[task]), *copies]}) == 3
+
+
+def test_a_copy_without_a_zone_of_its_own_keeps_clear_of_learners() -> None:
+    """Two members of equal tags, two standbys, a learner: what has no zone goes beside nobody."""
+    view = group(
+        [Subtopology("0", 2, stateful=True)],
+        {"P0": Member(active=["0_0"], standby=["0_1"]), "P1": Member()},
+        "learner",
+        num_standby_replicas=2,
+        rack_aware_assignment_tags="zone",
+    )
+    placement = get("learner").assign(view)
+    check.valid(view, placement)
+    assert holdings(view, placement) == {
+        "P0": (["0_0", "0_1"], [], []),
+        "P1": ([], ["0_0"], ["0_1"]),
+    }
