@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from muster.assignor.connect.java import hash_order
-from muster.assignor.connect.jobs import Ranks, first_of_each, kinds
+from muster.assignor.connect.jobs import Ranks, by_id, first_of_each, kinds
 from muster.assignor.model import BoolArray, GroupView
 from muster.protocol.tasks import IntArray
 
@@ -63,7 +63,7 @@ class Counted:
 
     def _walk(self) -> IntArray:
         """Workers in the order Kafka's leader goes through them."""
-        places = np.flatnonzero(self.workers).astype(np.int32)
+        places = by_id(self.view, self.workers)
         return places[hash_order([self.view.members[p] for p in places.tolist()])]
 
     def deal(self, owner: IntArray, jobs: IntArray) -> None:
@@ -74,7 +74,7 @@ class Counted:
             if len(new) == 0 or not self.workers.any():
                 continue
             count = np.bincount(owner[kind] + 1, minlength=len(self.workers) + 1)[1:]
-            places = np.flatnonzero(self.workers).astype(np.int32)
+            places = by_id(self.view, self.workers)
             places = places[np.argsort(count[places], kind="stable")]
             owner[new] = places[_levels(count[places], len(new))]
 

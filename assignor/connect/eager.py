@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from muster.assignor.connect.jobs import kinds, require_connect, takers
+from muster.assignor.connect.jobs import by_id, kinds, require_connect, takers
 from muster.assignor.model import NOBODY, GroupView, Placement
 from muster.assignor.reasons import Moves, Reasons, changed
 from muster.protocol.ids import Role
@@ -30,7 +30,7 @@ class Eager:
 def dealt_round_robin(view: GroupView) -> Placement:
     """The k-th job goes to worker ``k mod n``."""
     owner = np.full(len(view.tasks), NOBODY, dtype=np.int32)
-    workers = np.flatnonzero(takers(view)).astype(np.int32)
+    workers = by_id(view, takers(view))
     if len(workers):
         jobs = np.concatenate(kinds(view.tasks))
         owner[jobs] = workers[np.arange(len(jobs)) % len(workers)]

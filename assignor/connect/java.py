@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from muster.protocol.tasks import IntArray
 
 _SMALLEST_TABLE = 16
+_LAST_OF_BASIC_PLANE = "\uffff"
 
 
 def hash_codes(names: Sequence[str]) -> NDArray[np.uint32]:
@@ -54,6 +55,11 @@ def hash_order(names: Sequence[str]) -> IntArray:
 
 
 def text_order(names: Sequence[str]) -> IntArray:
-    """int32[N]: places of `names` in ``String.compareTo`` order."""
+    """int32[N]: places of `names` in ``String.compareTo`` order, which is by UTF-16 unit."""
     words = [name.encode("utf-16-be", "surrogatepass") for name in names]
     return np.array(sorted(range(len(words)), key=words.__getitem__), dtype=np.int32)
+
+
+def sorts_alike(names: Sequence[str]) -> bool:
+    """Whether Java sorts these names as Python does: no character is beyond the basic plane."""
+    return all(name.isascii() or max(name) <= _LAST_OF_BASIC_PLANE for name in names)

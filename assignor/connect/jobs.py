@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from muster.assignor.connect.java import text_order
+from muster.assignor.connect.java import sorts_alike, text_order
 from muster.assignor.errors import AssignorError
 from muster.assignor.model import NOBODY, BoolArray, GroupView
 from muster.protocol.tasks import IntArray, TaskTable
@@ -35,7 +35,7 @@ def kinds(tasks: TaskTable) -> tuple[IntArray, IntArray]:
     order = np.arange(len(tasks), dtype=np.int32)
     names = [unit.name for unit in tasks.units]
     # The table counts "10" after "9", Kafka sorts names as text.
-    if any(name.isdigit() for name in names):
+    if any(name.isdigit() for name in names) or not sorts_alike(names):
         rank = np.empty(len(names), dtype=np.int32)
         rank[text_order(names)] = np.arange(len(names), dtype=np.int32)
         order = np.argsort(rank[tasks.unit_of], kind="stable").astype(np.int32)
@@ -47,6 +47,14 @@ def takers(view: GroupView) -> BoolArray:
     """bool[M]: workers that may get work."""
     everyone = np.ones(len(view.members), dtype=np.bool_)
     return everyone if view.draining.all() else ~view.draining
+
+
+def by_id(view: GroupView, workers: BoolArray) -> IntArray:
+    """int32[W]: places of some workers in the order Kafka sorts their ids."""
+    places = np.flatnonzero(workers).astype(np.int32)
+    if sorts_alike(view.members):
+        return places
+    return places[text_order([view.members[place] for place in places.tolist()])]
 
 
 def empty_hands(owner: IntArray, members: int) -> BoolArray:

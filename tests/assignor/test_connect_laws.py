@@ -306,6 +306,18 @@ def test_java_hash_codes_and_orders() -> None:
     assert java.text_order(["9", "10", "a"]).tolist() == [1, 0, 2]
 
 
+@pytest.mark.parametrize("assignor", ["cooperative", "eager"])
+def test_ids_beyond_the_basic_plane_sort_as_in_java(assignor: str) -> None:
+    """A character of two UTF-16 units comes before U+FF5E in Java, after it by code point."""
+    group = ConnectGroup({"\uff5e": 0, "\U0001d538": 0}, assignor)
+    group.join("\uff5eworker", "\U0001d538worker")
+    group.round()
+    assert {name: worker.runs for name, worker in group.workers.items()} == {
+        "\U0001d538worker": ["\U0001d538"],
+        "\uff5eworker": ["\uff5e"],
+    }
+
+
 jobs_of = st.sets(st.integers(0, 19))
 
 
