@@ -89,6 +89,7 @@ def _whole(low: int, high: int = LONG_MAX) -> Callable[[object], Value]:
     def read(value: object) -> Value:
         if isinstance(value, bool) or (isinstance(value, float) and not value.is_integer()):
             raise ValueError(value)
+        _refuse_pythons_own(value)
         number = int(value)  # type: ignore[call-overload]  # whatever is no number raises below
         if not low <= number <= high:
             raise ValueError(value)
@@ -101,7 +102,14 @@ def _optional_whole(value: object) -> Value:
     return None if value is None or value in ("", "null") else _whole(0, 2**31 - 1)(value)
 
 
+def _refuse_pythons_own(value: object) -> None:
+    """Numbers as text that nobody but Python reads as numbers: 1_0, other scripts' digits."""
+    if isinstance(value, str) and ("_" in value or not value.isascii()):
+        raise ValueError(value)
+
+
 def _percentage(value: object) -> Value:
+    _refuse_pythons_own(value)
     number = float(value)  # type: ignore[arg-type]  # whatever is no number raises below
     if isinstance(value, bool) or not 0 <= number <= 1000:
         raise ValueError(value)
@@ -128,7 +136,9 @@ def _names(value: object) -> Value:
         value = value.split(",")
     if not isinstance(value, list | tuple):
         raise ValueError(value)
-    parts = [str(part).strip() for part in cast("Sequence[object]", value)]
+    if not all(isinstance(part, str) for part in value):
+        raise ValueError(value)
+    parts = [part.strip() for part in cast("Sequence[str]", value)]
     found = tuple(part for part in parts if part)
     distinct = len(set(found)) == len(found) <= TAGS_MAX
     if not distinct or any(len(part) > KEY_CHARS_MAX for part in found):

@@ -73,9 +73,9 @@ def solve(raw: object, repeat: int | None = None) -> dict[str, Any]:
         AssignorError: the assignor has no valid answer.
     """
     problem = parse_problem(raw)
+    assignor = _assignor(problem)
     if problem.validate is not None:
         return validated(problem)
-    assignor = _assignor(problem)
     started = time.perf_counter_ns()
     view, placement = _placed(problem, assignor)
     taken = [time.perf_counter_ns() - started]
@@ -101,12 +101,11 @@ def _placed(problem: Problem, assignor: Assignor) -> tuple[GroupView, Placement]
 
 
 def _assignor(problem: Problem) -> Assignor:
-    if problem.from_previous:
-        return plugins.from_previous(problem.assignor)
     try:
-        return plugins.get(problem.assignor)
+        found = plugins.get(problem.assignor)
     except UnknownAssignor as error:
         raise BadInput(f"assignor: {error}") from None
+    return plugins.from_previous(problem.assignor) if problem.from_previous else found
 
 
 def validated(problem: Problem) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import sys
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -75,15 +75,17 @@ def parsed(text: bytes, where: str) -> object:
     Raises:
         BadInput: it is not JSON, has a key twice, or a text that is none.
     """
+    repeated: list[tuple[dict[str, Any], str]] = []
     try:
-        found: object = json.loads(text, object_pairs_hook=_without_repeats(where))
+        found: object = json.loads(text, object_pairs_hook=_noting_repeats(repeated))
         if b"\\u" in text:  # the only way to write one
             json.dumps(found, ensure_ascii=False).encode()
     except UnicodeDecodeError as error:
         raise BadInput(f"{where}: not UTF-8 ({error.reason} at byte {error.start})") from None
     except UnicodeEncodeError as error:
         half = error.object[error.start]
-        raise BadInput(f"{where}: {half!r} in a text; expected whole characters") from None
+        place = next((place for place, it in _everything(found) if _is_half(it)), "")
+        raise BadInput(f"{where}: {place}{half!r} in a text; expected whole characters") from None
     except json.JSONDecodeError as error:
         at = f"line {error.lineno}, column {error.colno}"
         raise BadInput(f"{where}: not JSON ({error.msg} at {at})") from None
@@ -91,15 +93,38 @@ def parsed(text: bytes, where: str) -> object:
         raise BadInput(f"{where}: nested too deep") from None
     except ValueError as error:
         raise BadInput(f"{where}: not JSON ({error})") from None
+    if repeated:
+        again = {id(broken): key for broken, key in repeated}
+        place, broken = next((p, it) for p, it in _everything(found) if id(it) in again)
+        key = shown(again[id(broken)])
+        raise BadInput(f"{where}: {place}key {key} is there twice in one object")
     return found
 
 
-def _without_repeats(where: str) -> Callable[[list[tuple[str, Any]]], dict[str, Any]]:
+def _noting_repeats(
+    repeated: list[tuple[dict[str, Any], str]],
+) -> Callable[[list[tuple[str, Any]]], dict[str, Any]]:
     def read(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         found = dict(pairs)
         if len(found) < len(pairs):
             again, _ = Counter(key for key, _ in pairs).most_common(1)[0]
-            raise BadInput(f"{where}: key {shown(again)} is there twice in one object")
+            repeated.append((found, again))
         return found
 
     return read
+
+
+def _everything(found: object) -> Iterator[tuple[str, object]]:
+    """Each value and key of a document, outer ones first, behind the place where it stands."""
+    waiting: list[tuple[str, object]] = [("", found)]
+    for place, value in waiting:
+        yield f"{place}: " if place else "", value
+        if isinstance(value, dict):
+            waiting += [(place, key) for key in value]
+            waiting += [(f"{place}.{key}" if place else key, it) for key, it in value.items()]
+        elif isinstance(value, list):
+            waiting += [(f"{place}[{nth}]", it) for nth, it in enumerate(value)]
+
+
+def _is_half(value: object) -> bool:
+    return isinstance(value, str) and any("\ud800" <= c <= "\udfff" for c in value)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -99,9 +100,12 @@ def parse_member(raw: object, names: Names, place: str, *, foreign: bool = False
     if strangers and not foreign:
         nth = _texts(raw, "active", place).index(strangers[0])
         raise BadInput(f"{place}.active[{nth}]: {_no_such_task(strangers[0], names)}")
+    if len(set(strangers)) < len(strangers):
+        again, _ = Counter(strangers).most_common(1)[0]
+        raise BadInput(f"{place}.active: {shown(again)} is twice; expected once")
     row = MemberRow(
         id=name,
-        capacity=_whole(raw.get("capacity", 1), 1, f"{place}.capacity"),
+        capacity=whole(raw.get("capacity", 1), 1, f"{place}.capacity"),
         rack=_rack(raw.get("rack"), f"{place}.rack"),
         tags=_tags(raw.get("tags", {}), f"{place}.tags"),
         static=frozenset(_texts(raw, "static", place)),
@@ -130,7 +134,11 @@ def _one_role_a_task(row: MemberRow, names: Names, place: str) -> None:
                     " expected one role of a task on a member"
                 )
             role_of[task] = role
+    ready: set[int] = set()
     for nth, task in enumerate(row.ready):
+        if task in ready:
+            raise BadInput(f"{place}.ready[{nth}]: {names.printed(task)} is twice; expected once")
+        ready.add(task)
         if role_of.get(task) != "learner":
             raise BadInput(
                 f"{place}.ready[{nth}]: {names.printed(task)} is no learner here;"
@@ -169,20 +177,27 @@ def _lags(value: object, names: Names, place: str) -> dict[int, int]:
     for task, behind in value.items():
         if task not in names.index:
             raise BadInput(f"{place}.{task}: {_no_such_task(task, names)}")
-        found[names.index[task]] = _whole(behind, 0, f"{place}.{task}", 2**63 - 1)
+        found[names.index[task]] = whole(behind, 0, f"{place}.{task}", 2**63 - 1)
     return found
 
 
-def _whole(value: object, least: int, place: str, most: int = _MOST) -> int:
+def whole(value: object, least: int, place: str, most: int = _MOST) -> int:
+    """Read a whole number.
+
+    Raises:
+        BadInput: it names the place and says what would be right.
+    """
     if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
-        raise BadInput(f"{place}: {shown(value)}; expected a whole number, {least} or more")
+        beyond = isinstance(value, int) and value > most
+        right = f"{least} to {most}" if beyond else f"{least} or more"
+        raise BadInput(f"{place}: {shown(value)}; expected a whole number, {right}")
     return value
 
 
 def _rack(value: object, place: str) -> str | None:
     if value is not None and not isinstance(value, str):
         raise BadInput(f"{place}: {shown(value)}; expected a name or null")
-    return value
+    return value or None  # as in Kafka, whose client.rack is an empty text by default
 
 
 def _tags(value: object, place: str) -> dict[str, str]:

@@ -24,8 +24,13 @@ from muster.protocol.settings import CONNECT_ASSIGNORS, Settings, parse_settings
 from muster.protocol.tasks import IntArray, TaskTable
 
 KEYS = ("assignor", "config", "tasks", "members", "now_ms", "start", "validate")
+ANSWER_KEYS = (
+    *("members", "unassigned", "followup_ms", "delay_ms", "moves", "score"),
+    *("elapsed_us", "warnings"),
+)
 DEFAULT_ASSIGNOR = "high-availability"
 ROLES = ("active", "standby", "learner", "revoked")
+_LATEST_MS = 2**62 - 1
 MAY_SAY = ("rack", "tags", "topics", "static", "protocols")
 """Columns of members that most groups do not use."""
 
@@ -144,7 +149,7 @@ def parse_problem(raw: object) -> Problem:
         names=names,
         members=members,
         now_ms=_now(raw.get("now_ms", 0)),
-        from_previous=_start(raw.get("start")),
+        from_previous=_start(raw.get("start"), assignor),
         validate=_answer(raw["validate"]) if "validate" in raw else None,
         _held={role: _flat(members, role) for role in ("active", "standby", "learner", "ready")},
     )
@@ -186,22 +191,28 @@ def _flat(members: tuple[MemberRow, ...], role: str) -> tuple[IntArray, IntArray
 
 
 def _now(value: object) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 2**62:
-        raise BadInput("now_ms: expected a whole number of milliseconds, 0 or more")
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= _LATEST_MS:
+        raise BadInput(f"now_ms: expected a whole number of milliseconds, 0 to {_LATEST_MS}")
     return value
 
 
-def _start(value: object) -> bool:
+def _start(value: object, assignor: str) -> bool:
     if value not in (None, "previous"):
         raise BadInput(f"start: {shown(value)}; expected 'previous', or leave it out")
+    if value is not None and assignor in CONNECT_ASSIGNORS:
+        raise BadInput(f"start: {assignor} knows no racks; expected one of Streams' assignors")
     return value is not None
 
 
 def _answer(raw: object) -> Mapping[str, Any]:
     """The answer to be checked: every list of ids, unknown names and all."""
     members = raw.get("members") if isinstance(raw, dict) else None
-    if not isinstance(members, dict):
+    if not isinstance(raw, dict) or not isinstance(members, dict):
         raise BadInput('validate: expected an object with "members", as in an answer')
+    unknown = sorted(set(raw) - set(ANSWER_KEYS))
+    if unknown:
+        known = ", ".join(ANSWER_KEYS)
+        raise BadInput(f"validate: unknown key {shown(unknown[0])}; known: {known}")
     for member, held in members.items():
         if not isinstance(held, dict):
             raise BadInput(f"validate.members.{member}: expected an object with {', '.join(ROLES)}")

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from muster.cli.errors import BadInput
+from muster.cli.errors import BadInput, shown
 from muster.cli.members import KEYS as MEMBER_KEYS
-from muster.cli.members import Names, parse_member
+from muster.cli.members import Names, parse_member, whole
 from muster.cli.units import parse_tasks
 from muster.protocol.digest import Holding
 from muster.protocol.events import Join, Lag
 from muster.protocol.ids import MemberId, Task, parse_task
-from muster.protocol.settings import CONNECT_ASSIGNORS, parse_settings
+from muster.protocol.settings import CONNECT_ASSIGNORS, LONG_MAX, parse_settings
 from muster.protocol.tasks import TaskSet, TaskTable
 from muster.simulation import scenario as s
 from muster.simulation.scenario import Configured, Happening, Joins, Scenario
@@ -62,6 +62,7 @@ class _Reader:
         for key, value in _object(top.get("defaults", {}), "defaults", SPANS).items():
             self.defaults[key] = _span(value, f"defaults.{key}", key)
         self.known: dict[str, None] = {}
+        self.joining = frozenset(_joining(top.get("events", [])))
 
     def scenario(self) -> Scenario:
         """The whole."""
@@ -90,7 +91,7 @@ class _Reader:
         allowed = ("at_ms", *EVENTS, "temporary")
         unknown = sorted(set(row) - set(allowed))
         if unknown:
-            raise BadInput(f"{place}: unknown key {unknown[0]!r}; known: {', '.join(allowed)}")
+            raise BadInput(f"{place}: unknown key {shown(unknown[0])}; known: {', '.join(allowed)}")
         if len(found) != 1:
             raise BadInput(f"{place}: expected exactly one of {', '.join(EVENTS)}")
         key = found[0]
@@ -163,6 +164,9 @@ class _Reader:
     def _undelivered(self, raw: object, place: str) -> Happening:
         if not isinstance(raw, list) or not all(isinstance(name, str) for name in raw):
             raise BadInput(f"{place}: expected a list of member ids")
+        for nth, name in enumerate(raw):
+            if name not in self.joining:
+                raise BadInput(f"{place}[{nth}]: {shown(name)}; expected a member that joins")
         return s.Undelivered(frozenset(raw))
 
     def _lag(self, raw: object, place: str) -> Happening:
@@ -172,9 +176,8 @@ class _Reader:
         for text, behind in row.items():
             if text == "member":
                 continue
-            if not isinstance(behind, int) or isinstance(behind, bool) or behind < 0:
-                raise BadInput(f"{place}.{text}: expected offsets, 0 or more")
-            offsets.append((self._task(text, f"{place}.{text}"), behind))
+            at = f"{place}.{text}"
+            offsets.append((self._task(text, at), whole(behind, 0, at, LONG_MAX)))
         return s.Lagging(member, tuple(offsets))
 
     def _ready(self, raw: object, place: str) -> Happening:
@@ -194,14 +197,23 @@ class _Reader:
     def _member(self, raw: object, place: str) -> str:
         if not isinstance(raw, str) or raw not in self.known:
             known = ", ".join(self.known) or "none"
-            raise BadInput(f"{place}: {raw!r}; expected a member that joined before: {known}")
+            raise BadInput(f"{place}: {shown(raw)}; expected a member that joined before: {known}")
         return raw
 
     def _task(self, raw: object, place: str) -> Task:
         index = self.names.index.get(raw) if isinstance(raw, str) else None
         if index is None:
-            raise BadInput(f"{place}: {raw!r}; expected a task of the group, such as 0_1")
+            raise BadInput(f"{place}: {shown(raw)}; expected a task of the group, such as 0_1")
         return self.names.table.task(index)
+
+
+def _joining(rows: object) -> Iterator[str]:
+    """Ids of all members that ever join, as far as they can be read."""
+    for row in rows if isinstance(rows, list) else ():
+        join = row.get("join") if isinstance(row, dict) else None
+        name = join.get("id") if isinstance(join, dict) else None
+        if isinstance(name, str):
+            yield name
 
 
 def _object(raw: object, place: str, known: tuple[str, ...] | None = None) -> Mapping[str, Any]:
@@ -210,7 +222,7 @@ def _object(raw: object, place: str, known: tuple[str, ...] | None = None) -> Ma
     unknown = sorted(set(raw) - set(known)) if known is not None else []
     if unknown:
         named = ", ".join(known or ())
-        raise BadInput(f"{place}: unknown key {unknown[0]!r}; known: {named}")
+        raise BadInput(f"{place}: unknown key {shown(unknown[0])}; known: {named}")
     return raw
 
 

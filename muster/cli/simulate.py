@@ -57,8 +57,8 @@ def run(args: argparse.Namespace) -> int:
     if args.lines:
         answer_lines(args.scenario or STDIN, lambda raw: as_json(play(raw, args.seed)))
         return DONE
-    raw = None if args.scenario is None else load(args.scenario)
-    world = play(raw, args.seed)
+    given = None if args.scenario is None else parse_scenario(load(args.scenario))
+    world = _played(given, args.seed)
     if args.format == "json":
         print(json.dumps(as_json(world), ensure_ascii=False))
     else:
@@ -73,9 +73,11 @@ def play(raw: object, seed: int | None = None) -> World:
         BadInput: the scenario is not as it should be.
         MusterError: it cannot be played.
     """
-    scenario = None if raw is None else parse_scenario(raw)
-    if seed is not None:
-        scenario = invented(seed, scenario)
+    return _played(parse_scenario(raw), seed)
+
+
+def _played(given: Scenario | None, seed: int | None) -> World:
+    scenario = given if seed is None else invented(seed, given)
     assert isinstance(scenario, Scenario)
     world = World(lookup=plugins.get)
     try:

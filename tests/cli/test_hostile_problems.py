@@ -206,6 +206,60 @@ REFUSED = {
         "{" + ",".join(f'"k{n}": 0' for n in range(100_000)) + ', "k99999": 1}',
         "key 'k99999' is there twice",
     ),
+    "a key twice, far inside": (
+        '{"tasks": [], "members": [{"id": "P"}, {"id": "Q", "tags": {"zone": "a", "zone": "b"}}]}',
+        ": members[1].tags: key 'zone' is there twice in one object",
+    ),
+    "half a character, far inside": (
+        '{"tasks": [{"subtopology": "0", "partitions": 1, "source_racks": [["\\udc00"]]}],'
+        ' "members": []}',
+        ": tasks[0].source_racks[0][0]: '\\udc00' in a text",
+    ),
+    "an assignor nobody has, at the start": (
+        '{"tasks": [], "members": [], "assignor": "nope", "start": "previous"}',
+        "assignor: no assignor is called 'nope'",
+    ),
+    "an assignor nobody has, to check": (
+        '{"tasks": [], "members": [], "assignor": "nope", "validate": {"members": {}}}',
+        "assignor: no assignor is called 'nope'",
+    ),
+    "racks of Connect": (
+        '{"tasks": [], "members": [], "assignor": "cooperative", "start": "previous"}',
+        "start: cooperative knows no racks",
+    ),
+    "an answer with more": (
+        '{"tasks": [], "members": [], "validate": {"members": {}, "zzz": 1}}',
+        "validate: unknown key 'zzz'; known: members, unassigned,",
+    ),
+    "a number of Python's": (
+        '{"tasks": [], "members": [], "config": {"num.standby.replicas": "1_0"}}',
+        "num.standby.replicas: '1_0' is not accepted",
+    ),
+    "a number in other digits": (
+        '{"tasks": [], "members": [], "config": {"stream.imbalance.percentage": "\\u0661"}}',
+        "stream.imbalance.percentage: ",
+    ),
+    "a tag that is no text": (
+        '{"tasks": [], "members": [], "config": {"rack.aware.assignment.tags": [null]}}',
+        "rack.aware.assignment.tags: [None] is not accepted",
+    ),
+    "too large a capacity": (
+        '{"tasks": [], "members": [{"id": "P", "capacity": 2147483648}]}',
+        "members[0].capacity: 2147483648; expected a whole number, 1 to 2147483647",
+    ),
+    "too late a time": (
+        json.dumps({"tasks": [], "members": [], "now_ms": 2**62}),
+        "now_ms: expected a whole number of milliseconds, 0 to 4611686018427387903",
+    ),
+    "ready twice": (
+        '{"tasks": [{"subtopology": "0", "partitions": 1, "stateful": true}],'
+        ' "members": [{"id": "P", "learner": ["0_0"], "ready": ["0_0", "0_0"]}]}',
+        "members[0].ready[1]: 0_0 is twice",
+    ),
+    "a stranger twice": (
+        '{"assignor": "cooperative", "tasks": [], "members": [{"id": "P", "active": ["c", "c"]}]}',
+        "members[0].active: 'c' is twice",
+    ),
     "a path that cannot be": ("", "cannot be read"),
 }
 
@@ -223,6 +277,46 @@ def test_what_is_refused_is_one_short_line(
     assert (printed.out, printed.err.count("\n")) == ("", 1)
     assert told in printed.err
     assert len(printed.err) < 1_000
+
+
+SCENARIOS_REFUSED = {
+    "null": ("null", "scenario: expected an object"),
+    "a lag beyond every offset": (
+        '{"group": {"tasks": [{"subtopology": "0", "partitions": 1, "stateful": true}]}, "events":'
+        ' [{"at_ms": 0, "join": {"id": "W"}}, {"at_ms": 1, "lag": {"member": "W", "0_0": 1e99}},'
+        ' {"at_ms": 1, "lag": {"member": "W", "0_0": 9223372036854775808}}]}',
+        "events[1].lag.0_0: 1e+99; expected a whole number",
+    ),
+    "nobody who ever joins": (
+        '{"group": {}, "events": [{"at_ms": 0, "undelivered": ["W1", "W2"]},'
+        ' {"at_ms": 1, "join": {"id": "W1"}}]}',
+        "events[0].undelivered[1]: 'W2'; expected a member that joins",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", SCENARIOS_REFUSED)
+def test_what_is_refused_of_a_scenario_is_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], case: str
+) -> None:
+    """By the command, as for problems."""
+    text, told = SCENARIOS_REFUSED[case]
+    path = tmp_path / "scenario.json"
+    path.write_text(text)
+    assert main(["simulate", str(path)]) == 2
+    printed = capsys.readouterr()
+    assert (printed.out, printed.err.count("\n")) == ("", 1)
+    assert told in printed.err
+
+
+def test_an_empty_rack_is_none() -> None:
+    """As in Kafka, where `client.rack` is an empty text unless it is set."""
+    unit = {"subtopology": "0", "partitions": 1, "source_racks": [["r"]]}
+    found = [
+        solve({"tasks": [unit], "members": [{"id": "P", "rack": rack}]}) for rack in ("", None)
+    ]
+    assert found[0] == found[1]
+    assert found[0]["score"]["cross_rack"] == 0
 
 
 STREAMS = ("high-availability", "sticky", "fallback", "learner")
