@@ -64,6 +64,9 @@ STOP_GRACE_S = 20.0
 """A stop that hangs (a broker that is away, a JVM that is lost) ends the process after this."""
 _REFUSAL = re.compile(r"Authori[sz]ation|Authentication|SSL|Ssl")
 """Stories worth asking Kafka what it refuses."""
+_CALLED = "An error occurred while calling"
+"""How Py4J begins, before Java's own words."""
+_CAUSED = "Caused by: "
 _STOPPING = (signal.SIGTERM, signal.SIGINT)
 
 
@@ -77,13 +80,25 @@ def run(config: JobConfig) -> int:
         MusterError: anything else that ends it.
     """
     try:
-        return _run(config)
+        return _begun(config)
     except (QueryFailed, KafkaUnreachable) as error:
         asked = _REFUSAL.search(str(error)) is not None
         told = access.why(config.clients, Role.JOB, config.prefixes) if asked else None
         if told is not None:
             raise access.Refused(told) from error
         raise type(error)(config.clients.hidden(str(error))) from error
+
+
+def _begun(config: JobConfig) -> int:
+    """Run; what Spark refuses before there is a query is told like the failure of one.
+
+    Raises:
+        QueryFailed: no JVM, a checkpoint on a file system that Spark does not have, …
+    """
+    try:
+        return _run(config)
+    except (PySparkException, Py4JError) as error:
+        raise QueryFailed(f"Spark does not start: {_cause(error)}") from error
 
 
 def _run(config: JobConfig) -> int:
@@ -187,9 +202,12 @@ def _await(query: StreamingQuery, stop: threading.Event, progress: Progress) -> 
 
 def _cause(error: Exception) -> str:
     """The line of Spark's story that says what happened."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    caused = [line for line in lines if line.startswith("Caused by:")]
-    return (caused[-1] if caused else lines[0] if lines else type(error).__name__)[:1000]
+    lines = [line.strip(" \t:") for line in str(error).splitlines() if line.strip(" \t:")]
+    if lines and lines[0].startswith(_CALLED):
+        del lines[0]
+    caused = [line for line in lines if line.startswith(_CAUSED)]
+    told = caused[-1].removeprefix(_CAUSED) if caused else lines[0] if lines else ""
+    return (told or type(error).__name__)[:1000]
 
 
 @contextmanager

@@ -78,6 +78,12 @@ ALWAYS: tuple[_Setting, ...] = (
         "every state call is a round trip to the JVM; over TCP the operator took 3 times as long",
     ),
     _Setting(
+        "spark.python.unix.domain.socket.dir",
+        "/tmp",  # noqa: S108  names in it are random, and only their owner may connect
+        "a socket's path may have 107 bytes; Spark takes java.io.tmpdir, which YARN puts so deep "
+        "in a container's folder that no driver would start",
+    ),
+    _Setting(
         "spark.sql.ansi.enabled",
         "false",
         "ANSI SQL refuses to cast numbers to bytes, which `source` does to pack a row",
@@ -104,6 +110,11 @@ ALWAYS: tuple[_Setting, ...] = (
     _Setting("spark.ui.enabled", "false", "saves start-up and a port; --conf brings it back"),
     _Setting("spark.ui.showConsoleProgress", "false", "a progress bar in a service's log"),
     _Setting("spark.log.level", "WARN", "one line per batch and stage otherwise"),
+    _Setting(
+        "spark.executor.syncLogLevel.enabled",
+        "true",
+        "executors would stay at INFO: 25 MB an hour of one small group's state store",
+    ),
 )
 
 POSIX: tuple[_Setting, ...] = (

@@ -1,4 +1,4 @@
-"""A checkpoint meets topics that are not the ones it was written against."""
+"""A checkpoint that cannot be gone on from: of other topics, or where Spark finds nothing."""
 
 from __future__ import annotations
 
@@ -70,3 +70,14 @@ def test_topics_made_anew_are_not_those_of_the_checkpoint(topics: Topics, tmp_pa
         (job.checkpoint / f".{FILE}.crc").unlink(missing_ok=True)
         job.start()
         assert (job.checkpoint / FILE).exists()
+
+
+def test_a_checkpoint_without_a_host(topics: Topics, tmp_path: Path) -> None:
+    """``hdfs:///…``, which Hadoop takes in other places: one line says what is wrong."""
+    with Job(topics, tmp_path, checkpoint="hdfs:///muster") as job:
+        job.start(wait=False)
+        assert job.wait() == 1
+        told = job.log_file.read_text().splitlines()
+    assert "muster run: Spark does not start" in told[-1]
+    assert "hdfs:///muster" in told[-1]
+    assert not [line for line in told if "Traceback" in line]
