@@ -37,9 +37,9 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from muster import access, logs
 from muster.acls import Role
+from muster.connection import add_prefixes
 from muster.keyring import KeyFile, add_signing_keys, keyring_path
 from muster.protocol.errors import ConfigError, MusterError
-from muster.protocol.topics import DEFAULT_PREFIX
 from muster.streams import claim, origin, recovery, session, sink, source
 from muster.streams.clock import Clock
 from muster.streams.config import DEFAULT_MASTER, SETTINGS, JobConfig, job_config
@@ -289,21 +289,7 @@ def _port(stack: ExitStack, config: JobConfig, metrics: Metrics, health: Health)
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the options; `muster run` has the same."""
-    kafka = parser.add_argument_group("Kafka")
-    kafka.add_argument("--bootstrap-server", metavar="HOST:PORT[,…]", help="the cluster")
-    kafka.add_argument(
-        "--command-config",
-        metavar="FILE",
-        help="properties file with client settings (SASL, TLS, …)",
-    )
-    kafka.add_argument(
-        "--topic-prefix",
-        metavar="P",
-        action="append",
-        default=[],
-        help=f"prefix of muster's topics; may be given again (default: {DEFAULT_PREFIX})",
-    )
-    add_signing_keys(kafka)
+    add_signing_keys(add_prefixes(parser))
     spark = parser.add_argument_group("Spark")
     spark.add_argument(
         "--checkpoint",

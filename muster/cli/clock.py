@@ -12,8 +12,8 @@ import threading
 
 from muster import access, logs
 from muster.acls import Role
-from muster.cli.options import add_client
 from muster.clients import client_settings
+from muster.connection import add_prefixes
 from muster.keyring import add_signing_keys, key_file
 from muster.protocol.topics import DEFAULT_PREFIX
 from muster.streams.clock import Clock
@@ -21,15 +21,7 @@ from muster.streams.clock import Clock
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
-    group = add_client(parser)
-    group.add_argument(
-        "--topic-prefix",
-        metavar="P",
-        action="append",
-        default=[],
-        help=f"prefix of muster's topics; may be given again (default: {DEFAULT_PREFIX})",
-    )
-    add_signing_keys(group)
+    add_signing_keys(add_prefixes(parser))
     logs.add_log_format(parser)
 
 

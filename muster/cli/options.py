@@ -6,26 +6,10 @@ import argparse
 from collections.abc import Sequence
 
 from muster.cli.errors import BadInput
-from muster.clients import DEFAULT_BOOTSTRAP, ClientSettings, client_settings
+from muster.clients import ClientSettings, client_settings
+from muster.connection import add_client
 from muster.protocol.keys import group_fault, member_fault
-
-DEFAULT_PREFIX = "muster"
-
-
-def add_client(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
-    """``--bootstrap-server --command-config``; the group, for what else belongs there."""
-    group = parser.add_argument_group("Kafka")
-    group.add_argument(
-        "--bootstrap-server",
-        metavar="HOST:PORT[,…]",
-        help=f"the cluster (default: the file's bootstrap.servers, else {DEFAULT_BOOTSTRAP})",
-    )
-    group.add_argument(
-        "--command-config",
-        metavar="FILE",
-        help="properties file with client settings (SASL, TLS, …), as Kafka's own tools take it",
-    )
-    return group
+from muster.protocol.topics import DEFAULT_PREFIX
 
 
 def add_kafka(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:

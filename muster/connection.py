@@ -1,0 +1,37 @@
+"""Options that say where Kafka is: of every command, and of the coordinator's job."""
+
+from __future__ import annotations
+
+import argparse
+
+from muster.clients import DEFAULT_BOOTSTRAP
+from muster.protocol.topics import DEFAULT_PREFIX
+
+
+def add_client(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
+    """``--bootstrap-server --command-config``; the group, for what else belongs there."""
+    group = parser.add_argument_group("Kafka")
+    group.add_argument(
+        "--bootstrap-server",
+        metavar="HOST:PORT[,…]",
+        help=f"the cluster (default: the file's bootstrap.servers, else {DEFAULT_BOOTSTRAP})",
+    )
+    group.add_argument(
+        "--command-config",
+        metavar="FILE",
+        help="properties file with client settings (SASL, TLS, …), as Kafka's own tools take it",
+    )
+    return group
+
+
+def add_prefixes(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
+    """As `add_client`, and ``--topic-prefix`` for several: a list, empty = the default."""
+    group = add_client(parser)
+    group.add_argument(
+        "--topic-prefix",
+        metavar="P",
+        action="append",
+        default=[],
+        help=f"prefix of muster's topics; may be given again (default: {DEFAULT_PREFIX})",
+    )
+    return group
