@@ -1,9 +1,8 @@
-"""A thread beside the query: it runs from entering to leaving a ``with`` block."""
+"""A thread beside the work: it runs from entering to leaving a ``with`` block."""
 
 from __future__ import annotations
 
 import threading
-from types import TracebackType
 from typing import Self
 
 
@@ -31,11 +30,6 @@ class Loop:
         self._thread.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._closing.set()
         self._thread.join()

@@ -13,15 +13,14 @@
 from __future__ import annotations
 
 import sys
-import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from types import TracebackType
 
 import structlog
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
 from muster.streams.health import Answer, Health
+from muster.streams.loop import Loop
 from muster.streams.metrics import Metrics
 
 _log = structlog.get_logger("muster.streams")
@@ -36,7 +35,7 @@ class _Server(ThreadingHTTPServer):
             _log.warning("a page could not be shown", exc_info=True)
 
 
-class Port:
+class Port(Loop):
     """Answers ``/metrics``, ``/healthz`` and ``/readyz`` between enter and exit.
 
     Args:
@@ -53,6 +52,7 @@ class Port:
     """
 
     def __init__(self, metrics: Metrics, health: Health, host: str, port: int) -> None:
+        super().__init__("muster-metrics")
         owner = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -71,9 +71,6 @@ class Port:
         self._health = health
         self._server = _Server((host, port), Handler)
         self.number: int = self._server.server_address[1]
-        self._thread = threading.Thread(
-            target=self._server.serve_forever, name="muster-metrics", daemon=True
-        )
 
     def _answer(self, path: str) -> tuple[int, str, bytes]:
         match path.partition("?")[0]:
@@ -86,19 +83,13 @@ class Port:
             case _:
                 return 404, "text/plain", b"/metrics, /healthz or /readyz\n"
 
-    def __enter__(self) -> Port:
-        self._thread.start()
-        return self
+    def _run(self) -> None:
+        self._server.serve_forever()
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._server.shutdown()
         self._server.server_close()
-        self._thread.join()
+        super().__exit__()
 
 
 def _probe(answer: Answer) -> tuple[int, str, bytes]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 import uuid
 from collections.abc import Callable
-from types import TracebackType
 
 from confluent_kafka import Consumer, TopicPartition
 
@@ -13,13 +12,14 @@ from muster.cli.story import Generation, Story, Turned
 from muster.clients import ClientSettings
 from muster.protocol.events import Origin
 from muster.protocol.topics import TopicKind, kind_of, topic_name
+from muster.streams.loop import Loop
 
 KINDS = (TopicKind.MEMBERSHIP, TopicKind.CONFIG, TopicKind.GROUPS)
 POLL_S = 0.05
 TIMEOUT_S = 30
 
 
-class Watcher:
+class Watcher(Loop):
     """A reader of three topics, from their beginning; a context manager.
 
     Attributes:
@@ -33,14 +33,13 @@ class Watcher:
         story: Story,
         on_news: Callable[[Generation | Turned], None],
     ) -> None:
+        super().__init__("muster-watcher")
         self.story = story
         self.lock = threading.RLock()
         self._clients = clients
         self._on_news = on_news
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._follow, name="muster-watcher", daemon=True)
 
-    def _follow(self) -> None:
+    def _run(self) -> None:
         consumer = Consumer(
             self._clients.librdkafka(
                 {
@@ -55,7 +54,7 @@ class Watcher:
             topics = consumer.list_topics(timeout=TIMEOUT_S).topics
             names = [topic_name(kind, self.story.prefix) for kind in KINDS]
             consumer.assign([TopicPartition(n, p, 0) for n in names for p in topics[n].partitions])
-            while not self._stop.is_set():
+            while not self._closing.is_set():
                 message = consumer.poll(POLL_S)
                 if message is None or message.error() is not None:
                     continue
@@ -72,16 +71,3 @@ class Watcher:
                         self._on_news(each)
         finally:
             consumer.close()
-
-    def __enter__(self) -> Watcher:
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._stop.set()
-        self._thread.join(TIMEOUT_S)

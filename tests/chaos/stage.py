@@ -18,7 +18,6 @@ import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from types import TracebackType
 
 import psutil
 from chaos.crew import Crew
@@ -165,12 +164,7 @@ class Stage:
         """What everybody says, for a failure."""
         return "\n\n".join([*(crew.story() for crew in self.crews), self.job.tail()])
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._stack.close()
 
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import shutil
 import signal
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from support.brokers import Topics, new_topics
+from support.brokers import Topics
 from support.fleet import Fleet
 from support.spark import Job
 from support.waiting import until
@@ -23,14 +22,6 @@ from muster.protocol.records import GroupSnapshot, MemberAssignment
 from muster.protocol.topics import TopicKind
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
-
-
-@pytest.fixture
-def topics(bootstrap: str) -> Iterator[Topics]:
-    """Topics of a test's own."""
-    found = new_topics(bootstrap)
-    yield found
-    found.close()
 
 
 def assignments(topics: Topics) -> list[MemberAssignment]:

@@ -15,7 +15,7 @@ import pytest
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions
 from support import kept, overlap
-from support.brokers import Topics, create_topics, new_topics
+from support.brokers import Topics, create_topics
 from support.fleet import Fleet
 from support.spark import Job
 from support.waiting import until
@@ -34,14 +34,6 @@ ROOT = Path(__file__).resolve().parents[2]
 CHECKPOINTS = sorted((ROOT / "tests" / "golden" / "checkpoint").glob("*.tar.gz"))
 STEADY = {"session.timeout.ms": "60000", "heartbeat.interval.ms": "1000"}
 SHUFFLE = "spark.sql.shuffle.partitions"
-
-
-@pytest.fixture
-def topics(bootstrap: str) -> Iterator[Topics]:
-    """Topics of a test's own."""
-    found = new_topics(bootstrap)
-    yield found
-    found.close()
 
 
 @pytest.fixture

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
-from support.brokers import Topics, create_topics, new_topics
+from support.brokers import Topics, create_topics
 from support.spark import Job
 from support.waiting import until
 
@@ -18,14 +17,6 @@ from muster.protocol.topics import TOPICS, TopicKind
 from muster.streams.origin import FILE
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
-
-
-@pytest.fixture
-def topics(bootstrap: str) -> Iterator[Topics]:
-    """Topics of a test's own."""
-    found = new_topics(bootstrap)
-    yield found
-    found.close()
 
 
 def joins(topics: Topics, job: Job) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from support.brokers import Topics, new_topics
+from support.brokers import Topics
 from support.fleet import Fleet
 from support.spark import Job
 from support.spark_cluster import CONF, SparkCluster, environment
@@ -30,14 +30,6 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkCluster]:
     """A standalone cluster, shared by the tests of this module."""
     with SparkCluster(tmp_path_factory.mktemp("spark")) as cluster:
         yield cluster
-
-
-@pytest.fixture
-def topics(bootstrap: str) -> Iterator[Topics]:
-    """Topics of a test's own."""
-    found = new_topics(bootstrap)
-    yield found
-    found.close()
 
 
 def two(cluster: SparkCluster) -> list[psutil.Process]:

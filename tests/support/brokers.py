@@ -233,3 +233,11 @@ def kafka(bootstrap: str) -> Iterator[Topics]:
     topics = new_topics(bootstrap)
     yield topics
     topics.close()
+
+
+@pytest.fixture
+def topics(bootstrap: str) -> Iterator[Topics]:
+    """Topics of a test's own on the shared broker."""
+    found = new_topics(bootstrap)
+    yield found
+    found.close()

@@ -17,7 +17,6 @@ import asyncio
 import threading
 from collections.abc import Coroutine
 from contextlib import suppress
-from types import TracebackType
 from typing import Any, TypeVar
 
 from muster.broker.kafka import HOST
@@ -142,12 +141,7 @@ class Proxy:
         self._run(self._open())
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         with suppress(Exception):
             self._run(self._shut())
         self._loop.call_soon_threadsafe(self._loop.stop)

@@ -12,7 +12,6 @@ import socket
 import sys
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
 
 import psutil
 import pyspark
@@ -118,12 +117,7 @@ class SparkCluster:
             self.close()
             raise
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 
