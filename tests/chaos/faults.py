@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 import psutil
+from chaos.crew import Crew
 from chaos.stage import HEARTBEAT_S, ISLANDER, SESSION_S, Stage, send
 from support.cluster import START_S
 from support.proxy import FROM_BROKER
@@ -134,37 +135,32 @@ def disk_full(stage: Stage) -> Iterator[None]:
 # ---------------------------------------------------------------- workers
 
 
-@contextmanager
-def worker_restarted(stage: Stage) -> Iterator[None]:
-    """No fault: a worker leaves in order and comes back, as in a rolling upgrade."""
-    crew, name = stage.pick()
-    with stage.spared(crew, name):
-        crew.leave(name)
-        yield
-        stage.await_moved(crew, name)
-        crew.start(name)
+def _worker(
+    harm: Callable[[Crew, str], None], mend: Callable[[Crew, str], None]
+) -> Callable[[Stage], Injected]:
+    """Harm done to a worker, until what it ran runs elsewhere; then it is mended."""
+
+    @contextmanager
+    def harmed(stage: Stage) -> Iterator[None]:
+        crew, name = stage.pick()
+        with stage.spared(crew, name):
+            harm(crew, name)
+            yield
+            stage.await_moved(crew, name)
+            mend(crew, name)
+
+    return harmed
 
 
-@contextmanager
-def worker_killed(stage: Stage) -> Iterator[None]:
-    """SIGKILL to a worker; its guard ends its tasks. A new process of the same name follows."""
-    crew, name = stage.pick()
-    with stage.spared(crew, name):
-        crew.kill(name)
-        yield
-        stage.await_moved(crew, name)
-        crew.start(name)
-
-
-@contextmanager
-def worker_frozen(stage: Stage) -> Iterator[None]:
-    """SIGSTOP to a worker until its tasks run elsewhere; then it wakes up."""
-    crew, name = stage.pick()
-    with stage.spared(crew, name):
-        crew.signal(name, signal.SIGSTOP)
-        yield
-        stage.await_moved(crew, name)
-        crew.signal(name, signal.SIGCONT)
+worker_restarted = _worker(Crew.leave, Crew.start)
+"""No fault: a worker leaves in order and comes back, as in a rolling upgrade."""
+worker_killed = _worker(Crew.kill, Crew.start)
+"""SIGKILL to a worker; its guard ends its tasks. A new process of the same name follows."""
+worker_frozen = _worker(
+    lambda crew, name: crew.signal(name, signal.SIGSTOP),
+    lambda crew, name: crew.signal(name, signal.SIGCONT),
+)
+"""SIGSTOP to a worker; then it wakes up."""
 
 
 def _islander(inject: Callable[[Stage], None]) -> Callable[[Stage], Injected]:

@@ -26,7 +26,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from muster.cli.assign import solve
 from muster.cli.decode import printed
@@ -192,17 +192,22 @@ def mutate_row(value: bytes, chance: random.Random) -> bytes:
     except DecodeError:
         return mutate(value, chance)
     for _ in range(chance.randint(1, 3)):
-        places = [(row, key) for key in row]
-        for at, key in places:
-            inner = at[key]
-            if isinstance(inner, dict | list):
-                keys = inner if isinstance(inner, dict) else range(len(inner))
-                places += [(inner, each) for each in keys]
-        at, key = chance.choice(places)
+        at, key = chance.choice(places_in(row))
         at[key] = odd(at[key], chance)
     with suppress(EncodeError):
         return write(name, row)
     return mutate(value, chance)
+
+
+def places_in(document: dict[str, Any]) -> list[tuple[Any, Any]]:
+    """Every value in a document, however deep: (what it is in, its key or index there)."""
+    places: list[tuple[Any, Any]] = [(document, key) for key in document]
+    for at, key in places:
+        inner = at[key]
+        if isinstance(inner, dict | list):
+            keys = inner if isinstance(inner, dict) else range(len(inner))
+            places += [(inner, each) for each in keys]
+    return places
 
 
 def odd(value: object, chance: random.Random) -> object:
@@ -232,12 +237,7 @@ def mutate_json(value: bytes, chance: random.Random) -> bytes:
         return mutate(value, chance)
     raw = json.loads(value)
     for _ in range(chance.randint(1, 2)):
-        places = [(raw, key) for key in raw]
-        for at, key in places:
-            inner = at[key]
-            if isinstance(inner, dict | list):
-                keys = inner if isinstance(inner, dict) else range(len(inner))
-                places += [(inner, each) for each in keys]
+        places = places_in(raw)
         at, key = chance.choice(places)
         odd = (None, True, -1, 2**31, 2**63, 1e308, float("nan"), "", "x" * 300, [], {}, [[]])
         there, name = chance.choice(places)
