@@ -153,19 +153,16 @@ class Weighed:
         pays: float,
     ) -> list[tuple[int, int]]:
         """The heaviest job of a worker that makes another one less full than this one is now."""
-        weight, capacity = self.view.tasks.weight, self.view.capacity.astype(np.float64)
-        jobs = np.flatnonzero(movable & (goal == source) & (weight > 0))
+        capacity = self.view.capacity.astype(np.float64)
         others = self.workers[self.workers != source]
-        if not len(jobs) or not len(others):
+        if not len(others):
             return []
         full = load[source] / capacity[source]
-        # A weight fits somewhere or nowhere, so equal weights are tried once, heaviest first.
-        for each in -np.unique(-weight[jobs]):
+        for each, job in self._heaviest_first(movable & (goal == source)):
             after = (load[others] + each) / capacity[others]
             place = int(np.argmin(after))
             gain = full - max(float(after[place]), (load[source] - each) / capacity[source])
             if gain > max(_LEAST_GAIN, pays * each / capacity[source] - _LEAST_GAIN):
-                job = int(jobs[np.argmax(weight[jobs] == each)])
                 return [(job, int(others[place]))]
         return []
 
@@ -179,16 +176,15 @@ class Weighed:
     ) -> list[tuple[int, int]]:
         """A job of a worker for a lighter one of another, so that the fuller of both is least."""
         weight, capacity = self.view.tasks.weight, self.view.capacity.astype(np.float64)
-        jobs = np.flatnonzero(movable & (goal == source) & (weight > 0))
         ours = np.zeros(len(load), dtype=np.bool_)
         ours[self.workers] = True
         theirs = np.flatnonzero(movable & (goal != source) & np.append(ours, False)[goal])
-        if not len(jobs) or not len(theirs):
+        if not len(theirs):
             return []
         best: list[tuple[int, int]] = []
         least = load[source] / capacity[source] * (1 - pays) - _LEAST_GAIN
         there = goal[theirs]
-        for each in -np.unique(-weight[jobs]):
+        for each, job in self._heaviest_first(movable & (goal == source)):
             less = each - weight[theirs]
             after = np.maximum(
                 (load[source] - less) / capacity[source], (load[there] + less) / capacity[there]
@@ -197,9 +193,15 @@ class Weighed:
             place = int(np.argmin(after))
             if after[place] < least:
                 least = float(after[place])
-                job = int(jobs[np.argmax(weight[jobs] == each)])
                 best = [(job, int(there[place])), (int(theirs[place]), source)]
         return best
+
+    def _heaviest_first(self, among: BoolArray) -> list[tuple[float, int]]:
+        """(weight, job) for each weight once: equal ones fit the same places, or none."""
+        weight = self.view.tasks.weight
+        jobs = np.flatnonzero(among & (weight > 0))
+        lightness, first = np.unique(-weight[jobs], return_index=True)
+        return list(zip((-lightness).tolist(), jobs[first].tolist(), strict=True))
 
 
 def _promised(view: GroupView, workers: BoolArray, planned: Mapping[str, str]) -> dict[int, int]:
