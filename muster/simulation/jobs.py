@@ -12,7 +12,7 @@ the newest snapshot of the group back (`Group.recover`), and config from its beg
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from random import Random
 from typing import Protocol
@@ -117,21 +117,29 @@ class Job:
         """Compute the next batch; None = there is nothing new.
 
         Raises:
-            InvariantViolation: the group is not as it must be.
+            InvariantViolation: as `decide`.
         """
         end = self.checkpoint.begun or self._end(now)
         if end == self.checkpoint.through:
             return None
         self.checkpoint.begun = end
         events = self.kafka.between(self.checkpoint.through, end)
-        before = self.group
-        step = advance(before, events, coordinator_epoch=self.epoch, assignors=registry.get)
-        if step.changed:
-            invariants.check(step.group)
-        self.generations += step.group.generation > before.generation
+        step = self.decide(events)
         self.group = step.group
         self.batch = Batch(step, end)
         return self.batch
+
+    def decide(self, events: Sequence[Event]) -> Step:
+        """What follows from a batch of events.
+
+        Raises:
+            InvariantViolation: the group is not as it must be.
+        """
+        step = advance(self.group, events, coordinator_epoch=self.epoch, assignors=registry.get)
+        if step.changed:
+            invariants.check(step.group)
+        self.generations += step.group.generation > self.group.generation
+        return step
 
     def _end(self, now: float) -> Offsets:
         through = self.checkpoint.through
@@ -185,12 +193,13 @@ class Jobs:
         running: all of them.
     """
 
-    def __init__(self, around: Around, kafka: Kafka, chance: Random) -> None:
+    def __init__(self, around: Around, kafka: Kafka, chance: Random, kind: type[Job] = Job) -> None:
         self.newest: Job | None = None
         self.running: list[Job] = []
         self._around = around
         self._kafka = kafka
         self._chance = chance
+        self._kind = kind
         self._epochs = itertools.count(1)
         self._generations = 0  # of those that have ended
 
@@ -203,9 +212,9 @@ class Jobs:
         """A coordinator claims the group; without a checkpoint, what was published is read back."""
         epoch = next(self._epochs)
         if checkpoint is None:
-            job = Job.recovering(self._kafka, epoch)
+            job = self._kind.recovering(self._kafka, epoch)
         else:
-            job = Job(self._kafka, epoch, checkpoint)
+            job = self._kind(self._kafka, epoch, checkpoint)
         self.newest = job
         self.running.append(job)
         self._around.send(Tick(group=GROUP))

@@ -20,7 +20,7 @@ from muster.protocol.settings import parse_settings
 from muster.protocol.tasks import TaskSet
 from muster.simulation import faults
 from muster.simulation.faults import Fault, ProcessFault, Timed
-from muster.simulation.jobs import Jobs
+from muster.simulation.jobs import Job, Jobs
 from muster.simulation.judge import Judge, LawBroken, unsettled
 from muster.simulation.kafka import Kafka, MemberRecord
 from muster.simulation.process import GROUP, Process, delay
@@ -50,7 +50,7 @@ class Ordeal:
         story: what happened, if anybody listens.
     """
 
-    def __init__(self, seed: int, *, told: bool = False) -> None:
+    def __init__(self, seed: int, *, told: bool = False, job: type[Job] = Job) -> None:
         self.now = float(BEGINNING_MS)
         self.away_until = 0.0
         self.kafka = Kafka()
@@ -63,7 +63,7 @@ class Ordeal:
         self._chance = Random(f"broker/{seed}")  # noqa: S311 — a play, not a secret
         self._numbers: dict[str, int] = {}
         self._ticked = 0
-        self.jobs = Jobs(self, self.kafka, self._chance)
+        self.jobs = Jobs(self, self.kafka, self._chance, job)
         self.configure(faults.Configures(seed % len(faults.ASSIGNORS), 0, 0))
         self.jobs.begin()
 

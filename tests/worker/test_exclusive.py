@@ -1,157 +1,141 @@
-"""No two members use a task at once: sessions in a world of delays, freezes and lost time.
+"""No two members use a task at once, whoever coordinates: sessions under every fault.
 
-The coordinator is a small eager one (any that keeps the contract will do), and the real `advance`.
+The ordeal with the coordinator as it is belongs to tests/simulation. Here a small eager one takes
+its place (any that keeps the contract must do); the two stories at the end are told with both.
 """
 
 from __future__ import annotations
 
-import random
-from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.world import (
-    BEAT_MS,
-    GROUP,
-    REBALANCE_MS,
-    SESSION_MS,
-    TASKS,
-    Coordinator,
-    SmallCoordinator,
-    World,
-)
+from support.small_coordinator import TASKS, SmallJob
 
 from muster.protocol.digest import Holding
-from muster.protocol.events import Event, GroupConfig, Origin
-from muster.protocol.records import Record
-from muster.protocol.settings import parse_settings
-from muster.protocol.tasks import Subtopology, TaskSet
-from muster.state import invariants, machine
-from muster.state.group import Group
-from muster.worker.exchange import Begin, LeaveAsked
+from muster.protocol.tasks import TaskSet
+from muster.simulation import faults
+from muster.simulation.faults import (
+    REBALANCE_MS,
+    BrokerLeaves,
+    Deafens,
+    FallsBehind,
+    Fault,
+    Freezes,
+    Skews,
+    Starts,
+    Stops,
+    Timed,
+)
+from muster.simulation.jobs import Job
+from muster.simulation.ordeal import CALM_MS, CALM_STOP_MS, Ordeal
 from muster.worker.states import State
 
-
-class RealCoordinator:
-    """`advance`, batch by batch."""
-
-    def __init__(self) -> None:
-        values = {
-            "session.timeout.ms": SESSION_MS,
-            "heartbeat.interval.ms": BEAT_MS,
-            "rebalance.timeout.ms": REBALANCE_MS,
-        }
-        config = GroupConfig(
-            group=GROUP,
-            assignor="sticky",
-            settings=parse_settings(values),
-            tasks=(Subtopology("0", len(TASKS)),),
-            origin=Origin("muster.config", 0, 0, 1),
-        )
-        self.group = Group.new(GROUP)
-        self.wake: int | None = None
-        self.take([config])
-
-    @property
-    def generation(self) -> int:
-        """Of the group."""
-        return self.group.generation
-
-    def wake_ms(self) -> int | None:
-        """When it wants a tick at the latest."""
-        return self.wake
-
-    def take(self, events: Sequence[Event]) -> Sequence[Record]:
-        """One step."""
-        step = machine.advance(self.group, events, coordinator_epoch=1)
-        self.group, self.wake = step.group, step.wake_at_ms
-        invariants.check(self.group)
-        return step.records
+NOT_OF_MEMBERS = (
+    *(faults.Restarts, faults.Usurps),  # it keeps nothing
+    *(faults.Configures, faults.Drains, faults.Lags),  # it knows nothing of these
+)
+COORDINATORS = [SmallJob, Job]
+LAG_MAX_MS = REBALANCE_MS // 4
+"""As long as the small coordinator is behind at once."""
 
 
-COORDINATORS = [SmallCoordinator, RealCoordinator]
+def stream(seed: int, until_ms: int = 12_000, stressed: tuple[type, ...] = ()) -> list[Timed]:
+    """Everybody starts; then faults that befall members and the broker, or make it lag."""
+    found = faults.invented(seed, 300, until_ms, every_ms=200, stressed=stressed)
+    given = [(at, _brief(fault)) for at, fault in found if not isinstance(fault, NOT_OF_MEMBERS)]
+    return [*((0, Starts(name)) for name in faults.NAMES), *given]
 
 
-@pytest.mark.parametrize("coordinator", COORDINATORS)
-@settings(max_examples=15)
-@given(seed=st.integers(0, 2**32), count=st.integers(1, 4))
-def test_no_task_has_two_users(coordinator: type[Coordinator], seed: int, count: int) -> None:
-    """Whatever goes wrong, no two members use one task at one moment of true time."""
-    world = World(random.Random(seed), count, coordinator())
-    world.begin()
-    world.run(20_000)
-    assert world.overlaps == []
+def _brief(fault: Fault) -> Fault:
+    if isinstance(fault, FallsBehind | Skews):
+        return replace(fault, for_ms=min(fault.for_ms, LAG_MAX_MS))
+    return fault
 
 
-@pytest.mark.parametrize("coordinator", COORDINATORS)
-@settings(max_examples=6)
-@given(seed=st.integers(0, 2**32), count=st.integers(1, 4))
-def test_after_the_trouble_everything_is_owned_again(
-    coordinator: type[Coordinator], seed: int, count: int
-) -> None:
-    """When nothing goes wrong any more, every task is used and every session well."""
-    world = World(random.Random(seed), count, coordinator())
-    world.begin()
-    world.run(8_000)
-    world.calm()
-    world.run(30_000)
-    assert {m.session.state for m in world.members} == {State.MEMBER}
-    assert [t for t in TASKS if not any(world.uses(m, t) for m in world.members)] == []
-    for member in world.members:
-        assert member.session.holding == Holding(active=TaskSet.of(member.using))
-    assert world.overlaps == []
+def used(world: Ordeal) -> list[str]:
+    """Every task in use, once for each process that uses it."""
+    return sorted(
+        str(task)
+        for process in world.processes
+        if world.now < process.guard_ends
+        for task in process.using
+    )
+
+
+def is_settled(world: Ordeal) -> bool:
+    """Whether every task is used, and every process has what it holds."""
+    working = [p for p in world.processes if p.session.state is State.MEMBER]
+    return used(world) == list(TASKS) and all(
+        process.session.holding == Holding(active=TaskSet.of(process.using)) for process in working
+    )
+
+
+@settings(max_examples=30)
+@given(seed=st.integers(0, 2**32))
+def test_no_task_has_two_users(seed: int) -> None:
+    """Whatever goes wrong, no two processes use one task at one moment of true time."""
+    world = Ordeal(seed, job=SmallJob)
+    world.play(stream(seed))
+
+
+@settings(max_examples=8)
+@given(seed=st.integers(0, 2**32))
+def test_after_the_trouble_everything_is_owned_again(seed: int) -> None:
+    """When nothing goes wrong any more, every task is used, and every process knows what it has."""
+    world = Ordeal(seed, job=SmallJob)
+    world.play(stream(seed))
+    for process in world.processes:
+        process.stop_ms = min(process.stop_ms, CALM_STOP_MS)
+    end_ms = world.clock_ms + CALM_MS
+    while not is_settled(world) and world.clock_ms < end_ms:
+        world.happen(Starts("W1"))  # all may have died; one that runs is left alone
+        world.run(world.clock_ms + 1_000)
+    assert used(world) == list(TASKS)
+    assert is_settled(world)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("coordinator", COORDINATORS)
-def test_no_task_has_two_users_in_many_worlds(coordinator: type[Coordinator]) -> None:
-    """The same for sixty worlds of up to six members, half a minute each."""
-    found = {}
-    for seed in range(60):
-        world = World(random.Random(seed), 1 + seed % 6, coordinator())
-        world.begin()
-        world.run(30_000)
-        found[seed] = world.overlaps
-    assert {seed: overlaps for seed, overlaps in found.items() if overlaps} == {}
+def test_no_task_has_two_users_in_many_worlds() -> None:
+    """The same for three hundred lives; in every other one readers hang all the time."""
+    for seed in range(300):
+        world = Ordeal(seed, job=SmallJob)
+        world.play(stream(seed, stressed=(Deafens,) if seed % 2 else ()))
 
 
-@pytest.mark.parametrize("coordinator", COORDINATORS)
-def test_the_world_is_troubled_enough(coordinator: type[Coordinator]) -> None:
-    """The property above is not empty: tasks change hands often, sessions are lost and regained."""
-    world = World(random.Random(7), 3, coordinator())
-    first = [m.session.incarnation for m in world.members]
-    world.begin()
-    world.run(60_000)
-    assert world.owner_changes > 10
-    assert world.coordinator.generation > 10
-    assert all(m.session.incarnation != i for m, i in zip(world.members, first, strict=True))
+def test_the_world_is_troubled_enough() -> None:
+    """The property above is not empty: tasks change hands often, under every kind of fault."""
+    given = stream(7, until_ms=60_000)
+    assert {type(fault) for _, fault in given} == set(faults.KINDS) - set(NOT_OF_MEMBERS)
+    world = Ordeal(7, job=SmallJob)
+    world.play(given)
+    assert world.changes > 50
+    assert world.generations > 100
 
 
-@pytest.mark.parametrize("coordinator", COORDINATORS)
-def test_a_reader_that_hangs(coordinator: type[Coordinator]) -> None:
+@pytest.mark.parametrize("job", COORDINATORS)
+def test_a_reader_that_hangs(job: type[Job]) -> None:
     """Its heartbeats go on, what it is asked back it never reads: others get it, and it stops."""
-    world = World(random.Random(5), 2, coordinator())
-    deaf, other = world.members
-    world.at(0, lambda: world.give(deaf, Begin()))
-    world.run(3_000)
-    assert all(world.uses(deaf, task) for task in TASKS)
-    deaf.deaf_until = 60_000
-    world.at(world.now, lambda: world.give(other, Begin()))
-    world.run(20_000)
-    assert all(world.uses(other, task) for task in TASKS)
-    assert world.overlaps == []
+    world = Ordeal(0, job=job)
+    world.play([(0, Starts("W1")), (3_000, Deafens("W1", 60_000))])
+    (deaf,) = world.processes
+    tasks = used(world)
+    assert sorted(map(str, deaf.using)) == tasks
+    world.play([(3_000, Starts("W2"))])
+    world.run(23_000)
+    assert sorted(str(task) for task in world.processes[1].using) == tasks
+    assert used(world) == tasks
 
 
-@pytest.mark.parametrize("coordinator", COORDINATORS)
-def test_leaving_in_trouble(coordinator: type[Coordinator]) -> None:
+@pytest.mark.parametrize("job", COORDINATORS)
+def test_leaving_in_trouble(job: type[Job]) -> None:
     """A member that leaves a troubled group ends, and its tasks are somebody else's."""
-    world = World(random.Random(3), 2, coordinator())
-    world.begin()
-    world.run(5_000)
-    world.calm()
-    world.give(world.members[0], LeaveAsked())
+    world = Ordeal(0, job=job)
+    world.play([(0, Starts("W1")), (0, Starts("W2")), (3_000, Freezes("W2", 1_500))])
+    tasks = used(world)
+    world.play([(3_100, BrokerLeaves(1_500)), (3_200, Stops("W1"))])
     world.run(20_000)
-    assert world.members[0].session.state is State.ENDED
-    assert sorted(world.members[1].using) == sorted(TASKS)
-    assert world.overlaps == []
+    (left,) = (process for process in world.processes if process.alive)
+    assert left.name == "W2"
+    assert sorted(map(str, left.using)) == used(world) == tasks
