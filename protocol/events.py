@@ -79,7 +79,8 @@ class Join:
         lags: how far its copies are behind.
         config_offset: newest config it has read (Connect); None = not told.
         rebalance_timeout_ms: how long it may need to release; None = the group's.
-        make_before_break: whether it can release a task only after the new owner is ready.
+        make_before_break: whether it can release a task only after the new owner is ready;
+            written by members and kept, read by no assignor so far.
     """
 
     group: GroupId

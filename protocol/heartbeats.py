@@ -32,14 +32,12 @@ class Heartbeats:
         members: H member ids.
         epoch: int64[H].
         digest: uint64[H].
-        others: positions of all values that are no heartbeats, or not clean ones.
     """
 
     position: NDArray[np.int64]
     members: list[str]
     epoch: NDArray[np.int64]
     digest: NDArray[np.uint64]
-    others: list[int]
 
 
 def heartbeats(values: Sequence[bytes | bytearray | None]) -> Heartbeats:
@@ -48,12 +46,10 @@ def heartbeats(values: Sequence[bytes | bytearray | None]) -> Heartbeats:
     members: list[str] = []
     epochs: list[int] = []
     digests: list[bytes] = []
-    others: list[int] = []
     good: set[str] = set()
     for position, value in enumerate(values):
         row = _row(value) if value is not None and value[:FRAME_BYTES] == _PREFIX else None
         if row is None or not (row["member"] in good or member_fault(row["member"]) is None):
-            others.append(position)
             continue
         good.add(row["member"])
         positions.append(position)
@@ -65,7 +61,6 @@ def heartbeats(values: Sequence[bytes | bytearray | None]) -> Heartbeats:
         members,
         np.array(epochs, dtype=np.int64),
         np.frombuffer(b"".join(digests), dtype="<u8").astype(np.uint64),
-        others,
     )
 
 

@@ -1,8 +1,8 @@
 """Kafka as an ordeal sees it: topics that keep their order, a broker that is away at times.
 
 Events go to the input topics and are stamped with true time, in whole milliseconds; the broker's
-clock is the clock. Records go to one inbox for each member id, which stands for its key's place in
-`muster.assignments`. Nothing that was appended is lost.
+clock is the clock. Records for members are delivered by who publishes them, in their order.
+Nothing that was appended is lost.
 """
 
 from __future__ import annotations
@@ -29,7 +29,6 @@ class Kafka:
 
     Attributes:
         inputs: topic → its events, each with its origin.
-        inboxes: member id → everything written to it.
         snapshot: newest state of the group, None = never published.
         wake: newest wake-up, None = never published.
         wakes: wake-ups published so far.
@@ -38,7 +37,6 @@ class Kafka:
     inputs: dict[str, list[Event]] = field(
         default_factory=lambda: {"membership": [], "config": [], "lag": []}
     )
-    inboxes: dict[str, list[MemberRecord]] = field(default_factory=dict)
     snapshot: GroupSnapshot | None = None
     wake: WakeUp | None = None
     wakes: int = 0
@@ -62,7 +60,6 @@ class Kafka:
         told: list[MemberRecord] = []
         for record in records:
             if isinstance(record, MemberAssignment | MemberGone):
-                self.inboxes.setdefault(record.member, []).append(record)
                 told.append(record)
             elif isinstance(record, GroupSnapshot):
                 self.snapshot = record
