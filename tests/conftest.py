@@ -10,7 +10,13 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import HealthCheck, settings
 
-pytest_plugins = ["support.brokers", "support.leftovers", "support.spark"]
+pytest_plugins = [
+    "support.brokers",
+    "support.leftovers",
+    "support.mock_worker",
+    "support.operator",
+    "support.spark",
+]
 
 settings.register_profile(
     "ci",

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-CODE = ("protocol", "assignor", "state", "streams", "muster", "bench", "examples")
+CODE = ("protocol", "assignor", "state", "streams", "muster", "bench", "examples", "tests")
 FILE_LINES_MAX = 400
 FUNCTION_LINES_MAX = 70
 OLD_GIANTS: dict[str, int] = {}
@@ -33,12 +33,12 @@ def tracked(*endings: str) -> list[Path]:
 
 
 def python_code() -> list[Path]:
-    """Our Python files, tests left out."""
+    """Our Python files, tests among them."""
     return [p for p in tracked(".py") if p.relative_to(ROOT).parts[0] in CODE]
 
 
 def test_files_have_one_idea() -> None:
-    """No code file grows past its budget of lines."""
+    """No file of code or of tests grows past its budget of lines."""
     long = {
         str(p.relative_to(ROOT)): lines
         for p in python_code()

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.mock_kafka import QUICK, mock_kafka
+from support.mock_kafka import QUICK
 from support.scripted_coordinator import ScriptedCoordinator, eventually
 from support.waiting import PATIENCE_S
 
@@ -19,17 +19,10 @@ from muster.protocol.events import Heartbeat, Join, Leave, Report
 from muster.protocol.tasks import EMPTY
 
 
-@pytest.fixture(scope="module")
-def bootstrap() -> Iterator[str]:
-    """A mock cluster for the whole file; each test has a group of its own."""
-    with mock_kafka() as servers:
-        yield servers
-
-
 @pytest.fixture
-def coordinator(bootstrap: str, request: pytest.FixtureRequest) -> Iterator[ScriptedCoordinator]:
+def coordinator(mock_servers: str, request: pytest.FixtureRequest) -> Iterator[ScriptedCoordinator]:
     """A coordinator for a group named after the test; sessions are short."""
-    with ScriptedCoordinator(bootstrap, request.node.name, session_timeout_ms=5_000) as scripted:
+    with ScriptedCoordinator(mock_servers, request.node.name, session_timeout_ms=5_000) as scripted:
         yield scripted
 
 
@@ -65,12 +58,12 @@ class Command:
 
 
 @pytest.fixture
-def command(bootstrap: str, coordinator: ScriptedCoordinator, tmp_path: Path) -> Iterator:
+def command(mock_servers: str, coordinator: ScriptedCoordinator, tmp_path: Path) -> Iterator:
     """Start the command; nothing of it is left behind."""
     made: list[Command] = []
 
     def start(command: str, *more: str) -> Command:
-        made.append(Command(bootstrap, coordinator.group, tmp_path, command, *more))
+        made.append(Command(mock_servers, coordinator.group, tmp_path, command, *more))
         return made[-1]
 
     yield start
@@ -171,7 +164,7 @@ def test_a_worker_says_which_protocols_it_speaks(
     assert coordinator.wait_for(Join).protocols == spoken
 
 
-def test_missing_topics_are_mentioned_once(command, bootstrap: str) -> None:
+def test_missing_topics_are_mentioned_once(command, mock_servers: str) -> None:
     """A worker that is too early says what to do, with its prefix, and waits in silence."""
     worker = command("exec sleep 600", "--topic-prefix", "elsewhere")
     wanted = "no topic elsewhere.assignments; create it with: muster topics create --topic-prefix "

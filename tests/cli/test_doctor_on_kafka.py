@@ -1,0 +1,191 @@
+"""What the doctor says of a real Kafka with something wrong in it."""
+
+from __future__ import annotations
+
+import json
+import time
+import uuid
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    ResourceType,
+)
+from support.brokers import Topics, create_topics, new_topics
+from support.snapshots import orders
+from support.waiting import until
+
+from muster.cli import doctor_cluster, doctor_job
+from muster.cli.main import main
+from muster.protocol import codec
+from muster.protocol.events import Heartbeat, Join, Tick
+from muster.protocol.ids import GroupId, MemberId
+from muster.protocol.records import (
+    CoordinatorClaim,
+    GroupGone,
+    Record,
+    WakeUp,
+)
+from muster.protocol.topics import TopicKind
+
+ORDERS = GroupId("orders")
+VERSION = doctor_job.version("muster-kafka")
+
+
+# ---------------------------------------------------------------- on a real Kafka
+
+Examine = Callable[..., tuple[int, dict[tuple[str, str], list[dict]]]]
+
+
+@pytest.fixture
+def examine(bootstrap: str, capsys: pytest.CaptureFixture[str]) -> Examine:
+    """Run the command: its exit code, its findings by (check, subject)."""
+
+    def run(prefix: str, *more: str) -> tuple[int, dict[tuple[str, str], list[dict]]]:
+        command = ["doctor", "--bootstrap-server", bootstrap, "--topic-prefix", prefix]
+        code = main([*command, "--format", "json", *more])
+        found: dict[tuple[str, str], list[dict]] = {}
+        for line in capsys.readouterr().out.splitlines():
+            each = json.loads(line)
+            found.setdefault((each["check"], each["subject"]), []).append(each)
+        return code, found
+
+    return run
+
+
+def publish(topics: Topics, kind: TopicKind, record: Record, at_ms: int | None = None) -> None:
+    """Write a record as the coordinator would, with any timestamp the topic lets us choose."""
+    encoded = codec.encode(record)
+    producer = Producer(topics.clients.producer())
+    stamp = {} if at_ms is None else {"timestamp": at_ms}
+    producer.produce(topics.name(kind), key=encoded.key, value=encoded.value, **stamp)
+    assert producer.flush(30) == 0
+
+
+@pytest.mark.broker
+def test_a_new_cluster(examine: Examine, bootstrap: str) -> None:
+    """Without topics each is missing; with them only the coordinator is; the codes are 1."""
+    prefix = f"t{uuid.uuid4().hex[:8]}"
+    code, found = examine(prefix)
+    assert code == 1
+    action = f"muster topics create --topic-prefix {prefix}"
+    assert found["topic", f"{prefix}.groups"][0]["action"] == action
+    assert found["job", prefix][0]["level"] == "skipped"
+    create_topics(bootstrap, prefix)
+
+    def settled() -> bool:
+        code, found = examine(prefix)
+        bad = [key for key, each in found.items() if any(f["level"] == "fail" for f in each)]
+        return code == 1 and bad == [("claim", prefix)]
+
+    until(settled, "only the claim is missing")
+
+
+@pytest.mark.broker
+def test_a_topic_that_is_not_what_it_must_be(
+    examine: Examine, bootstrap: str, kafka: Topics
+) -> None:
+    """A wrong cleanup.policy is found, named, and makes the exit code 1."""
+    topics = new_topics(bootstrap)
+    name = topics.name(TopicKind.ASSIGNMENTS)
+    change = ConfigResource(
+        ResourceType.TOPIC,
+        name,
+        incremental_configs=[
+            ConfigEntry("cleanup.policy", "delete", incremental_operation=AlterConfigOpType.SET)
+        ],
+    )
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    for future in admin.incremental_alter_configs([change]).values():
+        future.result(30)
+    code, found = examine(topics.prefix)
+    topics.close()
+    assert code == 1
+    (finding,) = found["topic", name]
+    assert (finding["level"], finding["what"]) == (
+        "fail",
+        "cleanup.policy is delete, must be compact",
+    )
+    assert finding["action"].endswith(f"--entity-name {name} --add-config cleanup.policy=compact")
+
+
+@pytest.mark.broker
+def test_a_dead_job_then_a_dead_clock(examine: Examine, bootstrap: str) -> None:
+    """A wake-up long past is the clock's fault while nobody spoke, and the job's once one has."""
+    topics = new_topics(bootstrap)
+    record = CoordinatorClaim(job="gone", host="somewhere", version=VERSION)
+    publish(topics, TopicKind.COORDINATOR, record)
+    publish(topics, TopicKind.GROUPS, replace(orders(), coordinator_epoch=0))
+    late_ms = int(time.time() * 1000) - 100_000
+    publish(topics, TopicKind.CLOCK, WakeUp(group=ORDERS, at_ms=late_ms))
+    code, found = examine(topics.prefix, "--stuck-s", "9999999999")
+    assert code == 1
+    assert [f["level"] for f in found["clock", topics.prefix]] == ["fail"]
+    assert [f["level"] for f in found["job", topics.prefix]] == ["ok"]
+    topics.write(TopicKind.MEMBERSHIP, Tick(group=ORDERS))
+    beat = Heartbeat(group=ORDERS, member=MemberId("W1"), epoch=7, digest=1)
+    topics.write(TopicKind.MEMBERSHIP, beat)
+    _, found = examine(topics.prefix, "--stuck-s", "9999999999")
+    topics.close()
+    assert ("clock", topics.prefix) not in found
+    (finding,) = found["job", topics.prefix]
+    assert (finding["level"], "job gone on somewhere" in finding["action"]) == ("fail", True)
+
+
+@pytest.mark.broker
+def test_a_job_that_ignores_joins(
+    examine: Examine, bootstrap: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Joins after all that was published: the job is said to do nothing, until it publishes."""
+    monkeypatch.setattr(doctor_job, "GRACE_MS", -60_000)  # what was written just now is late
+    topics = new_topics(bootstrap)
+    record = CoordinatorClaim(job="deaf", host="somewhere", version=VERSION)
+    publish(topics, TopicKind.COORDINATOR, record)
+    for _ in range(2):
+        join = Join(group=GroupId("new"), member=MemberId("W1"), incarnation=1)
+        topics.write(TopicKind.MEMBERSHIP, join)
+    code, found = examine(topics.prefix)
+    (finding,) = found["job", topics.prefix]
+    assert (code, finding["level"]) == (1, "fail")
+    assert finding["what"].startswith("does not answer: who joined group new has waited for")
+    gone = GroupGone(group=GroupId("new"))
+    publish(topics, TopicKind.GROUPS, gone)
+    code, found = examine(topics.prefix)
+    topics.close()
+    assert [f["level"] for f in found["job", topics.prefix]] == ["skipped"]
+
+
+@pytest.mark.broker
+def test_two_claims_and_a_stuck_group(examine: Examine, bootstrap: str) -> None:
+    """An older job that still writes, and a group that rests nowhere, on real topics."""
+    topics = new_topics(bootstrap)
+    now_ms = int(time.time() * 1000)
+    for job, at_ms in (("old", now_ms - 3_000_000), ("new", now_ms - 2_000_000)):
+        record = CoordinatorClaim(job=job, host=f"{job}-host", version=VERSION)
+        publish(topics, TopicKind.COORDINATOR, record, at_ms)
+    snapshot = replace(orders(), coordinator_epoch=0, generation_ms=now_ms - 3_000_000)
+    publish(topics, TopicKind.GROUPS, snapshot, now_ms - 1_000)
+    code, found = examine(topics.prefix)
+    topics.close()
+    assert code == 1
+    (two,) = found["claim", topics.prefix]
+    assert "job old on old-host still writes" in two["what"]
+    (stuck,) = found["group", "orders"]
+    assert "waits for W1 to release tasks" in stuck["what"]
+
+
+@pytest.mark.broker
+def test_a_broker_that_is_away(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One finding says so, and the command ends."""
+    monkeypatch.setattr(doctor_cluster, "TIMEOUT_S", 2)
+    code = main(["doctor", "--bootstrap-server", "127.0.0.1:1"])
+    assert code == 1
+    assert "what to do:\n- check --bootstrap-server" in capsys.readouterr().out

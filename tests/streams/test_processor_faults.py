@@ -1,0 +1,204 @@
+"""The operator without a JVM never raises: bugs, spoilt bytes, plug-ins, lost checkpoints."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from support import plugin_assignors
+from support.operator import (
+    LANE,
+    PARTITIONS,
+    REBUILD_MS,
+    G,
+    M,
+    Operator,
+    config,
+    join,
+    of_kind,
+    record_of,
+)
+
+from muster import plugins
+from muster.protocol.events import Tick
+from muster.protocol.parts import parts
+from muster.protocol.records import (
+    GroupSnapshot,
+    MemberAssignment,
+    Rejected,
+)
+from muster.streams import outbox, processor, turn
+from muster.streams.inbox import Inbox
+from muster.streams.turn import Publisher, Stored
+
+pytestmark = pytest.mark.usefixtures("nothing_in_memory")
+
+
+def test_a_bug_parks_the_group(monkeypatch: pytest.MonkeyPatch) -> None:
+    """When the core fails the events become dead letters, the first with the story.
+
+    What is stored stays, and the group goes on when the core does.
+    """
+    operator = Operator()
+    operator.feed(1_000, config(), join())
+    liveness, snapshot = operator.stored(LANE)
+    with monkeypatch.context() as broken:
+        broken.setattr(turn, "advance", _fail)
+        first = operator.feed(2_000, join("n"), Tick(group=G))
+        second = operator.feed(3_000, Tick(group=G), join("o"))
+    assert [(type(r), r.reason) for r in first] == [(Rejected, turn.GROUP_FAILED)] * 1
+    assert "ZeroDivisionError: the story" in first[0].message
+    assert [(r.reason, r.origin.offset) for r in second] == [(turn.GROUP_FAILED, 4)]
+    assert "ZeroDivisionError" not in second[0].message
+    assert operator.stored(LANE)[1] == snapshot
+    assert liveness is not None
+    records = operator.feed(4_000, join("p"))
+    (newest,) = of_kind(records, GroupSnapshot)[-1:]
+    assert sorted(member.id for member in newest.members) == ["m", "p"]
+    assert of_kind(operator.feed(5_000, Tick(group=G)), Rejected) == []
+
+
+def test_a_record_too_large_keeps_the_last_good_generation(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What no reader would accept is not published, not even in part; a dead letter says why."""
+    operator = Operator()
+    operator.feed(1_000, config(), join())
+    _, snapshot = operator.stored(LANE)
+    with monkeypatch.context() as limited:
+        # Where every snapshot must be split, and readers join no more than 100 bytes.
+        most = {GroupSnapshot: 200}
+        limited.setattr("muster.protocol.parts.VALUE_BYTES_MAX", 100)
+        limited.setattr(
+            outbox, "parts", lambda r, turn: parts(r, most.get(type(r), 10_000), turn=turn)
+        )
+        (letter,) = operator.feed(2_000, join("n"))
+    assert (type(letter), letter.reason) == (Rejected, turn.GROUP_FAILED)
+    assert "bytes; 100 are accepted" in letter.message
+    assert operator.stored(LANE)[1] == snapshot
+    (newest,) = of_kind(operator.feed(3_000, join("n")), GroupSnapshot)[-1:]
+    assert sorted(member.id for member in newest.members) == ["m", "n"]
+
+
+def _fail(*_: object, **__: object) -> None:
+    raise ZeroDivisionError("the story")
+
+
+@pytest.fixture
+def released() -> Iterator[None]:
+    """Ends a hanging plug-in after the test."""
+    plugin_assignors.RELEASE.clear()
+    yield
+    plugin_assignors.RELEASE.set()
+
+
+@pytest.mark.usefixtures("released")
+@pytest.mark.parametrize(
+    ("plugin", "told"),
+    [("Raises", "ZeroDivisionError: oops"), ("Hangs", "took more than 20 ms")],
+)
+def test_a_plugin_harms_no_group(plugin: str, told: str) -> None:
+    """A plug-in raises, or hangs beyond its budget: a dead letter says so, the target stays.
+
+    The group itself goes on, told by its member still holding everything and by its next
+    assignor placing the newcomer.
+    """
+    operator = Operator()
+    operator.feed(1_000, config(), join())
+    patience = {"assignor.timeout.ms": 20}
+    bad = config(settings=patience, assignor=f"support.plugin_assignors:{plugin}")
+    assert of_kind(operator.feed(2_000, bad, join("n")), Rejected) == []
+    records = operator.feed(2_001, Tick(group=G))
+    (letter,) = of_kind(records, Rejected)
+    assert letter.reason == "ASSIGNOR_FAILED"
+    assert told in letter.message
+    (snapshot,) = of_kind(records, GroupSnapshot)
+    assert sorted(member.id for member in snapshot.members) == ["m", "n"]
+    given = {r.member: len(r.active) for r in of_kind(records, MemberAssignment)}
+    assert (given.get("m", 4), given.get("n", 0)) == (4, 0)
+    after = operator.feed(3_000, config())
+    assert of_kind(after, Rejected) == []
+    assert {r.member: len(r.active) for r in of_kind(after, MemberAssignment)}[M] == 2
+
+
+@pytest.mark.usefixtures("released")
+def test_another_attempt_of_a_batch_says_the_same() -> None:
+    """A plug-in too late in one attempt and in time in the other: what is stored decides.
+
+    The batch is tried from the same stored bytes twice; after each, two attempts of the next one
+    publish the same as well, without asking the plug-in.
+    """
+    hangs = "support.plugin_assignors:Hangs"
+    operator = Operator()
+    operator.feed(1_000, config(), join())
+    before = Stored(*operator.stored(LANE))
+    bad = operator.at(config(settings={"assignor.timeout.ms": 20}, assignor=hangs), 2_000)
+    inbox = Inbox("muster", G, [bad, operator.at(join("n"), 2_000)])
+    tick = Inbox("muster", G, [operator.at(Tick(group=G), 2_001)])
+    publisher = Publisher(7, PARTITIONS, REBUILD_MS)
+    late = turn.take(None, before, inbox, publisher)
+    plugin_assignors.RELEASE.set()
+    guard = plugins.get(hangs)
+    assert isinstance(guard, plugins.Guarded)
+    assert guard._hanging is not None
+    guard._hanging.join()
+    early = turn.take(None, before, inbox, publisher)
+    assert late.rows == early.rows
+    for tried, letters in ((late, 1), (early, 0)):
+        records = [turn.take(None, tried.stored, tick, publisher).rows for _ in range(2)]
+        assert records[0] == records[1]
+        assert len(of_kind([record_of(row) for row in records[0]], Rejected)) == letters
+
+
+def spoilt(name: str) -> Operator:
+    """An operator whose stored value of a group nobody can read."""
+    operator = Operator()
+    operator.feed(1_000, config(), join())
+    value = operator.stored(LANE)[name == "snapshot"]
+    assert value is not None
+    operator.tester.updateValueState(name, LANE, (value[:20] + b"\xff" * 7,))
+    processor._cache.clear()
+    return operator
+
+
+def test_an_unreadable_snapshot_parks_the_group() -> None:
+    """Stored bytes nobody can read do not raise either; they are kept for whoever can."""
+    records = spoilt("snapshot").feed(2_000, join("n"))
+    assert [r.reason for r in of_kind(records, Rejected)] == [turn.GROUP_FAILED]
+
+
+def test_an_unreadable_liveness_is_asked_for() -> None:
+    """Whoever was heard when can be found out again: the member keeps its tasks and is asked."""
+    records = spoilt("liveness").feed(2_000, join("n"))
+    assert of_kind(records, Rejected) == []
+    asked = {r.member: (r.report, len(r.active)) for r in of_kind(records, MemberAssignment)}
+    assert asked[M] == (True, 4)
+
+
+def test_a_lost_checkpoint() -> None:
+    """A snapshot as initial state: the member keeps its tasks and is asked what it holds."""
+    before = Operator(epoch=7)
+    before.feed(1_000, config(), join())
+    _, snapshot = before.stored(LANE)
+    assert snapshot is not None
+    after = Operator(epoch=8, initial=[(LANE, snapshot)])
+    after._offsets = dict(before._offsets)
+    records = after.feed(2_000, Tick(group=G))
+    (assignment,) = of_kind(records, MemberAssignment)
+    assert (assignment.report, assignment.coordinator_epoch) == (True, 8)
+    assert len(assignment.active) == 4
+
+
+def test_a_group_nobody_stored_may_have_had_a_coordinator() -> None:
+    """Just after a checkpoint was lost who joins a new group is asked; later, and elsewhere, not.
+
+    The time is that of the events, so a batch that is replayed decides alike.
+    """
+    for at_ms, prefix, asked in (
+        (1_999, "muster", True),
+        (2_000, "muster", False),
+        (1, "other", False),
+    ):
+        operator = Operator(wary_until_ms=2_000)
+        (told,) = of_kind(operator.feed(at_ms, config(), join(), prefix=prefix), MemberAssignment)
+        assert (told.report, len(told.active)) == (asked, 0 if asked else 4)
