@@ -79,7 +79,7 @@ class _Reader:
         timed.sort(key=lambda each: each[:2])
         events = tuple((at, self._event(row, place)) for at, _, row, place in timed)
         last = timed[-1][0] if timed else 0
-        until = self.top.get("until_ms", last + SETTLE_MS)
+        until = self.top.get("until_ms", min(last + SETTLE_MS, _MOST_MS))
         return Scenario(group=first, events=events, until_ms=_time(until, "until_ms"))
 
     def _configured(self) -> Configured:

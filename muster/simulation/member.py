@@ -189,10 +189,17 @@ class SimulatedMember:
     @property
     def next_ms(self) -> int | None:
         """When it will do something by itself, heartbeats aside."""
+        if not self.releasing and not self.restoring and self.retry_ms is None:
+            return None
         times = [*self.releasing.values(), *self.restoring.values()]
         if self.retry_ms is not None:
             times.append(self.retry_ms)
         return min(times, default=None) if self.alive else None
+
+    def is_due(self, now_ms: int) -> bool:
+        """Whether it does something by itself by now."""
+        at_ms = self.next_ms
+        return at_ms is not None and at_ms <= now_ms
 
     def act(self, now_ms: int) -> list[Event]:
         """Do what is due; returns what it writes."""

@@ -30,6 +30,7 @@ from muster.protocol.settings import CONNECT_ASSIGNORS
 from muster.protocol.topics import TopicKind, topic_name
 from muster.simulation import scenario as happenings
 from muster.simulation.member import SimulatedMember
+from muster.simulation.quiet import calm_ms, quiet_until, skipped_ms
 from muster.simulation.scenario import Configured, Happening, Joins, Scenario
 from muster.simulation.timeline import Timeline
 from muster.state.group import Group
@@ -91,6 +92,7 @@ class World:
     _unheard: frozenset[str] = frozenset()
     _seen: list[tuple[GroupView, Placement]] = field(default_factory=list)
     _incarnations: int = 1
+    _changed_ms: int = 0
 
     def play(self, scenario: Scenario) -> None:
         """From millisecond 0 to the end of the scenario.
@@ -105,6 +107,8 @@ class World:
             at_ms = min([w[0] for w in waiting[:1]] + self._due(), default=None)
             if at_ms is None or at_ms > scenario.until_ms:
                 break
+            if self._skips(at_ms, min([w[0] for w in waiting[:1]] + [scenario.until_ms])):
+                continue
             now = []
             while waiting and waiting[0][0] <= at_ms:
                 now.append(waiting.pop(0)[1])
@@ -121,10 +125,28 @@ class World:
                 times.append(self._beat_ms[member.id])
         return times
 
+    def _skips(self, at_ms: int, until_ms: int) -> bool:
+        """Leave out heartbeats that change nothing; whether there were any."""
+        if at_ms - self._changed_ms < calm_ms(self.group):
+            return False
+        processes = self.members.values()
+        quiet_ms = quiet_until(self.group, processes)
+        if quiet_ms is None:
+            return False
+        span_ms = min(until_ms, quiet_ms - BEGINNING_MS) - at_ms
+        skipped = skipped_ms(span_ms, self.group, processes)
+        for name in self._beat_ms:
+            self._beat_ms[name] += skipped
+        if self._wake_ms is not None:
+            self._wake_ms += skipped
+        return skipped > 0
+
     def _instant(self, at_ms: int, now: list[Happening]) -> None:
         self.now_ms = at_ms
         batch = self._acts()
-        self.timeline.look(at_ms, self.group, self.members)
+        if now:
+            self._changed_ms = at_ms
+        self._look()
         for member in self.members.values():
             if member.is_heard and self._beat_ms[member.id] <= at_ms:
                 batch.append(self._beat(member))
@@ -137,18 +159,27 @@ class World:
                 return
             step = self._advance(batch)
             batch = self._deliver(step) + self._acts()
-            self.timeline.look(at_ms, self.group, self.members)
+            if batch or step.changed or any(not isinstance(r, WakeUp) for r in step.records):
+                self._changed_ms = at_ms
+            self._look()
             again = step.wake_at_ms is not None and step.wake_at_ms <= BEGINNING_MS + at_ms
             if again and not batch and step.records:
                 batch = [Tick(group=GROUP, published=self._published)]
         raise NeverSettles(f"the group does not settle at {at_ms} ms: {self.group.cause}")
+
+    def _look(self) -> None:
+        if self._changed_ms == self.now_ms:
+            self.timeline.look(self.now_ms, self.group, self.members)
 
     def _beat(self, member: SimulatedMember) -> Event:
         self._beat_ms[member.id] = self.now_ms + member.heartbeat_ms
         return member.heartbeat()
 
     def _acts(self) -> list[Event]:
-        return [e for _, member in sorted(self.members.items()) for e in member.act(self.now_ms)]
+        due = [m for m in self.members.values() if m.is_due(self.now_ms)]
+        if due:
+            self._changed_ms = self.now_ms
+        return [e for member in sorted(due, key=lambda m: m.id) for e in member.act(self.now_ms)]
 
     def _advance(self, batch: list[Event]) -> Step:
         batch = [self._written(event) for event in batch]
