@@ -5,7 +5,8 @@ that knows nothing of it reads the record as before. It is an HMAC over everythi
 record its meaning: full topic name, record key (the group), when it was signed, by which key, and
 the value or that there is none. So no record can be passed off as another group's, another
 prefix' or another topic's, and none can be kept back for later: it counts only while the broker's
-timestamp is within the key's window of the time it was signed.
+timestamp is within the key's window of the time it was signed. (That it counts once is for whoever
+keeps state: `muster.streams.repeats`.)
 
 All times are compared with the *broker's* timestamp of the record, and a key is never changed but
 to give it an end. So a verdict depends on the record and on what the keyring said at the record's
@@ -95,6 +96,7 @@ class Reason(StrEnum):
     KEY_RETIRED = "KEY_RETIRED"
     STALE_SIGNATURE = "STALE_SIGNATURE"
     WRONG_SIGNATURE = "WRONG_SIGNATURE"
+    REPEATED_SIGNATURE = "REPEATED_SIGNATURE"
 
 
 class Verdict(NamedTuple):
@@ -291,6 +293,13 @@ class Verifier:
             message = f"not the signature of key {mac.key.id!r} over this record"
             return Verdict(Reason.WRONG_SIGNATURE, message)
         return self._judged(mac.key, caller, int.from_bytes(head[2:10], "big"), at_ms)
+
+    def until_ms(self, signature: bytes) -> int:
+        """Broker time after which a signature that is right is stale."""
+        end = _FIXED + signature[_FIXED - 1]
+        mac = self._macs[signature[_FIXED:end]]
+        assert mac is not None  # there was a verdict on it
+        return int.from_bytes(signature[2:10], "big") + mac.key.window_ms
 
     def _mac(self, key_id: bytes) -> _Mac | None:
         if key_id not in self._macs:

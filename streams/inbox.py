@@ -23,6 +23,7 @@ from muster.protocol.keys import parse_key
 from muster.protocol.records import Rejected
 from muster.protocol.signing import Keyring
 from muster.protocol.topics import INPUTS, TopicKind
+from muster.streams.repeats import Counted
 from muster.streams.signatures import Gate, apart
 from muster.streams.source import HEADER, split_lane
 
@@ -39,12 +40,14 @@ class Inbox:
         group: None when the record key names no group.
         events: in order.
         rejected: rows that are no events.
+        counted: signatures that have counted in the group by now (`repeats`).
     """
 
     prefix: str
     group: GroupId | None
     events: list[Taken] = field(default_factory=list)
     rejected: list[Rejected] = field(default_factory=list)
+    counted: bytes = b""
 
 
 def open_lane(
@@ -53,6 +56,7 @@ def open_lane(
     topics: Sequence[str],
     schemas: Schemas = KNOWN,
     keyring: Keyring | None = None,
+    counted: bytes = b"",
 ) -> Inbox:
     """Read what came for a lane.
 
@@ -62,6 +66,7 @@ def open_lane(
         topics: the input topics, ascending.
         schemas: what is known beside our own schemas.
         keyring: whose signatures count; None = there are no signatures in the rows.
+        counted: signatures that have counted in the group (`repeats`).
     """
     signatures: Sequence[bytes] = ()
     if keyring is not None:
@@ -74,7 +79,8 @@ def open_lane(
     except DecodeError as error:
         return Inbox(prefix, None, rejected=[_dead(entry, key, error, topics) for entry in entries])
     inbox = Inbox(prefix, parsed.group)
-    gate = None if keyring is None else Gate(keyring, parsed.group, key or b"")
+    known = Counted(counted)
+    gate = None if keyring is None else Gate(keyring, parsed.group, key or b"", known)
     quick = _heartbeats(parsed.group, entries, topics)
     for position, entry in enumerate(entries):
         event = quick.get(position)
@@ -93,6 +99,7 @@ def open_lane(
             inbox.events.append(taken)
     if gate is not None:
         inbox.rejected += gate.letters
+        inbox.counted = known.to_bytes(HEADER.unpack_from(entries[-1])[0] if entries else 0)
     return inbox
 
 

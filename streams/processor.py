@@ -120,10 +120,11 @@ class GroupProcessor(StatefulProcessor):
         lane = bytes(key[0])
         entries = sorted(row[1] for row in rows)
         keyring = None if self._signing_keys is None else _key_file(self._signing_keys).current()
-        inbox = open_lane(lane, entries, self._topics, schemas_of(self._writers), keyring)
+        stored, group = self._load(lane)
+        schemas, counted = schemas_of(self._writers), turn.counted(stored)
+        inbox = open_lane(lane, entries, self._topics, schemas, keyring, counted)
         if inbox.group is None or not inbox.events:
             return iter(outbox.rows(inbox.prefix, inbox.rejected, self._partitions))
-        stored, group = self._load(lane)
         taken = turn.take(group, stored, inbox, self._publishers[inbox.prefix])
         self._store(lane, stored, taken)
         return iter(taken.rows)

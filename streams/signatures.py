@@ -7,6 +7,9 @@ count on having been heard. Of many in a row in a member's name it is told the f
 Whoever may write to the topics may write a million forgeries. Each costs us a hash; letters are
 written for the first `LETTERS_MAX` of a group and batch, and the last one says how many there were.
 
+What is right and has counted before is a repetition (`repeats`), and a letter as well; of that the
+group is told nothing, because whoever wrote the first was heard.
+
 The same batch, worked off again, comes to the same: a verdict depends on the broker's time of the
 record and on keys that are never changed but to give them an end in the future (`muster.rotation`).
 """
@@ -23,13 +26,16 @@ from muster.protocol.signing import (
     OF_MEMBERS,
     Caller,
     Keyring,
+    Reason,
     Verdict,
     Verifier,
     caller_of,
     refusal,
 )
+from muster.streams.repeats import ONCE, Counted
 from muster.streams.source import HEADER
 
+REPEATED = Verdict(Reason.REPEATED_SIGNATURE, "this very record has counted before")
 LETTERS_MAX = 20
 """Dead letters about signatures, for one group in one batch."""
 
@@ -53,13 +59,15 @@ class Gate:
         keyring: whose signatures count.
         group: whose events they are.
         key: of their records.
+        counted: signatures that have counted; those of this batch are added.
 
     Attributes:
         refusals: events that did not pass.
     """
 
-    def __init__(self, keyring: Keyring, group: GroupId, key: bytes) -> None:
+    def __init__(self, keyring: Keyring, group: GroupId, key: bytes, counted: Counted) -> None:
         self._keyring = keyring
+        self._counted = counted
         self._group = group
         self._key = key
         self._verifiers: dict[str, Verifier] = {}
@@ -90,6 +98,13 @@ class Gate:
                 return None
             self._doubted.add(refused.member)
             return refused
+        if (
+            signature
+            and isinstance(event, ONCE)
+            and not self._counted.is_first(signature, verifier.until_ms(signature))
+        ):
+            self._write(event, value, REPEATED)
+            return None
         if self._doubted and isinstance(event, OF_MEMBERS):
             self._doubted.discard(event.member)
         return event

@@ -3,7 +3,9 @@
 The two stored values of a group (`processor` says why two):
 
 ``liveness``  version (1 byte), flags (1 byte), tag of the snapshot (8 bytes), its clock (8 bytes),
-              then the core's own packed array of who was heard when.
+              then the core's own packed array of who was heard when. Version 2 is for groups with
+              signatures that have counted (`repeats`): their length (4 bytes) and they come before
+              the array.
 ``snapshot``  the group's published record, framed.
 
 Heartbeats change no snapshot, so in a quiet group the published one grows old, and with it the
@@ -53,7 +55,8 @@ PARKED = "the group is parked"
 STORY_CHARS_MAX = 8_000
 
 _HEADER = Struct(">BB8sq")
-_VERSION = 1
+_PLAIN, _SIGNED = 1, 2
+"""Versions of the liveness."""
 _PARKED = 1
 _TURN = 2
 """Flips with every snapshot published: its parts must not overwrite those of the one before."""
@@ -91,6 +94,20 @@ class _Header(NamedTuple):
     clock_ms: int = 0
 
 
+class _Parts(NamedTuple):
+    """What a liveness is made of."""
+
+    header: _Header
+    counted: bytes
+    core: bytes
+
+    def to_bytes(self) -> bytes:
+        if not self.counted:
+            return _HEADER.pack(_PLAIN, *self.header) + self.core
+        length = len(self.counted).to_bytes(4, "big")
+        return _HEADER.pack(_SIGNED, *self.header) + length + self.counted + self.core
+
+
 @dataclass(frozen=True, slots=True)
 class Turn:
     """What one batch did to one group.
@@ -120,10 +137,17 @@ def restore(group: GroupId, stored: Stored, *, wary: bool = False) -> Group:
         return Group.new(group, wary=wary)
     record = codec.decode_record(TopicKind.GROUPS, group.encode(), stored.snapshot)
     assert isinstance(record, GroupSnapshot)  # only `take` and recovery write it
-    if stored.liveness is not None and stored.liveness[0] == _VERSION:
+    parts = _parts(stored)
+    if parts is not None:
         with suppress(ValueError):  # the core's own part may be of another version, too
-            return Group.restore(record, stored.liveness[_HEADER.size :])
+            return Group.restore(record, parts.core)
     return Group.recover(record)
+
+
+def counted(stored: Stored) -> bytes:
+    """The signatures that have counted in a group, as `repeats.Counted` keeps them."""
+    parts = _parts(stored)
+    return b"" if parts is None else parts.counted
 
 
 def take(was: Group | None, stored: Stored, inbox: Inbox, publisher: Publisher) -> Turn:
@@ -166,7 +190,8 @@ def _went_well(
     inbox: Inbox,
     publisher: Publisher,
 ) -> Turn:
-    flags, tag, clock_ms = _header(stored)
+    was = _parts(stored)
+    flags, tag, clock_ms = _Header() if was is None else was.header
     flags &= ~_PARKED
     snapshot = stored.snapshot
     published = [r for r in records if isinstance(r, GroupSnapshot | GroupGone)]
@@ -189,8 +214,8 @@ def _went_well(
         clock_ms = newest.clock_ms if isinstance(newest, GroupSnapshot) else 0
     if snapshot is None:
         return Turn(written, None, Stored())
-    liveness = _HEADER.pack(_VERSION, flags, tag, clock_ms) + group.liveness()
-    return Turn(written, group, Stored(liveness, snapshot))
+    parts = _Parts(_Header(flags, tag, clock_ms), inbox.counted, group.liveness())
+    return Turn(written, group, Stored(parts.to_bytes(), snapshot))
 
 
 def _since_ms(inbox: Inbox) -> int | None:
@@ -208,7 +233,8 @@ def _value(newest: GroupSnapshot | GroupGone, inbox: Inbox, written: list[Row]) 
 
 
 def _parked(stored: Stored, inbox: Inbox, story: str, publisher: Publisher) -> Turn:
-    flags, tag, clock_ms = _header(stored)
+    parts = _parts(stored)
+    flags = 0 if parts is None else parts.header.flags
     letters: list[Rejected] = []
     # A group that stays parked is not to flood the topic with heartbeats and the same story.
     first = not flags & _PARKED
@@ -220,17 +246,24 @@ def _parked(stored: Stored, inbox: Inbox, story: str, publisher: Publisher) -> T
             letters.append(_letter(event, message[-STORY_CHARS_MAX:]))
         first = False
     written = outbox.rows(inbox.prefix, [*letters, *inbox.rejected], publisher.partitions)
-    if stored.liveness is None or stored.liveness[0] != _VERSION:
+    if parts is None:
         return Turn(written, None, stored)
-    body = stored.liveness[_HEADER.size :]
-    liveness = _HEADER.pack(_VERSION, flags | _PARKED, tag, clock_ms) + body
-    return Turn(written, None, Stored(liveness, stored.snapshot))
+    parked = parts._replace(header=parts.header._replace(flags=flags | _PARKED))
+    return Turn(written, None, Stored(parked.to_bytes(), stored.snapshot))
 
 
-def _header(stored: Stored) -> _Header:
-    if stored.liveness is None or stored.liveness[0] != _VERSION:
-        return _Header()
-    return _Header(*_HEADER.unpack_from(stored.liveness)[1:])
+def _parts(stored: Stored) -> _Parts | None:
+    """A liveness taken apart; None = there is none, or it is another version's."""
+    data = stored.liveness
+    if data is None or data[0] not in (_PLAIN, _SIGNED):
+        return None
+    version, *header = _HEADER.unpack_from(data)
+    at = _HEADER.size
+    length = 0
+    if version == _SIGNED:
+        length = int.from_bytes(data[at : at + 4], "big")
+        at += 4
+    return _Parts(_Header(*header), data[at : at + length], data[at + length :])
 
 
 def _letter(event: Event, message: str) -> Rejected:

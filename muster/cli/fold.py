@@ -39,6 +39,7 @@ from muster.protocol.signing import Keyring, Verifier, caller_of, refusal
 from muster.protocol.topics import INPUTS, TopicKind, kind_of
 from muster.state.group import Group
 from muster.state.machine import advance
+from muster.streams.repeats import ONCE, Counted
 
 
 class Published(NamedTuple):
@@ -96,6 +97,7 @@ def recording(
         keyring: whose signatures count; None = none are looked at.
     """
     found = Recording(group)
+    counted = Counted()
     joiners = {kind: Joiner() for kind in (TopicKind.GROUPS, TopicKind.ASSIGNMENTS)}
     for item in items:
         kind = kind_of(item.topic, prefix)
@@ -105,7 +107,7 @@ def recording(
             if kind in INPUTS:
                 origin = Origin(item.topic, item.partition, item.offset, item.at_ms)
                 event = decode(kind, item.key, item.value, origin)
-                taken = _believed(event, item, keyring)
+                taken = _believed(event, item, keyring, counted)
                 if taken is not None:
                     found.events.append(taken)
             elif kind in joiners:
@@ -117,7 +119,7 @@ def recording(
     return found
 
 
-def _believed(event: Event, item: Item, keyring: Keyring | None) -> Taken | None:
+def _believed(event: Event, item: Item, keyring: Keyring | None, counted: Counted) -> Taken | None:
     """The event where it counted; what the group was told of it where it did not.
 
     The coordinator tells it once of several in a row; it makes no difference to say it each time.
@@ -126,7 +128,12 @@ def _believed(event: Event, item: Item, keyring: Keyring | None) -> Taken | None
         return event
     verifier = Verifier(keyring, event.group, item.topic, item.key or b"")
     verdict = verifier.verdict(caller_of(event), item.value, item.signature, item.at_ms)
-    return event if verdict is None else refusal(event)
+    if verdict is not None:
+        return refusal(event)
+    if item.signature and isinstance(event, ONCE):
+        is_first = counted.is_first(item.signature, verifier.until_ms(item.signature))
+        return event if is_first else None
+    return event
 
 
 def _keep(found: Recording, kind: TopicKind, item: Item, key: bytes, value: bytes | None) -> None:

@@ -149,8 +149,8 @@ def other_version(folder: Path) -> Path:
     shutil.copytree(ROOT / "muster", folder / "other" / "muster")
     file = folder / "other" / "muster" / "streams" / "turn.py"
     source = file.read_text()
-    assert source.count("\n_VERSION = 1\n") == 1
-    file.write_text(source.replace("\n_VERSION = 1\n", "\n_VERSION = 200\n"))
+    assert source.count("\n_PLAIN, _SIGNED = 1, 2\n") == 1
+    file.write_text(source.replace("\n_PLAIN, _SIGNED = 1, 2\n", "\n_PLAIN, _SIGNED = 200, 201\n"))
     return folder / "other"
 
 

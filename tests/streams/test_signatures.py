@@ -24,6 +24,7 @@ from muster.protocol.ids import GroupId, MemberId
 from muster.protocol.records import Rejected
 from muster.protocol.settings import Settings
 from muster.protocol.signing import (
+    WINDOW_MS,
     Keyring,
     Requirement,
     SigningKey,
@@ -33,11 +34,13 @@ from muster.protocol.signing import (
 )
 from muster.protocol.tasks import Subtopology
 from muster.protocol.topics import TOPICS as ALL_TOPICS
+from muster.state.group import Group
 from muster.streams import turn
 from muster.streams.inbox import Inbox, open_lane
+from muster.streams.repeats import KEPT_MAX, SLACK_MS, Counted
 from muster.streams.signatures import LETTERS_MAX
-from muster.streams.source import input_topics, lane_of, pack
-from muster.streams.turn import Publisher, Stored
+from muster.streams.source import HEADER, input_topics, lane_of, pack
+from muster.streams.turn import Publisher, Stored, counted
 
 TOPICS = input_topics(["muster"])
 G, M, N = GroupId("g"), MemberId("m"), MemberId("n")
@@ -190,3 +193,131 @@ def test_a_batch_again_under_the_rotated_keys_is_the_same_batch() -> None:
     first, second = (opened(*rows, ring=ring) for ring in files)
     assert (first.events, first.rejected) == (second.events, second.rejected)
     assert [type(event) for event in first.events] == [Join, Refused, Refused]
+
+
+class Life:
+    """A group through several batches, as the operator keeps it: by its stored bytes alone."""
+
+    def __init__(self) -> None:
+        self.stored = Stored()
+
+    def batch(self, *rows: bytes, ring: Keyring | None = RING) -> Inbox:
+        """One batch; what the operator made of the rows."""
+        lane = lane_of("muster", b"g")
+        inbox = open_lane(lane, sorted(rows), TOPICS, keyring=ring, counted=counted(self.stored))
+        self.stored = turn.take(None, self.stored, inbox, PUBLISHER).stored
+        return inbox
+
+    @property
+    def group(self) -> Group:
+        """As it is stored."""
+        return turn.restore(G, self.stored)
+
+    def holders(self) -> set[str]:
+        """Members with a task."""
+        snapshot = self.group.snapshot()
+        name = {entry.slot: str(entry.id) for entry in snapshot.members}
+        return {name[slot] for slot in snapshot.holder.tolist() if slot in name}
+
+
+def again(row: bytes, offset: int) -> bytes:
+    """A captured row, written once more: its signature is right."""
+    was = HEADER.unpack_from(row)
+    return HEADER.pack(1_000 + offset, was[1], was[2], offset, was[4]) + row[HEADER.size :]
+
+
+def test_a_join_said_again_does_not_free_what_a_fenced_member_still_runs() -> None:
+    """A fenced member keeps its tasks until it is sure to be gone, whoever says its join again."""
+    life = Life()
+    joined = row(Join(group=G, member=M, incarnation=5, origin=at(2)))
+    life.batch(row(config(1)), joined)
+    life.batch(row(Heartbeat(group=G, member=M, epoch=99, digest=1, origin=at(3))))
+    life.batch(row(Join(group=G, member=N, incarnation=6, origin=at(4))))
+    assert life.holders() == {"m"}
+    found = life.batch(again(joined, 5))
+    assert life.holders() == {"m"}
+    assert [(r.reason, r.origin.offset) for r in found.rejected] == [("REPEATED_SIGNATURE", 5)]
+
+
+def test_nothing_that_changes_a_group_counts_twice() -> None:
+    """Every kind, written again in the same batch, in the next, and after others: letters only.
+
+    Heartbeats, ticks and lags count again. Nobody is doubted for it: who wrote the first was heard.
+    """
+    once: list[Event] = [
+        Join(group=G, member=M, incarnation=5, origin=at(1)),
+        Report(
+            group=G, member=M, incarnation=5, epoch=1, revision=1, holding=NO_TASKS, origin=at(2)
+        ),
+        Leave(group=G, member=M, incarnation=5, origin=at(3)),
+        Drain(group=G, member=M, origin=at(4)),
+        config(5),
+    ]
+    often: list[Event] = [
+        Heartbeat(group=G, member=M, epoch=1, digest=7, origin=at(6)),
+        Tick(group=G, origin=at(7)),
+        LagReport(group=G, member=M, lags=(), origin=at(8, "lag")),
+    ]
+    rows = [row(event) for event in [*once, *often]]
+    life = Life()
+    for batch in (1, 2, 3):
+        captured = [again(row, 100 * batch + n) for n, row in enumerate(rows)]
+        found = life.batch(*(rows if batch == 1 else ()), *captured)
+        assert found.events == [
+            *([*once, *often] if batch == 1 else ()),
+            *(
+                replace(e, origin=at(100 * batch + 5 + n, kind))
+                for n, (e, kind) in enumerate(
+                    zip(often, ("membership", "membership", "lag"), strict=True)
+                )
+            ),
+        ]
+        letters = [(letter.reason, letter.origin.offset) for letter in found.rejected]
+        assert letters == [("REPEATED_SIGNATURE", 100 * batch + n) for n in range(5)]
+
+
+def test_signatures_are_remembered_while_they_could_count_and_no_longer() -> None:
+    """Kept with the group over batches; forgotten once stale, and when keys are turned off."""
+    life = Life()
+    life.batch(row(config(1)), row(Join(group=G, member=M, incarnation=5, origin=at(2))))
+    assert len(counted(life.stored)) == 2 * 16
+    life.batch(row(Heartbeat(group=G, member=M, epoch=1, digest=7, origin=at(WINDOW_MS))))
+    assert len(counted(life.stored)) == 2 * 16
+    late = WINDOW_MS + SLACK_MS + 2
+    life.batch(row(Tick(group=G, origin=at(late))))
+    assert len(counted(life.stored)) == 16
+    life.batch(row(Tick(group=G, origin=at(late + 1))))
+    assert counted(life.stored) == b""
+    life.batch(row(Join(group=G, member=M, incarnation=5, origin=at(late + 2))))
+    bare = pack(at(late + 3), codec.encode(Tick(group=G)).value, TOPICS)
+    life.batch(bare, ring=None)
+    assert counted(life.stored) == b""
+
+
+def test_what_is_remembered_stands_before_the_groups_own_bytes() -> None:
+    """The stored value with signatures: its version, then they, then what the core stored.
+
+    A batch that parks the group keeps them. A version of muster that does not know this one's value
+    asks the members, as after any other change of it.
+    """
+    life = Life()
+    life.batch(row(config(1)), row(Join(group=G, member=M, incarnation=5, origin=at(2))))
+    kept, stored = counted(life.stored), life.stored.liveness or b""
+    assert stored[0] == 2
+    assert stored[18:] == len(kept).to_bytes(4, "big") + kept + life.group.liveness()
+    broken = Stored(life.stored.liveness, b"no snapshot")
+    inbox = opened(row(Heartbeat(group=G, member=M, epoch=1, digest=7, origin=at(3))))
+    parked = turn.take(None, broken, inbox, PUBLISHER)
+    assert {row.topic for row in parked.rows} == {"muster.rejected"}
+    assert counted(parked.stored) == kept
+
+
+def test_a_group_remembers_so_many_signatures() -> None:
+    """More than the bound in one window: the oldest are forgotten, the value stays small."""
+    known = Counted()
+    made = [n.to_bytes(8, "big") for n in range(KEPT_MAX + 5)]
+    assert all(known.is_first(mark, 1_000 + n) for n, mark in enumerate(made))
+    kept = known.to_bytes(0)
+    assert len(kept) == 16 * KEPT_MAX
+    found = Counted(kept)
+    assert [found.is_first(mark, 0) for mark in made[:6]] == [True] * 5 + [False]
