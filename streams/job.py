@@ -67,6 +67,8 @@ _REFUSAL = re.compile(r"Authori[sz]ation|Authentication|SSL|Ssl")
 _CALLED = "An error occurred while calling"
 """How Py4J begins, before Java's own words."""
 _CAUSED = "Caused by: "
+_OURS = re.compile(r"muster\.[\w.]+: (.+)")
+"""How Python ends the traceback of an error of ours."""
 _STOPPING = (signal.SIGTERM, signal.SIGINT)
 
 
@@ -201,13 +203,17 @@ def _await(query: StreamingQuery, stop: threading.Event, progress: Progress) -> 
 
 
 def _cause(error: Exception) -> str:
-    """The line of Spark's story that says what happened."""
+    """The line of Spark's story that says what happened; an executor's own words where it has any.
+
+    What an executor refuses (`MusterError`) is the last line of a Python traceback in the story.
+    """
     lines = [line.strip(" \t:") for line in str(error).splitlines() if line.strip(" \t:")]
     if lines and lines[0].startswith(_CALLED):
         del lines[0]
-    caused = [line for line in lines if line.startswith(_CAUSED)]
-    told = caused[-1].removeprefix(_CAUSED) if caused else lines[0] if lines else ""
-    return (told or type(error).__name__)[:1000]
+    ours = [found[1] for line in lines if (found := _OURS.match(line))]
+    caused = [line.removeprefix(_CAUSED) for line in lines if line.startswith(_CAUSED)]
+    told = (ours or caused or lines[:1] or [type(error).__name__])[-1]
+    return told[:1000]
 
 
 @contextmanager

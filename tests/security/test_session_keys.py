@@ -12,6 +12,7 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 from support.brokers import Topics
 from support.fleet import QUICK, Fleet
+from support.ring import Ring, letters
 from support.spark import Job
 from support.waiting import until
 
@@ -21,7 +22,6 @@ from muster.cli.main import main
 from muster.keyring import VARIABLE, KeyFile
 from muster.protocol.events import Drain, Event, GroupConfig, GroupDeleted, Heartbeat, Join, Leave
 from muster.protocol.ids import GroupId, MemberId
-from muster.protocol.records import Rejected
 from muster.protocol.settings import Settings
 from muster.protocol.signing import HEADER
 from muster.protocol.tasks import Subtopology
@@ -35,31 +35,12 @@ SPREAD_MS = "3000"
 Output = pytest.CaptureFixture[str]
 
 
-class Ring:
-    """The keyring everybody uses, changed by the command line as an operator would."""
-
-    def __init__(self, file: Path) -> None:
-        self.file = file
-        self("create")
-        self("require", "--group", "*", "--spread-ms", "0")
-
-    def __call__(self, action: str, *words: str) -> None:
-        """One `muster keys` command."""
-        assert main(["keys", action, str(self.file), *words]) == 0
-
-    def newest(self) -> str:
-        """Id of the key that was made last."""
-        return str(json.loads(self.file.read_text())["keys"][0]["id"])
-
-    def secrets(self) -> list[str]:
-        """Every secret there is."""
-        return [row["secret"] for row in json.loads(self.file.read_text())["keys"]]
-
-
 @pytest.fixture
 def ring(tmp_path: Path) -> Ring:
     """Signatures are required of everybody."""
-    return Ring(tmp_path / "ring.json")
+    ring = Ring(tmp_path / "ring.json")
+    ring("require", "--group", "*", "--spread-ms", "0")
+    return ring
 
 
 @pytest.fixture
@@ -93,13 +74,6 @@ class Signers:
 
     def __exit__(self, *_: object) -> None:
         self._consumer.close()
-
-
-def letters(topics: Topics) -> list[tuple[str, bytes]]:
-    """Reason and value of every dead letter."""
-    return [
-        (r.reason, r.value) for r in topics.records(TopicKind.REJECTED) if isinstance(r, Rejected)
-    ]
 
 
 def forge(topics: Topics, fleet: Fleet, forger: KeyFile | None) -> int:

@@ -1,0 +1,98 @@
+"""One job's life with session keys: a file that is not there, off, on, and required."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from support.brokers import Topics
+from support.fleet import Fleet
+from support.overlap import FOREVER, Tenure
+from support.ring import Ring, letters
+from support.spark import Job
+from support.waiting import until
+
+from muster.keyring import VARIABLE
+from muster.protocol.records import MemberAssignment
+from muster.protocol.topics import TopicKind
+
+pytestmark = [pytest.mark.broker, pytest.mark.spark]
+
+TASKS = 6
+SIGNED, BARE = ("W1", "W2"), "W3"
+
+
+@pytest.fixture
+def ring(tmp_path: Path) -> Ring:
+    """A keyring that demands nothing yet."""
+    return Ring(tmp_path / "ring.json")
+
+
+@pytest.fixture
+def fleet(kafka: Topics, tmp_path: Path) -> Iterator[Fleet]:
+    """A group whose members are yet to come."""
+    with Fleet(kafka, tmp_path, "turned") as fleet:
+        yield fleet
+
+
+def coordinator(kafka: Topics, folder: Path, ring: Ring | None) -> Job:
+    """The job on the one checkpoint of this test, with the keyring or without."""
+    env = {name: value for name, value in os.environ.items() if name != VARIABLE}
+    return Job(kafka, folder, env=env if ring is None else {**env, VARIABLE: str(ring.file)})
+
+
+def tenures(fleet: Fleet) -> set[Tenure]:
+    """Who runs what, and since when; no task ever had two owners."""
+    return {tenure for tenure in fleet.check() if tenure.stop_ns == FOREVER}
+
+
+def test_signing_is_turned_on_for_a_running_group(
+    kafka: Topics, tmp_path: Path, ring: Ring, fleet: Fleet
+) -> None:
+    """A lost file, no keys, keys, and keys that are required, on one checkpoint.
+
+    An executor that has no keyring ends the job, by a line with the file's name, and takes nothing
+    in; what it did not take in is there for the next job, which runs without keys. The one after
+    has the keyring: nobody's task stops for that, signed or not. Once signatures are required, the
+    member without a key is told to stop, and only its tasks move.
+    """
+    with coordinator(kafka, tmp_path / "job", ring) as job:
+        job.start()
+        with ring.away():
+            fleet.configure(TASKS)
+            assert job.wait() == 1
+        assert f"{str(ring.file)!r} is not accepted; expected a readable keyring" in job.tail()
+        assert fleet.snapshots() == []
+        with ring.away():
+            assert job.start(wait=False).wait() == 2
+        assert f"--signing-keys: {str(ring.file)!r} is not accepted" in job.tail()
+
+    with coordinator(kafka, tmp_path / "job", None) as job:
+        job.start()
+        fleet.start(*SIGNED, signing_keys=str(ring.file))
+        fleet.start(BARE)
+        before = fleet.settled()
+        assert sorted(map(len, before.values())) == [2, 2, 2]
+        running = tenures(fleet)
+        assert job.stop() == 0
+
+    with coordinator(kafka, tmp_path / "job", ring) as job:
+        job.start()
+        heard = kafka.end(TopicKind.MEMBERSHIP)
+        until(lambda: kafka.end(TopicKind.MEMBERSHIP) >= heard + 12, "it listens", story=job.tail)
+        assert fleet.settled() == before
+        assert (letters(kafka), tenures(fleet)) == ([], running)
+
+        ring("require", "--group", "*", "--spread-ms", "2000")
+        until(lambda: not fleet.held()[BARE], "the one without a key stops", story=fleet.story)
+        until(
+            lambda: sum(len(fleet.held()[name]) for name in SIGNED) == TASKS,
+            "the others take over",
+            story=fleet.story,
+        )
+        assert {t.member for t in running - tenures(fleet)} == {BARE}
+        assert {reason for reason, _ in letters(kafka)} == {"UNSIGNED"}
+        told = [r for r in kafka.records(TopicKind.ASSIGNMENTS) if isinstance(r, MemberAssignment)]
+        assert {r.member for r in told if r.fault is not None} == {BARE}
