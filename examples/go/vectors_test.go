@@ -1,4 +1,4 @@
-// Checks worker.go on the shared vectors: what every reader and writer of muster agrees on.
+// Checks our bytes on the shared vectors: what every reader and writer of muster agrees on.
 package main
 
 import (
@@ -32,6 +32,13 @@ type vector struct {
 	SessionTimeoutMs                     int64 `json:"session_timeout_ms"`
 	HeartbeatIntervalMs                  int64 `json:"heartbeat_interval_ms"`
 	Parts                                [][2]string
+	Topic, Algorithm, Secret, Signature  string
+	KeyID                                string `json:"key_id"`
+	SignedMs                             int64  `json:"signed_ms"`
+	Keyring                              struct{ Keys []Key }
+	Group                                string
+	AtMs                                 int64 `json:"at_ms"`
+	Signer                               string
 }
 
 func (v *vector) UnmarshalJSON(data []byte) error {
@@ -152,6 +159,22 @@ func TestVectors(t *testing.T) {
 		if err := attempt(func() { readAssignment(raw(v.Value)).readSets(names) }); err == nil {
 			log.Fatalf("%s: was read", v.Name)
 		}
+	}
+	for _, v := range load("signatures") {
+		key := Key{ID: v.KeyID, Algorithm: v.Algorithm, Secret: raw(v.Secret)}
+		var value []byte
+		if v.Value != "" { // null: a tombstone
+			value = raw(v.Value)
+		}
+		signature := key.signature(v.Topic, []byte(v.Key), value, v.SignedMs)
+		same("signed with "+v.KeyID, hex.EncodeToString(signature), v.Signature)
+	}
+	for _, v := range load("keyrings") {
+		found := ""
+		if key := signer(v.Keyring.Keys, v.Group, v.AtMs); key != nil {
+			found = key.ID
+		}
+		same(v.Name, found, v.Signer)
 	}
 	const w1 = 0x0102030405060708
 	written := map[string]bool{}

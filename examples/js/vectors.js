@@ -1,13 +1,17 @@
-// Checks worker.js on the shared vectors: what every reader and writer of muster agrees on.
+// Checks our bytes on the shared vectors: what every reader and writer of muster agrees on.
 //
 //   node vectors.js ../../protocol/vectors
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
-import * as wire from "./worker.js";
+import * as keys from "./keys.js";
+import * as records from "./records.js";
+import * as signing from "./signing.js";
+import * as tasks from "./tasks.js";
+import { write } from "./wire.js";
 
 const folder = process.argv[2];
 const raw = (hex) => Buffer.from(hex, "hex");
-const printed = (tasks) => tasks.map(wire.nameOf);
+const printed = (found) => found.map(tasks.nameOf);
 let checked = 0;
 
 function load(name) {
@@ -17,7 +21,7 @@ function load(name) {
 }
 
 function joined({ value, parts = [] }) {
-  const joiner = new wire.Joiner();
+  const joiner = new records.Joiner();
   for (const [key, part] of parts) {
     const whole = joiner.feed(key, raw(part));
     if (whole === undefined) continue;
@@ -29,29 +33,29 @@ function joined({ value, parts = [] }) {
 }
 
 for (const v of load("keys")) {
-  if (v.murmur2 !== undefined) assert.equal(wire.murmur2(Buffer.from(v.key)), v.murmur2, v.key);
+  if (v.murmur2 !== undefined) assert.equal(keys.murmur2(Buffer.from(v.key)), v.murmur2, v.key);
   for (const count of [1, 3, 16, 50])
-    assert.equal(wire.partitionOf(v.key, count), v[`of_${count}`], v.key);
+    assert.equal(keys.partitionOf(v.key, count), v[`of_${count}`], v.key);
 }
 for (const v of load("tasksets")) {
   const units = v.units.map(([label, size]) => ({ label, size }));
-  const tasks = wire.readSet(raw(v.bytes), units);
-  assert.deepEqual(printed(tasks), v.tasks, v.name);
-  const [mine, [value]] = wire.writeSets(tasks);
-  assert.deepEqual(printed(wire.readSet(value, mine)).sort(), [...v.tasks].sort(), `${v.name} written`);
+  const found = tasks.readSet(raw(v.bytes), units);
+  assert.deepEqual(printed(found), v.tasks, v.name);
+  const [mine, [value]] = tasks.writeSets(found);
+  assert.deepEqual(printed(tasks.readSet(value, mine)).sort(), [...v.tasks].sort(), `${v.name} written`);
 }
 for (const v of load("digest")) {
-  const sum = v.held.reduce((sum, held) => sum + wire.digestOf(held, held.role), 0n);
+  const sum = v.held.reduce((sum, held) => sum + keys.digestOf(held, held.role), 0n);
   assert.equal(BigInt.asUintN(64, sum).toString(16).padStart(16, "0"), v.digest, v.name);
 }
 const names = new Map();
 for (const v of load("dictionary")) {
-  const { version, units } = wire.readDictionary(joined(v));
+  const { version, units } = records.readDictionary(joined(v));
   assert.equal(version.toString(16).padStart(16, "0"), v.version);
   names.set(version, units);
 }
 for (const v of load("assignments")) {
-  const a = wire.readAssignment(joined(v), names);
+  const a = records.readAssignment(joined(v), names);
   assert.equal(a.incarnation, BigInt(`0x${v.incarnation}`), v.name);
   const found = [a.coordinator_epoch, a.generation, a.epoch, a.revision, a.report, a.fault];
   assert.deepEqual(found, [v.coordinator_epoch, v.generation, v.epoch, v.revision, v.report, v.fault]);
@@ -60,15 +64,23 @@ for (const v of load("assignments")) {
   for (const role of ["active", "standby", "learner"]) assert.deepEqual(printed(a[role]), v[role], v.name);
 }
 for (const v of load("hostile"))
-  assert.throws(() => wire.readAssignment(raw(v.value), names), `${v.name} was read`);
+  assert.throws(() => records.readAssignment(raw(v.value), names), `${v.name} was read`);
+for (const v of load("signatures")) {
+  const key = { id: v.key_id, algorithm: v.algorithm, secret: raw(v.secret).toString("base64") };
+  const value = v.value === null ? null : raw(v.value);
+  const found = signing.signature(key, v.topic, Buffer.from(v.key), value, v.signed_ms);
+  assert.equal(found.toString("hex"), v.signature, v.key_id);
+}
+for (const v of load("keyrings"))
+  assert.equal(signing.signer(v.keyring.keys, v.group, v.at_ms)?.id ?? null, v.signer, v.name);
 const w1 = 0x0102030405060708n;
 const answer = [{ name: "coordinator_epoch", value: Buffer.from("0500000000000000", "hex") }];
 const written = {
-  "first join": wire.write("Join", { member: "W1", incarnation: w1, capacity: 1, make_before_break: true }),
-  "report of nothing": wire.write("Report", { member: "W1", incarnation: w1, epoch: 3, revision: 9, extras: answer }),
-  "heartbeat of nothing": wire.write("Heartbeat", { member: "W1", epoch: 0, digest: 0n }),
-  "heartbeat, large numbers": wire.write("Heartbeat", { member: "W1", epoch: 2 ** 31 - 1, digest: 2n ** 64n - 1n }),
-  leave: wire.write("Leave", { member: "W1", incarnation: w1 }),
+  "first join": write("Join", { member: "W1", incarnation: w1, capacity: 1, make_before_break: true }),
+  "report of nothing": write("Report", { member: "W1", incarnation: w1, epoch: 3, revision: 9, extras: answer }),
+  "heartbeat of nothing": write("Heartbeat", { member: "W1", epoch: 0, digest: 0n }),
+  "heartbeat, large numbers": write("Heartbeat", { member: "W1", epoch: 2 ** 31 - 1, digest: 2n ** 64n - 1n }),
+  leave: write("Leave", { member: "W1", incarnation: w1 }),
 };
 for (const v of load("events"))
   if (v.name in written) {

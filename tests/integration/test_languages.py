@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import signal
 import subprocess
@@ -15,9 +16,11 @@ import pytest
 from support import overlap
 from support.brokers import Topics
 from support.languages import LANGUAGES, Language, Running
+from support.ring import Ring, letters
 from support.spark import Job
 from support.waiting import until
 
+from muster.keyring import VARIABLE
 from muster.protocol.events import GroupConfig
 from muster.protocol.ids import GroupId
 from muster.protocol.settings import parse_settings
@@ -34,8 +37,9 @@ QUICK = {"session.timeout.ms": "6000", "heartbeat.interval.ms": "1000"}
 class Band:
     """The members of the group, each with a log of its own."""
 
-    def __init__(self, kafka: Topics, folder: Path) -> None:
+    def __init__(self, kafka: Topics, folder: Path, ring: Ring) -> None:
         self.kafka, self.folder = kafka, folder
+        self.keys = {VARIABLE: str(ring.file)}
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         self.built: dict[str, Language] = {}
         settings = parse_settings(QUICK)
@@ -43,6 +47,7 @@ class Band:
             group=GroupId(GROUP), assignor="sticky", settings=settings, tasks=UNITS
         )
         kafka.write(TopicKind.CONFIG, config)
+        ring("require", "--group", "*", "--spread-ms", "0")
 
     def start_python(self) -> None:
         """Start ``muster worker``."""
@@ -50,7 +55,9 @@ class Band:
         where = ["--bootstrap-server", self.kafka.address, "--topic-prefix", self.kafka.prefix]
         log = ["--member-id", "python", "--log", str(self.folder / "python.jsonl")]
         command = [*program, *where, *log, "--exec", "exec sleep 900"]
-        self.processes["python"] = subprocess.Popen(command, cwd=self.folder)
+        self.processes["python"] = subprocess.Popen(
+            command, cwd=self.folder, env={**os.environ, **self.keys}
+        )
 
     def start(self, name: str, language: str) -> None:
         """Start the example in a language."""
@@ -59,7 +66,7 @@ class Band:
             folder.mkdir()
             self.built[language] = LANGUAGES[language](folder)
         log = self.folder / f"{name}.jsonl"
-        running = Running(self.built[language], self.kafka, GROUP, name, log)
+        running = Running(self.built[language], self.kafka, GROUP, name, log, **self.keys)
         self.processes[name] = running.process
 
     def kill(self, name: str) -> None:
@@ -109,15 +116,31 @@ class Band:
 
 
 @pytest.fixture
-def band(kafka: Topics, job: Job, tmp_path: Path) -> Iterator[Band]:
-    """A group of eight stateless tasks and a connector of three."""
-    made = Band(kafka, tmp_path)
+def ring(tmp_path: Path) -> Ring:
+    """Everybody's keyring."""
+    return Ring(tmp_path / "ring.json")
+
+
+@pytest.fixture
+def job(kafka: Topics, tmp_path: Path, ring: Ring) -> Iterator[Job]:
+    """A coordinator with the keyring."""
+    env = {**os.environ, VARIABLE: str(ring.file)}
+    with Job(kafka, tmp_path / "job", env=env) as job:
+        yield job.start()
+
+
+@pytest.fixture
+def band(kafka: Topics, job: Job, tmp_path: Path, ring: Ring) -> Iterator[Band]:
+    """A group of eight stateless tasks and a connector of three, whose events must be signed."""
+    made = Band(kafka, tmp_path, ring)
     yield made
     made.close()
 
 
 def test_three_languages_share_a_group(band: Band, job: Job) -> None:
     """They join, one is killed, others leave: all tasks move, none ever has two owners.
+
+    What they say must be signed, and is.
 
     In between the coordinator loses its checkpoint. No task stops for it, and once all three have
     answered what they are asked, it is in charge again.
@@ -144,3 +167,4 @@ def test_three_languages_share_a_group(band: Band, job: Job) -> None:
     found = overlap.check(band.folder)
     assert {tenure.member for tenure in found} == {"python", "go", "js", "js-2"}
     assert all(tenure.stop_ns < overlap.FOREVER for tenure in found)
+    assert letters(band.kafka) == []

@@ -219,6 +219,13 @@ def test_signature_vectors_read_from_the_page_alone() -> None:
     assert {row["algorithm"] for row in vectors("signatures")} == set(grammar.HASHES)
 
 
+def test_keyring_vectors_read_from_the_page_alone() -> None:
+    """The plain reader signs with the same key of a keyring, or with none."""
+    for row in vectors("keyrings"):
+        found = grammar.signer(row["keyring"], row["group"], row["at_ms"])
+        assert (row["name"], found) == (row["name"], row["signer"])
+
+
 def test_hostile_vectors_are_refused() -> None:
     """None of the hostile values is an assignment."""
     for row in vectors("hostile"):

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import hmac
 import zlib
+from fnmatch import fnmatchcase
 from hashlib import sha256
 from struct import pack, unpack
+from typing import Any
 
 FIELDS = {
     "UnitRef": "label:string size:int",
@@ -346,3 +348,20 @@ def signature(
     signed = b"muster" + pack(">i", len(where)) + where + pack(">i", len(key)) + key
     signed += head + (b"\x00" if value is None else b"\x01" + value)
     return head + hmac.new(secret, signed, name).digest()
+
+
+def signer(keyring: dict[str, Any], group: str, at_ms: int) -> str | None:
+    """Section 10: the id of the key that signs for a member of a group."""
+
+    def fits(key: dict[str, Any]) -> bool:
+        until_ms = key.get("until_ms")
+        patterns = key.get("groups", ["*"])
+        return (
+            key.get("from_ms", 0) <= at_ms
+            and (until_ms is None or until_ms >= at_ms)
+            and "member" in key.get("callers", ["member"])
+            and any(fnmatchcase(group, pattern) for pattern in patterns)
+        )
+
+    found = [(key.get("from_ms", 0), key["id"]) for key in keyring["keys"] if fits(key)]
+    return max(found)[1] if found else None

@@ -70,14 +70,20 @@ class Running:
     """
 
     def __init__(
-        self, language: Language, kafka: Topics, group: str, member: str, out: Path
+        self,
+        language: Language,
+        kafka: Topics,
+        group: str,
+        member: str,
+        out: Path,
+        **environment: str,
     ) -> None:
         self.out = out
         with out.open("w") as file:
             self.process = subprocess.Popen(
                 [*language.worker, group, kafka.address, member],
                 stdout=file,
-                env={**os.environ, "MUSTER_TOPIC_PREFIX": kafka.prefix},
+                env={**os.environ, "MUSTER_TOPIC_PREFIX": kafka.prefix, **environment},
             )
 
     def lines(self) -> list[dict]:

@@ -16,6 +16,7 @@ from muster.protocol.ids import GroupId, MemberId
 from muster.protocol.keys import key_of, partition_of
 from muster.protocol.parts import parts
 from muster.protocol.records import Dictionary, Fault, MemberAssignment, MemberGone
+from muster.protocol.signing import HEADER
 from muster.protocol.tasks import TaskSet, TaskTable, Unit
 from muster.protocol.taskset import units_of_table
 from muster.protocol.topics import RECORD_BYTES_MAX, TopicKind, topic_name
@@ -39,6 +40,7 @@ class ScriptedCoordinator:
         self.session_timeout_ms = session_timeout_ms
         self.heartbeat_interval_ms = heartbeat_interval_ms
         self.events: list[Event] = []
+        self.signed: list[tuple[bytes, bytes]] = []  # their values, and signatures or nothing
         self._revisions: dict[str, int] = {}
         self._seen = threading.Condition()
         self._assignments = topic_name(TopicKind.ASSIGNMENTS, prefix)
@@ -81,7 +83,9 @@ class ScriptedCoordinator:
             )
             event = decode(TopicKind.MEMBERSHIP, message.key(), message.value(), origin)
             if event.group == self.group:
+                signature = dict(message.headers() or ()).get(HEADER, b"")
                 with self._seen:
+                    self.signed.append((message.value(), signature))
                     self.events.append(event)
                     self._seen.notify_all()
 

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import base64
+from typing import Any
+
 import numpy as np
 
+from muster.keyring import parsed
 from muster.protocol.codec import encode
 from muster.protocol.digest import Holding
 from muster.protocol.events import GroupDeleted, Heartbeat, Join, Leave, Report
@@ -12,7 +16,7 @@ from muster.protocol.ids import GroupId, MemberId
 from muster.protocol.keys import key_of, murmur2, part_key, partition_of
 from muster.protocol.parts import parts
 from muster.protocol.records import Dictionary, Fault, MemberAssignment
-from muster.protocol.signing import Keyring, SigningKey, Subject, caller_of, sign
+from muster.protocol.signing import Caller, Keyring, SigningKey, Subject, caller_of, sign
 from muster.protocol.tasks import Connector, Subtopology, TaskSet, TaskTable
 from muster.protocol.taskset import UnitRef, encode_set, units_of, units_of_table
 
@@ -324,6 +328,48 @@ def signature_vectors() -> list[dict]:
     return rows
 
 
+def keyring_vectors() -> list[dict]:
+    """Keyrings, and the key that signs for a member of a group at a time; null = none does."""
+    secret = base64.b64encode(bytes(range(16))).decode()
+
+    def key(name: str, **more: Any) -> dict:
+        return {"id": name, "secret": secret, **more}
+
+    members = {"callers": ["member"]}
+    narrow = key("narrow", from_ms=5, groups=["orders*", "eu"], **members)
+    cases: dict[str, tuple[list[dict], str, int]] = {
+        "all defaults": ([key("only")], "fleet", 0),
+        "the newest that has begun": (
+            [key("old"), key("new", from_ms=10), key("next", from_ms=20)],
+            *("fleet", 19),
+        ),
+        "begins now": ([key("old", from_ms=9), key("new", from_ms=10)], "fleet", 10),
+        "the greater id of two as new": ([key("b"), key("c"), key("a")], "fleet", 7),
+        "ends now": ([key("old"), key("new", from_ms=5, until_ms=10)], "fleet", 10),
+        "has ended": ([key("old"), key("new", from_ms=5, until_ms=10)], "fleet", 11),
+        "of another part": ([key("all"), key("ops", from_ms=5, callers=["operator"])], "fleet", 9),
+        "all groups that begin so": ([key("all"), narrow], "orders-eu", 9),
+        "the name itself": ([key("all"), narrow], "orders", 9),
+        "another group": ([key("all"), narrow], "europe", 9),
+        "none for this group": ([narrow], "fleet", 9),
+        "none yet": ([key("new", from_ms=10)], "fleet", 9),
+    }
+    rows = []
+    for name, (keys, group, at_ms) in cases.items():
+        document = {"keys": keys}
+        signer = parsed(document, "vector").signer(group, Caller.MEMBER, at_ms)
+        rows.append(
+            {
+                "name": name,
+                "keyring": document,
+                "group": group,
+                "at_ms": at_ms,
+                "signer": None if signer is None else signer.id,
+            }
+        )
+    return rows
+
+
 VECTORS = {
     "keys": keys_vectors,
     "tasksets": taskset_vectors,
@@ -333,4 +379,5 @@ VECTORS = {
     "assignments": assignment_vectors,
     "hostile": hostile_vectors,
     "signatures": signature_vectors,
+    "keyrings": keyring_vectors,
 }

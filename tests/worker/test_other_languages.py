@@ -9,13 +9,18 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, NewPartitions
 from support.brokers import Topics, new_topics
 from support.languages import LANGUAGES, Language, Running
+from support.ring import Ring
 from support.scripted_coordinator import ScriptedCoordinator, eventually
 
+from muster import keyring
+from muster.keyring import VARIABLE
 from muster.protocol.digest import Holding
 from muster.protocol.events import Heartbeat, Join, Leave, Report
+from muster.protocol.keys import key_of, partition_of
+from muster.protocol.signing import Caller, Verifier
 from muster.protocol.tasks import Connector, Subtopology, TaskSet
 from muster.protocol.topics import TopicKind
 
@@ -139,6 +144,63 @@ def test_heard_but_cannot_read(language: Language, bootstrap: str, tmp_path: Pat
     kafka.close()
     heard = [e.origin.at_ms for e in coordinator.events if isinstance(e, Heartbeat)]
     assert left.origin.at_ms - heard[-1] < coordinator.session_timeout_ms / 2
+
+
+def test_signs_what_it_writes(
+    language: Language, kafka: Topics, coordinator: ScriptedCoordinator, tmp_path: Path
+) -> None:
+    """Every event has the right signature, of the newest key; a lost file leaves the old keys."""
+    ring = Ring(tmp_path / "ring.json")
+    out, keys = tmp_path / "out", {VARIABLE: str(ring.file)}
+    worker = Running(language, kafka, coordinator.group, "m", out, **keys)
+    try:
+        join = coordinator.wait_for(Join)
+        coordinator.assign(join, ["0_0"], report=True)
+        coordinator.wait_for(Report)
+        with ring.away():
+            heard = len(coordinator.events)
+            coordinator.wait_for(Heartbeat, after=heard + 2)
+        ring("rotate", "--spread-ms", "0")
+        new = ring.newest().encode()
+        eventually(lambda: new in coordinator.signed[-1][1])
+        worker.process.send_signal(signal.SIGTERM)
+        assert worker.process.wait(20) == 0
+        coordinator.wait_for(Leave)
+    finally:
+        worker.close()
+    topic, key = kafka.name(TopicKind.MEMBERSHIP), coordinator.group.encode()
+    verifier = Verifier(keyring.read(ring.file), coordinator.group, topic, key)
+    for event, (value, signature) in zip(coordinator.events, coordinator.signed, strict=True):
+        assert signature
+        assert verifier.verdict(Caller.MEMBER, value, signature, event.origin.at_ms) is None
+
+
+def test_follows_a_topic_that_grows(language: Language, bootstrap: str, tmp_path: Path) -> None:
+    """Its key belongs to another partition from then on: it reads that one, and keeps its tasks."""
+    kafka = new_topics(bootstrap, partitions=1)
+    name = next(n for n in map("m{}".format, range(99)) if partition_of(key_of("grown", n), 3))
+    with ScriptedCoordinator(
+        kafka.address, "grown", prefix=kafka.prefix, session_timeout_ms=4_000
+    ) as coordinator:
+        quick = {"MUSTER_LAYOUT_CHECK_MS": "300"}
+        worker = Running(language, kafka, "grown", name, tmp_path / "out", **quick)
+        try:
+            join = coordinator.wait_for(Join)
+            coordinator.assign(join, ["0_0"])
+            eventually(lambda: worker.held() == {"0_0"})
+            topic = kafka.name(TopicKind.ASSIGNMENTS)
+            admin = AdminClient({"bootstrap.servers": bootstrap})
+            for done in admin.create_partitions([NewPartitions(topic, 3)]).values():
+                done.result(60)
+            eventually(lambda: len(admin.list_topics(topic, 10).topics[topic].partitions) == 3)
+            coordinator.assign(join, ["0_0", "0_1"], generation=2)
+            eventually(lambda: worker.held() == {"0_0", "0_1"})
+            end_ms = coordinator.events[-1].origin.at_ms + coordinator.session_timeout_ms
+            eventually(lambda: coordinator.events[-1].origin.at_ms > end_ms)  # it does read on
+            assert {line["event"] for line in worker.lines()} == {"start"}
+        finally:
+            worker.close()
+    kafka.close()
 
 
 def test_a_new_coordinator_asks(worker: Running, coordinator: ScriptedCoordinator) -> None:

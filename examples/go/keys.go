@@ -1,0 +1,38 @@
+package main
+
+// Record keys and the partitions they belong to [GRAMMAR 2]; the digest of what is held [7].
+
+import (
+	"strings"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+func keyOfWhole(key string) string {
+	fields := strings.SplitN(key, "|", 3)
+	switch {
+	case len(fields) < 3:
+		return key
+	case fields[1] != "":
+		return fields[0] + "|" + fields[1]
+	case strings.HasPrefix(fields[2]+".", "names."):
+		return fields[0] + "||names"
+	}
+	return fields[0]
+}
+
+func partitionOf(key string, partitions int) int32 {
+	owner := &kgo.Record{Key: []byte(strings.TrimSuffix(keyOfWhole(key), "||names"))}
+	return int32(kgo.StickyKeyPartitioner(nil).ForTopic("").Partition(owner, partitions)) // Java's murmur2
+}
+
+func digestOf(task Task, role int) uint64 {
+	name := uint64(0xcbf29ce484222325)
+	for _, octet := range []byte(task.label) {
+		name = (name ^ uint64(octet)) * 0x100000001b3
+	}
+	x := name + uint64(task.number+1)*0x9e3779b97f4a7c15 + uint64(role)*0xd1b54a32d192ed03
+	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
+	x = (x ^ x>>27) * 0x94d049bb133111eb
+	return x ^ x>>31
+}

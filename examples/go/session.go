@@ -1,0 +1,258 @@
+package main
+
+// The member's half of the talk [GRAMMAR 8]: when to join, what to start and stop, whom to tell.
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"log"
+	"sync/atomic"
+)
+
+// Held is a task we have, in one role.
+type Held struct {
+	Task Task
+	Role int
+}
+
+// Running is what runs for a task.
+type Running struct {
+	stop            context.CancelFunc
+	done            chan struct{}
+	stopping, ready bool
+}
+
+// Worker is one member. All fields belong to the loop, but for lease: it is told what happens as
+// functions to call.
+type Worker struct {
+	group, member string
+	inbox         chan func()
+	send          func(value []byte, counts bool) // counts: once acknowledged, it is a sign of life
+
+	session     uint64      // incarnation
+	newest      *Assignment // obeyed; nil = not a member
+	coordinator int64       // the highest coordinator epoch seen
+	held        map[Held]*Running
+	lease       atomic.Int64 // until then our tasks are ours; from the older of the next two
+	heardMs     int64        // when the newest acknowledged event was sent
+	readMs      int64        // see caughtUp
+	firstMs     int64        // of this session's first join
+	sentMs      int64
+	joinAtMs    int64
+	attempts    int
+	beating     bool // a heartbeat is on its way
+	owesReport  bool
+	leaving     bool
+}
+
+// hear acts on a record, if it is news.
+func (w *Worker) hear(a *Assignment) {
+	mine := a.Incarnation == w.session || a.Fault != "" && a.Incarnation == 0
+	if w.fenced() || !mine || a.CoordinatorEpoch < w.coordinator {
+		return
+	}
+	w.coordinator = a.CoordinatorEpoch
+	if a.Fault != "" {
+		w.hearFault(a)
+		return
+	}
+	if w.newest == nil || a.Revision > w.newest.Revision {
+		if w.newest == nil { // a process that slept may read an answer to what it asked before
+			w.heardMs = w.firstMs
+		}
+		w.newest = a
+		w.renew()
+		if w.leaving || w.fenced() {
+			return
+		}
+		w.settle()
+	}
+	if a.Report {
+		w.report()
+	}
+}
+
+func (w *Worker) hearFault(a *Assignment) {
+	log.Printf("%s: %s", a.Fault, a.Message)
+	switch a.Fault {
+	case "MEMBER_ID_IN_USE", "UNRELEASED_INSTANCE_ID", "GROUP_MAX_SIZE_REACHED": // asks again
+	case "UNKNOWN_MEMBER_ID", "FENCED_MEMBER_EPOCH":
+		w.lose(a.Fault)
+	default:
+		if w.newest == nil || a.Fault == "FENCED_INSTANCE_ID" {
+			w.stopAll()
+			log.Fatal(a.Message)
+		}
+		w.lose(a.Fault)
+	}
+}
+
+// renew: 1 % is kept for clocks that run apart, a tenth, at most 3 s, for stopping.
+func (w *Worker) renew() {
+	if w.newest != nil {
+		timeout := w.newest.SessionTimeoutMs
+		w.lease.Store(min(w.heardMs, w.readMs) + timeout*99/100 - min(3000, timeout/10))
+	}
+}
+
+func (w *Worker) fenced() bool {
+	over := w.newest != nil && bootMs() >= w.lease.Load()
+	if over {
+		w.lose("the lease ran out")
+	}
+	return over
+}
+
+// lose stops everything a member has, then joins anew as somebody else.
+func (w *Worker) lose(why string) {
+	if w.newest == nil {
+		return
+	}
+	log.Printf("lost everything: %s", why)
+	w.lease.Store(0)
+	w.stopAll()
+	w.newest, w.beating, w.owesReport, w.attempts = nil, false, false, 0
+	if !w.leaving { // else the loop says so
+		w.leave()
+		w.begin()
+	}
+}
+
+func (w *Worker) begin() {
+	var seed [8]byte
+	rand.Read(seed[:])
+	w.session = binary.LittleEndian.Uint64(seed[:])>>1 | 1
+	w.firstMs = bootMs()
+	w.readMs = w.firstMs // nothing is written to a session before its first join
+	w.join()
+}
+
+// join comes with empty hands and a capacity of 1; it can wait for a learner before it gives up a
+// task.
+func (w *Worker) join() {
+	w.joinAtMs = bootMs() + min(int64(1000)<<min(w.attempts, 3), 5000)
+	w.attempts++
+	w.send(append(w.ofSession(joinFrame), 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0), true)
+}
+
+func (w *Worker) leave() { w.send(append(w.ofSession(leaveFrame), 0, 0), false) } // for good, no extras
+
+func (w *Worker) report() {
+	var sets [5][]Task // active, standby, learner, ready, releasing
+	for h, running := range w.held {
+		sets[h.Role-1] = append(sets[h.Role-1], h.Task)
+		if running.ready {
+			sets[3] = append(sets[3], h.Task)
+		}
+		if running.stopping && !w.newest.wanted[h] {
+			sets[4] = append(sets[4], h.Task)
+		}
+	}
+	out := binary.AppendVarint(w.ofSession(reportFrame), w.newest.Epoch)
+	out = appendSets(binary.AppendVarint(out, w.newest.Revision), sets[:])
+	out = append(out, "\x00\x02\x22coordinator_epoch\x10"...) // no lags; one extra, of 8 bytes
+	w.send(append(binary.LittleEndian.AppendUint64(out, uint64(w.coordinator)), 0), true)
+}
+
+func (w *Worker) heartbeat() {
+	digest := uint64(0)
+	for h, running := range w.held {
+		if running.stopping && !w.newest.wanted[h] {
+			h.Role += 4
+		}
+		digest += digestOf(h.Task, h.Role)
+	}
+	w.beating = true
+	out := binary.AppendVarint(appendBytes([]byte(heartbeatFrame), w.member), w.newest.Epoch)
+	w.send(binary.LittleEndian.AppendUint64(out, digest), true)
+}
+
+func (w *Worker) ofSession(frame string) []byte {
+	return binary.LittleEndian.AppendUint64(appendBytes([]byte(frame), w.member), w.session)
+}
+
+// tick writes what is due by the clock.
+func (w *Worker) tick() {
+	if w.newest == nil {
+		if !w.leaving && bootMs() >= w.joinAtMs {
+			w.join()
+		}
+	} else if !w.fenced() && !w.beating && bootMs() >= w.sentMs+w.newest.HeartbeatIntervalMs {
+		w.heartbeat()
+	}
+}
+
+// caughtUp says by when all that was written to us has been read: a member that is heard but does
+// not read must stop, too.
+func (w *Worker) caughtUp(atMs int64) {
+	w.readMs = max(w.readMs, atMs)
+	w.renew()
+}
+
+// settle gives up what is beyond the assignment and takes what it adds.
+func (w *Worker) settle() {
+	stopping, names := false, map[Task]bool{}
+	for held, running := range w.held {
+		if !w.newest.wanted[held] && !running.stopping {
+			w.owesReport = true
+			w.stop(held)
+		}
+		stopping = stopping || running.stopping
+		names[held.Task] = true
+	}
+	for held := range w.newest.wanted {
+		if !names[held.Task] { // in another role it must stop first
+			w.start(held)
+		}
+	}
+	if w.owesReport && !stopping {
+		w.owesReport = false
+		w.report()
+	}
+}
+
+func (w *Worker) start(held Held) {
+	ctx, cancel := context.WithCancel(context.Background())
+	running := &Running{stop: cancel, done: make(chan struct{}), ready: held.Role == learner} // nothing to restore
+	w.held[held] = running
+	say("start", w.member, held, w.newest)
+	go func(given *Assignment) {
+		w.run(ctx, held, given)
+		say("stop", w.member, held, given)
+		close(running.done)
+		w.inbox <- func() { w.stopped(held, running) }
+	}(w.newest)
+	if running.ready {
+		w.report()
+	}
+}
+
+func (w *Worker) stop(held Held) {
+	w.held[held].stopping, w.held[held].ready = true, false
+	w.held[held].stop()
+}
+
+func (w *Worker) stopped(held Held, running *Running) {
+	if w.held[held] != running {
+		return // lost meanwhile
+	}
+	if !running.stopping {
+		w.lose(held.Task.String() + " ended by itself")
+		return
+	}
+	delete(w.held, held)
+	if w.newest != nil && !w.leaving && !w.fenced() {
+		w.settle() // something may have waited for its other role to stop
+	}
+}
+
+func (w *Worker) stopAll() {
+	for _, running := range w.held {
+		running.stop()
+	}
+	for _, running := range w.held {
+		<-running.done
+	}
+	clear(w.held)
+}

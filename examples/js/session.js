@@ -1,0 +1,206 @@
+// The member's half of the talk [GRAMMAR 8]: when to join, what to start and stop, whom to tell.
+import { randomBytes } from "node:crypto";
+import { bootMs } from "./clock.js";
+import { digestOf } from "./keys.js";
+import { nameOf, ROLES, writeSets } from "./tasks.js";
+import { bytesOf, write } from "./wire.js";
+
+export class Worker {
+  session = 0n; // incarnation; 0 = not asking
+  newest = null; // the assignment obeyed; null = not a member
+  coordinator = -1; // the highest coordinator epoch seen
+  held = new Map(); // "role task" -> { key, task, role, stopping, ready, stop, done }
+  leaseMs = 0; // until then our tasks are ours; it counts from the older of the next two
+  heardMs = 0; // when the newest acknowledged event was sent
+  readMs = 0; // by when all that was written to us has been read
+  firstMs = 0; // of this session's first join
+  sentMs = 0;
+  joinAtMs = 0;
+  attempts = 0;
+  beating = false; // a heartbeat is on its way
+  owesReport = false;
+  leaving = false;
+  sending = Promise.resolve();
+
+  // work(task, role, given, signal, mayRun) is the work; write(value) writes an event; ended() is told
+  // that we have left.
+  constructor(member, work, write, ended) { Object.assign(this, { member, work, write, ended }); }
+
+  // ---- what is read
+
+  hear(a) {
+    if (this.fenced()) return;
+    const mine = a.incarnation === this.session || (a.fault && a.incarnation === 0n);
+    if (!mine || a.coordinator_epoch < this.coordinator) return;
+    this.coordinator = a.coordinator_epoch;
+    if (a.fault) return this.hearFault(a);
+    if (this.newest === null || a.revision > this.newest.revision) {
+      // A process that slept while it joined may read an answer to what it asked before.
+      if (this.newest === null) this.heardMs = this.firstMs;
+      this.newest = a;
+      this.renew();
+      if (this.leaving || this.fenced()) return;
+      this.settle();
+    }
+    if (a.report) this.report();
+  }
+
+  hearFault({ fault, message }) {
+    console.error(`${fault}: ${message}`);
+    const member = this.newest !== null;
+    if (["MEMBER_ID_IN_USE", "UNRELEASED_INSTANCE_ID", "GROUP_MAX_SIZE_REACHED"].includes(fault)) return; // asks again
+    const lost = ["UNKNOWN_MEMBER_ID", "FENCED_MEMBER_EPOCH"].includes(fault);
+    if (member && fault !== "FENCED_INSTANCE_ID") this.lose(fault);
+    else if (!lost) this.stopAll().then(() => process.exit(1));
+  }
+
+  letGo() { if (this.newest) this.lose("let go by the coordinator"); }
+  caughtUp(atMs) {
+    this.readMs = Math.max(this.readMs, atMs);
+    this.renew();
+  }
+
+  // ---- the lease: 1 % is kept for clocks that run apart, a tenth, at most 3 s, for stopping
+
+  renew() {
+    if (!this.newest) return;
+    const timeout = this.newest.session_timeout_ms;
+    this.leaseMs = Math.min(this.heardMs, this.readMs) + 0.99 * timeout - Math.min(3000, timeout / 10);
+  }
+
+  fenced() {
+    const over = this.newest !== null && bootMs() >= this.leaseMs;
+    if (over) this.lose("the lease ran out");
+    return over;
+  }
+
+  lose(why) { // everything, and return as somebody else
+    console.error(`lost everything: ${why}`);
+    const incarnation = this.session;
+    Object.assign(this, { newest: null, session: 0n, leaseMs: 0, attempts: 0, beating: false, owesReport: false });
+    this.stopAll().then(() => {
+      this.send("Leave", { incarnation });
+      if (this.leaving) this.sending.then(this.ended);
+      else this.begin();
+    });
+  }
+
+  // ---- what is written
+
+  begin() {
+    this.session = randomBytes(8).readBigUInt64LE() >> 1n || 1n;
+    this.firstMs = this.readMs = bootMs(); // nothing is written to a session before its first join
+    this.join();
+  }
+
+  join() { // with empty hands; it can wait for a learner before it gives up a task
+    this.joinAtMs = bootMs() + Math.min(1000 * 2 ** this.attempts++, 5000);
+    this.send("Join", { incarnation: this.session, capacity: 1, make_before_break: true });
+  }
+
+  tick() {
+    if (this.fenced()) return;
+    const now = bootMs();
+    if (this.newest === null) {
+      if (this.session && !this.leaving && now >= this.joinAtMs) this.join();
+    } else if (!this.beating && now >= this.sentMs + this.newest.heartbeat_interval_ms) {
+      this.beating = true;
+      const digest = [...this.held.values()].reduce((sum, h) =>
+        sum + digestOf(h.task, ROLES.indexOf(h.role) + (this.givenUp(h) ? 5 : 1)), 0n);
+      this.send("Heartbeat", { epoch: this.newest.epoch, digest: BigInt.asUintN(64, digest) });
+    }
+  }
+
+  report() {
+    const tasks = (fit) => [...this.held.values()].filter(fit).map((h) => h.task);
+    const [units, [active, standby, learner, ready, releasing]] = writeSets(
+      ...ROLES.map((role) => tasks((h) => h.role === role)), tasks((h) => h.ready), tasks((h) => this.givenUp(h)));
+    const { epoch, revision } = this.newest;
+    const holding = { units, active, standby, learner, ready, releasing };
+    const extras = [{ name: "coordinator_epoch", value: bytesOf("u64", BigInt(this.coordinator)) }];
+    this.send("Report", { incarnation: this.session, epoch, revision, ...holding, extras });
+  }
+
+  send(schema, fields) { // one after the other: the order is part of the talk
+    const [session, atMs] = [this.session, (this.sentMs = bootMs())];
+    const value = write(schema, { member: this.member, ...fields });
+    const sent = this.sending.then(() => this.write(value)).then(() => true, (error) =>
+      console.error(`not written: ${error.message}`));
+    this.sending = sent.then((ok) => {
+      if (session !== this.session) return;
+      if (schema === "Heartbeat") this.beating = false;
+      if (ok && schema !== "Leave" && this.newest) this.heardMs = Math.max(this.heardMs, atMs);
+      this.renew();
+    });
+  }
+
+  // ---- what is held
+
+  wanted() {
+    return new Map(ROLES.flatMap((role) =>
+      this.newest[role].map((task) => [`${role} ${nameOf(task)}`, { task, role }])));
+  }
+
+  givenUp(held) { return held.stopping && !this.wanted().has(held.key); }
+
+  settle() {
+    const wanted = this.wanted();
+    for (const held of this.held.values())
+      if (!wanted.has(held.key) && !held.stopping) {
+        this.owesReport = true;
+        this.stop(held);
+      }
+    const names = new Set([...this.held.values()].map((h) => nameOf(h.task)));
+    for (const [key, { task, role }] of wanted) // in another role it must stop first
+      if (!names.has(nameOf(task))) this.start(key, task, role);
+    if (this.owesReport && ![...this.held.values()].some((h) => h.stopping)) {
+      this.owesReport = false;
+      this.report();
+    }
+  }
+
+  start(key, task, role) {
+    const [given, ending] = [this.newest, new AbortController()];
+    const ready = role === "learner"; // nothing to restore here
+    const held = { key, task, role, ready, stopping: false, stop: () => ending.abort() };
+    this.held.set(key, held);
+    this.say("start", held, given);
+    const mayRun = () => given.incarnation === this.session && bootMs() < this.leaseMs;
+    held.done = this.work(task, role, given, ending.signal, mayRun).finally(() => {
+      this.say("stop", held, given);
+      if (this.held.get(key) === held && !ending.signal.aborted) this.lose(`${nameOf(task)} ended by itself`);
+    });
+    if (ready) this.report();
+  }
+
+  stop(held) {
+    Object.assign(held, { stopping: true, ready: false }).stop();
+    held.done.then(() => {
+      if (this.held.get(held.key) !== held) return; // lost meanwhile
+      this.held.delete(held.key);
+      if (this.leaving) this.leave();
+      else if (!this.fenced()) this.settle(); // something may have waited for its other role to stop
+    });
+  }
+
+  async stopAll() {
+    const all = [...this.held.values()];
+    this.held.clear();
+    for (const held of all) held.stop();
+    await Promise.all(all.map((held) => held.done));
+  }
+
+  leave() { // once all has stopped
+    this.leaving = true;
+    for (const held of this.held.values()) if (!held.stopping) this.stop(held);
+    if (this.held.size || !this.session) return;
+    this.send("Leave", { incarnation: this.session });
+    [this.newest, this.session] = [null, 0n];
+    this.sending.then(this.ended);
+  }
+
+  say(event, { task, role }, { incarnation, generation, epoch }) {
+    const line = { event, task: nameOf(task), role, member: this.member, incarnation: String(incarnation) };
+    console.log(JSON.stringify({ ...line, generation, epoch, at_ms: Date.now(), boottime_ms: bootMs() }));
+  }
+}
