@@ -69,7 +69,11 @@ class Stage:
         return process
 
     def coordinate(
-        self, *conf: str, master: str = "local[2]", page: str = "/readyz"
+        self,
+        *conf: str,
+        master: str = "local[2]",
+        page: str = "/readyz",
+        signing_keys: str | None = None,
     ) -> Coordinator:
         """Start the coordinator and wait until it has caught up, or until another page is there."""
         port = free_port()
@@ -79,6 +83,7 @@ class Stage:
             *("-m", "muster.streams.job", "--bootstrap-server", self.address, "--master", master),
             *("--checkpoint", str(self.folder / "checkpoint")),
             *(word for setting in settings for word in ("--conf", setting)),
+            *(("--signing-keys", signing_keys) if signing_keys else ()),
         )
         coordinator = Coordinator(process, port, self.folder / "job.log")
         coordinator.await_page(page)

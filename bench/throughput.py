@@ -5,7 +5,9 @@ coordinator is stopped; it is started, and works it off. Every heartbeat goes th
 decoded, laid against the group's liveness, state written. Rows per second are Spark's own, of the
 batches that were full; CPU is that of the job's whole process tree over the same time.
 
-``python bench/throughput.py [--groups 1 100 2000] [--heartbeats 600000] [--json]``
+With ``--signed`` each case runs a second time: the same heartbeats, signed, and required to be.
+
+``python bench/throughput.py [--groups 1 100 2000] [--heartbeats 600000] [--signed] [--json]``
 """
 
 from __future__ import annotations
@@ -21,6 +23,8 @@ import psutil
 from confluent_kafka import Producer
 from stage import Coordinator, Stage
 
+from muster import rotation
+from muster.keyring import KeyFile, signed
 from muster.protocol import codec
 from muster.protocol.digest import Holding
 from muster.protocol.events import GroupConfig, Heartbeat, Join, Report
@@ -32,6 +36,7 @@ from muster.protocol.topics import TopicKind, topic_name
 
 MEMBERS = 1_000
 """Spread over the groups; at least one in each."""
+REFUSED = "muster_rejected_events_total"
 AIMS = {1: 30_000, 100: 30_000, 2_000: 15_000}
 
 
@@ -48,8 +53,8 @@ def cpu_s(coordinator: Coordinator) -> float:
     return total
 
 
-def fill(stage: Stage, prefix: str, groups: int) -> list[tuple[bytes, bytes]]:
-    """Configure groups, let members join and settle; a heartbeat (key, value) of each member."""
+def fill(stage: Stage, prefix: str, groups: int) -> list[Heartbeat]:
+    """Configure groups, let members join and settle; a heartbeat of each member."""
     names = [GroupId(f"{prefix}-{number}") for number in range(groups)]
     each = max(MEMBERS // groups, 1)
     reader = stage.tail(topic_name(TopicKind.ASSIGNMENTS))
@@ -82,8 +87,7 @@ def fill(stage: Stage, prefix: str, groups: int) -> list[tuple[bytes, bytes]]:
             quiet_since = time.monotonic()
             stage.write(TopicKind.MEMBERSHIP, _report(record))
     reader.close()
-    beats = [codec.encode(_heartbeat(record)) for record in newest.values()]
-    return [(beat.key, beat.value or b"") for beat in beats]
+    return [_heartbeat(record) for record in newest.values()]
 
 
 def _assignments(messages: list) -> Iterator[MemberAssignment]:
@@ -114,16 +118,17 @@ def _heartbeat(record: MemberAssignment) -> Heartbeat:
     )
 
 
-def backlog(stage: Stage, beats: list[tuple[bytes, bytes]], count: int) -> None:
-    """Write heartbeats, every member in turn."""
+def backlog(stage: Stage, beats: list[Heartbeat], count: int, keys: KeyFile | None) -> None:
+    """Write heartbeats, every member in turn; each member's are signed once."""
     settings = {"linger.ms": 20, "queue.buffering.max.messages": 1_000_000}
     producer = Producer(stage.clients.producer(settings))
     topic = topic_name(TopicKind.MEMBERSHIP)
+    written = [signed(keys, codec.encode(beat), beat, topic) for beat in beats]
     for number in range(count):
-        key, value = beats[number % len(beats)]
+        key, value, headers = written[number % len(beats)]
         while True:
             try:
-                producer.produce(topic, key=key, value=value)
+                producer.produce(topic, key=key, value=value, headers=list(headers))
                 break
             except BufferError:
                 producer.poll(0.1)
@@ -158,15 +163,34 @@ def work_off(coordinator: Coordinator, count: int) -> dict[str, float]:
     }
 
 
-def measure(groups: int, heartbeats: int) -> dict[str, float]:
-    """One case, on a broker and a coordinator of its own."""
+def measure(groups: int, heartbeats: int, *, is_signed: bool = False) -> dict[str, float]:
+    """One case, on a broker and a coordinator of its own.
+
+    Raises:
+        RuntimeError: the coordinator ended, or refused a heartbeat.
+    """
     with Stage() as stage:
         coordinator = stage.coordinate()
         beats = fill(stage, f"load{groups}", groups)
         coordinator.process.stop(60)
-        backlog(stage, beats, heartbeats)
-        working = stage.coordinate("muster.batch.rows.max=100000", page="/metrics")
-        return work_off(working, heartbeats)
+        keys = keyring(stage) if is_signed else None
+        backlog(stage, beats, heartbeats, keys)
+        working = stage.coordinate(
+            "muster.batch.rows.max=100000", page="/metrics", signing_keys=keys and keys.path
+        )
+        found = work_off(working, heartbeats)
+        refused = {k: n for k, n in working.metrics().items() if k.startswith(REFUSED) and n}
+        if refused:
+            raise RuntimeError(f"events were refused: {refused}")
+        return found
+
+
+def keyring(stage: Stage) -> KeyFile:
+    """A keyring without which no event counts from now on."""
+    now_ms = time.time_ns() // 1_000_000
+    file = stage.folder / "keys.json"
+    rotation.write(file, rotation.required(rotation.new_key({}, now_ms), ("*",), now_ms))
+    return KeyFile(str(file))
 
 
 def main() -> int:
@@ -174,17 +198,23 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Heartbeats per second on two cores.")
     parser.add_argument("--groups", type=int, nargs="+", default=list(AIMS))
     parser.add_argument("--heartbeats", type=int, default=600_000, help="default: 600000")
+    parser.add_argument("--signed", action="store_true", help="each once more, with session keys")
     parser.add_argument("--json", action="store_true", help="print JSON")
     args = parser.parse_args()
-    found = {groups: measure(groups, args.heartbeats) for groups in args.groups}
+    found = {str(groups): measure(groups, args.heartbeats) for groups in args.groups}
+    missed = [g for g, f in found.items() if f["rows per second"] < AIMS.get(int(g), 0)]
+    for groups in args.groups if args.signed else ():
+        plain = found[str(groups)]
+        figures = measure(groups, args.heartbeats, is_signed=True)
+        for figure in ("rows per second", "CPU µs per row"):
+            figures[f"{figure}, signed to plain"] = figures[figure] / plain[figure]
+        found[f"{groups} signed"] = figures
     if args.json:
         print(json.dumps(found, indent=1))
     else:
-        for groups, figures in found.items():
-            print(
-                f"{groups:6} groups:", *(f"{key} {value:,.1f}  " for key, value in figures.items())
-            )
-    missed = [g for g, f in found.items() if f["rows per second"] < AIMS.get(g, 0)]
+        for case, figures in found.items():
+            told = (f"{key} {value:,.2f}  " for key, value in figures.items())
+            print(f"{case:>12} groups:", *told)
     return 1 if missed else 0
 
 
