@@ -205,8 +205,9 @@ def principal_of(clients: ClientSettings) -> str:
     user = spoken.get("sasl.username") or spoken.get("sasl.kerberos.principal")
     if user is not None:
         return f"User:{user}"
-    own = [c for c in certificates.own(clients) if "ssl.ca" not in c.where]
-    return f"User:{own[0].subject}" if own else "this client"
+    own = (c for c in certificates.own(clients) if "ssl.ca" not in c.where)
+    mine = next(own, None)
+    return "this client" if mine is None else f"User:{mine.subject}"
 
 
 class _Gate:
@@ -332,10 +333,8 @@ def _login_refused(clients: ClientSettings, text: str) -> str:
 
 def _tls_refused(clients: ClientSettings, text: str) -> str:
     now = datetime.now(UTC)
-    faults = [fault for c in certificates.own(clients) if (fault := c.fault(now)) is not None]
-    faults += [
-        fault for c in certificates.shown_by_brokers(clients) if (fault := c.fault(now)) is not None
-    ]
+    involved = (*certificates.own(clients), *certificates.shown_by_brokers(clients))
+    faults = [fault for each in involved if (fault := each.fault(now)) is not None]
     said = _NOISE.sub("", text)
     if faults:
         return f"Kafka at {clients.bootstrap}, TLS: {'; '.join(faults)} ({said})"

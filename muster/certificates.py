@@ -16,7 +16,7 @@ from pathlib import Path
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import pkcs12
 
-from muster.clients import BOOTSTRAP, ClientSettings
+from muster.clients import ClientSettings
 
 HANDSHAKE_S = 3.0
 
@@ -38,15 +38,11 @@ class Certificate:
 
     def fault(self, now: datetime) -> str | None:
         """Why it cannot be used now; None when it can."""
+        what = f"the certificate of {self.subject} in {self.where}"
         if now > self.not_after:
-            return (
-                f"the certificate of {self.subject} in {self.where} expired at {_z(self.not_after)}"
-            )
+            return f"{what} expired at {_z(self.not_after)}"
         if now < self.not_before:
-            return (
-                f"the certificate of {self.subject} in {self.where} is not valid before "
-                f"{_z(self.not_before)}"
-            )
+            return f"{what} is not valid before {_z(self.not_before)}"
         return None
 
 
@@ -73,7 +69,7 @@ def own(clients: ClientSettings) -> list[Certificate]:
 
 def shown_by_brokers(clients: ClientSettings) -> Iterator[Certificate]:
     """Certificates that the brokers show, trusted or not: only to read their dates."""
-    for address in str(clients.values.get(BOOTSTRAP, clients.bootstrap)).split(",")[:3]:
+    for address in clients.bootstrap.split(",")[:3]:
         host, _, port = address.strip().rpartition(":")
         with suppress(OSError, ValueError):
             pem = ssl.get_server_certificate((host.strip("[]"), int(port)), timeout=HANDSHAKE_S)

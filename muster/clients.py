@@ -40,7 +40,11 @@ PRODUCER: Mapping[str, str] = {
 }
 """What every producer of muster sets, in librdkafka's names; users may change all but the first."""
 
-_SECRET = re.compile(r"password|secret|jaas|token(?!\.endpoint)|keystore\.key|key\.pem", re.I)
+HIDDEN_NAMES = (
+    r"password|passphrase|secret|jaas|token(?!\.endpoint)|access\.?key|keystore\.key|key\.pem"
+)
+"""Settings whose values are never shown; Python and Java read the pattern alike."""
+_SECRET = re.compile(HIDDEN_NAMES, re.I)
 
 _JAVA_ONLY = re.compile(
     r"""ssl\.(protocol|provider|enabled\.protocols|truststore\.\w+

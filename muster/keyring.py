@@ -225,7 +225,7 @@ def _algorithms(values: Document, path: str | Path) -> tuple[str, ...]:
     """What is accepted; everything about making keys is checked on the way."""
     verified = _names(values[VERIFICATION_ALGORITHMS], VERIFICATION_ALGORITHMS, path)
     for name in (GENERATION_ALGORITHM, SIGNATURE_ALGORITHM):
-        if values[name] not in ALGORITHMS:
+        if values[name] not in tuple(ALGORITHMS):  # JSON has values that no table can look up
             raise _wrong(path, name, f"one of {', '.join(ALGORITHMS)}")
     if not set(verified) <= set(ALGORITHMS):
         raise _wrong(path, VERIFICATION_ALGORITHMS, f"some of {', '.join(ALGORITHMS)}")

@@ -22,6 +22,7 @@ from pyspark.sql import SparkSession
 
 from muster.broker.jars import jars
 from muster.broker.java import java_home
+from muster.clients import HIDDEN_NAMES
 from muster.streams import progress
 from muster.streams.chatter import Chatter, aloud, as_log
 from muster.streams.config import JobConfig
@@ -35,7 +36,7 @@ class _Setting(NamedTuple):
 
 _STREAMING = "org.apache.spark.sql.execution.streaming"
 
-_SECRETS = r"(?i)secret|password|token|access[.]?key|jaas|keystore[.]key|key[.]pem"
+_SECRETS = f"(?i){HIDDEN_NAMES}"
 
 ALWAYS: tuple[_Setting, ...] = (
     _Setting(
@@ -104,7 +105,7 @@ ALWAYS: tuple[_Setting, ...] = (
     ),
     _Setting(
         "spark.sql.redaction.options.regex",
-        f"(?i)url|{_SECRETS.removeprefix('(?i)')}",
+        f"(?i)url|{HIDDEN_NAMES}",
         "options of the Kafka source and sink, logins among them, are shown in plans",
     ),
     _Setting("spark.ui.enabled", "false", "saves start-up and a port; --conf brings it back"),

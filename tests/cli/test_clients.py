@@ -155,6 +155,7 @@ def test_secrets_are_hidden() -> None:
         "ssl.keystore.key": "S",
         "ssl.key.pem": "S",
         "sasl.oauthbearer.client.secret": "S",
+        "sasl.oauthbearer.assertion.private.key.passphrase": "S",
     }
     open_ = {"sasl.username": "ann", "sasl.oauthbearer.token.endpoint.url": "http://t"}
     assert redacted(secret | open_) == dict.fromkeys(secret, HIDDEN) | open_

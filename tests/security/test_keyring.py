@@ -102,6 +102,31 @@ def test_a_fault_is_named_and_no_secret_is(tmp_path: Path, content: object, said
     assert SECRET not in str(error.value)
 
 
+RUBBISH: list[object] = [None, 1, -1, 0.5, True, "", "x", [], {}, [[]], [{}], {"a": 1}, 2**60]
+
+
+def test_any_json_is_a_keyring_or_an_error(tmp_path: Path) -> None:
+    """Every value of every field, replaced by values of all kinds: never another exception."""
+    required = {"groups": ["*"], "from_ms": 5, "until_ms": 9}
+    whole = {**keyring.DEFAULTS, "signature.required": [required], "keys": [ROW]}
+    key = {**ROW, "algorithm": "HmacSHA256", "from_ms": 1, "until_ms": None, "window_ms": 1}
+    key |= {"groups": ["*"], "callers": ["member"]}
+    told: list[str] = []
+    for rubbish in RUBBISH:
+        contents = [{**whole, name: rubbish} for name in whole]
+        contents += [{**whole, "keys": [{**key, name: rubbish}]} for name in key]
+        contents += [
+            {**whole, "signature.required": [{**required, name: rubbish}]} for name in required
+        ]
+        for content in contents:
+            try:
+                keyring.parsed(content, tmp_path)
+            except ConfigError as error:
+                told.append(str(error))
+    assert len(told) > len(RUBBISH)
+    assert SECRET not in "".join(told)
+
+
 @pytest.mark.parametrize(
     ("data", "said"),
     [(b"\xff", "not UTF-8"), (b"{", "at line 1, column 2"), (None, "No such file")],
