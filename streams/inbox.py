@@ -24,8 +24,8 @@ from muster.protocol.records import Rejected
 from muster.protocol.signing import Keyring
 from muster.protocol.topics import INPUTS, TopicKind
 from muster.streams.repeats import Counted
-from muster.streams.signatures import Gate, apart
-from muster.streams.source import HEADER, split_lane
+from muster.streams.signatures import Gate
+from muster.streams.source import HEADER, apart, split_lane
 
 UNDECODABLE = "UNDECODABLE"
 _KINDS = {str(kind): kind for kind in INPUTS}
@@ -94,7 +94,7 @@ def open_lane(
                 continue
         taken: Taken | None = event
         if gate is not None:
-            taken = gate.taken(event, entry, signatures[position])
+            taken = gate.taken(event, _value(entry), signatures[position])
         if taken is not None:
             inbox.events.append(taken)
     if gate is not None:
@@ -105,9 +105,12 @@ def open_lane(
 
 def unpack(entry: bytes, topics: Sequence[str]) -> tuple[Origin, bytes | None]:
     """Origin and value of a packed row."""
-    at_ms, topic, partition, offset, present = HEADER.unpack_from(entry)
-    value = entry[HEADER.size :] if present else None
-    return Origin(topics[topic], partition, offset, at_ms), value
+    at_ms, topic, partition, offset, _ = HEADER.unpack_from(entry)
+    return Origin(topics[topic], partition, offset, at_ms), _value(entry)
+
+
+def _value(entry: bytes) -> bytes | None:
+    return entry[HEADER.size :] if entry[HEADER.size - 1] else None
 
 
 def _heartbeats(

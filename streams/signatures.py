@@ -1,4 +1,4 @@
-"""Who is believed: rows with signatures → which events count, and letters for those that do not.
+"""Who is believed: events and signatures → which count, and letters for those that do not.
 
 The operator asks before the state sees an event, so nothing unsigned or wrongly signed changes a
 group. What it is told instead, `Refused`, is no sign of life; it says only that the member may
@@ -16,7 +16,6 @@ record and on keys that are never changed but to give them an end in the future 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 from muster.protocol.events import Event, Heartbeat, Taken
@@ -33,23 +32,10 @@ from muster.protocol.signing import (
     refusal,
 )
 from muster.streams.repeats import ONCE, Counted
-from muster.streams.source import HEADER
 
 REPEATED = Verdict(Reason.REPEATED_SIGNATURE, "this very record has counted before")
 LETTERS_MAX = 20
 """Dead letters about signatures, for one group in one batch."""
-
-
-def apart(entries: Sequence[bytes]) -> tuple[list[bytes], list[bytes]]:
-    """Packed rows with signatures → rows without, and the signatures."""
-    at = HEADER.size
-    plain: list[bytes] = []
-    signatures: list[bytes] = []
-    for entry in entries:
-        end = at + 1 + entry[at]
-        signatures.append(entry[at + 1 : end])
-        plain.append(entry[:at] + entry[end:])
-    return plain, signatures
 
 
 class Gate:
@@ -75,12 +61,12 @@ class Gate:
         self._doubted: set[MemberId] = set()
         self.refusals = 0
 
-    def taken(self, event: Event, entry: bytes, signature: bytes) -> Taken | None:
+    def taken(self, event: Event, value: bytes | None, signature: bytes) -> Taken | None:
         """What the group is told of an event: the event, that it was refused, or nothing.
 
         Args:
-            event: what the row says; rows come in order.
-            entry: the row, without its signature.
+            event: what the record says; records come in order.
+            value: of the record; None = a tombstone.
             signature: empty = it has none.
         """
         origin = event.origin
@@ -89,7 +75,6 @@ class Gate:
             verifier = Verifier(self._keyring, self._group, origin.topic, self._key)
             self._verifiers[origin.topic] = verifier
         caller = Caller.MEMBER if isinstance(event, Heartbeat) else caller_of(event)
-        value = entry[HEADER.size :] if entry[HEADER.size - 1] else None
         verdict = verifier.verdict(caller, value, signature, origin.at_ms)
         if verdict is not None:
             self._write(event, value, verdict)

@@ -81,6 +81,18 @@ def pack(
     return header + signed + (value or b"")
 
 
+def apart(entries: Sequence[bytes]) -> tuple[list[bytes], list[bytes]]:
+    """Packed rows with signatures → rows without, and the signatures."""
+    at = HEADER.size
+    plain: list[bytes] = []
+    signatures: list[bytes] = []
+    for entry in entries:
+        end = at + 1 + entry[at]
+        signatures.append(entry[at + 1 : end])
+        plain.append(entry[:at] + entry[end:])
+    return plain, signatures
+
+
 def read(
     spark: SparkSession, config: JobConfig, starting: Mapping[str, Mapping[int, int]] | None
 ) -> DataFrame:
