@@ -33,6 +33,9 @@ from muster.state.draft import Draft
 from muster.state.group import NOBODY
 from muster.state.liveness import FENCED, MUTE, NEVER, REFUSED
 
+LONG_AGO = 0
+"""A wake-up that has passed, so that another is published."""
+
 
 def step_ms(draft: Draft) -> int:
     """What a jump of the clock counts for at most."""
@@ -64,12 +67,15 @@ def prove(draft: Draft, tick: Tick) -> None:
     """Let the time run of members that can have read by now what they were told.
 
     A tick of an older coordinator than the one whose decisions the group has proves nothing: that
-    one may have come further, with other decisions.
+    one may have come further, with other decisions. It may also have written last, and readers of
+    the compacted topics would take its word for the group's: they are told again.
     """
     if tick.published is None:
         return
     recovery.prove(draft, tick.published.coordinator_epoch)
     if tick.published.coordinator_epoch < draft.group.coordinator_epoch:
+        draft.changed = True
+        draft.soft.wake_ms = LONG_AGO
         return
     before = min(tick.published.taken, draft.group.soft.taken)  # not what this very batch demands
     for slot in draft.soft.unproved(before):

@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from queue import SimpleQueue
 from typing import NamedTuple
 
 import structlog
@@ -137,12 +138,23 @@ class Clock(Loop):
         self._keys = keys
         self._ahead_ms = 0
         self._schedule = Schedule()
+        self._wanted: SimpleQueue[tuple[Sleeper, Mark]] = SimpleQueue()
         self.ticks = 0
 
     @property
     def asleep(self) -> int:
         """Groups that have a wake-up."""
         return len(self._schedule)
+
+    def wake(self, prefix: str, group: GroupId, published: Mark) -> None:
+        """Tick a group without delay, until it publishes a wake-up again. From any thread.
+
+        Args:
+            prefix: of the group's topics.
+            group: the group.
+            published: what the ticks say was published.
+        """
+        self._wanted.put((Sleeper(prefix, group), published))
 
     def now_ms(self) -> int:
         """The broker's time, as well as we know it."""
@@ -170,6 +182,9 @@ class Clock(Loop):
             self._assign(consumer)
             while not self._closing.is_set():
                 self._read(consumer)
+                while not self._wanted.empty():
+                    sleeper, mark = self._wanted.get()
+                    self._schedule.note(sleeper, self.now_ms(), mark)
                 for sleeper, published in self._schedule.due(self.now_ms()):
                     self._tick(producer, sleeper, published)
                 producer.poll(0)

@@ -269,6 +269,7 @@ def _observed(
         fold=fold,
         health=health,
         read=lambda: progress.read,
+        on_late=clock.wake,
     )
     stack.enter_context(observer)
     health.depends_on("clock", lambda: clock.alive)

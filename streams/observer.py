@@ -28,6 +28,8 @@ from muster.clients import ClientSettings
 from muster.logs import KAFKA
 from muster.protocol import codec
 from muster.protocol.errors import DecodeError
+from muster.protocol.events import Mark
+from muster.protocol.ids import GroupId
 from muster.protocol.parts import Joiner
 from muster.protocol.records import Fault, GroupGone, GroupSnapshot, Record, Rejected
 from muster.protocol.signing import Reason
@@ -73,6 +75,8 @@ class Observer(Loop):
         fold: takes the snapshots.
         health: is told when Kafka does not answer.
         read: how far the query has read; None = not known yet.
+        on_late: called with prefix, group and how far an older coordinator had come, when that one
+            wrote a group's newest record although ours was there.
     """
 
     def __init__(
@@ -85,6 +89,7 @@ class Observer(Loop):
         fold: Fold,
         health: Health,
         read: Callable[[], Mapping[str, Mapping[int, int]] | None],
+        on_late: Callable[[str, GroupId, Mark], None],
     ) -> None:
         super().__init__("muster-observer")
         self._clients = clients
@@ -98,6 +103,7 @@ class Observer(Loop):
         self._fold = fold
         self._health = health
         self._read = read
+        self._on_late = on_late
         for prefix in self._prefixes:
             for reason in REASONS:  # a series that begins with 1 has not grown, for an alert
                 metrics.rejected.labels(prefix, reason)
@@ -164,6 +170,9 @@ class Observer(Loop):
             self._metrics.unreadable.labels(prefix).inc()
             return
         if isinstance(record, GroupSnapshot):
+            if self._fold.is_late(prefix, record):
+                self._overrule(prefix, record)
+                return
             at_ms = message.timestamp()[1]
             news = self._fold.snapshot(prefix, record, at_ms, _since_ms(message))
             if news is not None:
@@ -178,6 +187,20 @@ class Observer(Loop):
                 place = f"{record.origin.topic}-{record.origin.partition}@{record.origin.offset}"
                 told = "".join(record.message.strip().splitlines()[-1:])
                 _log.error("group failed", prefix=prefix, dead_letter=place, story=told)
+
+    def _overrule(self, prefix: str, late: GroupSnapshot) -> None:
+        """Have a group published again: its newest record is that of an older coordinator.
+
+        Spark's sink cannot be fenced: a job that was frozen finishes the batch it was in before it
+        reads that it was superseded.
+        """
+        _log.warning(
+            "an older coordinator wrote last; published again",
+            prefix=prefix,
+            group=str(late.group),
+            coordinator_epoch=late.coordinator_epoch,
+        )
+        self._on_late(prefix, late.group, Mark(late.coordinator_epoch, 0))
 
     def _decoded(
         self, kind: TopicKind, topic: str, key: bytes, value: bytes | None

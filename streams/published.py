@@ -71,6 +71,7 @@ class Seen:
     """A group as its newest snapshot shows it."""
 
     tasks: _Tasks
+    coordinator_epoch: int = 0
     generation: int = 0
     state: GroupState = GroupState.EMPTY
     unsettled_ms: int | None = None
@@ -106,6 +107,13 @@ class Fold:
         self._groups: dict[tuple[str, GroupId], Seen] = {}
         self._named: set[tuple[str, GroupId]] = set()
         self._lock = threading.Lock()
+
+    def is_late(self, prefix: str, record: GroupSnapshot) -> bool:
+        """Whether an older coordinator wrote this although our word of the group was out."""
+        ours = self._epochs.get(prefix)
+        before = self._groups.get((prefix, record.group))
+        is_ours = before is not None and before.coordinator_epoch == ours
+        return is_ours and ours is not None and record.coordinator_epoch < ours
 
     def snapshot(
         self, prefix: str, record: GroupSnapshot, published_ms: int, since_ms: int | None
@@ -208,6 +216,7 @@ def _seen(record: GroupSnapshot, before: Seen | None, published_ms: int) -> Seen
     since_ms = None if before is None else before.unsettled_ms
     return Seen(
         tasks=tasks,
+        coordinator_epoch=record.coordinator_epoch,
         generation=record.generation,
         state=record.state,
         unsettled_ms=None if settled else since_ms or published_ms,

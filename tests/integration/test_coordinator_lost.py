@@ -18,10 +18,14 @@ from muster.cli.main import main
 from muster.protocol import codec
 from muster.protocol.events import NOWHERE, Drain, Join
 from muster.protocol.ids import GroupId, MemberId
-from muster.protocol.records import GroupSnapshot, MemberAssignment
+from muster.protocol.records import GroupSnapshot, MemberAssignment, Record
 from muster.protocol.topics import TopicKind
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
+
+
+def _is_of(record: Record, group: str) -> bool:
+    return isinstance(record, GroupSnapshot) and record.group == group
 
 
 def assignments(topics: Topics) -> list[MemberAssignment]:
@@ -113,7 +117,7 @@ def test_checkpoint_deleted(topics: Topics, tmp_path: Path) -> None:
     """Without its checkpoint the coordinator reads the groups back; no task stops or moves.
 
     Afterwards it is in charge again: a newcomer gets its share. Who joins a group that nothing was
-    read of is asked what it holds.
+    read of is asked what it holds. What the coordinator before still writes does not stand.
     """
     with Job(topics, tmp_path) as job, Fleet(topics, tmp_path, "g") as fleet:
         job.start()
@@ -144,6 +148,16 @@ def test_checkpoint_deleted(topics: Topics, tmp_path: Path) -> None:
         fleet.start("W3")
         after = fleet.settled()
         assert all(after[name] < before[name] for name in before)
+        oldest = next(w for w in topics.read(TopicKind.GROUPS) if _is_of(w.record, "g"))
+        published = len(fleet.snapshots())
+        topics.write_raw(TopicKind.GROUPS, oldest.key, oldest.value)
+        until(
+            lambda: len(fleet.snapshots()) >= published + 2,
+            "the group is published again, behind what was written late",
+            story=fleet.story,
+        )
+        assert fleet.snapshots()[-1].coordinator_epoch == 1
+        assert fleet.settled() == after
         fleet.check()
 
 

@@ -9,9 +9,10 @@ from __future__ import annotations
 import pytest
 from support.story import Story, beat, config, join, leave, report, since, tick
 
+from muster.protocol import codec
 from muster.protocol.digest import Holding
 from muster.protocol.events import Mark, Tick
-from muster.protocol.records import MemberState, WakeUp
+from muster.protocol.records import GroupSnapshot, MemberState, WakeUp
 from muster.protocol.tasks import Subtopology, TaskSet
 from muster.state.group import Group
 
@@ -103,6 +104,24 @@ def test_another_coordinators_word_proves_nothing() -> None:
         alive = [beat("W1", digest, epoch=2), *(beat(m, 0, epoch=2) for m in ("W2", "W3", "W4"))]
         told = story.at(ms).told(*alive, ahead)
         assert "FENCED_MEMBER_EPOCH" not in told.values()
+
+
+@pytest.mark.parametrize("left", [False, True])
+def test_what_an_older_coordinator_wrote_last_is_written_over(left: bool) -> None:
+    """Its word would stand in compacted topics: a tick that names it has ours published, once."""
+    story = Story()
+    story.take(config(FOUR), join("W1"))
+    story.epoch = 2
+    story.at(100).take(join("W2"))
+    if left:
+        story.at(150).take(leave("W1"), leave("W2"))
+    snapshot, wake = story.at(200).take(Tick(group="g", published=Mark(1, 0))).records
+    assert codec.encode(snapshot) == codec.encode(story.group.snapshot())
+    assert isinstance(snapshot, GroupSnapshot)
+    assert (snapshot.coordinator_epoch, len([*story.group.live()])) == (2, 0 if left else 2)
+    assert isinstance(wake, WakeUp)
+    assert wake.published == (None if left else Mark(2, story.group.soft.taken - 1))
+    assert story.at(300).take(Tick(group="g", published=wake.published)).records == ()
 
 
 def test_the_wake_up_vouches_for_the_batches_before() -> None:

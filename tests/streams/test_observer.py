@@ -37,6 +37,7 @@ def test_a_partition_without_a_leader_is_waited_for() -> None:
         fold=Fold(metrics, {"muster": 1}, 10),
         health=Health(60, lambda: True),
         read=lambda: None,
+        on_late=lambda *_: None,
     )
     with observer as running:
         assert running is observer
