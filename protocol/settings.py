@@ -334,8 +334,11 @@ ELSEWHERE: Mapping[str, str] = {
 }
 """Keys of Kafka that are no settings of a group here, and what stands for them."""
 
+DEFAULT_ASSIGNOR = "high-availability"
+"""How the tasks of a group are placed for which nothing is said."""
 
-def parse_settings(values: Mapping[str, object], assignor: str = "high-availability") -> Settings:
+
+def parse_settings(values: Mapping[str, object], assignor: str = DEFAULT_ASSIGNOR) -> Settings:
     """Read a group's settings; what is not given takes its default.
 
     Args:

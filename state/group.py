@@ -23,7 +23,7 @@ from muster.assignor.model import BoolArray
 from muster.protocol.digest import table_hashes
 from muster.protocol.ids import GroupId, Role, Task
 from muster.protocol.records import GroupSnapshot, GroupState, MemberEntry, Move
-from muster.protocol.settings import Settings
+from muster.protocol.settings import DEFAULT_ASSIGNOR, Settings
 from muster.protocol.tasks import IntArray, TaskTable
 from muster.state.columns import Columns
 from muster.state.liveness import Liveness
@@ -35,7 +35,6 @@ Codes: TypeAlias = NDArray[np.int64]
 NOBODY = -1
 UNPROVED = np.iinfo(np.int64).max
 """`Group.wary_until_ms` before the first proof that what is read now came after the start."""
-DEFAULT_ASSIGNOR = "high-availability"
 COPY_ROLES = (Role.STANDBY, Role.LEARNER)
 
 

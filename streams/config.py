@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -79,13 +79,19 @@ class JobConfig:
 
 @dataclass(frozen=True, slots=True)
 class _Setting:
-    """One ``muster.`` key: its field in `JobConfig`, how it is read, what is right in words."""
+    """One ``muster.`` key: its field in `JobConfig`, how it is read, what is right, what it is."""
 
     key: str
     field: str
     read: Callable[[str], float | str | tuple[WriterSchema, ...]]
     accepted: str
     meaning: str
+
+    @property
+    def default(self) -> object:
+        """What holds when nothing is said; None = nothing."""
+        (found,) = (each.default for each in fields(JobConfig) if each.name == self.field)
+        return found or None
 
 
 def _whole(low: int, high: int) -> Callable[[str], int]:
@@ -118,14 +124,14 @@ SETTINGS: tuple[_Setting, ...] = (
         "rebuild_ms",
         _whole(1_000, 86_400_000),
         "a whole number of milliseconds, 1000 to 86400000",
-        "heartbeats that may have to be read again after a lost checkpoint",
+        "how much of the heartbeats may have to be read again after a lost checkpoint",
     ),
     _Setting(
         "muster.check.share",
         "check_share",
         _share,
         "a number from 0 (never) to 1 (always)",
-        "batches after which the laws of a group are checked",
+        "share of the changing batches after which the laws of a group are checked",
     ),
     _Setting(
         "muster.metrics.port",
@@ -146,7 +152,7 @@ SETTINGS: tuple[_Setting, ...] = (
         "metrics_groups_max",
         _whole(0, 1_000_000),
         "a whole number of groups, 0 to 1000000",
-        "groups that are told one by one in the metrics",
+        "groups with a label of their own in the metrics",
     ),
     _Setting(
         "muster.stall.ms",

@@ -301,7 +301,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     spark.add_argument(
         "--checkpoint",
         metavar="DIR",
-        help="folder or URL of the checkpoint; keep it, a restart goes on from there",
+        help="folder or URL of the checkpoint, needed; keep it, a restart goes on from there",
     )
     spark.add_argument(
         "--master",
@@ -310,14 +310,24 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "spark-submit says)",
     )
     logs.add_log_format(parser)
-    own = ", ".join(f"{s.key} ({s.meaning})" for s in SETTINGS)
     spark.add_argument(
         "--conf",
         metavar="K=V",
         action="append",
         default=[],
-        help=f"a setting of Spark (spark.*), of Kafka's clients (kafka.*) or: {own}",
+        help="a setting of Spark (spark.*), of Kafka's clients (kafka.*), or of the job, below; "
+        "may be repeated",
     )
+    width = max(len(setting.key) for setting in SETTINGS)
+    lines = (
+        f"{setting.key:<{width}}  {setting.meaning} (default: {_shown(setting.default)})"
+        for setting in SETTINGS
+    )
+    parser.add_argument_group("settings of the job (--conf)", "\n".join(lines))
+
+
+def _shown(default: object) -> object:
+    return "none" if default is None else default
 
 
 def run_arguments(args: argparse.Namespace) -> int:
@@ -348,7 +358,10 @@ def run_arguments(args: argparse.Namespace) -> int:
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry point of ``python -m muster.streams.job`` and spark-submit."""
     parser = argparse.ArgumentParser(
-        prog="muster.streams.job", description="Run muster's coordinator.", allow_abbrev=False
+        prog="muster.streams.job",
+        description="Run muster's coordinator.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
     )
     configure(parser)
     try:

@@ -22,6 +22,7 @@ from muster.assignor.kip924.values import TaskAssignmentException
 from muster.assignor.model import Assignor, GroupView, Placement
 from muster.cli.documents import answer_lines, load
 from muster.cli.errors import BadInput, one_line
+from muster.cli.options import add_answers
 from muster.cli.problem import ROLES, Problem, answer, parse_problem
 from muster.cli.table import table
 
@@ -31,17 +32,7 @@ DONE = 0
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
     parser.add_argument("problem", metavar="PROBLEM.json", help="the problem; - = standard input")
-    parser.add_argument(
-        "--format",
-        choices=("json", "table"),
-        default="json",
-        help="json for scripts, table for people (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--lines",
-        action="store_true",
-        help='one problem a line, one answer a line; a bad one answers {"error": "..."}',
-    )
+    add_answers(parser, "problem")
     parser.add_argument(
         "--repeat",
         type=_times,

@@ -32,11 +32,10 @@ from muster.protocol.events import GroupConfig, GroupDeleted, Origin
 from muster.protocol.ids import GroupId
 from muster.protocol.keys import key_of
 from muster.protocol.rows import settings_row
-from muster.protocol.settings import KEYS, SETTINGS, parse_settings
+from muster.protocol.settings import DEFAULT_ASSIGNOR, KEYS, SETTINGS, parse_settings
 from muster.protocol.tasks import Connector, TaskTable, Unit
 from muster.protocol.topics import TopicKind, topic_name
 
-DEFAULT_ASSIGNOR = "high-availability"
 FILE_KEYS = ("assignor", "config", "tasks")
 
 
@@ -63,7 +62,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--file", metavar="GROUP.json", help='set: {"assignor", "config", "tasks"}, each optional'
     )
     parser.add_argument("--tasks", metavar="TASKS.json", help="set: a list of tasks")
-    parser.add_argument("--assignor", metavar="A", help="set: how tasks are placed")
+    parser.add_argument(
+        "--assignor",
+        metavar="A",
+        help=f"set: how tasks are placed (default, for a new group: {DEFAULT_ASSIGNOR})",
+    )
     parser.add_argument(
         "--config",
         action="append",

@@ -59,7 +59,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
     parser.add_argument("--topic", metavar="T", help="read this topic, from its beginning")
     parser.add_argument("--group", type=group_id, metavar="G", help="only records of this group")
-    parser.add_argument("--file", metavar="FILE", default="-", help="what to read (default: -)")
+    parser.add_argument(
+        "--file", metavar="FILE", default="-", help="a file; - = standard input (default: -)"
+    )
     parser.add_argument(
         "--schema",
         action="append",

@@ -61,7 +61,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         type=int,
         metavar="N",
         default=STUCK_S,
-        help="a group may be on its way for this long (default: %(default)s)",
+        help="seconds a group may be on its way (default: %(default)s)",
     )
     parser.add_argument("--quiet", action="store_true", help="leave out what is as it should be")
     add_format(parser)

@@ -47,6 +47,26 @@ def add_format(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_answers(parser: argparse.ArgumentParser, document: str) -> None:
+    """``--format json|table``, json is the default, and ``--lines``.
+
+    Args:
+        parser: of the command.
+        document: what one answer is for, in a word.
+    """
+    parser.add_argument(
+        "--format",
+        choices=("json", "table"),
+        default="json",
+        help="json for scripts, table for people (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--lines",
+        action="store_true",
+        help=f'one {document} a line, one answer a line; a bad one answers {{"error": "..."}}',
+    )
+
+
 def group_id(text: str) -> str:
     """``--group``: an id that can be a record key."""
     return _checked(text, group_fault(text))

@@ -20,7 +20,7 @@ from muster.assignor.score import score
 from muster.cli.errors import BadInput, shown
 from muster.cli.members import MemberRow, Names, parse_member
 from muster.cli.units import parse_tasks
-from muster.protocol.settings import CONNECT_ASSIGNORS, Settings, parse_settings
+from muster.protocol.settings import CONNECT_ASSIGNORS, DEFAULT_ASSIGNOR, Settings, parse_settings
 from muster.protocol.tasks import IntArray, TaskTable
 
 KEYS = ("assignor", "config", "tasks", "members", "now_ms", "start", "validate")
@@ -28,7 +28,6 @@ ANSWER_KEYS = (
     *("members", "unassigned", "followup_ms", "delay_ms", "moves", "score"),
     *("elapsed_us", "warnings"),
 )
-DEFAULT_ASSIGNOR = "high-availability"
 ROLES = ("active", "standby", "learner", "revoked")
 _LATEST_MS = 2**62 - 1
 MAY_SAY = ("rack", "tags", "topics", "static", "protocols")

@@ -13,7 +13,7 @@ from muster.cli.units import parse_tasks
 from muster.protocol.digest import Holding
 from muster.protocol.events import Join, Lag
 from muster.protocol.ids import MemberId, Task, parse_task
-from muster.protocol.settings import CONNECT_ASSIGNORS, LONG_MAX, parse_settings
+from muster.protocol.settings import CONNECT_ASSIGNORS, DEFAULT_ASSIGNOR, LONG_MAX, parse_settings
 from muster.protocol.tasks import TaskSet, TaskTable
 from muster.simulation import scenario as s
 from muster.simulation.scenario import Configured, Happening, Joins, Scenario
@@ -26,7 +26,6 @@ EVENTS = (
     *("join", "leave", "crash", "drain", "lag", "ready", "config", "tasks"),
     *("rejoin", "forget", "undelivered"),
 )
-DEFAULT_ASSIGNOR = "high-availability"
 DEFAULTS = {"ack_ms": 0, "restore_ms": 0, "heartbeat_ms": 3_000}
 SETTLE_MS = 600_000
 """A scenario without an end is played for so long after its last event."""

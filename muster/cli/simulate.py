@@ -15,6 +15,7 @@ from muster import plugins
 from muster.assignor.errors import UnknownAssignor
 from muster.cli.documents import STDIN, answer_lines, load
 from muster.cli.errors import BadInput
+from muster.cli.options import add_answers
 from muster.cli.scenario import parse_scenario
 from muster.cli.table import table
 from muster.protocol.ids import Role
@@ -31,17 +32,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "scenario", metavar="SCENARIO.json", nargs="?", help="the scenario; - = standard input"
     )
-    parser.add_argument(
-        "--format",
-        choices=("json", "table"),
-        default="json",
-        help="json for scripts, table for people (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--lines",
-        action="store_true",
-        help='one scenario a line, one answer a line; a bad one answers {"error": "..."}',
-    )
+    add_answers(parser, "scenario")
     parser.add_argument(
         "--seed",
         type=int,
