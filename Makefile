@@ -47,5 +47,5 @@ $(READY): pyproject.toml
 	@echo "setting up $(VENV): once, and again when pyproject.toml changes"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'
-	@$(BIN)/python -m pip install --quiet --editable '.[all]' --group dev
+	@$(BIN)/python -m pip install --quiet --quiet --editable '.[all]' --group dev
 	@touch $@

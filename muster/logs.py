@@ -19,6 +19,7 @@ from typing import Any
 import structlog
 
 from muster.clients import HIDDEN, is_secret
+from muster.repeats import Repeats
 
 FORMATS = ("console", "json")
 
@@ -26,6 +27,7 @@ KAFKA = logging.getLogger("muster.kafka")
 """Where the coordinator's Kafka clients log; by themselves they write to standard error."""
 # One set of settings serves both clients; that each has no use for some of them is no news.
 KAFKA.addFilter(lambda record: "property and will be ignored" not in record.getMessage())
+KAFKA.addFilter(Repeats())
 
 _LEVELS = {
     # Their own news is about every batch, request or connection.

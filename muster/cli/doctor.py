@@ -234,7 +234,7 @@ def metrics(url: str) -> Iterator[Finding]:
         "job",
         "lag",
         Level.OK if behind <= ROWS_BEHIND else Level.WARN,
-        f"{behind:.0f} rows wait to be read",
+        f"rows that wait to be read: {behind:.0f}",
         "more cores, or more partitions; muster_batch_phase_seconds says where the time goes",
     )
     overdue_s = values.get("muster_clock_overdue_seconds", 0.0)

@@ -37,12 +37,14 @@ from muster.protocol.keys import joined_key, key_of, partition_of
 from muster.protocol.parts import Joiner, Whole
 from muster.protocol.records import MemberAssignment, MemberGone, Record
 from muster.protocol.topics import TopicKind, topic_name
+from muster.repeats import Repeats
 from muster.worker.dictionary import Dictionaries, find_names
 from muster.worker.exchange import Acknowledged, Begin, Failed, Input, Read, Send
 from muster.worker.progress import Progress
 from muster.worker.refusals import Refusals
 
 log = logging.getLogger("muster.worker.kafka")
+log.addFilter(Repeats())
 # One set of settings serves both clients; that each has no use for some of them is no news.
 log.addFilter(lambda record: "property and will be ignored" not in record.getMessage())
 

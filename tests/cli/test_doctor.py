@@ -306,7 +306,7 @@ def test_the_jobs_own_figures() -> None:
     assert found == [
         ("job", Level.FAIL, "catching up: …"),
         ("job", Level.OK, "ok"),
-        ("job", Level.WARN, "20000 rows wait to be read"),
+        ("job", Level.WARN, "rows that wait to be read: 20000"),
         ("clock", Level.FAIL, "the wake-up that waits longest is 61 s past"),
     ]
     (gone,) = doctor.metrics(url)
