@@ -17,7 +17,7 @@ from muster.assignor.model import NOBODY, GroupView, Pairs, no_pairs
 from muster.assignor.solvers.balance import held
 from muster.assignor.solvers.exact import small
 from muster.assignor.solvers.shares import Counts, even_shares
-from muster.assignor.targets.actives import Actives, settled_by_copies, settled_to
+from muster.assignor.targets.actives import Actives, settled_by_copies, settled_to, uneven
 from muster.assignor.targets.partial import settled_by_topics
 from muster.assignor.targets.racks import STATELESS, Prices, Racks, racks_of, settled_by_cost
 from muster.assignor.targets.refinement import costs, refined
@@ -314,9 +314,12 @@ class Planner:
     def _settled_afresh(self) -> bool:
         """Whether traffic and evenness are all that counts, and are the best already.
 
-        So it is where nobody has anything yet and nobody is to have a standby.
+        So it is where nobody has anything yet, nobody is to have a standby, and members are equal:
+        of unequal ones one kind of task may make up for what another leaves uneven.
         """
         if len(self.plan.standby) or not self.copies.none or (self.racks and not self._priced):
+            return False
+        if uneven(self.capacity):
             return False
         return int(self.copies.owner.max(initial=NOBODY)) == NOBODY
 

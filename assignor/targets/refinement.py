@@ -4,8 +4,9 @@ The steps of a plan are optimal one after the other (`muster.assignor.targets.pl
 Where a problem is small enough to look at every single change, changes are made as long as one
 makes no figure worse and at least one better: largest minus smallest load, actives moved, actives
 that start cold, copies restored from nothing, traffic across racks. A change gives an active to
-another member, exchanges two actives, moves a standby or exchanges two; an active that goes where a
-standby of its task is leaves that standby's place to its former owner, or wherever state is.
+another member, exchanges two actives, moves a standby, exchanges two, or moves one to where another
+makes room; an active that goes where a standby of its task is leaves that standby's place to its
+former owner, or wherever state is.
 
 Nothing that counts first is given up: a learner on its way or a standby that exists is never lost
 to a gain elsewhere, stateful actives and all copies stay as even as they were or within 1 by
@@ -134,7 +135,10 @@ class _State:
 
     def improve(self) -> bool:
         """Make the best change that costs nothing; False if there is none."""
-        found = [part for part in self._changes() if len(part[1])]
+        return any(self._improve(list(found)) for found in (self._changes(), self._chains()))
+
+    def _improve(self, found: list[tuple[list[Change], Longs]]) -> bool:
+        found = [part for part in found if len(part[1])]
         if not found:
             return False
         gains = np.concatenate([gain for _, gain in found])
@@ -251,6 +255,29 @@ class _State:
             )
             for a, b in zip(one.tolist(), other.tolist(), strict=True)
         ], np.pad(both[one, other], ((0, 0), (1, 1)))
+
+    def _chains(self) -> Iterator[tuple[list[Change], Longs]]:
+        """A standby goes where it gains and there is no room, and one from there to a third."""
+        task, member = np.nonzero(self.standing)
+        standby = self._costs.standby[task]
+        gain = standby - standby[np.arange(len(task)), member][:, None]
+        open_ = self._open(task)
+        for first, middle in np.argwhere(_free(gain) & open_).tolist():
+            second = np.flatnonzero((member == middle) & (task != task[first]))
+            both = gain[first, middle] + gain[second]
+            fits = _free(both) & open_[second]
+            fits[:, member[first]] = False  # an exchange
+            row, to = np.nonzero(fits)
+            yield (
+                [
+                    (
+                        (int(task[first]), int(member[first]), middle),
+                        (int(task[second[r]]), middle, int(m)),
+                    )
+                    for r, m in zip(row.tolist(), to.tolist(), strict=True)
+                ],
+                np.pad(both[row, to], ((0, 0), (1, 1))),
+            )
 
     # ------------------------------------------------------------ making and judging
 

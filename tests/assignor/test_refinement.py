@@ -57,6 +57,36 @@ def test_a_task_without_an_owner_starts_where_state_is(name: str) -> None:
     }
 
 
+def test_a_standby_stays_where_state_is_if_another_makes_room() -> None:
+    """P1 keeps what it ran as a standby: the one planned there goes to P2, which has room."""
+    tags = [{"zone": zone} for zone in ("r0", "r2", "r1")]
+    members = {
+        "P1": Member(active=["0_0", "0_3"], standby=["0_1"], tags=tags[0]),
+        "P2": Member(capacity=2, standby=["0_2"], lag={"0_2": 5000}, tags=tags[1]),
+        "P3": Member(capacity=4, active=["0_2"], tags=tags[2]),
+    }
+    config = {"num_standby_replicas": 1, "rack_aware_assignment_tags": "zone"}
+    view = group(stateful(5), members, "sticky", acceptable_recovery_lag=100, **config)
+    held = holdings(view, _placed(view, "sticky"))
+    assert held["P1"] == (["0_0"], ["0_3"], [])
+    assert "0_2" in held["P2"][1]
+
+
+@pytest.mark.parametrize("name", ["sticky", "high-availability"])
+def test_unequal_members_that_start_afresh_are_as_even_as_can_be(name: str) -> None:
+    """Three threads and two, four tasks with state and one without, which reads in P2's rack."""
+    local = ((("r2",),),)
+    units = [
+        Subtopology("0", 4, stateful=True, source_racks=((("r1", "r2"),),) * 4),
+        Subtopology("1", 1, source_racks=local),
+    ]
+    members = {"P1": Member(capacity=3, rack="r1"), "P2": Member(capacity=2, rack="r2")}
+    view = group(units, members, name, rack_aware_assignment_strategy="min_traffic")
+    placement = _placed(view, name)
+    assert placement.cost == 0
+    assert np.bincount(placement.active).tolist() == [3, 2]
+
+
 def test_racks_move_nothing_that_gains_nothing() -> None:
     """Both tasks may stay with P3 of 4 threads: the spread is that of a move, and no traffic."""
     racks = ((("r1", "r0"),), (("r1", "r0"),))
