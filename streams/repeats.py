@@ -8,8 +8,8 @@ that broke no rule, and an order that was taken back would be given once more. S
 that change a group (`ONCE`) each signature is kept with it until it would be stale anyway: 16 bytes
 each, none in a quiet group. Of members with the same clock, name or host nothing is assumed.
 
-A group that is deleted is forgotten whole, its signatures too: who may write to the config topic
-could delete it again within the window.
+What is forgotten with the rest: a group that is deleted (who may write to the config topic could
+delete it again within the window), and all groups when a checkpoint is lost.
 
 Heartbeats come by the million and are let pass: one that is written again keeps a member for as
 long as the window, and has it asked what it holds. So are ticks and lags, which anybody may repeat.

@@ -10,16 +10,6 @@ const PREFIX = process.env.MUSTER_TOPIC_PREFIX ?? "muster";
 const LAYOUT_CHECK_MS = Number(process.env.MUSTER_LAYOUT_CHECK_MS ?? 60_000); // has our topic grown?
 const [MEMBERSHIP, ASSIGNMENTS, GROUPS] = ["membership", "assignments", "groups"].map((kind) => `${PREFIX}.${kind}`);
 
-async function patiently(what, call) {
-  for (;;)
-    try {
-      return await call();
-    } catch (error) {
-      console.error(`${what}: ${error.message}`);
-      await sleep(500);
-    }
-}
-
 // One member's connection.
 export class Link {
   #names = new Map(); // the group's dictionaries, by version
@@ -59,7 +49,7 @@ export class Link {
       const { partition, start } = this;
       await this.#read(ASSIGNMENTS, partition, start, take, (atMs) => {
         this.#heard = this.#heard.then(() => worker.caughtUp(atMs));
-        return this.#closing || partition !== this.partition;
+        return partition !== this.partition;
       });
     }
     clearInterval(watching);
@@ -90,7 +80,7 @@ export class Link {
 
   // Once our key belongs to another partition, because there are more, that one is read from its beginning.
   async #watchLayout() {
-    const [partition, start] = await this.#find(ASSIGNMENTS, this.mine, -2n);
+    const [partition, start] = (await this.#find(ASSIGNMENTS, this.mine, -2n)) ?? [this.partition];
     if (partition === this.partition) return;
     console.error(`${ASSIGNMENTS} has grown: ours is partition ${partition} now`);
     Object.assign(this, { partition, start });
@@ -98,7 +88,7 @@ export class Link {
 
   // The partition of a key, and where it ends (-1n) or begins (-2n).
   #find(topic, key, timestamp) {
-    return patiently(`finding ${topic}`, async () => {
+    return this.#patiently(`finding ${topic}`, async () => {
       const { topics } = await this.kafka.metadata({ topics: [topic] });
       const partition = partitionOf(key, topics.get(topic).partitionsCount);
       const found = await this.kafka.listOffsets({ topics: [topic], partitions: { [topic]: [partition] }, timestamp });
@@ -110,8 +100,8 @@ export class Link {
   // the moment of the question; it ends this with true.
   async #read(topic, partition, offset, take, reached) {
     this.kafka.topics.track(topic);
-    for (let ended = false; !ended; )
-      await patiently(`reading ${topic}-${partition}`, async () => {
+    for (let ended = false; !ended && !this.#closing; )
+      await this.#patiently(`reading ${topic}-${partition}`, async () => {
         const askedMs = bootMs();
         const { topics } = await this.kafka.metadata({ topics: [topic] });
         const { id, partitions } = topics.get(topic);
@@ -127,5 +117,16 @@ export class Link {
         }
         if (offset >= highWatermark) ended = reached(askedMs);
       });
+  }
+
+  // Asks until there is an answer; undefined once we are closed.
+  async #patiently(what, call) {
+    while (!this.#closing)
+      try {
+        return await call();
+      } catch (error) {
+        console.error(`${what}: ${error.message}`);
+        await sleep(500);
+      }
   }
 }
