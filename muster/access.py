@@ -333,8 +333,8 @@ def _login_refused(clients: ClientSettings, text: str) -> str:
 
 def _tls_refused(clients: ClientSettings, text: str) -> str:
     now = datetime.now(UTC)
-    involved = (*certificates.own(clients), *certificates.shown_by_brokers(clients))
-    faults = [fault for each in involved if (fault := each.fault(now)) is not None]
+    found = certificates.involved(clients)
+    faults = [fault for each in found if (fault := each.fault(now)) is not None]
     said = _NOISE.sub("", text)
     if faults:
         return f"Kafka at {clients.bootstrap}, TLS: {'; '.join(faults)} ({said})"

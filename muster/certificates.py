@@ -46,6 +46,11 @@ class Certificate:
         return None
 
 
+def involved(clients: ClientSettings) -> list[Certificate]:
+    """Those of the client and those its brokers show."""
+    return [*own(clients), *shown_by_brokers(clients)]
+
+
 def own(clients: ClientSettings) -> list[Certificate]:
     """Certificates in the files and settings of a client; what cannot be read is left out."""
     found: list[Certificate] = []

@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from muster import certificates, keyring
 from muster.certificates import Certificate
 from muster.cli.finding import Finding, Level
+from muster.cli.keys import utc
 from muster.clients import ClientSettings
 from muster.protocol.errors import ConfigError
 from muster.protocol.signing import SigningKey
@@ -28,8 +29,8 @@ def look(settings: ClientSettings, signing_keys: str | None, now_ms: int) -> Ite
         now_ms: wall clock, epoch milliseconds.
     """
     if "SSL" in settings.values.get("security.protocol", "").upper():
-        found = [*certificates.own(settings), *certificates.shown_by_brokers(settings)]
-        yield from of_certificates(found, datetime.fromtimestamp(now_ms / 1000, UTC))
+        now = datetime.fromtimestamp(now_ms / 1000, UTC)
+        yield from of_certificates(certificates.involved(settings), now)
     if signing_keys is not None:
         yield from of_keyring(signing_keys, now_ms)
 
@@ -74,15 +75,11 @@ def of_keyring(path: str, now_ms: int) -> Iterator[Finding]:
 
 def _of_key(key: SigningKey, subject: str, path: str, ttl_ms: int, now_ms: int) -> Finding:
     age_ms = now_ms - key.from_ms
-    until = "" if key.until_ms is None else f", until {_utc(key.until_ms)}"
-    what = f"{key.id} signs since {_utc(key.from_ms)}{until}"
+    until = "" if key.until_ms is None else f", until {utc(key.until_ms)}"
+    what = f"{key.id} signs since {utc(key.from_ms)}{until}"
     if ttl_ms and age_ms > LATE * ttl_ms:
         action = f"rotate, best by a timer: muster keys rotate {path} --if-due; then {SYNC}"
         return Finding(
             "keys", subject, Level.WARN, f"{what}; {keyring.KEY_TTL_MS}={ttl_ms}", action
         )
     return Finding("keys", subject, Level.OK, what)
-
-
-def _utc(at_ms: int) -> str:
-    return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
