@@ -22,8 +22,8 @@ SUMS: Mapping[str, tuple[tuple[str, ...], str]] = {
     "group_members": (_GROUP, "members"),
     "group_tasks": (_GROUP, "tasks declared"),
     "unassigned_tasks": (_GROUP, "tasks that nobody holds"),
-    "warming_tasks": (_GROUP, "learners that are restoring or waiting to take over"),
-    "warmup_lag": (_GROUP, "offsets that copies are behind, summed over those that tell"),
+    "learner_tasks": (_GROUP, "learners that are restoring or waiting to take over"),
+    "copy_lag_offsets": (_GROUP, "offsets that copies are behind, summed over those that tell"),
     "cross_rack_tasks": (_GROUP, "active tasks that read from another rack"),
 }
 PEAKS: Mapping[str, tuple[tuple[str, ...], str]] = {
@@ -59,8 +59,8 @@ class GroupsCollector(Collector):
             sums["group_members"][place] += seen.members.total()
             sums["group_tasks"][place] += len(seen.holder)
             sums["unassigned_tasks"][place] += seen.unassigned
-            sums["warming_tasks"][place] += seen.warming
-            sums["warmup_lag"][place] += seen.lag
+            sums["learner_tasks"][place] += seen.learners
+            sums["copy_lag_offsets"][place] += seen.lag
             sums["cross_rack_tasks"][place] += seen.cross_rack
             spent_ms = 0 if seen.unsettled_ms is None else max(now_ms - seen.unsettled_ms, 0)
             for name, value in (

@@ -74,9 +74,7 @@ class Metrics:
         )
         # ---- what was published
         self.records = self._counter("records", "records written, by kind", "prefix", "kind")
-        self.rebalances = self._counter(
-            "rebalances", "generations published", "prefix", "group", "cause"
-        )
+        self.generations = self._counter("generations", "published", "prefix", "group", "cause")
         self.moved = self._counter(
             "tasks_moved", "moves of generations", "prefix", "group", "role", "cause"
         )

@@ -80,7 +80,7 @@ class Seen:
     timeout_ms: dict[int, int] = field(default_factory=dict)
     orphaned: dict[int, int] = field(default_factory=dict)
     members: Counter[MemberState] = field(default_factory=Counter)
-    warming: int = 0
+    learners: int = 0
     lag: int = 0
     imbalance: float = 1.0
     cross_rack: int = 0
@@ -152,13 +152,13 @@ class Fold:
                 return
             self._named.discard((prefix, group))
         labels = {"prefix": prefix, "group": group}
-        self._metrics.rebalances.remove_by_labels(labels)
+        self._metrics.generations.remove_by_labels(labels)
         self._metrics.moved.remove_by_labels(labels)
 
     def _note_generation(self, prefix: str, record: GroupSnapshot) -> Generation:
         cause = kind_of(record.cause)
         label = self._label((prefix, record.group))
-        self._metrics.rebalances.labels(prefix, label, cause).inc()
+        self._metrics.generations.labels(prefix, label, cause).inc()
         for role, number in Counter(move.role for move in record.moves).items():
             self._metrics.moved.labels(prefix, label, role.name.lower(), cause).inc(number)
         return Generation(
@@ -225,7 +225,7 @@ def _seen(record: GroupSnapshot, before: Seen | None, published_ms: int) -> Seen
         timeout_ms={slot: entry.session_timeout_ms for slot, entry in slots.items()},
         orphaned=dict(before.orphaned) if before is not None and same else {},
         members=Counter(entry.state for entry in record.members),
-        warming=len(record.learner),
+        learners=len(record.learner),
         lag=int(record.lags[:, 2].sum()) if len(record.lags) else 0,
         imbalance=_imbalance(record, tasks),
         cross_rack=_cross_rack(record, tasks),

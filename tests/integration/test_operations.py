@@ -82,14 +82,14 @@ def life(job: Job, kafka: Topics, tmp_path_factory: pytest.TempPathFactory) -> P
 
 
 def _told(page: Page) -> Page | None:
-    is_whole = page.get("rebalances_total", group=GROUP, cause="left") == 1
+    is_whole = page.get("generations_total", group=GROUP, cause="left") == 1
     return page if is_whole and page.get("records_total", kind="groups") >= 5 else None
 
 
 def test_metrics_tell_the_life(life: Page) -> None:
     """Generations and moves by cause, members, tasks, latency and ownerless time: as it was."""
     causes = {
-        cause: life.get("rebalances_total", group=GROUP, cause=cause)
+        cause: life.get("generations_total", group=GROUP, cause=cause)
         for cause in ("joined", "expired", "left")
     }
     assert causes == {"joined": 3, "expired": 1, "left": 1}

@@ -91,8 +91,8 @@ def test_what_a_group_is_like() -> None:
             "group_members",
             "group_tasks",
             "unassigned_tasks",
-            "warming_tasks",
-            "warmup_lag",
+            "learner_tasks",
+            "copy_lag_offsets",
             "group_unsettled_seconds",
         )
     }
@@ -101,8 +101,8 @@ def test_what_a_group_is_like() -> None:
         "group_members": 2,
         "group_tasks": 5,
         "unassigned_tasks": 1,
-        "warming_tasks": 1,
-        "warmup_lag": 40,
+        "learner_tasks": 1,
+        "copy_lag_offsets": 40,
         "group_unsettled_seconds": 18.5,
     }
     # W1 (capacity 1) has 3 of 5 tasks; its fair share of three thirds is 5/3.
@@ -119,7 +119,7 @@ def test_a_generation_is_told_once() -> None:
     assert watched.see(replace(orders(), state=GroupState.STABLE)) is None
     assert watched.see(orders(generation=8, cause="W1 expired")) is not None
     counts = {
-        cause: watched.value("rebalances_total", group="orders", cause=cause)
+        cause: watched.value("generations_total", group="orders", cause=cause)
         for cause in ("joined", "expired")
     }
     assert counts == {"joined": 1, "expired": 1}
@@ -135,7 +135,7 @@ def test_the_past_counts_nothing() -> None:
     watched = Watched()
     assert watched.see(replace(orders(), coordinator_epoch=2), since_ms=1_000) is None
     assert watched.value("group_generation", group="orders") == 7
-    assert watched.value("rebalances_total", group="orders", cause="joined") is None
+    assert watched.value("generations_total", group="orders", cause="joined") is None
     assert watched.value("event_to_assignment_seconds_count") is None
     assert watched.see(orders()) is None  # the same generation, published again by us
     assert watched.see(orders(generation=8)) is not None
@@ -191,7 +191,7 @@ def test_groups_beyond_the_limit_share_a_label() -> None:
     assert watched.value("unassigned_tasks", group="") == 2
     assert watched.value("group_tasks", group="b") is None
     assert watched.value("group_generation", group="") is None
-    assert watched.value("rebalances_total", group="", cause="joined") == 2
+    assert watched.value("generations_total", group="", cause="joined") == 2
 
 
 def test_a_deleted_group_is_told_no_more() -> None:
@@ -201,7 +201,7 @@ def test_a_deleted_group_is_told_no_more() -> None:
     watched.fold.gone(P, GroupId("a"))
     watched.fold.gone(P, GroupId("never seen"))
     assert watched.value("group_tasks", group="a") is None
-    assert watched.value("rebalances_total", group="a", cause="joined") is None
+    assert watched.value("generations_total", group="a", cause="joined") is None
     watched.see(settled(0, group=GroupId("b")))
     assert watched.value("group_tasks", group="b") == 1
 
