@@ -124,13 +124,15 @@ def test_the_log_is_json_with_a_line_a_generation(life: Page, job: Job) -> None:
     ]
     ours = [each for each in told if each.get("group") == GROUP]
     found = [(e["generation"], e["cause"], e["moves"]) for e in ours if e["event"] == "generation"]
-    assert found == [
+    assert found[:5] == [
         (1, "W1 joined", 6),
         (2, "W2 joined", 3),
         (3, "W1 expired", 3),
         (4, "W3 joined", 3),
         (5, "W2 left", 3),
     ]
+    # The fleet is killed when its life has been told; that may be noticed by now.
+    assert found[5:] in ([], [(6, "W3 expired", 0)])
     assert {"claimed", "running"} <= {each.get("event") for each in told}
 
 
