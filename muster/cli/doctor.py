@@ -150,8 +150,10 @@ def gather(settings: ClientSettings, prefix: str) -> Facts:
         for _, at_ms, record in _records(settings, prefix, TopicKind.REJECTED, since_ms)
         if isinstance(record, Rejected)
     ]
+    heard = _heard(settings, prefix, now_ms - HEARD_MS, answered)
     return Facts(
         now_ms=now_ms,
+        read_ms=time.time_ns() // 1_000_000,
         claims=[
             Claim(offset, at_ms, record)
             for offset, at_ms, record in _records(settings, prefix, TopicKind.COORDINATOR)
@@ -160,7 +162,7 @@ def gather(settings: ClientSettings, prefix: str) -> Facts:
         groups=groups,
         writes=sorted(writes),
         wakeups=wakeups,
-        heard=_heard(settings, prefix, now_ms - HEARD_MS, answered),
+        heard=heard,
         rejected=rejected,
         published_ms=max([published_ms, *(at_ms for at_ms, _ in rejected)]),
     )

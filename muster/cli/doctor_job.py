@@ -83,6 +83,7 @@ class Facts:
         heard: newest records of members, by group.
         rejected: dead letters and their times.
         published_ms: when the coordinator wrote anything for the last time; 0 = never.
+        read_ms: when all of it had been read, which may take long; 0 = at `now_ms`.
     """
 
     now_ms: int
@@ -93,6 +94,7 @@ class Facts:
     heard: Mapping[GroupId, Heard] = field(default_factory=dict)
     rejected: Sequence[tuple[int, Rejected]] = ()
     published_ms: int = 0
+    read_ms: int = 0
 
 
 def look(facts: Facts, prefix: str, stuck_ms: int) -> Iterator[Finding]:
@@ -160,7 +162,8 @@ def job(facts: Facts, prefix: str) -> Iterator[Finding]:
     """Whether events are answered and wake-ups followed."""
     if not facts.claims:
         return
-    ahead_ms = max((h.event_ms for h in facts.heard.values()), default=0) - facts.now_ms
+    newest_ms = max((h.event_ms for h in facts.heard.values()), default=0)
+    ahead_ms = newest_ms - max(facts.read_ms, facts.now_ms)
     if ahead_ms > SKEW_MS:
         what = f"this machine's clock is {ahead_ms / 1000:.0f} s behind Kafka's"
         yield Finding("clock", "this machine", Level.WARN, what, "set it; figures below are off")

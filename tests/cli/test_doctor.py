@@ -139,6 +139,12 @@ def test_a_clock_that_is_off() -> None:
     assert told(ahead, "clock").what == "this machine's clock is 9 s behind Kafka's"
 
 
+def test_reading_may_take_long() -> None:
+    """What was written while the doctor still read is not from the future."""
+    slow = facts(heard={ORDERS: Heard(event_ms=NOW + 9_000)}, read_ms=NOW + 8_000)
+    assert ("clock", "this machine") not in levels(slow)
+
+
 @pytest.mark.parametrize("known", [False, True])
 def test_joins_that_nobody_answers(known: bool) -> None:
     """A group without members has no wake-up: its joins tell that the job does nothing."""

@@ -144,7 +144,7 @@ def test_a_worker_that_stops_is_missed(fleet: Fleet) -> None:
 
 def test_down_and_up_again(fleet: Fleet) -> None:
     """Kafka's data ends with its container, the checkpoint with it: everything begins anew."""
-    fleet.compose("down")
+    fleet.compose("down", "-v")
     fleet.compose("up", "-d", timeout_s=UP_S)
     fleet.await_shares(4, 4, 4)
 
