@@ -111,11 +111,6 @@ ALWAYS: tuple[_Setting, ...] = (
     _Setting("spark.ui.enabled", "false", "saves start-up and a port; --conf brings it back"),
     _Setting("spark.ui.showConsoleProgress", "false", "a progress bar in a service's log"),
     _Setting("spark.log.level", "WARN", "one line per batch and stage otherwise"),
-    _Setting(
-        "spark.executor.syncLogLevel.enabled",
-        "true",
-        "executors would stay at INFO: 25 MB an hour of one small group's state store",
-    ),
 )
 
 POSIX: tuple[_Setting, ...] = (

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import argparse
 import hashlib
 import importlib.util
+import os
+import re
 import struct
+import subprocess
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+
+from muster.streams import job
+from muster.streams.config import job_config
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -70,3 +77,71 @@ def test_every_package_is_copied() -> None:
     text = (ROOT / "docker" / "Dockerfile").read_text()
     for room in ("muster", "protocol", "assignor", "state", "streams"):
         assert f"COPY {room} {room}\n" in text
+
+
+SPARKS = {
+    "SPARK_DRIVER_URL": "spark://driver",
+    "SPARK_EXECUTOR_ID": "7",
+    "SPARK_EXECUTOR_CORES": "2",
+    "SPARK_EXECUTOR_MEMORY": "900m",
+    "SPARK_APPLICATION_ID": "app",
+    "SPARK_EXECUTOR_POD_IP": "10.0.0.9",
+    "SPARK_EXECUTOR_POD_NAME": "pod-7",
+    "SPARK_RESOURCE_PROFILE_ID": "0",
+    "SPARK_CONF_DIR": "/conf",
+    "SPARK_JAVA_OPT_10": "-Db=2 words",
+    "SPARK_JAVA_OPT_9": "-Da=1",
+}
+"""What Spark tells an executor's pod."""
+
+
+def entered(folder: Path, *words: str) -> list[str]:
+    """What the image's entry point starts, and where: its words and its folder."""
+    for name in ("java", "muster"):
+        (folder / name).write_text(f'#!/bin/sh\nprintf "%s\\n" {name} "$@" "$PWD"\n')
+        (folder / name).chmod(0o755)
+    path = f"{folder}{os.pathsep}{os.environ['PATH']}"
+    env = {"PATH": path, "TMPDIR": str(folder), **SPARKS}
+    command = ["bash", str(ROOT / "docker" / "entrypoint.sh"), *words]
+    done = subprocess.run(command, env=env, cwd="/", capture_output=True, text=True, check=True)
+    return done.stdout.splitlines()
+
+
+def test_the_images_words_are_musters(tmp_path: Path) -> None:
+    """Any word but `executor` is a command of the command line, and none at all is none."""
+    assert entered(tmp_path, "run", "--help") == ["muster", "run", "--help", "/"]
+    assert entered(tmp_path) == ["muster", "/"]
+
+
+def test_the_image_is_an_executor_of_spark(tmp_path: Path) -> None:
+    """Its options in their order, each whole; the executor runs where it may write."""
+    java, *options, place = entered(tmp_path, "executor")
+    main = options.index("org.apache.spark.scheduler.cluster.k8s.KubernetesExecutorBackend")
+    assert (java, options[:4]) == ("java", ["-Da=1", "-Db=2 words", "-Xms900m", "-Xmx900m"])
+    assert options[main - 1].startswith("/conf:")
+    assert options[main - 1].endswith("/pyspark/jars/*")
+    told = dict(zip(options[main + 1 :: 2], options[main + 2 :: 2], strict=True))
+    assert told == {
+        "--driver-url": "spark://driver",
+        "--executor-id": "7",
+        "--cores": "2",
+        "--app-id": "app",
+        "--hostname": "10.0.0.9",
+        "--podName": "pod-7",
+        "--resourceProfileId": "0",
+    }
+    assert Path(place).parent == tmp_path
+
+
+def test_kubernetes_starts_a_job_that_can_be() -> None:
+    """The manifest's options are the job's; driver and executors run the same image."""
+    text = (ROOT / "docker" / "kubernetes.yaml").read_text()
+    listed = text.partition("args:")[2].partition("ports:")[0]
+    run, *options = re.findall(r"^ +- (.*)$", listed, re.MULTILINE)
+    parser = argparse.ArgumentParser()
+    job.configure(parser)
+    given = parser.parse_args(options)
+    config = job_config(checkpoint=given.checkpoint, master=given.master, conf=given.conf)
+    (image,) = re.findall(r"^ +image: (\S+)$", text, re.MULTILINE)
+    assert (run, config.spark["spark.kubernetes.container.image"]) == ("run", image)
+    assert not config.is_posix

@@ -11,7 +11,8 @@ import pyspark
 
 from muster.streams import session
 
-OPERATIONS = Path(__file__).resolve().parents[2] / "docs" / "operations.md"
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = (ROOT / "docs" / "operations.md", ROOT / "docker" / "kubernetes.yaml")
 JARS = Path(pyspark.__file__).parent / "jars"
 READERS = ("core", "common-utils", "sql", "sql-api", "catalyst", "yarn", "kubernetes")
 """Spark's jars that read settings."""
@@ -26,7 +27,7 @@ CLASSES = re.compile(r"(?i)conf|package|job|client|hadooputil|rocksdb")
 def test_every_setting_is_one_of_this_spark() -> None:
     """Names are constants of Spark's classes, letter for letter; a misspelt one is none."""
     ours = {s.key for s in (*session.ALWAYS, *session.POSIX, *session.LOCAL)}
-    told = {key.rstrip(".") for key in SETTING.findall(OPERATIONS.read_text())}
+    told = {key.rstrip(".") for page in PAGES for key in SETTING.findall(page.read_text())}
     assert {"spark.yarn.maxAppAttempts", "spark.kubernetes.namespace"} <= told
     wrong = "spark.sql.shuffle.partition"
     assert _missing({_constant(key) for key in {*ours, *told, wrong}}) == {wrong}
