@@ -7,7 +7,7 @@ key and is not repeated in the value.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import NamedTuple, TypeAlias
 
 from muster.protocol.digest import Holding
@@ -60,44 +60,57 @@ class Lag(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Join:
-    """A member says who it is. Idempotent; a rejoin says it again.
+class Profile:
+    """What a member says of itself when it joins, and its group keeps.
 
     Attributes:
-        group: the group joined.
-        member: chosen by the member; a fresh one for each process unless the user names it.
-        incarnation: random 63-bit number of this process; tells a restarted process of the same
-            name from the old one, which may still be running.
-        instance_id: static membership (`group.instance.id`); None = dynamic.
         rack: `client.rack`.
         capacity: relative weight (threads), at least 1.
         tags: `client.tag.*`, sorted by key.
         protocols: assignment protocols it speaks, best first.
         topics: subtopologies it may take; None = all.
         static: jobs a Connect worker is pinned to (KIP-987); empty = wildcard.
-        holding: what it holds right now (a first join: nothing, or what it finds on its disk).
-        lags: how far its copies are behind.
         config_offset: newest config it has read (Connect); None = not told.
         rebalance_timeout_ms: how long it may need to release; None = the group's.
         make_before_break: whether it can release a task only after the new owner is ready;
             written by members and kept, read by no assignor so far.
     """
 
-    group: GroupId
-    member: MemberId
-    incarnation: int
-    instance_id: str | None = None
     rack: str | None = None
     capacity: int = 1
     tags: tuple[tuple[str, str], ...] = ()
     protocols: tuple[str, ...] = ()
     topics: tuple[str, ...] | None = None
     static: tuple[str, ...] = ()
-    holding: Holding = field(default_factory=Holding)
-    lags: tuple[Lag, ...] = ()
     config_offset: int | None = None
     rebalance_timeout_ms: int | None = None
     make_before_break: bool = True
+
+
+PROFILE = tuple(each.name for each in fields(Profile))
+"""The fields of a profile, in order."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Join(Profile):
+    """A member says who it is. Idempotent; a rejoin says it again.
+
+    Attributes as in `Profile`, and:
+        group: the group joined.
+        member: chosen by the member; a fresh one for each process unless the user names it.
+        incarnation: random 63-bit number of this process; tells a restarted process of the same
+            name from the old one, which may still be running.
+        instance_id: static membership (`group.instance.id`); None = dynamic.
+        holding: what it holds right now (a first join: nothing, or what it finds on its disk).
+        lags: how far its copies are behind.
+    """
+
+    group: GroupId
+    member: MemberId
+    incarnation: int
+    instance_id: str | None = None
+    holding: Holding = field(default_factory=Holding)
+    lags: tuple[Lag, ...] = ()
     origin: Origin = NOWHERE
 
 

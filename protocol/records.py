@@ -14,7 +14,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from muster.protocol.events import Mark, Origin
+from muster.protocol.events import Mark, Origin, Profile
 from muster.protocol.ids import GroupId, MemberId, Role
 from muster.protocol.settings import Settings
 from muster.protocol.tasks import EMPTY, TaskSet, TaskTable, Unit
@@ -144,10 +144,11 @@ class GroupState(Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MemberEntry:
+class MemberEntry(Profile):
     """One member in a `GroupSnapshot`; `slot` is what the task vectors call it, whatever its place.
 
-    Attributes as in `Join`, and:
+    Attributes as in `Profile`, and:
+        id, incarnation, instance_id: as in `Join`.
         slot: number that the task vectors use for this member.
         epoch, previous_epoch, revision: see `MemberAssignment`.
         revoke_revision: revision of the record that asked for the release it still owes; 0 = none.
@@ -162,15 +163,6 @@ class MemberEntry:
     slot: int
     incarnation: int
     instance_id: str | None = None
-    rack: str | None = None
-    capacity: int = 1
-    tags: tuple[tuple[str, str], ...] = ()
-    protocols: tuple[str, ...] = ()
-    topics: tuple[str, ...] | None = None
-    static: tuple[str, ...] = ()
-    config_offset: int | None = None
-    rebalance_timeout_ms: int | None = None
-    make_before_break: bool = True
     epoch: int = 0
     previous_epoch: int = 0
     revision: int = 0

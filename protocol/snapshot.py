@@ -16,6 +16,7 @@ import numpy as np
 from muster.protocol import rows
 from muster.protocol.bits import pack_numbers, take_numbers
 from muster.protocol.errors import DecodeError
+from muster.protocol.events import PROFILE
 from muster.protocol.framing import Row
 from muster.protocol.ids import Role
 from muster.protocol.keys import Key
@@ -53,11 +54,7 @@ _PAIRS = {
 }
 """Pairs and what predicts them."""
 _COLUMNS = ("slot", "epoch", "previous_epoch", "revision", "revoke_revision", "joined_ms")
-_PROFILE = (
-    *("rack", "capacity", "tags", "protocols", "topics", "static", "config_offset"),
-    *("rebalance_timeout_ms", "make_before_break", "state", "draining", "away"),
-    "session_timeout_ms",
-)
+_PROFILE = (*PROFILE, "state", "draining", "away", "session_timeout_ms")
 _profile_of = attrgetter(*_PROFILE)
 _STATES = {state.value: state for state in MemberState}
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from muster.protocol.events import Drain, GroupDeleted, Join, LagReport, Leave
+from muster.protocol.events import PROFILE, Drain, GroupDeleted, Join, LagReport, Leave
 from muster.protocol.records import Fault, GroupGone, MemberState
 from muster.protocol.settings import CONNECT_ASSIGNORS, LONG_MAX
 from muster.state import causes, holdings, lag, recovery
@@ -23,12 +23,6 @@ from muster.state.causes import counted
 from muster.state.draft import Draft
 from muster.state.group import Member
 from muster.state.liveness import FENCED, MUTE
-
-_TOLD = (
-    *("rack", "capacity", "tags", "protocols", "topics", "static", "config_offset"),
-    *("rebalance_timeout_ms", "make_before_break"),
-)
-"""Fields of a `Join` that a member keeps."""
 
 
 def join(draft: Draft, event: Join) -> None:
@@ -82,7 +76,7 @@ def _return(draft: Draft, there: Member, event: Join) -> None:
     if there.id != event.member:
         draft.tombstone(there.id)
     told = _told(event)
-    if any(getattr(there, name) != told[name] for name in _TOLD):
+    if any(getattr(there, name) != told[name] for name in PROFILE):
         draft.causes.member(causes.RETURNED, event.member)
     member = replace(
         there,
@@ -100,7 +94,7 @@ def _rejoin(draft: Draft, slot: int, event: Join) -> None:
     """The same process says it again: a full reset of what it was asked to release."""
     member = draft.member(slot)
     told = _told(event)
-    if any(getattr(member, name) != told[name] for name in _TOLD):
+    if any(getattr(member, name) != told[name] for name in PROFILE):
         draft.causes.member(causes.CHANGED, member.id)
     elif draft.assignor in CONNECT_ASSIGNORS:
         draft.causes.member(causes.REJOINED, member.id)  # every join opens a round (S3-F08)
@@ -131,7 +125,7 @@ def _answer_join(draft: Draft, slot: int, event: Join) -> None:
 
 
 def _told(event: Join) -> dict[str, Any]:
-    told: dict[str, Any] = {name: getattr(event, name) for name in _TOLD}
+    told: dict[str, Any] = {name: getattr(event, name) for name in PROFILE}
     told["capacity"] = max(1, event.capacity)
     return told
 

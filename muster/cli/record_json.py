@@ -54,6 +54,7 @@ def as_json(value: Event | Record) -> Json:
 
 def _fields(value: object, but: tuple[str, ...] = ()) -> Json:
     names = [f.name for f in fields(value) if f.name not in but]  # type: ignore[arg-type]  # ours
+    names.sort(key=lambda name: name not in type(value).__annotations__)  # who it is comes first
     return {name: _plain(name, getattr(value, name)) for name in names}
 
 
