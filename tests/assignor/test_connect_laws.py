@@ -44,6 +44,17 @@ def live(group: ConnectGroup, happenings: list[str]) -> None:
         group.round()
 
 
+def lived(
+    units: dict[str, int], names: list[str], happenings: list[str], *assignor: str
+) -> ConnectGroup:
+    """A group that some workers joined at once, and that has had some of its life."""
+    group = ConnectGroup(dict(units), *assignor)
+    group.join(*names)
+    group.round()
+    live(group, happenings)
+    return group
+
+
 def settled(group: ConnectGroup, rounds: int = 40) -> int:
     """Rounds until nothing stops, starts or waits any more; time passes as told."""
     for number in range(rounds):
@@ -61,10 +72,7 @@ def test_rounds_converge_and_balance_each_kind(
     units: dict[str, int], names: list[str], happenings: list[str]
 ) -> None:
     """After any life the group settles, everything runs once, kinds differ by at most one."""
-    group = ConnectGroup(dict(units))
-    group.join(*names)
-    group.round()
-    live(group, happenings)
+    group = lived(units, names, happenings)
     settled(group)
     running = sorted(job for jobs in group.runs().values() for job in jobs)
     table = group.view().tasks
@@ -107,11 +115,7 @@ def test_S0_22_static_without_lists_is_sessioned(
     units: dict[str, int], names: list[str], happenings: list[str]
 ) -> None:
     """The same life under both names gives the same answers, memory included."""
-    groups = [ConnectGroup(dict(units), name) for name in ("static", "cooperative")]
-    for group in groups:
-        group.join(*names)
-        group.round()
-        live(group, happenings)
+    groups = [lived(units, names, happenings, name) for name in ("static", "cooperative")]
     assert groups[0].workers == groups[1].workers
     assert groups[0].memory == groups[1].memory
 
@@ -122,10 +126,7 @@ def test_a_round_is_a_function_of_the_view(
     units: dict[str, int], names: list[str], happenings: list[str]
 ) -> None:
     """Asked twice the answer is the same to the byte, and the view is left as it was."""
-    group = ConnectGroup(dict(units))
-    group.join(*names)
-    group.round()
-    live(group, happenings)
+    group = lived(units, names, happenings)
     view = group.view()
     owners = view.active.copy()
     first, second = (get("cooperative").assign(view) for _ in range(2))

@@ -16,8 +16,7 @@ from muster.protocol.framing import PREFIX, write
 from muster.protocol.ids import Role
 from muster.protocol.keys import partition_of
 from muster.protocol.parts import Joiner, Whole, parts, size_of
-from muster.protocol.records import Dictionary, GroupSnapshot, GroupState, MemberAssignment, Move
-from muster.protocol.settings import parse_settings
+from muster.protocol.records import Dictionary, GroupSnapshot, MemberAssignment, Move
 from muster.protocol.tasks import Connector, Subtopology, TaskSet, TaskTable
 from muster.protocol.taskset import units_of_table
 from muster.protocol.topics import RECORD_BYTES_MAX, TopicKind
@@ -28,21 +27,7 @@ quick = settings(max_examples=40, deadline=None)
 def group_of(tasks: int, members: int) -> GroupSnapshot:
     """A group with its tasks spread at random."""
     owners = np.random.default_rng(1).integers(0, members, tasks).astype(np.int32)
-    return GroupSnapshot(
-        group="g",
-        coordinator_epoch=0,
-        generation=1,
-        target_generation=1,
-        state=GroupState.STABLE,
-        assignor="sticky",
-        settings=parse_settings({}),
-        tasks=(Subtopology("0", tasks),),
-        members=(),
-        target=owners,
-        holder=owners,
-        revoking=np.zeros(tasks, dtype=np.bool_),
-        destination=owners,
-    )
+    return wire.settled_group(owners)
 
 
 @quick

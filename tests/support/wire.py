@@ -35,7 +35,7 @@ from muster.protocol.records import (
     WakeUp,
 )
 from muster.protocol.settings import parse_settings
-from muster.protocol.tasks import Connector, Subtopology, TaskSet, TaskTable
+from muster.protocol.tasks import Connector, IntArray, Subtopology, TaskSet, TaskTable
 
 ORIGIN = Origin("muster.membership", 3, 17, 1_700_000_000_000)
 
@@ -286,9 +286,14 @@ def snapshots(draw: st.DrawFn) -> GroupSnapshot:
     )
 
 
-def settled_group() -> GroupSnapshot:
-    """A small group in which everything is where it belongs."""
-    owners = np.array([0, 0], dtype=np.int32)
+def settled_group(owners: IntArray | None = None) -> GroupSnapshot:
+    """A group in which everything is where it belongs; one member has two tasks if none are told.
+
+    Args:
+        owners: int32[T], the slot of each task's owner; who they are is left open then.
+    """
+    members = () if owners is not None else (MemberEntry(id="m", slot=0, incarnation=1),)
+    owners = np.zeros(2, dtype=np.int32) if owners is None else owners
     return GroupSnapshot(
         group="g",
         coordinator_epoch=0,
@@ -297,11 +302,11 @@ def settled_group() -> GroupSnapshot:
         state=GroupState.STABLE,
         assignor="sticky",
         settings=parse_settings({}),
-        tasks=(Subtopology("0", 2),),
-        members=(MemberEntry(id="m", slot=0, incarnation=1),),
+        tasks=(Subtopology("0", len(owners)),),
+        members=members,
         target=owners,
         holder=owners,
-        revoking=np.zeros(2, dtype=np.bool_),
+        revoking=np.zeros(len(owners), dtype=np.bool_),
         destination=owners,
     )
 
