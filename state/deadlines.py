@@ -30,7 +30,7 @@ from muster.protocol.events import Mark, Tick
 from muster.protocol.records import MemberState, Record, WakeUp
 from muster.state import causes, fencing, membership, recovery
 from muster.state.draft import Draft
-from muster.state.group import NOBODY
+from muster.state.group import NOBODY, places
 from muster.state.liveness import FENCED, MUTE, NEVER, REFUSED
 
 LONG_AGO = 0
@@ -152,7 +152,7 @@ def next_ms(draft: Draft) -> int | None:
     if draft.kept is not None or (draft.again and not is_releasing(draft)):
         wanted.append(draft.soft.clock_ms)
     wanted += [at for at in draft.drain_until_ms.values() if at > draft.soft.clock_ms]
-    if is_pending(draft) and draft.roster and len(draft.table):
+    if is_pending(draft) and draft.roster and places(draft.table, draft.assignor):
         gate = gate_ms(draft)
         if gate > draft.soft.clock_ms:
             wanted.append(gate)

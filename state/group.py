@@ -23,7 +23,7 @@ from muster.assignor.model import BoolArray
 from muster.protocol.digest import table_hashes
 from muster.protocol.ids import GroupId, Role, Task
 from muster.protocol.records import GroupSnapshot, GroupState, MemberEntry, Move
-from muster.protocol.settings import DEFAULT_ASSIGNOR, Settings
+from muster.protocol.settings import CONNECT_ASSIGNORS, DEFAULT_ASSIGNOR, Settings
 from muster.protocol.tasks import IntArray, TaskTable
 from muster.state.columns import Columns
 from muster.state.liveness import Liveness
@@ -136,6 +136,15 @@ def no_lags() -> Lags:
     return Lags(no_codes(), no_codes(), no_codes())
 
 
+def places(table: TaskTable, assignor: str) -> bool:
+    """Whether a group is placed at all: one without tasks waits for them.
+
+    Not with Connect's assignors, whose rounds go on without connectors: the leader must know that
+    those it remembers were deleted, or it takes them for lost when they come back.
+    """
+    return len(table) > 0 or assignor in CONNECT_ASSIGNORS
+
+
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Group:
     """A group. Attributes not explained here are those of `GroupSnapshot`.
@@ -246,7 +255,7 @@ class Group:
             return GroupState.DEAD
         if not self.roster:
             return GroupState.EMPTY
-        if len(self.table) == 0:
+        if not places(self.table, self.assignor):
             return GroupState.NOT_READY
         if self.generation > self.target_generation:
             return GroupState.ASSIGNING

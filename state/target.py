@@ -28,7 +28,7 @@ from muster.protocol.tasks import IntArray
 from muster.state import causes, config, deadlines, lag
 from muster.state.columns import seated
 from muster.state.draft import Draft
-from muster.state.group import NOBODY, Codes, codes, slot_of, task_of, union
+from muster.state.group import NOBODY, Codes, codes, places, slot_of, task_of, union
 from muster.state.liveness import FENCED
 from muster.state.outcome import Answer, Failure, Outcome
 
@@ -225,7 +225,9 @@ def _plain(memory: object) -> dict[str, object] | None:
 
 def due(draft: Draft) -> bool:
     """Whether the assignor is to run now."""
-    if not deadlines.is_pending(draft) or draft.recovering or len(draft.table) == 0:
+    if not deadlines.is_pending(draft) or draft.recovering:
+        return False
+    if not places(draft.table, draft.assignor):
         return False
     if not draft.roster or (draft.again and deadlines.is_releasing(draft)):
         return False

@@ -72,9 +72,12 @@ class Timeline:
     _owner: dict[Task, str] = field(default_factory=dict)
     _down_since: dict[Task, int] = field(default_factory=dict)
 
-    def open(self, at_ms: int, group: Group, view: GroupView, placement: Placement) -> None:
-        """A generation was placed."""
+    def open(
+        self, at_ms: int, group: Group, view: GroupView, placement: Placement, behind_ms: int
+    ) -> None:
+        """A generation was placed; the group's clock was so far behind."""
         self._close()
+        followup_ms = placement.followup_ms
         self.changed_ms = at_ms
         waiting = [str(view.tasks.task(t)) for t in (placement.active < 0).nonzero()[0].tolist()]
         self.entries.append(
@@ -84,8 +87,8 @@ class Timeline:
                 cause=group.cause,
                 state=group.state,
                 moves=group.moves,
-                delay_ms=placement.delay_ms,
-                followup_ms=placement.followup_ms,
+                delay_ms=max(placement.delay_ms - behind_ms, 0),
+                followup_ms=None if followup_ms is None else max(followup_ms - behind_ms, 0),
                 score=score(view, placement),
                 unassigned=tuple(waiting),
             )

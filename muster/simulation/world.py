@@ -191,7 +191,9 @@ class World:
         self._wake_ms = None if step.wake_at_ms is None else step.wake_at_ms - BEGINNING_MS
         self.records += step.records
         if self._seen and self.group.target_generation != before:
-            self.timeline.open(self.now_ms, self.group, *self._seen[-1])
+            view, placement = self._seen[-1]
+            behind_ms = BEGINNING_MS + self.now_ms - view.now_ms  # a config moves no clock
+            self.timeline.open(self.now_ms, self.group, view, placement, behind_ms)
         return step
 
     def _watched(self, name: str) -> Assignor:

@@ -188,3 +188,41 @@ def test_a_crash_ends_by_the_session_timeout() -> None:
         (0, "w1, w2 joined"),
         (15_000, "w2 expired"),
     ]
+
+
+def test_connectors_that_are_all_deleted_come_back_at_once() -> None:
+    """A worker leaves while nothing is configured: what it ran was deleted, not lost (Kafka)."""
+    found = rounds(
+        *(join(0, "w1"), join(0, "w2")),
+        {"at_ms": 1_000, "tasks": []},
+        {"at_ms": 2_000, "leave": "w2"},
+        {"at_ms": 3_000, "tasks": TWO},
+    )
+    assert found == [
+        ((1, 1), (4, 4), 0),
+        ((0, 0), (0, 0), 0),
+        ((0,), (0,), 0),
+        ((2,), (8,), 0),
+    ]
+
+
+def test_workers_without_connectors_play_rounds() -> None:
+    """Every join is a round, and the group settles with nothing to run."""
+    group = {"assignor": "cooperative", "tasks": []}
+    scenario = {"group": group, "events": [join(0, "w1"), join(1_000, "w2")]}
+    *generations, summary = as_json(play(scenario))
+    assert [(g["at_ms"], g["cause"], g["state"]) for g in generations] == [
+        (0, "w1 joined", "Stable"),
+        (1_000, "w2 joined", "Stable"),
+    ]
+    assert summary["converged_at_ms"] == 1_000
+
+
+def test_a_delay_is_told_from_the_instant_of_the_round() -> None:
+    """A new config between two heartbeats: what is left of the delay ends when the delay does."""
+    found = rounds(
+        *(join(0, "w1"), join(0, "w2")),
+        {"at_ms": 1_000, "leave": "w2"},
+        {"at_ms": 91_642, "tasks": THREE},
+    )
+    assert [delay for *_, delay in found] == [0, 300_000, 300_000 - 90_642, 0]
