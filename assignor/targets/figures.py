@@ -94,12 +94,13 @@ class Figures:
         """bool[T, M]: nobody is warm or runs it, and a copy elsewhere is further.
 
         That copy would run it meanwhile. Where standbys are wanted, a mere lag left from an earlier
-        life does not count: it may become a standby (EX-H6).
+        life does not count: it may become a standby (EX-H6), unless everybody gets a copy anyway.
         """
+        any_state = standbys <= 0 or standbys >= np.count_nonzero(self._usable) - 1
         behind = self._copies.lag(self._pairs.task, self._pairs.member).reshape(self.shape)
         behind = np.where(self._usable, behind, NO_COPY)
         least = behind.min(axis=1, keepdims=True)
-        first = (behind == least) & (behind != NO_COPY) & (self.standing | (standbys <= 0))
+        first = (behind == least) & (behind != NO_COPY) & (self.standing | any_state)
         unowned = (self._view.active == NOBODY)[:, None] & self.stateful & ~self.somewhere_warm
         outrun: BoolArray = first.any(axis=1, keepdims=True) & unowned & (behind > least)
         return outrun
