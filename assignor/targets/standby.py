@@ -70,7 +70,7 @@ def placed(view: GroupView, copies: Copies, wanted: Wanted, need: Counts) -> Fou
         wanted.capacity,
         np.bincount(present.member, minlength=len(usable)),
         actives if wanted.loads is None else np.where(usable, wanted.loads, 0),
-        len(tasks) - actives,
+        _takes(view, wanted, tasks) - actives,
     )
     keep = _uncontested(present, share, need)
     if wanted.toll is not None:
@@ -97,6 +97,15 @@ def placed(view: GroupView, copies: Copies, wanted: Wanted, need: Counts) -> Fou
         placed_, missing = _flow(view, wanted, near, tasks, need, share, overfull=True)
     pairs = joined(kept, placed_)
     return Found(pairs, short + missing, wanted.cost(view, pairs))
+
+
+def _takes(view: GroupView, wanted: Wanted, tasks: IntArray) -> Counts:
+    """int64[M]: of how many tasks each member may have a copy."""
+    if wanted.may is None:
+        return np.full(len(wanted.capacity), len(tasks), dtype=np.int64)
+    unit = np.bincount(view.tasks.unit_of[tasks], minlength=wanted.may.shape[1])
+    number: Counts = wanted.may @ unit
+    return number
 
 
 def _mostly_alike(wanted: Wanted, need: Counts, room: Counts) -> bool:

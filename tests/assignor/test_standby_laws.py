@@ -253,3 +253,19 @@ def test_a_copy_without_a_zone_of_its_own_keeps_clear_of_learners() -> None:
         "P0": (["0_0", "0_1"], [], []),
         "P1": ([], ["0_0"], ["0_1"]),
     }
+
+
+def test_a_member_that_takes_nothing_has_no_share_of_the_copies() -> None:
+    """P3 may take no task: where copies go, and which stay, is as if it were not there."""
+    members = {
+        "P1": Member(active=["0_0"], standby=["0_1"], topics=["0"]),
+        "P2": Member(active=["0_1", "0_2"], topics=["0"]),
+        "P4": Member(active=["0_3"], topics=["0"]),
+    }
+    units = [Subtopology("0", 4, stateful=True)]
+    alone = group(units, members, num_standby_replicas=1)
+    beside = group(units, {**members, "P3": Member(capacity=4, topics=[])}, num_standby_replicas=1)
+    told = [holdings(view, _placed(view)) for view in (alone, beside)]
+    assert told[1].pop("P3") == ([], [], [])
+    assert told[0] == told[1]
+    assert "0_1" in told[0]["P1"][1]
