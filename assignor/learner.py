@@ -59,7 +59,7 @@ class Learner:
             destination=goal,
             standby=staged.standby,
             learner=learner,
-            reasons=explained(view, planner.copies, target, staged),
+            reasons=explained(view, planner.copies, target, staged, by_number=True),
             unassigned=np.flatnonzero(active == NOBODY).astype(np.int32),
             cost=planner.plan.cost,
             cost_lower_bound=planner.plan.bound,

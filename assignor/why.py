@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from muster.assignor.copies import NO_COPY, Copies, code, contains
+from muster.assignor.eligible import everyone_takes_everything, may_take
 from muster.assignor.model import NOBODY, BoolArray, GroupView, Pairs
 from muster.assignor.reasons import UNOWNED, Moves, Reasons, Text, changed
 from muster.assignor.solvers.balance import held
@@ -26,9 +27,21 @@ from muster.protocol.tasks import IntArray
 Loads = NDArray[np.float64]
 
 
-def explained(view: GroupView, copies: Copies, target: Target, staged: Staged) -> Reasons:
-    """Reasons for every active, standby and learner that changes hands."""
+def explained(
+    view: GroupView, copies: Copies, target: Target, staged: Staged, *, by_number: bool = False
+) -> Reasons:
+    """Reasons for every active, standby and learner that changes hands.
+
+    Args:
+        view: the group.
+        copies: its copies.
+        target: where everything belongs.
+        staged: what is asked for now.
+        by_number: whether a task counts as one whatever it weighs.
+    """
     why = _Why(view, copies, target, staged)
+    if by_number:
+        why.weight = np.ones(len(view.tasks))
     return Reasons(
         lambda: [
             Moves(Role.ACTIVE, *changed(view.active, staged.active), why.active),
@@ -62,6 +75,7 @@ class _Why:
         self._copies = copies
         self._target = target
         self._staged = staged
+        self.weight: Loads = view.tasks.weight
         self._by_kind: dict[str, tuple[Loads, Loads]] = {}
 
     # ------------------------------------------------------------ roles
@@ -88,12 +102,22 @@ class _Why:
             return "ran the task before; keeps its copy warm"
         if int(self._target.active[task]) == destination:
             return "restores as a standby before it takes over"
+        if not self._stays_standby(task, destination):
+            return "caught up; stands in while another restores"
         if source == NOBODY:
             return f"one of {self._view.settings.num_standby_replicas} standbys wanted"
+        return self._standby_cause(task, source, destination)
+
+    # ------------------------------------------------------------ causes
+
+    def _standby_cause(self, task: int, source: int, destination: int) -> str:
+        """Why a standby leaves a member: the first of these that is true."""
         if self._view.draining[source]:
             return f"{self._name(source)} is draining"
         if int(self._staged.active[task]) == source:
             return f"{self._name(source)} runs the task now"
+        if not self._takes(task, source):
+            return f"{self._name(source)} does not take it any more"
         for kind, loads in self._copies_held.items():
             if _evener(self._view, *loads, source, destination):
                 return f"{kind} spread evenly"
@@ -107,8 +131,6 @@ class _Why:
         if self._given(source):
             return f"{self._name(source)} makes room for another copy"
         return "one of several placements that are as good"
-
-    # ------------------------------------------------------------ causes
 
     def _cause(self, task: int, source: int, destination: int) -> str:
         """Why an active leaves a living owner: the first of these that is true."""
@@ -159,7 +181,7 @@ class _Why:
 
     def _weight(self, mine: BoolArray, owner: IntArray) -> Loads:
         mine = mine & (owner != NOBODY)
-        weights = self._view.tasks.weight[mine]
+        weights = self.weight[mine]
         size = len(self._view.members)
         return np.bincount(owner[mine], weights=weights, minlength=size).astype(np.float64)
 
@@ -211,6 +233,18 @@ class _Why:
     def _lag(self, task: int, member: int) -> int:
         pair = np.array([task], dtype=np.int32), np.array([member], dtype=np.int32)
         return int(self._copies.lag(*pair)[0])
+
+    def _stays_standby(self, task: int, member: int) -> bool:
+        """Whether a standby is where it belongs in the end."""
+        pair = np.array([task], dtype=np.int32), np.array([member], dtype=np.int32)
+        return bool(contains(self._target.standby, code(*pair))[0])
+
+    def _takes(self, task: int, member: int) -> bool:
+        """Whether a member may have copies of a task."""
+        if everyone_takes_everything(self._view):
+            return True
+        pair = np.array([task], dtype=np.int32), np.array([member], dtype=np.int32)
+        return bool(may_take(self._view, *pair)[0])
 
     def _further(self, task: int, one: int, other: int) -> bool:
         return self._lag(task, one) < self._lag(task, other)
