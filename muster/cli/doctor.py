@@ -132,8 +132,10 @@ def gather(settings: ClientSettings, prefix: str) -> Facts:
         record = published.record
         answered[record.group] = published.at_ms
         if isinstance(record, GroupSnapshot):
+            before = groups.get(record.group)
+            if doctor_job.is_news(None if before is None else before[0], record):
+                writes.append((published.at_ms, record.coordinator_epoch))
             groups[record.group] = (record, published.at_ms)
-            writes.append((published.at_ms, record.coordinator_epoch))
         else:
             groups.pop(record.group, None)
     wakeups: dict[GroupId, int] = {}

@@ -78,7 +78,7 @@ class Facts:
         now_ms: when it was read, by this machine's clock.
         claims: oldest first.
         groups: newest snapshot and its record's time.
-        writes: (time, coordinator epoch) of every snapshot that is still there.
+        writes: (time, coordinator epoch) of every snapshot that is still there and `is_news`.
         wakeups: when groups want to be woken.
         heard: newest records of members, by group.
         rejected: dead letters and their times.
@@ -149,6 +149,16 @@ def claims(facts: Facts, prefix: str) -> Iterator[Finding]:
     if newest.record.version != ours:
         what = f"the coordinator is muster {newest.record.version}, this is {ours}"
         yield Finding("claim", prefix, Level.WARN, what, "use the same version for both")
+
+
+def is_news(before: GroupSnapshot | None, snapshot: GroupSnapshot) -> bool:
+    """Whether it tells of a decision.
+
+    A group that rests is published again from time to time as it stands, with the epoch of the
+    coordinator that last changed it: such a record does not tell who wrote it.
+    """
+    told = (snapshot.coordinator_epoch, snapshot.generation)
+    return before is not None and (before.coordinator_epoch, before.generation) != told
 
 
 def _who(claim: Claim) -> str:
@@ -269,6 +279,13 @@ def _faults(
             f"{snapshot.state.value} for {_time(rest_ms)} (generation {snapshot.generation}, "
             f"{snapshot.cause or 'no cause'}): {_waits_for(snapshot)}",
             f"muster groups describe --group {snapshot.group} --members --verbose",
+        )
+    if snapshot.tasks and not snapshot.members and rest_ms > stuck_ms:
+        yield (
+            Level.WARN,
+            f"has no member for {_time(rest_ms)}: nobody runs its {len(snapshot.holder)} tasks",
+            f"start its workers; if it has come to its end: muster config delete --group "
+            f"{snapshot.group}",
         )
     nobody = int(np.count_nonzero(snapshot.holder < 0))
     if nobody and snapshot.members and rest_ms > stuck_ms and snapshot.state not in _UNSETTLED:

@@ -94,6 +94,16 @@ def test_two_coordinators() -> None:
     assert levels(at_once)["claim", "muster"] is Level.OK
 
 
+def test_a_group_at_rest_does_not_tell_who_writes() -> None:
+    """Published again as it stands it has an older epoch; a decision has a generation or epoch."""
+    rests = orders()
+    assert not doctor_job.is_news(rests, replace(rests, clock_ms=rests.clock_ms + 600_000))
+    assert not doctor_job.is_news(None, rests)
+    assert doctor_job.is_news(rests, replace(rests, generation=rests.generation + 1))
+    assert doctor_job.is_news(rests, replace(rests, coordinator_epoch=rests.coordinator_epoch + 1))
+    assert doctor_job.is_news(replace(rests, coordinator_epoch=rests.coordinator_epoch + 1), rests)
+
+
 def test_claims_that_come_and_go() -> None:
     """Three within ten minutes are a crash loop or a fight; the hosts are named."""
     many = tuple(claim(i, NOW - 60_000 * i, f"j{i}", f"h{i % 2}") for i in (5, 3, 1))
@@ -197,6 +207,15 @@ def test_tasks_without_an_owner() -> None:
     assert told(bare, "group").what == "1 of 5 tasks have no owner"
     held = replace(snapshot, delay_until_ms=NOW + 1)
     assert levels(facts(groups={ORDERS: (held, NOW)}))["group", "all"] is Level.OK
+
+
+def test_a_group_whose_members_are_all_gone() -> None:
+    """Its tasks are nobody's: a warning, once it is no restart; a group without tasks is fine."""
+    empty = replace(orders(), state=GroupState.EMPTY, members=(), generation_ms=NOW - 400_000)
+    finding = told(facts(groups={ORDERS: (empty, NOW)}), "group")
+    assert finding.what == "has no member for 6 min: nobody runs its 5 tasks"
+    for fine in (replace(empty, generation_ms=NOW - 200_000), replace(empty, tasks=())):
+        assert levels(facts(groups={ORDERS: (fine, NOW)}))["group", "all"] is Level.OK
 
 
 def test_dead_letters() -> None:
