@@ -14,7 +14,7 @@ import time
 from typing import Any
 
 from muster import plugins
-from muster.assignor.check import valid
+from muster.assignor.check import UNKNOWN_TASK_ID, valid
 from muster.assignor.errors import UnknownAssignor
 from muster.assignor.kip924.application import unchanged
 from muster.assignor.kip924.validation import Claim, first_violation
@@ -119,6 +119,8 @@ def validated(problem: Problem) -> dict[str, Any]:
     if violation is None:
         return {"valid": True}
     about = {"task": violation.task, "member": violation.member}
+    if violation.error == UNKNOWN_TASK_ID:  # `formats.md` shows this answer, to the key
+        del about["member"]
     shown = {key: value for key, value in about.items() if value is not None}
     return {"valid": False, "error": violation.error, **shown}
 

@@ -167,7 +167,7 @@ def test_start_previous_optimises_racks_only(
         ({"P1": {"active": ["0_0"]}, "P2": {}}, {"valid": True}),
         (
             {"P1": {"active": ["9_9"]}, "P2": {}},
-            {"valid": False, "error": "UNKNOWN_TASK_ID", "task": "9_9", "member": "P1"},
+            {"valid": False, "error": "UNKNOWN_TASK_ID", "task": "9_9"},
         ),
         (
             {"P1": {"active": ["0_0"]}, "P2": {"active": ["0_0"]}},
