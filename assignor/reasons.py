@@ -114,3 +114,9 @@ def changed(before: IntArray, after: IntArray) -> tuple[IntArray, IntArray, IntA
     """Tasks whose owner differs, with old and new owner; tasks that end unowned are left out."""
     task = np.flatnonzero((before != after) & (after != NOBODY)).astype(np.int32)
     return task, before[task], after[task]
+
+
+def stopped(before: IntArray, after: IntArray) -> tuple[IntArray, IntArray, IntArray]:
+    """Tasks that had an owner and have none any more, with that owner."""
+    task = np.flatnonzero((before != NOBODY) & (after == NOBODY)).astype(np.int32)
+    return task, before[task], after[task]

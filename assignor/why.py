@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from muster.assignor.copies import NO_COPY, Copies, code, contains
 from muster.assignor.eligible import everyone_takes_everything, may_take
 from muster.assignor.model import NOBODY, BoolArray, GroupView, Pairs
-from muster.assignor.reasons import UNOWNED, Moves, Reasons, Text, changed
+from muster.assignor.reasons import UNOWNED, Moves, Reasons, Text, changed, stopped
 from muster.assignor.solvers.balance import held
 from muster.assignor.staging import Staged, Target
 from muster.assignor.targets.traffic import crossings
@@ -45,6 +45,7 @@ def explained(
     return Reasons(
         lambda: [
             Moves(Role.ACTIVE, *changed(view.active, staged.active), why.active),
+            Moves(Role.ACTIVE, *stopped(view.active, staged.active), why.stopped),
             gained(Role.STANDBY, view.standby, staged.standby, why.standby),
             gained(Role.LEARNER, view.learner, staged.learner, why.learner),
         ]
@@ -88,6 +89,9 @@ class _Why:
             copy = "caught-up" if self._warm(task, destination) else "furthest"
             return f"{UNOWNED}; {copy} copy runs it while {self._name(aim)} restores"
         return self._and_copy(UNOWNED, task, destination)
+
+    def stopped(self, task: int, source: int, _nobody: int) -> str:
+        return f"{self._name(source)} does not take it any more; nor may anybody else"
 
     def learner(self, task: int, source: int, destination: int) -> str:
         runner = int(self._staged.active[task])

@@ -34,7 +34,7 @@ def test_every_move_has_a_reason(problem: tuple) -> None:
     for name in ("high-availability", "sticky", "learner", "fallback"):
         placement = placed(view, name)
         told = {(r.task, int(r.role), r.destination) for r in placement.reasons}
-        after = {(t, 1, int(m)) for t, m in enumerate(placement.active) if m != NOBODY}
+        after = {(t, 1, int(m)) for t, m in enumerate(placement.active)}
         before = {(t, 1, int(m)) for t, m in enumerate(view.active)}
         for role, now, then in (
             (2, placement.standby, view.standby),
@@ -144,6 +144,8 @@ class Facts:
                 aim = self.destination[task]
                 facts += [view.members[aim] == keeper[2], aim != destination]
                 facts += [caught_up(view)[task, destination] == (keeper[1] == "caught-up")]
+            elif text == "nor may anybody else":
+                facts.append(destination == NOBODY and not allowed(view)[task].any())
             elif text == "learner ready":
                 facts += [(task, destination) in codes(view.ready)]
             else:
@@ -328,3 +330,14 @@ def test_a_copy_that_stands_in_says_so() -> None:
         (Role.STANDBY, 2): "caught up; stands in while another restores",
         (Role.LEARNER, 1): "restores before the standby moves here",
     }
+
+
+def test_a_task_that_nobody_takes_any_more_is_told() -> None:
+    """Its owner narrowed its topics and is the only member: the active goes to nobody."""
+    view = group([Subtopology("0", 2, stateful=True)], {"A": Member(active=["0_0"], topics=["1"])})
+    for name in ("high-availability", "sticky", "learner", "fallback"):
+        told = [
+            (r.task, r.role, r.source, r.destination, r.text) for r in placed(view, name).reasons
+        ]
+        text = "A does not take it any more; nor may anybody else"
+        assert told == [(0, Role.ACTIVE, 0, NOBODY, text)]
