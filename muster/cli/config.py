@@ -14,7 +14,7 @@ from typing import Any
 
 from muster.assignor.registry import names as assignor_names
 from muster.cli.documents import load
-from muster.cli.errors import BadInput, NotFound
+from muster.cli.errors import BadInput, NotFound, shown
 from muster.cli.kafka import append, read
 from muster.cli.options import (
     add_format,
@@ -133,7 +133,9 @@ def change_from(args: argparse.Namespace) -> Change:
         raise BadInput(f"{args.file}: expected an object with {', '.join(FILE_KEYS)}")
     unknown = sorted(set(file) - set(FILE_KEYS))
     if unknown:
-        raise BadInput(f"{args.file}: unknown key {unknown[0]!r}; known: {', '.join(FILE_KEYS)}")
+        raise BadInput(
+            f"{args.file}: unknown key {shown(unknown[0])}; known: {', '.join(FILE_KEYS)}"
+        )
     config = file.get("config", {})
     if not isinstance(config, dict):
         raise BadInput(f"{args.file}: config: expected an object of settings")
@@ -141,12 +143,12 @@ def change_from(args: argparse.Namespace) -> Change:
     if isinstance(tasks, dict) and set(tasks) == {"tasks"}:
         tasks = tasks["tasks"]
     assignor = args.assignor or file.get("assignor")
-    if assignor is not None and not isinstance(assignor, str):
+    if assignor is not None and not (isinstance(assignor, str) and assignor):
         raise BadInput(f"{args.file}: assignor: expected a name")
     return Change(
         assignor,
         {**config, **key_values(args.config, "--config")},
-        None if tasks is None else parse_tasks(tasks),
+        parse_tasks(tasks) if args.tasks or tasks is not None else None,
     )
 
 
@@ -157,8 +159,10 @@ def merged(group: GroupId, old: GroupConfig | None, change: Change) -> GroupConf
         ConfigError: an unknown setting or assignor, or a value out of bounds.
     """
     assignor = change.assignor or (old.assignor if old else DEFAULT_ASSIGNOR)
-    if ":" not in assignor and assignor not in assignor_names():
-        raise BadInput(f"assignor {assignor!r}: expected one of {', '.join(assignor_names())}")
+    module, _, attribute = assignor.partition(":")
+    if not (module and attribute) and assignor not in assignor_names():
+        known = ", ".join(assignor_names())
+        raise BadInput(f"assignor {shown(assignor)}: expected module:Class or one of {known}")
     values: dict[str, object] = dict(settings_row(old.settings, old.assignor)) if old else {}
     for key, value in change.config.items():
         if key in KEYS and value in (None, ""):

@@ -238,6 +238,8 @@ def _from_line(line: str, where: str) -> Item:
         raise BadInput(f"{where}: not JSON ({error.msg} at column {error.colno})") from None
     except RecursionError:
         raise BadInput(f"{where}: nested too deep; expected 'key' and 'value'") from None
+    except ValueError as error:  # a number of thousands of digits
+        raise BadInput(f"{where}: not JSON ({error})") from None
     key, value = given.get("key"), given.get("value", given.get("payload"))
     if not isinstance(key, str | None) or not isinstance(value, str | None):
         raise BadInput(f"{where}: expected 'key' and 'value' as text")

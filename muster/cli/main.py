@@ -17,7 +17,7 @@ import os
 import sys
 from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
-from typing import Protocol, cast
+from typing import NoReturn, Protocol, cast
 
 from muster.cli.errors import BadInput, one_line
 from muster.protocol.errors import ConfigError, MusterError
@@ -104,8 +104,15 @@ def _load(name: str) -> CommandModule:
     return cast("CommandModule", importlib.import_module(COMMANDS[name][0]))
 
 
+class _Parser(argparse.ArgumentParser):
+    """Tells what is wrong in one line, as everything else does; `--help` has the rest."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(USAGE, f"{self.prog}: {one_line(message)}; see {self.prog} --help\n")
+
+
 def _parser(name: str, module: CommandModule) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog=f"muster {name}",
         description=(inspect.getdoc(module) or "").partition("\n\n")[0],
         formatter_class=argparse.RawDescriptionHelpFormatter,

@@ -82,7 +82,7 @@ def run(args: argparse.Namespace) -> int:
         remove=args.remove_member,
         config=key_values(args.config, "--config"),
         assignor=args.assignor,
-        tasks=load(args.tasks) if args.tasks else None,
+        tasks=_tasks(args.tasks) if args.tasks else None,
     )
     print(json.dumps(found, ensure_ascii=False) if args.format == "json" else as_text(found))
     return 0
@@ -180,4 +180,11 @@ def _member(path: str) -> dict[str, Any]:
     found = load(path)
     if not isinstance(found, dict):
         raise BadInput(f"{path}: expected a member, an object with at least 'id'")
+    return found
+
+
+def _tasks(path: str) -> object:
+    found = load(path)
+    if found is None:  # nothing given would mean: as they are
+        raise BadInput(f"{path}: expected a list of subtopologies and connectors")
     return found

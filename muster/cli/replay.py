@@ -85,7 +85,9 @@ def from_file(path: str) -> Iterator[Item]:
                 at_ms=int(row["timestamp_ms"]),
                 signature=bytes.fromhex(row.get("signature", "")),
             )
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except (
+            ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError
+        ) as error:  # fmt: skip
             expected = "topic, partition, offset, timestamp_ms, key and value (hexadecimal)"
             raise BadInput(f"{path}, line {number}: expected {expected}: {error!r}") from None
 

@@ -137,8 +137,10 @@ def test_a_new_group_starts_from_defaults() -> None:
 
 def test_nonsense_is_refused() -> None:
     """Unknown assignors, unknown settings (also when reset) and clashing tasks are errors."""
-    with pytest.raises(BadInput, match="assignor 'best': expected one of eager, cooperative"):
-        merged(G, None, Change("best", {}, None))
+    for nobody in ("best", ":", "my.module:", ":Class"):
+        said = f"assignor '{nobody}': expected module:Class or one of eager, cooperative"
+        with pytest.raises(BadInput, match=said):
+            merged(G, None, Change(nobody, {}, None))
     with pytest.raises(ConfigError, match="no\\.such"):
         merged(G, None, Change(None, {"no.such": ""}, None))
     with pytest.raises(ConfigError, match="named once"):
@@ -174,6 +176,7 @@ def test_options_win_over_the_file(tmp_path: Path) -> None:
         ('{"asignor": "sticky"}', "unknown key 'asignor'; known: assignor, config, tasks"),
         ('{"config": []}', "config: expected an object of settings"),
         ('{"assignor": 1}', "assignor: expected a name"),
+        ('{"assignor": ""}', "assignor: expected a name"),
         ('{"config": }', "not JSON (Expecting value at line 1, column 12)"),
         ("\xff", "not JSON (Expecting value at line 1, column 1)"),
     ],
@@ -185,6 +188,13 @@ def test_a_bad_file_is_named(text: str, said: str, tmp_path: Path) -> None:
     with pytest.raises(BadInput) as error:
         change_from(arguments(file=str(file)))
     assert str(error.value) == f"{file}: {said}"
+
+
+def test_tasks_that_are_null_are_no_tasks(tmp_path: Path) -> None:
+    """A tasks file says what the tasks are; null would silently mean: as they were."""
+    (tmp_path / "tasks.json").write_text("null")
+    with pytest.raises(BadInput, match="tasks: expected a list"):
+        change_from(arguments(tasks=str(tmp_path / "tasks.json")))
 
 
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:

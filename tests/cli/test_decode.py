@@ -123,6 +123,9 @@ def test_input_that_is_no_bytes(
     feed(monkeypatch, b"\nhello?\n")
     assert main(["decode"]) == 2
     assert "-, line 2: expected hexadecimal or base64" in capsys.readouterr().err
+    feed(monkeypatch, b'{"key": "k", "value": "00", "offset": ' + b"9" * 5_000 + b"}\n")
+    assert main(["decode"]) == 2
+    assert "-, line 1: not JSON (Exceeds the limit" in capsys.readouterr().err
 
 
 def test_parts_and_dictionaries_of_the_input_are_used(

@@ -61,6 +61,17 @@ class Command:
         raise self.ending
 
 
+def test_wrong_usage_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    """As any other bad input; the usage is where the line says."""
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["config", "set", "--group", "a|b"])
+    assert ended.value.code == 2
+    assert capsys.readouterr().err == (
+        "muster config: argument --group: group id 'a|b' with '|' or a character that does not"
+        " print; see muster config --help\n"
+    )
+
+
 @pytest.mark.parametrize(
     ("ending", "code", "said"),
     [
