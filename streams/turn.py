@@ -168,7 +168,8 @@ def take(was: Group | None, stored: Stored, inbox: Inbox, publisher: Publisher) 
         )
         if step.changed and _is_drawn(inbox, publisher.check_share):
             invariants.check(step.group)
-        return _went_well(step.group, step.records, stored, inbox, publisher)
+        since_ms = _since_ms(inbox, before)
+        return _went_well(step.group, step.records, stored, inbox, publisher, since_ms)
     except InvariantViolation as violation:
         story = "\n".join((*violation.story, f"law broken: {violation.law}"))
         return _parked(stored, inbox, story, publisher)
@@ -189,6 +190,7 @@ def _went_well(
     stored: Stored,
     inbox: Inbox,
     publisher: Publisher,
+    since_ms: int | None,
 ) -> Turn:
     was = _parts(stored)
     flags, tag, clock_ms = _Header() if was is None else was.header
@@ -205,7 +207,7 @@ def _went_well(
         [*records, *inbox.rejected],
         publisher.partitions,
         turn=int(bool(flags & _TURN)),
-        since_ms=_since_ms(inbox) if published else None,
+        since_ms=since_ms if published else None,
     )
     if published:
         newest = published[-1]
@@ -218,9 +220,18 @@ def _went_well(
     return Turn(written, group, Stored(parts.to_bytes(), snapshot))
 
 
-def _since_ms(inbox: Inbox) -> int | None:
-    """Broker time of the oldest event that asks for an answer; heartbeats and ticks do not."""
-    asking = (e.origin.at_ms for e in inbox.events if not isinstance(e, Heartbeat | Tick | Refused))
+def _since_ms(inbox: Inbox, before: Group) -> int | None:
+    """Broker time of the oldest event that asks for an answer; heartbeats and ticks do not.
+
+    Nor does what the group has taken before: after a lost checkpoint it is all read again.
+    """
+    through = before.soft.through
+    asking = (
+        e.origin.at_ms
+        for e in inbox.events
+        if not isinstance(e, Heartbeat | Tick | Refused)
+        and e.origin.offset > through.get((e.origin.topic, e.origin.partition), -1)
+    )
     return min(asking, default=None)
 
 

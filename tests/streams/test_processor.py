@@ -59,6 +59,20 @@ def test_a_snapshot_says_how_old_its_question_was() -> None:
     assert [values for topic, values in told.items() if topic != "muster.groups"] == [[], []]
 
 
+def test_what_is_read_again_asks_nothing() -> None:
+    """After a lost checkpoint the batch brings what was answered long ago: only the news counts."""
+    operator = Operator()
+    old = [operator.at(config(), 1_000), operator.at(join("m"), 2_000)]
+    new = operator.at(join("n"), 900_000)
+    told = []
+    for events in (old, [*old, new]):
+        operator.written.clear()
+        operator.batch(LANE, [pack(e.origin, codec.encode(e).value, INPUT) for e in events])
+        headers = [row.headers for row in operator.written if row.topic == "muster.groups"]
+        told += [value for each in headers for name, value in each or () if name == SINCE]
+    assert told == [b"1000", b"900000"]
+
+
 def live(operator: Operator, *, forget: bool = False) -> None:
     """A small life, batch by batch; `forget` empties the memory before each batch."""
     batches: list[tuple[Event, ...]] = [
