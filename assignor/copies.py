@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from muster.assignor.eligible import everyone_takes_everything, may_take
-from muster.assignor.model import NOBODY, BoolArray, GroupView, Pairs
+from muster.assignor.model import NOBODY, BoolArray, GroupView, Pairs, no_pairs
 from muster.protocol.settings import LONG_MAX
 from muster.protocol.tasks import IntArray
 
@@ -75,15 +75,20 @@ class Copies:
         answer: BoolArray = (behind >= 0) & (behind <= self.acceptable) & (behind != NO_COPY)
         return answer
 
-    def of(self, wanted: BoolArray) -> Pairs:
+    def of(self, tasks: IntArray) -> Pairs:
         """Every copy of some tasks, owners included: held in any role, or told a lag about.
 
-        Copies on members that may not take the task are left out.
+        Tasks without state have none. Copies on members that may not take the task are left out.
 
         Args:
-            wanted: bool[T].
+            tasks: their indexes, in any order.
         """
         view = self.view
+        wanted = np.zeros(len(view.tasks), dtype=np.bool_)
+        wanted[tasks] = True
+        wanted &= view.tasks.stateful
+        if not wanted.any():
+            return no_pairs()
         owned = np.flatnonzero(wanted & (view.active >= 0)).astype(np.int32)
         task, member = [owned], [view.active[owned]]
         for source in (view.standby, view.learner, view.ready, view.lags):
@@ -94,7 +99,7 @@ class Copies:
         if not self._restricted:
             return pairs
         fits = may_take(view, pairs.task, pairs.member)
-        return Pairs(pairs.task[fits], pairs.member[fits])
+        return pairs.only(fits)
 
 
 def code(task: IntArray, member: IntArray) -> Longs:

@@ -56,6 +56,10 @@ class Pairs:
     def __len__(self) -> int:
         return len(self.task)
 
+    def only(self, which: BoolArray | NDArray[np.int64]) -> Pairs:
+        """Some of the pairs: a mask, or ascending places."""
+        return Pairs(self.task[which], self.member[which])
+
     @cached_property
     def code(self) -> NDArray[np.int64]:
         """int64[K], ``task << 32 | member``: ascending, for set algebra."""

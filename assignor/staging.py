@@ -106,11 +106,9 @@ def _furthest(
     view: GroupView, copies: Copies, running: IntArray, orphans: IntArray, movable: BoolArray
 ) -> None:
     """Tasks nobody runs, cold at their destination: to the least loaded warm, else the furthest."""
-    mask = np.zeros(len(view.tasks), dtype=np.bool_)
-    mask[orphans] = True
-    pairs = copies.of(mask)
-    mine = movable[pairs.member]
-    task, member = pairs.task[mine], pairs.member[mine]
+    pairs = copies.of(orphans)
+    pairs = pairs.only(movable[pairs.member])
+    task, member = pairs.task, pairs.member
     behind = copies.lag(task, member)
     warm = copies.told_warm(task, member)
     load = held(running, len(view.members)) / view.capacity
@@ -132,8 +130,7 @@ def _exchanged(active: IntArray, target: Target, late: IntArray) -> tuple[Pairs,
         return target.standby, no_pairs()
     runner = code(late, active[late])
     swapped = contains(target.standby, runner)
-    kept = ~np.isin(target.standby.code, runner)
-    standby = Pairs(target.standby.task[kept], target.standby.member[kept])
+    standby = target.standby.only(~np.isin(target.standby.code, runner))
     exchanged = Pairs(late[swapped], target.active[late[swapped]])
     waiting = late[~swapped]
     return joined(standby, exchanged), Pairs(waiting, target.active[waiting])
@@ -151,9 +148,7 @@ def _standbys(
     new[new] = ~copies.warm(wanted.task[new], wanted.member[new])
     if not new.any():
         return wanted, no_pairs()
-    mask = np.zeros(len(active), dtype=np.bool_)
-    mask[wanted.task[new]] = True
-    spare = copies.of(mask)
+    spare = copies.of(wanted.task[new])
     free = (active[spare.task] != spare.member) & ~contains(wanted, spare.code)
     free &= copies.told_warm(spare.task, spare.member)
     free &= movable[spare.member] | contains(view.standby, spare.code)
@@ -169,21 +164,19 @@ def _standbys(
     late = cold[which]
     stays = np.ones(len(wanted), dtype=np.bool_)
     stays[late] = False
-    now = joined(Pairs(wanted.task[stays], wanted.member[stays]), Pairs(task[by], member[by]))
-    return now, Pairs(wanted.task[late], wanted.member[late])
+    now = joined(wanted.only(stays), Pairs(task[by], member[by]))
+    return now, wanted.only(late)
 
 
 def _in_order(view: GroupView, copies: Copies, wishes: Pairs) -> Pairs:
     """Learners in the order they are funded: fewest warm copies first, then task (S2-F28)."""
     if len(wishes) <= 1:
         return wishes
-    mask = np.zeros(len(view.tasks), dtype=np.bool_)
-    mask[wishes.task] = True
-    pairs = copies.of(mask)
+    pairs = copies.of(wishes.task)
     warm = copies.told_warm(pairs.task, pairs.member)
     number = np.bincount(pairs.task[warm], minlength=len(view.tasks))
     order = np.lexsort((wishes.member, wishes.task, number[wishes.task]))
-    return Pairs(wishes.task[order], wishes.member[order])
+    return wishes.only(order)
 
 
 def _funded(view: GroupView, wishes: tuple[Pairs, Pairs]) -> Pairs:

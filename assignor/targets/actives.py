@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from muster.assignor.copies import NO_COPY, Copies, Longs, code, contains
-from muster.assignor.model import NOBODY, BoolArray, GroupView, Pairs, no_pairs
+from muster.assignor.model import NOBODY, BoolArray, GroupView, Pairs
 from muster.assignor.solvers.balance import held, settle
 from muster.assignor.solvers.shares import Counts, even_shares, filled_shares, shares, topped_up
 from muster.assignor.solvers.transport import Freight, Room, place
@@ -124,9 +124,7 @@ def _hints(view: GroupView, copies: Copies, actives: Actives, loose: IntArray) -
     hints = [coming] if coming.any() else []
     loose = loose[view.tasks.stateful[loose]]
     if len(loose):
-        wanted = np.zeros(len(view.tasks), dtype=np.bool_)
-        wanted[loose] = True
-        pairs = copies.of(wanted)
+        pairs = copies.of(loose)
         warm = copies.told_warm(pairs.task, pairs.member)
         hints.append(coming + np.bincount(pairs.member[warm], minlength=members))
     return hints
@@ -135,14 +133,8 @@ def _hints(view: GroupView, copies: Copies, actives: Actives, loose: IntArray) -
 def _copies_with_room(
     view: GroupView, copies: Copies, actives: Actives, moving: BoolArray, room: BoolArray
 ) -> Pairs:
-    wanted = np.zeros(len(view.tasks), dtype=np.bool_)
-    wanted[actives.task[moving]] = True
-    wanted &= view.tasks.stateful
-    if not wanted.any():
-        return no_pairs()
-    pairs = copies.of(wanted)
-    keep = room[pairs.member] & (view.active[pairs.task] != pairs.member)
-    return Pairs(pairs.task[keep], pairs.member[keep])
+    pairs = copies.of(actives.task[moving])
+    return pairs.only(room[pairs.member] & (view.active[pairs.task] != pairs.member))
 
 
 def quality(view: GroupView, copies: Copies, pairs: Pairs) -> Longs:

@@ -221,7 +221,7 @@ class Planner:
         fits = self.capacity[pairs.member] > 0
         if not everyone_takes_everything(self.view):
             fits &= may_take(self.view, pairs.task, pairs.member)
-        return Pairs(pairs.task[fits], pairs.member[fits])
+        return pairs.only(fits)
 
     def standbys(self, taken: Pairs | None = None) -> None:
         """Place the standbys of every stateful active that has been placed.

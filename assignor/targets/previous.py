@@ -199,7 +199,7 @@ def _free(pairs: Pairs, owner: IntArray, others: Pairs | None) -> Pairs:
     keep = owner[pairs.task] != pairs.member
     if others is not None:
         keep &= ~contains(others, pairs.code)
-    return Pairs(pairs.task[keep], pairs.member[keep])
+    return pairs.only(keep)
 
 
 def _why(view: GroupView, active: IntArray, standby: Pairs) -> Reasons:

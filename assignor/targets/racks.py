@@ -15,7 +15,7 @@ import numpy as np
 
 from muster.assignor.copies import Copies, Longs
 from muster.assignor.eligible import everyone_takes_everything
-from muster.assignor.model import NOBODY, GroupView, Pairs, no_pairs
+from muster.assignor.model import NOBODY, GroupView, Pairs
 from muster.assignor.solvers.balance import held
 from muster.assignor.solvers.shares import Counts, fair_sum, slack
 from muster.assignor.solvers.transport import FORBIDDEN, Freight, Room, numbered, place
@@ -190,16 +190,11 @@ def _room(view: GroupView, actives: Actives, capacity: Counts) -> Room:
 
 def _near(view: GroupView, copies: Copies, actives: Actives, chosen: IntArray) -> Pairs:
     """Copies of stateful tasks at members other than their owner."""
-    mask = np.zeros(len(view.tasks), dtype=np.bool_)
-    mask[actives.task[chosen]] = True
-    mask &= view.tasks.stateful
-    if not mask.any():
-        return no_pairs()
-    pairs = copies.of(mask)
+    pairs = copies.of(actives.task[chosen])
     home = np.full(len(view.tasks), NOBODY, dtype=np.int32)
     home[actives.task] = actives.home
     keep = (home[pairs.task] != pairs.member) & ~view.draining[pairs.member]
-    return Pairs(pairs.task[keep], pairs.member[keep])
+    return pairs.only(keep)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

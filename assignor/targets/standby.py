@@ -75,7 +75,7 @@ def placed(view: GroupView, copies: Copies, wanted: Wanted, need: Counts) -> Fou
     keep = _uncontested(present, share, need)
     if wanted.toll is not None:
         keep[:] = False
-    kept = Pairs(present.task[keep], present.member[keep])
+    kept = present.only(keep)
     done = np.bincount(kept.task, minlength=len(need)) == need
     open_ = tasks[~done[tasks]]
     if len(open_) == 0:
@@ -124,7 +124,7 @@ def _allowed(view: GroupView, wanted: Wanted, pairs: Pairs) -> Pairs:
         keep &= ~contains(wanted.taken, pairs.code)
     if wanted.may is not None:
         keep &= wanted.may[pairs.member, view.tasks.unit_of[pairs.task]]
-    return pairs if keep.all() else Pairs(pairs.task[keep], pairs.member[keep])
+    return pairs if keep.all() else pairs.only(keep)
 
 
 def _uncontested(present: Pairs, share: Counts, need: Counts) -> BoolArray:
@@ -137,9 +137,7 @@ def _uncontested(present: Pairs, share: Counts, need: Counts) -> BoolArray:
 
 
 def _candidates(view: GroupView, copies: Copies, wanted: Wanted, open_: IntArray) -> Near:
-    mask = np.zeros(len(view.tasks), dtype=np.bool_)
-    mask[open_] = True
-    pairs = _allowed(view, wanted, copies.of(mask))
+    pairs = _allowed(view, wanted, copies.of(open_))
     codes = code(pairs.task, pairs.member)
     price = np.where(copies.told_warm(pairs.task, pairs.member), _PRICE_WARM, _PRICE_SOME)
     learning = contains(view.learner, codes)

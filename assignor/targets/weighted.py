@@ -311,9 +311,7 @@ class _Search:
 
 def _known(copies: Copies, task: IntArray) -> tuple[set[int], set[tuple[int, int]]]:
     """Places of tasks that somebody has state of, and (place, member) where not only owners do."""
-    wanted: BoolArray = np.zeros(len(copies.view.tasks), dtype=np.bool_)
-    wanted[task] = True
-    pairs = copies.of(wanted & copies.view.tasks.stateful)
+    pairs = copies.of(task)
     places = np.searchsorted(task, pairs.task)
     warm = copies.view.active[pairs.task] != pairs.member
     warm[warm] = copies.told_warm(pairs.task[warm], pairs.member[warm])
