@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from muster.assignor.eligible import everyone_takes_everything, may_take
 from muster.assignor.errors import InvalidPlacement
 from muster.assignor.model import NOBODY, BoolArray, GroupView, Pairs, Placement
 from muster.protocol.tasks import IntArray
@@ -93,7 +92,7 @@ def _roles(view: GroupView, placement: Placement) -> None:
 
 
 def _takers(view: GroupView, placement: Placement) -> None:
-    everyone = everyone_takes_everything(view)
+    everyone = view.unrestricted
     if everyone and not view.draining.any():
         return
     task = np.arange(len(view.tasks), dtype=np.int32)
@@ -121,7 +120,7 @@ def _draining(view: GroupView, gained: BoolArray, task: IntArray, member: IntArr
 
 
 def _eligible(view: GroupView, task: IntArray, member: IntArray) -> None:
-    bad = ~may_take(view, task, member)
+    bad = ~view.may_take(task, member)
     if bad.any():
         place = int(np.argmax(bad))
         _fail(view, NOT_ELIGIBLE, int(task[place]), int(member[place]))

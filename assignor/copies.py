@@ -11,7 +11,6 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from muster.assignor.eligible import everyone_takes_everything, may_take
 from muster.assignor.model import NOBODY, BoolArray, GroupView, Pairs, no_pairs
 from muster.protocol.settings import LONG_MAX
 from muster.protocol.tasks import IntArray
@@ -33,7 +32,7 @@ class Copies:
     def __init__(self, view: GroupView) -> None:
         self.view = view
         self.acceptable = view.settings.acceptable_recovery_lag
-        self._restricted = not everyone_takes_everything(view)
+        self._restricted = not view.unrestricted
         self.owner = view.active
         if self._restricted and int(view.active.max(initial=NOBODY)) != NOBODY:
             fits = view.kinds.may_take(view.tasks.unit_of, view.active)
@@ -98,7 +97,7 @@ class Copies:
         pairs = Pairs.of(np.concatenate(task), np.concatenate(member))
         if not self._restricted:
             return pairs
-        fits = may_take(view, pairs.task, pairs.member)
+        fits = view.may_take(pairs.task, pairs.member)
         return pairs.only(fits)
 
 

@@ -154,6 +154,10 @@ class GroupView:
         """Members by what they may take."""
         return kinds(self.topics, self.tasks.units)
 
+    def may_take(self, task: IntArray, member: IntArray) -> BoolArray:
+        """bool[K]: whether each member may take the task beside it."""
+        return self.kinds.may_take(self.tasks.unit_of.take(task), member)
+
 
 def group_view(
     *,

@@ -14,7 +14,6 @@ from __future__ import annotations
 import numpy as np
 
 from muster.assignor.copies import Copies
-from muster.assignor.eligible import everyone_takes_everything
 from muster.assignor.model import NOBODY, GroupView, Placement, no_pairs
 from muster.assignor.solvers.balance import held
 from muster.assignor.solvers.exact import least_uneven_shares
@@ -57,7 +56,7 @@ class Fallback:
 
     def _kept(self, planner: Planner) -> IntArray:
         home, view = planner.home, planner.view
-        if not everyone_takes_everything(view):
+        if not view.unrestricted:
             loose = np.flatnonzero(home == NOBODY).astype(np.int32)
             planner.plan.active = home.copy()
             planner.actives(loose, before=held(home, len(view.members)))

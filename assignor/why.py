@@ -15,7 +15,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from muster.assignor.copies import NO_COPY, Copies, code, contains
-from muster.assignor.eligible import everyone_takes_everything, may_take
 from muster.assignor.model import NOBODY, BoolArray, GroupView, Pairs
 from muster.assignor.reasons import UNOWNED, Moves, Reasons, Text, changed, stopped
 from muster.assignor.solvers.balance import held
@@ -204,11 +203,9 @@ class _Why:
         """How many partitions fewer are read across racks, where racks count."""
         if self._view.settings.rack_aware_assignment_strategy == "none":
             return 0
-        one = np.array([task], dtype=np.int32)
 
         def read(member: int) -> int:
-            at = np.array([member], dtype=np.int32)
-            return crossings(self._view, one, at, changelog=changelog)
+            return crossings(self._view, *_pair(task, member), changelog=changelog)
 
         return max(read(source) - read(destination), 0)
 
@@ -235,20 +232,15 @@ class _Why:
         )
 
     def _lag(self, task: int, member: int) -> int:
-        pair = np.array([task], dtype=np.int32), np.array([member], dtype=np.int32)
-        return int(self._copies.lag(*pair)[0])
+        return int(self._copies.lag(*_pair(task, member))[0])
 
     def _stays_standby(self, task: int, member: int) -> bool:
         """Whether a standby is where it belongs in the end."""
-        pair = np.array([task], dtype=np.int32), np.array([member], dtype=np.int32)
-        return bool(contains(self._target.standby, code(*pair))[0])
+        return bool(contains(self._target.standby, code(*_pair(task, member)))[0])
 
     def _takes(self, task: int, member: int) -> bool:
         """Whether a member may have copies of a task."""
-        if everyone_takes_everything(self._view):
-            return True
-        pair = np.array([task], dtype=np.int32), np.array([member], dtype=np.int32)
-        return bool(may_take(self._view, *pair)[0])
+        return bool(self._view.may_take(*_pair(task, member))[0])
 
     def _further(self, task: int, one: int, other: int) -> bool:
         return self._lag(task, one) < self._lag(task, other)
@@ -260,14 +252,12 @@ class _Why:
         return mine != NO_COPY and all(self._lag(task, m) >= mine for m in others)
 
     def _warm(self, task: int, member: int) -> bool:
-        pair = np.array([task], dtype=np.int32), np.array([member], dtype=np.int32)
-        return bool(self._copies.told_warm(*pair)[0])
+        return bool(self._copies.told_warm(*_pair(task, member))[0])
 
     def _and_copy(self, cause: str, task: int, destination: int) -> str:
         if not self._view.tasks.stateful[task] or not self._warm(task, destination):
             return cause
-        pair = np.array([task], dtype=np.int32), np.array([destination], dtype=np.int32)
-        ready = contains(self._view.ready, code(*pair))[0]
+        ready = contains(self._view.ready, code(*_pair(task, destination)))[0]
         return f"{cause}; {'learner ready' if ready else 'copy caught up'}"
 
     def _name(self, member: int) -> str:
@@ -283,6 +273,10 @@ def _evener(view: GroupView, before: Loads, after: Loads, source: int, destinati
         return round(float(each.max()), 9), round(float(np.ptp(each)), 9)
 
     return uneven(after) < uneven(before)
+
+
+def _pair(task: int, member: int) -> tuple[IntArray, IntArray]:
+    return np.array([task], dtype=np.int32), np.array([member], dtype=np.int32)
 
 
 def _less_traffic(partitions: int) -> str:

@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from muster.assignor.copies import Copies
-from muster.assignor.eligible import everyone_takes_everything, may_take
 from muster.assignor.model import NOBODY, GroupView, Pairs, no_pairs
 from muster.assignor.solvers.balance import held
 from muster.assignor.solvers.exact import small
@@ -96,7 +95,7 @@ class Planner:
         every = np.arange(len(view.tasks), dtype=np.int32)
         if (
             small(len(view.tasks), self.capacity)
-            and everyone_takes_everything(view)
+            and view.unrestricted
             and not differ_in_weight(view, every)
             and not self._nothing_to_weigh(at_once=at_once)
         ):
@@ -135,7 +134,7 @@ class Planner:
                 for weight in np.unique(self.view.tasks.weight[tasks]).tolist():
                     self._exchanged(tasks[self.view.tasks.weight[tasks] == weight])
             return
-        if self.racks is None and everyone_takes_everything(self.view):
+        if self.racks is None and self.view.unrestricted:
             self.plan.active[tasks] = settled_by_copies(
                 self.view, self.copies, actives, self.capacity
             )
@@ -207,7 +206,7 @@ class Planner:
             int32[K], `NOBODY` where nobody may take a task, with the least traffic where racks
             count and the fewest moves; and what racks and moves cost, 0 where racks do not count.
         """
-        free = everyone_takes_everything(self.view)
+        free = self.view.unrestricted
         if free and self.racks is None:
             return settled_to(self.view, self.copies, Actives(tasks, home), room), 0
         owner, cost = settled_by_cost(
@@ -219,8 +218,8 @@ class Planner:
     def taking(self, pairs: Pairs) -> Pairs:
         """Those of some pairs whose member takes tasks, and this one."""
         fits = self.capacity[pairs.member] > 0
-        if not everyone_takes_everything(self.view):
-            fits &= may_take(self.view, pairs.task, pairs.member)
+        if not self.view.unrestricted:
+            fits &= self.view.may_take(pairs.task, pairs.member)
         return pairs.only(fits)
 
     def standbys(self, taken: Pairs | None = None) -> None:
@@ -233,7 +232,7 @@ class Planner:
         if view.settings.num_standby_replicas == 0:
             return
         stateful = np.flatnonzero(view.tasks.stateful & (plan.active != NOBODY)).astype(np.int32)
-        table = None if everyone_takes_everything(view) else view.kinds
+        table = None if view.unrestricted else view.kinds
         wanted = Wanted(
             tasks=stateful,
             target=plan.active,
@@ -331,7 +330,7 @@ class Planner:
             self.actives(tasks[stateful])
             self.actives(tasks[~stateful], before=self.loads())
             return
-        plain = self.racks is None and everyone_takes_everything(self.view)
+        plain = self.racks is None and self.view.unrestricted
         if self._small is not None or not plain or differ_in_weight(self.view, tasks):
             self.actives(tasks)
             return

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from muster.assignor.copies import Copies, Longs
-from muster.assignor.eligible import everyone_takes_everything
 from muster.assignor.model import NOBODY, GroupView, Pairs
 from muster.assignor.solvers.balance import held
 from muster.assignor.solvers.shares import Counts, fair_sum, slack
@@ -157,7 +156,7 @@ def settled_by_cost(
         no_copy=NOTHING,
     )
     # Where topics restrict members, a unit's share of a member may be more than its quota.
-    if racks is None or not racks.by_unit or not everyone_takes_everything(view):
+    if racks is None or not racks.by_unit or not view.unrestricted:
         owner[chosen], cost = place(freight, room)
         return owner, cost
     owner[chosen], cost = _spread_by_unit(freight, room)
@@ -169,7 +168,7 @@ def _exactly(counts: Counts) -> Room:
 
 
 def _room(view: GroupView, actives: Actives, capacity: Counts) -> Room:
-    if not everyone_takes_everything(view):
+    if not view.unrestricted:
         shared = restricted(view, actives.task, actives.home, capacity, actives.before)
         return Room(shared.share, 0, np.zeros_like(capacity))
     if actives.before is not None and uneven(capacity):
