@@ -34,16 +34,40 @@ _GREETINGS = (
     "Streaming TransformWithStateInPandas Python worker",
 )
 _GREETING = re.compile("|".join(_GREETINGS))
+_TRACEBACK = "Traceback (most recent call last):"
+_DAEMON = "/pyspark/daemon.py"
 
 
 def news(lines: Iterable[str]) -> Iterator[str]:
     """The lines that say something; a blank line belongs to the one before."""
     passed = True
-    for line in lines:
+    for line in _without_farewells(lines):
         if line.strip():
             passed = _GREETING.search(line) is None
         if passed:
             yield line
+
+
+def _without_farewells(lines: Iterable[str]) -> Iterator[str]:
+    """Without the tracebacks of idle Python workers, which Spark ends after a minute.
+
+    They find their pipe closed while they say good-bye, in Spark's own file and nowhere else.
+    """
+    held: list[str] = []
+    for line in lines:
+        if line.startswith(_TRACEBACK):
+            yield from held
+            held = [line]
+        elif held and line.startswith("  "):
+            held.append(line)
+        elif held:
+            places = [each for each in held if each.lstrip().startswith("File ")]
+            if not line.startswith("BrokenPipeError") or not all(_DAEMON in p for p in places):
+                yield from (*held, line)
+            held = []
+        else:
+            yield line
+    yield from held
 
 
 def aloud(line: str) -> None:

@@ -35,6 +35,8 @@ from muster.protocol.topics import TOPICS, Topic
 
 GRAVE = ("cleanup.policy", "message.timestamp.type", "max.message.bytes")
 """Topic settings without which muster does not work; the others cost comfort or disk."""
+AT_LEAST = "max.message.bytes"
+"""A topic that takes larger records takes ours, too."""
 
 
 def look(settings: ClientSettings, prefix: str) -> Iterator[Finding]:
@@ -58,7 +60,7 @@ def look(settings: ClientSettings, prefix: str) -> Iterator[Finding]:
         f"client confluent-kafka {confluent_kafka.__version__}, "
         f"librdkafka {confluent_kafka.libversion()[0]}",
     )
-    yield from topics(client, listed.topics, prefix, brokers)
+    yield from topics(client, listed.topics, prefix, brokers, settings.bootstrap)
     yield from rights(settings, client, prefix)
 
 
@@ -91,7 +93,11 @@ def _settings(
 
 
 def topics(
-    client: AdminClient, listed: Mapping[str, TopicMetadata], prefix: str, brokers: int
+    client: AdminClient,
+    listed: Mapping[str, TopicMetadata],
+    prefix: str,
+    brokers: int,
+    bootstrap: str,
 ) -> Iterator[Finding]:
     """One finding or more for each topic of ours."""
     create = access.create_command(prefix)
@@ -106,7 +112,8 @@ def topics(
         if entries is None:
             faults.append((Level.SKIPPED, "settings may not be read", "grant DESCRIBE_CONFIGS"))
         else:
-            faults += differences(topic, name, {key: e.value for key, e in entries.items()})
+            found_settings = {key: e.value for key, e in entries.items()}
+            faults += differences(topic, name, found_settings, bootstrap)
         for level, what, action in faults:
             yield Finding("topic", name, level, what, action)
         if not faults:
@@ -139,19 +146,27 @@ def _faults(
 
 
 def differences(
-    topic: Topic, name: str, found: Mapping[str, str | None]
+    topic: Topic, name: str, found: Mapping[str, str | None], bootstrap: str
 ) -> list[tuple[Level, str, str]]:
     """Settings that are not as they must be, the grave ones first."""
     told = []
     for key, wanted in sorted(topic.settings.items(), key=lambda s: (s[0] not in GRAVE, s[0])):
-        if found.get(key) != wanted:
-            action = (
-                f"kafka-configs.sh --alter --entity-type topics --entity-name {name} "
-                f"--add-config {key}={wanted}"
-            )
-            level = Level.FAIL if key in GRAVE else Level.WARN
-            told.append((level, f"{key} is {found.get(key)}, must be {wanted}", action))
+        if _suffices(key, found.get(key), wanted):
+            continue
+        action = (
+            f"kafka-configs.sh --bootstrap-server {bootstrap} --alter --entity-type topics "
+            f"--entity-name {name} --add-config {key}={wanted}"
+        )
+        level = Level.FAIL if key in GRAVE else Level.WARN
+        least = "at least " if key == AT_LEAST else ""
+        told.append((level, f"{key} is {found.get(key)}, must be {least}{wanted}", action))
     return told
+
+
+def _suffices(key: str, found: str | None, wanted: str) -> bool:
+    if key == AT_LEAST and found is not None and found.isdigit():
+        return int(found) >= int(wanted)
+    return found == wanted
 
 
 # ---------------------------------------------------------------- rights

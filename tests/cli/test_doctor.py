@@ -246,16 +246,22 @@ def test_settings_of_a_topic() -> None:
     """Each that differs is named with the command that mends it, the grave ones first."""
     topic = BY_KIND[TopicKind.GROUPS]
     right = dict(topic.settings)
-    assert differences(topic, "muster.groups", right) == []
+    assert differences(topic, "muster.groups", right, "k:1") == []
+    larger = right | {"max.message.bytes": "10485880"}
+    assert differences(topic, "muster.groups", larger, "k:1") == []
     wrong = right | {"cleanup.policy": "delete", "delete.retention.ms": "1"}
-    found = differences(topic, "muster.groups", wrong)
-    assert [(level, what.split()[0]) for level, what, _ in found] == [
-        (Level.FAIL, "cleanup.policy"),
-        (Level.WARN, "delete.retention.ms"),
+    wrong["max.message.bytes"] = "1000"
+    found = differences(topic, "muster.groups", wrong, "k:1")
+    assert [(level, what) for level, what, _ in found[:2]] == [
+        (Level.FAIL, "cleanup.policy is delete, must be compact"),
+        (Level.FAIL, "max.message.bytes is 1000, must be at least 1048588"),
+    ]
+    assert [(level, what.split()[0]) for level, what, _ in found[2:]] == [
+        (Level.WARN, "delete.retention.ms")
     ]
     assert found[0][2] == (
-        "kafka-configs.sh --alter --entity-type topics --entity-name muster.groups "
-        "--add-config cleanup.policy=compact"
+        "kafka-configs.sh --bootstrap-server k:1 --alter --entity-type topics "
+        "--entity-name muster.groups --add-config cleanup.policy=compact"
     )
 
 

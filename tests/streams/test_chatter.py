@@ -39,6 +39,25 @@ def test_greetings_are_no_news() -> None:
     assert "".join(news(mixed)) == NEWS + NEWS
 
 
+FAREWELL = """\
+Traceback (most recent call last):
+  File "/x/pyspark.zip/pyspark/daemon.py", line 262, in manager
+  File "/x/pyspark.zip/pyspark/daemon.py", line 95, in worker
+BrokenPipeError: [Errno 32] Broken pipe
+"""
+
+
+def test_an_idle_worker_that_ends_is_no_news() -> None:
+    """Its broken pipe is left out; one out of anybody's code, or another error, is not."""
+    ours = FAREWELL.replace("BrokenPipe", '  File "/y/muster/streams/turn.py", line 1\nBrokenPipe')
+    other = FAREWELL.replace("BrokenPipeError", "ValueError")
+    cut = FAREWELL.rpartition("Broken")[0].rpartition("BrokenPipeError")[0]
+    told = "".join(
+        news((FAREWELL + NEWS + ours + FAREWELL + other + cut).splitlines(keepends=True))
+    )
+    assert told == NEWS + ours + other + cut
+
+
 def test_what_is_written_into_the_pipe() -> None:
     """News come out, whatever their bytes, until it is over; the thread ends with the writers."""
     heard: list[str] = []
