@@ -106,7 +106,10 @@ def place(freight: Freight, room: Room, limit: Counts | None = None) -> tuple[In
     _stay(owner, freight, group_of, staying)
     moved = np.zeros(freight.toll.shape, dtype=np.int64)
     moved.ravel()[cross.of] = flow[cross.arcs]
-    _enter(owner, freight, moved, flow[enter].reshape(graph.units, -1))
+    entered = flow[enter].reshape(graph.units, -1)
+    if len(entered) == 1:
+        _lowest_first(freight, room, entered[0])
+    _enter(owner, freight, moved, entered)
     return owner, cost(freight, owner)
 
 
@@ -260,6 +263,17 @@ def _stay(owner: IntArray, freight: Freight, group_of: IntArray, staying: Counts
     rank = np.arange(len(order)) - np.searchsorted(groups, groups)
     kept = order[rank < staying[groups]]
     owner[kept] = freight.home[kept]
+
+
+def _lowest_first(freight: Freight, room: Room, entered: Counts) -> None:
+    """Of members that differ in their id alone the lowest get most; in place."""
+    known = np.zeros(len(entered), dtype=np.bool_)
+    known[freight.home[freight.home != NOBODY]] = True
+    known[freight.member] = True
+    alike = np.flatnonzero(~known)
+    same = room.extra[alike], room.base[alike], freight.zone[alike]
+    most = np.lexsort((-entered[alike], *same))
+    entered[alike[np.lexsort((alike, *same))]] = entered[alike[most]]
 
 
 def _enter(owner: IntArray, freight: Freight, moved: Counts, entered: Counts) -> None:

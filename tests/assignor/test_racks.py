@@ -133,6 +133,15 @@ def test_who_gets_an_odd_standby_is_part_of_the_optimum(members: int) -> None:
     assert placement.cost == 0
 
 
+@pytest.mark.parametrize("tasks", [1, 2, 4])
+def test_of_members_that_differ_in_their_id_alone_the_lowest_gets_the_task(tasks: int) -> None:
+    """Fewer tasks than members, all in one rack, nothing held: the first members get one each."""
+    unit = Subtopology("0", tasks, stateful=True, source_racks=((("r0", "r1"),),) * tasks)
+    members = {f"P{n}": Member(rack="r0", capacity=2) for n in range(5)}
+    placement = _placed(group([unit], members, **MIN))
+    assert sorted(placement.active.tolist()) == list(range(tasks))
+
+
 def test_unknown_changelogs_matter_only_to_standbys() -> None:
     """Changelogs without racks: racks are off with standbys, and on without."""
     unit = Subtopology("0", 2, stateful=True, source_racks=((("r0",),), (("r1",),)))
