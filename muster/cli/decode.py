@@ -11,13 +11,13 @@ from __future__ import annotations
 import argparse
 import base64
 import json
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from io import BufferedReader
 from pathlib import Path
 from typing import NamedTuple, TypeAlias, cast
 
+from muster.cli.documents import standard_input
 from muster.cli.errors import BadInput
 from muster.cli.kafka import read
 from muster.cli.options import add_kafka, group_id, kafka_settings
@@ -210,7 +210,7 @@ def _dictionaries(settings: ClientSettings, prefix: str, group: str) -> _Diction
 
 def _from_file(path: str) -> Iterator[Item]:
     if path == "-":
-        yield from _items(cast("BufferedReader", sys.stdin.buffer), path)
+        yield from _items(cast("BufferedReader", standard_input()), path)
         return
     try:
         with Path(path).open("rb") as stream:

@@ -58,11 +58,22 @@ def _answered(line: bytes, answer: Callable[[object], object]) -> object:
 
 def _opened(path: str) -> AbstractContextManager[BinaryIO]:
     if path == STDIN:
-        return nullcontext(sys.stdin.buffer)
+        return nullcontext(standard_input())
     try:
         return Path(path).open("rb")
     except (OSError, ValueError) as error:
         raise _unreadable(path, error) from None
+
+
+def standard_input() -> BinaryIO:
+    """Bytes from standard input.
+
+    Raises:
+        BadInput: the process was started without one.
+    """
+    if sys.stdin is None:
+        raise BadInput("-: cannot be read (standard input is closed)")
+    return sys.stdin.buffer
 
 
 def _unreadable(path: str, error: Exception) -> BadInput:

@@ -10,9 +10,12 @@ Exit codes: 0 done, 1 failure, 2 wrong usage or bad input, 130 interrupted.
 from __future__ import annotations
 
 import argparse
+import codecs
 import difflib
+import errno
 import importlib
 import inspect
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -77,7 +80,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         module = _load(name)
         parser = _parser(name, module)
-        return module.run(parser.parse_args(arguments[1:]))
+        _write_utf8()
+        code = module.run(parser.parse_args(arguments[1:]))
+        if sys.stdout is not None:
+            sys.stdout.flush()
+        return code
     except (ConfigError, BadInput) as error:
         return _say(name, error, USAGE)
     except MusterError as error:
@@ -87,9 +94,25 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
-        # The reader of our output (`| head`) has gone; Python must not complain at exit either.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_output()  # its reader (`| head`) has gone
         return FAILURE
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        _drop_output()
+        return _say(name, f"the output cannot be written: {error.strerror}", FAILURE)
+
+
+def _drop_output() -> None:
+    """Write nowhere from now on: Python must not complain at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _write_utf8() -> None:
+    """JSON is UTF-8 whatever the locale, and no name may end a command for want of a character."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper) and codecs.lookup(stream.encoding).name != "utf-8":
+            stream.reconfigure(encoding="utf-8")
 
 
 def muster_version() -> str:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -121,3 +123,40 @@ def test_help_loads_nothing_heavy() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "[]"
+
+
+def _assigned(tmp_path: Path, shell: str) -> subprocess.CompletedProcess[bytes]:
+    """`muster assign` of a problem with names beyond ASCII, by a shell's line."""
+    problem = tmp_path / "problem.json"
+    text = '{"tasks": [{"subtopology": "ü", "partitions": 1}], "members": [{"id": "é"}]}'
+    problem.write_text(text, encoding="utf-8")
+    words = shell.format(muster=f"{sys.executable} -m muster.cli.main assign", problem=problem)
+    return subprocess.run(["/bin/sh", "-c", words], capture_output=True, check=False)
+
+
+def test_json_is_utf8_whatever_the_locale(tmp_path: Path) -> None:
+    """With an ASCII output the answer is the same bytes, not a traceback."""
+    found = _assigned(tmp_path, "PYTHONIOENCODING=ascii {muster} {problem}")
+    assert (found.returncode, found.stderr) == (0, b"")
+    assert json.loads(found.stdout.decode("utf-8"))["members"]["é"]["active"] == ["ü_0"]
+
+
+@pytest.mark.parametrize(
+    ("shell", "code", "said"),
+    [
+        ("{muster} - <&-", 2, b"-: cannot be read (standard input is closed)"),
+        pytest.param(
+            "{muster} {problem} > /dev/full",
+            1,
+            b"the output cannot be written: No space left on device",
+            marks=pytest.mark.skipif(not Path("/dev/full").exists(), reason="Linux only"),
+        ),
+    ],
+)
+def test_a_closed_input_and_a_full_disk_are_one_line(
+    tmp_path: Path, shell: str, code: int, said: bytes
+) -> None:
+    """A process started oddly says so, as anything else that goes wrong."""
+    found = _assigned(tmp_path, shell)
+    assert (found.returncode, found.stdout) == (code, b"")
+    assert found.stderr == b"muster assign: " + said + b"\n"
