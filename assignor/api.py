@@ -35,6 +35,7 @@ from muster.assignor.kip924.values import (
     TaskTopicPartition,
     TaskType,
 )
+from muster.assignor.solvers.graph import Edge, Graph, InvalidGraph
 from muster.protocol.ids import Task, parse_task
 
 __all__ = [
@@ -44,6 +45,9 @@ __all__ = [
     "AssignedTask",
     "AssignmentConfigs",
     "AssignmentError",
+    "Edge",
+    "Graph",
+    "InvalidGraph",
     "KafkaStreamsAssignment",
     "KafkaStreamsState",
     "RackAwareOptimizationParams",

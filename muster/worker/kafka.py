@@ -66,7 +66,9 @@ _QUICK: Final[Mapping[str, str | int | bool]] = {
     # A connection that hangs must be given up well before a session is over.
     "socket.timeout.ms": 10_000,
     "socket.keepalive.enable": True,
-    "reconnect.backoff.ms": 50,
+    # Without any broker librdkafka forgets how long it has waited: a fleet would knock 20 times a
+    # second and member.
+    "reconnect.backoff.ms": 250,
     "reconnect.backoff.max.ms": 1_000,
     "log.connection.close": False,
 }

@@ -10,10 +10,10 @@ import pytest
 from support.placing import Member, group, holdings
 
 from muster.assignor import check
+from muster.assignor.api import Graph, InvalidGraph
 from muster.assignor.availability import HighAvailability
 from muster.assignor.model import GroupView, Placement
 from muster.assignor.score import score
-from muster.assignor.solvers.graph import Graph, InvalidGraph
 from muster.assignor.targets.previous import FromPrevious, optimised_standbys
 from muster.assignor.targets.racks import AVAILABILITY, racks_of
 from muster.protocol.tasks import Subtopology
