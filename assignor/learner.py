@@ -27,7 +27,6 @@ from muster.assignor.staging import Staged, Target, kept_for_want
 from muster.assignor.sticky import Sticky, unplaced
 from muster.assignor.targets.plan import Planner
 from muster.assignor.targets.racks import AVAILABILITY
-from muster.assignor.targets.weighted import differ_in_weight
 from muster.assignor.why import explained
 from muster.protocol.tasks import IntArray
 
@@ -69,10 +68,9 @@ class Learner:
 
 def _ignored(planner: Planner) -> tuple[str, ...]:
     """What the group asks for and this assignor leaves out."""
-    everything = np.arange(len(planner.view.tasks), dtype=np.int32)
-    if differ_in_weight(planner.view, everything):
-        return ("task weights are ignored: learner balances the number of tasks (S2-28)",)
-    return ()
+    if planner.view.tasks.weigh_alike:
+        return ()
+    return ("task weights are ignored: learner balances the number of tasks (S2-28)",)
 
 
 def _on_their_way(planner: Planner) -> IntArray:

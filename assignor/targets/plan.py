@@ -92,11 +92,10 @@ class Planner:
         self._wanted: Wanted | None = None
         self._priced = False
         self._small: SmallGroup | None = None
-        every = np.arange(len(view.tasks), dtype=np.int32)
         if (
             small(len(view.tasks), self.capacity)
             and view.unrestricted
-            and not differ_in_weight(view, every)
+            and view.tasks.weigh_alike
             and not self._nothing_to_weigh(at_once=at_once)
         ):
             self._small = SmallGroup(
@@ -278,10 +277,9 @@ class Planner:
             at_once: whether the plan is carried out without learners.
         """
         view, plan = self.view, self.plan
-        everyone = np.arange(len(view.tasks), dtype=np.int32)
         if (
             self._small is None
-            or differ_in_weight(view, everyone)
+            or not view.tasks.weigh_alike
             or (self.racks and view.settings.rack_aware_standby_strategy != "traffic")
             or (plan.active == NOBODY).any()
             or self._settled_afresh()
@@ -331,7 +329,7 @@ class Planner:
             self.actives(tasks[~stateful], before=self.loads())
             return
         plain = self.racks is None and self.view.unrestricted
-        if self._small is not None or not plain or differ_in_weight(self.view, tasks):
+        if self._small is not None or not plain or not self.view.tasks.weigh_alike:
             self.actives(tasks)
             return
         count = held(self.home, len(self.capacity))

@@ -51,7 +51,7 @@ def differ_in_weight(view: GroupView, task: IntArray) -> bool:
     if view.tasks.weigh_alike:
         return False
     weight = view.tasks.weight[task]
-    return len(weight) > 0 and bool((weight != weight[0]).any())
+    return bool((weight[1:] != weight[:-1]).any())
 
 
 def settled_by_weight(
