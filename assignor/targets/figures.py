@@ -94,9 +94,13 @@ class Figures:
         """bool[T, M]: nobody is warm or runs it, and a copy elsewhere is further.
 
         That copy would run it meanwhile. Where standbys are wanted, a mere lag left from an earlier
-        life does not count: it may become a standby (EX-H6), unless everybody gets a copy anyway.
+        life does not count: it may become a standby (EX-H6); unless there is a place for all state
+        there is whoever runs the task, or everybody gets a copy anyway.
         """
-        any_state = standbys <= 0 or standbys >= np.count_nonzero(self._usable) - 1
+        state = (~self.bare & self._usable).sum(axis=1, keepdims=True)
+        any_state = state <= standbys
+        if standbys <= 0 or standbys >= np.count_nonzero(self._usable) - 1:
+            any_state = np.ones_like(any_state)
         behind = self._copies.lag(self._pairs.task, self._pairs.member).reshape(self.shape)
         behind = np.where(self._usable, behind, NO_COPY)
         least = behind.min(axis=1, keepdims=True)

@@ -87,6 +87,17 @@ def test_unequal_members_that_start_afresh_are_as_even_as_can_be(name: str) -> N
     assert np.bincount(placement.active).tolist() == [3, 2]
 
 
+@pytest.mark.parametrize("keeper", ["P1", "P2", "P3"])
+def test_the_only_state_there_is_runs_the_task_at_once(keeper: str) -> None:
+    """Far behind, but the others have nothing, and the standby restores whoever runs it."""
+    members = {f"P{n}": Member() for n in range(1, 4)}
+    members[keeper] = Member(lag={"0_0": 50_000})
+    view = group(stateful(1), members, num_standby_replicas=1, acceptable_recovery_lag=100)
+    placement = _placed(view, "high-availability")
+    assert view.members[placement.destination[0]] == keeper
+    assert placement.followup_ms is None
+
+
 def test_racks_move_nothing_that_gains_nothing() -> None:
     """Both tasks may stay with P3 of 4 threads: the spread is that of a move, and no traffic."""
     racks = ((("r1", "r0"),), (("r1", "r0"),))
