@@ -14,6 +14,7 @@ import queue
 import secrets
 import threading
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from types import TracebackType
 from typing import Final, TypeAlias
 
@@ -141,6 +142,7 @@ class Worker:
         if capacity < 1:
             raise ConfigError("capacity", capacity, "1 or more")
         self.assignment: Assignment | None = None
+        self._told: Assignment | None = None
         self.error: WorkerError | None = None
         self._instance_id = instance_id
         self._log = _LogAdapter(log, {"group": self.group, "member": self.member_id})
@@ -349,13 +351,19 @@ class Worker:
                 self._log.warning("%s lost its tasks: %s", self.member_id, reason)
                 self._lose_everything()
             case Notice(text):
-                self._log.info("%s: %s", self.member_id, text)
+                self._log.warning("%s: %s", self.member_id, text)
             case End(fault, message):
                 self.error = None if fault is None else Fenced(fault, message)
+                if fault is None:
+                    self._log.info("%s: has left the group", self.member_id)
 
     def _tell(self, now: Assignment) -> None:
-        """One log line an assignment; lines to come are about its generation."""
+        """One log line an assignment, however often it comes; later lines have its generation."""
         self._log = _LogAdapter(log, now.about)
+        news = replace(now, revision=0)
+        if news == self._told:
+            return
+        self._told = news
         held = f"{len(now.active)} active, {len(now.standby)} standby, {len(now.learner)} learner"
         self._log.info("%s: assigned %s (%s)", self.member_id, held, now.message or "no news")
 
@@ -377,7 +385,7 @@ class Worker:
     def _lose_everything(self) -> None:
         self._active = EMPTY
         self._lease_until_ms = 0
-        self.assignment = None
+        self.assignment = self._told = None
         self._caller.lose()
 
     def _fail(self, error: BaseException) -> None:

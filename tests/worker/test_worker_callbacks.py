@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 
 import pytest
@@ -80,6 +81,27 @@ def test_a_start_that_fails_is_made_again(
         eventually(lambda: story.lines == ["assigned 0_0 @1"])
     assert "disk is full" in caplog.text
     assert story.lines == ["assigned 0_0 @1", "revoked 0_0 @1"]
+
+
+def test_a_log_line_an_assignment(
+    mock_servers: str, coordinator: ScriptedCoordinator, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What comes again, with a question, is told once; a change is told, and so is the end."""
+    caplog.set_level(logging.INFO, "muster.worker")
+    with worker(mock_servers, coordinator):
+        join = coordinator.wait_for(Join)
+        coordinator.assign(join, ["0_0"])
+        eventually(lambda: "assigned 1 active" in caplog.text)
+        coordinator.assign(join, ["0_0"], report=True)
+        coordinator.wait_for(Report)
+        coordinator.assign(join, ["0_0", "0_1"], generation=2)
+        eventually(lambda: "assigned 2 active" in caplog.text)
+    told = [line for line in caplog.messages if "assigned" in line or "left" in line]
+    assert [line.partition(": ")[2] for line in told] == [
+        "assigned 1 active, 0 standby, 0 learner (no news)",
+        "assigned 2 active, 0 standby, 0 learner (no news)",
+        "has left the group",
+    ]
 
 
 def test_a_start_that_fails_is_given_up_with_its_task(
