@@ -151,7 +151,7 @@ def work_off(coordinator: Coordinator, count: int) -> dict[str, float]:
         seen = coordinator.metrics().get("muster_rows_total", 0.0)
         if seen > rows:
             rows = seen
-            if rows >= BATCH_ROWS:  # a few rows may come before the first full batch
+            if rows > BATCH_ROWS / 2:  # a few rows may come before the first full batch
                 ends.append((time.perf_counter(), rows, cpu_s(coordinator)))
         if coordinator.process.poll() is not None:
             raise RuntimeError("the coordinator ended")
@@ -203,8 +203,8 @@ def main() -> int:
     parser.add_argument("--signed", action="store_true", help="each once more, with session keys")
     parser.add_argument("--json", action="store_true", help="print JSON")
     args = parser.parse_args()
-    if args.heartbeats < 2 * BATCH_ROWS:
-        parser.error(f"--heartbeats: expected at least two full batches, {2 * BATCH_ROWS}")
+    if args.heartbeats < 3 * BATCH_ROWS:
+        parser.error(f"--heartbeats: expected at least three full batches, {3 * BATCH_ROWS}")
     found = {str(groups): measure(groups, args.heartbeats) for groups in args.groups}
     missed = [g for g, f in found.items() if f["rows per second"] < AIMS.get(int(g), 0)]
     for groups in args.groups if args.signed else ():
