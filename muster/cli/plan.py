@@ -22,7 +22,7 @@ from muster.cli.config import Change, merged
 from muster.cli.documents import load
 from muster.cli.errors import BadInput, NotFound
 from muster.cli.explain import move_json
-from muster.cli.members import Names, parse_member
+from muster.cli.members import MemberRow, Names, parse_member
 from muster.cli.options import (
     add_format,
     add_kafka,
@@ -35,7 +35,7 @@ from muster.cli.problem import Problem, answer
 from muster.cli.snapshots import snapshot_of
 from muster.cli.units import parse_tasks
 from muster.protocol.digest import Holding
-from muster.protocol.events import GroupConfig, Join, Lag, Leave
+from muster.protocol.events import Drain, GroupConfig, Join, Lag, Leave
 from muster.protocol.ids import MemberId
 from muster.protocol.records import GroupSnapshot
 from muster.protocol.tasks import TaskSet, TaskTable
@@ -127,13 +127,15 @@ def planned(
     units = None if tasks is None else parse_tasks(tasks)
     group = merged(snapshot.group, old, Change(assignor, config or {}, units))
     known = Names(TaskTable(group.tasks))
-    joins = [_join(snapshot, raw, known, f"member {n}") for n, raw in enumerate(add or [], 1)]
+    rows = [parse_member(raw, known, f"member {n}") for n, raw in enumerate(add or [], 1)]
+    joins = [_join(snapshot, row, known) for row in rows]
+    drains = [Drain(group=snapshot.group, member=MemberId(r.id)) for r in rows if r.draining]
     leaves = [
         Leave(group=snapshot.group, member=m.id, incarnation=m.incarnation)
         for m in snapshot.members
         if m.id in (remove or [])
     ]
-    found = preview(snapshot, [*leaves, group, *joins])
+    found = preview(snapshot, [*leaves, group, *joins, *drains])
     view = found.view
     for join in joins:
         if join.member not in view.members or join.member in there - set(remove or []):
@@ -149,9 +151,8 @@ def planned(
     return answer(problem, view, placement) | {"moves": moves}
 
 
-def _join(snapshot: GroupSnapshot, raw: dict[str, Any], known: Names, place: str) -> Join:
+def _join(snapshot: GroupSnapshot, row: MemberRow, known: Names) -> Join:
     """The join of a member that is written as in a problem file."""
-    row = parse_member(raw, known, place)
 
     def tasks(indexes: tuple[int, ...]) -> TaskSet:
         return known.table.set_of(np.array(sorted(indexes), dtype=np.int32))

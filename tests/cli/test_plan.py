@@ -74,6 +74,12 @@ def test_a_member_joins() -> None:
     assert len(found["members"]["W3"]["active"]) == 2
 
 
+def test_a_member_that_joins_to_be_emptied_gets_nothing() -> None:
+    """`draining` of a member's file counts, as in a problem."""
+    found = planned(calm(0, 0, 0, 1, 1, 1), add=[{"id": "W3", "draining": True}])
+    assert (found["moves"], found["members"]["W3"]["active"]) == ([], [])
+
+
 def test_a_member_leaves() -> None:
     """Its tasks go to the others, who keep what they have."""
     found = planned(calm(0, 0, 1, 1, 2, 2, members=3), remove=["W3"])
