@@ -6,7 +6,7 @@ record its meaning: full topic name, record key (the group), when it was signed,
 the value or that there is none. So no record can be passed off as another group's, another
 prefix' or another topic's, and none can be kept back for later: it counts only while the broker's
 timestamp is within the key's window of the time it was signed. (That it counts once is for whoever
-keeps state: `muster.streams.repeats`.)
+keeps state: `muster.streams.counted`.)
 
 All times are compared with the *broker's* timestamp of the record, and a key is never changed but
 to give it an end. So a verdict depends on the record and on what the keyring said at the record's

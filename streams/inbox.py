@@ -23,7 +23,7 @@ from muster.protocol.keys import parse_key
 from muster.protocol.records import Rejected
 from muster.protocol.signing import Keyring
 from muster.protocol.topics import INPUTS, TopicKind
-from muster.streams.repeats import Counted
+from muster.streams.counted import Counted
 from muster.streams.signatures import Gate
 from muster.streams.source import HEADER, apart, split_lane
 

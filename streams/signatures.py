@@ -31,7 +31,7 @@ from muster.protocol.signing import (
     caller_of,
     refusal,
 )
-from muster.streams.repeats import ONCE, Counted
+from muster.streams.counted import ONCE, Counted
 
 REPEATED = Verdict(Reason.REPEATED_SIGNATURE, "this very record has counted before")
 LETTERS_MAX = 20

@@ -39,7 +39,7 @@ from muster.protocol.signing import Keyring, Verifier, caller_of, refusal
 from muster.protocol.topics import INPUTS, TopicKind, kind_of
 from muster.state.group import Group
 from muster.state.machine import advance
-from muster.streams.repeats import ONCE, Counted
+from muster.streams.counted import ONCE, Counted
 
 
 class Published(NamedTuple):

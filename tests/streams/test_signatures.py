@@ -36,8 +36,8 @@ from muster.protocol.tasks import Subtopology
 from muster.protocol.topics import TOPICS as ALL_TOPICS
 from muster.state.group import Group
 from muster.streams import turn
+from muster.streams.counted import KEPT_MAX, SLACK_MS, Counted
 from muster.streams.inbox import Inbox, open_lane
-from muster.streams.repeats import KEPT_MAX, SLACK_MS, Counted
 from muster.streams.signatures import LETTERS_MAX
 from muster.streams.source import HEADER, input_topics, lane_of, pack
 from muster.streams.turn import Publisher, Stored, counted
