@@ -120,3 +120,25 @@ def test_EX_H6_the_furthest_runs_it_and_the_target_restores_all_the_same() -> No
     cheaper: Held = {"P1": ([], [], []), "P2": ([], ["0_0"], []), "P3": (["0_0"], [], [])}
     assert _price(view, held) == Price(restored=1, cold=1, uneven=1)
     assert _price(view, cheaper) == Price(restored=0, cold=1, uneven=1)
+
+
+def test_S2_F28_warm_ups_are_funded_in_order_of_tasks_whatever_has_state() -> None:
+    """Two tasks are to leave P1, the budget is one: 0_1 restores first, from nothing.
+
+    P3 has state of 0_2, which may be gone when its turn comes; the row counts those caught up, and
+    then goes by task.
+    """
+    members = {
+        "P1": Member(active=["0_0", "0_1", "0_2"]),
+        "P2": Member(),
+        "P3": Member(lag={"0_2": 50_000}),
+    }
+    view = group(stateful(3), members, max_warmup_replicas=1)
+    placement = placed(view)
+    assert placement.destination.tolist() == [0, 1, 2]
+    held = holdings(view, placement)
+    everything = ["0_0", "0_1", "0_2"]
+    assert held == {"P1": (everything, [], []), "P2": ([], [], ["0_1"]), "P3": ([], [], [])}
+    cheaper: Held = {"P1": (everything, [], []), "P2": ([], [], []), "P3": ([], [], ["0_2"])}
+    assert _price(view, held) == Price(restored=1, uneven=3)
+    assert _price(view, cheaper) == Price(restored=0, uneven=3)
