@@ -170,6 +170,8 @@ def test_two_claims_and_a_stuck_group(examine: Examine, bootstrap: str) -> None:
         record = CoordinatorClaim(job=job, host=f"{job}-host", version=VERSION)
         publish(topics, TopicKind.COORDINATOR, record, at_ms)
     snapshot = replace(orders(), coordinator_epoch=0, generation_ms=now_ms - 3_000_000)
+    newer = replace(snapshot, coordinator_epoch=1)
+    publish(topics, TopicKind.GROUPS, newer, now_ms - 1_900_000)
     publish(topics, TopicKind.GROUPS, snapshot, now_ms - 1_000)
     code, found = examine(topics.prefix)
     topics.close()
