@@ -17,7 +17,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from muster.assignor.model import BoolArray
 from muster.assignor.solvers.flow import Longs, Network
 from muster.assignor.solvers.shares import Counts, filled_shares
 from muster.protocol.tasks import IntArray
@@ -299,40 +298,3 @@ def _within(
         return None
     chosen = flow[arcs] > 0
     return column[chosen].reshape(tasks, need).astype(np.int32)
-
-
-def evenest(
-    cost: Longs, tie: BoolArray, capacity: Counts, before: Counts, *, need: int
-) -> Found | None:
-    """The cheapest placement whatever its balance; of these the most even.
-
-    Args:
-        cost: int64[K, M]; below 0 = the member must not take the task.
-        tie: bool[K, M], what is rather not done among equally even placements.
-        capacity: int64[M], 0 = takes nothing.
-        before: int64[M], what each member has beside these tasks.
-        need: how many members each task needs.
-    """
-    tasks, members = cost.shape
-    usable = np.flatnonzero(capacity > 0)
-    nth = np.arange(tasks)
-    whole = lcm(*capacity[usable].tolist())
-    if whole > FINEST:
-        return None
-    steps = (2 * (before[usable, None] + nth) + 1) * (whole // capacity[usable, None])
-    steps *= tasks * need + 1
-    scale = (int(steps.max(initial=0)) + 1) * tasks * need + 1
-    if scale * (int(cost.max(axis=1, initial=0).sum()) + 1) > _MOST_COST:
-        return None
-    network = Network()
-    task, member = network.nodes(tasks), network.nodes(members)
-    sink = network.node()
-    network.supply(task, need)
-    network.supply(sink, -need * tasks)
-    row, column = np.nonzero(cost >= 0)
-    arcs = network.arcs(task[row], member[column], 1, cost[row, column] * scale + tie[row, column])
-    network.arcs(member[usable][:, None], sink, 1, steps)
-    flow, _ = network.solve()
-    found = column[flow[arcs] > 0].reshape(tasks, need).astype(np.int32)
-    count = np.bincount(found.ravel(), minlength=members)
-    return Found(found, int(cost[nth[:, None], found].sum()), Box(count, count))

@@ -17,10 +17,8 @@ from muster.assignor.model import NOBODY, GroupView, Pairs, no_pairs
 from muster.assignor.solvers.balance import held
 from muster.assignor.solvers.exact import (
     Box,
-    Found,
     boxes,
     cheapest,
-    evenest,
     folded,
     least_uneven,
     overlaps,
@@ -211,32 +209,6 @@ class SmallGroup:
         taken = contains(wanted.taken, code(*every)).reshape(cost.shape)
         cost[taken] = -1
         found = cheapest(cost, self._dealt(tasks), choices, need=self._standbys)
-        if self._at_once:  # no copy is given up for evenness alone
-            kept = evenest(
-                np.where(cost < 0, -1, bare),
-                ~self.figures.standing[tasks],
-                self._capacity,
-                loads,
-                need=self._standbys,
-            )
-            if kept is not None:
-                other = cheapest(cost, self._dealt(tasks), [kept.box], need=self._standbys)
-                found = _fewer_restored(bare, prices, found, other)
         if found is None:
             return None
         return Pairs(np.repeat(tasks, self._standbys), found.member.ravel())
-
-
-def _fewer_restored(
-    bare: Longs, prices: list[Longs], found: Found | None, other: Found | None
-) -> Found | None:
-    """The other placement, if it restores fewer copies and no price rises."""
-    if found is None or other is None:
-        return found or other
-    rows = np.arange(len(bare))[:, None]
-
-    def paid(price: Longs, at: Found) -> int:
-        return int(price[rows, at.member].sum())
-
-    cheaper = all(paid(price, other) <= paid(price, found) for price in prices)
-    return other if cheaper and paid(bare, other) < paid(bare, found) else found

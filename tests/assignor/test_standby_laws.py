@@ -16,6 +16,7 @@ from muster.assignor.model import GroupView, Placement, group_view
 from muster.assignor.registry import get
 from muster.assignor.targets import standby
 from muster.assignor.targets.previous import FromPrevious
+from muster.cli.assign import solve
 from muster.protocol.tasks import Subtopology
 
 
@@ -269,3 +270,26 @@ def test_a_member_that_takes_nothing_has_no_share_of_the_copies() -> None:
     assert told[1].pop("P3") == ([], [], [])
     assert told[0] == told[1]
     assert "0_1" in told[0]["P1"][1]
+
+
+@pytest.mark.parametrize("assignor", ["sticky", "fallback", "high-availability", "learner"])
+def test_copies_are_as_even_as_actives(assignor: str) -> None:
+    """Ten equal members with 0 to 3 of 20 standbys: two each, by the fewest copies made anew."""
+    counts = (3, 2, 3, 3, 1, 2, 2, 0, 3, 1)
+    copies = iter([*range(6, 20), *range(6)])  # nobody has a copy of what it runs itself
+    problem = {
+        "assignor": assignor,
+        "config": {"num.standby.replicas": 1},
+        "tasks": [{"subtopology": "0", "partitions": 20, "stateful": True}],
+        "members": [
+            {
+                "id": f"P{n}",
+                "active": [f"0_{2 * n}", f"0_{2 * n + 1}"],
+                "standby": [f"0_{next(copies)}" for _ in range(count)],
+            }
+            for n, count in enumerate(counts)
+        ],
+    }
+    answer = solve(problem)
+    assert [len(member["standby"]) for member in answer["members"].values()] == [2] * 10
+    assert len(answer["moves"]) == sum(max(2 - count, 0) for count in counts)
