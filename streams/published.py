@@ -68,11 +68,12 @@ class _Tasks:
 
 @dataclass(slots=True)
 class Seen:
-    """A group as its newest snapshot shows it."""
+    """A group as its newest snapshot shows it; `placed` is the newest generation with a target."""
 
     tasks: _Tasks
     coordinator_epoch: int = 0
     generation: int = 0
+    placed: int = 0
     state: GroupState = GroupState.EMPTY
     unsettled_ms: int | None = None
     holder: NDArray[np.int32] = field(default_factory=lambda: np.empty(0, dtype=np.int32))
@@ -118,7 +119,10 @@ class Fold:
     def snapshot(
         self, prefix: str, record: GroupSnapshot, published_ms: int, since_ms: int | None
     ) -> Generation | None:
-        """A group's newest state; the generation, if it is a new one of this job.
+        """A group's newest state; the generation, if this job has placed it just now.
+
+        One that waits for its target (a delay, an assignor that is tried again) is told when it has
+        one: only then is it known what moves.
 
         Args:
             prefix: of the topic.
@@ -140,7 +144,7 @@ class Fold:
             self._metrics.latency.labels(prefix).observe(max(published_ms - since_ms, 0) / 1000)
         if before is not None:
             self._note_ownerless(prefix, before, now, record, published_ms, since_ms)
-        if record.generation <= (before.generation if before is not None else 0):
+        if now.placed <= (before.placed if before is not None else 0):
             return None
         return self._note_generation(prefix, record)
 
@@ -214,10 +218,12 @@ def _seen(record: GroupSnapshot, before: Seen | None, published_ms: int) -> Seen
     slots = {entry.slot: entry for entry in record.members}
     settled = record.state in _SETTLED
     since_ms = None if before is None else before.unsettled_ms
+    placed = 0 if before is None else before.placed
     return Seen(
         tasks=tasks,
         coordinator_epoch=record.coordinator_epoch,
         generation=record.generation,
+        placed=placed if record.state is GroupState.ASSIGNING else record.generation,
         state=record.state,
         unsettled_ms=None if settled else since_ms or published_ms,
         holder=record.holder,

@@ -111,6 +111,20 @@ def test_what_a_group_is_like() -> None:
     assert watched.value("member_state", state="unrevoked") == 1
 
 
+def test_a_generation_that_waits_is_told_with_its_moves() -> None:
+    """While it has no target nothing is known to move; then its line and its figures come, once."""
+    watched = Watched()
+    placed = orders()
+    opened = replace(placed, state=GroupState.ASSIGNING, moves=())
+    assert watched.see(opened) is None
+    told = watched.see(placed)
+    assert told is not None
+    assert (told.generation, told.moves) == (placed.generation, len(placed.moves))
+    assert placed.moves
+    assert watched.value("generations_total", group="orders", cause="joined") == 1
+    assert watched.see(placed) is None
+
+
 def test_a_generation_is_told_once() -> None:
     """Repeated snapshots of a generation count no more; the log line has cause and moves."""
     watched = Watched()
