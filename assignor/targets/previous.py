@@ -3,6 +3,9 @@
 Every member keeps as many stateful actives, stateless actives and standbys as it has, every task as
 many standbys (S4-21); within these counts the placement with the least cost is found (KIP-925).
 
+What a member may not have any more (its topics changed, the task has lost its state) does not
+stand: copies are given up, actives are nobody's, and nothing is placed anew.
+
 Standbys are one exact flow. Where tags are configured, the copies of a task lose no distinct value
 (EX-R10): with one key that is part of the flow; with several keys, cheaper exchanges of two
 standbys are made until there are none. That is a local optimum, so the lower bound told is the cost
@@ -18,7 +21,7 @@ import numpy as np
 
 from muster.assignor.copies import Copies, code, contains
 from muster.assignor.model import NOBODY, BoolArray, GroupView, Pairs, Placement
-from muster.assignor.reasons import Moves, Reasons, changed
+from muster.assignor.reasons import Moves, Reasons, changed, stopped
 from muster.assignor.solvers.balance import held
 from muster.assignor.solvers.copyflow import Choices, chosen
 from muster.assignor.targets.actives import Actives
@@ -58,7 +61,36 @@ class FromPrevious:
     def assign(self, view: GroupView) -> Placement:
         """The view's own placement, as cheap as its counts allow."""
         everything = np.ones(len(view.tasks), dtype=np.bool_)
-        return optimized(view, self.prices, actives=everything, standbys=True)
+        standing = _standing(view)
+        found = optimized(standing, self.prices, actives=everything, standbys=True)
+
+        def text(_task: int, source: int, _nobody: int) -> str:
+            return f"{view.members[source]} does not take it any more; nothing is placed anew"
+
+        def moves() -> list[Moves]:
+            given_up = Moves(Role.ACTIVE, *stopped(view.active, standing.active), text)
+            return [given_up, *_moves(standing, found.active, found.standby)]
+
+        return replace(found, reasons=Reasons(moves))
+
+
+def _standing(view: GroupView) -> GroupView:
+    """The view without what its members may not have."""
+    active = view.active.copy()
+    owned = np.flatnonzero(active != NOBODY).astype(np.int32)
+    active[owned[~view.may_take(owned, active[owned])]] = NOBODY
+
+    def allowed(copies: Pairs) -> Pairs:
+        kept = view.tasks.stateful[copies.task] & view.may_take(copies.task, copies.member)
+        return copies.only(kept)
+
+    return replace(
+        view,
+        active=active,
+        standby=allowed(view.standby),
+        learner=allowed(view.learner),
+        ready=allowed(view.ready),
+    )
 
 
 def optimized(
@@ -97,7 +129,7 @@ def optimized(
         destination=owner,
         standby=pairs,
         learner=_free(view.learner, owner, pairs),
-        reasons=_why(view, owner, pairs),
+        reasons=Reasons(lambda: _moves(view, owner, pairs)),
         unassigned=np.flatnonzero(owner == NOBODY).astype(np.int32),
         cost=cost,
         cost_lower_bound=bound,
@@ -202,13 +234,11 @@ def _free(pairs: Pairs, owner: IntArray, others: Pairs | None) -> Pairs:
     return pairs.only(keep)
 
 
-def _why(view: GroupView, active: IntArray, standby: Pairs) -> Reasons:
+def _moves(view: GroupView, active: IntArray, standby: Pairs) -> list[Moves]:
     def text(task: int, source: int, destination: int) -> str:
         return "less traffic across racks, counts kept"
 
-    return Reasons(
-        lambda: [
-            Moves(Role.ACTIVE, *changed(view.active, active), text),
-            gained(Role.STANDBY, view.standby, standby, text),
-        ]
-    )
+    return [
+        Moves(Role.ACTIVE, *changed(view.active, active), text),
+        gained(Role.STANDBY, view.standby, standby, text),
+    ]

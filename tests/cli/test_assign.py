@@ -161,6 +161,36 @@ def test_start_previous_optimises_racks_only(
     assert (found["score"]["cost"], found["score"]["cost_lower_bound"]) == (4, 4)
 
 
+def test_start_previous_gives_up_what_may_not_stay(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Copies of a stateless task and holdings outside `topics` go, with a word; the rest stays."""
+    problem = {
+        "start": "previous",
+        "tasks": [
+            {"subtopology": "0", "partitions": 2, "stateful": True},
+            {"subtopology": "1", "partitions": 2, "stateful": True},
+            {"subtopology": "2", "partitions": 1, "stateful": False},
+        ],
+        "members": [
+            {"id": "P1", "active": ["0_0", "1_0"], "standby": ["1_1", "2_0"], "topics": ["0"]},
+            {"id": "P2", "active": ["1_1", "2_0"], "learner": ["0_1"], "topics": ["1", "2"]},
+            {"id": "P3", "active": ["0_1"], "standby": ["0_0"]},
+        ],
+    }
+    found = answer(tmp_path, capsys, problem)
+    held = {name: (row["active"], row["standby"]) for name, row in found["members"].items()}
+    assert held == {
+        "P1": (["0_0"], []),
+        "P2": (["1_1", "2_0"], []),
+        "P3": (["0_1"], ["0_0"]),
+    }
+    assert [row["learner"] for row in found["members"].values()] == [[], [], []]
+    told = "P1 does not take it any more; nothing is placed anew"
+    gone = {"task": "1_0", "role": "active", "from": "P1", "to": None, "reason": told}
+    assert (found["unassigned"], found["moves"]) == (["1_0"], [gone])
+
+
 @pytest.mark.parametrize(
     ("members", "verdict"),
     [
