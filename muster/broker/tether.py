@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import shutil
 import signal
 import subprocess
@@ -149,11 +150,9 @@ def _guard(report: int, grace_s: float, sweep: str, command: Sequence[str]) -> N
         os._exit(127)
     os.write(report, str(child.pid).encode())
     os.close(report)
-    orphaned = threading.Event()
-    threading.Thread(target=_end_with, args=(child, orphaned), daemon=True).start()
+    threading.Thread(target=_end_with, args=(child,), daemon=True).start()
     while word := os.read(0, 1):
         child.send_signal(word[0])
-    orphaned.set()
     child.terminate()
     try:
         child.wait(grace_s)
@@ -166,11 +165,18 @@ def _guard(report: int, grace_s: float, sweep: str, command: Sequence[str]) -> N
     os._exit(1)
 
 
-def _end_with(child: subprocess.Popen[bytes], orphaned: threading.Event) -> None:
-    """End as the command ends, with its exit code."""
+def _end_with(child: subprocess.Popen[bytes]) -> None:
+    """End as the command ends, with its exit code; if we are gone as well, the guard tidies up."""
     code = child.wait()
-    if not orphaned.is_set():
+    if not _is_cut():
         os._exit(code if code >= 0 else 128 - code)
+
+
+def _is_cut() -> bool:
+    """Whether nobody holds the other end of the pipe; looked at, not read."""
+    rope = select.poll()
+    rope.register(0, 0)  # a hang-up is reported unasked
+    return bool(rope.poll(0))
 
 
 def _death_signal() -> Callable[[], None] | None:

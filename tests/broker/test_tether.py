@@ -23,9 +23,16 @@ STUBBORN = (
 
 def gone(*pids: int) -> bool:
     """Wait until the processes have ended (a zombie has)."""
-    there = [psutil.Process(pid) for pid in pids if psutil.pid_exists(pid)]
-    psutil.wait_procs(there, timeout=30)
-    return all(p.status() == psutil.STATUS_ZOMBIE for p in there if p.is_running())
+    return all(_gone(pid) for pid in pids)
+
+
+def _gone(pid: int) -> bool:
+    try:
+        process = psutil.Process(pid)
+        psutil.wait_procs([process], timeout=30)
+        return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
 
 
 def test_it_runs_and_ends_with_its_code(tmp_path: Path) -> None:
@@ -95,6 +102,27 @@ def test_the_owner_is_killed(command: str, tmp_path: Path) -> None:
         owner.kill()
         owner.wait()
     assert gone(pid, guard)
+    assert not sweep.exists()
+
+
+def test_the_command_ends_with_its_owner(tmp_path: Path) -> None:
+    """Both are gone before the guard has looked up: what was to be swept is swept all the same."""
+    sweep = tmp_path / "thrown-away"
+    sweep.mkdir()
+    owner = subprocess.Popen(
+        [*PYTHON, OWNER, SLEEPER, str(sweep)], stdout=subprocess.PIPE, text=True
+    )
+    assert owner.stdout is not None
+    with owner.stdout:
+        child = psutil.Process(int(owner.stdout.readline()))
+    guard = child.parent()
+    assert guard is not None
+    guard.suspend()
+    owner.kill()
+    owner.wait()
+    child.kill()
+    guard.resume()
+    assert gone(child.pid, guard.pid)
     assert not sweep.exists()
 
 
