@@ -14,6 +14,7 @@ who uses it. Running processes read a changed file by themselves.
 from __future__ import annotations
 
 import argparse
+import shlex
 import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -77,7 +78,10 @@ def run(args: argparse.Namespace) -> int:
             if args.to is None:
                 raise BadInput("export: --to FILE is missing")
             if not after[keyring.KEYS]:
-                raise BadInput(f"{args.file}: no key for these alone; make one: muster keys create")
+                wanted = f"{args.file}{_words('group', args.group)}{_words('caller', args.caller)}"
+                raise BadInput(
+                    f"{args.file}: no key for these alone; make one: muster keys create {wanted}"
+                )
             path = args.to
         keyring.parsed(after, path)
         try:
@@ -87,6 +91,10 @@ def run(args: argparse.Namespace) -> int:
     found = keyring.read(path)
     print(_as_json(found, now_ms) if args.format == "json" else _as_text(found, now_ms))
     return 0
+
+
+def _words(option: str, values: Sequence[str] | None) -> str:
+    return "".join(f" --{option} {shlex.quote(value)}" for value in values or ())
 
 
 def _changed(args: argparse.Namespace, now_ms: int) -> Document:

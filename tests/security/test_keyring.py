@@ -310,7 +310,10 @@ def test_muster_keys_refuses_what_would_be_of_no_use(tmp_path: Path, capsys: Out
     for words, said in (
         (["require"], "--group is missing"),
         (["export"], "--to FILE is missing"),
-        (["export", "--caller", "member", "--to", str(tmp_path / "o")], "no key for these alone"),
+        (
+            ["export", "--caller", "member", "--to", str(tmp_path / "o")],
+            f"alone; make one: muster keys create {file} --caller member",
+        ),
     ):
         assert main(["keys", words[0], str(file), *words[1:]]) == 2
         assert said in capsys.readouterr().err
