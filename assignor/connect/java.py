@@ -5,6 +5,9 @@ order decides who keeps an odd connector or task (`kafka.md` 2.1.6). It is a fun
 alone: ``String.hashCode``, the upper half folded onto the lower, modulo the table size; within a
 bucket in order of insertion. To agree with Kafka to the last task it is computed here, from ids
 in sorted order; nothing depends on Python's own hashes.
+
+A bucket of more than eight is not walked as Java walks it, which then widens a small table or makes
+the bucket a tree: only ids that were built to collide fill one.
 """
 
 from __future__ import annotations

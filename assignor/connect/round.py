@@ -14,8 +14,9 @@ takes two rounds.
 Same answers as Kafka's class for every order of reports and of workers;
 `muster.assignor.connect.java` says why Java's hash codes appear in
 `muster.assignor.connect.counts`. Jobs that are deleted are not in the view; the group takes them
-from their holders at once, as Kafka's round does. Static assignments (KIP-987) restrict the same
-round to wildcard jobs and workers.
+from their holders at once, as Kafka's round does; only that a leader of Kafka's that remembers
+nothing counts them as load, and may stop jobs that are configured. Static assignments (KIP-987)
+restrict the same round to wildcard jobs and workers.
 """
 
 from __future__ import annotations
