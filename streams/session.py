@@ -72,6 +72,12 @@ ALWAYS: tuple[_Setting, ...] = (
         "exchange, a fifth of an event's time. More of them for more heartbeats than one core "
         "takes; fixed for the life of a checkpoint",
     ),
+    _Setting(
+        "spark.sql.codegen.wholeStage",
+        "false",
+        "a batch of a few rows is over before code made for it has paid: a fourteenth less of an "
+        "event's time; a twentieth fewer heartbeats a second",
+    ),
     _Setting("spark.locality.wait", "0s", "a batch is over before waiting for a place has paid"),
     _Setting(
         "spark.python.unix.domain.socket.enabled",
