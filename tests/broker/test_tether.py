@@ -6,6 +6,8 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
@@ -86,10 +88,9 @@ time.sleep(600)
 """
 
 
-@pytest.mark.parametrize("command", [SLEEPER, STUBBORN], ids=["polite", "stubborn"])
-def test_the_owner_is_killed(command: str, tmp_path: Path) -> None:
-    """When the owner dies by SIGKILL its child ends, even one that ignores SIGTERM."""
-    sweep = tmp_path / "thrown-away"
+@contextmanager
+def owned(command: str, sweep: Path) -> Iterator[tuple[subprocess.Popen[str], psutil.Process]]:
+    """An owner and its child, which is there; the folder is to be swept."""
     sweep.mkdir()
     owner = subprocess.Popen(
         [*PYTHON, OWNER, command, str(sweep)], stdout=subprocess.PIPE, text=True
@@ -98,30 +99,32 @@ def test_the_owner_is_killed(command: str, tmp_path: Path) -> None:
     with owner.stdout:
         said = iter(owner.stdout.readline, "")
         pid = next(int(line) for line in said if line.strip().isdigit())  # its child speaks, too
-        guard = psutil.Process(pid).ppid()
+        yield owner, psutil.Process(pid)
+
+
+@pytest.mark.parametrize("command", [SLEEPER, STUBBORN], ids=["polite", "stubborn"])
+def test_the_owner_is_killed(command: str, tmp_path: Path) -> None:
+    """When the owner dies by SIGKILL its child ends, even one that ignores SIGTERM."""
+    sweep = tmp_path / "thrown-away"
+    with owned(command, sweep) as (owner, child):
+        guard = child.ppid()
         owner.kill()
         owner.wait()
-    assert gone(pid, guard)
+    assert gone(child.pid, guard)
     assert not sweep.exists()
 
 
 def test_the_command_ends_with_its_owner(tmp_path: Path) -> None:
     """Both are gone before the guard has looked up: what was to be swept is swept all the same."""
     sweep = tmp_path / "thrown-away"
-    sweep.mkdir()
-    owner = subprocess.Popen(
-        [*PYTHON, OWNER, SLEEPER, str(sweep)], stdout=subprocess.PIPE, text=True
-    )
-    assert owner.stdout is not None
-    with owner.stdout:
-        child = psutil.Process(int(owner.stdout.readline()))
-    guard = child.parent()
-    assert guard is not None
-    guard.suspend()
-    owner.kill()
-    owner.wait()
-    child.kill()
-    guard.resume()
+    with owned(SLEEPER, sweep) as (owner, child):
+        guard = child.parent()
+        assert guard is not None
+        guard.suspend()
+        owner.kill()
+        owner.wait()
+        child.kill()
+        guard.resume()
     assert gone(child.pid, guard.pid)
     assert not sweep.exists()
 
