@@ -22,6 +22,8 @@ pytestmark = [pytest.mark.broker, pytest.mark.spark]
 
 TASKS = 6
 SIGNED, BARE = ("W1", "W2"), "W3"
+PATIENT = {"session.timeout.ms": "15000", "heartbeat.interval.ms": "500"}
+"""No member may lose its tasks because a busy machine kept it waiting for two seconds."""
 
 
 @pytest.fixture
@@ -61,7 +63,7 @@ def test_signing_is_turned_on_for_a_running_group(
     with coordinator(kafka, tmp_path / "job", ring) as job:
         job.start()
         with ring.away():
-            fleet.configure(TASKS)
+            fleet.configure(TASKS, config=PATIENT)
             assert job.wait() == 1
         assert f"{str(ring.file)!r} is not accepted; expected a readable keyring" in job.tail()
         assert fleet.snapshots() == []
