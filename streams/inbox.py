@@ -40,7 +40,7 @@ class Inbox:
         group: None when the record key names no group.
         events: in order.
         rejected: rows that are no events.
-        counted: signatures that have counted in the group by now (`repeats`).
+        counted: signatures that have counted in the group by now (`counted`).
     """
 
     prefix: str
@@ -66,7 +66,7 @@ def open_lane(
         topics: the input topics, ascending.
         schemas: what is known beside our own schemas.
         keyring: whose signatures count; None = there are no signatures in the rows.
-        counted: signatures that have counted in the group (`repeats`).
+        counted: signatures that have counted in the group (`counted`).
     """
     signatures: Sequence[bytes] = ()
     if keyring is not None:

@@ -111,10 +111,8 @@ class Fold:
 
     def is_late(self, prefix: str, record: GroupSnapshot) -> bool:
         """Whether an older coordinator wrote this although our word of the group was out."""
-        ours = self._epochs.get(prefix)
-        before = self._groups.get((prefix, record.group))
-        is_ours = before is not None and before.coordinator_epoch == ours
-        return is_ours and ours is not None and record.coordinator_epoch < ours
+        ours, before = self._epochs.get(prefix, 0), self._groups.get((prefix, record.group))
+        return before is not None and record.coordinator_epoch < ours == before.coordinator_epoch
 
     def snapshot(
         self, prefix: str, record: GroupSnapshot, published_ms: int, since_ms: int | None

@@ -7,7 +7,7 @@ count on having been heard. Of many in a row in a member's name it is told the f
 Whoever may write to the topics may write a million forgeries. Each costs us a hash; letters are
 written for the first `LETTERS_MAX` of a group and batch, and the last one says how many there were.
 
-What is right and has counted before is a repetition (`repeats`), and a letter as well; of that the
+What is right and has counted before is a repetition (`counted`), and a letter as well; of that the
 group is told nothing, because whoever wrote the first was heard.
 
 The same batch, worked off again, comes to the same: a verdict depends on the broker's time of the

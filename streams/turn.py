@@ -4,7 +4,7 @@ The two stored values of a group (`processor` says why two):
 
 ``liveness``  version (1 byte), flags (1 byte), tag of the snapshot (8 bytes), its clock (8 bytes),
               then the core's own packed array of who was heard when. Version 2 is for groups with
-              signatures that have counted (`repeats`): their length (4 bytes) and they come before
+              signatures that have counted (`counted`): their length (4 bytes) and they come before
               the array.
 ``snapshot``  the group's published record, framed.
 
@@ -145,7 +145,7 @@ def restore(group: GroupId, stored: Stored, *, wary: bool = False) -> Group:
 
 
 def counted(stored: Stored) -> bytes:
-    """The signatures that have counted in a group, as `repeats.Counted` keeps them."""
+    """The signatures that have counted in a group, as `counted.Counted` keeps them."""
     parts = _parts(stored)
     return b"" if parts is None else parts.counted
 
