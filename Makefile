@@ -12,7 +12,7 @@ SERVICES := broker or spark or container or slow
 TWO := -n 2 --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test fast check format clean
+.PHONY: help demo test fast long check format clean
 
 help: ## show this
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -28,6 +28,12 @@ test: $(READY) ## the whole suite: the fast tests, then those with a real Kafka 
 
 fast: $(READY) ## the fast tests: no JVM, under two minutes
 	@$(BIN)/python -m pytest -q $(TWO) -m "not ($(SERVICES))"
+
+long: $(READY) ## hours: 100,000 generations under faults, half an hour of faults on the real thing
+	@status=0; \
+	MUSTER_ORDEAL_GENERATIONS=100000 $(BIN)/python -m pytest -q -s tests/simulation -m slow || status=1; \
+	MUSTER_CHAOS_MINUTES=30 $(BIN)/python -m pytest -q -s tests/chaos || status=1; \
+	exit $$status
 
 check: $(READY) ## lint, format, types, import contracts
 	$(BIN)/ruff check .

@@ -37,6 +37,7 @@ from muster.assignor.kip924.values import (
 )
 from muster.assignor.solvers.graph import Edge, Graph, InvalidGraph
 from muster.protocol.ids import Task, parse_task
+from muster.protocol.settings import Settings
 
 __all__ = [
     "LATEST_OFFSET",
@@ -51,6 +52,7 @@ __all__ = [
     "KafkaStreamsAssignment",
     "KafkaStreamsState",
     "RackAwareOptimizationParams",
+    "Settings",
     "Task",
     "TaskAssignment",
     "TaskAssignmentException",

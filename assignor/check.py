@@ -35,7 +35,7 @@ def valid(view: GroupView, placement: Placement) -> None:
     2. Standbys and learners belong to stateful tasks only.
     3. No member has two roles of one task.
     4. Nobody gets a task it may not take; a draining member gets nothing new
-       (unless the whole group drains).
+       (unless the whole group drains), and no learner in any case.
     5. An active without an owner is declared: nobody can take it, it is being revoked, or it
        waits for a delay or another round.
 
@@ -107,13 +107,15 @@ def _takers(view: GroupView, placement: Placement) -> None:
             continue
         owner = view.active[pairs.task] == pairs.member
         new = ~owner & ~np.isin(pairs.code, held.code)
-        _draining(view, new, pairs.task, pairs.member)
+        _draining(view, new, pairs.task, pairs.member, never=pairs is placement.learner)
         if not everyone:
             _eligible(view, pairs.task, pairs.member)
 
 
-def _draining(view: GroupView, gained: BoolArray, task: IntArray, member: IntArray) -> None:
-    bad = gained & view.draining[member] & (not view.draining.all())
+def _draining(
+    view: GroupView, gained: BoolArray, task: IntArray, member: IntArray, *, never: bool = False
+) -> None:
+    bad = gained & view.draining[member] & (never or not view.draining.all())
     if bad.any():
         place = int(np.argmax(bad))
         _fail(view, DRAINING, int(task[place]), int(member[place]))

@@ -1,7 +1,9 @@
 """Copies of state: who has how much of a task, and which copies are good enough to take over.
 
-A copy is *warm* (Kafka: caught up, S2-F27) when its member runs the task now, said its learner is
-ready, or told a lag within `acceptable.recovery.lag`. Nothing told means a full restore.
+A copy is *warm* (Kafka: caught up, S2-F27) when its member said its learner is ready, or told a lag
+within `acceptable.recovery.lag`. Nothing told means a full restore; of a task that the member runs
+now it means that it has caught up. A task is *overtaken* when who runs it told that it is still
+restoring, and a copy elsewhere is warm.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from muster.assignor.model import NOBODY, BoolArray, GroupView, Pairs, no_pairs
-from muster.protocol.settings import LONG_MAX
+from muster.protocol.accepted import LONG_MAX
 from muster.protocol.tasks import IntArray
 
 Longs = NDArray[np.int64]
@@ -52,14 +54,13 @@ class Copies:
         return code(self.view.lags.task, self.view.lags.member)
 
     def lag(self, task: IntArray, member: IntArray) -> Longs:
-        """int64[K]: offsets each member is behind; 0 for the owner and ready learners."""
-        behind = np.full(len(task), NO_COPY, dtype=np.int64)
+        """int64[K]: offsets each member is behind; 0 for a silent owner and for ready learners."""
+        behind: Longs = np.where(self.view.active[task] == member, 0, NO_COPY).astype(np.int64)
         pairs = code(task, member)
         if len(self._told):
             place = np.minimum(np.searchsorted(self._told, pairs), len(self._told) - 1)
             behind = np.where(self._told[place] == pairs, self.view.lags.offsets[place], behind)
         behind[contains(self.view.ready, pairs)] = 0
-        behind[self.view.active[task] == member] = 0
         return behind
 
     def warm(self, task: IntArray, member: IntArray) -> BoolArray:
@@ -73,6 +74,18 @@ class Copies:
         behind = self.lag(task, member)
         answer: BoolArray = (behind >= 0) & (behind <= self.acceptable) & (behind != NO_COPY)
         return answer
+
+    def overtaken(self) -> IntArray:
+        """Tasks whose owner restores while a member that may go on running them has caught up."""
+        view, lags = self.view, self.view.lags
+        late = (view.active[lags.task] == lags.member) & (lags.offsets > self.acceptable)
+        tasks: IntArray = lags.task[late]
+        if len(tasks) == 0:
+            return tasks
+        pairs = self.of(tasks)
+        usable = self.told_warm(pairs.task, pairs.member) & ~view.draining[pairs.member]
+        found: IntArray = np.unique(pairs.task[usable])
+        return found
 
     def of(self, tasks: IntArray) -> Pairs:
         """Every copy of some tasks, owners included: held in any role, or told a lag about.

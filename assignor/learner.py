@@ -1,10 +1,12 @@
 """`learner`: the order of the early KIP-441 drafts (S2-02 to S2-15).
 
 Actives, then learners, then standbys. A stateful active goes to the first there is of: a ready
-learner, its owner, an unready learner, a standby, whoever has room. So a task changes hands only
-when its learner is ready, or when its owner is gone. Learners stay where they are until they have
-taken over (S2-09); new ones are taken out of members above their share, tasks of leaving members
-first of all, and go to members below it: where a standby of the task is, newcomers included.
+learner, its owner, a standby that has caught up, an unready learner, a standby, whoever has room.
+So a task changes hands only when its learner is ready, or when its owner is gone. A standby that is
+to take over is a learner like others: ready, it takes over at once. Learners stay where they are
+until they have taken over (S2-09); new ones are taken out of members above their share, tasks of
+leaving members first of all, and go to members below it: where a standby of the task is, newcomers
+included.
 
 Members may stay within `stream.imbalance.percentage` of their due by capacity (S2-28); stateful and
 stateless tasks are balanced apart (S2-30). Ready learners take over one by one, or,
@@ -19,6 +21,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from muster.assignor.availability import without_overtaken
 from muster.assignor.copies import Copies, code, contains
 from muster.assignor.model import NOBODY, BoolArray, GroupView, Pairs, Placement
 from muster.assignor.solvers.balance import held
@@ -42,11 +45,18 @@ class Learner:
             return unplaced(view)
         if view.settings.stream_rebalancing_mode == "upgrading":
             return Sticky().assign(view)
-        planner = Planner(view, Copies(view), AVAILABILITY)
+        given, view = view, without_overtaken(view)
+        planner = Planner(view, Copies(view), AVAILABILITY, bounded=False)
         learning = _on_their_way(planner)
         active = _actives(planner, learning)
         goal = _goal(planner, active, learning)
+        if view.draining.any():  # a member that drains learns nothing, though all of them do
+            idle = view.tasks.stateful & np.append(view.draining, False)[goal]
+            goal = np.where(idle, active, goal).astype(np.int32)
         moving = view.tasks.stateful & (goal != active) & (goal != NOBODY)
+        warm = _taking_over(planner, np.where(moving, goal, NOBODY).astype(np.int32))
+        active[warm] = goal[warm]
+        moving[warm] = False
         late = np.flatnonzero(moving).astype(np.int32)
         learner = Pairs(late, goal[late])
         planner.plan.active = active
@@ -58,7 +68,7 @@ class Learner:
             destination=goal,
             standby=staged.standby,
             learner=learner,
-            reasons=explained(view, planner.copies, target, staged, by_number=True),
+            reasons=explained(given, Copies(given), target, staged, by_number=True),
             unassigned=np.flatnonzero(active == NOBODY).astype(np.int32),
             cost=planner.plan.cost,
             cost_lower_bound=planner.plan.bound,
@@ -90,13 +100,14 @@ def _actives(planner: Planner, learning: IntArray) -> IntArray:
     """int32[T]: who runs each task now, by the five priorities (S2-04 to S2-08)."""
     view = planner.view
     active = planner.copies.owner.copy()
-    ready = _taking_over(view, learning)
+    ready = _taking_over(planner, learning)
     active[ready] = learning[ready]
-    orphans = np.flatnonzero((active == NOBODY) & (learning != NOBODY))
-    active[orphans] = learning[orphans]
-    copy = planner.taking(view.standby)
-    usable = active[copy.task] == NOBODY
-    active[copy.task[usable][::-1]] = copy.member[usable][::-1]
+    learner = learning != NOBODY
+    loose = np.flatnonzero(active == NOBODY).astype(np.int32)
+    found = planner.taking(planner.copies.of(loose))
+    _run(active, found.only(planner.copies.told_warm(found.task, found.member)))
+    _run(active, Pairs(np.flatnonzero(learner).astype(np.int32), learning[learner]))
+    _run(active, planner.taking(view.standby))
     for kind in (view.tasks.stateful, ~view.tasks.stateful):
         mine = np.flatnonzero(kind).astype(np.int32)
         if (active[mine] == NOBODY).any():
@@ -104,10 +115,17 @@ def _actives(planner: Planner, learning: IntArray) -> IntArray:
     return active
 
 
-def _taking_over(view: GroupView, learning: IntArray) -> IntArray:
-    """Tasks whose ready learner takes over in this round."""
+def _run(active: IntArray, copies: Pairs) -> None:
+    """Give tasks that nobody runs to members with copies, of several to the lowest."""
+    usable = active[copies.task] == NOBODY
+    active[copies.task[usable][::-1]] = copies.member[usable][::-1]
+
+
+def _taking_over(planner: Planner, learning: IntArray) -> IntArray:
+    """Tasks whose learner, or standby that is to learn, has caught up: it takes over at once."""
+    view = planner.view
     known: IntArray = np.flatnonzero(learning != NOBODY).astype(np.int32)
-    ready = contains(view.ready, code(known, learning[known]))
+    ready = planner.copies.told_warm(known, learning[known])
     if view.settings.learner_partial_rebalance:
         return known[ready]
     waiting = np.zeros(len(view.members), dtype=np.bool_)

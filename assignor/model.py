@@ -76,7 +76,7 @@ class Lags:
     """How far copies are behind, in offsets, ascending by (task, member).
 
     A pair that is absent has no state at all: a full restore is needed. An owned active needs no
-    entry, it is caught up.
+    entry, it is caught up; with an entry above `acceptable.recovery.lag` it is still restoring.
     """
 
     task: IntArray

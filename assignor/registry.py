@@ -2,14 +2,18 @@
 
 Third parties register under the entry point group ``muster.assignors``, or are named as
 ``module:Class``. A plug-in is either an `Assignor` of this package or a KIP-924 `TaskAssignor`.
-Plug-ins are handed out behind the guard that the shell has set, if it has (`guard_with`): running
-foreign code safely takes threads and a clock, which this room does not have.
+Plug-ins are loaded and handed out behind the guard that the shell has set, if it has
+(`guard_with`): running foreign code safely takes threads and a clock, which this room does not
+have. Importing a module runs its code, so loading is guarded as well.
+
+A name that comes out of a record is not the operator's own word: anyone who may write to the config
+topic can choose it. `is_registered` tells the names that are safe to load whoever says them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import cache
+from collections.abc import Callable, Mapping
+from functools import cache, partial
 from importlib import import_module
 from importlib.metadata import entry_points
 
@@ -29,17 +33,27 @@ BUILT_IN = {
 }
 
 
-def _unguarded(assignor: Assignor) -> Assignor:
-    return assignor
+Load = Callable[[], Assignor]
+"""Imports a plug-in's module and makes the plug-in; runs foreign code."""
+Guard = Callable[[str, Load], Assignor]
+"""Loads a plug-in, given its name, and hands it out."""
 
 
-_guards: list[Callable[[Assignor], Assignor]] = [_unguarded]
+def _unguarded(_name: str, load: Load) -> Assignor:
+    return load()
+
+
+_guards: list[Guard] = [_unguarded]
 
 
 def names() -> tuple[str, ...]:
     """Names of the built-in assignors, then of installed plug-ins."""
-    plugged = sorted(point.name for point in entry_points(group=ENTRY_POINTS))
-    return (*BUILT_IN, *(name for name in plugged if name not in BUILT_IN))
+    return (*BUILT_IN, *(name for name in sorted(_plugged()) if name not in BUILT_IN))
+
+
+def is_registered(name: str) -> bool:
+    """Whether the name is built in or an installed entry point, so that no record invented it."""
+    return name in BUILT_IN or name in _plugged()
 
 
 @cache
@@ -51,26 +65,26 @@ def get(name: str) -> Assignor:
     """
     if name in BUILT_IN:
         return _load(name, BUILT_IN[name])
-    path = _entry_point(name) or (name if ":" in name else None)
+    path = _plugged().get(name) or (name if ":" in name else None)
     if path is None:
         raise UnknownAssignor(
             f"no assignor is called {name!r}; there are {', '.join(names())},"
             " or module:Class of an installed plug-in"
         )
-    return _guards[-1](_load(name, path))
+    return _guards[-1](name, partial(_load, name, path))
 
 
-def guard_with(guard: Callable[[Assignor], Assignor]) -> None:
-    """Hand plug-ins out behind `guard` from now on. For the shell, once, when it starts."""
+def guard_with(guard: Guard) -> None:
+    """Load plug-ins, and hand them out, by `guard` from now on. For the shell, when it starts."""
     if _guards[-1] is not guard:
         _guards.append(guard)
         get.cache_clear()
 
 
-def _entry_point(name: str) -> str | None:
-    for point in entry_points(group=ENTRY_POINTS, name=name):
-        return point.value
-    return None
+@cache
+def _plugged() -> Mapping[str, str]:
+    """Name → path of the installed plug-ins; to find them takes a look at every distribution."""
+    return {point.name: point.value for point in entry_points(group=ENTRY_POINTS)}
 
 
 def _load(name: str, path: str) -> Assignor:

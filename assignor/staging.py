@@ -13,7 +13,8 @@ Rules, per task, first that applies:
 4. The destination runs it cold: nobody has anything to lose.
 
 In cases 2 and 3 the destination learns; where the one that runs the task was to be a standby, the
-two exchange their places and no budget is spent.
+two exchange their places and no budget is spent. Of copies that are otherwise alike the one that is
+less behind goes first. A member that drains learns nothing.
 """
 
 from __future__ import annotations
@@ -71,9 +72,12 @@ def stage(view: GroupView, copies: Copies, target: Target, movable: BoolArray) -
     late = np.flatnonzero((active != target.active) & (target.active != NOBODY)).astype(np.int32)
     standby, learning = _exchanged(active, target, late)
     standby, waiting = _standbys(view, copies, active, standby, movable)
+    stays = ~view.draining
+    waiting, learning = (pairs.only(stays[pairs.member]) for pairs in (waiting, learning))
     wishes = _in_order(view, copies, learning), _in_order(view, copies, waiting)
     learner = _funded(view, wishes)
-    return Staged(active, standby, learner, len(late) + len(waiting) > 0)
+    unfinished = len(waiting) > 0 or bool(stays[target.active[late]].any())
+    return Staged(active, standby, learner, unfinished)
 
 
 def kept_for_want(wanted: IntArray, copies: Copies) -> IntArray:
@@ -113,9 +117,9 @@ def _furthest(
     warm = copies.told_warm(task, member)
     load = held(running, len(view.members)) / view.capacity
     further = behind < copies.lag(task, running[task])
-    behind = np.where(warm, -1, behind)
     usable = np.flatnonzero(warm | further)
-    order = usable[np.lexsort((member[usable], load[member[usable]], behind[usable], task[usable]))]
+    ranks = member, behind, load[member], np.where(warm, -1, behind), task
+    order = usable[np.lexsort([rank[usable] for rank in ranks])]
     first = np.unique(task[order], return_index=True)[1]
     running[task[order[first]]] = member[order[first]]
 
@@ -154,9 +158,11 @@ def _standbys(
     free &= movable[spare.member] | contains(view.standby, spare.code)
     held_now = contains(view.standby, spare.code)[free]
     task, member = spare.task[free], spare.member[free]
-    order = np.lexsort((member, ~held_now, task))
+    order = np.lexsort((member, copies.lag(task, member), ~held_now, task))
     task, member = task[order], member[order]
     cold = np.flatnonzero(new)
+    behind = copies.lag(wanted.task[cold], wanted.member[cold])
+    cold = cold[np.lexsort((-behind, wanted.task[cold]))]  # the furthest behind leaves first
     nth_spare = np.arange(len(task)) - np.searchsorted(task, task)
     nth_cold = np.arange(len(cold)) - np.searchsorted(wanted.task[cold], wanted.task[cold])
     spares, asked = code(task, nth_spare), code(wanted.task[cold], nth_cold)
@@ -165,7 +171,7 @@ def _standbys(
     stays = np.ones(len(wanted), dtype=np.bool_)
     stays[late] = False
     now = joined(wanted.only(stays), Pairs(task[by], member[by]))
-    return now, wanted.only(late)
+    return now, wanted.only(np.sort(late))
 
 
 def _in_order(view: GroupView, copies: Copies, wishes: Pairs) -> Pairs:
@@ -175,7 +181,8 @@ def _in_order(view: GroupView, copies: Copies, wishes: Pairs) -> Pairs:
     pairs = copies.of(wishes.task)
     warm = copies.told_warm(pairs.task, pairs.member)
     number = np.bincount(pairs.task[warm], minlength=len(view.tasks))
-    order = np.lexsort((wishes.member, wishes.task, number[wishes.task]))
+    behind = copies.lag(wishes.task, wishes.member)
+    order = np.lexsort((wishes.member, behind, wishes.task, number[wishes.task]))
     return wishes.only(order)
 
 

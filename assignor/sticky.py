@@ -49,7 +49,7 @@ class Fallback:
         """Place what has no owner, and the standbys."""
         if not view.members:
             return unplaced(view)
-        planner = Planner(view, Copies(view), STICKINESS, at_once=True)
+        planner = Planner(view, Copies(view), STICKINESS, at_once=True, bounded=False)
         planner.plan.active = self._kept(planner)
         planner.standbys()
         return at_once(planner, followup_ms=view.settings.probing_rebalance_interval_ms)

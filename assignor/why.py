@@ -76,7 +76,7 @@ class _Why:
         self._target = target
         self._staged = staged
         self.weight: Loads = view.tasks.weight
-        self._by_kind: dict[str, tuple[Loads, Loads]] = {}
+        self._by_kind: dict[tuple[str, bool], tuple[Loads, Loads]] = {}
 
     # ------------------------------------------------------------ roles
 
@@ -84,7 +84,7 @@ class _Why:
         aim = int(self._target.active[task])
         if source != NOBODY:
             return self._and_copy(self._cause(task, source, destination), task, destination)
-        if destination != aim:
+        if destination != aim and self._view.tasks.stateful[task]:
             copy = "caught-up" if self._warm(task, destination) else "furthest"
             return f"{UNOWNED}; {copy} copy runs it while {self._name(aim)} restores"
         return self._and_copy(UNOWNED, task, destination)
@@ -96,13 +96,16 @@ class _Why:
         runner = int(self._staged.active[task])
         if int(self._target.active[task]) == destination:
             owner = int(self._view.active[task])
+            if owner == destination and not self._warm(task, owner):
+                return f"goes on restoring; {self._name(runner)} runs it meanwhile"
             cause = UNOWNED if owner == NOBODY else self._cause(task, owner, destination)
             return f"{cause}; restores before it takes over from {self._name(runner)}"
         return "restores before the standby moves here"
 
     def standby(self, task: int, source: int, destination: int) -> str:
         if int(self._view.active[task]) == destination:
-            return "ran the task before; keeps its copy warm"
+            warm = self._warm(task, destination)
+            return f"ran the task before; {'keeps its copy warm' if warm else 'goes on restoring'}"
         if int(self._target.active[task]) == destination:
             return "restores as a standby before it takes over"
         if not self._stays_standby(task, destination):
@@ -140,16 +143,19 @@ class _Why:
         view = self._view
         if view.draining[source]:
             return f"{self._name(source)} is draining"
+        if self._overtaken(task, source):
+            return f"{self._name(source)} is still restoring it"
         if self._copies.owner[task] == NOBODY:
             return f"{self._name(source)} does not take it any more"
-        for kind, mine in self._kinds(task):
-            loads = self._loads(kind, mine)
-            if _evener(view, *loads, source, destination):
-                one, other = ([_number(load[m]) for m in (source, destination)] for load in loads)
-                return f"balance {kind}{'/'.join(one)} -> {'/'.join(other)}"
+        balanced = self._balanced(task, source, destination, _relieved)
+        if balanced:
+            return balanced
         fewer = self._saved(task, source, destination, changelog=False)
         if fewer:
             return _less_traffic(fewer)
+        balanced = self._balanced(task, source, destination, _evener)
+        if balanced:
+            return balanced
         if self._idle(destination):
             return f"{self._name(destination)} had no task"
         if self._furthest(task, source, destination):
@@ -157,6 +163,21 @@ class _Why:
         if self._given(source):
             return f"{self._name(source)} makes room for another task"
         return "one of several placements that are as good"
+
+    def _balanced(
+        self,
+        task: int,
+        source: int,
+        destination: int,
+        better: Callable[[GroupView, Loads, Loads, int, int], bool],
+    ) -> str:
+        """The first kind of load that is better for two members, in words; empty = none is."""
+        for kind, mine in self._kinds(task):
+            loads = self._loads(kind, mine, now=not self._view.tasks.stateful[task])
+            if better(self._view, *loads, source, destination):
+                one, other = ([_number(load[m]) for m in (source, destination)] for load in loads)
+                return f"balance {kind}{'/'.join(one)} -> {'/'.join(other)}"
+        return ""
 
     def _kinds(self, task: int) -> list[tuple[str, Callable[[], BoolArray]]]:
         """What may be balanced: all tasks, those with or without state, those of the unit."""
@@ -172,15 +193,23 @@ class _Why:
             (f"of subtopology {tasks.units[unit].name} ", lambda: tasks.unit_of == unit),
         ]
 
-    def _loads(self, kind: str, mine: Callable[[], BoolArray]) -> tuple[Loads, Loads]:
-        """float64[M] each: weight of the actives of a kind before and in the end, summed once."""
-        if kind not in self._by_kind:
+    def _loads(self, kind: str, mine: Callable[[], BoolArray], *, now: bool) -> tuple[Loads, Loads]:
+        """float64[M] each: weight of the actives of a kind before and after, summed once.
+
+        Args:
+            kind: name of the kind.
+            mine: which tasks are of the kind.
+            now: whether after is this generation; else it is the end. Stateless tasks go by what
+                runs now.
+        """
+        if (kind, now) not in self._by_kind:
             chosen = mine()
-            self._by_kind[kind] = (
+            after = self._staged.active if now else self._target.active
+            self._by_kind[kind, now] = (
                 self._weight(chosen, self._view.active),
-                self._weight(chosen, self._target.active),
+                self._weight(chosen, after),
             )
-        return self._by_kind[kind]
+        return self._by_kind[kind, now]
 
     def _weight(self, mine: BoolArray, owner: IntArray) -> Loads:
         mine = mine & (owner != NOBODY)
@@ -254,6 +283,12 @@ class _Why:
     def _warm(self, task: int, member: int) -> bool:
         return bool(self._copies.told_warm(*_pair(task, member))[0])
 
+    def _overtaken(self, task: int, owner: int) -> bool:
+        """Whether an owner gives a task to a copy that has caught up when it has not itself."""
+        runner = int(self._staged.active[task])
+        moves = runner not in (owner, NOBODY) and self._view.tasks.stateful[task]
+        return bool(moves and not self._warm(task, owner) and self._warm(task, runner))
+
     def _and_copy(self, cause: str, task: int, destination: int) -> str:
         if not self._view.tasks.stateful[task] or not self._warm(task, destination):
             return cause
@@ -273,6 +308,15 @@ def _evener(view: GroupView, before: Loads, after: Loads, source: int, destinati
         return round(float(each.max()), 9), round(float(np.ptp(each)), 9)
 
     return uneven(after) < uneven(before)
+
+
+def _relieved(view: GroupView, before: Loads, after: Loads, source: int, destination: int) -> bool:
+    """Whether one member has less in the end and the other more, and that made the two more even.
+
+    Two members may become more even by other tasks, while this one moves for another cause.
+    """
+    shifted = after[source] < before[source] and after[destination] > before[destination]
+    return bool(shifted) and _evener(view, before, after, source, destination)
 
 
 def _pair(task: int, member: int) -> tuple[IntArray, IntArray]:

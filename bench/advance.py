@@ -37,7 +37,7 @@ BATCH = 1_000
 def config(tasks: int, assignor: str) -> GroupConfig:
     """A group of stateful tasks."""
     units = (Subtopology("0", tasks, stateful=True),) if tasks else ()
-    settings = parse_settings({}, assignor)
+    settings = parse_settings({"initial.rebalance.delay.ms": 0}, assignor)
     return GroupConfig(group=GROUP, assignor=assignor, settings=settings, tasks=units)
 
 

@@ -70,11 +70,11 @@ def probe_passthrough(stage: Stage, events: int) -> list[float]:
 
 
 def configure(stage: Stage, group: str, tasks: int) -> None:
-    """Declare a group of one subtopology with default settings."""
+    """Declare a group of one subtopology that is placed at once when it starts."""
     event = GroupConfig(
         group=GroupId(group),
         assignor="sticky",
-        settings=parse_settings({}, "sticky"),
+        settings=parse_settings({"initial.rebalance.delay.ms": 0}, "sticky"),
         tasks=(Subtopology("0", tasks),),
     )
     stage.write(TopicKind.CONFIG, event)

@@ -6,8 +6,8 @@ from an assignor. Less is better in every figure.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from fractions import Fraction
 from typing import Any
@@ -30,9 +30,15 @@ class Figures:
         beyond_one: how far `spread` is above 1, where a group counts as unbalanced.
         uneven: sum of load x actives, where members may take a part of the tasks each and a spread
             does not say all.
-        stateful_spread: the same for stateful actives.
+        off_share: tasks by which members' actives are more than their exact share by capacity
+            rounded up, or less than it rounded down, once settled.
+        unit_uneven: how unevenly subtopologies lie: the sum of squared numbers of actives of one
+            subtopology on one member, by capacity, once settled.
+        unit_spread: the same as the largest difference of two members, summed over subtopologies.
+        stateful_spread: spread of stateful actives.
         copies_spread: the same for everything held.
         cold: stateful actives started on a member that is not caught up while another is.
+        bare: stateful actives started on a member without any state while another has some.
         warmups: most extra copies at any time.
         restored: copies, active or not, put where no state was.
         cross_rack: inputs read from racks without a replica, once settled.
@@ -47,9 +53,13 @@ class Figures:
     spread: float
     beyond_one: float
     uneven: float
+    off_share: int
+    unit_uneven: float
+    unit_spread: float
     stateful_spread: float
     copies_spread: float
     cold: int
+    bare: int
     warmups: int
     restored: int
     cross_rack: int
@@ -64,11 +74,14 @@ NAMES = tuple(f.name for f in fields(Figures))
 
 NICETIES = ("stateful_spread", "copies_spread")
 """Told, but nobody promises them: only what is had of them beyond 1 counts, and only as a gain."""
+TOLD = ("unit_spread",)
+"""Told and not judged: `unit_uneven` says the same, and finer."""
 
 
 def dominated(ours: Figures, theirs: Figures) -> bool:
     """Whether theirs is nowhere worse and somewhere better: nothing was got for the loss."""
-    pairs = [(getattr(ours, n), getattr(theirs, n)) for n in NAMES if n not in NICETIES]
+    judged = [n for n in NAMES if n not in NICETIES and n not in TOLD]
+    pairs = [(getattr(ours, n), getattr(theirs, n)) for n in judged]
     nice = [(max(getattr(ours, n), 1), max(getattr(theirs, n), 1)) for n in NICETIES]
     return all(a >= b for a, b in pairs + nice) and any(a > b for a, b in pairs)
 
@@ -150,6 +163,7 @@ class _Run:
 
     def __init__(self) -> None:
         self.count: Counter[str] = Counter()
+        self.exact: defaultdict[str, Fraction] = defaultdict(Fraction)
 
     def step(self, problem: Problem, answer: Answer) -> _Run:
         active, copies = holders(answer)
@@ -168,6 +182,7 @@ class _Run:
             state = {n for n in members if task in members[n].get("lag", {})} | {before.get(task)}
             self.count["restored"] += len((holding | {owner}) - state - {None})
             warm = {n for n in members if _caught_up(problem, members[n], task)}
+            self.count["bare"] += owner is not None and owner not in state and bool(state - {None})
             self.count["cold"] += owner is not None and owner not in warm and bool(warm)
         self.count["warmups"] = max(self.count["warmups"], extra)
         return self
@@ -180,6 +195,10 @@ class _Run:
         self.count["crowded"] += _crowded(problem, active)
         self.count["missing"] += _missing(problem, active, copies)
         self.count["alike"] += _alike(problem, active, copies)
+        self.count["off_share"] += _off_share(problem, Counter(active.values()))
+        for spread, squares in _by_unit(problem, active):
+            self.exact["unit_spread"] += spread
+            self.exact["unit_uneven"] += squares
         return self
 
     def figures(self, problem: Problem, answer: Answer) -> Figures:
@@ -193,11 +212,15 @@ class _Run:
             spread=_spread(problem, held),
             beyond_one=round(max(0.0, _spread(problem, held) - 1), 3),
             uneven=_uneven(problem, held),
+            off_share=self.count["off_share"],
+            unit_spread=round(float(self.exact["unit_spread"]), 3),
+            unit_uneven=round(float(self.exact["unit_uneven"]), 3),
             stateful_spread=_spread(
                 problem, Counter(n for task, n in active.items() if task in stateful)
             ),
             copies_spread=_spread(problem, everything),
             cold=self.count["cold"],
+            bare=self.count["bare"],
             warmups=self.count["warmups"],
             restored=self.count["restored"],
             cross_rack=self.count["cross_rack"],
@@ -244,6 +267,32 @@ def _uneven(problem: Problem, held: Mapping[str, int]) -> float:
     if not any("topics" in m for m in members):
         return 0.0
     return round(sum(held.get(m["id"], 0) ** 2 / m.get("capacity", 1) for m in members), 3)
+
+
+def _off_share(problem: Problem, held: Mapping[str, int]) -> int:
+    members = problem["members"]
+    if any("topics" in m for m in members):
+        return 0
+    whole, total = sum(m.get("capacity", 1) for m in members), sum(held.values())
+    off = 0
+    for member in members:
+        due, count = total * member.get("capacity", 1), held.get(member["id"], 0)
+        off += max(due // whole - count, count + (-due // whole), 0)
+    return off
+
+
+def _by_unit(problem: Problem, active: Mapping[str, str]) -> Iterator[tuple[Fraction, Fraction]]:
+    """Per subtopology, among those who may take it: the spread, and the sum of squares."""
+    of_unit = Counter((task.rpartition("_")[0], name) for task, name in active.items())
+    for unit in problem["tasks"]:
+        name = unit["subtopology"]
+        takers = [m for m in problem["members"] if name in m.get("topics", (name,))]
+        if not takers:
+            continue
+        counts = [(of_unit[name, m["id"]], m.get("capacity", 1)) for m in takers]
+        loads = [Fraction(count, capacity) for count, capacity in counts]
+        squares = sum((Fraction(count**2, capacity) for count, capacity in counts), Fraction())
+        yield max(loads) - min(loads), squares
 
 
 def _cross_rack(problem: Problem, key: str, holders: Mapping[str, set[str]]) -> int:

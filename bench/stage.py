@@ -1,4 +1,4 @@
-"""What both benchmarks of the running system stand on: a broker, topics, the coordinator."""
+"""What the benchmarks of the running system stand on: a broker, topics, the coordinator."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
+import psutil
 from confluent_kafka import Consumer, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
@@ -41,6 +42,7 @@ class Stage:
         self.folder = Path(tempfile.mkdtemp(prefix="muster-bench-"))
         self._stack.callback(shutil.rmtree, self.folder, ignore_errors=True)
         broker = self._stack.enter_context(EmbeddedKafka(self.folder / "kafka"))
+        self._broker = broker
         self.address = broker.bootstrap_server
         self.clients = client_settings(self.address)
         self._admin = AdminClient(self.clients.librdkafka())
@@ -54,7 +56,14 @@ class Stage:
         return self
 
     def __exit__(self, *_: object) -> None:
+        del self.producer  # or it would look for a broker that is gone
         self._stack.close()
+
+    @property
+    def broker_pid(self) -> int:
+        """Process id of the broker."""
+        assert self._broker.pid is not None
+        return self._broker.pid
 
     def create(self, *topics: NewTopic) -> None:
         """Create topics and wait until they are there."""
@@ -142,6 +151,19 @@ class Coordinator:
         return {line.rpartition(" ")[0]: float(line.rpartition(" ")[2]) for line in lines}
 
 
+def cpu_s(pid: int) -> float:
+    """CPU seconds a process and those it started have used."""
+    first = psutil.Process(pid)
+    total = 0.0
+    for process in [first, *first.children(recursive=True)]:
+        try:
+            times = process.cpu_times()
+        except psutil.NoSuchProcess:
+            continue
+        total += times.user + times.system
+    return total
+
+
 def next_message(consumer: Consumer) -> Message:
     """The next message.
 
@@ -162,4 +184,4 @@ def quantile(values: Sequence[float], share: float) -> float:
     return ordered[min(int(len(ordered) * share), len(ordered) - 1)]
 
 
-__all__ = ["DEFAULT_PREFIX", "Coordinator", "Stage", "next_message", "quantile"]
+__all__ = ["DEFAULT_PREFIX", "Coordinator", "Stage", "cpu_s", "next_message", "quantile"]

@@ -19,9 +19,8 @@ import time
 from collections.abc import Iterator
 from itertools import pairwise
 
-import psutil
 from confluent_kafka import Producer
-from stage import Coordinator, Stage
+from stage import Coordinator, Stage, cpu_s
 
 from muster import rotation
 from muster.keyring import KeyFile, signed
@@ -39,19 +38,6 @@ MEMBERS = 1_000
 BATCH_ROWS = 100_000
 REFUSED = "muster_rejected_events_total"
 AIMS = {1: 30_000, 100: 30_000, 2_000: 15_000}
-
-
-def cpu_s(coordinator: Coordinator) -> float:
-    """CPU seconds the job's processes have used."""
-    driver = psutil.Process(coordinator.process.pid)
-    total = 0.0
-    for process in [driver, *driver.children(recursive=True)]:
-        try:
-            times = process.cpu_times()
-        except psutil.NoSuchProcess:
-            continue
-        total += times.user + times.system
-    return total
 
 
 def fill(stage: Stage, prefix: str, groups: int) -> list[Heartbeat]:
@@ -152,7 +138,7 @@ def work_off(coordinator: Coordinator, count: int) -> dict[str, float]:
         if seen > rows:
             rows = seen
             if rows > BATCH_ROWS / 2:  # a few rows may come before the first full batch
-                ends.append((time.perf_counter(), rows, cpu_s(coordinator)))
+                ends.append((time.perf_counter(), rows, cpu_s(coordinator.process.pid)))
         if coordinator.process.poll() is not None:
             raise RuntimeError("the coordinator ended")
         time.sleep(0.02)

@@ -1,7 +1,7 @@
-"""Tasks with state: learners restore before they take over. ``... GROUP HOST:PORT FOLDER``.
+"""Tasks with state: copies restore before they take over. ``... GROUP HOST:PORT FOLDER``.
 
-The state of a task is a number in a file, its changelog a count that only grows. A learner copies
-it step by step, says how far behind it is, and that it is ready; the coordinator then moves the
+The state of a task is a number in a file, its changelog a count that only grows. A copy is brought
+up step by step, says how far behind it is, and that it is ready; the coordinator then moves the
 task, and no active task ever starts cold.
 """
 
@@ -12,7 +12,7 @@ import threading
 from pathlib import Path
 
 from muster import Worker
-from muster.protocol.ids import Role, Task
+from muster.protocol.ids import Task
 from muster.worker.assignment import Assignment
 
 CHANGELOG = 10_000
@@ -23,7 +23,7 @@ group, servers, folder = sys.argv[1:4]
 stops: dict[Task, threading.Event] = {}
 
 
-def restore(task: Task, role: Role | None, stop: threading.Event) -> None:
+def restore(task: Task, stop: threading.Event) -> None:
     """Bring our copy up to the end."""
     file = Path(folder, str(task))
     done = int(file.read_text()) if file.exists() else 0
@@ -31,7 +31,7 @@ def restore(task: Task, role: Role | None, stop: threading.Event) -> None:
         done = min(done + STEP, CHANGELOG)
         file.write_text(str(done))
         worker.lag({task: CHANGELOG - done})
-    if done >= CHANGELOG and role is Role.LEARNER:
+    if done >= CHANGELOG:
         worker.ready(task)
 
 
@@ -39,19 +39,20 @@ def learn(tasks: tuple[Task, ...], assignment: Assignment) -> None:
     """Keep a copy of these."""
     for task in tasks:
         stops[task] = threading.Event()
-        args = (task, assignment.role_of(task), stops[task])
-        threading.Thread(target=restore, args=args, daemon=True).start()
+        threading.Thread(target=restore, args=(task, stops[task]), daemon=True).start()
 
 
 def forget(tasks: tuple[Task, ...], assignment: Assignment) -> None:
-    """These copies are not wanted any more, or become active. The files stay."""
+    """These copies are not wanted any more. The files stay."""
     for task in tasks:
         stops.pop(task).set()
 
 
 def start(tasks: tuple[Task, ...], assignment: Assignment) -> None:
-    """Run these, from the state on disk."""
+    """Run these, from the state on disk; some may be copies that we keep."""
     for task in tasks:
+        if task in stops:
+            stops.pop(task).set()
         file = Path(folder, str(task))
         print(f"{task} starts {'warm' if file.exists() else 'cold'}", flush=True)
 

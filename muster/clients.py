@@ -37,6 +37,8 @@ PRODUCER: Mapping[str, str] = {
     "acks": "all",
     "linger.ms": "0",
     "reconnect.backoff.max.ms": "1000",
+    # A topic may be given more partitions, and a key then belongs to another one.
+    "topic.metadata.refresh.interval.ms": "10000",
 }
 """What every producer of muster sets, in librdkafka's names; users may change all but the first."""
 

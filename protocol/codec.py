@@ -10,6 +10,7 @@ is checked before it is believed.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import NamedTuple, TypeAlias
 
 from muster.protocol import event_rows, record_rows
@@ -43,10 +44,11 @@ from muster.protocol.records import (
     WakeUp,
 )
 from muster.protocol.snapshot import snapshot_from, snapshot_row
-from muster.protocol.topics import TopicKind
+from muster.protocol.taskset import SET_TASKS_MAX
+from muster.protocol.topics import EVENT_BYTES_MAX, TopicKind
 
 Headers: TypeAlias = tuple[tuple[str, bytes], ...]
-CONFIG_BYTES_MAX = 4 << 20
+CONFIG_BYTES_MAX = 16 << 20
 """To how many bytes a packed config may inflate."""
 _PACKED = ("GroupConfig", "GroupSnapshot", "Dictionary")
 _NO_DICTIONARIES: Dictionaries = {}
@@ -75,6 +77,13 @@ EVENTS: dict[tuple[TopicKind, str], _EventFrom] = {
 }
 """(topic, schema) → how to read an event."""
 
+_HOLDING: dict[tuple[TopicKind, str], Callable[[GroupId, Row, Origin, int], Event]] = {
+    (TopicKind.MEMBERSHIP, "Join"): event_rows.join_from,
+    (TopicKind.MEMBERSHIP, "Report"): event_rows.report_from,
+    (TopicKind.LAG, "LagReport"): event_rows.lag_report_from,
+}
+"""Of these, the events that name tasks."""
+
 RECORDS: dict[tuple[TopicKind, str], Callable[[Key, Row], Record]] = {
     (TopicKind.GROUPS, "Dictionary"): record_rows.dictionary_from,
     (TopicKind.GROUPS, "GroupSnapshot"): snapshot_from,
@@ -92,6 +101,7 @@ def decode(
     origin: Origin,
     *,
     schemas: Schemas = KNOWN,
+    tasks_max: int = SET_TASKS_MAX,
 ) -> Event:
     """Read an event.
 
@@ -101,6 +111,8 @@ def decode(
         value: the same; None is a tombstone.
         origin: where they were read.
         schemas: what is known beside our own schemas.
+        tasks_max: how many tasks a join or report may name in each role, and how many units a lag
+            report: a few bytes can name millions, and whoever reads the event pays for each.
 
     Raises:
         DecodeError: the bytes are no event of this topic.
@@ -114,6 +126,8 @@ def decode(
         raise DecodeError(f"a tombstone on {kind}, where it means nothing")
     # Only configs grow large, so nothing else needs to be packed.
     name, row = schemas.read(bytes(value), CONFIG_BYTES_MAX if kind == TopicKind.CONFIG else 0)
+    if (kind, name) in _HOLDING:
+        return _HOLDING[kind, name](group, row, origin, tasks_max)
     build = EVENTS.get((kind, name))
     if build is None:
         raise DecodeError(f"a {name} does not belong on {kind}")
@@ -205,9 +219,13 @@ def encode(value: Event | Record) -> Encoded:
             generation = ("generation", str(value.generation).encode())
             row = snapshot_row(value)
             return _framed(key_of(value.group), "GroupSnapshot", row, generation)
+        case Join() | Report() if value.lags:
+            # Lags are told on a topic of their own as well; what is held is told nowhere else.
+            whole = _event(value)
+            fits = len(whole.value or b"") <= EVENT_BYTES_MAX
+            return whole if fits else _event(replace(value, lags=()))
         case _:
-            name = type(value).__name__
-            return _framed(key_of(value.group), name, _ROWS[type(value)](value))
+            return _event(value)
 
 
 _ROWS: dict[type, Callable[..., Row]] = {
@@ -220,6 +238,12 @@ _ROWS: dict[type, Callable[..., Row]] = {
     Tick: event_rows.tick_row,
     WakeUp: record_rows.wake_up_row,
 }
+
+
+def _event(
+    value: Join | Report | Leave | Drain | LagReport | GroupConfig | Tick | WakeUp,
+) -> Encoded:
+    return _framed(key_of(value.group), type(value).__name__, _ROWS[type(value)](value))
 
 
 def _framed(key: bytes, name: str, row: Row, *headers: tuple[str, bytes]) -> Encoded:

@@ -81,7 +81,7 @@ class Holding:
         active: tasks it runs, those it is giving up included.
         standby: tasks it keeps a copy of.
         learner: tasks it restores in order to take over.
-        ready: the learners that have caught up. Not part of the digest.
+        ready: the learners and standbys that have caught up. Not part of the digest.
         releasing: tasks of `active`, `standby` and `learner` it was told to give up and still has.
     """
 

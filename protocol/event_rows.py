@@ -17,6 +17,8 @@ from muster.protocol.events import (
 )
 from muster.protocol.framing import INT_MAX, Row
 from muster.protocol.ids import GroupId
+from muster.protocol.taskset import SET_TASKS_MAX
+from muster.protocol.unit_names import units_from as event_units
 
 
 def join_row(event: Join) -> Row:
@@ -34,14 +36,19 @@ def join_row(event: Join) -> Row:
     }
 
 
-def join_from(group: GroupId, row: Row, origin: Origin) -> Join:
-    """A join from its row, checked."""
+def join_from(group: GroupId, row: Row, origin: Origin, most: int = SET_TASKS_MAX) -> Join:
+    """A join from its row, checked; it names at most `most` tasks in each role."""
     if row["capacity"] < 1:
         raise DecodeError(f"capacity {row['capacity']}; expected at least 1")
     timeout_ms = row["rebalance_timeout_ms"]
     if timeout_ms is not None and not 0 <= timeout_ms <= INT_MAX:
         raise DecodeError(f"rebalance_timeout_ms is {timeout_ms}; expected 0 to {INT_MAX}")
-    holding, lags = rows.holding_from(row)
+    rows.check_names("an instance id", (row["instance_id"],))
+    rows.check_names("a rack", (row["rack"],))
+    rows.check_names("a tag", (word for tag in row["tags"].items() for word in tag))
+    for field in ("protocols", "topics", "static"):
+        rows.check_names(field, row[field] or ())
+    holding, lags = rows.holding_from(row, most)
     plain = ("instance_id", "rack", "capacity", "config_offset", "rebalance_timeout_ms")
     return Join(
         group=group,
@@ -61,19 +68,19 @@ def join_from(group: GroupId, row: Row, origin: Origin) -> Join:
 
 def report_row(event: Report) -> Row:
     """The Avro row of a report."""
-    return {
+    own = {
         "member": event.member,
         "incarnation": rows.u64(event.incarnation),
         "epoch": event.epoch,
         "revision": event.revision,
-        **rows.holding_row(event.holding, event.lags),
-        **rows.coordinator_row(event.coordinator_epoch),
     }
+    told = rows.coordinator_row(event.coordinator_epoch)
+    return rows.with_extras(own, rows.holding_row(event.holding, event.lags), told)
 
 
-def report_from(group: GroupId, row: Row, origin: Origin) -> Report:
-    """A report from its row, checked."""
-    holding, lags = rows.holding_from(row)
+def report_from(group: GroupId, row: Row, origin: Origin, most: int = SET_TASKS_MAX) -> Report:
+    """A report from its row, checked; it names at most `most` tasks in each role."""
+    holding, lags = rows.holding_from(row, most)
     return Report(
         group=group,
         member=rows.member_from(row["member"]),
@@ -136,10 +143,12 @@ def lag_report_row(event: LagReport) -> Row:
     return {"member": event.member, **rows.lag_report_row(event.lags)}
 
 
-def lag_report_from(group: GroupId, row: Row, origin: Origin) -> LagReport:
-    """A lag report from its row, checked."""
+def lag_report_from(
+    group: GroupId, row: Row, origin: Origin, most: int = SET_TASKS_MAX
+) -> LagReport:
+    """A lag report from its row, checked; it names at most `most` units."""
     member = rows.member_from(row["member"])
-    lags = rows.lags_from(row["lags"], rows.units_from(row["units"]))
+    lags = rows.lags_from(row["lags"], event_units(row, most))
     return LagReport(group=group, member=member, lags=lags, origin=origin)
 
 
@@ -152,11 +161,14 @@ def config_row(event: GroupConfig) -> Row:
 def config_from(group: GroupId, row: Row, origin: Origin) -> GroupConfig:
     """A config from its row, checked."""
     assignor = row["assignor"]
+    rows.check_names("an assignor", (assignor,))
+    tasks = rows.tasks_from(row)
+    rows.check_unit_names(tasks)
     return GroupConfig(
         group=group,
         assignor=assignor,
         settings=rows.settings_from(row["settings"], assignor),
-        tasks=rows.tasks_from(row),
+        tasks=tasks,
         origin=origin,
     )
 

@@ -138,6 +138,16 @@ class Schemas:
             self._by_prefix.setdefault(MARKER + fingerprint_of(schema), _writer(schema))
         self._by_id = {number: _writer(schema) for number, schema in (confluent or {}).items()}
 
+    @property
+    def prefixes(self) -> frozenset[bytes]:
+        """The first `FRAME_BYTES` of every value that may be read, ids of a registry aside."""
+        return frozenset(self._by_prefix)
+
+    @property
+    def reads_ids(self) -> bool:
+        """Whether values in Confluent's framing may be read."""
+        return bool(self._by_id)
+
     def read(self, value: bytes, inflated_max: int = VALUE_BYTES_MAX) -> tuple[str, Row]:
         """Read a framed value whole, inflating it first if it is `Packed`.
 
@@ -247,6 +257,10 @@ def pack(value: bytes) -> bytes:
         if 8 * len(zlib.compress(sample, 1)) > 7 * len(sample):
             return value
     deflated = zlib.compress(value, 6)
-    if 8 * len(deflated) > 7 * len(value) or len(value) > INFLATION_MAX * len(deflated):
+    if len(value) > INFLATION_MAX * len(deflated):
+        # More than a reader believes: without repeats no byte takes less than a bit.
+        huffman = zlib.compressobj(6, strategy=zlib.Z_HUFFMAN_ONLY)
+        deflated = huffman.compress(value) + huffman.flush()
+    if 8 * len(deflated) > 7 * len(value):
         return value
     return write("Packed", {"size": len(value), "deflated": deflated})

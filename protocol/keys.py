@@ -18,6 +18,10 @@ from muster.protocol.ids import GroupId, MemberId
 GROUP_ID_CHARS_MAX = 249
 """As a Kafka topic name: group ids end up in metrics, file names and topic-like places."""
 MEMBER_ID_CHARS_MAX = 128
+NAME_CHARS_MAX = 512
+"""Names of racks, instances and the like."""
+UNIT_CHARS_MAX = 8_192
+"""A unit may be called by a whole expression."""
 SEPARATOR = "|"
 DICTIONARY_PART = "names"
 """Part name of a group's dictionary: ``group||names``."""
@@ -41,6 +45,18 @@ def group_fault(group: str) -> str | None:
 def member_fault(member: str) -> str | None:
     """What is wrong with a member id; None when it is fine."""
     return _id_fault("member id", member, MEMBER_ID_CHARS_MAX)
+
+
+def name_fault(what: str, text: str, most: int = NAME_CHARS_MAX) -> str | None:
+    """What is wrong with a name that an event gives to something; None when it is fine.
+
+    Names are shown in terminals and logs, where a control character does harm, and they are kept.
+    """
+    if len(text) > most:
+        return f"{what} of {len(text)} characters; at most {most} are accepted"
+    if not text.isprintable():
+        return f"{what} {text[:40]!r} with a character that does not print"
+    return None
 
 
 def _id_fault(what: str, text: str, longest: int) -> str | None:

@@ -21,7 +21,8 @@ from muster.protocol.records import (
     Rejected,
     WakeUp,
 )
-from muster.protocol.taskset import LABELS_CHARS_MAX, UnitRef, encode_set, units_of
+from muster.protocol.tasks import TaskSet
+from muster.protocol.taskset import LABELS_CHARS_MAX, Layout, UnitRef, encode_set, units_of
 
 REJECTED_BYTES_MAX = 500_000
 """Of a dead letter's original key and value together; longer ones are clipped."""
@@ -48,13 +49,17 @@ def assignment_row(record: MemberAssignment) -> Row:
 
 def _sets_row(record: MemberAssignment) -> Row:
     sets = {role: getattr(record, role) for role in _ROLES}
-    units, dictionary = units_of(sets.values()), record.dictionary
+    units, dictionary = units_of((*sets.values(), record.next)), record.dictionary
     labels = sum(len(unit.label) for unit in units)
     if dictionary is None or labels <= LABELS_CHARS_MAX or not dictionary.layout.covers(units):
-        own: Row = {role: encode_set(tasks, units) for role, tasks in sets.items()}
-        return own | {"units": rows.units_row(units)}
-    row: Row = {role: encode_set(tasks, dictionary.layout) for role, tasks in sets.items()}
-    return row | {"dictionary": rows.u64(dictionary.version)}
+        named: Row = {"units": rows.units_row(units)}
+        return named | _encoded(record, sets, Layout(units))
+    return {"dictionary": rows.u64(dictionary.version)} | _encoded(record, sets, dictionary.layout)
+
+
+def _encoded(record: MemberAssignment, sets: Mapping[str, TaskSet], layout: Layout) -> Row:
+    row: Row = {role: encode_set(tasks, layout) for role, tasks in sets.items()}
+    return row | ({"extras": {"next": encode_set(record.next, layout)}} if record.next else {})
 
 
 def assignment_from(key: Key, row: Row, dictionaries: Dictionaries) -> MemberAssignment:
@@ -71,7 +76,10 @@ def assignment_from(key: Key, row: Row, dictionaries: Dictionaries) -> MemberAss
         if version not in dictionaries:
             raise UnknownDictionary(version)
         units = dictionaries[version]
-    sets: dict[str, Any] = rows.sets_from(row, _ROLES, units)
+    layout = Layout.of(units)
+    sets: dict[str, Any] = rows.sets_from(row, _ROLES, layout)
+    if "next" in row["extras"]:
+        sets |= rows.sets_from(row["extras"], ("next",), layout)
     return MemberAssignment(
         group=key.group,
         member=key.member,

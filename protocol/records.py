@@ -72,6 +72,15 @@ class Dictionary:
         return Layout(self.units)
 
 
+NO_TASKS = "no tasks: "
+"""How the message of an assignment begins while nobody has configured the group."""
+
+
+def no_tasks(group: str) -> str:
+    """What members of such a group are told, and whoever asks for it."""
+    return f"{NO_TASKS}muster config set --group {group} --tasks FILE gives the group some"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberAssignment:
     """Everything a member should hold from now on (`muster.assignments`, key ``group|member``).
@@ -86,9 +95,12 @@ class MemberAssignment:
         epoch: member epoch; with `generation` a fencing token for outside systems.
         revision: counts the records published to this member; strictly increasing.
         active, standby, learner: the task sets.
+        next: the standbys that are to become active here as soon as they have caught up; a member
+            restores them first. Learners are wanted in any case.
         report: the member is asked for a full `Report`.
         session_timeout_ms, heartbeat_interval_ms: in force for this member once it has read this.
-        message: one line for a person: cause of the generation, or explanation of the fault.
+        message: one line for a person: cause of the generation, explanation of the fault, or
+            `no_tasks`.
         dictionary: the group's, which the record may refer to; it must have been published. None =
             the record names its units itself.
     """
@@ -103,6 +115,7 @@ class MemberAssignment:
     active: TaskSet = EMPTY
     standby: TaskSet = EMPTY
     learner: TaskSet = EMPTY
+    next: TaskSet = EMPTY
     report: bool = False
     fault: Fault | None = None
     session_timeout_ms: int
@@ -212,7 +225,7 @@ class GroupSnapshot:
         destination: int32[T], where each active belongs in the end; equals `target` unless staged.
         target_standby, target_learner: pairs the target asks for.
         standby, learner: pairs held; standby_revoking, learner_revoking: pairs being given up.
-        ready: learner pairs that reported ready.
+        ready: learner and standby pairs that reported ready, or ran the task until now.
         lags: int64[K, 3] of (task index, slot, offsets behind); lag_ms: int64[K], broker time told.
         moves: what the newest generation moved, with reasons.
         cause: what made the newest generation, one line.
@@ -285,7 +298,7 @@ class Rejected:
 
     Attributes:
         origin: where it was read.
-        reason: a `Fault`'s name, ``UNDECODABLE`` or ``GROUP_FAILED``; a metric label.
+        reason: a word of `DeadLetter`, or of a newer version's; a metric label.
         message: what is wrong and what would be right, for a person.
         key, value: the original bytes; empty when the record had none.
     """

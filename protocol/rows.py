@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from muster.protocol.accepted import Value
 from muster.protocol.digest import Holding
 from muster.protocol.errors import ConfigError, DecodeError, EncodeError
 from muster.protocol.events import Lag, Mark
 from muster.protocol.framing import Row
 from muster.protocol.ids import MemberId, Task
-from muster.protocol.keys import member_fault
-from muster.protocol.settings import SETTINGS, Settings, Value, parse_settings
+from muster.protocol.keys import NAME_CHARS_MAX, UNIT_CHARS_MAX, member_fault, name_fault
+from muster.protocol.settings import SETTINGS, Settings, parse_settings
 from muster.protocol.tasks import (
     WEIGHT_MAX,
     Connector,
@@ -26,7 +27,9 @@ from muster.protocol.tasks import (
     unit_order,
 )
 from muster.protocol.taskset import (
+    SET_TASKS_MAX,
     UNIT_SIZE_MAX,
+    Layout,
     UnitRef,
     check_units,
     decode_set,
@@ -34,6 +37,8 @@ from muster.protocol.taskset import (
     label_of,
     units_of,
 )
+from muster.protocol.unit_names import units_fields
+from muster.protocol.unit_names import units_from as event_units
 
 GROUP_TASKS_MAX = 1 << 24
 """No group of more tasks is read."""
@@ -83,12 +88,31 @@ def coordinator_from(row: Row) -> int | None:
     return u64_from(found)
 
 
+def with_extras(*rows: Row) -> Row:
+    """Rows as one; each may have extras."""
+    extras = {name: data for row in rows for name, data in row.get("extras", {}).items()}
+    together = {name: value for row in rows for name, value in row.items()}
+    return together | {"extras": extras} if extras else together
+
+
 def member_from(text: str) -> MemberId:
     """A member id out of a value."""
     fault = member_fault(text)
     if fault is not None:
         raise DecodeError(fault)
     return MemberId(text)
+
+
+def check_names(what: str, names: Iterable[str | None], most: int = NAME_CHARS_MAX) -> None:
+    """Refuse names that do not print, or are too long; None is no name.
+
+    Raises:
+        DecodeError: the first that is wrong.
+    """
+    for name in names:
+        fault = None if name is None else name_fault(what, name, most)
+        if fault is not None:
+            raise DecodeError(fault)
 
 
 def not_negative(row: Row, *names: str) -> None:
@@ -123,23 +147,29 @@ def holding_row(holding: Holding, lags: tuple[Lag, ...]) -> Row:
     """Units, sets and lags of a join or report."""
     sets = {name: getattr(holding, name) for name in HOLDING_SETS}
     units = _widened(units_of(sets.values()), lags)
-    row: Row = {name: encode_set(tasks, units) for name, tasks in sets.items()}
-    return row | {"units": units_row(units), "lags": lags_row(lags, units)}
+    layout = Layout(units)
+    row: Row = {name: encode_set(tasks, layout) for name, tasks in sets.items()}
+    return row | units_fields(units) | {"lags": lags_row(lags, units)}
 
 
-def holding_from(row: Row) -> tuple[Holding, tuple[Lag, ...]]:
-    """Holding and lags of a join or report."""
-    units = units_from(row["units"])
-    holding = Holding(**sets_from(row, HOLDING_SETS, units))
+def holding_from(row: Row, most: int = SET_TASKS_MAX) -> tuple[Holding, tuple[Lag, ...]]:
+    """Holding and lags of a join or report; at most `most` tasks in each role."""
+    units = event_units(row, len(HOLDING_SETS) * most)
+    holding = Holding(**sets_from(row, HOLDING_SETS, Layout(units), most))
     return holding, lags_from(row["lags"], units)
 
 
-def sets_from(row: Row, names: Iterable[str], units: Sequence[UnitRef]) -> dict[str, TaskSet]:
-    """The task sets of a row; a fault says in which."""
+def sets_from(
+    row: Row,
+    names: Iterable[str],
+    units: Sequence[UnitRef] | Layout,
+    most: int = SET_TASKS_MAX,
+) -> dict[str, TaskSet]:
+    """The task sets of a row, at most `most` tasks in each; a fault says in which."""
     found: dict[str, TaskSet] = {}
     for name in names:
         try:
-            found[name] = decode_set(row[name], units)
+            found[name] = decode_set(row[name], units, most)
         except DecodeError as error:
             raise error.within(name) from None
     return found
@@ -148,7 +178,7 @@ def sets_from(row: Row, names: Iterable[str], units: Sequence[UnitRef]) -> dict[
 def lag_report_row(lags: tuple[Lag, ...]) -> Row:
     """Units and lags of a lag report."""
     units = _widened((), lags)
-    return {"units": units_row(units), "lags": lags_row(lags, units)}
+    return units_fields(units) | {"lags": lags_row(lags, units)}
 
 
 def lags_row(lags: tuple[Lag, ...], units: tuple[UnitRef, ...]) -> list[Row]:
@@ -275,6 +305,20 @@ def _unit_from(row: Row, placements: Mapping[int, tuple[tuple[str, ...], ...]]) 
 def _number(value: float) -> float:
     """Whole numbers as int, so that what was declared as 1 prints as 1."""
     return int(value) if value.is_integer() and abs(value) < 2**53 else value
+
+
+def check_unit_names(units: Iterable[Unit]) -> None:
+    """Refuse names of units and racks as `check_names` does.
+
+    Not part of `tasks_from`, which also reads what a group has published.
+    """
+    racks: set[str] = set()
+    for unit in units:
+        for lists in (getattr(unit, "source_racks", None), getattr(unit, "changelog_racks", None)):
+            for topics in set(lists or ()):
+                racks.update(*topics)
+    check_names("a unit", (unit.name for unit in units), UNIT_CHARS_MAX)
+    check_names("a rack", racks)
 
 
 def tags_from(row: Mapping[str, str]) -> tuple[tuple[str, str], ...]:

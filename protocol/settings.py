@@ -1,26 +1,37 @@
 """Settings of a group: Kafka's names, Kafka's defaults, one table (`kips.md` section 10).
 
-`SETTINGS` is the whole truth: key, field of `Settings`, default, what is accepted, meaning. The
-command line, the job and the docs read it; nothing else knows a default.
+`SETTINGS` is the whole truth: key, what is accepted, meaning, default, which assignors use it, and
+Kafka's name. The command line, the job and docs/settings.md read it; nothing else knows a default.
 """
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import TypeAlias, cast
 
+from muster.protocol.accepted import (
+    INT_MAX,
+    LONG_MAX,
+    Accepted,
+    Value,
+    count,
+    count_or_nothing,
+    milliseconds,
+    offsets,
+    one_of,
+    percentage,
+    tag_keys,
+    truth,
+)
 from muster.protocol.errors import ConfigError
-from muster.protocol.tags import KEY_CHARS_MAX, TAGS_MAX
-
-LONG_MAX = 2**63 - 1
-Value: TypeAlias = bool | int | float | str | tuple[str, ...] | None
 
 CONNECT_ASSIGNORS = ("eager", "cooperative", "static")
-CONNECT_PROTOCOLS = ("static", "sessioned", "compatible", "eager")
-"""Best first; who speaks one offers those below it as well (S0-F02)."""
 """Assignors of Kafka Connect: their groups default to Connect's timeouts."""
+STREAMS_ASSIGNORS = ("high-availability", "sticky", "fallback", "learner")
+"""Assignors of stateful tasks, for which standbys, warm-ups, lags and racks count."""
+CONNECT_PROTOCOLS = ("static", "sessioned", "compatible", "eager")
+"""Best first; a worker that speaks one offers those below it as well (S0-F02)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +44,7 @@ class Settings:
     session_timeout_ms: int = 45_000
     heartbeat_interval_ms: int = 5_000
     rebalance_timeout_ms: int = 60_000
-    initial_rebalance_delay_ms: int = 0
+    initial_rebalance_delay_ms: int = 3_000
     assignment_interval_ms: int = 0
     assignor_timeout_ms: int = 5_000
     scheduled_rebalance_max_delay_ms: int = 300_000
@@ -51,17 +62,20 @@ class Settings:
     scale_down_timeout_ms: int = LONG_MAX
     learner_partial_rebalance: bool = True
     stream_imbalance_percentage: float = 0
+    subtopology_imbalance_max: int | None = None
     stream_rebalancing_mode: str = "incremental"
-    group_max_size: int = 2**31 - 1
+    group_max_size: int = INT_MAX
 
     def tuned(self) -> dict[str, Value]:
         """The keys whose value is not the plain default, by Kafka's name."""
-        plain = Settings()
         return {
             s.key: getattr(self, s.field)
             for s in SETTINGS
-            if getattr(self, s.field) != getattr(plain, s.field)
+            if getattr(self, s.field) != getattr(_PLAIN, s.field)
         }
+
+
+_PLAIN = Settings()
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,248 +83,210 @@ class Setting:
     """One row of the table.
 
     Attributes:
-        key: as the user writes it.
-        field: attribute of `Settings`.
-        read: turns what the user wrote into the value; raises ValueError.
-        accepted: what is right, in words.
-        meaning: one sentence for `--help` and the docs.
-        connect_default: the default for Connect's assignors, where it differs.
+        key: as the user writes it; the field of `Settings` has underscores for dots.
+        accepted: what is right, and the function that reads it.
+        meaning: one sentence for the command line and the docs.
+        kafka: Kafka's name for it and where it is set there; empty = it is muster's own.
+        defaults: the default for an assignor, by its name, where it differs; None = nowhere.
+        assignors: the built-in assignors that use it; None = the coordinator uses it for every
+            group. Plug-ins may use all of them.
+        condition: what must hold for it to count, in words; empty = nothing.
     """
 
     key: str
-    field: str
-    read: Callable[[object], Value]
-    accepted: str
+    accepted: Accepted
     meaning: str
-    connect_default: Value = None
+    kafka: str = ""
+    defaults: Mapping[str, Value] | None = None
+    assignors: tuple[str, ...] | None = None
+    condition: str = ""
+
+    @property
+    def field(self) -> str:
+        """Attribute of `Settings`."""
+        return self.key.replace(".", "_")
+
+    def default_for(self, assignor: str) -> Value:
+        """The value of a group with this assignor in which the key is not set."""
+        plain: Value = getattr(_PLAIN, self.field)
+        return (self.defaults or {}).get(assignor, plain)
 
 
-def _whole(low: int, high: int = LONG_MAX) -> Callable[[object], Value]:
-    def read(value: object) -> Value:
-        if isinstance(value, bool) or (isinstance(value, float) and not value.is_integer()):
-            raise ValueError(value)
-        _refuse_pythons_own(value)
-        number = int(value)  # type: ignore[call-overload]  # whatever is no number raises below
-        if not low <= number <= high:
-            raise ValueError(value)
-        return int(number)
-
-    return read
-
-
-def _optional_whole(value: object) -> Value:
-    return None if value is None or value in ("", "null") else _whole(0, 2**31 - 1)(value)
-
-
-def _refuse_pythons_own(value: object) -> None:
-    """Numbers as text that nobody but Python reads as numbers: 1_0, other scripts' digits."""
-    if isinstance(value, str) and ("_" in value or not value.isascii()):
-        raise ValueError(value)
-
-
-def _percentage(value: object) -> Value:
-    _refuse_pythons_own(value)
-    number = float(value)  # type: ignore[arg-type]  # whatever is no number raises below
-    if isinstance(value, bool) or not 0 <= number <= 1000:
-        raise ValueError(value)
-    return number
-
-
-def _truth(value: object) -> Value:
-    if isinstance(value, bool):
-        return value
-    return {"true": True, "false": False}[str(value).lower()]
-
-
-def _one_of(*names: str) -> Callable[[object], Value]:
-    def read(value: object) -> Value:
-        if value not in names:
-            raise ValueError(value)
-        return str(value)
-
-    return read
-
-
-def _names(value: object) -> Value:
-    if isinstance(value, str):
-        value = value.split(",")
-    if not isinstance(value, list | tuple):
-        raise ValueError(value)
-    if not all(isinstance(part, str) for part in value):
-        raise ValueError(value)
-    parts = [part.strip() for part in cast("Sequence[str]", value)]
-    found = tuple(part for part in parts if part)
-    distinct = len(set(found)) == len(found) <= TAGS_MAX
-    if not distinct or any(len(part) > KEY_CHARS_MAX for part in found):
-        raise ValueError(found)
-    return found
-
-
-_MS = "a whole number of milliseconds"
+_CONNECT, _STREAMS = "a Connect worker's", "a Streams application's"
+_DRAFT = "a draft of KIP-429 and KIP-441; in no release"
+_PLUG_INS: tuple[str, ...] = ()
+_ROUNDS = ("cooperative", "static")
 
 SETTINGS: tuple[Setting, ...] = (
     Setting(
         "session.timeout.ms",
-        "session_timeout_ms",
-        _whole(100, 1_800_000),
-        f"{_MS}, 100 to 1800000",
-        "a member silent for this long is gone",
-        10_000,
+        milliseconds(100, 1_800_000),
+        "a member from which nothing was heard for this long is gone",
+        f"{_CONNECT}; a broker's group.streams.session.timeout.ms",
+        dict.fromkeys(CONNECT_ASSIGNORS, 10_000),
     ),
     Setting(
         "heartbeat.interval.ms",
-        "heartbeat_interval_ms",
-        _whole(10, 600_000),
-        f"{_MS}, 10 to 600000, below session.timeout.ms",
-        "how often members say they are alive",
-        3_000,
+        milliseconds(10, 600_000, ", below session.timeout.ms"),
+        "how often members say that they are alive",
+        f"{_CONNECT}; a broker's group.streams.heartbeat.interval.ms",
+        dict.fromkeys(CONNECT_ASSIGNORS, 3_000),
     ),
     Setting(
         "rebalance.timeout.ms",
-        "rebalance_timeout_ms",
-        _whole(1),
-        f"{_MS}, at least 1",
+        milliseconds(1),
         "a member that has not released a task for this long is fenced",
+        f"{_CONNECT}; a consumer's max.poll.interval.ms",
     ),
     Setting(
         "initial.rebalance.delay.ms",
-        "initial_rebalance_delay_ms",
-        _whole(0),
-        f"{_MS}, 0 or more",
-        "an empty group waits this long for more members after the first join",
+        milliseconds(0),
+        "a fleet that starts is placed when no member has joined for a twelfth of this, and this "
+        "long after the first join at the latest; 0 = at once",
+        "a broker's group.initial.rebalance.delay.ms, group.streams.initial.rebalance.delay.ms",
     ),
     Setting(
         "assignment.interval.ms",
-        "assignment_interval_ms",
-        _whole(0),
-        f"{_MS}, 0 or more",
+        milliseconds(0),
         "least time between two generations",
+        "a broker's group.streams.assignment.interval.ms (KIP-1263)",
     ),
     Setting(
         "assignor.timeout.ms",
-        "assignor_timeout_ms",
-        _whole(1),
-        f"{_MS}, at least 1",
-        "time budget of a plug-in assignor; beyond it the group keeps its target",
+        milliseconds(1),
+        "how long a plug-in assignor may take; beyond it the group keeps its target",
+        assignors=_PLUG_INS,
     ),
     Setting(
         "scheduled.rebalance.max.delay.ms",
-        "scheduled_rebalance_max_delay_ms",
-        _whole(0, 2**31 - 1),
-        f"{_MS}, 0 to 2147483647",
+        milliseconds(0, INT_MAX),
         "how long the work of a lost worker waits for its return; 0 = not at all",
+        f"{_CONNECT} (KIP-415)",
+        assignors=_ROUNDS,
     ),
     Setting(
         "connect.protocol",
-        "connect_protocol",
-        _one_of("eager", "compatible", "sessioned", "static"),
-        "eager, compatible, sessioned or static",
-        "best protocol the group may use",
+        one_of("eager", "compatible", "sessioned", "static"),
+        "best of Connect's protocols that the group may use; static lists count only with static",
+        f"{_CONNECT} (KIP-415, KIP-987)",
+        {"static": "static"},
+        _ROUNDS,
     ),
     Setting(
         "acceptable.recovery.lag",
-        "acceptable_recovery_lag",
-        _whole(0),
-        "a whole number of offsets, 0 or more",
+        offsets(0),
         "a copy at most this far behind counts as caught up",
+        f"{_STREAMS} (KIP-441)",
+        assignors=STREAMS_ASSIGNORS,
     ),
     Setting(
         "max.warmup.replicas",
-        "max_warmup_replicas",
-        _whole(1, 2**31 - 1),
-        "a whole number, 1 or more",
-        "learners a group may have at once",
+        count(1),
+        "how many tasks of a group may warm up at once on the member that is to run them",
+        f"{_STREAMS} (KIP-441)",
+        assignors=("high-availability",),
     ),
     Setting(
         "num.standby.replicas",
-        "num_standby_replicas",
-        _whole(0, 2**31 - 1),
-        "a whole number, 0 or more",
+        count(0),
         "warm copies of every stateful task",
+        _STREAMS,
+        assignors=STREAMS_ASSIGNORS,
     ),
     Setting(
         "probing.rebalance.interval.ms",
-        "probing_rebalance_interval_ms",
-        _whole(60_000),
-        f"{_MS}, at least 60000",
-        "how often a learner is looked at without an event (parity; events promote at once)",
+        milliseconds(60_000),
+        "how often the placement is looked at again while copies catch up, beside every word of a "
+        "member that one has",
+        f"{_STREAMS} (KIP-441)",
+        assignors=STREAMS_ASSIGNORS,
     ),
     Setting(
         "rack.aware.assignment.strategy",
-        "rack_aware_assignment_strategy",
-        _one_of("none", "min_traffic", "balance_subtopology"),
-        "none, min_traffic or balance_subtopology",
-        "whether placement avoids traffic across racks",
+        one_of("none", "min_traffic", "balance_subtopology"),
+        "whether placement avoids traffic across racks, and whether it spreads each subtopology",
+        f"{_STREAMS} (KIP-925)",
+        assignors=STREAMS_ASSIGNORS,
     ),
     Setting(
         "rack.aware.assignment.traffic_cost",
-        "rack_aware_assignment_traffic_cost",
-        _optional_whole,
-        "a whole number, 0 or more, or null",
-        "cost of one partition read across racks; null = the assignor's own",
+        count_or_nothing(),
+        "cost of a partition of a stateful task read across racks; null = 10 (sticky, fallback: 1)",
+        f"{_STREAMS} (KIP-925)",
+        assignors=STREAMS_ASSIGNORS,
+        condition="rack.aware.assignment.strategy is not none",
     ),
     Setting(
         "rack.aware.assignment.non_overlap_cost",
-        "rack_aware_assignment_non_overlap_cost",
-        _optional_whole,
-        "a whole number, 0 or more, or null",
-        "cost of moving a task; null = the assignor's own",
+        count_or_nothing(),
+        "cost of moving a stateful task; null = 1 (sticky, fallback: 10)",
+        f"{_STREAMS} (KIP-925)",
+        assignors=STREAMS_ASSIGNORS,
+        condition="rack.aware.assignment.strategy is not none",
     ),
     Setting(
         "rack.aware.assignment.tags",
-        "rack_aware_assignment_tags",
-        _names,
-        "at most 5 distinct tag keys of at most 20 characters, comma separated",
-        "tags that copies of a task should differ in",
+        tag_keys(),
+        "tags in which the copies of a task are to differ",
+        f"{_STREAMS} (KIP-708)",
+        assignors=STREAMS_ASSIGNORS,
+        condition="num.standby.replicas is above 0",
     ),
     Setting(
         "rack.aware.standby.strategy",
-        "rack_aware_standby_strategy",
-        _one_of("traffic", "reliability_then_traffic"),
-        "traffic or reliability_then_traffic",
+        one_of("traffic", "reliability_then_traffic"),
         "whether copies of a task go to different racks before traffic counts (KIP-925, option II)",
+        assignors=STREAMS_ASSIGNORS,
+        condition="num.standby.replicas is above 0 and rack.aware.assignment.strategy is not none",
     ),
     Setting(
         "rack.aware.standby.reliable.replicas",
-        "rack_aware_standby_reliable_replicas",
-        _optional_whole,
-        "a whole number, 0 or more, or null",
+        count_or_nothing(),
         "how many copies of a task go to different racks before traffic counts; null = all",
+        assignors=STREAMS_ASSIGNORS,
+        condition="rack.aware.standby.strategy is reliability_then_traffic",
     ),
     Setting(
         "scale.down.timeout.ms",
-        "scale_down_timeout_ms",
-        _whole(0),
-        f"{_MS}, 0 or more",
+        milliseconds(0),
         "a draining member is let go after this long, learners ready or not",
+        _DRAFT,
     ),
     Setting(
         "learner.partial.rebalance",
-        "learner_partial_rebalance",
-        _truth,
-        "true or false",
+        truth(),
         "whether each ready learner takes over at once, or all of a member together",
+        _DRAFT,
+        assignors=("high-availability", "learner"),
     ),
     Setting(
         "stream.imbalance.percentage",
-        "stream_imbalance_percentage",
-        _percentage,
-        "a percentage, 0 to 1000",
+        percentage(1000),
         "how far from its share a member may stay before tasks move",
+        _DRAFT,
+        assignors=STREAMS_ASSIGNORS,
+        condition="tasks differ in weight, or the assignor is learner",
+    ),
+    Setting(
+        "subtopology.imbalance.max",
+        count_or_nothing(1),
+        "by how many actives of one subtopology two members may differ, by capacity, before tasks"
+        " move for that alone; null = none do, but those that move anyway are spread",
+        assignors=("high-availability", "sticky"),
+        condition="tasks do not differ in weight",
     ),
     Setting(
         "stream.rebalancing.mode",
-        "stream_rebalancing_mode",
-        _one_of("incremental", "upgrading"),
-        "incremental or upgrading",
+        one_of("incremental", "upgrading"),
         "upgrading = no learners, until every member is upgraded",
+        _DRAFT,
+        assignors=("learner",),
     ),
     Setting(
         "group.max.size",
-        "group_max_size",
-        _whole(1, 2**31 - 1),
-        "a whole number, 1 or more",
+        count(1),
         "members a group may have",
+        "a broker's group.max.size, group.streams.max.size",
     ),
 )
 
@@ -343,22 +319,20 @@ def parse_settings(values: Mapping[str, object], assignor: str = DEFAULT_ASSIGNO
 
     Args:
         values: by Kafka's key; strings are accepted for every type.
-        assignor: Connect's assignors have Connect's defaults for session and heartbeat.
+        assignor: the group's; some defaults depend on it (`Setting.defaults`).
 
     Raises:
         ConfigError: an unknown key, or a value out of bounds; it names the key.
     """
-    found: dict[str, Value] = {}
-    if assignor in CONNECT_ASSIGNORS:
-        found = {s.field: s.connect_default for s in SETTINGS if s.connect_default is not None}
+    found = {s.field: s.default_for(assignor) for s in SETTINGS}
     for key, value in values.items():
         setting = _BY_KEY.get(key)
         if setting is None:
-            raise ConfigError(key, value, _instead_of(key))
+            raise ConfigError(key, value, instead_of(key))
         try:
-            found[setting.field] = setting.read(value)
+            found[setting.field] = setting.accepted.read(value)
         except (ValueError, TypeError, KeyError, OverflowError):
-            raise ConfigError(key, value, setting.accepted) from None
+            raise ConfigError(key, value, str(setting.accepted)) from None
     settings = Settings(**found)  # type: ignore[arg-type]  # each row reads its field's type
     if settings.heartbeat_interval_ms >= settings.session_timeout_ms:
         raise ConfigError(
@@ -369,7 +343,7 @@ def parse_settings(values: Mapping[str, object], assignor: str = DEFAULT_ASSIGNO
     return settings
 
 
-def _instead_of(key: str) -> str:
+def instead_of(key: str) -> str:
     """What is right for a key that is none: Kafka's brokers have the same ones behind a prefix."""
     bare = next((known for known in KEYS if key.endswith(f".{known}")), None)
     if bare is not None:

@@ -28,6 +28,7 @@ from enum import StrEnum
 from hashlib import sha256, sha384, sha512
 from typing import Any, NamedTuple
 
+from muster.protocol.dead_letters import DeadLetter
 from muster.protocol.errors import EncodeError
 from muster.protocol.events import (
     Drain,
@@ -86,23 +87,10 @@ class Caller(StrEnum):
     CLOCK = "clock"
 
 
-class Reason(StrEnum):
-    """Why an event is a dead letter."""
-
-    UNSIGNED = "UNSIGNED"
-    MALFORMED_SIGNATURE = "MALFORMED_SIGNATURE"
-    UNKNOWN_KEY = "UNKNOWN_KEY"
-    KEY_NOT_ALLOWED = "KEY_NOT_ALLOWED"
-    KEY_RETIRED = "KEY_RETIRED"
-    STALE_SIGNATURE = "STALE_SIGNATURE"
-    WRONG_SIGNATURE = "WRONG_SIGNATURE"
-    REPEATED_SIGNATURE = "REPEATED_SIGNATURE"
-
-
 class Verdict(NamedTuple):
     """Why an event does not count."""
 
-    reason: Reason
+    reason: DeadLetter
     message: str
 
 
@@ -282,7 +270,7 @@ class Verifier:
         """
         if not signature:
             if self._keyring.requires(self._group, at_ms):
-                return Verdict(Reason.UNSIGNED, "events of this group must be signed")
+                return Verdict(DeadLetter.UNSIGNED, "events of this group must be signed")
             return None
         end = _FIXED + signature[_FIXED - 1] if len(signature) >= _FIXED else 0
         mac = self._mac(signature[_FIXED:end])
@@ -291,7 +279,7 @@ class Verifier:
         head = signature[:end]
         if not hmac.compare_digest(mac.of(head, value), signature[end:]):
             message = f"not the signature of key {mac.key.id!r} over this record"
-            return Verdict(Reason.WRONG_SIGNATURE, message)
+            return Verdict(DeadLetter.WRONG_SIGNATURE, message)
         return self._judged(mac.key, caller, int.from_bytes(head[2:10], "big"), at_ms)
 
     def until_ms(self, signature: bytes) -> int:
@@ -316,11 +304,13 @@ class Verifier:
         whole = 0 < end <= len(signature) <= SIGNATURE_BYTES_MAX
         if not whole or signature[0] != VERSION or not _KEY_ID.fullmatch(key_id):
             message = f"not a signature: it begins with {signature[:2].hex()}"
-            return Verdict(Reason.MALFORMED_SIGNATURE, message)
+            return Verdict(DeadLetter.MALFORMED_SIGNATURE, message)
         if any(key.id == key_id for key in self._keyring.keys):
             message = f"key {key_id!r} does not sign with algorithm {signature[1]}"
-            return Verdict(Reason.KEY_NOT_ALLOWED, message)
-        return Verdict(Reason.UNKNOWN_KEY, f"signed with key {key_id!r}, which is not known here")
+            return Verdict(DeadLetter.KEY_NOT_ALLOWED, message)
+        return Verdict(
+            DeadLetter.UNKNOWN_KEY, f"signed with key {key_id!r}, which is not known here"
+        )
 
     def _judged(
         self, key: SigningKey, caller: Caller, signed_ms: int, at_ms: int
@@ -328,13 +318,15 @@ class Verifier:
         """Whether a signature that is right may be used here and now."""
         if not key.covers(self._group, caller):
             message = f"key {key.id!r} may not sign the {caller} part of group {self._group!r}"
-            return Verdict(Reason.KEY_NOT_ALLOWED, message)
+            return Verdict(DeadLetter.KEY_NOT_ALLOWED, message)
         if key.until_ms is not None and at_ms > key.until_ms:
             message = f"key {key.id!r} ended {at_ms - key.until_ms} ms before the broker's time"
-            return Verdict(Reason.KEY_RETIRED, message)
+            return Verdict(DeadLetter.KEY_RETIRED, message)
         if abs(at_ms - signed_ms) > key.window_ms:
             message = f"signed {at_ms - signed_ms} ms before the broker's time"
-            return Verdict(Reason.STALE_SIGNATURE, f"{message}; {key.window_ms} ms are accepted")
+            return Verdict(
+                DeadLetter.STALE_SIGNATURE, f"{message}; {key.window_ms} ms are accepted"
+            )
         return None
 
 

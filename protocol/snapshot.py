@@ -12,8 +12,10 @@ from operator import attrgetter
 from typing import Any, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from muster.protocol import rows
+from muster.protocol.accepted import LONG_MAX
 from muster.protocol.bits import pack_numbers, take_numbers
 from muster.protocol.errors import DecodeError
 from muster.protocol.events import PROFILE
@@ -22,7 +24,6 @@ from muster.protocol.ids import Role
 from muster.protocol.keys import Key
 from muster.protocol.owners import decode_owners, encode_owners
 from muster.protocol.records import GroupSnapshot, GroupState, MemberEntry, MemberState, Move
-from muster.protocol.settings import LONG_MAX
 from muster.protocol.tasks import IntArray, TaskTable
 from muster.protocol.vectors import (
     decode_flags,
@@ -50,9 +51,10 @@ _PAIRS = {
     "learner": "target_learner",
     "standby_revoking": None,
     "learner_revoking": None,
-    "ready": "learner",
 }
 """Pairs and what predicts them."""
+_STANDBY_READY = "standby_ready"
+"""Extra: what is ready and no learner, predicted by `standby`. Before it only learners were."""
 _COLUMNS = ("slot", "epoch", "previous_epoch", "revision", "revoke_revision", "joined_ms")
 _PROFILE = (*PROFILE, "state", "draining", "away", "session_timeout_ms")
 _profile_of = attrgetter(*_PROFILE)
@@ -75,6 +77,7 @@ def snapshot_row(snapshot: GroupSnapshot) -> Row:
     for name, predicted in _PAIRS.items():
         known = getattr(snapshot, predicted) if predicted else None
         row[name] = encode_pairs(getattr(snapshot, name), count, known)
+    row |= _ready_row(snapshot, count)
     lags = snapshot.lags
     row["lags"] = encode_pairs(lags[:, :2].astype(np.int32), count)
     row["lag_offsets"] = pack_numbers(lags[:, 2])
@@ -113,11 +116,34 @@ def _arrays_from(row: Row, count: int) -> dict[str, Any]:
     for name, predicted in _PAIRS.items():
         known = arrays[predicted] if predicted else None
         arrays[name] = _read(name, decode_pairs, row, count, known)
+    arrays["ready"] = _read("ready", decode_pairs, row, count, arrays["learner"])
+    if _STANDBY_READY in row["extras"]:
+        more = _read(_STANDBY_READY, decode_pairs, row["extras"], count, arrays["standby"])
+        arrays["ready"] = _sorted(np.concatenate((arrays["ready"], more)))
     pairs = _read("lags", decode_pairs, row, count)
     offsets = _read("lag_offsets", take_numbers, row, len(pairs))
     arrays["lags"] = np.column_stack((pairs.astype(np.int64), offsets))
     arrays["lag_ms"] = _read("lag_ms", take_numbers, row, len(pairs))
     return arrays
+
+
+def _ready_row(snapshot: GroupSnapshot, count: int) -> Row:
+    """Who is ready: learners in the field of that name, all others in an extra."""
+    ready = snapshot.ready
+    learning = np.isin(_codes(ready), _codes(snapshot.learner))
+    row: Row = {"ready": encode_pairs(ready[learning], count, snapshot.learner)}
+    if not learning.all():
+        rest = encode_pairs(ready[~learning], count, snapshot.standby)
+        row["extras"] = {_STANDBY_READY: rest}
+    return row
+
+
+def _codes(pairs: IntArray) -> NDArray[np.int64]:
+    return pairs[:, 0].astype(np.int64) << 32 | pairs[:, 1].astype(np.int64)
+
+
+def _sorted(pairs: IntArray) -> IntArray:
+    return pairs[np.argsort(_codes(pairs), kind="stable")]
 
 
 def _read(name: str, read: Callable[..., _Array], row: Row, *known: object) -> _Array:

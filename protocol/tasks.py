@@ -11,6 +11,7 @@ Three values:
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -310,11 +311,13 @@ class TaskSet:
     def __contains__(self, task: object) -> bool:
         if not isinstance(task, Task):
             return False
-        for name, connector, numbers in self.units:
-            if (name, connector) == (task.unit, task.connector):
-                place = int(np.searchsorted(numbers, task.number))
-                return place < len(numbers) and int(numbers[place]) == task.number
-        return False
+        key = (task.connector, unit_order(task.unit))
+        at = bisect_left(self.units, key, key=lambda unit: (unit[1], unit_order(unit[0])))
+        if at == len(self.units) or self.units[at][:2] != (task.unit, task.connector):
+            return False
+        numbers = self.units[at][2]
+        place = int(np.searchsorted(numbers, task.number))
+        return place < len(numbers) and int(numbers[place]) == task.number
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, TaskSet):

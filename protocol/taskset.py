@@ -125,10 +125,14 @@ def units_of_table(table: TaskTable) -> tuple[UnitRef, ...]:
     )
 
 
+def units_text(units: Sequence[UnitRef]) -> bytes:
+    """``label NUL size LF`` of every unit."""
+    return "".join(f"{unit.label}\0{unit.size}\n" for unit in units).encode()
+
+
 def units_version(units: Sequence[UnitRef]) -> int:
-    """First 8 bytes, little endian, of the SHA-256 of ``label NUL size LF`` of every unit."""
-    text = "".join(f"{unit.label}\0{unit.size}\n" for unit in units)
-    return int.from_bytes(sha256(text.encode()).digest()[:8], "little")
+    """First 8 bytes, little endian, of the SHA-256 of the units' text."""
+    return int.from_bytes(sha256(units_text(units)).digest()[:8], "little")
 
 
 def check_units(units: Sequence[UnitRef]) -> None:
@@ -176,8 +180,10 @@ def encode_set(tasks: TaskSet, units: Sequence[UnitRef] | Layout) -> bytes:
     return bytes((BY_UNIT,)) + split if len(split) < len(whole) else bytes((WHOLE,)) + whole
 
 
-def decode_set(data: bytes, units: Sequence[UnitRef] | Layout) -> TaskSet:
-    """Read a set; `units` as the writer had them, checked by `check_units`.
+def decode_set(
+    data: bytes, units: Sequence[UnitRef] | Layout, most: int = SET_TASKS_MAX
+) -> TaskSet:
+    """Read a set of at most `most` tasks; `units` as the writer had them, checked by `check_units`.
 
     Raises:
         DecodeError: anything else than what `encode_set` may have written.
@@ -187,16 +193,16 @@ def decode_set(data: bytes, units: Sequence[UnitRef] | Layout) -> TaskSet:
     layout = Layout.of(units)
     parts: list[Positions] = []
     if data[0] == WHOLE:
-        positions, at = decode_segment(data, 1, layout.total)
+        positions, at = decode_segment(data, 1, layout.total, most)
         parts = _cut(positions, layout.starts)
     elif data[0] == BY_UNIT:
         at, count = 1, 0
         for unit in layout.units:
-            positions, at = decode_segment(data, at, unit.size)
+            positions, at = decode_segment(data, at, unit.size, most)
             parts.append(positions)
             count += len(positions)
-            if count > SET_TASKS_MAX:
-                raise DecodeError(f"a set of more than {SET_TASKS_MAX} tasks", at)
+            if count > most:
+                raise DecodeError(f"a set of more than {most} tasks", at)
     else:
         raise DecodeError(f"task-set codec {data[0]}; known are {WHOLE} and {BY_UNIT}")
     if at != len(data):

@@ -16,6 +16,9 @@ RECORD_BYTES_MAX = 1_000_000
 """What one record (key, value and headers, uncompressed) may take. Below Kafka's default
 ``max.request.size`` and ``max.message.bytes``, so that a stock producer and broker take it."""
 
+EVENT_BYTES_MAX = RECORD_BYTES_MAX - 2_000
+"""What the value of an event may take; events are never split. The rest is for key and headers."""
+
 _HOUR_MS = 3_600_000
 _DAY_MS = 24 * _HOUR_MS
 

@@ -23,6 +23,7 @@ SAME, FULL, CHANGED = range(3)
 LAYERS_MAX = 1 << 10
 """A task has no more copies than this."""
 PAIRS_MAX = 1 << 25
+_NO_PAIRS = bytes((FULL, 0))
 
 
 def encode_vector(owners: IntArray, base: IntArray) -> bytes:
@@ -80,6 +81,8 @@ def decode_flags(data: bytes, count: int) -> NDArray[np.bool_]:
 
 def encode_pairs(pairs: IntArray, tasks: int, base: IntArray | None = None) -> bytes:
     """Pairs int32[K, 2] of (task, slot), ascending, of a group of so many tasks."""
+    if len(pairs) == 0 and (base is None or len(base) == 0):  # the rule, and soon done
+        return _NO_PAIRS if base is None else bytes((SAME,))
     code, known = _code(pairs), _code(base)
     if base is not None and np.array_equal(code, known):
         return bytes((SAME,))
@@ -95,6 +98,8 @@ def encode_pairs(pairs: IntArray, tasks: int, base: IntArray | None = None) -> b
 
 def decode_pairs(data: bytes, tasks: int, base: IntArray | None = None) -> IntArray:
     """Read what `encode_pairs` wrote with the same base."""
+    if data == _NO_PAIRS:
+        return np.empty((0, 2), dtype=np.int32)
     known = _code(base)
     form = data[0] if data else -1
     if form == SAME:

@@ -6,9 +6,9 @@ import numpy as np
 
 from muster.protocol.digest import Holding
 from muster.protocol.ids import Role
-from muster.protocol.records import Dictionary, MemberAssignment
+from muster.protocol.records import Dictionary, MemberAssignment, no_tasks
 from muster.protocol.tasks import EMPTY, IntArray, TaskSet
-from muster.state import fencing
+from muster.state import fencing, nexts
 from muster.state.draft import Draft
 from muster.state.group import COPY_ROLES, Member, slot_of, task_of
 from muster.state.liveness import ASKED, FENCED
@@ -25,6 +25,8 @@ def write(draft: Draft, slots: list[int]) -> None:
     for role in COPY_ROLES:
         kept = draft.copies[role].kept
         sets[role] = _split(draft, task_of(kept), slot_of(kept), slots)
+    coming = nexts.standbys(draft)
+    awaited = _split(draft, task_of(coming), slot_of(coming), slots)
     names = Dictionary.of(draft.id, draft.table)
     for slot in slots:
         member = draft.member(slot)
@@ -37,12 +39,12 @@ def write(draft: Draft, slots: list[int]) -> None:
             # have not seen yet may change them, so the number stays and just the report is asked.
             member = draft.update(slot, revision=member.revision + 1)
         held = Holding(*(sets[role].get(slot, EMPTY) for role in Role))
-        record = _record(draft, member, held, names)
+        record = _record(draft, member, held, awaited.get(slot, EMPTY), names)
         draft.replies.append((member.id, record))
 
 
 def _record(
-    draft: Draft, member: Member, held: Holding, names: Dictionary | None
+    draft: Draft, member: Member, held: Holding, awaited: TaskSet, names: Dictionary | None
 ) -> MemberAssignment:
     return MemberAssignment(
         group=draft.id,
@@ -55,10 +57,11 @@ def _record(
         active=held.active,
         standby=held.standby,
         learner=held.learner,
+        next=awaited,
         report=bool(draft.soft.flags[member.slot] & ASKED),
         session_timeout_ms=draft.settings.session_timeout_ms,
         heartbeat_interval_ms=draft.settings.heartbeat_interval_ms,
-        message=draft.cause,
+        message=draft.cause if len(draft.table) else no_tasks(draft.id),
         dictionary=names,
     )
 

@@ -22,23 +22,27 @@ _LISTED_MAX = 3
 class Causes:
     """Collects what happened in a batch. Says the same whatever the order it was told in."""
 
-    __slots__ = ("_events", "_learners", "_members")
+    __slots__ = ("_events", "_members", "_ready")
 
     def __init__(self) -> None:
         self._members: dict[str, set[str]] = {}
-        self._learners: set[tuple[str, str]] = set()
+        self._ready: set[tuple[str, str, str]] = set()
         self._events: list[str] = []
 
     def __bool__(self) -> bool:
-        return bool(self._members or self._learners or self._events)
+        return bool(self._members or self._ready or self._events)
 
     def member(self, what: str, member: str) -> None:
         """Something happened to a member."""
         self._members.setdefault(what, set()).add(member)
 
-    def learner(self, task: str, member: str) -> None:
-        """A learner has caught up."""
-        self._learners.add((task, member))
+    def ready(self, what: str, task: str, member: str) -> None:
+        """A copy has caught up: a learner, a standby, or another one ("copy")."""
+        self._ready.add((task, member, what))
+
+    def tell_who(self, what: str) -> bool:
+        """Whether this happened to a member."""
+        return what in self._members
 
     def add(self, text: str) -> None:
         """Something happened to the group."""
@@ -48,19 +52,38 @@ class Causes:
     def __str__(self) -> str:
         told = [what for what in _ORDER if what in self._members]
         parts = [*self._events, *(f"{_listed(sorted(self._members[w]))} {w}" for w in told)]
-        if len(self._learners) == 1:
-            task, member = next(iter(self._learners))
-            parts.append(f"learner of {task} on {member} ready")
-        elif self._learners:
-            members = _listed(sorted({member for _, member in self._learners}))
-            parts.append(f"{len(self._learners)} learners on {members} ready")
+        if len(self._ready) == 1:
+            task, member, what = next(iter(self._ready))
+            parts.append(f"{what} of {task} on {member} ready")
+        elif self._ready:
+            members = _listed(sorted({member for _, member, _ in self._ready}))
+            parts.append(f"{len(self._ready)} {self._kind_of_copy()} on {members} ready")
         return "; ".join(parts)
+
+    def _kind_of_copy(self) -> str:
+        kinds = {what for _, _, what in self._ready}
+        return {"learner": "learners", "standby": "standbys"}.get(
+            kinds.pop() if len(kinds) == 1 else "", "copies"
+        )
+
+    def absorb(self, other: Causes) -> None:
+        """Take over what another one has collected."""
+        for what, members in other._members.items():
+            self._members.setdefault(what, set()).update(members)
+        self._ready |= other._ready
+        for text in other._events:
+            self.add(text)
 
 
 def _listed(names: list[str]) -> str:
     if len(names) <= _LISTED_MAX:
         return ", ".join(names)
     return f"{names[0]}, {names[1]} and {len(names) - 2} more"
+
+
+def without(cause: str, what: str) -> str:
+    """A cause without the parts that say to whom this happened."""
+    return "; ".join(part for part in cause.split("; ") if not part.endswith(f" {what}"))
 
 
 def counted(number: int, thing: str) -> str:

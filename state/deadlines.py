@@ -6,7 +6,7 @@ deadline               clock          when it is reached
 session                session clock  the member has expired
 rebalance timeout      session clock  a member that did not answer a demand is fenced
 fenced for a session   session clock  a fenced member is gone
-initial delay          clock          an empty group that filled up is placed
+initial delay          clock          a fleet that starts is placed: joining has paused, or lasts
 assignment interval    clock          a generation that had to wait is placed
 delay                  clock          the assignor decides what becomes of lost work (Connect)
 follow-up              clock          the assignor runs again, once the group has settled
@@ -28,18 +28,29 @@ from __future__ import annotations
 
 from muster.protocol.events import Mark, Tick
 from muster.protocol.records import MemberState, Record, WakeUp
+from muster.protocol.settings import Settings
 from muster.state import causes, fencing, membership, recovery
 from muster.state.draft import Draft
-from muster.state.group import NOBODY, places
+from muster.state.group import Group, places
 from muster.state.liveness import FENCED, MUTE, NEVER, REFUSED
 
+PAUSES = 12
+"""Joining has paused when nobody came for this part of `initial.rebalance.delay.ms`."""
 LONG_AGO = 0
 """A wake-up that has passed, so that another is published."""
 
 
 def step_ms(draft: Draft) -> int:
-    """What a jump of the clock counts for at most."""
-    return 2 * draft.settings.heartbeat_interval_ms
+    """What a jump of the clock counts for at most, and how far apart ticks are."""
+    return step_of(draft.settings)
+
+
+def step_of(settings: Settings) -> int:
+    """Two heartbeat intervals, or a fortieth of the session where that is more.
+
+    Short intervals beside a long session would have the group ticked all the time to no end.
+    """
+    return max(2 * settings.heartbeat_interval_ms, settings.session_timeout_ms // 40)
 
 
 def move_to(draft: Draft, at_ms: int) -> None:
@@ -107,9 +118,9 @@ def is_settled(draft: Draft) -> bool:
     return not draft.columns.unsettled.any()
 
 
-def is_pending(draft: Draft) -> bool:
+def is_pending(group: Draft | Group) -> bool:
     """Whether a generation waits for its target."""
-    return draft.generation > draft.target_generation
+    return group.generation > group.target_generation
 
 
 def is_releasing(draft: Draft) -> bool:
@@ -122,24 +133,47 @@ def is_releasing(draft: Draft) -> bool:
     )
 
 
-def gate_ms(draft: Draft) -> int:
-    """Before this time nothing is placed: initial delay and assignment interval."""
+def gate_ms(group: Draft | Group) -> int:
+    """Before this time nothing is placed: assignment interval, and a start that is under way."""
     gate = 0
-    if draft.settings.assignment_interval_ms and draft.target_generation:
-        gate = draft.generation_ms + draft.settings.assignment_interval_ms
-    delay = draft.settings.initial_rebalance_delay_ms
-    if delay and (draft.holder == NOBODY).all():
-        joined = [draft.member(slot).joined_ms for slot in draft.roster]
-        first = min(joined, default=0)
-        if joined and first >= draft.generation_ms:  # the group was empty until then
-            gate = max(gate, delay + first)
+    if group.settings.assignment_interval_ms and group.target_generation:
+        gate = group.generation_ms + group.settings.assignment_interval_ms
+    delay_ms = group.settings.initial_rebalance_delay_ms
+    if delay_ms and is_starting(group):
+        joined = _joined_ms(group)
+        gate = max(gate, min(joined[-1] + delay_ms // PAUSES, joined[0] + delay_ms))
     return gate
 
 
+def is_starting(group: Draft | Group) -> bool:
+    """Whether there are members, and all of them came after the newest placement.
+
+    A fleet that starts, for the first time or after all of it was stopped: nothing would be moved,
+    so nothing is lost by waiting for those who come a moment later.
+    """
+    joined = _joined_ms(group)
+    return bool(joined) and joined[0] > group.generation_ms
+
+
+def _joined_ms(group: Draft | Group) -> list[int]:
+    """When the members came, ascending."""
+    found = (group.members[slot] for slot in group.roster)
+    return sorted(member.joined_ms for member in found if member is not None)
+
+
+def is_shut(group: Draft | Group) -> bool:
+    """Whether a generation waits for nothing but its time."""
+    return is_pending(group) and gate_ms(group) > group.soft.clock_ms
+
+
 def follow_up_is_due(draft: Draft) -> bool:
-    """Never before the present generation has been carried out (S1-F06)."""
+    """Never before the present generation has been carried out (S1-F06).
+
+    What a plug-in answered is not, in the batch that takes it: no member has heard of it yet.
+    """
     at_ms = draft.followup_ms
-    return at_ms is not None and at_ms <= draft.soft.clock_ms and is_settled(draft)
+    is_over = at_ms is not None and at_ms <= draft.soft.clock_ms
+    return is_over and is_settled(draft) and not draft.answered
 
 
 def next_ms(draft: Draft) -> int | None:
@@ -152,10 +186,8 @@ def next_ms(draft: Draft) -> int | None:
     if draft.kept is not None or (draft.again and not is_releasing(draft)):
         wanted.append(draft.soft.clock_ms)
     wanted += [at for at in draft.drain_until_ms.values() if at > draft.soft.clock_ms]
-    if is_pending(draft) and draft.roster and places(draft.table, draft.assignor):
-        gate = gate_ms(draft)
-        if gate > draft.soft.clock_ms:
-            wanted.append(gate)
+    if draft.roster and places(draft.table, draft.assignor) and is_shut(draft):
+        wanted.append(gate_ms(draft))
     return min(wanted, default=None)
 
 

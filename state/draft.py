@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from muster.assignor.model import Assignor, BoolArray
+from muster.protocol.dead_letters import DeadLetter
 from muster.protocol.events import NOWHERE, Origin
 from muster.protocol.ids import GroupId, MemberId, Role
 from muster.protocol.records import (
@@ -47,7 +48,10 @@ from muster.state.group import (
 )
 from muster.state.liveness import ASKED
 from muster.state.outcome import Outcome
+from muster.state.texts import cut
 
+TURNED_AWAY_MAX = 1_000
+"""So many answers to processes that are no members a batch of one group writes."""
 Lookup = Callable[[str], Assignor]
 _CARRIED = (
     *("id", "generation", "target_generation", "assignor", "settings", "table", "hashes"),
@@ -65,7 +69,9 @@ class Draft:
         group: what it was made from.
         copies: role → `Copies`, the group's `standby` and `learner`.
         causes: why a new generation is due; empty = none is.
+        chances: why one may be due: it is if the assignor answers otherwise than it did.
         departed: what members had that are gone since this batch, for people.
+        answered: a plug-in's answer was taken in this batch; nobody has carried it out yet.
         due: the assignor is to run although nothing changed (a deadline, a last release).
         answer: slots to be sent a record whatever changed.
         acknowledged: slots whose release was acknowledged in this batch.
@@ -73,6 +79,7 @@ class Draft:
         gone: slots freed in this batch; not given to anybody else before the next one.
         replies: records to members of this batch so far, with whom they are for.
         rejected: dead letters of this batch.
+        turned_away: whom and why this batch has turned away.
         newest: where the newest event of this batch was read.
         changed: whether anything public changed.
     """
@@ -122,14 +129,16 @@ class Draft:
         }
         self.members: list[Member | None] = list(group.members)
         self.soft = group.soft.copy()
-        self.causes = Causes()
+        self.causes, self.chances = Causes(), Causes()
         self.departed = Departed()
+        self.answered = False
         self.due = False
         self.answer: set[int] = set()
         self.acknowledged: set[int] = set()
         self.touched: set[int] = set()
         self.gone: set[int] = set()
         self.replies: list[tuple[str, Record]] = []
+        self.turned_away: set[tuple[str, int, Fault]] = set()
         self.rejected: list[Rejected] = []
         self.changed = coordinator_epoch != group.coordinator_epoch and bool(group.recovering)
         self.newest = NOWHERE
@@ -321,6 +330,13 @@ class Draft:
         self, member: str, incarnation: int, fault: Fault, message: str, revision: int = 0
     ) -> None:
         """Turn a process away."""
+        is_member = member in self.by_id and fault is Fault.FENCED_MEMBER_EPOCH
+        if not is_member:
+            if (member, incarnation, fault) in self.turned_away:
+                return
+            if len(self.turned_away) >= TURNED_AWAY_MAX:
+                return  # it asks again, and its turn comes
+            self.turned_away.add((member, incarnation, fault))
         record = MemberAssignment(
             group=self.id,
             member=MemberId(member),
@@ -332,18 +348,18 @@ class Draft:
             fault=fault,
             session_timeout_ms=self.settings.session_timeout_ms,
             heartbeat_interval_ms=self.settings.heartbeat_interval_ms,
-            message=message,
+            message=cut(message),
         )
-        if (member, record) not in self.replies:
+        if not is_member or (member, record) not in self.replies:
             self.replies.append((member, record))
 
     def tombstone(self, member: MemberId) -> None:
         """Say that a member is gone."""
         self.replies.append((member, MemberGone(group=self.id, member=member)))
 
-    def reject(self, origin: Origin, reason: str, message: str) -> None:
+    def reject(self, origin: Origin, reason: DeadLetter, message: str) -> None:
         """An event that changed nothing."""
-        self.rejected.append(Rejected(origin=origin, reason=reason, message=message))
+        self.rejected.append(Rejected(origin=origin, reason=reason, message=cut(message)))
 
     def ask(self, slot: int) -> None:
         """Publish the member's record again and ask for a report."""

@@ -47,3 +47,14 @@ def refused(draft: Draft, member: str) -> None:
     slot = draft.by_id.get(MemberId(member))
     if slot is not None:
         draft.soft.flags[slot] |= REFUSED
+
+
+def take_back(draft: Draft) -> None:
+    """Behind the answers to those who are no members put tombstones.
+
+    `muster.assignments` is compacted: an answer under a key that is nobody's would stay for ever.
+    Readers take it first, and by then they ignore the tombstone.
+    """
+    strangers = {member for member, _, _ in draft.turned_away if member not in draft.by_id}
+    for member in sorted(strangers):
+        draft.tombstone(MemberId(member))

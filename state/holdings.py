@@ -3,9 +3,9 @@
 A report counts by its revision, the number of the newest record its sender acted on:
 
 below one reported before → stale, a late or repeated one: nothing. At least the one that asked for
-a release and without the tasks → the release is acknowledged. At the newest record → it must
-agree: what it lacks is sent again, and an active beyond what it was given fences it. An active
-beyond it at an older revision only makes the group ask.
+a release → the tasks that it lacks are released, some or all of those that were asked for. At the
+newest record → it must agree: what it lacks is sent again, and an active beyond what it was given
+fences it. An active beyond it at an older revision only makes the group ask.
 """
 
 from __future__ import annotations
@@ -21,6 +21,14 @@ from muster.state import fencing, lag, recovery
 from muster.state.draft import Draft
 from muster.state.group import COPY_ROLES, NOBODY, Codes, Orphan, codes, slot_of, task_of, union
 from muster.state.liveness import ASKED, FENCED
+from muster.state.texts import cut
+
+STRANGERS_MAX = 4_096
+"""So many tasks that a group does not know, and that members hold, it remembers in all."""
+TOO_STRANGE = (
+    f"holds more tasks that the group does not have than it can remember ({STRANGERS_MAX} of all"
+    " its members); drop everything and join again"
+)
 
 
 def report(draft: Draft, event: Report) -> None:
@@ -45,6 +53,9 @@ def report(draft: Draft, event: Report) -> None:
     if was_lost:
         if not recovery.is_answer(draft, slot, event):
             return
+        if not has_room(draft, event.holding, slot):
+            fencing.fence(draft, slot, TOO_STRANGE)
+            return
         _adopt(draft, slot, event)
     elif event.epoch > member.epoch or event.revision > member.revision:
         given = f"epoch {member.epoch}, revision {member.revision}"
@@ -59,7 +70,7 @@ def report(draft: Draft, event: Report) -> None:
         draft.soft.flags[slot] &= 0xFF & ~ASKED
         _keep_timeout(draft, slot, was_told=not was_lost)
     _mark_ready(draft, slot, event.holding.ready)
-    lag.tell(draft, event.member, event.lags, event.origin)
+    lag.tell(draft, event.member, event.lags, event.origin, event.holding.ready)
 
 
 def _compare(draft: Draft, slot: int, event: Report) -> bool:
@@ -69,19 +80,17 @@ def _compare(draft: Draft, slot: int, event: Report) -> bool:
     active, unknown = draft.table.indexes_of(event.holding.active)
     beyond = _beyond(draft, slot, active)
     orphaned = {(o.unit, o.number, o.connector) for o in draft.orphans if o.slot == slot}
-    strangers = [task for task in unknown if tuple(task) not in orphaned]
-    if len(beyond) or strangers:
-        named = str(draft.table.task(int(beyond[0]))) if len(beyond) else str(strangers[0])
+    stranger = next((task for task in unknown if tuple(task) not in orphaned), None)
+    if len(beyond) or stranger is not None:
+        named = cut(str(draft.table.task(int(beyond[0])) if len(beyond) else stranger), 120)
         if newest:
             draft.claim(slot, beyond, giving_up=True)
             fencing.fence(draft, slot, f"holds {named}, which it was not given")
         else:
             draft.ask(slot)
         return False
-    released = _released(draft, slot, event.holding)
-    newer_than_asked = event.revision >= member.revoke_revision
-    if member.state is MemberState.UNREVOKED and released and newer_than_asked:
-        acknowledge(draft, slot)
+    if member.state is MemberState.UNREVOKED and event.revision >= member.revoke_revision:
+        _release(draft, slot, event.holding)
     if newest and _lacks(draft, slot, event.holding):
         draft.answer.add(slot)
     return True
@@ -92,23 +101,6 @@ def _beyond(draft: Draft, slot: int, active: IntArray) -> IntArray:
     others = active[draft.holder[active] != slot]
     mine = task_of(draft.duplicate[slot_of(draft.duplicate) == slot])
     return np.setdiff1d(others, mine, assume_unique=True)
-
-
-def _released(draft: Draft, slot: int, holding: Holding) -> bool:
-    """Whether nothing of what the member was told to give up is held any more, in any role."""
-    active, gone = draft.table.indexes_of(holding.active)
-    mine = task_of(draft.duplicate[slot_of(draft.duplicate) == slot])
-    if (draft.revoking[active] & (draft.holder[active] == slot)).any() or np.isin(
-        active, mine
-    ).any():
-        return False
-    held = {Role.ACTIVE: gone}
-    for role, tasks in _copies_of(holding):
-        indexes, held[role] = draft.table.indexes_of(tasks)
-        going = draft.copies[role].going
-        if np.isin(_pairs(indexes, slot), going, assume_unique=True).any():
-            return False
-    return not any(o.slot == slot and o.task in held[Role(o.role)] for o in draft.orphans)
 
 
 def _lacks(draft: Draft, slot: int, holding: Holding) -> bool:
@@ -126,15 +118,50 @@ def _lacks(draft: Draft, slot: int, holding: Holding) -> bool:
 
 def acknowledge(draft: Draft, slot: int) -> None:
     """The member has let go of everything it was told to."""
-    freed = (draft.holder == slot) & draft.revoking
-    draft.holder = np.where(freed, np.int32(NOBODY), draft.holder)
-    draft.revoking = draft.revoking & ~freed
-    for role in COPY_ROLES:
-        going = draft.copies[role].going
-        draft.set_copies(role, going=going[slot_of(going) != slot])
-    draft.duplicate = draft.duplicate[slot_of(draft.duplicate) != slot]
-    draft.promote_duplicates()
-    draft.orphans = tuple(o for o in draft.orphans if o.slot != slot)
+    _release(draft, slot, Holding())
+
+
+def _release(draft: Draft, slot: int, holding: Holding) -> None:
+    """What the member was told to give up and does not hold any more is free at once.
+
+    While it holds some of that in any role, it owes the rest: same state, same epoch, and its time
+    runs on from the demand.
+    """
+    active, strangers = draft.table.indexes_of(holding.active)
+    held = {Role.ACTIVE: strangers}
+    owed = (draft.holder == slot) & draft.revoking
+    freed = owed.copy()
+    freed[active] = False
+    owes, frees = bool((owed & ~freed).any()), bool(freed.any())
+    pairs = {Role.ACTIVE: _pairs(active, slot)}
+    for role, tasks in _copies_of(holding):
+        indexes, held[role] = draft.table.indexes_of(tasks)
+        pairs[role] = _pairs(indexes, slot)
+    kept: dict[Role, Codes] = {}
+    given_up = {role: draft.copies[role].going for role in COPY_ROLES}
+    given_up[Role.ACTIVE] = draft.duplicate
+    for role, going in given_up.items():
+        mine = slot_of(going) == slot
+        stays = mine & np.isin(going, pairs[role])
+        owes, frees = owes or bool(stays.any()), frees or bool((mine & ~stays).any())
+        kept[role] = going[~mine | stays]
+    lost = {o for o in draft.orphans if o.slot == slot and o.task not in held[Role(o.role)]}
+    owes = owes or any(o.slot == slot and o not in lost for o in draft.orphans)
+    if frees or lost:
+        draft.holder = np.where(freed, np.int32(NOBODY), draft.holder)
+        draft.revoking = draft.revoking & ~freed
+        for role in COPY_ROLES:
+            gone = np.setdiff1d(draft.copies[role].going, kept[role], assume_unique=True)
+            gone = np.setdiff1d(gone, union(*(pairs[each] for each in COPY_ROLES)))
+            draft.ready = np.setdiff1d(draft.ready, gone, assume_unique=True)
+            draft.set_copies(role, going=kept[role])
+        draft.duplicate = kept[Role.ACTIVE]
+        draft.promote_duplicates()
+        draft.orphans = tuple(o for o in draft.orphans if o not in lost)
+        draft.touched.add(slot)
+        draft.changed = True
+    if owes:
+        return
     draft.acknowledged.add(slot)
     if slot not in draft.recovering:
         draft.soft.acquit(slot)  # whatever else this batch is behind, it has answered in time
@@ -170,23 +197,39 @@ def claim(draft: Draft, slot: int, holding: Holding) -> None:
         draft.changed = True
 
 
+def has_room(draft: Draft, holding: Holding, slot: int | None = None) -> bool:
+    """Whether the group can remember all tasks of a holding that it does not know.
+
+    Each takes room in the group's state until its member has let go of it, and a few bytes can name
+    millions of them.
+
+    Args:
+        draft: the group.
+        holding: what a member says that it holds.
+        slot: of the member, if it has one: what is remembered of it already takes no more room.
+    """
+    kept = sum(orphan.slot == slot for orphan in draft.orphans) if slot is not None else 0
+    room = max(STRANGERS_MAX - len(draft.orphans), 0) + kept
+    if len(holding) <= room:
+        return True
+    sets = (holding.active, holding.standby, holding.learner)
+    return sum(len(draft.table.indexes_of(tasks)[1]) for tasks in sets) <= room
+
+
 def _remember_strangers(draft: Draft, slot: int, lost: dict[Role, TaskSet]) -> None:
     """What a member has of tasks the group does not know is to be released as well."""
-    known = {orphan._replace(told=False) for orphan in draft.orphans}
+    if not any(lost.values()):
+        return
+    known = {orphan._replace(told=False) for orphan in draft.orphans if orphan.slot == slot}
     strangers = {Orphan(slot, int(role), *task) for role, tasks in lost.items() for task in tasks}
     draft.orphans = tuple(sorted((strangers - known).union(draft.orphans)))
 
 
 def _mark_ready(draft: Draft, slot: int, ready: TaskSet) -> None:
-    """Learners that have caught up may take over, one by one or all of a member together."""
+    """Learners and standbys that have caught up may take over."""
     pairs = _pairs(draft.table.indexes_of(ready)[0], slot)
-    kept = draft.copies[Role.LEARNER].kept
-    new = np.setdiff1d(np.intersect1d(pairs, kept, assume_unique=True), draft.ready)
-    if len(new) == 0:
-        return
-    draft.ready = union(draft.ready, new)
-    draft.changed = True
-    lag.promote(draft, new)
+    kept = union(*(draft.copies[role].kept for role in COPY_ROLES))
+    lag.say_ready(draft, np.intersect1d(pairs, kept, assume_unique=True))
 
 
 def _adopt(draft: Draft, slot: int, event: Report) -> None:
@@ -212,7 +255,6 @@ def _adopt(draft: Draft, slot: int, event: Report) -> None:
         others = copies.kept[slot_of(copies.kept) != slot]
         kept = union(others, np.setdiff1d(held, going, assume_unique=True))
         draft.set_copies(role, kept=kept, going=going)
-        draft.ready = np.setdiff1d(draft.ready, copies.kept[slot_of(copies.kept) == slot])
     draft.orphans = tuple(
         o for o in draft.orphans if o.slot != slot or o.task in lost[Role(o.role)]
     )

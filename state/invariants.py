@@ -113,7 +113,8 @@ def _only_members_have_tasks(group: Group) -> None:
                 bool(there[slot_of(pairs)].all()), group, f"a {role.name.lower()} is a member's"
             )
             _require(bool((np.diff(pairs) > 0).all()), group, "pairs ascend")
-    _require(_within(group.ready, group.learner.kept), group, "who is ready is a learner")
+    everywhere = np.concatenate([part for _, each in _copies(group) for part in each])
+    _require(_within(group.ready, everywhere), group, "who is ready has a copy, or is to get one")
 
 
 def _within(part: Codes, whole: Codes) -> bool:
@@ -151,8 +152,10 @@ def _states_say_what_is_waited_for(group: Group) -> None:
     kept = ~group.revoking & (group.holder != NOBODY)
     beyond = {*group.holder[kept & (group.holder != group.target)].tolist()}
     missing = {*group.target[(group.target != group.holder)].tolist()}
+    wanted = np.union1d(group.standby.wanted, group.learner.wanted)
     for _, copies in _copies(group):
-        beyond |= set(slot_of(np.setdiff1d(copies.kept, copies.wanted)).tolist())
+        less = np.setdiff1d(copies.kept, wanted)
+        beyond |= set(slot_of(less[group.target[task_of(less)] != slot_of(less)]).tolist())
         missing |= set(slot_of(np.setdiff1d(copies.wanted, copies.kept)).tolist())
     for member in group.live():
         if group.soft.flags[member.slot] & FENCED:

@@ -5,8 +5,8 @@ wake-up. A batch of heartbeats is one vectorised update: its cost depends neithe
 the group's snapshot nor on the number of tasks.
 
 Two clocks. `clock_ms` is the newest broker timestamp of the group's membership records.
-`session_ms` follows it, but a jump counts for at most two heartbeat intervals, so an outage of the
-broker is no silence of the members. Sessions and debts are kept in session time.
+`session_ms` follows it, but a jump counts for at most one step (`deadlines.step_of`), so an outage
+of the broker is no silence of the members. Sessions and debts are kept in session time.
 
 What a member must answer within a time is a *debt*: to release, or, once fenced, to be gone. Its
 time runs from a tick that proves that the demand had been published (`deadlines.py`): a coordinator

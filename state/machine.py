@@ -35,20 +35,24 @@ from muster.protocol.events import (
     Taken,
     Tick,
 )
-from muster.protocol.records import Dictionary, Record
+from muster.protocol.records import Dictionary, GroupSnapshot, Record, no_tasks
 from muster.state import (
     addressed,
+    causes,
     config,
     deadlines,
     fencing,
     holdings,
+    lag,
     membership,
     reconcile,
     target,
 )
 from muster.state.draft import Draft, Lookup
-from muster.state.group import Group
+from muster.state.group import Group, places
+from muster.state.texts import cut
 
+CAUSE_CHARS_MAX = 2_000
 Times: TypeAlias = NDArray[np.int64]
 
 
@@ -92,10 +96,11 @@ def advance(
         for slot in group.recovering:
             draft.ask(slot)
             draft.soft.demand(slot)
-    target.take_kept(draft)
+    answered = _take_kept(draft)
     gone = _absorb(draft, fresh)
     _settle(draft)
     wake_at_ms = None if draft.dead else deadlines.wake_ms(draft)
+    fencing.take_back(draft)
     records = [record for _, record in sorted(draft.replies, key=lambda reply: reply[0])]
     clock = deadlines.publish(draft, wake_at_ms)
     done = draft.finished()
@@ -105,9 +110,18 @@ def advance(
     if draft.dead:
         records += gone
     elif draft.changed:
+        if answered is not None and answered.generation != done.generation:
+            records.append(answered)  # or its moves and reasons would never be seen
         records.append(done.snapshot())
     records += [*clock, *draft.rejected]
     return Step(done, tuple(records), wake_at_ms, draft.changed)
+
+
+def _take_kept(draft: Draft) -> GroupSnapshot | None:
+    """Take what a plug-in answered; returns the record of the generation that it completes."""
+    if not target.take_kept(draft) or deadlines.is_pending(draft):
+        return None
+    return draft.finished().snapshot()
 
 
 def _fresh(draft: Draft, events: Sequence[Taken]) -> list[Taken]:
@@ -235,6 +249,7 @@ def _settle(draft: Draft) -> None:
     draft.drop_gone()
     if draft.dead:
         return
+    lag.keep_warm(draft)
     if draft.again and not deadlines.is_releasing(draft):
         draft.again = False
         draft.causes.add("all releases acknowledged")
@@ -242,7 +257,9 @@ def _settle(draft: Draft) -> None:
         if deadlines.is_pending(draft):
             draft.due = True  # a retriable failure of the assignor
         else:
-            draft.causes.add("follow-up")
+            draft.chances.add("follow-up")
+    if draft.chances and (draft.causes or target.could_change(draft)):
+        draft.causes.absorb(draft.chances)
     fresh = bool(draft.causes) and bool(draft.roster or draft.group.roster)
     if fresh:
         _open_generation(draft)
@@ -258,12 +275,24 @@ def _settle(draft: Draft) -> None:
 
 
 def _open_generation(draft: Draft) -> None:
-    cause = str(draft.causes)
-    if deadlines.is_pending(draft):
-        draft.cause = f"{draft.cause}; {cause}" if draft.cause else cause
+    waits = no_tasks(draft.id)
+    if not places(draft.table, draft.assignor):
+        parts = [str(draft.causes), waits]  # nothing was decided of what happened before
+    elif deadlines.is_pending(draft):
+        # It may be pending for ever, with new causes in every batch: the first are kept.
+        before = cut(draft.cause.removesuffix(waits).removesuffix("; "), CAUSE_CHARS_MAX)
+        if draft.causes.tell_who(causes.JOINED) and deadlines.is_starting(draft):
+            # One list of all who came, not one for each batch.
+            before = causes.without(before, causes.JOINED)
+            for slot in draft.roster:
+                draft.causes.member(causes.JOINED, draft.member(slot).id)
+        parts = [before, str(draft.causes)]
     else:
+        parts = [str(draft.causes)]
+    if not deadlines.is_pending(draft):
         draft.generation += 1
-        draft.cause, draft.moves = cause, ()
+        draft.moves = ()
+    draft.cause = "; ".join(filter(None, parts))
     draft.followup_ms = None
     draft.changed = True
 
@@ -277,5 +306,4 @@ def _place_nothing(draft: Draft) -> None:
 
 def _gate_opened(draft: Draft) -> bool:
     """Whether a generation that had to wait may be placed since this batch."""
-    gate = deadlines.gate_ms(draft)
-    return draft.group.soft.clock_ms < gate <= draft.soft.clock_ms
+    return deadlines.is_shut(draft.group) and not deadlines.is_shut(draft)

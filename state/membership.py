@@ -15,9 +15,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from muster.protocol.accepted import LONG_MAX
+from muster.protocol.dead_letters import DeadLetter
 from muster.protocol.events import PROFILE, Drain, GroupDeleted, Join, LagReport, Leave
 from muster.protocol.records import Fault, GroupGone, MemberState
-from muster.protocol.settings import CONNECT_ASSIGNORS, LONG_MAX
+from muster.protocol.settings import CONNECT_ASSIGNORS
 from muster.state import causes, holdings, lag, recovery
 from muster.state.causes import counted
 from muster.state.draft import Draft
@@ -29,6 +31,9 @@ def join(draft: Draft, event: Join) -> None:
     """A member says who it is: new, returning, the same again, or in somebody's place."""
     draft.dead = False
     slot = draft.by_id.get(event.member)
+    if not holdings.has_room(draft, event.holding, slot):
+        draft.fault(event.member, event.incarnation, Fault.INVALID_REQUEST, holdings.TOO_STRANGE)
+        return
     if slot is not None and draft.member(slot).incarnation == event.incarnation:
         _rejoin(draft, slot, event)
         return
@@ -120,7 +125,7 @@ def _answer_join(draft: Draft, slot: int, event: Join) -> None:
     recovery.ask_newcomer(draft, slot)
     draft.drop_gone()
     holdings.claim(draft, slot, event.holding)
-    lag.tell(draft, event.member, event.lags, event.origin)
+    lag.tell(draft, event.member, event.lags, event.origin, event.holding.ready)
     draft.answer.add(slot)
 
 
@@ -161,7 +166,7 @@ def drain(draft: Draft, event: Drain) -> None:
     if slot is None:
         there = counted(len(draft.roster), "member")
         message = f"no member {event.member} to drain; the group has {there}"
-        draft.reject(event.origin, Fault.UNKNOWN_MEMBER_ID.value, message)
+        draft.reject(event.origin, DeadLetter.UNKNOWN_MEMBER_ID, message)
         return
     if draft.member(slot).draining == event.on:
         return

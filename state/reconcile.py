@@ -4,15 +4,19 @@ For a member with assigned A, pending revocation R, target X, per role:
 
     assigned' = A ∩ X     pending revocation' = A − X     grants = X − A − what others still hold
 
-1. UNREVOKED and not yet acknowledged → nothing. 2. A − X is not empty → UNREVOKED, epoch stays,
+1. UNREVOKED and not all of R acknowledged → nothing; what is acknowledged of R is free (Kafka has
+R acknowledged as one). 2. A − X is not empty → UNREVOKED, epoch stays,
 nothing is granted. 3. Else what is free of X − A is granted, the epoch becomes the target's;
 UNRELEASED if something of X − A was not free, STABLE otherwise. An acknowledged release raises the
 epoch by one before that.
 
 The rules are written per member in Kafka; here each is one expression over the task vectors,
-restricted to members that may step. An active is free when nobody has it. That a member never has
-two roles of a task follows: a placement gives it one, and what it has in another role is in A − X,
-so case 2 comes first.
+restricted to members that may step. An active is free when nobody has it.
+
+A copy whose member is to have the task in another role is not in A − X: the member keeps it until
+the other role is granted, and changes roles within that one record. So it is never without its
+state, and never has two roles of a task. A member that is to keep a copy of what it runs releases
+the active first, as others wait for that.
 
 Who is touched follows from the vectors: whoever has what it should not, or lacks what it should
 have. So members that a generation leaves alone cost nothing and notice nothing.
@@ -30,8 +34,9 @@ from muster.protocol.digest import MASK, RELEASING, mixed, set_hashes
 from muster.protocol.ids import Role, Task
 from muster.protocol.records import MemberState
 from muster.protocol.tasks import IntArray, TaskSet
+from muster.state import lag, nexts
 from muster.state.draft import Draft
-from muster.state.group import COPY_ROLES, NOBODY, Codes, Member, slot_of, task_of, union
+from muster.state.group import COPY_ROLES, NOBODY, Codes, Member, codes, slot_of, task_of, union
 from muster.state.liveness import FENCED
 
 
@@ -63,6 +68,8 @@ def settle(draft: Draft) -> list[int]:
         _grant(draft, stride)
         touched |= _transit(draft, stride)
         draft.answer |= set(np.flatnonzero(stride.told).tolist())
+        draft.answer |= nexts.changed(draft)
+    lag.settle(draft)
     _expect(draft, sorted(touched))
     return sorted(draft.answer)
 
@@ -137,14 +144,20 @@ def _revoke(draft: Draft, stride: _Stride) -> None:
     for role in COPY_ROLES:
         wanted, kept, going = draft.copies[role]
         less = np.setdiff1d(kept, wanted, assume_unique=True)
-        less = less[stride.open[slot_of(less)]]
+        less = less[stride.open[slot_of(less)] & ~_changes_role(draft, less)]
         if len(less):
             stride.told[slot_of(less)] = True
             kept = np.setdiff1d(kept, less, assume_unique=True)
             going = union(going, less[~away[slot_of(less)]])
             draft.set_copies(role, kept=kept, going=going)
-            draft.ready = np.setdiff1d(draft.ready, less, assume_unique=True)
     stride.owes = _owing(draft)
+
+
+def _changes_role(draft: Draft, pairs: Codes) -> BoolArray:
+    """bool[K]: copies whose member is to have the task in another role."""
+    wanted = union(*(draft.copies[role].wanted for role in COPY_ROLES))
+    answer: BoolArray = draft.target[task_of(pairs)] == slot_of(pairs)
+    return answer | np.isin(pairs, wanted, assume_unique=True)
 
 
 def _owing(draft: Draft) -> BoolArray:
@@ -171,13 +184,22 @@ def _grant(draft: Draft, stride: _Stride) -> None:
         holder = draft.holder.copy()
         holder[want[free]] = draft.target[want[free]]
         draft.holder = holder
+        _leave_role(draft, codes(want[free].astype(np.int32), draft.target[want[free]]))
     for role in COPY_ROLES:
         wanted, kept, _ = draft.copies[role]
         gain = np.setdiff1d(wanted, kept, assume_unique=True)
         gain = gain[ready[slot_of(gain)]]
         if len(gain):
             stride.told[slot_of(gain)] = True
-            draft.set_copies(role, kept=union(kept, gain))
+            _leave_role(draft, gain)
+            draft.set_copies(role, kept=union(draft.copies[role].kept, gain))
+
+
+def _leave_role(draft: Draft, granted: Codes) -> None:
+    """A copy that its member had of what it is granted now is that copy no more."""
+    for role in COPY_ROLES:
+        kept = draft.copies[role].kept
+        draft.set_copies(role, kept=np.setdiff1d(kept, granted, assume_unique=True))
 
 
 def _transit(draft: Draft, stride: _Stride) -> set[int]:

@@ -14,16 +14,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from functools import reduce
 
 import numpy as np
 
 from muster.assignor import check
 from muster.assignor.errors import AssignorError
+from muster.assignor.ignored import ignored_pins
 from muster.assignor.model import GroupView, Pairs, Reason, group_view
 from muster.assignor.model import Lags as ViewLags
 from muster.assignor.registry import BUILT_IN
+from muster.protocol.dead_letters import DeadLetter
 from muster.protocol.ids import Role
 from muster.protocol.records import Move
+from muster.protocol.settings import CONNECT_ASSIGNORS
 from muster.protocol.tasks import IntArray
 from muster.state import causes, config, deadlines, lag
 from muster.state.columns import seated
@@ -31,8 +35,10 @@ from muster.state.draft import Draft
 from muster.state.group import NOBODY, Codes, codes, places, slot_of, task_of, union
 from muster.state.liveness import FENCED
 from muster.state.outcome import Answer, Failure, Outcome
+from muster.state.texts import cut
 
-ASSIGNOR_FAILED = "ASSIGNOR_FAILED"
+WARNINGS_MAX = 10
+"""So many of an assignor's warnings are told."""
 
 
 def place(draft: Draft) -> None:
@@ -44,12 +50,43 @@ def place(draft: Draft) -> None:
         draft.kept = found
 
 
-def take_kept(draft: Draft) -> None:
-    """Take what a plug-in answered in the batch before."""
-    if draft.kept is not None:
-        found, draft.kept = draft.kept, None
-        _take(draft, found)
+def could_change(draft: Draft) -> bool:
+    """Whether the assignor, asked now, answers otherwise than the group has it already.
+
+    A built-in assignor of tasks is a function, so it is simply asked. If all stays, it is asked
+    again when it wants to be. A plug-in may answer anything, and Connect's remember their rounds.
+    """
+    is_function = draft.assignor in BUILT_IN and draft.assignor not in CONNECT_ASSIGNORS
+    if not is_function or deadlines.is_pending(draft) or not _may_ask(draft):
+        return True
+    found = _asked(draft)
+    if isinstance(found, Failure) or not _stands(draft, found):
+        return True
+    later = None if found.followup_ms is None else draft.soft.clock_ms + found.followup_ms
+    if draft.followup_ms != later:
+        draft.followup_ms = later
         draft.changed = True
+    return False
+
+
+def _stands(draft: Draft, found: Answer) -> bool:
+    """Whether an answer is what the group is to be already."""
+    return (
+        np.array_equal(found.active, draft.target)
+        and np.array_equal(found.destination, draft.destination)
+        and all(np.array_equal(p, draft.copies[role].wanted) for role, p in found.copies.items())
+    )
+
+
+def take_kept(draft: Draft) -> bool:
+    """Take what a plug-in answered in the batch before; whether there was anything."""
+    if draft.kept is None:
+        return False
+    found, draft.kept = draft.kept, None
+    _take(draft, found)
+    draft.changed = True
+    draft.answered = isinstance(found, Answer)  # a failure leaves nothing to be carried out
+    return True
 
 
 def _asked(draft: Draft) -> Outcome:
@@ -79,7 +116,7 @@ def _asked(draft: Draft) -> Outcome:
         delay_ms=placement.delay_ms,
         followup_ms=placement.followup_ms,
         memory=memory,
-        warnings=tuple(placement.warnings),
+        warnings=(*placement.warnings, *ignored_pins(draft.assignor, view)),
     )
 
 
@@ -101,21 +138,22 @@ def view_of(draft: Draft, seats: IntArray) -> GroupView:
     index = np.full(len(draft.members) + 1, NOBODY, dtype=np.int32)
     index[seats] = np.arange(len(seats), dtype=np.int32)
     said = draft.columns
-    unready = union(draft.copies[Role.LEARNER].kept, draft.copies[Role.LEARNER].wanted)
-    standby = draft.copies[Role.STANDBY]
-    young = lag.fresh(draft, draft.soft.clock_ms)
-    lags = draft.lags
-    present = young & (index[slot_of(lags.pair)] != NOBODY)
+    owner = _previous(draft)
+    copies = draft.copies[Role.LEARNER]
+    learner = _beside(union(copies.kept, copies.wanted), owner)
+    copies = draft.copies[Role.STANDBY]
+    standby = _beside(union(copies.kept, copies.going), owner)
+    caught_up = _staying(draft, lag.caught_up(draft))
     return group_view(
         tasks=draft.table,
         settings=draft.settings,
         members=tuple(said.id[seats].tolist()),
         capacity=said.capacity[seats],
-        active=index[_previous(draft)],
-        standby=_pairs(union(standby.kept, standby.going), index),
-        learner=_pairs(unready, index),
-        ready=_pairs(np.intersect1d(lag.caught_up(draft), unready, assume_unique=True), index),
-        lags=_view_lags(lags.pair[present], lags.offsets[present], index),
+        active=index[owner],
+        standby=_pairs(standby, index),
+        learner=_pairs(learner, index),
+        ready=_pairs(np.intersect1d(caught_up, learner, assume_unique=True), index),
+        lags=_view_lags(draft, np.setdiff1d(caught_up, learner, assume_unique=True), index),
         draining=said.draining[seats],
         rack=seated(said.rack, seats),
         tags=seated(said.tags, seats),
@@ -131,15 +169,39 @@ def view_of(draft: Draft, seats: IntArray) -> GroupView:
     )
 
 
+def _staying(draft: Draft, caught_up: Codes) -> Codes:
+    """Copies that have caught up, without those that are being given up where another one stays."""
+    going = reduce(union, (copies.going for copies in draft.copies.values()))
+    leaving = np.isin(caught_up, going, assume_unique=True)
+    if not leaving.any():
+        return caught_up
+    said, slot = draft.columns, slot_of(caught_up)
+    stays = ~leaving & ~said.draining[slot] & ~said.away[slot]
+    spare = leaving & np.isin(task_of(caught_up), task_of(caught_up[stays]))
+    return caught_up[~spare]
+
+
 def _pairs(pairs: Codes, index: IntArray) -> Pairs:
     member = index[slot_of(pairs)]
     there = member != NOBODY
     return Pairs.of(task_of(pairs)[there], member[there])
 
 
-def _view_lags(pairs: Codes, offsets: Codes, index: IntArray) -> ViewLags:
+def _beside(pairs: Codes, owner: IntArray) -> Codes:
+    """Copies of tasks that their member is not to run anyway."""
+    beside: Codes = pairs[owner[task_of(pairs)] != slot_of(pairs)]
+    return beside
+
+
+def _view_lags(draft: Draft, caught_up: Codes, index: IntArray) -> ViewLags:
+    """Lags that are believed; 0 where a member has said no more than that its copy is ready."""
+    told, sure = draft.lags, lag.believed(draft)
+    silent = np.setdiff1d(caught_up, told.pair[sure], assume_unique=True)
+    pairs = np.concatenate((told.pair[sure], silent))
+    offsets = np.concatenate((told.offsets[sure], np.zeros(len(silent), dtype=np.int64)))
     task, member = task_of(pairs), index[slot_of(pairs)]
     order = np.lexsort((member, task))
+    order = order[member[order] != NOBODY]
     return ViewLags(task[order], member[order], offsets[order])
 
 
@@ -157,13 +219,13 @@ def _take(draft: Draft, found: Outcome) -> None:
     draft.delay_until_ms = now + found.delay_ms if found.delay_ms else None
     draft.followup_ms = None if found.followup_ms is None else now + found.followup_ms
     if found.warnings:
-        draft.cause = "; ".join((draft.cause, *found.warnings))
+        draft.cause = "; ".join((draft.cause, *map(cut, found.warnings[:WARNINGS_MAX])))
 
 
 def _failed(draft: Draft, failure: Failure) -> None:
-    draft.cause = f"{draft.cause.partition('; assignor ')[0]}; {failure.story}"
+    draft.cause = f"{draft.cause.partition('; assignor ')[0]}; {cut(failure.story)}"
     draft.moves = ()
-    draft.reject(failure.origin, ASSIGNOR_FAILED, failure.story)
+    draft.reject(failure.origin, DeadLetter.ASSIGNOR_FAILED, failure.story)
     first = draft.followup_ms is None
     draft.followup_ms = None
     if failure.retriable:
@@ -225,10 +287,13 @@ def _plain(memory: object) -> dict[str, object] | None:
 
 def due(draft: Draft) -> bool:
     """Whether the assignor is to run now."""
-    if not deadlines.is_pending(draft) or draft.recovering:
-        return False
-    if not places(draft.table, draft.assignor):
-        return False
-    if not draft.roster or (draft.again and deadlines.is_releasing(draft)):
+    if not deadlines.is_pending(draft) or not _may_ask(draft):
         return False
     return deadlines.gate_ms(draft) <= draft.soft.clock_ms
+
+
+def _may_ask(draft: Draft) -> bool:
+    """Whether there is something to place, and all is known that must be."""
+    if draft.recovering or not draft.roster or not places(draft.table, draft.assignor):
+        return False
+    return not (draft.again and deadlines.is_releasing(draft))

@@ -49,6 +49,14 @@ RETRY_MS = 1_000
 RETRY_MS_MAX = 30_000
 """...then twice as long each time, up to this: the coordinator may be away or behind."""
 POLL_S_MAX = 0.5
+BURST = 8
+"""So many ticks a group may have at once..."""
+SPACING_MS = 500
+"""...and then one in this time, however often it wants to be woken: its config says how often, and
+ticks of one group must not wear out the job for all."""
+BEHIND_TICKS = 100
+"""While the query is behind, all groups together have so many ticks a second: more would only make
+the backlog longer, and a tick does nothing before it is read."""
 
 
 class Sleeper(NamedTuple):
@@ -66,32 +74,60 @@ class _Alarm:
     retry_ms: int = RETRY_MS
 
 
+@dataclass(slots=True)
+class _Allowance:
+    """Ticks a group may have: `ticks` of them at `since_ms`, and one more every `SPACING_MS`."""
+
+    ticks: float
+    since_ms: int
+
+    def take(self, now_ms: int) -> int:
+        """Take one, if there is one; else how long until there is."""
+        grown = max(now_ms - self.since_ms, 0) / SPACING_MS
+        self.ticks, self.since_ms = min(self.ticks + grown, BURST), now_ms
+        if self.ticks < 1:
+            return max(1, round((1 - self.ticks) * SPACING_MS))
+        self.ticks -= 1
+        return 0
+
+
 class Schedule:
     """Which groups want to be woken, and when. Times are the broker's, epoch milliseconds."""
 
     def __init__(self) -> None:
         self._alarms: dict[Sleeper, _Alarm] = {}
+        self._allowed: dict[Sleeper, _Allowance] = {}
         self._queue: list[tuple[int, Sleeper]] = []
 
     def note(self, sleeper: Sleeper, at_ms: int | None, published: Mark | None = None) -> None:
         """A group said when it wants to be woken (None = never), and what it has published."""
         if at_ms is None:
             self._alarms.pop(sleeper, None)
+            self._allowed.pop(sleeper, None)
             return
         self._alarms[sleeper] = _Alarm(at_ms, at_ms, published)
         heapq.heappush(self._queue, (at_ms, sleeper))
 
-    def due(self, now_ms: int) -> list[tuple[Sleeper, Mark | None]]:
+    def due(self, now_ms: int, most: int | None = None) -> list[tuple[Sleeper, Mark | None]]:
         """Groups whose time has come, and what they have published.
 
         Each is put off, in case nobody answers the tick.
+
+        Args:
+            now_ms: the time.
+            most: no more than this; None = all.
         """
         found: list[tuple[Sleeper, Mark | None]] = []
-        while self._queue and self._queue[0][0] <= now_ms:
+        while self._queue and self._queue[0][0] <= now_ms and (most is None or len(found) < most):
             at_ms, sleeper = heapq.heappop(self._queue)
             alarm = self._alarms.get(sleeper)
             if alarm is None or alarm.at_ms != at_ms:
                 continue  # a newer wake-up has replaced this one
+            wait_ms = self._allowed.setdefault(sleeper, _Allowance(BURST, now_ms)).take(now_ms)
+            if wait_ms:
+                alarm.at_ms = now_ms + wait_ms
+                heapq.heappush(self._queue, (alarm.at_ms, sleeper))
+                continue
             found.append((sleeper, alarm.published))
             alarm.at_ms = now_ms + alarm.retry_ms
             alarm.retry_ms = min(2 * alarm.retry_ms, RETRY_MS_MAX)
@@ -119,6 +155,7 @@ class Clock(Loop):
         prefixes: topic prefixes served.
         on_tick: called for each tick that Kafka has taken.
         keys: sign the ticks; None = they are not signed.
+        is_behind: whether the query has much to read before it would read a tick.
 
     Attributes:
         ticks: how many Kafka has taken.
@@ -130,8 +167,11 @@ class Clock(Loop):
         prefixes: Sequence[str],
         on_tick: Callable[[], object] | None = None,
         keys: KeyFile | None = None,
+        is_behind: Callable[[], bool] = lambda: False,
     ) -> None:
         super().__init__("muster-clock")
+        self._is_behind = is_behind
+        self._behind_s = 0.0
         self._clients = clients
         self._prefixes = tuple(prefixes)
         self._on_tick = on_tick
@@ -185,13 +225,23 @@ class Clock(Loop):
                 while not self._wanted.empty():
                     sleeper, mark = self._wanted.get()
                     self._schedule.note(sleeper, self.now_ms(), mark)
-                for sleeper, published in self._schedule.due(self.now_ms()):
+                for sleeper, published in self._schedule.due(self.now_ms(), self._most()):
                     self._tick(producer, sleeper, published)
                 producer.poll(0)
         finally:
             producer.purge()
             producer.flush(1)
             consumer.close()
+
+    def _most(self) -> int | None:
+        """How many groups may be ticked now; None = all."""
+        if not self._is_behind():
+            return None
+        now_s = time.monotonic()
+        if now_s - self._behind_s < 1:
+            return 0
+        self._behind_s = now_s
+        return BEHIND_TICKS
 
     def _assign(self, consumer: Consumer) -> None:
         wanted = {topic_name(TopicKind.CLOCK, prefix) for prefix in self._prefixes}
@@ -206,13 +256,19 @@ class Clock(Loop):
             return
 
     def _read(self, consumer: Consumer) -> None:
-        """Take in what has been published, waiting for at most the next alarm."""
+        """Take in what has been published, waiting for it until the next alarm at most.
+
+        `Consumer.consume` waits for as many as it may bring, so it never waits here: what is
+        published now may want a tick before the next alarm.
+        """
         next_ms = self._schedule.next_ms()
         wait_s = POLL_S_MAX if next_ms is None else (next_ms - self.now_ms()) / 1000
+        if self._is_behind():
+            wait_s = max(wait_s, POLL_S_MAX / 2)  # what is due stays due
         timeout_s = min(max(wait_s, 0.0), POLL_S_MAX)
         try:
-            messages = consumer.consume(1_000, timeout_s) if timeout_s else []
-            messages = messages or consumer.consume(1_000, 0)
+            first = consumer.poll(timeout_s)
+            messages = [*filter(None, [first]), *consumer.consume(1_000, 0)]
         except KafkaException:
             self._closing.wait(POLL_S_MAX)
             return

@@ -17,7 +17,9 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from muster.clients import HIDDEN, ClientSettings, client_settings, is_secret
+from muster.plugins import names_in
 from muster.protocol.errors import ConfigError
+from muster.protocol.rows import GROUP_TASKS_MAX
 from muster.protocol.topics import DEFAULT_PREFIX
 from muster.schemas import WriterSchema, read_schemas
 
@@ -37,6 +39,8 @@ class JobConfig:
         master: Spark's master; None = spark-submit decided.
         spark: the user's own ``spark.`` settings; they win over ours.
         rows_per_batch_max: upper bound of the rows one micro-batch reads.
+        group_bytes_max: most bytes each of the two stored values of a group may take.
+        group_tasks_max: most tasks a group may declare.
         rebuild_ms: a group whose snapshot is older (by its own clock) is published again, so that
             a lost checkpoint never means reading more than this of heartbeats.
         check_share: of the batches that change a group, the share after which all laws of a group
@@ -46,6 +50,8 @@ class JobConfig:
         metrics_groups_max: groups that have a label of their own; the others share one.
         stall_ms: how long the query may get nowhere before ``/healthz`` says so.
         writers: schemas of other writers of the input topics, read from their files.
+        assignors: plug-ins ``module:Class`` that a group's config may name although they are not
+            registered under an entry point.
         signing_keys: file of the keyring, which every executor reads at the same path; None =
             nothing is signed.
     """
@@ -55,7 +61,9 @@ class JobConfig:
     checkpoint: str
     master: str | None = DEFAULT_MASTER
     spark: Mapping[str, str] = field(default_factory=dict)
-    rows_per_batch_max: int = 200_000
+    rows_per_batch_max: int = 20_000
+    group_bytes_max: int = 32 << 20
+    group_tasks_max: int = 1 << 18
     rebuild_ms: int = 600_000
     check_share: float = 0.01
     metrics_port: int | None = None
@@ -63,6 +71,7 @@ class JobConfig:
     metrics_groups_max: int = 200
     stall_ms: int = 300_000
     writers: tuple[WriterSchema, ...] = ()
+    assignors: frozenset[str] = frozenset()
     signing_keys: str | None = None
 
     @property
@@ -78,12 +87,12 @@ class JobConfig:
 
 
 @dataclass(frozen=True, slots=True)
-class _Setting:
+class Setting:
     """One ``muster.`` key: its field in `JobConfig`, how it is read, what is right, what it is."""
 
     key: str
     field: str
-    read: Callable[[str], float | str | tuple[WriterSchema, ...]]
+    read: Callable[[str], float | str | tuple[WriterSchema, ...] | frozenset[str]]
     accepted: str
     meaning: str
 
@@ -111,62 +120,83 @@ def _share(text: str) -> float:
     return share
 
 
-SETTINGS: tuple[_Setting, ...] = (
-    _Setting(
+SETTINGS: tuple[Setting, ...] = (
+    Setting(
         "muster.batch.rows.max",
         "rows_per_batch_max",
         _whole(1, 100_000_000),
         "a whole number of rows, 1 to 100000000",
         "rows one micro-batch reads at most",
     ),
-    _Setting(
+    Setting(
+        "muster.group.bytes.max",
+        "group_bytes_max",
+        _whole(1 << 16, 1 << 30),
+        "a whole number of bytes, 65536 to 1073741824",
+        "room a group may take in the checkpoint, for each of its two values",
+    ),
+    Setting(
+        "muster.group.tasks.max",
+        "group_tasks_max",
+        _whole(1, GROUP_TASKS_MAX),
+        f"a whole number of tasks, 1 to {GROUP_TASKS_MAX}",
+        "tasks a group may declare; a config with more is refused",
+    ),
+    Setting(
         "muster.rebuild.ms",
         "rebuild_ms",
         _whole(1_000, 86_400_000),
         "a whole number of milliseconds, 1000 to 86400000",
         "how much of the heartbeats may have to be read again after a lost checkpoint",
     ),
-    _Setting(
+    Setting(
         "muster.check.share",
         "check_share",
         _share,
         "a number from 0 (never) to 1 (always)",
         "share of the changing batches after which the laws of a group are checked",
     ),
-    _Setting(
+    Setting(
         "muster.metrics.port",
         "metrics_port",
         _whole(0, 65_535),
         "a port number, 0 to 65535 (0 = any free one)",
         "port of /metrics, /healthz and /readyz",
     ),
-    _Setting(
+    Setting(
         "muster.metrics.host",
         "metrics_host",
         str,
         "an address of this machine",
         "interface of the metrics port",
     ),
-    _Setting(
+    Setting(
         "muster.metrics.groups.max",
         "metrics_groups_max",
         _whole(0, 1_000_000),
         "a whole number of groups, 0 to 1000000",
         "groups with a label of their own in the metrics",
     ),
-    _Setting(
+    Setting(
         "muster.stall.ms",
         "stall_ms",
         _whole(1_000, 86_400_000),
         "a whole number of milliseconds, 1000 to 86400000",
         "how long the query may get nowhere before /healthz fails",
     ),
-    _Setting(
+    Setting(
         "muster.schemas",
         "writers",
         lambda text: read_schemas("muster.schemas", filter(None, text.split(","))),
         "[ID=]FILE.avsc, several with commas between",
         "schemas of other writers; one with a registry id is also read in Confluent's framing",
+    ),
+    Setting(
+        "muster.assignors",
+        "assignors",
+        names_in,
+        "module:Class, several with commas between",
+        "plug-ins a group's config may name by module:Class; registered ones need no mention",
     ),
 )
 _BY_KEY = {setting.key: setting for setting in SETTINGS}

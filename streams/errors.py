@@ -28,6 +28,13 @@ class OtherTopics(MusterError):
     """
 
 
+class WrongTopics(MusterError):
+    """The input topics are not as the coordinator needs them.
+
+    Operator action: the commands that the message names.
+    """
+
+
 class QueryFailed(MusterError):
     """Spark's query ended by itself.
 

@@ -1,7 +1,7 @@
 """Is the process ready, is it well? Two questions of a supervisor, with true answers.
 
 *Ready*: the claim is held, and the query has caught up once, so it answers members now. It stays
-ready while it works off what comes.
+ready while it works off what comes, as long as it is well.
 
 *Well*: it gets on. A query that neither finishes a batch nor finds nothing waiting for `stall_s` is
 stuck, and so is a process one of whose threads has died: a restart is what helps. While Kafka does
@@ -68,15 +68,21 @@ class Health:
         with self._lock:
             self._moved_s = now_s
 
-    def ready(self) -> Answer:
-        """Whether members are answered by this process now."""
+    def ready(self, now_s: float | None = None) -> Answer:
+        """Whether members are answered by this process now.
+
+        Args:
+            now_s: the time; a process that is not well then is not ready either. None = it is not
+                asked whether it is well.
+        """
         if not self._holds_claim():
             return Answer(False, "superseded: another job has claimed to be the coordinator")
         if self._started_s is None:
             return Answer(False, "starting")
         if not self._caught_up:
             return Answer(False, "catching up: the query has not yet read all there is")
-        return Answer(True, "ready")
+        well = Answer(True, "") if now_s is None else self.well(now_s)
+        return Answer(True, "ready") if well.fine else well
 
     def well(self, now_s: float) -> Answer:
         """Whether a restart would not help."""

@@ -16,13 +16,12 @@ from __future__ import annotations
 import argparse
 import os
 import re
-import signal
 import sys
 import threading
 import time
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
 if __name__ == "__main__" and sys.path[0] == str(Path(__file__).resolve().parent):
@@ -40,7 +39,7 @@ from muster.acls import Role
 from muster.connection import add_prefixes
 from muster.keyring import KeyFile, add_signing_keys, keyring_path
 from muster.protocol.errors import ConfigError, MusterError
-from muster.streams import claim, origin, recovery, session, sink, source
+from muster.streams import claim, origin, recovery, session, sink, source, stopping, timestamps
 from muster.streams.clock import Clock
 from muster.streams.config import DEFAULT_MASTER, SETTINGS, JobConfig, job_config
 from muster.streams.errors import KafkaUnreachable, QueryFailed, Superseded
@@ -60,8 +59,6 @@ _JSON_LOG = ("spark.log.structuredLogging.enabled=true",)
 """The JVM's lines shall be JSON, too."""
 LOOK_S = 0.25
 """How often the main loop looks at its signals."""
-STOP_GRACE_S = 20.0
-"""A stop that hangs (a broker that is away, a JVM that is lost) ends the process after this."""
 _REFUSAL = re.compile(r"Authori[sz]ation|Authentication|SSL|Ssl")
 """Stories worth asking Kafka what it refuses."""
 _CALLED = "An error occurred while calling"
@@ -69,7 +66,6 @@ _CALLED = "An error occurred while calling"
 _CAUSED = "Caused by: "
 _OURS = re.compile(r"muster\.[\w.]+: (.+)")
 """How Python ends the traceback of an error of ours."""
-_STOPPING = (signal.SIGTERM, signal.SIGINT)
 
 
 def run(config: JobConfig) -> int:
@@ -104,14 +100,14 @@ def _begun(config: JobConfig) -> int:
 
 
 def _run(config: JobConfig) -> int:
-    stop = threading.Event()
-    with _signals(stop), ExitStack() as stack:
+    with stopping.signals() as stop, ExitStack() as stack:
         job = uuid.uuid4().hex[:12]
         log = _log.bind(job=job)
         keys = None if config.signing_keys is None else KeyFile(config.signing_keys)
         partitions = access.check(config.clients, Role.JOB, config.prefixes)
+        timestamps.check(config.clients, source.input_topics(config.prefixes))
         spark = session.start(config)
-        _listen(stop)  # PySpark has put a handler of its own on SIGINT
+        stopping.listen(stop)  # PySpark has put a handler of its own on SIGINT
         stack.callback(_stop_spark, spark, stop)
         topics = source.input_topics(config.prefixes)
         is_new = recovery.is_new(spark, config.checkpoint)
@@ -126,6 +122,9 @@ def _run(config: JobConfig) -> int:
             *(epochs, partitions, topics, config.rebuild_ms, config.writers, wary),
             signing_keys=config.signing_keys,
             check_share=config.check_share,
+            assignors=config.assignors,
+            group_bytes_max=config.group_bytes_max,
+            group_tasks_max=config.group_tasks_max,
         )
         starting = None
         if is_new and not stop.is_set():
@@ -134,6 +133,7 @@ def _run(config: JobConfig) -> int:
             query = sink.write(_frame(spark, config, processor, starting, None), config)
             log.info("running", checkpoint=config.checkpoint, bootstrap=config.clients.bootstrap)
             health.running(time.monotonic())
+            stop.grace_s = stopping.RUN_GRACE_S
             _await(query, stop, progress)
         if watch.story is not None:
             raise Superseded(watch.story)
@@ -216,25 +216,10 @@ def _cause(error: Exception) -> str:
     return told[:1000]
 
 
-@contextmanager
-def _signals(stop: threading.Event) -> Iterator[None]:
-    """SIGTERM and SIGINT set `stop`; what was there before comes back."""
-    before = {number: signal.getsignal(number) for number in _STOPPING}
-    _listen(stop)
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-def _listen(stop: threading.Event) -> None:
-    for number in _STOPPING:
-        signal.signal(number, lambda *_: stop.set())
-
-
 def _stop_spark(spark: SparkSession, stop: threading.Event) -> None:
-    hung = threading.Timer(STOP_GRACE_S, os._exit, [DONE if stop.is_set() else FAILURE])
+    """Stop Spark; end the process if the JVM does not answer."""
+    code = DONE if stop.is_set() else FAILURE
+    hung = threading.Timer(stopping.RUN_GRACE_S, os._exit, [code])
     hung.daemon = True
     hung.start()
     spark.stop()
@@ -253,10 +238,17 @@ def _observed(
     metrics, health = Metrics(), Health(config.stall_ms / 1000, lambda: watch.story is None)
     metrics.claimed(epochs)
     metrics.probed(
-        ready=lambda: health.ready().fine, healthy=lambda: health.well(time.monotonic()).fine
+        ready=lambda: health.ready(time.monotonic()).fine,
+        healthy=lambda: health.well(time.monotonic()).fine,
     )
     progress = Progress(metrics, health)
-    clock = stack.enter_context(Clock(config.clients, config.prefixes, metrics.ticks.inc, keys))
+    looking: list[Observer] = []
+    most = 2 * config.rows_per_batch_max
+    clock = Clock(
+        *(config.clients, config.prefixes, metrics.ticks.inc, keys),
+        is_behind=lambda: any(each.rows_behind > most for each in looking),
+    )
+    stack.enter_context(clock)
     metrics.asleep.set_function(lambda: clock.asleep)
     metrics.overdue.set_function(clock.overdue_s)
     fold = Fold(metrics, epochs, config.metrics_groups_max)
@@ -272,6 +264,7 @@ def _observed(
         on_late=clock.wake,
     )
     stack.enter_context(observer)
+    looking.append(observer)
     health.depends_on("clock", lambda: clock.alive)
     health.depends_on("observer", lambda: observer.alive)
     _port(stack, config, metrics, health)

@@ -27,21 +27,20 @@ from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_f
 from muster.clients import ClientSettings
 from muster.logs import KAFKA
 from muster.protocol import codec
+from muster.protocol.dead_letters import DeadLetter
 from muster.protocol.errors import DecodeError
 from muster.protocol.events import Mark
 from muster.protocol.ids import GroupId
 from muster.protocol.parts import Joiner
-from muster.protocol.records import Fault, GroupGone, GroupSnapshot, Record, Rejected
-from muster.protocol.signing import Reason
+from muster.protocol.records import GroupGone, GroupSnapshot, Record, Rejected
 from muster.protocol.topics import INPUTS, TopicKind, topic_name
 from muster.streams.errors import KafkaUnreachable
 from muster.streams.health import Health
-from muster.streams.inbox import UNDECODABLE
 from muster.streams.loop import Loop
 from muster.streams.metrics import Metrics
 from muster.streams.outbox import SINCE
 from muster.streams.published import Fold, Generation
-from muster.streams.turn import GROUP_FAILED, PARKED
+from muster.streams.turn import PARKED
 
 _log = structlog.get_logger("muster.streams")
 
@@ -50,7 +49,7 @@ LOOK_S = 2.0
 POLL_S = 0.2
 ASK_TIMEOUT_S = 10.0
 OUTPUTS = (TopicKind.ASSIGNMENTS, TopicKind.GROUPS, TopicKind.REJECTED, TopicKind.CLOCK)
-REASONS = frozenset({UNDECODABLE, GROUP_FAILED, *(each.value for each in (*Fault, *Reason))})
+REASONS = frozenset(map(str, DeadLetter))
 
 _PATIENCE = Retrying(
     retry=retry_if_exception_type(KafkaException),
@@ -77,6 +76,9 @@ class Observer(Loop):
         read: how far the query has read; None = not known yet.
         on_late: called with prefix, group and how far an older coordinator had come, when that one
             wrote a group's newest record although ours was there.
+
+    Attributes:
+        rows_behind: rows on the input topics that the query had not read when last looked.
     """
 
     def __init__(
@@ -110,6 +112,7 @@ class Observer(Loop):
         self._joiners: dict[str, Joiner] = {}
         self._ends: Ends = {}
         self._all: Ends | None = None
+        self.rows_behind = 0
 
     def __enter__(self) -> Self:
         self._admin = AdminClient(self._clients.librdkafka(), logger=KAFKA)
@@ -183,7 +186,7 @@ class Observer(Loop):
         elif isinstance(record, Rejected):
             reason = record.reason if record.reason in REASONS else "other"
             self._metrics.rejected.labels(prefix, reason).inc()
-            if reason == GROUP_FAILED and record.message != PARKED:
+            if reason == DeadLetter.GROUP_FAILED and record.message != PARKED:
                 place = f"{record.origin.topic}-{record.origin.partition}@{record.origin.offset}"
                 told = "".join(record.message.strip().splitlines()[-1:])
                 _log.error("group failed", prefix=prefix, dead_letter=place, story=told)
@@ -232,7 +235,8 @@ class Observer(Loop):
                 for place, end in ends.items()
                 if place[0].rpartition(".")[2] in INPUTS
             )
-            self._metrics.behind.set(sum(waiting))
+            self.rows_behind = sum(waiting)
+            self._metrics.behind.set(self.rows_behind)
         self._ends = ends
 
     def _query_read(self) -> Ends | None:

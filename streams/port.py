@@ -79,7 +79,7 @@ class Port(Loop):
             case "/healthz":
                 return _probe(self._health.well(time.monotonic()))
             case "/readyz":
-                return _probe(self._health.ready())
+                return _probe(self._health.ready(time.monotonic()))
             case _:
                 return 404, "text/plain", b"/metrics, /healthz or /readyz\n"
 

@@ -107,6 +107,7 @@ class Fold:
         self._groups_max = groups_max
         self._groups: dict[tuple[str, GroupId], Seen] = {}
         self._named: set[tuple[str, GroupId]] = set()
+        self._idle: dict[tuple[str, GroupId], None] = {}  # of these, those without tasks; in order
         self._lock = threading.Lock()
 
     def is_late(self, prefix: str, record: GroupSnapshot) -> bool:
@@ -134,8 +135,9 @@ class Fold:
             before = self._groups.get(place)
             now = _seen(record, before, published_ms)
             self._groups[place] = now
-            if len(self._named) < self._groups_max:
-                self._named.add(place)
+            unnamed = self._name(place, now)
+        if unnamed is not None:
+            self._drop_labels(unnamed)
         if record.coordinator_epoch != self._epochs.get(prefix):
             return None
         if since_ms is not None:
@@ -153,7 +155,35 @@ class Fold:
             if (prefix, group) not in self._named:
                 return
             self._named.discard((prefix, group))
-        labels = {"prefix": prefix, "group": group}
+            self._idle.pop((prefix, group), None)
+        self._drop_labels((prefix, group))
+
+    def _name(self, place: tuple[str, GroupId], now: Seen) -> tuple[str, GroupId] | None:
+        """Give a group a label of its own; the one that gives up its own for it, if one does.
+
+        Groups with tasks come first: anybody may have a member join a group that does not exist.
+        """
+        has_tasks = len(now.holder) > 0
+        if place in self._named:
+            if has_tasks:
+                self._idle.pop(place, None)
+            else:
+                self._idle[place] = None
+            return None
+        gives_up = None
+        if len(self._named) >= self._groups_max:
+            if not has_tasks or not self._idle:
+                return None
+            gives_up = next(iter(self._idle))
+            del self._idle[gives_up]
+            self._named.discard(gives_up)
+        self._named.add(place)
+        if not has_tasks:
+            self._idle[place] = None
+        return gives_up
+
+    def _drop_labels(self, place: tuple[str, GroupId]) -> None:
+        labels = {"prefix": place[0], "group": place[1]}
         self._metrics.generations.remove_by_labels(labels)
         self._metrics.moved.remove_by_labels(labels)
 

@@ -34,9 +34,13 @@ class _Setting(NamedTuple):
     why: str
 
 
+_JAVA_OPTIONS = ("spark.driver.extraJavaOptions", "spark.executor.extraJavaOptions")
 _STREAMING = "org.apache.spark.sql.execution.streaming"
 
 _SECRETS = f"(?i){HIDDEN_NAMES}"
+
+SAFE_PATH = "PYTHONSAFEPATH"
+"""Python's ``-P`` as a variable of the environment: Spark starts the workers, not we."""
 
 ALWAYS: tuple[_Setting, ...] = (
     _Setting(
@@ -78,6 +82,15 @@ ALWAYS: tuple[_Setting, ...] = (
         "a batch of a few rows is over before code made for it has paid: a fourteenth less of an "
         "event's time; a twentieth fewer heartbeats a second",
     ),
+    *(
+        _Setting(
+            key,
+            "-XX:+ExitOnOutOfMemoryError",
+            "a JVM that goes on after an OutOfMemoryError hangs without a word; one that ends is "
+            "started anew",
+        )
+        for key in _JAVA_OPTIONS
+    ),
     _Setting("spark.locality.wait", "0s", "a batch is over before waiting for a place has paid"),
     _Setting(
         "spark.python.unix.domain.socket.enabled",
@@ -94,6 +107,11 @@ ALWAYS: tuple[_Setting, ...] = (
         "spark.sql.ansi.enabled",
         "false",
         "ANSI SQL refuses to cast numbers to bytes, which `source` does to pack a row",
+    ),
+    _Setting(
+        f"spark.executorEnv.{SAFE_PATH}",
+        "1",
+        "no file of the folder the workers run in is imported because a module is called like it",
     ),
     _Setting("spark.sql.session.timeZone", "UTC", "no result may depend on where the job runs"),
     _Setting(
@@ -175,11 +193,14 @@ def session_settings(config: JobConfig, found: Sequence[Path]) -> dict[str, str]
 
 
 def _joined(ours: Mapping[str, str], users: Mapping[str, str]) -> dict[str, str]:
-    """The user's settings over ours; class paths of both."""
+    """The user's settings over ours; class paths and the JVM's options of both."""
     result = {**ours, **users}
     for key in _CLASS_PATHS:
         if key in ours and key in users:
             result[key] = ("," if key == "spark.jars" else os.pathsep).join((ours[key], users[key]))
+    for key in _JAVA_OPTIONS:
+        if key in ours and key in users:
+            result[key] = f"{ours[key]} {users[key]}"  # of two that differ Java takes the last
     return result
 
 
@@ -192,6 +213,7 @@ def start(config: JobConfig) -> SparkSession:
     """
     # Without it Spark runs whatever python3 is on the path, which need not have muster.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault(SAFE_PATH, "1")  # of the workers here; see `ALWAYS` for those elsewhere
     os.environ["JAVA_HOME"] = str(java_home())
     settings = SparkConf(loadDefaults=False)
     settings.setAll([*session_settings(config, jars("spark")).items()])

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from muster.protocol.dead_letters import DeadLetter
 from muster.protocol.events import Event, Heartbeat, Taken
 from muster.protocol.ids import GroupId, MemberId
 from muster.protocol.records import Rejected
@@ -25,7 +26,6 @@ from muster.protocol.signing import (
     OF_MEMBERS,
     Caller,
     Keyring,
-    Reason,
     Verdict,
     Verifier,
     caller_of,
@@ -33,7 +33,7 @@ from muster.protocol.signing import (
 )
 from muster.streams.counted import ONCE, Counted
 
-REPEATED = Verdict(Reason.REPEATED_SIGNATURE, "this very record has counted before")
+REPEATED = Verdict(DeadLetter.REPEATED_SIGNATURE, "this very record has counted before")
 LETTERS_MAX = 20
 """Dead letters about signatures, for one group in one batch."""
 
@@ -112,7 +112,7 @@ class Gate:
             self._letters.append(
                 Rejected(
                     origin=event.origin,
-                    reason=verdict.reason.value,
+                    reason=verdict.reason,
                     message=verdict.message,
                     key=self._key,
                     value=value or b"",

@@ -17,7 +17,15 @@ With signing keys, and only then, headers are read as well, and between these an
 the record's signature: its length in one byte, 0 = it has none, then its bytes.
 
 The other column is the *lane*: topic prefix, a zero byte, record key. A record without a key has
-the prefix alone. Equal lanes are one group (or one bad key) and meet in one call of the operator.
+the prefix alone. Equal lanes are one group and meet in one call of the operator.
+
+Each lane costs a call and two looks into the state store. Rows that cannot be events, by their key
+or by the first bytes of their value, therefore meet in one lane of their prefix, `REFUSED`: a
+hundred thousand of them cost no more than a hundred thousand rows of one group. Key and value are
+what a dead letter quotes, each by its beginning; behind the header comes the key::
+
+    key     2 bytes  its length, big endian; FFFF = the record had none
+            n bytes  the key
 """
 
 from __future__ import annotations
@@ -30,14 +38,25 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import expr
 
 from muster.protocol.events import Origin
+from muster.protocol.framing import CONFLUENT_MARKER, FRAME_BYTES, KNOWN, Schemas
+from muster.protocol.keys import GROUP_ID_CHARS_MAX
 from muster.protocol.signing import HEADER as SIGNATURE
 from muster.protocol.signing import SIGNATURE_BYTES_MAX
-from muster.protocol.topics import INPUTS, topic_name
+from muster.protocol.topics import INPUTS, TopicKind, topic_name
+from muster.schemas import schemas_of
 from muster.streams.config import JobConfig
 
 HEADER = Struct(">qbiqb")
 LANE_END = b"\0"
 """Between prefix and key; no topic name contains it."""
+
+REFUSED = LANE_END + b"\0refused"
+"""Key of the lane of rows that cannot be events: none that a record can be read with."""
+NO_KEY = 0xFFFF
+QUOTED_KEY_BYTES = 1_024
+QUOTED_VALUE_BYTES = 16_384
+"""So much of a refused row comes to Python."""
+KEY_BYTES_MAX = 4 * GROUP_ID_CHARS_MAX
 
 EARLIEST = -2
 """Spark's word for the oldest retained offset."""
@@ -81,6 +100,25 @@ def pack(
     return header + signed + (value or b"")
 
 
+def pack_refused(
+    origin: Origin, key: bytes | None, value: bytes | None, topics: Sequence[str]
+) -> bytes:
+    """What the query makes of a row that it refuses."""
+    packed = pack(origin, None if value is None else value[:QUOTED_VALUE_BYTES], topics)
+    length = (NO_KEY if key is None else min(len(key), QUOTED_KEY_BYTES)).to_bytes(2, "big")
+    quoted = b"" if key is None else key[:QUOTED_KEY_BYTES]
+    return packed[: HEADER.size] + length + quoted + packed[HEADER.size :]
+
+
+def unpack_refused(entry: bytes) -> tuple[bytes | None, bytes]:
+    """A refused row as its key and the packed row without it."""
+    at = HEADER.size + 2
+    length = int.from_bytes(entry[HEADER.size : at], "big")
+    if length == NO_KEY:
+        return None, entry[: HEADER.size] + entry[at:]
+    return entry[at : at + length], entry[: HEADER.size] + entry[at + length :]
+
+
 def apart(entries: Sequence[bytes]) -> tuple[list[bytes], list[bytes]]:
     """Packed rows with signatures → rows without, and the signatures."""
     at = HEADER.size
@@ -120,7 +158,8 @@ def read(
     if config.signing_keys is not None:
         options["includeHeaders"] = "true"
     rows = spark.readStream.format("kafka").options(**options).load()
-    frame = _packed(rows, topics, config.signing_keys is not None)
+    schemas = schemas_of(config.writers)
+    frame = _packed(rows, topics, config.signing_keys is not None, schemas)
     # One partition is read where it is worked on: no exchange, which is a stage of its own with
     # files between the two, a fifth of an event's time.
     alone = spark.conf.get("spark.sql.shuffle.partitions") == "1"
@@ -133,7 +172,12 @@ def _offsets_json(starting: Mapping[str, Mapping[int, int]]) -> str:
     )
 
 
-def _packed(frame: DataFrame, topics: Sequence[str], signed: bool) -> DataFrame:
+def _packed(
+    frame: DataFrame, topics: Sequence[str], signed: bool, schemas: Schemas = KNOWN
+) -> DataFrame:
+    frame = frame.withColumn(
+        "refused", expr(f"NOT coalesce({_may_be_event(topics, schemas)}, false)")
+    )
     lane = " ".join(
         f"WHEN '{topic}' THEN X'{topic.rpartition('.')[0].encode().hex()}'" for topic in topics
     )
@@ -143,9 +187,33 @@ def _packed(frame: DataFrame, topics: Sequence[str], signed: bool) -> DataFrame:
         cut = f"coalesce(substring({found}, 1, {SIGNATURE_BYTES_MAX}), X'')"
         frame = frame.withColumn("signature", expr(cut))
     signature = "cast(cast(length(signature) AS tinyint) AS binary), signature, " if signed else ""
-    return frame.selectExpr(
-        f"concat(CASE topic {lane} END, coalesce(concat(X'00', key), X'')) AS lane",
-        f"concat(cast(unix_millis(timestamp) AS binary), CASE topic {number} END, "
-        "cast(partition AS binary), cast(offset AS binary), "
-        f"if(value IS NULL, X'00', X'01'), {signature}coalesce(value, X'')) AS entry",
+    header = (
+        f"cast(unix_millis(timestamp) AS binary), CASE topic {number} END, "
+        "cast(partition AS binary), cast(offset AS binary), if(value IS NULL, X'00', X'01')"
     )
+    length = f"cast(cast(least(length(key), {QUOTED_KEY_BYTES}) AS smallint) AS binary)"
+    return frame.selectExpr(
+        f"concat(CASE topic {lane} END, if(refused, X'{REFUSED.hex()}', "
+        "coalesce(concat(X'00', key), X''))) AS lane",
+        f"if(refused, concat({header}, coalesce({length}, X'{NO_KEY:04x}'), "
+        f"coalesce(substring(key, 1, {QUOTED_KEY_BYTES}), X''), "
+        f"coalesce(substring(value, 1, {QUOTED_VALUE_BYTES}), X'')), "
+        f"concat({header}, {signature}coalesce(value, X''))) AS entry",
+    )
+
+
+def _may_be_event(topics: Sequence[str], schemas: Schemas) -> str:
+    """An expression: whether a row's key may name a group and its value may be an event.
+
+    It errs on the side of yes: Python looks at what passes.
+    """
+    key = (
+        f"length(key) BETWEEN 1 AND {KEY_BYTES_MAX} AND is_valid_utf8(cast(key AS string)) "
+        r"AND cast(key AS string) NOT RLIKE '[|\\p{Cc}]'"
+    )
+    frames = ", ".join(f"X'{prefix.hex()}'" for prefix in sorted(schemas.prefixes))
+    value = f"substring(value, 1, {FRAME_BYTES}) IN ({frames})"
+    if schemas.reads_ids:
+        value = f"({value} OR substring(value, 1, 1) = X'{CONFLUENT_MARKER:02x}')"
+    configs = ", ".join(f"'{t}'" for t in topics if t.endswith(f".{TopicKind.CONFIG}"))
+    return f"({key}) AND if(value IS NULL, topic IN ({configs}), {value})"

@@ -25,7 +25,7 @@ not depend on whether it was in time: its answer is stored, and taken by the nex
 from __future__ import annotations
 
 import traceback
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -36,20 +36,24 @@ from zlib import crc32
 from pyspark.sql.types import Row
 
 from muster import plugins
+from muster.assignor.model import Assignor
 from muster.protocol import codec
+from muster.protocol.dead_letters import DeadLetter
 from muster.protocol.events import Event, Heartbeat, Refused, Tick
 from muster.protocol.framing import PREFIX
 from muster.protocol.ids import GroupId
-from muster.protocol.records import GroupGone, GroupSnapshot, Record, Rejected
+from muster.protocol.records import GroupGone, GroupSnapshot, Record, Rejected, WakeUp
+from muster.protocol.settings import DEFAULT_ASSIGNOR
+from muster.protocol.taskset import SET_TASKS_MAX
 from muster.protocol.topics import TopicKind, topic_name
-from muster.state import invariants
+from muster.state import config, invariants
 from muster.state.errors import InvariantViolation
 from muster.state.group import Group
-from muster.state.machine import advance
+from muster.state.machine import Step, advance
 from muster.streams import outbox
 from muster.streams.inbox import Inbox
+from muster.streams.letters import Post
 
-GROUP_FAILED = "GROUP_FAILED"
 PARKED = "the group is parked"
 """What the dead letters say that follow the one with the story."""
 STORY_CHARS_MAX = 8_000
@@ -60,6 +64,10 @@ _PLAIN, _SIGNED = 1, 2
 _PARKED = 1
 _TURN = 2
 """Flips with every snapshot published: its parts must not overwrite those of the one before."""
+
+
+class TooLarge(Exception):
+    """What a group has become takes more room than a group may have."""
 
 
 class Stored(NamedTuple):
@@ -79,6 +87,9 @@ class Publisher(NamedTuple):
         wary_until_ms: of a group that nothing is stored of and that was written to before this
             broker time, a coordinator before may know more (`recovery.wary_until_ms`).
         check_share: of the batches that change a group, the share after which it is checked.
+        assignors: plug-ins that a record may name by ``module:Class``.
+        group_bytes_max: most bytes each of the two stored values of a group may take.
+        group_tasks_max: most tasks a group may declare.
     """
 
     epoch: int
@@ -86,6 +97,17 @@ class Publisher(NamedTuple):
     rebuild_ms: int
     wary_until_ms: int = 0
     check_share: float = 0.0
+    assignors: frozenset[str] = frozenset()
+    group_bytes_max: int = 32 << 20
+    group_tasks_max: int = 1 << 18
+
+    def assignor(self, name: str) -> Assignor:
+        """The assignor that a group's config names.
+
+        Raises:
+            UnknownAssignor: there is none, or it may not be loaded.
+        """
+        return plugins.from_record(name, self.assignors)
 
 
 class _Header(NamedTuple):
@@ -150,7 +172,20 @@ def counted(stored: Stored) -> bytes:
     return b"" if parts is None else parts.counted
 
 
-def take(was: Group | None, stored: Stored, inbox: Inbox, publisher: Publisher) -> Turn:
+def tasks_of(group: Group | None, stored: Stored) -> int:
+    """Tasks that a group has; of one that is not in memory as many as any may have."""
+    if group is not None:
+        return len(group.table)
+    return 0 if stored.snapshot is None else SET_TASKS_MAX
+
+
+def take(
+    was: Group | None,
+    stored: Stored,
+    inbox: Inbox,
+    publisher: Publisher,
+    post: Post | None = None,
+) -> Turn:
     """Let a group take its events.
 
     Args:
@@ -158,23 +193,34 @@ def take(was: Group | None, stored: Stored, inbox: Inbox, publisher: Publisher) 
         stored: what the state store has of it.
         inbox: what the batch brought; it has a group.
         publisher: the job.
+        post: the dead letters of the batch; None = of this group alone.
     """
     assert inbox.group is not None
+    post = Post() if post is None else post
     try:
         wary = any(event.origin.at_ms < publisher.wary_until_ms for event in inbox.events)
         before = restore(inbox.group, stored, wary=wary) if was is None else was
         step = advance(
-            before, inbox.events, coordinator_epoch=publisher.epoch, assignors=plugins.get
+            before,
+            inbox.events,
+            coordinator_epoch=publisher.epoch,
+            assignors=publisher.assignor,
         )
         if step.changed and _is_drawn(inbox, publisher.check_share):
             invariants.check(step.group)
         since_ms = _since_ms(inbox, before)
-        return _went_well(step.group, step.records, stored, inbox, publisher, since_ms)
+        if _is_forgotten(step.group):
+            return _forgotten(before, step, inbox, publisher, post)
+        return _went_well(step.group, step.records, stored, inbox, publisher, post, since_ms)
+    except TooLarge as error:
+        return _parked(stored, inbox, str(error), publisher, post, DeadLetter.TOO_LARGE)
     except InvariantViolation as violation:
         story = "\n".join((*violation.story, f"law broken: {violation.law}"))
-        return _parked(stored, inbox, story, publisher)
-    except Exception:
-        return _parked(stored, inbox, traceback.format_exc(), publisher)
+        return _parked(stored, inbox, story, publisher, post)
+    except KeyboardInterrupt:
+        raise  # the process is to end; the batch comes again
+    except BaseException:
+        return _parked(stored, inbox, traceback.format_exc(), publisher, post)
 
 
 def _is_drawn(inbox: Inbox, share: float) -> bool:
@@ -190,6 +236,7 @@ def _went_well(
     stored: Stored,
     inbox: Inbox,
     publisher: Publisher,
+    post: Post,
     since_ms: int | None,
 ) -> Turn:
     was = _parts(stored)
@@ -202,10 +249,11 @@ def _went_well(
         published = [group.snapshot()]
         records = (*records, *published)
     flags ^= _TURN if published else 0
-    written = outbox.rows(
-        inbox.prefix,
-        [*records, *inbox.rejected],
-        publisher.partitions,
+    written = _written(
+        inbox,
+        records,
+        publisher,
+        post,
         turn=int(bool(flags & _TURN)),
         since_ms=since_ms if published else None,
     )
@@ -217,7 +265,50 @@ def _went_well(
     if snapshot is None:
         return Turn(written, None, Stored())
     parts = _Parts(_Header(flags, tag, clock_ms), inbox.counted, group.liveness())
-    return Turn(written, group, Stored(parts.to_bytes(), snapshot))
+    after = Stored(parts.to_bytes(), snapshot)
+    for what, value in zip(("liveness", "snapshot"), after, strict=True):
+        size, most = len(value or b""), publisher.group_bytes_max
+        if size > most:
+            raise TooLarge(f"a {what} of {size} bytes; muster.group.bytes.max is {most}")
+    return Turn(written, group, after)
+
+
+def _written(
+    inbox: Inbox,
+    records: Iterable[Record],
+    publisher: Publisher,
+    post: Post,
+    *,
+    turn: int = 0,
+    since_ms: int | None = None,
+) -> list[Row]:
+    """Rows of records and of the inbox' letters, of letters no more than is allowed."""
+    letters = [*(r for r in records if isinstance(r, Rejected)), *inbox.rejected]
+    others = (r for r in records if not isinstance(r, Rejected))
+    admitted = post.admitted(inbox.prefix, letters)
+    found = [*others, *admitted]
+    return outbox.rows(inbox.prefix, found, publisher.partitions, turn=turn, since_ms=since_ms)
+
+
+def _is_forgotten(group: Group) -> bool:
+    """Whether nothing of a group is worth keeping: no member is left, nobody has configured it."""
+    return (
+        not (group.roster or group.dead or len(group.table))
+        and group.assignor == DEFAULT_ASSIGNOR
+        and config.offset_of(group.soft.through) < 0
+    )
+
+
+def _forgotten(before: Group, step: Step, inbox: Inbox, publisher: Publisher, post: Post) -> Turn:
+    """Take back what a group that was never configured has published.
+
+    What its members were told is taken back as they go; here go its snapshot and its wake-up.
+    """
+    records: list[Record] = []
+    records += (r for r in step.records if not isinstance(r, GroupSnapshot | WakeUp))
+    if before.generation or step.changed:
+        records += [GroupGone(group=step.group.id), WakeUp(group=step.group.id, at_ms=None)]
+    return Turn(_written(inbox, records, publisher, post), None, Stored())
 
 
 def _since_ms(inbox: Inbox, before: Group) -> int | None:
@@ -243,7 +334,14 @@ def _value(newest: GroupSnapshot | GroupGone, inbox: Inbox, written: list[Row]) 
     return codec.encode(newest).value if is_part else value
 
 
-def _parked(stored: Stored, inbox: Inbox, story: str, publisher: Publisher) -> Turn:
+def _parked(
+    stored: Stored,
+    inbox: Inbox,
+    story: str,
+    publisher: Publisher,
+    post: Post,
+    reason: DeadLetter = DeadLetter.GROUP_FAILED,
+) -> Turn:
     parts = _parts(stored)
     flags = 0 if parts is None else parts.header.flags
     letters: list[Rejected] = []
@@ -254,9 +352,9 @@ def _parked(stored: Stored, inbox: Inbox, story: str, publisher: Publisher) -> T
             continue  # its letter is among the inbox' own
         if first or not isinstance(event, Heartbeat | Tick):
             message = PARKED if letters or flags & _PARKED else story
-            letters.append(_letter(event, message[-STORY_CHARS_MAX:]))
+            letters.append(_letter(event, message[-STORY_CHARS_MAX:], reason))
         first = False
-    written = outbox.rows(inbox.prefix, [*letters, *inbox.rejected], publisher.partitions)
+    written = _written(inbox, letters, publisher, post)
     if parts is None:
         return Turn(written, None, stored)
     parked = parts._replace(header=parts.header._replace(flags=flags | _PARKED))
@@ -277,11 +375,11 @@ def _parts(stored: Stored) -> _Parts | None:
     return _Parts(_Header(*header), data[at : at + length], data[at + length :])
 
 
-def _letter(event: Event, message: str) -> Rejected:
+def _letter(event: Event, message: str, reason: DeadLetter) -> Rejected:
     encoded = codec.encode(event)
     return Rejected(
         origin=event.origin,
-        reason=GROUP_FAILED,
+        reason=reason,
         message=message,
         key=encoded.key,
         value=encoded.value or b"",

@@ -5,7 +5,8 @@ wrong place (3-5), start static jobs on workers that name them (6), and play a c
 with the wildcard jobs on the wildcard workers (7-8). A static job never waits for a delay: whoever
 names it may run it. Without a wildcard worker, jobs nobody names are reported as unassigned. A
 group in which not every worker speaks ``static`` is a cooperative group (S0-09); so is one in
-which no worker names anything (S0-22).
+which no worker names anything (S0-22), and one whose `connect.protocol` is set to `sessioned` or
+`compatible`. `eager` makes it deal round robin.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from muster.assignor.model import GroupView, Placement
 
 
 class Static:
-    """Static assignments over cooperative rounds."""
+    """Static assignments over cooperative rounds, unless `connect.protocol` is below `static`."""
 
     name = "static"
 
@@ -25,4 +26,4 @@ class Static:
         Raises:
             AssignorError: no protocol in common.
         """
-        return by_protocol(view, "static")
+        return by_protocol(view, view.settings.connect_protocol)

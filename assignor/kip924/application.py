@@ -66,6 +66,7 @@ class ApplicationState:
             rack_aware_assignment_strategy=settings.rack_aware_assignment_strategy,
             rack_aware_traffic_cost=settings.rack_aware_assignment_traffic_cost,
             rack_aware_non_overlap_cost=settings.rack_aware_assignment_non_overlap_cost,
+            settings=settings,
         )
 
     @cached_property
@@ -83,10 +84,15 @@ class ApplicationState:
         }
         return MappingProxyType(about)
 
-    @property
+    @cached_property
     def stateful_tasks(self) -> frozenset[Task]:
         """The tasks with state."""
         return frozenset(task for task, about in self.all_tasks.items() if about.is_stateful)
+
+    @cached_property
+    def stateless_tasks(self) -> frozenset[Task]:
+        """The tasks without state."""
+        return frozenset(self.all_tasks) - self.stateful_tasks
 
     def kafka_streams_states(self, compute_lags: bool = False) -> Mapping[str, KafkaStreamsState]:
         """Every member by id; lags only if asked for."""
@@ -149,10 +155,12 @@ class _Lags(Mapping[Task, int]):
         place = view.tasks.find(task)
         if place is None or not view.tasks.stateful[place]:
             raise KeyError(task)
-        if view.active[place] == self._member:
-            return LATEST_OFFSET
+        copies = Copies(view)
         pair = np.array([place], dtype=np.int32), np.array([self._member], dtype=np.int32)
-        return int(Copies(view).lag(*pair)[0])
+        behind = int(copies.lag(*pair)[0])
+        if view.active[place] == self._member and behind <= copies.acceptable:
+            return LATEST_OFFSET
+        return behind
 
     def __iter__(self) -> Iterator[Task]:
         stateful = np.flatnonzero(self._state.view.tasks.stateful)

@@ -24,7 +24,7 @@ from muster.assignor.kip924.values import (
     TaskType,
 )
 from muster.assignor.model import NOBODY, GroupView
-from muster.assignor.targets.plan import usable_capacity
+from muster.assignor.targets.ground import usable_capacity
 from muster.assignor.targets.previous import optimized
 from muster.assignor.targets.racks import AVAILABILITY, STATELESS, Prices
 from muster.assignor.targets.standby import standbys
@@ -61,7 +61,7 @@ class RackAwareOptimizationParams:
 
     def for_stateless_tasks(self) -> RackAwareOptimizationParams:
         """Only tasks without state."""
-        return self.for_tasks(set(self.state.all_tasks) - self.state.stateful_tasks)
+        return self.for_tasks(self.state.stateless_tasks)
 
     def for_tasks(self, tasks: Iterable[Task]) -> RackAwareOptimizationParams:
         """Only these tasks."""

@@ -6,12 +6,13 @@ standby plus a follow-up deadline, as in Kafka. Users import all this from `must
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from muster.assignor.errors import AssignorError
 from muster.protocol.ids import Task
+from muster.protocol.settings import Settings
 
 LATEST_OFFSET = -2
 """Lag of a task the member runs as active now (S1-F04)."""
@@ -91,7 +92,12 @@ class TaskInfo:
 
 @dataclass(frozen=True, slots=True)
 class AssignmentConfigs:
-    """The settings an assignor may look at (S1-23, S1-F12). None = the assignor's own default."""
+    """The settings an assignor may look at (S1-23, S1-F12). None = the assignor's own default.
+
+    Attributes:
+        settings: every setting of the group, those that only muster has as well: `settings.x_y_z`
+            is the key ``x.y.z``. The other attributes are Kafka's getters, with its names.
+    """
 
     acceptable_recovery_lag: int
     max_warmup_replicas: int
@@ -101,6 +107,7 @@ class AssignmentConfigs:
     rack_aware_assignment_strategy: str = "none"
     rack_aware_traffic_cost: int | None = None
     rack_aware_non_overlap_cost: int | None = None
+    settings: Settings = field(default_factory=Settings)
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,9 +206,18 @@ class KafkaStreamsAssignment:
         if self.tasks.get(task.id) == task:
             del self.tasks[task.id]
 
-    def of_type(self, type_: TaskType) -> list[Task]:
-        """Its tasks in one role, ascending."""
-        return sorted(task for task, held in self.tasks.items() if held.type is type_)
+    def of_type(self, type_: TaskType, among: Collection[Task] | None = None) -> list[Task]:
+        """Its tasks in one role, ascending (S1-11).
+
+        Args:
+            type_: the role.
+            among: only these, such as `state.stateful_tasks`; None = all.
+        """
+        return sorted(
+            task
+            for task, held in self.tasks.items()
+            if held.type is type_ and (among is None or task in among)
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,3 +230,8 @@ class TaskAssignment:
     def of(cls, assignment: Iterable[KafkaStreamsAssignment]) -> TaskAssignment:
         """Sorted by member id (S1-08)."""
         return cls(tuple(sorted(assignment, key=lambda one: one.process_id)))
+
+    @property
+    def num_nodes(self) -> int:
+        """How many members it lists, those that get nothing as well (S1-08)."""
+        return len(self.assignment)

@@ -3,22 +3,26 @@
 Balance leaves freedom where capacities differ or tasks do not divide: which members hold how many.
 For large groups counts are decided first (`muster.assignor.solvers.shares`), by rules of thumb
 about what will be cheap. Where a problem is small, every set of counts is looked at: a *box* says
-how few and how many tasks each member may hold, the boxes of a group cover all answers whose loads
-differ by at most 1, and within a box the cheapest answer is one minimum-cost flow with an arc per
-(task, member). Cost is several figures in order of weight, folded into one number.
+how few and how many tasks each member may hold, the boxes of a group cover all answers in which
+each member's load is its exact share rounded down or up, and within a box the cheapest answer is
+one minimum-cost flow with an arc per (task, member). Cost is several figures in order of weight,
+folded into one number.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from fractions import Fraction
 from math import lcm
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from muster.assignor.solvers.flow import Longs, Network
+from muster.assignor.solvers.flow import Longs
 from muster.assignor.solvers.shares import Counts, filled_shares
+from muster.assignor.solvers.spread import Spread
+from muster.assignor.solvers.within import Box, Table, placed
 from muster.protocol.tasks import IntArray
 
 MOST_PAIRS = 2_000
@@ -27,8 +31,6 @@ MOST_MEMBERS = 40
 FINEST = 1 << 20
 """Largest common multiple of capacities with which loads are compared exactly."""
 _MOST_LEVELS = 24
-_MOST_COST = 1 << 42
-"""The solver multiplies costs by the number of nodes; beyond this it would overflow."""
 
 
 def small(tasks: int, capacity: Counts) -> bool:
@@ -44,40 +46,72 @@ def small(tasks: int, capacity: Counts) -> bool:
     return lcm(*capacity[capacity > 0].tolist()) <= FINEST
 
 
-class Box(NamedTuple):
-    """How few and how many tasks each member may take: int64[M] each, `low` <= `high`."""
-
-    low: Counts
-    high: Counts
-
-
 def boxes(
-    total: int, capacity: Counts, before: Counts | None = None, *, nobody_idle: bool = False
+    total: int,
+    capacity: Counts,
+    before: Counts | None = None,
+    *,
+    fair: bool = True,
+    nobody_idle: bool = False,
 ) -> list[Box]:
-    """Boxes that together hold every count whose loads differ by at most 1, narrowest first.
+    """Boxes that together hold every even count, the most even first.
 
     Args:
         total: tasks to place.
         capacity: int64[M], 0 = takes nothing.
         before: int64[M], tasks each member has beside these; they count as load.
-        nobody_idle: everybody gets a task if there are enough (EX-H10).
+        fair: even is where each member's load is its exact due by capacity rounded down or up;
+            else where two loads by capacity, capacities in lowest terms, differ by at most 1.
+        nobody_idle: everybody gets a task if there are enough (EX-H10); with `fair` only.
 
     Returns:
-        None at all if what was placed before leaves no such count.
+        None at all if what was placed before leaves no even count.
     """
     usable = capacity > 0
-    size = np.where(usable, capacity // np.gcd.reduce(capacity[usable]), 0)
     beside = np.zeros_like(capacity) if before is None else np.where(usable, before, 0)
-    idle_low = int(nobody_idle and total + int(beside.sum()) >= np.count_nonzero(usable))
+    bounds = Box(np.zeros_like(capacity), np.where(usable, total, 0))
+    if fair:
+        found_fair = _fair(total, capacity, beside)
+        if found_fair is None:
+            return []
+        bounds = found_fair
+        if nobody_idle and total + int(beside.sum()) >= np.count_nonzero(usable):
+            bounds = _busy(total, bounds, usable & (beside == 0))
+    size = np.where(usable, capacity // np.gcd.reduce(capacity[usable]), 0)
     found: dict[tuple[bytes, bytes], Box] = {}
     for bottom, top in _ranges(total + int(beside.sum()), size[usable]):
-        low = -(-size * bottom.numerator // bottom.denominator)
-        low = np.maximum(np.maximum(low, usable * idle_low) - beside, 0)
-        high = size * top.numerator // top.denominator - beside
+        low = np.maximum(-(-size * bottom.numerator // bottom.denominator) - beside, bounds.low)
+        high = np.minimum(size * top.numerator // top.denominator - beside, bounds.high)
         if (low <= high).all() and int(low.sum()) <= total <= int(high.sum()):
             box = _tight(total, low, high)
             found.setdefault((box.low.tobytes(), box.high.tobytes()), box)
+    if fair:
+        box = _tight(total, *bounds)
+        found.setdefault((box.low.tobytes(), box.high.tobytes()), box)
     return list(found.values())
+
+
+def _fair(total: int, capacity: Counts, beside: Counts) -> Box | None:
+    """All fair counts; None if there is none."""
+    due = (total + int(beside.sum())) * capacity
+    low = np.maximum(due // capacity.sum() - beside, 0)
+    high = -(-due // capacity.sum()) - beside
+    fits = (low <= high).all() and int(low.sum()) <= total <= int(high.sum())
+    return Box(low, high) if fits else None
+
+
+def _busy(total: int, fair: Box, idle: NDArray[np.bool_]) -> Box:
+    """Fair counts that leave as few members idle as can be.
+
+    Args:
+        total: tasks to place.
+        fair: all fair counts.
+        idle: bool[M], who has nothing yet.
+    """
+    low = np.where(idle, np.maximum(fair.low, 1), fair.low)
+    if int(low.sum()) <= total:
+        return Box(low, np.maximum(fair.high, low))
+    return Box(fair.low, np.where(idle & (fair.low == 0), 1, fair.low))
 
 
 def _tight(total: int, low: Counts, high: Counts) -> Box:
@@ -146,11 +180,7 @@ def least_uneven(total: int, capacity: Counts, held: Counts) -> list[Box]:
 
 def _of_equals(total: int, members: int) -> list[tuple[Fraction, Fraction]]:
     """The same where all members have the same capacity: whole numbers."""
-    floor, ceiling = Fraction(total // members), Fraction(-(-total // members))
-    if floor < ceiling:
-        return [(floor, ceiling)]
-    near = [(floor, floor), (floor - 1, floor), (floor, floor + 1)]
-    return [pair for pair in near if pair[0] >= 0]
+    return [(Fraction(total // members), Fraction(-(-total // members)))]
 
 
 def least_uneven_shares(total: int, capacity: Counts, held: Counts) -> Counts:
@@ -163,26 +193,6 @@ def least_uneven_shares(total: int, capacity: Counts, held: Counts) -> Counts:
     level = (share[member] + nth + 1) / capacity[member].clip(1)
     np.add.at(share, member[np.argsort(level, kind="stable")[:over]], 1)
     return share
-
-
-def folded(figures: Iterable[Longs]) -> Longs:
-    """Figures of every choice as one cost: less of an earlier one outweighs any of the later.
-
-    Args:
-        figures: int64[T, M] each, at least 0, most important first. What no longer fits into the
-            number is left out.
-    """
-    cost: Longs | None = None
-    for figure in figures:
-        if cost is None:
-            cost = figure.astype(np.int64)
-            continue
-        base = int(figure.max(axis=1).sum()) + 1
-        if (int(cost.max(axis=1, initial=0).sum()) + 1) * base > _MOST_COST:
-            break
-        cost = cost * base + figure
-    assert cost is not None
-    return cost
 
 
 class Found(NamedTuple):
@@ -200,6 +210,8 @@ def cheapest(
     *,
     need: int = 1,
     unit: IntArray | None = None,
+    spread: Spread | None = None,
+    last: Longs | None = None,
 ) -> Found | None:
     """The cheapest placement in any of some boxes; among equals the one from the narrowest.
 
@@ -209,15 +221,18 @@ def cheapest(
         choices: narrowest first.
         need: how many members each task needs.
         unit: int32[K], units that must be spread over the members (S4-25); None = they need not.
+        spread: decides between placements that are equal in both; None = nothing to spread.
+        last: int64[K, M], decides between placements that are equal in all; None = nothing does.
     """
-    both = np.where(cost < 0, -1, folded([np.maximum(cost, 0), tie]))
+    table = Table.of(cost, tie, spread, last, need)
     rows = np.arange(len(cost))[:, None]
 
     def solved(box: Box) -> Found | None:
-        found = _spread(both, box, need, unit)
+        found = placed(table, box, need, unit)
         if found is None:
             return None
-        return Found(found, int(cost[rows, found].sum()), box)
+        beyond = 0 if spread is None else spread.beyond(found)
+        return Found(found, int(cost[rows, found].sum()) + beyond * table.dear, box)
 
     best: Found | None = None
     for box in largest(choices):
@@ -254,47 +269,3 @@ def largest(choices: Sequence[Box]) -> list[Box]:
             for other in choices
         )
     ]
-
-
-def _spread(cost: Longs, box: Box, need: int, unit: IntArray | None) -> IntArray | None:
-    """The cheapest placement in a box; with units, one that gives no member too many of one."""
-    if unit is None:
-        return _within(cost, box, need)
-    size = np.bincount(unit)[:, None]
-    found = _within(cost, box, need, unit, -(-size * box.high // len(unit)))
-    if found is None:
-        return None
-    count = np.bincount(found.ravel(), minlength=cost.shape[1])
-    most = -(-size * count // len(unit))
-    held = np.zeros(most.shape, dtype=np.int64)
-    np.add.at(held, (unit, found[:, 0]), 1)
-    return found if (held <= most).all() else _within(cost, Box(count, count), need, unit, most)
-
-
-def _within(
-    cost: Longs, box: Box, need: int, unit: IntArray | None = None, most: Counts | None = None
-) -> IntArray | None:
-    """The cheapest placement in a box; None if there is none."""
-    tasks, members = cost.shape
-    network = Network()
-    task, member = network.nodes(tasks), network.nodes(members)
-    pool, sink = network.node(), network.node()
-    network.supply(task, need)
-    network.supply(sink, -need * tasks)
-    row, column = np.nonzero(cost >= 0)
-    gate = member[column]
-    if unit is not None and most is not None:
-        gates = network.nodes(most.size).reshape(most.shape)
-        network.arcs(gates, member[None, :], most, 0)
-        gate = gates[unit[row], column]
-    arcs = network.arcs(task[row], gate, 1, cost[row, column])
-    network.arcs(member, sink, box.low, 0)
-    network.arcs(member, pool, box.high - box.low, 0)
-    network.arcs(pool, sink, need * tasks - int(box.low.sum()), 0)
-    dear = int(cost.max(axis=1, initial=0).sum()) * need + 1
-    lost = network.arcs(task, sink, need, dear)
-    flow, _ = network.solve()
-    if flow[lost].any():
-        return None
-    chosen = flow[arcs] > 0
-    return column[chosen].reshape(tasks, need).astype(np.int32)

@@ -175,18 +175,20 @@ def undecided(
     return base, pool, np.array(pools, dtype=np.int64)
 
 
-def filled_shares(total: int, capacity: Counts, held: Counts) -> Counts:
+def filled_shares(total: int, capacity: Counts, held: Counts, here: Counts | None = None) -> Counts:
     """Shares where nobody gives anything up: as even as that allows.
 
     Args:
         total: tasks to share out, at least `held` of them.
         capacity: int64[M], 0 = takes nothing.
         held: int64[M], tasks that stay.
+        here: int64[M], all tasks each member holds, which stay where they can; None = `held`.
     """
     share = np.zeros(len(capacity), dtype=np.int64)
+    here = held if here is None else here
     open_ = capacity > 0
     while open_.any():
-        wanted = shares(total - int(share.sum()), np.where(open_, capacity, 0), held)
+        wanted = shares(total - int(share.sum()), np.where(open_, capacity, 0), here)
         full = open_ & (held > wanted)
         if not full.any():
             return share + wanted
@@ -253,55 +255,6 @@ def fair_sum(total: int, capacity: Counts, before: Counts) -> tuple[Counts, Coun
     low = np.maximum(due // capacity.sum(), before)
     high = np.maximum(-(-due // capacity.sum()), before)
     return (low, high) if int(low.sum()) <= everything <= int(high.sum()) else None
-
-
-def even_shares(total: int, capacity: Counts, held: Counts, *, nobody_idle: bool = False) -> Counts:
-    """Shares with the fewest moves of all whose loads differ by at most 1.
-
-    Load is tasks by capacity, capacities in lowest terms: of equal members none may hold two tasks
-    more than another, whatever their number of threads. Where capacities differ, larger members
-    may stay further from their due. Among equally few moves the most even shares are taken.
-
-    Args:
-        total: tasks to share out.
-        capacity: int64[M], at least one above 0.
-        held: int64[M], how many of these tasks each member holds now.
-        nobody_idle: everybody gets a task if there are enough (EX-H10).
-    """
-    usable = capacity > 0
-    size = capacity[usable] // np.gcd.reduce(capacity[usable])
-    if (size == 1).all():
-        return shares(total, capacity, held)
-    due = total * capacity / capacity.sum()
-    best, least = shares(total, capacity, held), (np.inf, np.inf)
-    for bottom, width in _windows(total, size):
-        low = np.zeros_like(capacity)
-        high = np.zeros_like(capacity)
-        low[usable] = np.ceil(np.round(bottom * size, 9))
-        high[usable] = np.floor(np.round((bottom + width) * size, 9))
-        if nobody_idle and total >= len(size):
-            low[usable] = np.maximum(low[usable], 1)
-        if (low > high).any() or not int(low.sum()) <= total <= int(high.sum()):
-            continue
-        share = _between(total, held, low, high, due)
-        load = share[usable] / size
-        price = (int(np.maximum(held - share, 0).sum()), float(load.max() - load.min()))
-        if price < least:
-            best, least = share, price
-    return best
-
-
-def _windows(total: int, size: Counts) -> list[tuple[float, float]]:
-    """Ranges of load to try: from where rounding changes for some capacity, up to 1 wide."""
-    mean = total / int(size.sum())
-    kinds = np.unique(size)[:8].tolist()
-    steps = sorted({n / c for c in kinds for n in range(1, min(c, 16) + 1)})
-    bottoms = {max(mean - 1, 0.0)}
-    for c in kinds:
-        top = np.floor(mean * c)
-        grid = np.arange(max(np.floor((mean - 1) * c), top - 15), top + 1) / c
-        bottoms.update(grid[(grid >= 0) & (grid <= mean)].tolist())
-    return [(bottom, width) for bottom in sorted(bottoms) for width in steps]
 
 
 def _between(

@@ -20,9 +20,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from muster.assignor.model import NOBODY
-from muster.assignor.solvers.balance import dealt
+from muster.assignor.solvers.balance import by_turns, dealt
 from muster.assignor.solvers.flow import Longs, Network
 from muster.assignor.solvers.shares import Counts
+from muster.assignor.solvers.spread import Window
 from muster.protocol.tasks import IntArray
 
 FORBIDDEN = -1
@@ -59,6 +60,7 @@ class Freight:
             ascending. Ranks order equally cheap answers; a task without a copy ranks `no_copy`.
         no_copy: see rank.
         free: class whose tasks have no state: going anywhere ranks 0; -1 = none.
+        spread: int32[K], ascending: units that are spread where it costs nothing; None = none are.
     """
 
     home: IntArray
@@ -72,15 +74,20 @@ class Freight:
     rank: Longs
     no_copy: int = 0
     free: int = -1
+    spread: IntArray | None = None
 
 
-def place(freight: Freight, room: Room, limit: Counts | None = None) -> tuple[IntArray, int]:
+def place(
+    freight: Freight, room: Room, limit: Counts | None = None, window: Window | None = None
+) -> tuple[IntArray, int]:
     """Place all freight into the room as cheaply as possible.
 
     Args:
         freight: the tasks.
         room: the members' shares.
         limit: int64[U, M], most tasks of each unit (`Freight.unit`) on each member; None = any.
+        window: tasks of each unit each member should have; as few as can be are outside, whatever
+            that costs. None = any number.
 
     Returns:
         int32[K] the owners, and the cost in tolls and leavings: the proven optimum.
@@ -91,7 +98,7 @@ def place(freight: Freight, room: Room, limit: Counts | None = None) -> tuple[In
     if len(freight.home) == 0:
         return freight.home, 0
     group, group_of = _groups(freight)
-    graph = _Graph(freight, room, limit)
+    graph = _Graph(freight, room, limit, window)
     stay = graph.staying(group)
     graph.leaving(group)
     warm = graph.copies(group_of)
@@ -128,19 +135,22 @@ class _Graph:
     there is one unit and its gates are the members.
     """
 
-    def __init__(self, freight: Freight, room: Room, limit: Counts | None) -> None:
+    def __init__(
+        self, freight: Freight, room: Room, limit: Counts | None, window: Window | None
+    ) -> None:
         self._freight = freight
         self._scale = len(freight.home) * (freight.no_copy + 1) + 1
         self._toll = freight.toll * self._scale
         self._members, self._zones = len(room.base), freight.toll.shape[1]
-        self.units = 1 if limit is None else len(limit)
-        self._unit = freight.unit * (limit is not None)
+        by_unit = limit if window is None else window.low
+        self.units = 1 if by_unit is None else len(by_unit)
+        self._unit = freight.unit * (by_unit is not None)
         self.network = network = Network()
         self._gate = network.nodes(self.units * self._members)
         members = self._gate
-        if limit is not None:
+        if by_unit is not None:
             members = network.nodes(self._members)
-            network.arcs(self._gate, np.tile(members, self.units), limit.ravel(), 0)
+            self._gates(np.tile(members, self.units), limit, window)
         self._kind = network.nodes(len(freight.toll))
         self._zone = network.nodes(self.units * self._zones)
         sink = network.node()
@@ -151,6 +161,19 @@ class _Graph:
             network.arcs(members, pool, room.extra, 0)
             network.arcs(pool, sink, room.extras, 0)
         self._source: Longs = np.empty(0, dtype=np.int64)
+
+    def _gates(self, members: Longs, limit: Counts | None, window: Window | None) -> None:
+        """Gates to their members: bounded, and dear for what is outside a window."""
+        most = np.full(len(members), len(self._freight.home)) if limit is None else limit.ravel()
+        if window is None:
+            self.network.arcs(self._gate, members, most, 0)
+            return
+        low, high = (np.minimum(bound.ravel(), most) for bound in window)
+        highest = int(self._toll.max(initial=0)) + (self._freight.leaving + 1) * self._scale
+        dear = highest * len(self._freight.home) + 1
+        self.network.arcs(self._gate, members, low, -dear)
+        self.network.arcs(self._gate, members, np.maximum(high - low, 0), 0)
+        self.network.arcs(self._gate, members, most - np.maximum(high, low), dear)
 
     def _gate_of(self, kind: IntArray, member: IntArray) -> Longs:
         gates: Longs = self._gate[self._unit[kind].astype(np.int64) * self._members + member]
@@ -260,6 +283,9 @@ def _stay(owner: IntArray, freight: Freight, group_of: IntArray, staying: Counts
     open_ = open_[~whole[groups] & (staying[groups] > 0)]
     order = open_[np.argsort(group_of[open_], kind="stable")]
     groups = group_of[order]
+    if freight.spread is not None and len(order):
+        turn = np.cumsum(np.append(0, np.diff(groups) != 0))
+        order = order[by_turns(groups, freight.spread[order], turn)]
     rank = np.arange(len(order)) - np.searchsorted(groups, groups)
     kept = order[rank < staying[groups]]
     owner[kept] = freight.home[kept]

@@ -15,7 +15,7 @@ import numpy as np
 from muster.assignor.copies import NO_COPY, Copies, Longs, code, contains
 from muster.assignor.model import NOBODY, BoolArray, GroupView, Pairs
 from muster.assignor.solvers.balance import held, settle
-from muster.assignor.solvers.shares import Counts, even_shares, filled_shares, shares, topped_up
+from muster.assignor.solvers.shares import Counts, filled_shares, shares, topped_up
 from muster.assignor.solvers.transport import Freight, Room, place
 from muster.protocol.tasks import IntArray
 
@@ -50,8 +50,6 @@ def settled_by_copies(
         if share is None:  # what stands is uneven already; the rest fills it up
             whole = len(actives.task) + int(actives.before.sum())
             share = filled_shares(whole, capacity, actives.before) - actives.before
-    elif uneven(capacity):
-        share = even_shares(len(actives.task), capacity, count, nobody_idle=True)
     if share is None:
         hints = _hints(view, copies, actives, loose)
         share = shares(len(actives.task), capacity, count, actives.before, hints)
@@ -73,9 +71,9 @@ def settled_to(view: GroupView, copies: Copies, actives: Actives, share: Counts)
         actives: what to place.
         share: int64[M], summing up to the number of tasks.
     """
-    count = held(actives.home, len(share))
+    count, begins = held(actives.home, len(share)), begins_of(view, actives.task)
     if alike(view, copies, actives.task):
-        return settle(actives.home, share, count)
+        return settle(actives.home, share, count, begins)
     loose = actives.home == NOBODY
     over = count > share
     moving = loose | np.append(over, False)[actives.home]
@@ -84,7 +82,7 @@ def settled_to(view: GroupView, copies: Copies, actives: Actives, share: Counts)
     stateless = ~view.tasks.stateful[actives.task[chosen]]
     choice = over.any() and stateless.any() and not stateless.all()
     if len(near) == 0 and not choice:
-        return settle(actives.home, share)
+        return settle(actives.home, share, count, begins)
     freight = Freight(
         home=actives.home[chosen],
         kind=stateless.astype(np.int32),
@@ -97,11 +95,22 @@ def settled_to(view: GroupView, copies: Copies, actives: Actives, share: Counts)
         rank=quality(view, copies, near),
         no_copy=NOTHING,
         free=1,
+        spread=view.tasks.unit_of[actives.task[chosen]],
     )
     base = np.where(over, share, share - np.minimum(count, share))
     owner = actives.home.copy()
     owner[chosen], _ = place(freight, Room(base, 0, np.zeros_like(base)))
     return owner
+
+
+def begins_of(view: GroupView, tasks: IntArray) -> IntArray | None:
+    """int[U]: where each unit begins among ascending tasks; None where there is but one unit."""
+    start: IntArray = view.tasks.start[:-1]
+    if len(start) == 1:
+        return None
+    if len(tasks) < len(view.tasks):
+        start = np.searchsorted(tasks, start).astype(np.int32)
+    return start
 
 
 def alike(view: GroupView, copies: Copies, tasks: IntArray) -> bool:

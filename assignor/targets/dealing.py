@@ -42,7 +42,7 @@ def dealt_out(
     slots = np.roll(dealt(free, -free), -1)  # actives were dealt alike: beside them, not upon them
     asked = np.repeat(tasks, left)[: len(slots)]  # neighbours in a deal are different members
     slots = slots[: len(asked)]
-    pairs = _without_clashes(view, wanted, standing, asked, slots, stride=7)
+    pairs = _without_clashes(view, wanted, standing, asked, slots, stride=7, racks=True)
     return pairs, int(need[tasks].sum()) - len(pairs)
 
 
@@ -89,12 +89,20 @@ def by_classes(
 
 
 def _without_clashes(
-    view: GroupView, wanted: Wanted, pairs: Pairs, task: IntArray, slot: IntArray, *, stride: int
+    view: GroupView,
+    wanted: Wanted,
+    pairs: Pairs,
+    task: IntArray,
+    slot: IntArray,
+    *,
+    stride: int,
+    racks: bool = False,
 ) -> Pairs:
     """Exchange slots until nobody gets a task twice; what cannot be exchanged is left out.
 
     Partners are looked for in steps of `stride`: 1 where neighbours cost the same, more where
-    neighbours clash alike.
+    neighbours clash alike. With `racks`, slots in the rack of a task's active are exchanged too,
+    where that clashes with nothing (S4-29).
     """
     count = len(task)
     unit = view.tasks.unit_of
@@ -117,7 +125,20 @@ def _without_clashes(
         fits = ~(clashes(task[here], slot[there]) | clashes(task[there], slot[here]))
         here, there = here[fits], there[fits]
         slot[here], slot[there] = slot[there], slot[here]
-    good = ~clashes(task, slot)
+    for step in range(1, min(count, 64) if racks and wanted.rack is not None else 1):
+        near = wanted.beside_active(task, slot)
+        here = np.flatnonzero(near)
+        if len(here) == 0:
+            break
+        here, there = _apart(here, (here + step * stride) % count)
+        before = 1 + near[there].astype(np.int8)
+        after = wanted.beside_active(task[here], slot[there]).astype(np.int8)
+        after += wanted.beside_active(task[there], slot[here])
+        fits = ~(clashes(task[here], slot[there]) | clashes(task[there], slot[here]))
+        fits &= after < before
+        here, there = here[fits], there[fits]
+        slot[here], slot[there] = slot[there], slot[here]
+    good = ~(clashes(task, slot) | _repeated(code(task, slot)))
     return joined(pairs, Pairs.of(task[good], slot[good]))
 
 

@@ -136,6 +136,14 @@ class Figures:
         rank[self.owned | ~self.stateful] = READY
         return rank.astype(np.int64)
 
+    @cached_property
+    def behind(self) -> Longs:
+        """int64[T, M]: how far copies are behind, as powers of two; 0 where there is no state."""
+        lag = self._copies.lag(self._pairs.task, self._pairs.member).reshape(self.shape)
+        lag = np.where(self.bare | ~self.stateful, 0, lag)
+        powers: Longs = np.floor(np.log2(lag + 1.0)).astype(np.int64)
+        return powers
+
     def usefulness(self, at_once: BoolArray) -> Longs:
         """int64[T, M]: as the place of a standby, best first.
 

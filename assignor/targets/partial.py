@@ -17,9 +17,12 @@ from math import lcm
 import numpy as np
 
 from muster.assignor.model import NOBODY, BoolArray, GroupView
-from muster.assignor.solvers.balance import dealt, held, settle, surplus
+from muster.assignor.solvers.balance import MOST_SWAPPED, dealt, held, settle, surplus, swapped
+from muster.assignor.solvers.exact import small
 from muster.assignor.solvers.flow import Network
 from muster.assignor.solvers.shares import Counts, shares
+from muster.assignor.solvers.spread import Spread
+from muster.assignor.solvers.within import Box, Table, placed
 from muster.protocol.tasks import IntArray
 
 MOST_ONE_BY_ONE = 20_000
@@ -143,11 +146,62 @@ def settled_by_topics(
         at = _classes(shared, home, shared.group.take(_units(view, task)))
         owner[np.append(shared.member_class, NOBODY).take(home) != at] = NOBODY
         count = held(owner, len(capacity))
-    owner[surplus(owner, count, shared.share)] = NOBODY
+    begins = np.searchsorted(task, view.tasks.start[:-1]).astype(np.int32)
+    owner[surplus(owner, count, shared.share, begins)] = NOBODY
     loose = np.flatnonzero(owner == NOBODY)
     if len(loose) == 0:
         return owner
-    hands = _hands(shared, count)
+    _give_out(view, task, owner, loose, shared, _hands(shared, count), at)
+    loose = loose[owner[loose] != NOBODY]
+    if small(len(task), capacity):
+        return _evenest(view, task, home, owner, capacity)
+    if 1 < len(loose) <= MOST_SWAPPED:
+        swapped(owner, loose, begins, len(capacity), view.kinds.may_take)
+    return owner
+
+
+def _evenest(
+    view: GroupView, task: IntArray, home: IntArray, owner: IntArray, capacity: Counts
+) -> IntArray:
+    """Owners with the same counts, as few moves, and units spread as evenly as that allows."""
+    taken = np.flatnonzero(owner != NOBODY)
+    if len(taken) == 0:
+        return owner
+    unit = _units(view, task)[taken]
+    members = np.arange(len(capacity), dtype=np.int32)
+    leaves = (home[taken, None] != NOBODY) & (home[taken, None] != members)
+    may = view.kinds.allowed[view.kinds.kind_of].T[unit] & (capacity > 0)
+    beside = np.zeros((len(view.tasks.units), len(capacity)), dtype=np.int64)
+    cost = np.where(may, leaves.astype(np.int64), -1)
+    table = Table.of(cost, np.zeros_like(cost), Spread(unit, beside, capacity), None, 1)
+    counts = held(owner[taken], len(capacity))
+    found = placed(table, Box(counts, counts), 1, None)
+    if found is not None:
+        owner = owner.copy()
+        owner[taken] = found[:, 0]
+    return owner
+
+
+def _give_out(
+    view: GroupView,
+    task: IntArray,
+    owner: IntArray,
+    loose: Counts,
+    shared: Shared,
+    hands: list[IntArray],
+    at: IntArray | None,
+) -> None:
+    """Write the owners of loose tasks.
+
+    Args:
+        view: the group.
+        task: int32[K], the tasks that are placed.
+        owner: int32[K], changed in place.
+        loose: places of tasks without an owner.
+        shared: shares.
+        hands: who takes the next task of each class, and the next.
+        at: int32[K], class of each task; None = each unit has one class.
+    """
     if at is not None:
         _hand_out(owner, loose, at.take(loose), hands)
     elif len(loose) >= LONG_RUNS * len(shared.group):
@@ -156,7 +210,6 @@ def settled_by_topics(
     else:
         unit = view.tasks.unit_of.take(task.take(loose))
         _hand_out(owner, loose, _only(shared).take(shared.group.take(unit)), hands)
-    return owner
 
 
 def _hands(shared: Shared, count: Counts) -> list[IntArray]:

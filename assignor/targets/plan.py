@@ -6,8 +6,6 @@ within the steps before it: stateful actives, standbys, stateless actives (S2-F2
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -15,55 +13,35 @@ from muster.assignor.copies import Copies
 from muster.assignor.model import NOBODY, GroupView, Pairs, no_pairs
 from muster.assignor.solvers.balance import held
 from muster.assignor.solvers.exact import small
-from muster.assignor.solvers.shares import Counts, even_shares
+from muster.assignor.solvers.shares import Counts, filled_shares, shares
 from muster.assignor.targets.actives import Actives, settled_by_copies, settled_to, uneven
+from muster.assignor.targets.ground import (
+    Plan,
+    changelog_toll,
+    copies_apart,
+    cost_of,
+    least_cost,
+    staying_owner,
+    usable_capacity,
+)
 from muster.assignor.targets.partial import settled_by_topics
-from muster.assignor.targets.racks import STATELESS, Prices, Racks, racks_of, settled_by_cost
+from muster.assignor.targets.racks import (
+    STATELESS,
+    Prices,
+    differ,
+    racks_of,
+    settled_by_cost,
+)
 from muster.assignor.targets.refinement import costs, refined
 from muster.assignor.targets.small import SmallGroup
 from muster.assignor.targets.standby import standbys
 from muster.assignor.targets.tags import Zones, tagged_standbys
-from muster.assignor.targets.wanted import Found, Toll, Wanted
+from muster.assignor.targets.wanted import Found, Wanted
 from muster.assignor.targets.weighted import differ_in_weight, settled_by_weight
+from muster.assignor.targets.windows import bound_of, windows
 from muster.protocol.tasks import IntArray
 
 _MOVES_ONLY = Prices(0, 1)
-
-
-@dataclass(slots=True)
-class Plan:
-    """A target and what is known about it.
-
-    Attributes:
-        active: int32[T], where actives belong.
-        standby: where standbys belong.
-        cost: what racks and moves cost, 0 where racks do not count.
-        bound: what it costs at least, each step given the steps before.
-        warnings: what could not be honoured.
-        provisional: whether more is to be moved once this has been carried out.
-    """
-
-    active: IntArray
-    standby: Pairs = field(default_factory=no_pairs)
-    cost: int = 0
-    bound: int = 0
-    warnings: tuple[str, ...] = ()
-    provisional: bool = False
-
-
-def usable_capacity(view: GroupView) -> Counts:
-    """int64[M]: capacity, 0 for draining members; a group that drains as a whole keeps working."""
-    if not view.draining.any() or view.draining.all():
-        return view.capacity
-    return np.where(view.draining, 0, view.capacity)
-
-
-def staying_owner(copies: Copies, capacity: Counts) -> IntArray:
-    """int32[T]: present owners, `NOBODY` where the owner is to be emptied or may not keep it."""
-    if capacity.all():
-        return copies.owner
-    usable = np.append(capacity > 0, True)  # entry -1: nobody
-    return np.where(usable[copies.owner], copies.owner, NOBODY).astype(np.int32)
 
 
 class Planner:
@@ -74,10 +52,17 @@ class Planner:
         copies: its copies.
         default: the assignor's own prices of traffic and moves.
         at_once: whether the plan is carried out without learners.
+        bounded: whether tasks move for `subtopology.imbalance.max`.
     """
 
     def __init__(
-        self, view: GroupView, copies: Copies, default: Prices, *, at_once: bool = False
+        self,
+        view: GroupView,
+        copies: Copies,
+        default: Prices,
+        *,
+        at_once: bool = False,
+        bounded: bool = True,
     ) -> None:
         self.view = view
         self.copies = copies
@@ -85,10 +70,15 @@ class Planner:
         self.home = staying_owner(copies, self.capacity)
         wants_standbys = view.settings.num_standby_replicas > 0
         self.racks, warning = racks_of(view, default, standbys=wants_standbys)
+        if self.racks is not None and not differ(view, self.racks, self.capacity > 0):
+            self.racks = None  # no placement reads less than another: as if the strategy were none
         self.plan = Plan(np.full(len(view.tasks), NOBODY, dtype=np.int32))
         if warning:
             self.plan.warnings = (warning,)
         self._at_once = at_once
+        self._bound, warning = bound_of(view) if bounded else (None, "")
+        if warning:
+            self.plan.warnings += (warning,)
         self._wanted: Wanted | None = None
         self._priced = False
         self._small: SmallGroup | None = None
@@ -99,7 +89,7 @@ class Planner:
             and not self._nothing_to_weigh(at_once=at_once)
         ):
             self._small = SmallGroup(
-                view, copies, self.capacity, self.home, self.racks, at_once=at_once
+                view, copies, self.capacity, self.home, self.racks, self._bound, at_once=at_once
             )
 
     def _nothing_to_weigh(self, *, at_once: bool) -> bool:
@@ -111,6 +101,8 @@ class Planner:
         """
         view, capacity = self.view, self.capacity
         if view.settings.num_standby_replicas or not self.copies.none:
+            return False
+        if self._bound is not None:
             return False
         if int(view.active.max(initial=NOBODY)) != NOBODY or (capacity != capacity[0]).any():
             return False
@@ -125,13 +117,17 @@ class Planner:
             return
         actives = Actives(tasks, self.home[tasks], before)
         if differ_in_weight(self.view, tasks):
+            load = self._weights(self.plan.active)
             self.plan.active[tasks], complete = settled_by_weight(
-                self.copies, actives, self.capacity, self._weights(), at_once=self._at_once
+                self.copies, actives, self.capacity, load, at_once=self._at_once
             )
             self.plan.provisional |= not complete
             if self.racks is not None:
                 for weight in np.unique(self.view.tasks.weight[tasks]).tolist():
                     self._exchanged(tasks[self.view.tasks.weight[tasks] == weight])
+            return
+        if self._bound is not None:
+            self._placed_by_cost(actives)
             return
         if self.racks is None and self.view.unrestricted:
             self.plan.active[tasks] = settled_by_copies(
@@ -143,9 +139,16 @@ class Planner:
                 self.view, tasks, self.home[tasks], self.capacity, before
             )
             return
+        self._placed_by_cost(actives)
+
+    def _placed_by_cost(self, actives: Actives) -> None:
+        tasks, window = actives.task, None
+        if self._bound is not None:
+            window = windows(self.view, tasks, actives.home, self.capacity, self._bound)
         self.plan.active[tasks], cost = settled_by_cost(
-            self.view, self.copies, actives, self.capacity, self.racks, self._prices(tasks)
-        )
+            self.view, self.copies, actives, self.capacity, self.racks, self._prices(tasks),
+            window=window,
+        )  # fmt: skip
         self._paid(cost)
 
     def _exchanged(self, tasks: IntArray) -> None:
@@ -214,6 +217,41 @@ class Planner:
         )  # fmt: skip
         return owner, cost if self.racks is not None else 0
 
+    def meanwhile(self, running: IntArray) -> IntArray:
+        """Owners of everything while stateful tasks wait for copies: stateless ones fill up.
+
+        Stateless tasks go by the load that runs now (S2-F25), not by the load that will run once
+        every copy is caught up; until then the plan of the stateless tasks is set aside.
+
+        Args:
+            running: int32[T], who runs each stateful task now.
+
+        Returns:
+            int32[T], `running` with the stateless tasks placed.
+        """
+        view = self.view
+        stateful = view.tasks.stateful
+        tasks = np.flatnonzero(~stateful).astype(np.int32)
+        if len(tasks) == 0 or np.array_equal(running[stateful], self.plan.active[stateful]):
+            return running
+        count = np.where(self.capacity > 0, held(running[stateful], len(self.capacity)), 0)
+        home = self.home[tasks]
+        owner = running.copy()
+        if differ_in_weight(view, tasks):
+            load = self._weights(np.where(stateful, running, NOBODY))
+            owner[tasks], _ = settled_by_weight(
+                self.copies, Actives(tasks, home), self.capacity, load, at_once=True
+            )
+            return owner
+        share = filled_shares(
+            len(tasks) + int(count.sum()),
+            self.capacity,
+            count,
+            count + held(home, len(self.capacity)),
+        )
+        owner[tasks], _ = self.settled(tasks, home, share - count, count)
+        return owner
+
     def taking(self, pairs: Pairs) -> Pairs:
         """Those of some pairs whose member takes tasks, and this one."""
         fits = self.capacity[pairs.member] > 0
@@ -241,9 +279,10 @@ class Planner:
             toll=None if self.racks is None else changelog_toll(view, self.racks),
             leaving=0 if self.racks is None else self.racks.stateful.overlap,
             loads=self.loads(),
-            apart=_apart(view),
+            apart=copies_apart(view),
             tolls_first=self.racks is not None and self.racks.stateful.tolls_first,
             taken=taken or no_pairs(),
+            rack=view.rack if len(view.racks) > 1 else None,
         )
         plan.standby, missing, bound, warning = self._standbys(wanted)
         self._wanted = wanted
@@ -281,7 +320,7 @@ class Planner:
             self._small is None
             or not view.tasks.weigh_alike
             or (self.racks and view.settings.rack_aware_standby_strategy != "traffic")
-            or (plan.active == NOBODY).any()
+            or (plan.active[view.tasks.stateful] == NOBODY).any()
             or self._settled_afresh()
         ):
             return
@@ -301,12 +340,15 @@ class Planner:
             view.tasks.stateful,
             view.tasks.unit_of if by_unit else None,
             Zones(view).tags if view.settings.rack_aware_assignment_tags else None,
+            self._small.spread(np.arange(len(view.tasks), dtype=np.int32)),
             strict=not at_once,
         )
         if self.racks is not None:
             plan.cost += self._cost() - before
             if plan.cost < plan.bound:  # proven for other counts
-                plan.bound = self._least()
+                plan.bound = least_cost(
+                    view, self.racks, plan, self.capacity > 0, self._wanted, priced=self._priced
+                )
 
     def _settled_afresh(self) -> bool:
         """Whether traffic and evenness are all that counts, and are the best already.
@@ -328,70 +370,28 @@ class Planner:
             self.actives(tasks[stateful])
             self.actives(tasks[~stateful], before=self.loads())
             return
-        plain = self.racks is None and self.view.unrestricted
+        plain = self.racks is None and self.view.unrestricted and self._bound is None
         if self._small is not None or not plain or not self.view.tasks.weigh_alike:
             self.actives(tasks)
             return
         count = held(self.home, len(self.capacity))
-        share = even_shares(len(tasks), self.capacity, count)
+        share = shares(len(tasks), self.capacity, count)
         self.plan.active = settled_to(self.view, self.copies, Actives(tasks, self.home), share)
 
     def _cost(self) -> int:
-        """What racks and moves cost, of the steps that minimise them."""
         if self.racks is None:
             return 0
-        view, plan = self.view, self.plan
-        cost = 0 if self._wanted is None else self._wanted.cost(view, plan.standby)
-        if not self._priced:
-            return cost
-        across = self.racks.inputs.across[self.racks.inputs.class_of, view.rack[plan.active]]
-        left = (self.home != NOBODY) & (self.home != plan.active)
-        for kind, prices in (
-            (view.tasks.stateful, self.racks.stateful),
-            (~view.tasks.stateful, STATELESS),
-        ):
-            cost += prices.traffic * int(across[kind].sum())
-            cost += prices.overlap * int(np.count_nonzero(left[kind]))
-        return cost
+        return cost_of(
+            self.view, self.racks, self.plan, self.home, self._wanted, priced=self._priced
+        )
 
-    def _least(self) -> int:
-        """What racks cost at least, whatever the counts."""
-        assert self.racks is not None
-        usable = np.unique(self.view.rack[self.capacity > 0])
-        least = 0
-        if self._wanted is not None and self._wanted.toll is not None:
-            need = np.bincount(self.plan.standby.task, minlength=len(self.view.tasks))
-            least = self._wanted.toll.least(need)
-        if not self._priced:
-            return least
-        across = self.racks.inputs.across[:, usable].min(axis=1)[self.racks.inputs.class_of]
-        traffic = np.where(self.view.tasks.stateful, self.racks.stateful.traffic, 1)
-        return least + int((across * traffic).sum())
-
-    def _weights(self) -> NDArray[np.float64]:
-        """float64[M]: weight of the actives placed so far."""
-        placed = np.flatnonzero(self.plan.active != NOBODY)
+    def _weights(self, owner: IntArray) -> NDArray[np.float64]:
+        """float64[M]: weight of the tasks of each owner."""
+        placed = np.flatnonzero(owner != NOBODY)
         weight = self.view.tasks.weight[placed]
-        load = np.bincount(self.plan.active[placed], weights=weight, minlength=len(self.capacity))
+        load = np.bincount(owner[placed], weights=weight, minlength=len(self.capacity))
         return load.astype(np.float64)
 
     def loads(self) -> Counts:
         """int64[M]: actives placed so far."""
         return held(self.plan.active, len(self.capacity))
-
-
-def _apart(view: GroupView) -> int:
-    """How many copies of a task must be in different racks whatever the traffic (S4-31)."""
-    if view.settings.rack_aware_standby_strategy == "traffic":
-        return 0
-    first = view.settings.rack_aware_standby_reliable_replicas
-    every = view.settings.num_standby_replicas
-    return every if first is None else min(first, every)
-
-
-def changelog_toll(view: GroupView, racks: Racks) -> Toll | None:
-    """What reading the changelogs of tasks costs at members; None where no standbys are wanted."""
-    table = racks.changelogs
-    if table is None:
-        return None
-    return Toll(table.class_of, table.across * racks.stateful.traffic, view.rack)

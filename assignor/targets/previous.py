@@ -26,7 +26,7 @@ from muster.assignor.solvers.balance import held
 from muster.assignor.solvers.copyflow import Choices, chosen
 from muster.assignor.targets.actives import Actives
 from muster.assignor.targets.exchange import exchanged
-from muster.assignor.targets.plan import changelog_toll
+from muster.assignor.targets.ground import changelog_toll
 from muster.assignor.targets.racks import (
     AVAILABILITY,
     STATELESS,

@@ -14,9 +14,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from muster.assignor.copies import Copies, Longs
-from muster.assignor.model import NOBODY, GroupView, Pairs
+from muster.assignor.model import NOBODY, BoolArray, GroupView, Pairs
 from muster.assignor.solvers.balance import held
 from muster.assignor.solvers.shares import Counts, fair_sum, slack
+from muster.assignor.solvers.spread import Window
 from muster.assignor.solvers.transport import FORBIDDEN, Freight, Room, numbered, place
 from muster.assignor.targets.actives import NOTHING, Actives, quality, uneven
 from muster.assignor.targets.partial import restricted
@@ -79,6 +80,20 @@ class Racks:
         return actives, standbys
 
 
+def differ(view: GroupView, racks: Racks, usable: BoolArray) -> bool:
+    """Whether it makes a difference to traffic who gets what (S4-F05).
+
+    Args:
+        view: the group.
+        racks: its rack awareness.
+        usable: bool[M], members that take tasks.
+    """
+    there = np.unique(view.rack[usable])
+    tables = [racks.inputs] if racks.changelogs is None else [racks.inputs, racks.changelogs]
+    across = [table.across[:, there] for table in tables]
+    return any(bool((each != each[:, :1]).any()) for each in across)
+
+
 def racks_of(view: GroupView, default: Prices, *, standbys: bool) -> tuple[Racks | None, str]:
     """Rack awareness of a view; None where it is off, with the reason if that is not intended.
 
@@ -121,6 +136,7 @@ def settled_by_cost(
     prices: Prices,
     *,
     counts: Counts | None = None,
+    window: Window | None = None,
 ) -> tuple[IntArray, int]:
     """Owners of some actives at the least cost for balanced counts.
 
@@ -133,11 +149,12 @@ def settled_by_cost(
         prices: of traffic and moves.
         counts: int64[M], how many each member takes, summing up to the tasks that somebody may
             take; None = its share.
+        window: tasks of each unit each member should have, before all cost; None = any number.
 
     Returns:
         int32[K], `NOBODY` where nobody may take a task, and the cost.
     """
-    classes = _classes(view, actives.task, racks, prices)
+    classes = _classes(view, actives.task, racks, prices, apart=window is not None)
     owner = np.full(len(actives.task), NOBODY, dtype=np.int32)
     usable = (classes.toll[:, classes.zone[capacity > 0]] != FORBIDDEN).any(axis=1)
     chosen = np.flatnonzero(usable[classes.of]).astype(np.int32)
@@ -154,12 +171,13 @@ def settled_by_cost(
         member=near.member,
         rank=quality(view, copies, near),
         no_copy=NOTHING,
+        spread=view.tasks.unit_of[actives.task[chosen]],
     )
     # Where topics restrict members, a unit's share of a member may be more than its quota.
     if racks is None or not racks.by_unit or not view.unrestricted:
-        owner[chosen], cost = place(freight, room)
+        owner[chosen], cost = place(freight, room, window=window)
         return owner, cost
-    owner[chosen], cost = _spread_by_unit(freight, room)
+    owner[chosen], cost = _spread_by_unit(freight, room, window)
     return owner, cost
 
 
@@ -206,7 +224,10 @@ class _Classes:
     zone: IntArray
 
 
-def _classes(view: GroupView, task: IntArray, racks: Racks | None, prices: Prices) -> _Classes:
+def _classes(
+    view: GroupView, task: IntArray, racks: Racks | None, prices: Prices, *, apart: bool
+) -> _Classes:
+    """Classes of tasks; with `apart` no two units are in one class."""
     table = view.kinds
     count = len(table.allowed)
     rack = np.zeros_like(view.rack) if racks is None else view.rack
@@ -214,7 +235,7 @@ def _classes(view: GroupView, task: IntArray, racks: Racks | None, prices: Price
     row = np.zeros_like(task) if racks is None else racks.inputs.class_of[task]
     unit = view.tasks.unit_of[task]
     code = row.astype(np.int64) * len(view.tasks.units) + unit
-    if (racks is None or not racks.by_unit) and table.allowed.all():
+    if not apart and (racks is None or not racks.by_unit) and table.allowed.all():
         code, unit = row.astype(np.int64) * len(view.tasks.units), np.zeros_like(unit)
     some, of, _ = numbered(code)
     toll = np.repeat(across[row[some]] * prices.traffic, count, axis=1)
@@ -224,17 +245,19 @@ def _classes(view: GroupView, task: IntArray, racks: Racks | None, prices: Price
     return _Classes(of, unit[some], toll, zone)
 
 
-def _spread_by_unit(freight: Freight, room: Room) -> tuple[IntArray, int]:
+def _spread_by_unit(freight: Freight, room: Room, window: Window | None) -> tuple[IntArray, int]:
     """At most ``ceil(S * C / n)`` tasks of a unit on a member with C of all n tasks (S4-25)."""
     units = int(freight.unit.max(initial=0)) + 1
+    if window is not None:
+        units = len(window.low)
     size = np.bincount(freight.unit[freight.kind], minlength=units)
     total = max(len(freight.home), 1)
     most = -(-size[:, None] * (room.base + room.extra * (room.extras > 0)) // total)
-    owner, cost = place(freight, room, most)
+    owner, cost = place(freight, room, most, window)
     count = held(owner, len(room.base))
     exact = -(-size[:, None] * count // total)
     if not _within(freight, owner, exact):
-        owner, cost = place(freight, Room(count, 0, np.zeros_like(count)), exact)
+        owner, cost = place(freight, Room(count, 0, np.zeros_like(count)), exact, window)
     return owner, cost
 
 

@@ -9,9 +9,9 @@ makes room; an active that goes where a standby of its task is leaves that stand
 former owner, or wherever state is.
 
 Nothing that counts first is given up: a learner on its way or a standby that exists is never lost
-to a gain elsewhere, stateful actives and all copies stay as even as they were or within 1 by
-capacity, `balance_subtopology` keeps every unit spread (S4-25), and copies stay as different in
-their tags as they were (T-03).
+to a gain elsewhere, nobody gets further from its share of the actives and of the stateful ones,
+copies stay as even as they were or within 1 by capacity, `balance_subtopology` keeps every unit
+spread (S4-25), and copies stay as different in their tags as they were (T-03).
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ import numpy as np
 
 from muster.assignor.copies import Longs
 from muster.assignor.model import NOBODY, BoolArray, Pairs
+from muster.assignor.solvers.spread import Spread
 from muster.assignor.targets.figures import Figures
 from muster.protocol.tasks import IntArray
 
@@ -81,6 +82,7 @@ def refined(
     stateful: BoolArray,
     unit: IntArray | None,
     tags: IntArray | None,
+    spread: Spread | None,
     *,
     strict: bool,
 ) -> tuple[IntArray, Pairs]:
@@ -93,13 +95,14 @@ def refined(
         stateful: bool[T].
         unit: int32[T], units that must stay spread; None = they need not.
         tags: int32[M, K], value number of each member under each key; None = tags do not count.
+        spread: of all tasks over the members; no more of them get outside its window.
         strict: whether standbys are balanced by themselves and with the stateful actives, and
             nobody is idle while there is work for everybody (EX-H10).
 
     Returns:
         The plan, changed or not.
     """
-    state = _State(costs, plan, capacity, stateful, unit, tags, strict=strict)
+    state = _State(costs, plan, capacity, stateful, unit, tags, spread, strict=strict)
     while state.improve():
         pass
     standing = np.argwhere(state.standing).astype(np.int32)
@@ -117,6 +120,7 @@ class _State:
         stateful: BoolArray,
         unit: IntArray | None,
         tags: IntArray | None,
+        spread: Spread | None,
         *,
         strict: bool,
     ) -> None:
@@ -125,12 +129,13 @@ class _State:
         self.standing = np.zeros((len(self.owner), len(capacity)), dtype=np.bool_)
         self.standing[plan[1].task, plan[1].member] = True
         self._usable = np.flatnonzero(capacity > 0)
-        self._whole = int(np.lcm.reduce(capacity[self._usable]))
+        self._capacity = capacity
         self._unit_load = np.zeros(len(capacity), dtype=np.int64)
+        self._whole = int(np.lcm.reduce(capacity[self._usable]))
         self._unit_load[self._usable] = self._whole // capacity[self._usable]
         self._stateful, self._unit, self._strict = stateful, unit, strict
         self._placed = np.flatnonzero(self.owner != NOBODY)
-        self._tags = tags
+        self._tags, self._within = tags, spread
         self._sameness = self._likeness()
 
     def improve(self) -> bool:
@@ -143,7 +148,7 @@ class _State:
             return False
         gains = np.concatenate([gain for _, gain in found])
         changes = [change for part, _ in found for change in part]
-        before, idle = self._evenness(), self._idle()
+        before, idle = self._unfair(), self._idle()
         for place in np.lexsort(gains.T[::-1]).tolist():
             kept = self.owner.copy(), self.standing.copy()
             self._make(changes[place])
@@ -292,9 +297,13 @@ class _State:
                 self.standing[task, source] = False
                 self.standing[task, destination] = True
 
-    def _load(self, of: BoolArray | None = None) -> Longs:
+    def _number(self, of: BoolArray | None = None) -> Longs:
+        """int64[M]: actives each member has, or those of a kind."""
         owner = self.owner[self._placed if of is None else self._placed[of[self._placed]]]
-        return np.bincount(owner, minlength=len(self._unit_load)) * self._unit_load
+        return np.bincount(owner, minlength=len(self._unit_load))
+
+    def _load(self) -> Longs:
+        return self._number() * self._unit_load
 
     def _spread(self, load: Longs) -> int:
         return int(np.ptp(load[self._usable]))
@@ -309,14 +318,31 @@ class _State:
         change[np.arange(count), np.arange(count)] = 0
         return change
 
-    def _evenness(self) -> tuple[int, ...]:
-        """Spreads that may not exceed 1: stateful actives, all copies, and if strict, more."""
-        copies = self.standing.sum(axis=0) * self._unit_load
-        stateful = self._load(self._stateful)
-        spreads = self._spread(stateful), self._spread(self._load() + copies)
-        if not self._strict:
-            return spreads
-        return *spreads, self._spread(copies), self._spread(stateful + copies)
+    def _unfair(self) -> tuple[int, ...]:
+        """What must not grow: how far actives are from windows and shares, how uneven copies are.
+
+        Stateful actives count by themselves. Copies count with all actives, and if strict, by
+        themselves and with the stateful actives; a spread of 1 by capacity is even.
+        """
+        copies = self.standing.sum(axis=0)
+        actives, stateful = self._number(), self._number(self._stateful)
+        spread = (
+            [actives + copies, copies, stateful + copies] if self._strict else [actives + copies]
+        )
+        return (
+            0 if self._within is None else self._within.beyond(self.owner[:, None]),
+            self._beyond(actives),
+            self._beyond(stateful),
+            *(max(self._spread(number * self._unit_load), self._whole) for number in spread),
+        )
+
+    def _beyond(self, number: Longs) -> int:
+        """By how many tasks members hold less or more than their due, rounded down or up."""
+        number, capacity = number[self._usable], self._capacity[self._usable]
+        due = int(number.sum()) * capacity
+        whole = capacity.sum()
+        below = np.maximum(due // whole - number, 0)
+        return int((below + np.maximum(number - -(-due // whole), 0)).sum())
 
     def _idle(self) -> int:
         """How many members have no active, where there is one for everybody."""
@@ -341,8 +367,8 @@ class _State:
 
     def _holds(self, before: tuple[int, ...], idle: int) -> bool:
         """Whether what counts first still holds."""
-        now = self._evenness()
-        if any(n > max(b, self._whole) for n, b in zip(now, before, strict=True)):
+        now = self._unfair()
+        if any(n > b for n, b in zip(now, before, strict=True)):
             return False
         if self._idle() > idle or (self._likeness() > self._sameness).any():
             return False

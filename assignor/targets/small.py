@@ -5,7 +5,8 @@ moved, starts without a caught-up copy, copies left without use, learners on the
 lost; at last the better copy. A task whose owner is gone belongs to whoever is caught up: a
 destination elsewhere is a move still to come, because that is what the next generation will see.
 
-For standbys: traffic, copies restored from nothing, standbys moved, then whose copy is better.
+For standbys: traffic, copies restored from nothing, standbys moved, whose copy is better, then
+another rack than that of the active (S4-29).
 """
 
 from __future__ import annotations
@@ -15,18 +16,14 @@ import numpy as np
 from muster.assignor.copies import Copies, Longs, code, contains
 from muster.assignor.model import NOBODY, GroupView, Pairs, no_pairs
 from muster.assignor.solvers.balance import held
-from muster.assignor.solvers.exact import (
-    Box,
-    boxes,
-    cheapest,
-    folded,
-    least_uneven,
-    overlaps,
-)
+from muster.assignor.solvers.exact import boxes, cheapest, least_uneven, overlaps
 from muster.assignor.solvers.shares import Counts
+from muster.assignor.solvers.spread import Spread
+from muster.assignor.solvers.within import Box, folded
 from muster.assignor.targets.figures import Figures
 from muster.assignor.targets.racks import STATELESS, Racks
 from muster.assignor.targets.wanted import Wanted
+from muster.assignor.targets.windows import windows
 from muster.protocol.tasks import IntArray
 
 
@@ -39,6 +36,7 @@ class SmallGroup:
         capacity: int64[M], 0 = takes nothing.
         home: int32[T], owners tasks may stay with.
         racks: None = all racks cost the same.
+        bound: `subtopology.imbalance.max`, where it counts; None = it does not.
         at_once: whether actives start where they belong, with state or without; else somebody
             caught up runs them while a learner restores there.
     """
@@ -50,6 +48,7 @@ class SmallGroup:
         capacity: Counts,
         home: IntArray,
         racks: Racks | None,
+        bound: int | None,
         *,
         at_once: bool,
     ) -> None:
@@ -57,6 +56,7 @@ class SmallGroup:
         self._capacity = capacity
         self._home = home
         self._racks = racks
+        self._bound = bound
         self._at_once = at_once
         self._standbys = min(
             view.settings.num_standby_replicas, int(np.count_nonzero(capacity)) - 1
@@ -73,21 +73,24 @@ class SmallGroup:
         Returns:
             int32[K], and what racks and moves cost; None if no balanced answer is left.
         """
-        choices = boxes(len(tasks), self._capacity, before, nobody_idle=not self._at_once)
+        later = len(self._view.tasks) - len(tasks) if before is None else 0
+        busy = not self._at_once and later < int(np.count_nonzero(self._capacity))
+        choices = boxes(len(tasks), self._capacity, before, nobody_idle=busy)
         unit = self._view.tasks.unit_of[tasks] if self._racks and self._racks.by_unit else None
         priced = self._priced(tasks)
         judged = [priced, *self._judged(tasks)]
-        cost, tie = self._cost(judged), folded([self._crowding(tasks), self._dealt(tasks)])
-        found = cheapest(cost, tie, choices, unit=unit)
+        cost, tie, last = self._cost(judged), self._crowding(tasks), self._dealt(tasks)
+        spread = self.spread(tasks)
+        found = cheapest(cost, tie, choices, unit=unit, spread=spread, last=last)
         if found is None:
             return None
         box = found.box
         if not self._at_once:  # whose copy is better does not decide who holds how many (EX-H6)
             count = held(found.member[:, 0], len(self._capacity))
             box = Box(count, count)
-        closer = self._cost([*judged, self.figures.quality[tasks]])
+        closer = self._cost([*judged, self.figures.quality[tasks], self.figures.behind[tasks]])
         if not np.array_equal(closer, cost):
-            found = cheapest(closer, tie, [box], unit=unit) or found
+            found = cheapest(closer, tie, [box], unit=unit, spread=spread, last=last) or found
         owner = found.member[:, 0]
         return owner, int(priced[np.arange(len(tasks)), owner].sum())
 
@@ -98,13 +101,19 @@ class SmallGroup:
             tasks: all tasks.
         """
         count = held(self._home[tasks], len(self._capacity))
-        cost = self._cost(self._judged(tasks))
+        better = self.figures.quality[tasks], self.figures.behind[tasks]
+        cost = self._cost([*self._judged(tasks), *better])
         kept = (self._home[tasks] != NOBODY)[:, None] & (
             self._home[tasks][:, None] != np.arange(len(self._capacity))
         )
         cost[kept] = -1
-        tie = folded([self._crowding(tasks), self._dealt(tasks)])
-        found = cheapest(cost, tie, least_uneven(len(tasks), self._capacity, count))
+        found = cheapest(
+            cost,
+            self._crowding(tasks),
+            least_uneven(len(tasks), self._capacity, count),
+            spread=self.spread(tasks),
+            last=self._dealt(tasks),
+        )
         return None if found is None else found.member[:, 0]
 
     def _cost(self, figures: list[Longs]) -> Longs:
@@ -169,6 +178,25 @@ class SmallGroup:
         dealt += self.figures.moved[tasks] * early
         return dealt
 
+    def spread(self, tasks: IntArray, beside: IntArray | None = None) -> Spread | None:
+        """How units lie on members; None where there is but one.
+
+        Args:
+            tasks: what is placed.
+            beside: int32[T], owners of tasks that lie there already; None = nothing does.
+        """
+        unit, members = self._view.tasks.unit_of, len(self._capacity)
+        if len(self._view.tasks.units) == 1:
+            return None
+        there = np.zeros((len(self._view.tasks.units), members), dtype=np.int64)
+        if beside is not None:
+            np.add.at(there, (unit[tasks], beside[tasks]), 1)
+        elif self._bound is not None:
+            home = self._home[tasks]
+            window = windows(self._view, tasks, home, self._capacity, self._bound)
+            return Spread(unit[tasks], there, self._capacity, window)
+        return Spread(unit[tasks], there, self._capacity)
+
     def _crowding(self, tasks: IntArray) -> Longs:
         """int64[K, M]: standbys with state each member has; they had better stay where they are."""
         if self._standbys <= 0:
@@ -194,9 +222,10 @@ class SmallGroup:
         useful = self.figures.usefulness(warm)[tasks]
         loads = held(wanted.target, members) if wanted.loads is None else wanted.loads
         total = len(tasks) * self._standbys
-        choices = boxes(total, self._capacity, loads)
+        choices = boxes(total, self._capacity, loads, fair=False)
         if not self._at_once:
-            choices = overlaps(total, boxes(total, self._capacity), choices) or choices
+            alone = boxes(total, self._capacity, fair=False)
+            choices = overlaps(total, alone, choices) or choices
         every = np.repeat(tasks, members), np.tile(np.arange(members, dtype=np.int32), len(tasks))
         prices: list[Longs] = []
         if wanted.toll is not None:
@@ -204,11 +233,20 @@ class SmallGroup:
             new = ~self.figures.standing[tasks] * np.int64(wanted.leaving)
             prices = [toll, new] if wanted.tolls_first else [toll + new]
         bare = self.figures.bare[tasks].astype(np.int64)
-        cost = self._cost([*prices, bare, useful])
+        behind = np.where(warm[tasks], self.figures.behind[tasks], 0)  # else the best copy runs it
+        near = wanted.beside_active(*every).reshape(bare.shape).astype(np.int64)
+        cost = self._cost([*prices, bare, useful, behind, near])
         cost[wanted.target[tasks][:, None] == np.arange(members)] = -1
         taken = contains(wanted.taken, code(*every)).reshape(cost.shape)
         cost[taken] = -1
-        found = cheapest(cost, self._dealt(tasks), choices, need=self._standbys)
+        found = cheapest(
+            cost,
+            np.zeros_like(cost),
+            choices,
+            need=self._standbys,
+            spread=self.spread(tasks, wanted.target),
+            last=self._dealt(tasks),
+        )
         if found is None:
             return None
         return Pairs(np.repeat(tasks, self._standbys), found.member.ravel())

@@ -27,6 +27,8 @@ MOST_ARCS = 1_500_000
 """Beyond this many (task, member) arcs copies are dealt out, come what may."""
 FEW_ARCS = 5_000
 """Up to this many a flow over all of them costs nothing worth saving."""
+_FINEST = 1 << 26
+"""Prices of copies are told apart by racks up to here; the solver multiplies them."""
 _TOO_MANY = (
     "rack.aware.standby.strategy=reliability_then_traffic is not honoured: more than"
     f" {MOST_ARCS:,} choices of member for standbys; traffic alone is minimised"
@@ -192,8 +194,29 @@ def _flow(
             repeats=first,
             repeat_price=(int(price.max(initial=0)) + _PRICE_LATE) * int(need[tasks].sum()),
         )
+    else:
+        asked = _in_other_racks(wanted, tasks, asked)
     picked, missing = chosen(asked)
     return Pairs(tasks[picked.task], picked.member), missing
+
+
+def _in_other_racks(wanted: Wanted, tasks: IntArray, asked: Choices) -> Choices:
+    """The same, where of equally dear choices copies go to racks that have none (S4-29)."""
+    if wanted.rack is None:
+        return asked
+    scale = 2 * int(asked.need.sum()) + 1
+    if int(asked.price.max(initial=0)) * scale > _FINEST:
+        return asked
+    rack = np.where(wanted.rack < 0, wanted.rack.max() + 1, wanted.rack).astype(np.int32)
+    return replace(
+        asked,
+        price=asked.price * scale,
+        value=rack,
+        taken=rack[wanted.target[tasks]],
+        late=asked.need,
+        late_price=1,
+        repeats=np.zeros_like(asked.need),
+    )
 
 
 def _all_apart(wanted: Wanted) -> bool:

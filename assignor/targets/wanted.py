@@ -85,6 +85,8 @@ class Wanted:
         apart: for how many copies of a task no traffic outweighs a rack where it has none yet;
             for the others traffic comes first, then such a rack (S4-31).
         taken: copies that stand already; no second one is placed on their members.
+        rack: int32[M], rack of each member, -1 = unknown; among choices that are equal otherwise a
+            copy goes to a rack where the task has none yet (S4-29). None = all in one rack.
     """
 
     tasks: IntArray
@@ -98,6 +100,15 @@ class Wanted:
     loads: Counts | None = None
     apart: int = 0
     taken: Pairs = field(default_factory=no_pairs)
+    rack: IntArray | None = None
+
+    def beside_active(self, task: IntArray, member: IntArray) -> BoolArray:
+        """bool[K]: whether each member is in the rack of the task's active."""
+        if self.rack is None:
+            return np.zeros(len(task), dtype=np.bool_)
+        rack = np.append(self.rack, -2)  # entry -1: nobody
+        near: BoolArray = (rack[self.target[task]] == rack[member]) & (rack[member] >= 0)
+        return near
 
     def within(self, members: BoolArray) -> Wanted:
         """The same asked of some members only."""

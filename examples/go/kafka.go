@@ -8,7 +8,6 @@ import (
 	"context"
 	"log"
 	"os"
-	"strconv"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
@@ -22,14 +21,6 @@ var (
 	groups      = prefix + ".groups"
 )
 
-// layoutCheck says how often we look whether our topic has grown: MUSTER_LAYOUT_CHECK_MS, a minute.
-func layoutCheck() time.Duration {
-	if ms, err := strconv.Atoi(os.Getenv("MUSTER_LAYOUT_CHECK_MS")); err == nil {
-		return time.Duration(ms) * time.Millisecond
-	}
-	return time.Minute
-}
-
 // Link is a worker's connection. Its numbers belong to the worker's loop.
 type Link struct {
 	w          *Worker
@@ -40,6 +31,7 @@ type Link struct {
 	partition  int32  // of assignments, where they are
 	position   int64  // how far it has been read
 	end, endMs int64  // where it ended, and when we asked; 0 = nothing to reach
+	unread     bool   // the newest of our records says nothing to us
 }
 
 // connect stands at the end of our partition: what answers a join is written after it.
@@ -49,7 +41,9 @@ func connect(w *Worker, servers string) (*Link, error) {
 		return nil, err
 	}
 	// Keyed records go where the Java client puts them; acks=all and idempotence are the defaults.
-	kafka, err := kgo.NewClient(kgo.SeedBrokers(servers), kgo.ProducerLinger(0), kgo.FetchMaxWait(5*time.Second))
+	// A topic that has grown is to be noticed soon: our key may belong to another partition of it.
+	kafka, err := kgo.NewClient(kgo.SeedBrokers(servers), kgo.ProducerLinger(0),
+		kgo.FetchMaxWait(5*time.Second), kgo.MetadataMaxAge(10*time.Second))
 	if err != nil {
 		return nil, err
 	}
@@ -58,7 +52,6 @@ func connect(w *Worker, servers string) (*Link, error) {
 	l.partition, l.position = find(assignments, l.key, l.admin.ListEndOffsets)
 	l.read(kgo.NewOffset().At(l.position))
 	go l.follow()
-	go l.watchLayout()
 	return l, nil
 }
 
@@ -72,9 +65,8 @@ func (l *Link) send(value []byte, counts bool) {
 		w.inbox <- func() {
 			if session == w.session {
 				w.beating = w.beating && !bytes.HasPrefix(value, []byte(heartbeatFrame))
-				if err == nil && counts && w.newest != nil {
-					w.heardMs = max(w.heardMs, atMs)
-					w.renew()
+				if err == nil && counts {
+					w.acknowledged(atMs)
 				}
 			}
 		}
@@ -86,30 +78,33 @@ func (l *Link) send(value []byte, counts bool) {
 		return
 	}
 	l.kafka.Produce(context.Background(), record, done)
-	go l.askEnd(l.partition, atMs)
+	go l.askEnd(atMs)
 }
 
-func (l *Link) askEnd(partition int32, atMs int64) {
+// askEnd asks where our partition ends, and which it is: the topic may have grown.
+func (l *Link) askEnd(atMs int64) {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
 	listed, err := l.admin.ListEndOffsets(ctx, assignments)
-	end, found := listed.Lookup(assignments, partition)
 	l.w.inbox <- func() {
-		// One that was asked about before is to be reached first.
-		if err == nil && found && end.Err == nil && l.endMs == 0 && partition == l.partition {
-			l.end, l.endMs = end.Offset, atMs
+		if found := listed[assignments]; err == nil && listed.Error() == nil && len(found) > 0 {
+			l.moveTo(partitionOf(l.key, len(found)))
+			if l.endMs == 0 { // one that was asked about before is to be reached first
+				l.end, l.endMs = found[l.partition].Offset, atMs
+			}
 		}
 		l.reached(l.partition, l.position)
 	}
 }
 
-// reached notes how far a partition has been read.
+// reached notes how far a partition has been read. A record that cannot be read may take tasks from
+// us: until there is another, we have not read all.
 func (l *Link) reached(partition int32, position int64) {
 	if partition != l.partition {
 		return // it was ours before
 	}
 	l.position = position
-	if l.endMs > 0 && position >= l.end {
+	if l.endMs > 0 && position >= l.end && !l.unread {
 		l.w.caughtUp(l.endMs)
 		l.endMs = 0
 	}
@@ -117,14 +112,6 @@ func (l *Link) reached(partition int32, position int64) {
 
 func (l *Link) read(from kgo.Offset) {
 	l.kafka.AddConsumePartitions(map[string]map[int32]kgo.Offset{assignments: {l.partition: from}})
-}
-
-// watchLayout looks whether our key belongs to another partition since the topic has more.
-func (l *Link) watchLayout() {
-	for range time.Tick(layoutCheck()) {
-		partition, _ := find(assignments, l.key, l.admin.ListStartOffsets)
-		l.w.inbox <- func() { l.moveTo(partition) }
-	}
 }
 
 // moveTo reads another partition, from its beginning.
@@ -148,6 +135,7 @@ func (l *Link) follow() {
 			act := func() {}
 			if err := attempt(func() { act = l.meaning(record, names, joiner) }); err != nil {
 				log.Printf("a record at offset %d cannot be read: %v", record.Offset, err)
+				act = func() { l.unread = true }
 			}
 			l.w.inbox <- func() { act(); l.reached(record.Partition, record.Offset+1) }
 		})
@@ -164,28 +152,36 @@ func (l *Link) meaning(record *kgo.Record, names Names, joiner Joiner) func() {
 	case !whole:
 		return func() {}
 	case value == nil:
-		return func() { l.w.lose("let go by the coordinator") }
+		return func() { l.unread = false; l.w.lose("let go by the coordinator") }
 	}
 	a := readAssignment(value)
 	if a.Dictionary != 0 && names[a.Dictionary] == nil {
 		l.readNames(names)
 	}
 	a.readSets(names)
-	return func() { l.w.hear(a) }
+	return func() { l.unread = false; l.w.hear(a) }
 }
 
-// readNames looks the group's dictionaries up.
+// readNames looks the group's dictionaries up, in every partition: they are not written again when
+// the topic is given more.
 func (l *Link) readNames(names Names) {
-	key, joiner := l.w.group+"||names", Joiner{}
-	partition, end := find(groups, key, l.admin.ListEndOffsets)
-	_, next := find(groups, key, l.admin.ListStartOffsets)
-	at := map[string]map[int32]kgo.Offset{groups: {partition: kgo.NewOffset().AtStart()}}
-	reader, err := kgo.NewClient(append(l.kafka.Opts(), kgo.ConsumePartitions(at))...)
+	key, joiner, at, left := l.w.group+"||names", Joiner{}, map[int32]kgo.Offset{}, map[int32]int64{}
+	starts, ends := listed(groups, l.admin.ListStartOffsets), listed(groups, l.admin.ListEndOffsets)
+	for partition, end := range ends {
+		at[partition] = kgo.NewOffset().AtStart()
+		if starts[partition].Offset < end.Offset {
+			left[partition] = end.Offset
+		}
+	}
+	where := kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{groups: at})
+	reader, err := kgo.NewClient(append(l.kafka.Opts(), where)...)
 	check(err == nil, "no client: %v", err)
 	defer reader.Close()
-	for next < end {
+	for len(left) > 0 {
 		reader.PollFetches(context.Background()).EachRecord(func(record *kgo.Record) {
-			next = record.Offset + 1
+			if end, open := left[record.Partition]; open && record.Offset+1 >= end {
+				delete(left, record.Partition)
+			}
 			if keyOfWhole(string(record.Key)) == key {
 				if value, whole := joiner.Feed(string(record.Key), record.Value); whole && value != nil {
 					names.read(value)
@@ -199,11 +195,17 @@ type listing = func(context.Context, ...string) (kadm.ListedOffsets, error)
 
 // find gives the partition of a key, and where it ends or begins.
 func find(topic, key string, list listing) (int32, int64) {
+	found := listed(topic, list)
+	partition := partitionOf(key, len(found))
+	return partition, found[partition].Offset
+}
+
+// listed asks until there is an answer for every partition.
+func listed(topic string, list listing) map[int32]kadm.ListedOffset {
 	for {
 		listed, err := list(context.Background(), topic)
 		if found := listed[topic]; err == nil && listed.Error() == nil && len(found) > 0 {
-			partition := partitionOf(key, len(found))
-			return partition, found[partition].Offset
+			return found
 		}
 		log.Printf("no topic %s yet (%v)", topic, cmp.Or(err, listed.Error()))
 		time.Sleep(time.Second)

@@ -60,7 +60,7 @@ func (w *Worker) loop() {
 		case <-ticks:
 		}
 	}
-	w.leave()
+	w.leave(0)
 }
 
 // bootMs is milliseconds since boot, time asleep included: leases are measured on it.

@@ -23,6 +23,9 @@ type Running struct {
 	stopping, ready bool
 }
 
+// A hundred tasks that stop at once are one report.
+const gatherMs = 50
+
 // Worker is one member. All fields belong to the loop, but for lease: it is told what happens as
 // functions to call.
 type Worker struct {
@@ -38,11 +41,12 @@ type Worker struct {
 	heardMs     int64        // when the newest acknowledged event was sent
 	readMs      int64        // see caughtUp
 	firstMs     int64        // of this session's first join
+	joinsMs     []int64      // when joins that Kafka has were sent, until one is answered
 	sentMs      int64
 	joinAtMs    int64
 	attempts    int
-	beating     bool // a heartbeat is on its way
-	owesReport  bool
+	beating     bool  // a heartbeat is on its way
+	tellMs      int64 // when to report what has stopped; 0 = nothing has
 	leaving     bool
 }
 
@@ -58,8 +62,8 @@ func (w *Worker) hear(a *Assignment) {
 		return
 	}
 	if w.newest == nil || a.Revision > w.newest.Revision {
-		if w.newest == nil { // a process that slept may read an answer to what it asked before
-			w.heardMs = w.firstMs
+		if w.newest == nil {
+			w.admitted(a)
 		}
 		w.newest = a
 		w.renew()
@@ -71,6 +75,28 @@ func (w *Worker) hear(a *Assignment) {
 	if a.Report {
 		w.report()
 	}
+}
+
+// admitted: one of our joins is in the log, perhaps the first. The others count if no session could
+// end in between: a process that slept may read an answer to what it asked before it slept.
+func (w *Worker) admitted(a *Assignment) {
+	w.heardMs = w.firstMs
+	for _, sentMs := range w.joinsMs {
+		if sentMs < w.heardMs+lasts(a) {
+			w.heardMs = max(w.heardMs, sentMs)
+		}
+	}
+	w.joinsMs = nil
+}
+
+// acknowledged: Kafka has an event that was sent then.
+func (w *Worker) acknowledged(sentMs int64) {
+	if w.newest == nil {
+		w.joinsMs = append(w.joinsMs, sentMs)
+		return
+	}
+	w.heardMs = max(w.heardMs, sentMs)
+	w.renew()
 }
 
 func (w *Worker) hearFault(a *Assignment) {
@@ -88,12 +114,15 @@ func (w *Worker) hearFault(a *Assignment) {
 	}
 }
 
-// renew: 1 % is kept for clocks that run apart, a tenth, at most 3 s, for stopping.
 func (w *Worker) renew() {
 	if w.newest != nil {
-		timeout := w.newest.SessionTimeoutMs
-		w.lease.Store(min(w.heardMs, w.readMs) + timeout*99/100 - min(3000, timeout/10))
+		w.lease.Store(min(w.heardMs, w.readMs) + lasts(w.newest))
 	}
+}
+
+// lasts: 1 % is kept for clocks that run apart, a tenth, at most 3 s, for stopping.
+func lasts(a *Assignment) int64 {
+	return a.SessionTimeoutMs*99/100 - min(3000, a.SessionTimeoutMs/10)
 }
 
 func (w *Worker) fenced() bool {
@@ -112,9 +141,9 @@ func (w *Worker) lose(why string) {
 	log.Printf("lost everything: %s", why)
 	w.lease.Store(0)
 	w.stopAll()
-	w.newest, w.beating, w.owesReport, w.attempts = nil, false, false, 0
+	w.newest, w.beating, w.tellMs, w.attempts = nil, false, 0, 0
 	if !w.leaving { // else the loop says so
-		w.leave()
+		w.leave(1)
 		w.begin()
 	}
 }
@@ -125,6 +154,7 @@ func (w *Worker) begin() {
 	w.session = binary.LittleEndian.Uint64(seed[:])>>1 | 1
 	w.firstMs = bootMs()
 	w.readMs = w.firstMs // nothing is written to a session before its first join
+	w.joinsMs = nil
 	w.join()
 }
 
@@ -136,29 +166,35 @@ func (w *Worker) join() {
 	w.send(append(w.ofSession(joinFrame), 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0), true)
 }
 
-func (w *Worker) leave() { w.send(append(w.ofSession(leaveFrame), 0, 0), false) } // for good, no extras
+// leave, for a while (1) or for good (0); no extras.
+func (w *Worker) leave(returns byte) { w.send(append(w.ofSession(leaveFrame), returns, 0), false) }
 
 func (w *Worker) report() {
+	w.tellMs = 0
 	var sets [5][]Task // active, standby, learner, ready, releasing
 	for h, running := range w.held {
 		sets[h.Role-1] = append(sets[h.Role-1], h.Task)
 		if running.ready {
 			sets[3] = append(sets[3], h.Task)
 		}
-		if running.stopping && !w.newest.wanted[h] {
+		if running.stopping && w.newest.wanted[h.Task] != h.Role {
 			sets[4] = append(sets[4], h.Task)
 		}
 	}
 	out := binary.AppendVarint(w.ofSession(reportFrame), w.newest.Epoch)
-	out = appendSets(binary.AppendVarint(out, w.newest.Revision), sets[:])
+	out, names := appendSets(binary.AppendVarint(out, w.newest.Revision), sets[:])
 	out = append(out, "\x00\x02\x22coordinator_epoch\x10"...) // no lags; one extra, of 8 bytes
-	w.send(append(binary.LittleEndian.AppendUint64(out, uint64(w.coordinator)), 0), true)
+	out = binary.LittleEndian.AppendUint64(out, uint64(w.coordinator))
+	if names != nil { // another block of extras
+		out = appendBytes(appendBytes(append(out, 2), "units"), names)
+	}
+	w.send(append(out, 0), true)
 }
 
 func (w *Worker) heartbeat() {
 	digest := uint64(0)
 	for h, running := range w.held {
-		if running.stopping && !w.newest.wanted[h] {
+		if running.stopping && w.newest.wanted[h.Task] != h.Role {
 			h.Role += 4
 		}
 		digest += digestOf(h.Task, h.Role)
@@ -178,7 +214,11 @@ func (w *Worker) tick() {
 		if !w.leaving && bootMs() >= w.joinAtMs {
 			w.join()
 		}
-	} else if !w.fenced() && !w.beating && bootMs() >= w.sentMs+w.newest.HeartbeatIntervalMs {
+	} else if w.fenced() {
+		return
+	} else if w.tellMs > 0 && bootMs() >= w.tellMs {
+		w.report()
+	} else if !w.beating && bootMs() >= w.sentMs+w.newest.HeartbeatIntervalMs {
 		w.heartbeat()
 	}
 }
@@ -192,40 +232,52 @@ func (w *Worker) caughtUp(atMs int64) {
 
 // settle gives up what is beyond the assignment and takes what it adds.
 func (w *Worker) settle() {
-	stopping, names := false, map[Task]bool{}
+	stopping, copies, names := false, false, map[Task]bool{}
 	for held, running := range w.held {
-		if !w.newest.wanted[held] && !running.stopping {
-			w.owesReport = true
+		switch role := w.newest.wanted[held.Task]; {
+		case role == held.Role || running.stopping:
+		case role != 0 && held.Role != active:
+			w.change(held, role)
+		default:
 			w.stop(held)
 		}
 		stopping = stopping || running.stopping
 		names[held.Task] = true
 	}
-	for held := range w.newest.wanted {
-		if !names[held.Task] { // in another role it must stop first
-			w.start(held)
+	for task, role := range w.newest.wanted {
+		if !names[task] { // an active that becomes a copy must stop first
+			w.start(Held{task, role}, nil)
+			copies = copies || role != active
 		}
 	}
-	if w.owesReport && !stopping {
-		w.owesReport = false
+	if copies || w.tellMs > 0 && !stopping { // copies are ready: there is nothing to restore
 		w.report()
 	}
 }
 
-func (w *Worker) start(held Held) {
+// change gives a copy another role. Its state stays, and there is nothing to report.
+func (w *Worker) change(held Held, role int) {
+	before := w.held[held]
+	delete(w.held, held)
+	before.stop()
+	w.start(Held{held.Task, role}, before)
+}
+
+// start begins a task's work, once what was done for it in another role has ended.
+func (w *Worker) start(held Held, before *Running) {
 	ctx, cancel := context.WithCancel(context.Background())
-	running := &Running{stop: cancel, done: make(chan struct{}), ready: held.Role == learner} // nothing to restore
+	running := &Running{stop: cancel, done: make(chan struct{}), ready: held.Role != active}
 	w.held[held] = running
-	say("start", w.member, held, w.newest)
 	go func(given *Assignment) {
+		if before != nil {
+			<-before.done
+		}
+		say("start", w.member, held, given)
 		w.run(ctx, held, given)
 		say("stop", w.member, held, given)
 		close(running.done)
 		w.inbox <- func() { w.stopped(held, running) }
 	}(w.newest)
-	if running.ready {
-		w.report()
-	}
 }
 
 func (w *Worker) stop(held Held) {
@@ -243,6 +295,9 @@ func (w *Worker) stopped(held Held, running *Running) {
 	}
 	delete(w.held, held)
 	if w.newest != nil && !w.leaving && !w.fenced() {
+		if w.tellMs == 0 {
+			w.tellMs = bootMs() + gatherMs
+		}
 		w.settle() // something may have waited for its other role to stop
 	}
 }

@@ -3,6 +3,8 @@ package main
 // Tasks, and sets of them [GRAMMAR 5]: all forms are read, gaps are written.
 
 import (
+	"bytes"
+	"compress/zlib"
 	"encoding/binary"
 	"fmt"
 	"maps"
@@ -170,19 +172,30 @@ func appendBytes[T string | []byte](out []byte, value T) []byte {
 	return append(binary.AppendVarint(out, int64(len(value))), value...)
 }
 
-// appendSets writes the units of some sets as a list, and each set as gaps over all of them.
-func appendSets(out []byte, sets [][]Task) []byte {
+const manyUnits = 1 << 16 // characters; labels that take more are deflated
+
+// appendSets writes the units of some sets as a list, and each set as gaps over all of them. The
+// names of very many units become the extra "units" instead [GRAMMAR 5].
+func appendSets(out []byte, sets [][]Task) (written, names []byte) {
 	sizes, starts, total := map[string]int64{}, map[string]int64{}, int64(0)
 	for _, task := range slices.Concat(sets...) {
 		sizes[task.label] = max(sizes[task.label], task.number+first(task.label)+1)
 	}
-	if len(sizes) > 0 {
-		out = binary.AppendVarint(out, int64(len(sizes)))
-	}
+	var list, lines []byte
 	for _, label := range slices.Sorted(maps.Keys(sizes)) {
-		out = binary.AppendVarint(appendBytes(out, label), sizes[label])
+		list = binary.AppendVarint(appendBytes(list, label), sizes[label])
+		lines = fmt.Appendf(lines, "%s\x00%d\n", label, sizes[label])
 		starts[label] = total + first(label)
 		total += sizes[label]
+	}
+	if len(lines) > manyUnits {
+		var deflated bytes.Buffer
+		stream := zlib.NewWriter(&deflated)
+		stream.Write(lines)
+		stream.Close()
+		names = deflated.Bytes()
+	} else if len(sizes) > 0 {
+		out = append(binary.AppendVarint(out, int64(len(sizes))), list...)
 	}
 	out = append(out, 0)
 	for _, set := range sets {
@@ -193,7 +206,7 @@ func appendSets(out []byte, sets [][]Task) []byte {
 		slices.Sort(positions)
 		out = appendBytes(out, gaps(positions))
 	}
-	return out
+	return out, names
 }
 
 func gaps(positions []int64) []byte {

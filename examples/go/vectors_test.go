@@ -2,16 +2,20 @@
 package main
 
 import (
+	"bytes"
+	"compress/zlib"
 	"encoding/hex"
 	"encoding/json"
 	"flag"
 	"fmt"
+	"io"
 	"log"
 	"os"
 	"path/filepath"
 	"reflect"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 )
 
@@ -91,6 +95,18 @@ func joined(v vector) []byte {
 	return raw(v.Value)
 }
 
+func inflated(data []byte) string {
+	stream, err := zlib.NewReader(bytes.NewReader(data))
+	if err != nil {
+		log.Fatal(err)
+	}
+	text, err := io.ReadAll(stream)
+	if err != nil {
+		log.Fatal(err)
+	}
+	return string(text)
+}
+
 func TestVectors(t *testing.T) {
 	folder, checked := "../../protocol/vectors", 0
 	if len(flag.Args()) > 0 {
@@ -118,7 +134,8 @@ func TestVectors(t *testing.T) {
 		}
 		tasks := readSet(raw(v.Bytes), units)
 		same(v.Name, printed(tasks), v.Tasks)
-		written := &reader{appendSets(nil, [][]Task{tasks})}
+		sets, _ := appendSets(nil, [][]Task{tasks})
+		written := &reader{sets}
 		mine := written.units()
 		again := printed(readSet(written.bytes(), mine))
 		slices.Sort(again)
@@ -150,8 +167,8 @@ func TestVectors(t *testing.T) {
 		}
 		found := map[string]bool{}
 		a.readSets(names)
-		for held := range a.wanted {
-			found[fmt.Sprint(held.Task.String(), held.Role)] = true
+		for task, role := range a.wanted {
+			found[fmt.Sprint(task.String(), role)] = true
 		}
 		same(v.Name, found, wanted)
 	}
@@ -176,12 +193,26 @@ func TestVectors(t *testing.T) {
 		}
 		same(v.Name, found, v.Signer)
 	}
+	many := []Task{}
+	for i := range 5000 {
+		many = append(many, Task{fmt.Sprintf("orders-to-warehouse-%04d-", i), int64(i % 3)})
+	}
+	sets, lines := appendSets(nil, [][]Task{many})
+	units, stream := []Unit{}, inflated(lines)
+	for line := range strings.Lines(stream) {
+		label, size, _ := strings.Cut(strings.TrimSuffix(line, "\n"), "\x00")
+		number, _ := strconv.ParseInt(size, 10, 64)
+		units = append(units, Unit{label, number})
+	}
+	rest := &reader{sets}
+	same("units beside the names", len(rest.units()), 0)
+	same("many units", readSet(rest.bytes(), units), many)
 	const w1 = 0x0102030405060708
 	written := map[string]bool{}
 	w := &Worker{member: "W1", session: w1, coordinator: 5,
 		send: func(value []byte, _ bool) { written[hex.EncodeToString(value)] = true }}
 	w.join()
-	w.leave()
+	w.leave(0)
 	w.newest = &Assignment{}
 	w.heartbeat()
 	w.newest = &Assignment{Epoch: 3, Revision: 9}

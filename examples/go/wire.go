@@ -117,7 +117,7 @@ type Assignment struct {
 	Fault                                         string
 	SessionTimeoutMs, HeartbeatIntervalMs         int64
 	Message                                       string
-	wanted                                        map[Held]bool // what the sets say
+	wanted                                        map[Task]int // the role of each, as the sets say
 }
 
 func readAssignment(value []byte) *Assignment {
@@ -141,10 +141,10 @@ func (a *Assignment) readSets(names Names) {
 		units, known = names[a.Dictionary]
 	}
 	check(known, "no dictionary %x", a.Dictionary)
-	a.wanted = map[Held]bool{}
+	a.wanted = map[Task]int{}
 	for role, set := range a.Sets {
 		for _, task := range readSet(set, units) {
-			a.wanted[Held{task, role}] = true
+			a.wanted[task] = role
 		}
 	}
 }

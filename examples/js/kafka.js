@@ -7,7 +7,6 @@ import { Keyring } from "./signing.js";
 import { read } from "./wire.js";
 
 const PREFIX = process.env.MUSTER_TOPIC_PREFIX ?? "muster";
-const LAYOUT_CHECK_MS = Number(process.env.MUSTER_LAYOUT_CHECK_MS ?? 60_000); // has our topic grown?
 const [MEMBERSHIP, ASSIGNMENTS, GROUPS] = ["membership", "assignments", "groups"].map((kind) => `${PREFIX}.${kind}`);
 
 // One member's connection.
@@ -15,6 +14,7 @@ export class Link {
   #names = new Map(); // the group's dictionaries, by version
   #joiner = new Joiner();
   #heard = Promise.resolve(); // records are heard in order, also when names must be read first
+  #unread = false; // the newest of our records says nothing to us
   #closing = false;
 
   static async open(group, member, servers) {
@@ -41,18 +41,19 @@ export class Link {
   async follow(worker) {
     const take = ({ key, value }) => {
       if (key === null || wholeKey(String(key)) !== this.mine) return;
-      this.#heard = this.#heard.then(() => this.#hear(worker, String(key), value)).catch((error) =>
-        console.error(`a record cannot be read: ${error.message}`));
-    };
-    const watching = setInterval(() => this.#watchLayout(), LAYOUT_CHECK_MS);
-    while (!this.#closing) {
-      const { partition, start } = this;
-      await this.#read(ASSIGNMENTS, partition, start, take, (atMs) => {
-        this.#heard = this.#heard.then(() => worker.caughtUp(atMs));
-        return partition !== this.partition;
+      this.#heard = this.#heard.then(() => this.#hear(worker, String(key), value)).catch((error) => {
+        // It may take tasks from us: until there is another, we have not read all.
+        this.#unread = true;
+        console.error(`a record cannot be read: ${error.message}`);
       });
+    };
+    const reached = (atMs) => { this.#heard = this.#heard.then(() => this.#unread || worker.caughtUp(atMs)); };
+    for (let [partition, start] = [this.partition, this.start]; !this.#closing; ) {
+      await this.#read(ASSIGNMENTS, this.mine, partition, start, take, reached);
+      if (this.#closing) break;
+      [partition, start] = (await this.#find(ASSIGNMENTS, this.mine, -2n)) ?? [];
+      console.error(`${ASSIGNMENTS} has grown: ours is partition ${partition} now`);
     }
-    clearInterval(watching);
     await Promise.all([this.producer.close(), this.kafka.close(true)]);
   }
 
@@ -60,14 +61,20 @@ export class Link {
 
   async #hear(worker, from, value) {
     const whole = this.#joiner.feed(from, value);
-    if (whole === null) return worker.letGo();
-    if (!whole) return;
+    if (whole === undefined) return;
+    if (whole === null) {
+      this.#unread = false;
+      return worker.letGo();
+    }
     const { dictionary } = read("MemberAssignment", whole);
-    if (dictionary !== null && !this.#names.has(dictionary)) await this.#readNames();
-    worker.hear(readAssignment(whole, this.#names));
+    if (dictionary !== null && !this.#names.has(dictionary)) await this.#readNames(dictionary);
+    const assignment = readAssignment(whole, this.#names);
+    this.#unread = false;
+    worker.hear(assignment);
   }
 
-  async #readNames() {
+  // Dictionaries are not written again when the topic is given more partitions: it may be in any.
+  async #readNames(version) {
     const [key, joiner] = [`${this.group}||names`, new Joiner()];
     const take = (record) => {
       const whole = wholeKey(String(record.key)) === key && joiner.feed(String(record.key), record.value);
@@ -75,36 +82,35 @@ export class Link {
       const { version, units } = readDictionary(whole);
       this.#names.set(version, units);
     };
-    await this.#read(GROUPS, ...(await this.#find(GROUPS, key, -2n)), take, () => true);
+    const [own, , count] = (await this.#find(GROUPS, key, -2n)) ?? [];
+    for (let i = 0; i < count && !this.#names.has(version); i++) {
+      const [partition, start] = (await this.#find(GROUPS, key, -2n, (own + i) % count)) ?? [];
+      await this.#read(GROUPS, null, partition, start, take, () => true);
+    }
   }
 
-  // Once our key belongs to another partition, because there are more, that one is read from its beginning.
-  async #watchLayout() {
-    const [partition, start] = (await this.#find(ASSIGNMENTS, this.mine, -2n)) ?? [this.partition];
-    if (partition === this.partition) return;
-    console.error(`${ASSIGNMENTS} has grown: ours is partition ${partition} now`);
-    Object.assign(this, { partition, start });
-  }
-
-  // The partition of a key, and where it ends (-1n) or begins (-2n).
-  #find(topic, key, timestamp) {
+  // The partition of a key (or the one given), where it ends (-1n) or begins (-2n), and how many there are.
+  #find(topic, key, timestamp, given) {
     return this.#patiently(`finding ${topic}`, async () => {
       const { topics } = await this.kafka.metadata({ topics: [topic] });
-      const partition = partitionOf(key, topics.get(topic).partitionsCount);
+      const count = topics.get(topic).partitionsCount;
+      const partition = given ?? partitionOf(key, count);
       const found = await this.kafka.listOffsets({ topics: [topic], partitions: { [topic]: [partition] }, timestamp });
-      return [partition, found.get(topic)[partition]];
+      return [partition, found.get(topic)[partition], count];
     });
   }
 
-  // Reads a partition from an offset on. After each answer that left nothing behind `reached` is told
-  // the moment of the question; it ends this with true.
-  async #read(topic, partition, offset, take, reached) {
+  // Reads a partition from an offset on, that of a key if one is given. After each answer that left nothing behind
+  // `reached` is told the moment of the question; it ends this with true. It also ends when the topic
+  // has grown and the key belongs to another partition.
+  async #read(topic, key, partition, offset, take, reached) {
     this.kafka.topics.track(topic);
     for (let ended = false; !ended && !this.#closing; )
       await this.#patiently(`reading ${topic}-${partition}`, async () => {
         const askedMs = bootMs();
-        const { topics } = await this.kafka.metadata({ topics: [topic] });
-        const { id, partitions } = topics.get(topic);
+        const { topics } = await this.kafka.metadata({ topics: [topic], forceUpdate: true });
+        const { id, partitions, partitionsCount } = topics.get(topic);
+        if ((ended = key !== null && partitionOf(key, partitionsCount) !== partition)) return;
         const where = { partition, currentLeaderEpoch: -1, lastFetchedEpoch: -1, partitionMaxBytes: 8 << 20 };
         const wanted = [{ topicId: id, partitions: [{ ...where, fetchOffset: offset }] }];
         const node = partitions[partition].leader;

@@ -2,8 +2,10 @@
 import { randomBytes } from "node:crypto";
 import { bootMs } from "./clock.js";
 import { digestOf } from "./keys.js";
-import { nameOf, ROLES, writeSets } from "./tasks.js";
+import { nameOf, namesOf, ROLES, writeSets } from "./tasks.js";
 import { bytesOf, write } from "./wire.js";
+
+const GATHER_MS = 50; // a hundred tasks that stop at once are one report
 
 export class Worker {
   session = 0n; // incarnation; 0 = not asking
@@ -14,11 +16,12 @@ export class Worker {
   heardMs = 0; // when the newest acknowledged event was sent
   readMs = 0; // by when all that was written to us has been read
   firstMs = 0; // of this session's first join
+  joinsMs = []; // when joins that Kafka has were sent, until one is answered
   sentMs = 0;
   joinAtMs = 0;
   attempts = 0;
   beating = false; // a heartbeat is on its way
-  owesReport = false;
+  tellMs = 0; // when to report what has stopped; 0 = nothing has
   leaving = false;
   sending = Promise.resolve();
 
@@ -35,8 +38,7 @@ export class Worker {
     this.coordinator = a.coordinator_epoch;
     if (a.fault) return this.hearFault(a);
     if (this.newest === null || a.revision > this.newest.revision) {
-      // A process that slept while it joined may read an answer to what it asked before.
-      if (this.newest === null) this.heardMs = this.firstMs;
+      if (this.newest === null) this.admitted(a);
       this.newest = a;
       this.renew();
       if (this.leaving || this.fenced()) return;
@@ -62,10 +64,19 @@ export class Worker {
 
   // ---- the lease: 1 % is kept for clocks that run apart, a tenth, at most 3 s, for stopping
 
+  lasts({ session_timeout_ms }) { return 0.99 * session_timeout_ms - Math.min(3000, session_timeout_ms / 10); }
+
+  // One of our joins is in the log, perhaps the first. The others count if no session could end in
+  // between: a process that slept may read an answer to what it asked before it slept.
+  admitted(a) {
+    this.heardMs = this.firstMs;
+    for (const sentMs of this.joinsMs)
+      if (sentMs < this.heardMs + this.lasts(a)) this.heardMs = Math.max(this.heardMs, sentMs);
+    this.joinsMs = [];
+  }
+
   renew() {
-    if (!this.newest) return;
-    const timeout = this.newest.session_timeout_ms;
-    this.leaseMs = Math.min(this.heardMs, this.readMs) + 0.99 * timeout - Math.min(3000, timeout / 10);
+    if (this.newest) this.leaseMs = Math.min(this.heardMs, this.readMs) + this.lasts(this.newest);
   }
 
   fenced() {
@@ -77,9 +88,9 @@ export class Worker {
   lose(why) { // everything, and return as somebody else
     console.error(`lost everything: ${why}`);
     const incarnation = this.session;
-    Object.assign(this, { newest: null, session: 0n, leaseMs: 0, attempts: 0, beating: false, owesReport: false });
+    Object.assign(this, { newest: null, session: 0n, leaseMs: 0, attempts: 0, beating: false, tellMs: 0 });
     this.stopAll().then(() => {
-      this.send("Leave", { incarnation });
+      this.send("Leave", { incarnation, temporary: !this.leaving });
       if (this.leaving) this.sending.then(this.ended);
       else this.begin();
     });
@@ -90,6 +101,7 @@ export class Worker {
   begin() {
     this.session = randomBytes(8).readBigUInt64LE() >> 1n || 1n;
     this.firstMs = this.readMs = bootMs(); // nothing is written to a session before its first join
+    this.joinsMs = [];
     this.join();
   }
 
@@ -103,7 +115,8 @@ export class Worker {
     const now = bootMs();
     if (this.newest === null) {
       if (this.session && !this.leaving && now >= this.joinAtMs) this.join();
-    } else if (!this.beating && now >= this.sentMs + this.newest.heartbeat_interval_ms) {
+    } else if (this.tellMs && now >= this.tellMs) this.report();
+    else if (!this.beating && now >= this.sentMs + this.newest.heartbeat_interval_ms) {
       this.beating = true;
       const digest = [...this.held.values()].reduce((sum, h) =>
         sum + digestOf(h.task, ROLES.indexOf(h.role) + (this.givenUp(h) ? 5 : 1)), 0n);
@@ -112,13 +125,14 @@ export class Worker {
   }
 
   report() {
+    this.tellMs = 0;
     const tasks = (fit) => [...this.held.values()].filter(fit).map((h) => h.task);
     const [units, [active, standby, learner, ready, releasing]] = writeSets(
       ...ROLES.map((role) => tasks((h) => h.role === role)), tasks((h) => h.ready), tasks((h) => this.givenUp(h)));
     const { epoch, revision } = this.newest;
-    const holding = { units, active, standby, learner, ready, releasing };
-    const extras = [{ name: "coordinator_epoch", value: bytesOf("u64", BigInt(this.coordinator)) }];
-    this.send("Report", { incarnation: this.session, epoch, revision, ...holding, extras });
+    const holding = { active, standby, learner, ready, releasing, ...namesOf(units) };
+    holding.extras.unshift({ name: "coordinator_epoch", value: bytesOf("u64", BigInt(this.coordinator)) });
+    this.send("Report", { incarnation: this.session, epoch, revision, ...holding });
   }
 
   send(schema, fields) { // one after the other: the order is part of the talk
@@ -129,7 +143,9 @@ export class Worker {
     this.sending = sent.then((ok) => {
       if (session !== this.session) return;
       if (schema === "Heartbeat") this.beating = false;
-      if (ok && schema !== "Leave" && this.newest) this.heardMs = Math.max(this.heardMs, atMs);
+      if (!ok || schema === "Leave") return;
+      if (this.newest) this.heardMs = Math.max(this.heardMs, atMs);
+      else this.joinsMs.push(atMs);
       this.renew();
     });
   }
@@ -144,33 +160,44 @@ export class Worker {
   givenUp(held) { return held.stopping && !this.wanted().has(held.key); }
 
   settle() {
-    const wanted = this.wanted();
-    for (const held of this.held.values())
-      if (!wanted.has(held.key) && !held.stopping) {
-        this.owesReport = true;
-        this.stop(held);
-      }
-    const names = new Set([...this.held.values()].map((h) => nameOf(h.task)));
-    for (const [key, { task, role }] of wanted) // in another role it must stop first
-      if (!names.has(nameOf(task))) this.start(key, task, role);
-    if (this.owesReport && ![...this.held.values()].some((h) => h.stopping)) {
-      this.owesReport = false;
-      this.report();
+    const [wanted, names] = [this.wanted(), new Set()];
+    const roles = new Map([...wanted.values()].map(({ task, role }) => [nameOf(task), role]));
+    for (const held of [...this.held.values()]) {
+      const role = roles.get(nameOf(held.task));
+      names.add(nameOf(held.task));
+      if (role === held.role || held.stopping) continue;
+      if (role && held.role !== "active") this.change(held, role);
+      else this.stop(held);
     }
+    let copies = false;
+    for (const { task, role } of wanted.values())
+      if (!names.has(nameOf(task))) { // an active that becomes a copy must stop first
+        this.start(task, role);
+        copies ||= role !== "active";
+      }
+    // Copies are ready: there is nothing to restore here.
+    if (copies || (this.tellMs && ![...this.held.values()].some((h) => h.stopping))) this.report();
   }
 
-  start(key, task, role) {
-    const [given, ending] = [this.newest, new AbortController()];
-    const ready = role === "learner"; // nothing to restore here
-    const held = { key, task, role, ready, stopping: false, stop: () => ending.abort() };
+  // A copy has another role: its state stays, and there is nothing to report.
+  change(before, role) {
+    this.held.delete(before.key);
+    before.stop();
+    this.start(before.task, role, before.done);
+  }
+
+  start(task, role, before = Promise.resolve()) { // once what was done in another role has ended
+    const [given, ending, key] = [this.newest, new AbortController(), `${role} ${nameOf(task)}`];
+    const held = { key, task, role, ready: role !== "active", stopping: false, stop: () => ending.abort() };
     this.held.set(key, held);
-    this.say("start", held, given);
     const mayRun = () => given.incarnation === this.session && bootMs() < this.leaseMs;
-    held.done = this.work(task, role, given, ending.signal, mayRun).finally(() => {
+    held.done = before.then(() => {
+      this.say("start", held, given);
+      return this.work(task, role, given, ending.signal, mayRun);
+    }).finally(() => {
       this.say("stop", held, given);
       if (this.held.get(key) === held && !ending.signal.aborted) this.lose(`${nameOf(task)} ended by itself`);
     });
-    if (ready) this.report();
   }
 
   stop(held) {
@@ -179,7 +206,10 @@ export class Worker {
       if (this.held.get(held.key) !== held) return; // lost meanwhile
       this.held.delete(held.key);
       if (this.leaving) this.leave();
-      else if (!this.fenced()) this.settle(); // something may have waited for its other role to stop
+      else if (!this.fenced()) {
+        this.tellMs ||= bootMs() + GATHER_MS;
+        this.settle(); // something may have waited for its other role to stop
+      }
     });
   }
 

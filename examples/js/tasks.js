@@ -1,4 +1,5 @@
 // Tasks, and sets of them [GRAMMAR 5]: all forms are read, gaps are written.
+import { deflateSync } from "node:zlib";
 import { check, Reader, varint } from "./wire.js";
 
 export const ROLES = ["active", "standby", "learner"]; // in digests 1, 2, 3
@@ -72,6 +73,15 @@ function bits(reader) {
     [byte, left] = left ? [byte >> 1, left - 1] : [reader.byte(), 7];
     return byte & 1;
   };
+}
+
+const MANY_UNITS = 1 << 16; // characters; labels that take more are deflated
+
+// The units of some sets; as the extra "units", where they are very many [GRAMMAR 5].
+export function namesOf(units) {
+  const lines = units.map(({ label, size }) => `${label}\0${size}\n`).join("");
+  if (lines.length <= MANY_UNITS) return { units, extras: [] };
+  return { units: [], extras: [{ name: "units", value: deflateSync(lines) }] };
 }
 
 // The units of some sets, and each set as gaps (form 2) over all units.

@@ -3,6 +3,7 @@
 //   node vectors.js ../../protocol/vectors
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
+import { inflateSync } from "node:zlib";
 import * as keys from "./keys.js";
 import * as records from "./records.js";
 import * as signing from "./signing.js";
@@ -73,6 +74,13 @@ for (const v of load("signatures")) {
 }
 for (const v of load("keyrings"))
   assert.equal(signing.signer(v.keyring.keys, v.group, v.at_ms)?.id ?? null, v.signer, v.name);
+const many = Array.from({ length: 5000 }, (_, i) =>
+  ({ label: `orders-to-warehouse-${String(i).padStart(4, "0")}-`, number: i % 3 }));
+const [its, [sets]] = tasks.writeSets(many);
+const { units: rows, extras: [{ name, value: lines }] } = tasks.namesOf(its);
+const named = inflateSync(lines).toString().split("\n").slice(0, -1).map((line) => line.split("\0"));
+assert.deepEqual([name, rows], ["units", []]);
+assert.deepEqual(printed(tasks.readSet(sets, named.map(([label, size]) => ({ label, size: Number(size) })))), printed(many));
 const w1 = 0x0102030405060708n;
 const answer = [{ name: "coordinator_epoch", value: Buffer.from("0500000000000000", "hex") }];
 const written = {

@@ -16,10 +16,12 @@ from typing import Any
 from muster import plugins
 from muster.assignor.check import UNKNOWN_TASK_ID, valid
 from muster.assignor.errors import UnknownAssignor
+from muster.assignor.ignored import ignored_pins, ignored_settings
 from muster.assignor.kip924.application import unchanged
 from muster.assignor.kip924.validation import Claim, first_violation
 from muster.assignor.kip924.values import TaskAssignmentException
 from muster.assignor.model import Assignor, GroupView, Placement
+from muster.assignor.targets.previous import FromPrevious
 from muster.cli.documents import answer_lines, load
 from muster.cli.errors import BadInput, one_line
 from muster.cli.options import add_answers
@@ -78,8 +80,13 @@ def solve(raw: object, repeat: int | None = None) -> dict[str, Any]:
         taken.append(time.perf_counter_ns() - started)
     if repeat:
         found["elapsed_us"] = round(statistics.median(taken) / 1000, 1)
-    if placement.warnings:
-        found["warnings"] = list(placement.warnings)
+    warnings = [
+        *ignored_settings(problem.assignor, problem.settings, problem.names.table),
+        *ignored_pins(problem.assignor, view),
+        *placement.warnings,
+    ]
+    if warnings:
+        found["warnings"] = warnings
     return found
 
 
@@ -96,7 +103,7 @@ def _assignor(problem: Problem) -> Assignor:
         found = plugins.get(problem.assignor)
     except UnknownAssignor as error:
         raise BadInput(f"assignor: {error}") from None
-    return plugins.from_previous(problem.assignor) if problem.from_previous else found
+    return FromPrevious(problem.assignor) if problem.from_previous else found
 
 
 def validated(problem: Problem) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Set, show or delete what a group is configured to be: assignor, settings, tasks.
+"""Set, show or delete a group's configuration: assignor, settings, tasks. Describe every setting.
 
 What is not given stays as it is. `config show --format json` prints what `config set --file` reads.
 Members and coordinator take a new configuration over at once; nothing needs a restart. A group that
@@ -8,11 +8,14 @@ is deleted is dead: its members are told to stop, its snapshot goes.
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from muster.assignor.ignored import ignored_settings
 from muster.assignor.registry import names as assignor_names
+from muster.cli import settings as settings_page
 from muster.cli.documents import load
 from muster.cli.errors import BadInput, NotFound, shown
 from muster.cli.kafka import append, read
@@ -27,14 +30,17 @@ from muster.cli.table import json_line, table
 from muster.cli.units import parse_tasks, tasks_json
 from muster.clients import ClientSettings
 from muster.keyring import add_signing_keys, key_file
-from muster.protocol.codec import decode
-from muster.protocol.events import GroupConfig, GroupDeleted, Origin
+from muster.protocol.codec import decode, encode
+from muster.protocol.errors import DecodeError
+from muster.protocol.events import NOWHERE, GroupConfig, GroupDeleted, Origin
 from muster.protocol.ids import GroupId
 from muster.protocol.keys import key_of
 from muster.protocol.rows import settings_row
 from muster.protocol.settings import DEFAULT_ASSIGNOR, KEYS, SETTINGS, parse_settings
 from muster.protocol.tasks import Connector, TaskTable, Unit
-from muster.protocol.topics import TopicKind, topic_name
+from muster.protocol.taskset import units_of_table
+from muster.protocol.topics import EVENT_BYTES_MAX, TopicKind, topic_name
+from muster.protocol.unit_names import names_fault
 
 FILE_KEYS = ("assignor", "config", "tasks")
 
@@ -56,8 +62,11 @@ class Change:
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
-    parser.add_argument("action", choices=("set", "show", "delete"))
-    parser.add_argument("--group", type=group_id, required=True, metavar="G", help="which group")
+    parser.add_argument("action", choices=("set", "show", "delete", "describe"))
+    parser.add_argument(
+        "setting", nargs="?", metavar="SETTING", help="describe: this one (default: all there are)"
+    )
+    parser.add_argument("--group", type=group_id, metavar="G", help="which group (not: describe)")
     parser.add_argument(
         "--file", metavar="GROUP.json", help='set: {"assignor", "config", "tasks"}, each optional'
     )
@@ -79,13 +88,21 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Set, then show; or show; or delete."""
+    """Set, then show; or show; or delete; or describe."""
+    if args.action == "describe":
+        return describe(args)
+    if args.setting is not None or args.group is None:
+        wanted = "give --group G" if args.group is None else f"no {shown(args.setting)}"
+        raise BadInput(f"config {args.action}: {wanted}")
     settings, prefix = kafka_settings(args), args.topic_prefix
     if args.action == "set":
         if not (args.file or args.tasks or args.assignor or args.config):
             raise BadInput("nothing to set: give --file, --tasks, --assignor or --config K=V")
         change = change_from(args)
         group = merged(GroupId(args.group), current(settings, prefix, args.group), change)
+        check_fits(group)
+        for warning in ignored_settings(group.assignor, group.settings, TaskTable(group.tasks)):
+            print(f"muster config: {warning}", file=sys.stderr)
         append(settings, topic_name(TopicKind.CONFIG, prefix), group, key_file(args.signing_keys))
     else:
         if args.file or args.tasks or args.assignor or args.config:
@@ -103,6 +120,19 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
+def describe(args: argparse.Namespace) -> int:
+    """What settings there are; asks nobody."""
+    if args.setting is not None:
+        found = settings_page.one(args.setting)
+        print(json_line(found.as_json()) if args.format == "json" else settings_page.as_text(found))
+    elif args.format == "json":
+        for each in settings_page.described():
+            print(json_line(each.as_json()))
+    else:
+        print(settings_page.as_table(settings_page.described()))
+    return 0
+
+
 def current(settings: ClientSettings, prefix: str, group: str) -> GroupConfig | None:
     """The newest configuration of a group; None when it has none.
 
@@ -113,7 +143,7 @@ def current(settings: ClientSettings, prefix: str, group: str) -> GroupConfig | 
     rows = [row for row in read(settings, topic, key=key) if row.key == key]
     if not rows:
         return None
-    row = rows[-1]
+    row = max(rows, key=lambda row: row.at_ms)  # the topic may have been given more partitions
     origin = Origin(topic, row.partition, row.offset, row.at_ms)
     event = decode(TopicKind.CONFIG, row.key, row.value, origin)
     if isinstance(event, GroupDeleted):
@@ -174,6 +204,30 @@ def merged(group: GroupId, old: GroupConfig | None, change: Change) -> GroupConf
     return GroupConfig(
         group=group, assignor=assignor, settings=parse_settings(values, assignor), tasks=tasks
     )
+
+
+def check_fits(group: GroupConfig) -> None:
+    """Refuse a configuration that no record holds, or whose tasks no member could report.
+
+    Raises:
+        BadInput: it names the limit.
+    """
+    fault = names_fault(units_of_table(TaskTable(group.tasks)))
+    if fault is None:
+        encoded = encode(group)
+        size = len(encoded.value or b"")
+        if size > EVENT_BYTES_MAX:
+            fault = f"a configuration of {size} bytes when packed; {EVENT_BYTES_MAX} are accepted"
+        else:
+            try:
+                decode(TopicKind.CONFIG, encoded.key, encoded.value, NOWHERE)
+            except DecodeError as error:
+                fault = error.reason
+    if fault is not None:
+        raise BadInput(
+            f"{group.group}: {fault}. Shorter names, or names that are more alike, take less; else "
+            "make several groups of it"
+        )
 
 
 def as_json(group: GroupConfig) -> dict[str, Any]:

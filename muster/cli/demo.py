@@ -17,10 +17,11 @@ from typing import Protocol, TypeVar
 
 from muster.broker.jars import jars
 from muster.broker.java import java_home
-from muster.cli import tenures
+from muster.cli import startup, tenures
 from muster.cli.errors import DemoFailed
 from muster.cli.plain import PlainShow
 from muster.cli.stage import GROUP, Stage
+from muster.cli.startup import Part, StartUp
 from muster.cli.story import Generation, Story, Turned
 from muster.cli.summary import Summary, summary_of
 from muster.cli.watcher import Watcher
@@ -44,6 +45,9 @@ class Show(Protocol):
 
     def news(self, news: Generation | Turned) -> None:
         """The coordinator published something new."""
+
+    def starts(self, parts: StartUp, part: Part) -> None:
+        """One of the parts is being started."""
 
     def settled(self, owners: dict[str, str]) -> None:
         """Every task runs where it belongs."""
@@ -114,18 +118,33 @@ def play(stage: Stage, show: Show) -> None:
     Raises:
         DemoFailed: something that should run has ended, or nothing happens any more.
     """
+    parts = StartUp()
+
+    @contextmanager
+    def starting(name: str) -> Iterator[None]:
+        with parts.part(name) as part:
+            show.starts(parts, part)
+            yield
+
     show.act(1, "a real Kafka starts, and muster's topics are created")
-    stage.start_kafka()
+    with starting(startup.KAFKA):
+        stage.start_kafka()
     show.note(f"Kafka answers on {stage.kafka.bootstrap_server}")
-    stage.create_topics()
+    with starting(startup.TOPICS):
+        stage.create_topics()
     story = Story(GROUP, DEFAULT_PREFIX)
     with Watcher(stage.clients, story, show.news) as watcher:
         show.watch(watcher, stage)
         show.act(2, "the coordinator starts: one Spark Structured Streaming query")
-        stage.start_job()
-        _until(stage.job_is_ready, stage, "the Spark query runs")
-        stage.configure_group()
-        _until(lambda: story.snapshot is not None, stage, "the group is known")
+        with starting(startup.SPARK):
+            stage.start_job()
+            _until(stage.job_answers, stage, "Spark has started")
+        with starting(startup.QUERY):
+            _until(stage.job_is_ready, stage, "the Spark query runs")
+        with starting(startup.GROUP):
+            stage.configure_group()
+            _until(lambda: story.snapshot is not None, stage, "the group is known")
+        parts.keep()
         show.note("the query runs, and the group has its 12 tasks")
         since_ms = story.publications[-1].at_ms
         _fleet(stage, show, watcher)

@@ -140,7 +140,8 @@ def gather(settings: ClientSettings, prefix: str) -> Facts:
             groups.pop(record.group, None)
     wakeups: dict[GroupId, int] = {}
     published_ms = max(answered.values(), default=0)
-    for _, at_ms, wakeup in _records(settings, prefix, TopicKind.CLOCK):
+    alarms = sorted(_records(settings, prefix, TopicKind.CLOCK), key=lambda found: found[1])
+    for _, at_ms, wakeup in alarms:  # of a group they lie in two partitions once there are more
         published_ms = max(published_ms, at_ms)
         if isinstance(wakeup, WakeUp) and wakeup.at_ms is not None:
             wakeups[wakeup.group] = wakeup.at_ms

@@ -24,6 +24,7 @@ from importlib.metadata import version
 import numpy as np
 
 from muster.cli.finding import Finding, Level
+from muster.protocol.dead_letters import DeadLetter
 from muster.protocol.ids import GroupId
 from muster.protocol.records import (
     CoordinatorClaim,
@@ -41,8 +42,7 @@ CLAIMS_MAX = 3
 REJECTED_MS = 600_000
 """How far back dead letters are news."""
 SKEW_MS = 5_000
-GROUP_FAILED = "GROUP_FAILED"
-_UNSETTLED = (GroupState.NOT_READY, GroupState.ASSIGNING, GroupState.RECONCILING)
+_UNSETTLED = (GroupState.ASSIGNING, GroupState.RECONCILING)
 _START = "start `muster run` with the checkpoint it had"
 
 
@@ -273,7 +273,14 @@ def groups(facts: Facts, stuck_ms: int) -> Iterator[Finding]:
 def _faults(
     facts: Facts, snapshot: GroupSnapshot, rest_ms: int, stuck_ms: int
 ) -> Iterator[tuple[Level, str, str]]:
-    if snapshot.state in _UNSETTLED and rest_ms > stuck_ms:
+    if snapshot.state is GroupState.NOT_READY:
+        count = len(snapshot.members)
+        yield (
+            Level.FAIL if rest_ms > stuck_ms else Level.WARN,
+            f"has {count} member{'' if count == 1 else 's'} and no tasks",
+            f"muster config set --group {snapshot.group} --tasks FILE",
+        )
+    elif snapshot.state in _UNSETTLED and rest_ms > stuck_ms:
         yield (
             Level.FAIL,
             f"{snapshot.state.value} for {_time(rest_ms)} (generation {snapshot.generation}, "
@@ -302,7 +309,7 @@ def _faults(
 def _waits_for(snapshot: GroupSnapshot) -> str:
     """What keeps a group from coming to rest."""
     if not snapshot.members:
-        return "it has no members" if snapshot.tasks else "it has no tasks: muster config set"
+        return "it has no members"
     named = {entry.slot: str(entry.id) for entry in snapshot.members}
     if snapshot.recovering:
         return f"waits for a report of {_some([named[s] for s in snapshot.recovering])}"
@@ -334,11 +341,17 @@ def rejected(facts: Facts, prefix: str) -> Iterator[Finding]:
         yield Finding(
             "rejected",
             reason,
-            Level.FAIL if reason == GROUP_FAILED else Level.WARN,
+            Level.FAIL if reason == DeadLetter.GROUP_FAILED else Level.WARN,
             f"{number} in {minutes} minutes ({number / minutes:.1f} a minute); the last, "
             f"{last.origin.topic}-{last.origin.partition}@{last.origin.offset}: {told}",
-            f"muster decode --topic {prefix}.rejected",
+            f"{_action(reason)}all of them: muster decode --topic {prefix}.rejected",
         )
+
+
+def _action(reason: str) -> str:
+    """What the reason asks for; a newer version may have written one that is not known here."""
+    known = DeadLetter.__members__.get(reason)
+    return f"{known.action}; " if known else ""
 
 
 # ---------------------------------------------------------------- words

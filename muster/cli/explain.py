@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from muster.cli.options import add_format, add_kafka, group_id, kafka_settings
-from muster.cli.snapshots import Published, history, no_group
+from muster.cli.snapshots import Published, history, no_group, waits_json, waits_text
 from muster.cli.table import json_line, table
 from muster.protocol.records import GroupSnapshot, Move
 
@@ -41,6 +41,8 @@ def run(args: argparse.Namespace) -> int:
             print(json_line(generation_json(snapshot, moves, at_ms)))
         else:
             print(generation_text(snapshot, moves, at_ms))
+    if args.format != "json" and (waiting := waits_text(generations[-1][1])):
+        print(waiting)
     return 0
 
 
@@ -54,6 +56,7 @@ def generation_json(
         "at_ms": at_ms,
         "cause": snapshot.cause,
         "moves": [move_json(move) for move in moves],
+        "waits": waits_json(snapshot),
     }
 
 

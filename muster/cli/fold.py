@@ -20,6 +20,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from muster import plugins
+from muster.assignor.model import Assignor
 from muster.cli.decode import Item
 from muster.protocol.codec import decode, decode_record, encode
 from muster.protocol.errors import DecodeError
@@ -75,12 +77,14 @@ class Folded:
     Attributes:
         published: the record.
         group: the group after the same events.
+        made: what came out; a batch may publish two records, and this is the one like `published`.
         difference: where the two differ first; empty = they are the same bytes.
         began: the fold began with this record, so there was nothing to compare.
     """
 
     published: Published
     group: Group
+    made: GroupSnapshot
     difference: str = ""
     began: bool = False
 
@@ -214,7 +218,7 @@ class Fold:
                 wary_until_ms=None,
                 coordinator_epoch=record.coordinator_epoch,
             )
-            found = Folded(published, group, began=True)
+            found = Folded(published, group, group.snapshot(), began=True)
             self.newest.clear()
             self._groups = [group]
         return found
@@ -259,11 +263,12 @@ class Fold:
         batch = [] if end is None else self._take(lambda at: at.sort_key <= end)
         group = (self._groups or self._anew())[0]
         epoch = group.coordinator_epoch
-        step = advance(group, batch, coordinator_epoch=epoch)
+        step = advance(group, batch, coordinator_epoch=epoch, assignors=_named)
         self._publish(step.records)
         gone = any(isinstance(record, GroupGone) for record in step.records)
         self._groups = self._anew() if gone else [step.group]
-        return Folded(published, step.group, "" if gone else "the group was not deleted here")
+        difference = "" if gone else "the group was not deleted here"
+        return Folded(published, step.group, step.group.snapshot(), difference)
 
 
 def _tried(
@@ -271,10 +276,18 @@ def _tried(
 ) -> tuple[Folded, Iterable[Record]]:
     record = published.record
     assert isinstance(record, GroupSnapshot)
-    step = advance(start, batch, coordinator_epoch=record.coordinator_epoch)
-    mine = step.group.snapshot()
-    same = encode(mine).value == published.value
-    return Folded(published, step.group, "" if same else _difference(record, mine)), step.records
+    epoch = record.coordinator_epoch
+    step = advance(start, batch, coordinator_epoch=epoch, assignors=_named)
+    mine = [r for r in step.records if isinstance(r, GroupSnapshot)] or [step.group.snapshot()]
+    same = [each for each in mine if encode(each).value == published.value]
+    made = same[0] if same else mine[-1]
+    difference = "" if same else _difference(record, made)
+    return Folded(published, step.group, made, difference), step.records
+
+
+def _named(name: str) -> Assignor:
+    """The assignor that the recording names."""
+    return plugins.from_record(name, plugins.allowed_here())
 
 
 def _difference(published: GroupSnapshot, mine: GroupSnapshot) -> str:

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Sequence
 
 from muster.cli.options import add_format, add_kafka, group_id, kafka_settings
@@ -16,11 +17,12 @@ from muster.cli.snapshots import (
     last_heartbeats,
     newest,
     snapshot_of,
+    waits_text,
 )
 from muster.cli.table import json_line, table
 from muster.clients import ClientSettings
 from muster.protocol.ids import Role
-from muster.protocol.records import GroupSnapshot
+from muster.protocol.records import GroupSnapshot, GroupState, no_tasks
 
 STATE = ("GROUP", "ASSIGNMENT-STRATEGY", "STATE", "GROUP-EPOCH", "#MEMBERS", "#TASKS")
 STATE_VERBOSE = ("TARGET-ASSIGNMENT-EPOCH", "COORDINATOR-EPOCH", "CLOCK-MS")
@@ -58,7 +60,18 @@ def run(args: argparse.Namespace) -> int:
             print(json_line(each.as_json()))
     else:
         print(_table(shown, args))
+        for hint in hints(shown) if args.action == "describe" else ():
+            print(f"muster groups: {hint}", file=sys.stderr)
     return 0
+
+
+def hints(shown: Sequence[Shown]) -> list[str]:
+    """What to do about groups that members joined and that have no tasks."""
+    return [
+        f"{each.snapshot.group} has members and {no_tasks(each.snapshot.group)}"
+        for each in shown
+        if each.snapshot.state is GroupState.NOT_READY
+    ]
 
 
 def _heard(
@@ -75,7 +88,15 @@ def _table(shown: Sequence[Shown], args: argparse.Namespace) -> str:
         return members_table(shown, args.verbose)
     if args.action == "describe" and args.tasks:
         return tasks_table(shown, args.verbose)
-    return state_table(shown, args.action == "describe" and args.verbose, args.action == "describe")
+    if args.action == "describe":
+        return "\n".join([state_table(shown, args.verbose, cause=True), *_waits(shown)])
+    return state_table(shown)
+
+
+def _waits(shown: Sequence[Shown]) -> list[str]:
+    """What tasks wait for, a paragraph for each group where some do."""
+    told = [(each.snapshot.group, waits_text(each.snapshot)) for each in shown]
+    return [f"\n{group}:\n{text}" for group, text in told if text]
 
 
 def state_table(shown: Sequence[Shown], verbose: bool = False, cause: bool = False) -> str:

@@ -32,7 +32,7 @@ from muster.clients import ClientSettings, RdKafkaValue
 from muster.keyring import KeyFile, signed
 from muster.protocol.codec import encode
 from muster.protocol.events import Event
-from muster.protocol.keys import partition_of
+from muster.protocol.keys import whole_key
 from muster.protocol.signing import HEADER
 
 TIMEOUT_S = 15
@@ -128,17 +128,20 @@ def read(
 ) -> Iterator[Row]:
     """Everything a topic holds now, oldest first within a partition.
 
+    Every partition is read. A key belongs to one of them, but to another one than before since the
+    topic was given more, and a producer that has not noticed yet still writes to the old one.
+
     Args:
         settings: how to reach the cluster.
         topic: full name.
-        key: only the partition this key belongs to (other keys of it are read too).
+        key: only rows of this key, and those that go to the same partition by it (parts).
         since_ms: only records from this timestamp on.
 
     Raises:
         Unreachable: no answer, or no such topic.
     """
-    count = partitions_of(settings, topic)
-    wanted = range(count) if key is None else [partition_of(key, count)]
+    wanted = range(partitions_of(settings, topic))
+    owner = None if key is None else whole_key(key)
     with failures_named(settings, topic, "READ"):
         consumer = Consumer(
             settings.librdkafka(
@@ -154,7 +157,9 @@ def read(
             )
         )
         try:
-            yield from _until_end(consumer, topic, wanted, since_ms)
+            for row in _until_end(consumer, topic, wanted, since_ms):
+                if owner is None or (row.key is not None and whole_key(row.key) == owner):
+                    yield row
         finally:
             consumer.close()
 

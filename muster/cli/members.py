@@ -139,10 +139,10 @@ def _one_role_a_task(row: MemberRow, names: Names, place: str) -> None:
         if task in ready:
             raise BadInput(f"{place}.ready[{nth}]: {names.printed(task)} is twice; expected once")
         ready.add(task)
-        if role_of.get(task) != "learner":
+        if role_of.get(task) not in ("learner", "standby"):
             raise BadInput(
-                f"{place}.ready[{nth}]: {names.printed(task)} is no learner here;"
-                " expected a part of 'learner'"
+                f"{place}.ready[{nth}]: {names.printed(task)} is neither a learner nor a standby"
+                " here; expected a part of 'learner' and 'standby'"
             )
 
 

@@ -13,6 +13,7 @@ from muster.protocol.records import Move
 
 if TYPE_CHECKING:
     from muster.cli.stage import Stage
+    from muster.cli.startup import Part, StartUp
     from muster.cli.watcher import Watcher
 
 NOBODY = "nobody"
@@ -40,6 +41,11 @@ class PlainShow:
         self._say(f"generation {news.number}: {news.cause}")
         for move in news.moves:
             self._say(f"  {move_text(move)}")
+
+    def starts(self, parts: StartUp, part: Part) -> None:
+        """A line a part."""
+        last = "" if part.last_s is None else f" (last time {part.last_s:.1f} s)"
+        self._say(f"starting {part.name}{last}")
 
     def settled(self, owners: dict[str, str]) -> None:
         """Who holds what."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -17,10 +18,12 @@ import numpy as np
 from muster import plugins
 from muster.assignor.check import valid
 from muster.assignor.errors import UnknownAssignor
+from muster.assignor.ignored import ignored_pins, ignored_settings
+from muster.assignor.model import Assignor
 from muster.cli.assign import as_text
 from muster.cli.config import Change, merged
 from muster.cli.documents import load
-from muster.cli.errors import BadInput, NotFound
+from muster.cli.errors import BadInput, NotFound, one_line
 from muster.cli.explain import move_json
 from muster.cli.members import MemberRow, Names, parse_member
 from muster.cli.options import (
@@ -84,6 +87,8 @@ def run(args: argparse.Namespace) -> int:
         assignor=args.assignor,
         tasks=_tasks(args.tasks) if args.tasks else None,
     )
+    for warning in found.pop("warnings", ()):
+        print(f"muster plan: {one_line(warning)}", file=sys.stderr)
     print(json.dumps(found, ensure_ascii=False) if args.format == "json" else as_text(found))
     return 0
 
@@ -116,7 +121,7 @@ def planned(
     for name in remove or []:
         if name not in there:
             raise NotFound(
-                f"no member {name!r} in the group; there are: {', '.join(sorted(there))}"
+                f"no member {name!r} in the group; there are: {', '.join(sorted(there)) or 'none'}"
             )
     old = GroupConfig(
         group=snapshot.group,
@@ -140,15 +145,26 @@ def planned(
     for join in joins:
         if join.member not in view.members or join.member in there - set(remove or []):
             raise BadInput(f"{join.member!r} cannot join: its id is in use, or the group is full")
-    try:
-        placer = plugins.get(group.assignor)
-    except UnknownAssignor as error:
-        raise BadInput(f"--assignor: {error}") from None
+    placer = _placer(group.assignor, is_own=assignor is not None)
     placement = placer.assign(view)
     valid(view, placement)
     problem = Problem(assignor=group.assignor, settings=group.settings, names=known, members=())
     moves = [move_json(move) for move in found.moves(placement.reasons)]
-    return answer(problem, view, placement) | {"moves": moves}
+    warnings = [
+        *ignored_settings(group.assignor, group.settings, known.table),
+        *ignored_pins(group.assignor, view),
+        *placement.warnings,
+    ]
+    told = {"warnings": warnings} if warnings else {}
+    return answer(problem, view, placement) | {"moves": moves} | told
+
+
+def _placer(name: str, *, is_own: bool) -> Assignor:
+    """The assignor of a plan; `is_own`: the operator has named it, not a record."""
+    try:
+        return plugins.get(name) if is_own else plugins.from_record(name, plugins.allowed_here())
+    except (UnknownAssignor, ValueError) as error:
+        raise BadInput(f"--assignor: {error}") from None
 
 
 def _join(snapshot: GroupSnapshot, row: MemberRow, known: Names) -> Join:

@@ -72,7 +72,7 @@ class Problem:
             active=owner,
             standby=Pairs.of(*self._held["standby"]),
             learner=Pairs.of(*self._held["learner"]),
-            ready=Pairs.of(*self._held["ready"]),
+            ready=self._ready,
             lags=Lags(told[0].astype(np.int32), told[1].astype(np.int32), told[2].copy()),
             draining=said["draining"].copy(),
             now_ms=self.now_ms,
@@ -112,10 +112,21 @@ class Problem:
         said["draining"] = column("draining").astype(np.bool_)
         return said
 
+    @property
+    def _ready(self) -> Pairs:
+        """Learners that are ready; a standby that is ready has lag 0."""
+        ready, learner = (Pairs.of(*self._held[role]) for role in ("ready", "learner"))
+        return ready.only(np.isin(ready.code, learner.code, assume_unique=True))
+
     @cached_property
     def _told(self) -> NDArray[np.int64]:
-        """int64[3, K]: task, member and offsets of every lag, ascending."""
-        lag = [(t, m, n) for m, row in enumerate(self.members) for t, n in row.lag.items()]
+        """int64[3, K]: task, member and offsets of every lag, ascending; 0 of a ready standby."""
+        lag = [
+            (t, m, n)
+            for m, row in enumerate(self.members)
+            for t, n in {**dict.fromkeys(row.ready, 0), **row.lag}.items()
+            if t in row.lag or t in row.standby
+        ]
         return np.array(sorted(lag), dtype=np.int64).reshape(len(lag), 3).T
 
 

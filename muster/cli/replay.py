@@ -137,12 +137,12 @@ def _generations(steps: Iterable[Folded]) -> Iterator[tuple[int, GroupSnapshot, 
     """When each generation began, its newest state here, and its records."""
     mine: list[Folded] = []
     for step in steps:
-        if mine and mine[-1].group.generation != step.group.generation:
-            yield mine[0].published.at_ms, mine[-1].group.snapshot(), mine
+        if mine and mine[-1].made.generation != step.made.generation:
+            yield mine[0].published.at_ms, mine[-1].made, mine
             mine = []
         mine.append(step)
     if mine:
-        yield mine[0].published.at_ms, mine[-1].group.snapshot(), mine
+        yield mine[0].published.at_ms, mine[-1].made, mine
 
 
 def _text_lines(steps: list[Folded], missing: list[str]) -> Iterator[str]:

@@ -10,23 +10,28 @@ from muster.cli.errors import BadInput, shown
 from muster.cli.members import KEYS as MEMBER_KEYS
 from muster.cli.members import Names, parse_member, whole
 from muster.cli.units import parse_tasks
+from muster.protocol.accepted import LONG_MAX
 from muster.protocol.digest import Holding
 from muster.protocol.events import Join, Lag
 from muster.protocol.ids import MemberId, Task, parse_task
-from muster.protocol.settings import CONNECT_ASSIGNORS, DEFAULT_ASSIGNOR, LONG_MAX, parse_settings
+from muster.protocol.settings import CONNECT_ASSIGNORS, DEFAULT_ASSIGNOR, parse_settings
 from muster.protocol.tasks import TaskSet, TaskTable
 from muster.simulation import scenario as s
+from muster.simulation.member import READY, TELLS
 from muster.simulation.scenario import Configured, Happening, Joins, Scenario
 from muster.simulation.world import GROUP
 
 KEYS = ("group", "defaults", "events", "until_ms")
 GROUP_KEYS = ("assignor", "config", "tasks")
-SPANS = ("ack_ms", "restore_ms", "heartbeat_ms")
+SPANS = ("ack_ms", "ack_step_ms", "restore_ms", "heartbeat_ms")
+TELLS_KEY = "tells"
 EVENTS = (
-    *("join", "leave", "crash", "drain", "lag", "ready", "config", "tasks"),
+    *("join", "leave", "crash", "return", "drain", "lag", "ready", "config", "tasks"),
     *("rejoin", "forget", "undelivered"),
 )
-DEFAULTS = {"ack_ms": 0, "restore_ms": 0, "heartbeat_ms": 3_000}
+DEFAULTS = {"ack_ms": 0, "ack_step_ms": 0, "restore_ms": 0, "heartbeat_ms": 3_000}
+AT_ONCE = {"initial.rebalance.delay.ms": 0}
+"""Who comes together in a scenario comes at one instant; nobody need be waited for."""
 SETTLE_MS = 600_000
 """A scenario without an end is played for so long after its last event."""
 _MOST_MS = 2**53
@@ -58,7 +63,9 @@ class _Reader:
         self.tasks = parse_tasks(group.get("tasks", []), "group.tasks")
         self.names = Names(TaskTable(self.tasks))
         self.defaults: dict[str, int | None] = dict(DEFAULTS)
-        for key, value in _object(top.get("defaults", {}), "defaults", SPANS).items():
+        given = dict(_object(top.get("defaults", {}), "defaults", (*SPANS, TELLS_KEY)))
+        self.tells = _tells(given.pop(TELLS_KEY, READY), f"defaults.{TELLS_KEY}")
+        for key, value in given.items():
             self.defaults[key] = _span(value, f"defaults.{key}", key)
         self.known: dict[str, None] = {}
         self.joining = frozenset(_joining(top.get("events", [])))
@@ -82,7 +89,7 @@ class _Reader:
         return Scenario(group=first, events=events, until_ms=_time(until, "until_ms"))
 
     def _configured(self) -> Configured:
-        settings = parse_settings(self.values, self.assignor)
+        settings = parse_settings({**AT_ONCE, **self.values}, self.assignor)
         return Configured(assignor=self.assignor, settings=settings, tasks=self.tasks)
 
     def _event(self, row: Mapping[str, Any], place: str) -> Happening:
@@ -108,7 +115,7 @@ class _Reader:
     # -------------------------------------------------------------------- one for each event
 
     def _join(self, raw: object, place: str) -> Joins:
-        extra = (*SPANS, "instance_id")
+        extra = (*SPANS, TELLS_KEY, "instance_id")
         row = _object(raw, place, (*MEMBER_KEYS, *extra))
         connect = self.assignor in CONNECT_ASSIGNORS
         plain = {key: value for key, value in row.items() if key not in extra}
@@ -141,13 +148,17 @@ class _Reader:
             key: _span(row.get(key, self.defaults[key]), f"{place}.{key}", key) for key in SPANS
         }
         self.known[member.id] = None
-        return Joins(join=join, draining=member.draining, **spans)
+        tells = _tells(row.get(TELLS_KEY, self.tells), f"{place}.{TELLS_KEY}")
+        return Joins(join=join, draining=member.draining, tells=tells, **spans)
 
     def _leave(self, raw: object, place: str) -> Happening:
         return s.Leaves(self._member(raw, place))
 
     def _crash(self, raw: object, place: str) -> Happening:
         return s.Crashes(self._member(raw, place))
+
+    def _return(self, raw: object, place: str) -> Happening:
+        return s.Returns(self._member(raw, place))
 
     def _drain(self, raw: object, place: str) -> Happening:
         return s.Drains(self._member(raw, place))
@@ -229,6 +240,12 @@ def _time(value: object, place: str) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= _MOST_MS:
         raise BadInput(f"{place}: expected a whole number of milliseconds, 0 or more")
     return value
+
+
+def _tells(value: object, place: str) -> str:
+    if value not in TELLS:
+        raise BadInput(f"{place}: {shown(value)}; expected {' or '.join(TELLS)}")
+    return str(value)
 
 
 def _span(value: object, place: str, key: str) -> int | None:

@@ -26,6 +26,7 @@ from muster.protocol.tasks import TaskTable
 
 if TYPE_CHECKING:
     from muster.cli.stage import Stage
+    from muster.cli.startup import Part, StartUp
     from muster.cli.watcher import Watcher
 
 FRAMES_PER_S = 10
@@ -34,6 +35,8 @@ LINES_KEPT = 200
 WIDTH_MAX = 110
 FIXED_LINES = 15
 """Lines of a frame that are not the log: panels, table, act."""
+LOG_LINES_MIN = 5
+"""Fewer lines of the log are not worth their frame."""
 FIXED_COLUMNS = 27
 """Columns of a frame that are not tasks: border, member, state, count."""
 COLOURS = ("cyan", "magenta", "yellow", "green", "blue", "red")
@@ -53,9 +56,11 @@ class RichShow:
         self._act = Text("")
         self._spinner = Spinner("dots", style="cyan")
         self._lines: deque[Text] = deque(maxlen=LINES_KEPT)
+        self._below = 0  # rows of the summary that is to fit below the last frame
         self._known: list[str] = []  # members that ever were, in the order they appeared
         self._watcher: Watcher | None = None
         self._stage: Stage | None = None
+        self._parts: StartUp | None = None
         self._start = time.monotonic()
         self._console = console or Console()
         self._live = Live(
@@ -89,6 +94,10 @@ class RichShow:
         for moves in alike.values():
             self._say(self._moves(moves))
 
+    def starts(self, parts: StartUp, part: Part) -> None:
+        """The parts are drawn until there is a group."""
+        self._parts = parts
+
     def settled(self, owners: dict[str, str]) -> None:
         """Every task runs where it belongs."""
         self._say(Text(f"  settled: {len(owners)} tasks, each with one owner", "green"))
@@ -103,6 +112,7 @@ class RichShow:
 
     def summary(self, summary: Summary) -> None:
         """The figures, below the last frame."""
+        self._below = len(summary.rows())
         self.close()
         rows = Table.grid(padding=(0, 2))
         rows.add_column(style="dim")
@@ -132,14 +142,19 @@ class RichShow:
             with self._watcher.lock:
                 snapshot = self._watcher.story.snapshot
         self._spinner.update(text=self._act)
-        parts: list[RenderableType] = [self._fleet(snapshot), self._log(), self._spinner]
+        parts: list[RenderableType] = [self._fleet(snapshot)]
+        room = self._console.height - FIXED_LINES - len(self._known) - self._below
+        if not self._below:
+            parts += [self._log(max(room, LOG_LINES_MIN)), self._spinner]
+        elif room >= LOG_LINES_MIN:
+            parts.append(self._log(room))
         return Group(*parts)
 
     def _fleet(self, snapshot: GroupSnapshot | None) -> Panel:
         body: RenderableType
         if snapshot is None:
-            body = Text("no group yet", "dim")
-            right = ""
+            body = Text("") if self._parts is None else _start_up(self._parts)
+            right = "starting"
         else:
             body = self._grid(snapshot)
             colour = STATE_COLOURS.get(snapshot.state, "white")
@@ -159,12 +174,13 @@ class RichShow:
         """Members down, tasks across."""
         tasks = TaskTable(snapshot.tasks)
         grid = Table(box=box.SIMPLE_HEAD, padding=(0, 0), pad_edge=False, expand=False)
-        grid.add_column("member ", width=8)
-        grid.add_column("", width=10, style="dim")
-        grid.add_column("#", width=3)
         wide = self._width() >= FIXED_COLUMNS + 6 * len(tasks)
+        grid.add_column("member ", width=8 if wide else 6)
+        grid.add_column("", width=9, style="dim")  # "unrevoked", the longest state
+        grid.add_column("#", width=2)
         for t in range(len(tasks)):
-            grid.add_column(str(tasks.task(t)), justify="center", width=6 if wide else 4)
+            label = str(tasks.task(t))
+            grid.add_column(label, justify="center", width=6 if wide else len(label))
         slots: dict[str, MemberEntry] = {m.id: m for m in snapshot.members}
         self._known += [m for m in sorted(slots) if m not in self._known]
         for name in sorted(self._known):
@@ -183,8 +199,7 @@ class RichShow:
         grid.caption = Text(legend, "dim")
         return grid
 
-    def _log(self) -> Panel:
-        room = max(self._console.height - FIXED_LINES - len(self._known), 5)
+    def _log(self, room: int) -> Panel:
         shown = list(self._lines)[-room:]
         shown += [Text("")] * (room - len(shown))
         for line in shown:
@@ -217,6 +232,22 @@ class RichShow:
         if member not in self._known:
             self._known.append(member)
         return COLOURS[self._known.index(member) % len(COLOURS)]
+
+
+def _start_up(parts: StartUp) -> Table:
+    """What is being started, how long that takes, and how long it took last time."""
+    rows = Table.grid(padding=(0, 2))
+    for part in parts.parts:
+        if part.since_s is None:
+            mark, took = Text(OTHER, "dim"), ""
+        else:
+            up = part.took_s is not None
+            mark = Text("✓", "green") if up else Text("●", "cyan")
+            took = f"{parts.elapsed_s(part):5.1f} s"
+        last = "" if part.last_s is None else f"last time {part.last_s:.1f} s"
+        name = Text(part.name, "dim" if part.since_s is None else "")
+        rows.add_row(mark, name, took, Text(last, "dim"))
+    return rows
 
 
 def _cell(snapshot: GroupSnapshot, task: int, slot: int, colour: str) -> Text:

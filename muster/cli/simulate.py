@@ -8,23 +8,24 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 from dataclasses import asdict
-from typing import Any
+from typing import Any, cast
 
 from muster import plugins
 from muster.assignor.errors import UnknownAssignor
+from muster.cli import lives
 from muster.cli.documents import STDIN, answer_lines, load
 from muster.cli.errors import BadInput
 from muster.cli.options import add_answers
 from muster.cli.scenario import parse_scenario
 from muster.cli.table import table
 from muster.protocol.ids import Role
-from muster.simulation.fleets import invented
-from muster.simulation.scenario import Scenario
+from muster.simulation.lives import invented
 from muster.simulation.timeline import Entry
 from muster.simulation.world import World
 
-DONE = 0
+DONE, BROKEN = 0, 1
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -37,19 +38,35 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--seed",
         type=int,
         metavar="N",
-        help="invent members and faults from this number, for the scenario's group if there is one",
+        help="invent members and what happens from this number, for the scenario's group if there"
+        " is one",
+    )
+    parser.add_argument(
+        "--lives",
+        type=_number,
+        metavar="N",
+        help="play so many invented lives, from --seed (default 1) on, and tell which of them break"
+        " what a group promises; the first is made small and printed as a scenario",
+    )
+    parser.add_argument(
+        "--processes",
+        type=_number,
+        metavar="P",
+        default=os.cpu_count() or 1,
+        help="processes that share the lives (default: %(default)s)",
     )
 
 
 def run(args: argparse.Namespace) -> int:
     """Play one scenario, or one a line."""
+    if args.lives is not None:
+        return _live(args)
     if args.scenario is None and args.seed is None:
         raise BadInput("nothing to play: give a SCENARIO.json, or --seed N to invent one")
     if args.lines:
         answer_lines(args.scenario or STDIN, lambda raw: as_json(play(raw, args.seed)))
         return DONE
-    given = None if args.scenario is None else parse_scenario(load(args.scenario))
-    world = _played(given, args.seed)
+    world = play(None if args.scenario is None else load(args.scenario), args.seed)
     if args.format == "json":
         print(json.dumps(as_json(world), ensure_ascii=False))
     else:
@@ -57,19 +74,39 @@ def run(args: argparse.Namespace) -> int:
     return DONE
 
 
+def _live(args: argparse.Namespace) -> int:
+    """Play many lives; tell of every one that broke a promise, and make the first small."""
+    given: Any = None if args.scenario is None else load(args.scenario)
+    if given is not None:
+        parse_scenario(given)  # complains about what was given, not about what is invented
+    tally = lives.Tally()
+    seed = 1 if args.seed is None else args.seed
+    for life in lives.lives(seed, args.lives, given, args.processes):
+        tally.add(life)
+        if life.broken:
+            print(life, flush=True)
+    if tally.broken:
+        print(lives.smallest(tally.broken[0], given))
+    print(tally)
+    return BROKEN if tally.broken else DONE
+
+
 def play(raw: object, seed: int | None = None) -> World:
-    """The world after a scenario.
+    """The world after a scenario; with a seed, members and faults are invented for it.
+
+    Args:
+        raw: the scenario as JSON values; None = all of it is invented.
+        seed: of what is invented; None = nothing is.
 
     Raises:
         BadInput: the scenario is not as it should be.
         MusterError: it cannot be played.
     """
-    return _played(parse_scenario(raw), seed)
-
-
-def _played(given: Scenario | None, seed: int | None) -> World:
-    scenario = given if seed is None else invented(seed, given)
-    assert isinstance(scenario, Scenario)
+    if seed is not None:
+        if raw is not None:
+            parse_scenario(raw)  # complains about what was given, not about what is invented
+        raw = invented(seed, cast("dict[str, Any] | None", raw))
+    scenario = parse_scenario(raw)
     world = World(lookup=plugins.get)
     try:
         plugins.get(scenario.group.assignor)
@@ -77,6 +114,13 @@ def _played(given: Scenario | None, seed: int | None) -> World:
         raise BadInput(f"group.assignor: {error}") from None
     world.play(scenario)
     return world
+
+
+def _number(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"{text}: expected 1 or more")
+    return value
 
 
 def as_json(world: World) -> list[dict[str, Any]]:

@@ -8,6 +8,7 @@ are not in it (they come by the million); the newest of each member is looked up
 from __future__ import annotations
 
 import sys
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -27,8 +28,11 @@ from muster.protocol.parts import Joiner
 from muster.protocol.records import GroupGone, GroupSnapshot, MemberEntry
 from muster.protocol.tasks import TaskSet, TaskTable
 from muster.protocol.topics import TopicKind, topic_name
+from muster.state.waits import waits_of
 
 NOBODY = -1
+WAITS_SHOWN = 10
+"""How many of the tasks that wait are told one by one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,15 +47,28 @@ def history(settings: ClientSettings, prefix: str, group: str | None) -> Iterato
     """Every record of a group (or of all) that the topic still holds, oldest first.
 
     One that was split counts from its last part on; one whose parts were compacted away is not
-    there any more.
+    there any more. Records of a group lie in two partitions once the topic was given more: those
+    of one group come in the order in which Kafka took them; of all groups, one that is older than
+    one of its group that came before is left out.
     """
+    found = _published(settings, prefix, group)
+    if group is not None:
+        yield from sorted(found, key=lambda published: published.at_ms)
+        return
+    newest_ms: dict[GroupId, int] = {}
+    for published in found:
+        if published.at_ms >= newest_ms.get(published.record.group, 0):
+            newest_ms[published.record.group] = published.at_ms
+            yield published
+
+
+def _published(settings: ClientSettings, prefix: str, group: str | None) -> Iterator[Published]:
     topic = topic_name(TopicKind.GROUPS, prefix)
-    key = None if group is None else key_of(group)
-    joiner = Joiner()
-    for row in read(settings, topic, key=key):
+    joiners: defaultdict[int, Joiner] = defaultdict(Joiner)
+    for row in read(settings, topic, key=None if group is None else key_of(group)):
         try:
             owner = parse_key(row.key).group
-            whole = joiner.feed(row.key or b"", row.value) if group in (None, owner) else None
+            whole = joiners[row.partition].feed(row.key or b"", row.value)
             if whole is None or whole.key != key_of(owner):
                 continue  # a part, or the group's dictionary
             record = decode_record(TopicKind.GROUPS, *whole)
@@ -112,7 +129,7 @@ def last_heartbeats(
         except DecodeError:
             continue  # a dead letter; the coordinator says so
         if event.group == snapshot.group and isinstance(event, Heartbeat | Join | Report):
-            heard[event.member] = row.at_ms
+            heard[event.member] = max(row.at_ms, heard.get(event.member, 0))
     return heard
 
 
@@ -181,6 +198,7 @@ class Shown:
             "cause": s.cause,
             "members": [self._member_json(m) for m in sorted(s.members, key=lambda m: m.id)],
             "unassigned": names(self.unassigned),
+            "waits": waits_json(s),
         }
 
     def _member_json(self, member: MemberEntry) -> dict[str, Any]:
@@ -203,6 +221,29 @@ class Shown:
 
     def _pairs(self, pairs: np.ndarray[Any, np.dtype[np.int32]], member: MemberEntry) -> TaskSet:
         return self.table.set_of(pairs[pairs[:, 1] == member.slot, 0].astype(np.int32))
+
+
+def waits_json(snapshot: GroupSnapshot) -> list[dict[str, Any]]:
+    """What tasks wait for that are not where they belong yet."""
+    return [
+        {
+            "task": wait.task,
+            "role": wait.role.name.lower(),
+            "member": wait.member,
+            "behind": wait.behind,
+            "text": str(wait),
+        }
+        for wait in waits_of(snapshot)
+    ]
+
+
+def waits_text(snapshot: GroupSnapshot) -> str:
+    """The same, one a line, the first few of many; empty = nothing waits."""
+    waits = waits_of(snapshot)
+    lines = [str(wait) for wait in waits[:WAITS_SHOWN]]
+    if len(waits) > WAITS_SHOWN:
+        lines.append(f"and {len(waits) - WAITS_SHOWN} more wait")
+    return "\n".join(lines)
 
 
 def names(tasks: TaskSet) -> list[str]:

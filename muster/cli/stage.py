@@ -75,7 +75,7 @@ class Stage:
         create(self.clients, DEFAULT_PREFIX, PARTITIONS, more=more)
 
     def start_job(self) -> None:
-        """Returns at once; `job_is_ready` tells when the query runs."""
+        """Returns at once; `job_answers` and `job_is_ready` tell how far it is."""
         conf = (f"muster.metrics.port={self._metrics_port}", "muster.metrics.host=127.0.0.1")
         command = [
             *(sys.executable, "-m", "muster.cli.main", "run"),
@@ -86,14 +86,24 @@ class Stage:
         # From a folder of its own: started in a checkout, Spark's workers would import from it.
         self._job = self._run("job", command, sweep=self.folder)
 
+    def job_answers(self) -> bool:
+        """Whether Spark is up: the job has claimed to be the coordinator and answers probes."""
+        return self._probed() is not None
+
     def job_is_ready(self) -> bool:
         """Whether the query runs."""
+        return self._probed() == 200
+
+    def _probed(self) -> int | None:
+        """Status of the job's readiness page; None = nothing listens."""
         try:
             page = f"http://127.0.0.1:{self._metrics_port}/readyz"
             with urllib.request.urlopen(page, timeout=5) as answer:
-                return int(answer.status) == 200
+                return int(answer.status)
+        except urllib.error.HTTPError as refusal:
+            return refusal.code
         except (urllib.error.URLError, OSError):
-            return False
+            return None
 
     def configure_group(self) -> None:
         """Declare the group's tasks and settings."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import platform
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -25,6 +27,7 @@ class Summary:
         planned: longest time a task had no owner when it was moved; None = no task had none.
         crash: the same after its owner was killed.
         twice: times a task was run by two at once.
+        machine: what all of it ran on.
     """
 
     generations: int
@@ -36,6 +39,7 @@ class Summary:
     planned: Gap | None
     crash: Gap | None
     twice: int
+    machine: str
 
     def rows(self) -> list[tuple[str, str]]:
         """Label and text, one row a line."""
@@ -46,6 +50,7 @@ class Summary:
             ("longest without an owner, planned", _gap(self.planned)),
             ("longest without an owner, kill -9", _gap(self.crash)),
             ("tasks run by two workers at once", "never" if not self.twice else str(self.twice)),
+            ("measured on", self.machine),
         ]
 
     def _waits(self) -> str:
@@ -79,7 +84,14 @@ def summary_of(story: Story, since_ms: int, logged: Iterable[dict[str, Any]]) ->
         planned=next((gap for gap in between if not gap.died), None),
         crash=next((gap for gap in between if gap.died), None),
         twice=len(tenures.overlaps(owned)),
+        machine=machine(),
     )
+
+
+def machine() -> str:
+    """The machine in a few words: figures of another one differ."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return f"{cores} cores ({platform.system()} {platform.machine()}), one machine"
 
 
 def _gap(gap: Gap | None) -> str:

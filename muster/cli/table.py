@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 
+from muster.state.texts import printable
+
 MISSING = "-"
 
 
@@ -24,8 +26,8 @@ def cell(value: object) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, (list, tuple)):
-        return ",".join(map(str, value)) or MISSING
-    return str(value)
+        return printable(",".join(map(str, value))) or MISSING
+    return printable(str(value))
 
 
 def json_line(value: Mapping[str, object]) -> str:

@@ -112,6 +112,7 @@ def run(args: argparse.Namespace) -> int:
             on_lost=processes.on_lost,
             on_lease=processes.on_lease,
         )
+        processes.released = worker.released
         logging.getLogger("muster.worker").info(
             "joining %s as %s",
             args.group,

@@ -1,21 +1,31 @@
-"""A simulated member: honest, with a mind for two delays only.
+"""A simulated member: an ordinary process that does what every record says.
 
-It does what every record says: what the record adds it holds at once, what it lacks it releases
-after `ack_ms` and then reports, and with a learner it is ready after `restore_ms`. It heartbeats.
-It knows no network and no chance: whoever plays it decides what it reads and when.
+What a record adds it holds at once. What a record lacks it stops: the first task takes `ack_ms`,
+each further one `ack_step_ms` more, and what has stopped it reports, gathered for 50 ms. A copy
+restores for `restore_ms`; then the member says that it has caught up, a standby as well as a
+learner. One that tells lags does not say so: it tells how far behind a copy is when it begins to
+restore, and that it is not behind any more when it is done, for an active that restores too. It
+heartbeats. It knows no network and no chance: whoever plays it decides what it reads and when.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 
 from muster.protocol.digest import Holding
-from muster.protocol.events import Event, Heartbeat, Join, Leave, Report
+from muster.protocol.events import Event, Heartbeat, Join, Lag, Leave, Report
 from muster.protocol.ids import Role, Task
 from muster.protocol.records import Fault, MemberAssignment, MemberGone
 from muster.protocol.tasks import TaskSet
+from muster.simulation.disk import Disk
 
 RETRY_MS = 1_000
+GATHER_MS = 50
+"""What stops within so long of each other is reported once."""
+READY, LAG = "ready", "lag"
+TELLS = (READY, LAG)
+"""How a member tells that a copy has caught up: it says so, or it tells lags."""
 _RETRIED = (
     Fault.UNRELEASED_INSTANCE_ID,
     Fault.MEMBER_ID_IN_USE,
@@ -24,32 +34,43 @@ _RETRIED = (
 _ANYBODY = 0
 
 
+def _nothing_written(task: Task) -> bool:
+    return False
+
+
 @dataclass(slots=True)
 class SimulatedMember:
     """One process.
 
     Attributes:
         join: what it says of itself.
-        ack_ms: how long a release takes.
-        restore_ms: how long a learner restores; None = until told.
+        ack_ms: how long the first task of a release takes to stop.
+        ack_step_ms: how much longer each further task of the same release takes.
+        restore_ms: how long a copy restores; None = until told.
         heartbeat_ms: how often it says that it is alive.
+        tells: how it tells that a copy has caught up: `READY` or `LAG`.
+        has_state: whether a task has a changelog by now, which an active must restore.
         held: role → what it holds, what is being released included.
-        ready: learners that have caught up.
+        disk: how far its copies are.
         releasing: (role, task) → when it will have let go.
-        restoring: task → when its learner will be ready.
+        stopped_ms: when the first task stopped that it has not reported yet; None = none.
         alive: whether the process runs.
         crashed: whether it ended without a word, which nobody knows before its session is over.
         member: whether the group has answered its join.
+        now_ms: what its clock shows; whoever plays it moves it.
     """
 
     join: Join
     ack_ms: int = 0
     restore_ms: int | None = 0
     heartbeat_ms: int = 3_000
+    ack_step_ms: int = 0
+    tells: str = READY
+    has_state: Callable[[Task], bool] = _nothing_written
     held: dict[Role, set[Task]] = field(default_factory=lambda: {role: set() for role in Role})
-    ready: set[Task] = field(default_factory=set)
+    disk: Disk = field(default_factory=Disk)
     releasing: dict[tuple[Role, Task], int] = field(default_factory=dict)
-    restoring: dict[Task, int] = field(default_factory=dict)
+    stopped_ms: int | None = None
     alive: bool = True
     crashed: bool = False
     member: bool = False
@@ -57,6 +78,11 @@ class SimulatedMember:
     seen: tuple[int, int] = (-1, -1)
     retry_ms: int | None = None
     asked: bool = False
+    now_ms: int = 0
+
+    def __post_init__(self) -> None:
+        """Its disk restores at its speed."""
+        self.disk.restore_ms = self.restore_ms
 
     @property
     def id(self) -> str:
@@ -65,8 +91,15 @@ class SimulatedMember:
 
     @property
     def is_heard(self) -> bool:
-        """Whether it heartbeats: it runs, and was not turned away."""
-        return self.alive and self.retry_ms is None
+        """Whether it heartbeats: it runs, and the group has let it in."""
+        return self.alive and self.member
+
+    @property
+    def ready(self) -> set[Task]:
+        """Copies it says it has caught up with."""
+        if self.tells == LAG:
+            return set()
+        return self.disk.caught_up & (self.held[Role.STANDBY] | self.held[Role.LEARNER])
 
     def holding(self) -> Holding:
         """What it would report now."""
@@ -83,12 +116,16 @@ class SimulatedMember:
         self.held[Role.ACTIVE] |= set(holding.active)
         self.held[Role.STANDBY] |= set(holding.standby)
         self.held[Role.LEARNER] |= set(holding.learner)
-        self.ready |= set(holding.ready)
+        self.disk.caught_up |= set(holding.active) | set(holding.ready)
 
     def joining(self) -> Join:
         """The join it writes now."""
         self.retry_ms = None
-        return replace(self.join, holding=self.holding())
+        lags = {lag.task: lag for lag in self.join.lags}
+        if self.tells == LAG:
+            lags |= {lag.task: lag for lag in self._lags([*self.disk.left])}
+        told = tuple(lags[task] for task in sorted(lags))
+        return replace(self.join, holding=self.holding(), lags=told)
 
     def heartbeat(self) -> Heartbeat:
         """The heartbeat it writes now."""
@@ -99,8 +136,9 @@ class SimulatedMember:
             digest=self.holding().digest(),
         )
 
-    def report(self) -> Report:
-        """The report it writes now."""
+    def report(self, told: Iterable[Task] = ()) -> Report:
+        """The report it writes now; `told`: tasks whose lag is news."""
+        self.stopped_ms = None
         return Report(
             group=self.join.group,
             member=self.join.member,
@@ -108,7 +146,12 @@ class SimulatedMember:
             epoch=self.epoch,
             revision=self.seen[1],
             holding=self.holding(),
+            lags=self._lags(told) if self.tells == LAG else (),
         )
+
+    def _lags(self, tasks: Iterable[Task]) -> tuple[Lag, ...]:
+        behind = self.disk.behind
+        return tuple(Lag(task, behind(task, self.now_ms)) for task in sorted(tasks))
 
     def leave(self, *, temporary: bool = False) -> Leave:
         """Stop everything and go."""
@@ -122,15 +165,16 @@ class SimulatedMember:
         )
 
     def drop(self) -> None:
-        """Hold nothing."""
+        """Hold nothing; what is on the disk stays there."""
         for role in Role:
             self.held[role].clear()
-        self.ready.clear()
         self.releasing.clear()
-        self.restoring.clear()
+        self.stopped_ms = None
+        self.disk.stop(self.now_ms)
 
     def read(self, record: MemberAssignment | MemberGone, now_ms: int) -> list[Event]:
         """Obey a record; returns what it writes at once."""
+        self.now_ms = now_ms
         if isinstance(record, MemberGone):
             return self.start_over() if self.member else []
         if record.incarnation not in (self.join.incarnation, _ANYBODY):
@@ -144,23 +188,56 @@ class SimulatedMember:
             return [self.report()] if record.report else []
         newer = record.revision > self.seen[1]
         self.seen = (order[0], max(self.seen[1], record.revision))
-        if newer:
-            self._obey(record, now_ms)
+        begun = self._obey(record) if newer else set[Task]()
         self.asked |= record.report
-        return [self.report()] if self.asked and self._done_asking() else []
+        if (self.asked and self._done_asking()) or self._is_news(begun):
+            return [self.report(begun)]
+        return []
 
-    def _obey(self, record: MemberAssignment, now_ms: int) -> None:
+    def _obey(self, record: MemberAssignment) -> set[Task]:
+        """Act on a record; returns the tasks whose copies begin to restore, or need not."""
         self.member, self.epoch, self.retry_ms = True, record.epoch, None
-        for role, tasks in zip(Role, (record.active, record.standby, record.learner), strict=True):
-            wanted = set(tasks)
-            for task in self.held[role] - wanted:
-                self.releasing.setdefault((role, task), now_ms + self.ack_ms)
-            for task in wanted:
+        wanted = {
+            Role.ACTIVE: set(record.active),
+            Role.STANDBY: set(record.standby),
+            Role.LEARNER: set(record.learner),
+        }
+        self._switch(wanted)
+        self._stop(wanted)
+        begun: set[Task] = set()
+        for role in Role:
+            for task in sorted(wanted[role]):
                 self.releasing.pop((role, task), None)
-            if role is Role.LEARNER and self.restore_ms is not None:
-                for task in wanted - self.held[role]:
-                    self.restoring[task] = now_ms + self.restore_ms
-            self.held[role] |= wanted
+                if task not in self.held[role]:
+                    self.held[role].add(task)
+                    begun |= {task} if self._starts(role, task) else set()
+        return begun
+
+    def _switch(self, wanted: dict[Role, set[Task]]) -> None:
+        """A copy that has another role from now on is kept: nothing stops, nothing is released."""
+        for role in (Role.STANDBY, Role.LEARNER):
+            for other in Role:
+                if other is not role:
+                    for task in (self.held[role] - wanted[role]) & wanted[other]:
+                        self.held[role].discard(task)
+                        self.releasing.pop((role, task), None)
+
+    def _stop(self, wanted: dict[Role, set[Task]]) -> None:
+        beyond = ((role, task) for role in Role for task in sorted(self.held[role] - wanted[role]))
+        asked = [each for each in beyond if each not in self.releasing]
+        for nth, each in enumerate(asked):
+            self.releasing[each] = self.now_ms + self.ack_ms + nth * self.ack_step_ms
+
+    def _starts(self, role: Role, task: Task) -> bool:
+        """A task starts here in a role; whether it has a copy of its changelog from now on."""
+        if role is Role.ACTIVE and not self.has_state(task):
+            self.disk.create(task)
+            return False
+        return self.disk.open(task, self.now_ms)
+
+    def _is_news(self, copies: set[Task]) -> bool:
+        """Whether what these copies have come to is to be reported."""
+        return bool(copies) if self.tells == LAG else bool(copies & self.ready)
 
     def _done_asking(self) -> bool:
         self.asked = False
@@ -189,12 +266,12 @@ class SimulatedMember:
     @property
     def next_ms(self) -> int | None:
         """When it will do something by itself, heartbeats aside."""
-        if not self.releasing and not self.restoring and self.retry_ms is None:
+        if not self.alive:
             return None
-        times = [*self.releasing.values(), *self.restoring.values()]
-        if self.retry_ms is not None:
-            times.append(self.retry_ms)
-        return min(times, default=None) if self.alive else None
+        times = [self.disk.next_ms, self.retry_ms, min(self.releasing.values(), default=None)]
+        if self.stopped_ms is not None:
+            times.append(self.stopped_ms + GATHER_MS)
+        return min((at_ms for at_ms in times if at_ms is not None), default=None)
 
     def is_due(self, now_ms: int) -> bool:
         """Whether it does something by itself by now."""
@@ -205,26 +282,35 @@ class SimulatedMember:
         """Do what is due; returns what it writes."""
         if not self.alive:
             return []
+        self.now_ms = now_ms
         written: list[Event] = []
         if self.retry_ms is not None and self.retry_ms <= now_ms:
             written.append(self.joining())
-        caught_up = {task for task, at_ms in self.restoring.items() if at_ms <= now_ms}
-        for task in caught_up:
-            del self.restoring[task]
-        news = self.mark_ready(caught_up)
-        due = [key for key, at_ms in self.releasing.items() if at_ms <= now_ms]
+        caught_up = self.disk.catch_up(now_ms)
+        news = self._is_news(caught_up)
+        self._let_go()
+        stopped_ms = self.stopped_ms
+        gathered = stopped_ms is not None and (
+            not self.releasing or stopped_ms + GATHER_MS <= now_ms
+        )
+        if news or gathered:
+            written.append(self.report(caught_up))
+        return written
+
+    def _let_go(self) -> None:
+        due = [each for each, at_ms in self.releasing.items() if at_ms <= self.now_ms]
         for role, task in due:
             del self.releasing[role, task]
             self.held[role].discard(task)
-            if role is Role.LEARNER:
-                self.ready.discard(task)
-                self.restoring.pop(task, None)
-        if news or (due and not self.releasing):
-            written.append(self.report())
-        return written
+            if not any(task in held for held in self.held.values()):
+                self.disk.close([task], self.now_ms)
+        if due and self.stopped_ms is None:
+            self.stopped_ms = self.now_ms
 
     def mark_ready(self, tasks: set[Task]) -> bool:
-        """These learners have caught up; whether that was new."""
-        new = (tasks & self.held[Role.LEARNER]) - self.ready
-        self.ready |= new
+        """These copies have caught up; whether that was new."""
+        copies = self.held[Role.STANDBY] | self.held[Role.LEARNER]
+        new = (tasks & copies) - self.disk.caught_up
+        for task in new:
+            self.disk.create(task)
         return bool(new)

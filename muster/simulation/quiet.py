@@ -2,7 +2,7 @@
 
 A day of a settled group is tens of thousands of heartbeats that change nothing but the clocks. Such
 a span is cut short by whole rounds of heartbeats: the group sees a gap in its log, as after an
-outage of the broker, which counts for at most two heartbeat intervals of anybody's session. What
+outage of the broker, which counts for at most one step of the clock of anybody's session. What
 comes after the gap is played beat by beat again, long enough for every member to be heard.
 
 Whether a span is quiet is decided from the group as it is. A group has no deadline of its own that
@@ -17,6 +17,7 @@ from collections.abc import Collection
 
 from muster.protocol.records import MemberState
 from muster.simulation.member import SimulatedMember
+from muster.state.deadlines import step_of
 from muster.state.group import Group
 
 FOREVER = 2**62
@@ -33,7 +34,7 @@ def quiet_until(group: Group, processes: Collection[SimulatedMember]) -> int | N
     """
     settings, live = group.settings, list(group.live())
     heard = [process for process in processes if process.is_heard]
-    step_ms = 2 * settings.heartbeat_interval_ms
+    step_ms = step_of(settings)
     if (
         {process.id for process in heard} != {member.id for member in live}
         or any(process.next_ms is not None for process in processes)
@@ -59,6 +60,6 @@ def skipped_ms(span_ms: int, group: Group, processes: Collection[SimulatedMember
     heard = [process.heartbeat_ms for process in processes if process.is_heard]
     if not heard:
         return 0
-    rest_ms = _ROUNDS * max(*heard, 2 * group.settings.heartbeat_interval_ms)
+    rest_ms = _ROUNDS * max(*heard, step_of(group.settings))
     period_ms = math.lcm(*heard)
     return max(span_ms - rest_ms, 0) // period_ms * period_ms

@@ -9,6 +9,7 @@ from muster.protocol.events import Join
 from muster.protocol.ids import Task
 from muster.protocol.settings import Settings
 from muster.protocol.tasks import Unit
+from muster.simulation.member import READY
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,7 +20,16 @@ class Joins:
     ack_ms: int = 0
     restore_ms: int | None = 0
     heartbeat_ms: int = 3_000
+    ack_step_ms: int = 0
+    tells: str = READY
     draining: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Returns:
+    """A process that left or crashed starts again, as it was, with what its disk still has."""
+
+    member: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +101,7 @@ class Undelivered:
 
 Happening: TypeAlias = (
     Joins
+    | Returns
     | Leaves
     | Crashes
     | Drains

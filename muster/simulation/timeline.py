@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from muster.assignor.model import GroupView, Placement
 from muster.assignor.score import Score, score
 from muster.protocol.ids import Role, Task
-from muster.protocol.records import GroupState, MemberState, Move
+from muster.protocol.records import GroupSnapshot, GroupState, MemberState, Move
 from muster.simulation.member import SimulatedMember
 from muster.state.group import Group
 
@@ -73,20 +73,25 @@ class Timeline:
     _down_since: dict[Task, int] = field(default_factory=dict)
 
     def open(
-        self, at_ms: int, group: Group, view: GroupView, placement: Placement, behind_ms: int
+        self,
+        at_ms: int,
+        record: GroupSnapshot,
+        view: GroupView,
+        placement: Placement,
+        behind_ms: int,
     ) -> None:
-        """A generation was placed; the group's clock was so far behind."""
+        """A generation was placed, and its record says how; the group's clock was so far behind."""
         self._close()
         followup_ms = placement.followup_ms
         self.changed_ms = at_ms
         waiting = [str(view.tasks.task(t)) for t in (placement.active < 0).nonzero()[0].tolist()]
         self.entries.append(
             Entry(
-                generation=group.generation,
+                generation=record.generation,
                 at_ms=at_ms,
-                cause=group.cause,
-                state=group.state,
-                moves=group.moves,
+                cause=record.cause,
+                state=record.state,
+                moves=record.moves,
                 delay_ms=max(placement.delay_ms - behind_ms, 0),
                 followup_ms=None if followup_ms is None else max(followup_ms - behind_ms, 0),
                 score=score(view, placement),

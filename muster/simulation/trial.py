@@ -14,12 +14,14 @@ from dataclasses import dataclass, field
 from itertools import count, islice
 from multiprocessing import get_context
 from random import Random
+from typing import TypeVar
 
 from muster.simulation import faults
 from muster.simulation.faults import Timed
 from muster.simulation.judge import LawBroken
 from muster.simulation.ordeal import Ordeal
 
+Each = TypeVar("Each")
 STORM_MS = (5_000, 60_000)
 """How long faults happen in a life, from the shortest to the longest."""
 EVERY_MS = (60, 800)
@@ -177,8 +179,8 @@ def broken(seed: int, given: Sequence[Timed]) -> Broken:
 
 
 def shrunk(
-    given: Sequence[Timed], breaks: Callable[[Sequence[Timed]], bool], plays_max: int
-) -> list[Timed]:
+    given: Sequence[Each], breaks: Callable[[Sequence[Each]], bool], plays_max: int
+) -> list[Each]:
     """Delta debugging: leave out halves, quarters … single faults as long as it still breaks."""
     small, plays = list(given), 0
     size = max(1, len(small) // 2)

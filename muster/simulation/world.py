@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 
 from muster.assignor import registry
 from muster.assignor.model import Assignor, GroupView, Placement
+from muster.protocol.digest import Holding
 from muster.protocol.errors import MusterError
 from muster.protocol.events import (
     Drain,
@@ -24,12 +25,13 @@ from muster.protocol.events import (
     Origin,
     Tick,
 )
-from muster.protocol.ids import GroupId, MemberId
-from muster.protocol.records import MemberAssignment, MemberGone, Record, WakeUp
+from muster.protocol.ids import GroupId, MemberId, Role, Task
+from muster.protocol.records import GroupSnapshot, MemberAssignment, MemberGone, Record, WakeUp
 from muster.protocol.settings import CONNECT_ASSIGNORS
 from muster.protocol.topics import TopicKind, topic_name
 from muster.simulation import scenario as happenings
 from muster.simulation.member import SimulatedMember
+from muster.simulation.promises import Promises
 from muster.simulation.quiet import calm_ms, quiet_until, skipped_ms
 from muster.simulation.scenario import Configured, Happening, Joins, Scenario
 from muster.simulation.timeline import Timeline
@@ -76,6 +78,7 @@ class World:
         members: process by member id, those that have gone included until another one comes.
         records: everything published, in order.
         log: everything written, in order.
+        promises: what is watched while the life is played; None = nobody watches.
     """
 
     lookup: Lookup = registry.get
@@ -84,6 +87,7 @@ class World:
     records: list[Record] = field(default_factory=list)
     log: list[list[Event]] = field(default_factory=list)
     timeline: Timeline = field(default_factory=Timeline)
+    promises: Promises | None = None
     now_ms: int = 0
     _wake_ms: int | None = None
     _published: Mark | None = None
@@ -91,8 +95,10 @@ class World:
     _beat_ms: dict[str, int] = field(default_factory=dict)
     _unheard: frozenset[str] = frozenset()
     _seen: list[tuple[GroupView, Placement]] = field(default_factory=list)
+    _answer: tuple[GroupView, Placement] | None = None
     _incarnations: int = 1
     _changed_ms: int = 0
+    _started: set[Task] = field(default_factory=set)
 
     def play(self, scenario: Scenario) -> None:
         """From millisecond 0 to the end of the scenario.
@@ -168,7 +174,8 @@ class World:
         raise NeverSettles(f"the group does not settle at {at_ms} ms: {self.group.cause}")
 
     def _look(self) -> None:
-        if self._changed_ms == self.now_ms:
+        # A generation that a plug-in has answered for, unseen by anybody, is not to be shown yet.
+        if self._changed_ms == self.now_ms and self.group.kept is None:
             self.timeline.look(self.now_ms, self.group, self.members)
 
     def _beat(self, member: SimulatedMember) -> Event:
@@ -184,16 +191,21 @@ class World:
     def _advance(self, batch: list[Event]) -> Step:
         batch = [self._written(event) for event in batch]
         self.log.append(batch)
-        before = self.group.target_generation
+        group, before = self.group, self.group.target_generation
         self._seen.clear()
-        step = advance(self.group, batch, coordinator_epoch=1, assignors=self._watched)
+        step = advance(group, batch, coordinator_epoch=1, assignors=self._watched)
         self.group = step.group
+        if self.promises is not None:
+            self.promises.saw(self.now_ms, group, batch, self.group)
         self._wake_ms = None if step.wake_at_ms is None else step.wake_at_ms - BEGINNING_MS
         self.records += step.records
-        if self._seen and self.group.target_generation != before:
-            view, placement = self._seen[-1]
+        if self._seen:
+            self._answer = self._seen[-1]
+        if self._answer is not None and self.group.target_generation != before:
+            view, placement = self._answer  # a plug-in's is of the batch before
             behind_ms = BEGINNING_MS + self.now_ms - view.now_ms  # a config moves no clock
-            self.timeline.open(self.now_ms, self.group, view, placement, behind_ms)
+            self.timeline.open(self.now_ms, _placed(step), view, placement, behind_ms)
+            self._answer = None
         return step
 
     def _watched(self, name: str) -> Assignor:
@@ -219,6 +231,7 @@ class World:
             before = set(member.releasing)
             written += member.read(record, self.now_ms)
             self.timeline.revoked(member.id, set(member.releasing) - before)
+            self._started |= member.held[Role.ACTIVE]
         if self._seen:
             self._unheard = frozenset()
         return written
@@ -231,6 +244,8 @@ class World:
                 return [self._configure(what)]
             case Joins():
                 return self._join(what)
+            case happenings.Returns():
+                return self._return(what)
             case happenings.Forgets():
                 self.group = replace(self.group, memory=None)
                 return []
@@ -247,6 +262,7 @@ class World:
                 return [] if member is None or not member.alive else self._does(member, what)
 
     def _does(self, member: SimulatedMember, what: Happening) -> list[Event]:
+        member.now_ms = self.now_ms
         match what:
             case happenings.Leaves():
                 return [member.leave(temporary=what.temporary)]
@@ -269,17 +285,57 @@ class World:
         )
 
     def _join(self, what: Joins) -> list[Event]:
-        self._incarnations += 1_000
         member = SimulatedMember(
-            replace(what.join, incarnation=self._incarnations),
+            what.join,
             ack_ms=what.ack_ms,
+            ack_step_ms=what.ack_step_ms,
             restore_ms=what.restore_ms,
             heartbeat_ms=what.heartbeat_ms,
+            tells=what.tells,
+            has_state=self._has_state,
+            now_ms=self.now_ms,
         )
         member.claim(what.join.holding)
-        self.members[member.id] = member
-        self._beat_ms[member.id] = self.now_ms + member.heartbeat_ms
-        events: list[Event] = [member.joining()]
+        self._started |= member.held[Role.ACTIVE]
+        events: list[Event] = [self._start(member)]
         if what.draining:
             events.append(Drain(group=GROUP, member=what.join.member))
         return events
+
+    def _return(self, what: happenings.Returns) -> list[Event]:
+        """A process that ended starts again with what it said of itself, and with its disk."""
+        before = self.members[what.member]
+        if before.alive:
+            return []
+        member = replace(
+            before,
+            join=replace(before.join, holding=Holding(), lags=()),
+            held={role: set() for role in Role},
+            alive=True,
+            crashed=False,
+            epoch=0,
+            seen=(-1, -1),
+            asked=False,
+            now_ms=self.now_ms,
+        )
+        return [self._start(member)]
+
+    def _start(self, member: SimulatedMember) -> Event:
+        self._incarnations += 1_000
+        member.join = replace(member.join, incarnation=self._incarnations)
+        self.members[member.id] = member
+        self._beat_ms[member.id] = self.now_ms + member.heartbeat_ms
+        return member.joining()
+
+    def _has_state(self, task: Task) -> bool:
+        """Whether a task has written a changelog: it is stateful, and somebody ran it."""
+        table = self.group.table
+        index = table.find(task)
+        return task in self._started and index is not None and bool(table.stateful[index])
+
+
+def _placed(step: Step) -> GroupSnapshot:
+    """The record of the generation that was placed; a later one may have begun since."""
+    snapshots = (r for r in step.records if isinstance(r, GroupSnapshot))
+    placed = (r for r in snapshots if r.generation == r.target_generation)
+    return next(placed, step.group.snapshot())

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from muster.protocol.ids import Role, Task
 from muster.protocol.records import MemberAssignment
-from muster.protocol.tasks import TaskSet
+from muster.protocol.tasks import EMPTY, TaskSet
 
 
 class Token(NamedTuple):
@@ -38,6 +38,7 @@ class Assignment:
         active: tasks to run.
         standby: tasks to keep a warm copy of.
         learner: tasks to restore, in order to take them over.
+        next: the standbys that are to become active here as soon as they have caught up.
         message: what made the generation, one line.
     """
 
@@ -52,6 +53,7 @@ class Assignment:
     standby: TaskSet
     learner: TaskSet
     message: str = ""
+    next: TaskSet = EMPTY
 
     @property
     def token(self) -> Token:
@@ -89,4 +91,5 @@ def assignment_of(record: MemberAssignment) -> Assignment:
         standby=record.standby,
         learner=record.learner,
         message=record.message,
+        next=record.next,
     )

@@ -7,6 +7,8 @@ The talk goes on while a callback takes its time. What holds:
   fails here would fail elsewhere too, and moving it around would fail the fleet one by one.
 - `on_revoked`, `on_forget`, `on_lost` that raise are called again a few times. When that does not
   help nobody knows whether the tasks stopped, so they are not reported as released: `fail` is told.
+- While `on_revoked` or `on_forget` runs, `Caller.released` takes those of its tasks that have
+  stopped; they are reported before the others. When the callback returns, the rest has stopped.
 - A loss does not wait: `on_lost` is called at once, beside a callback that is still running, with
   all tasks whose callback had returned. Tasks whose `on_assigned` was running then get an
   `on_lost` of their own after it. Callbacks of lost tasks that were waiting are dropped.
@@ -21,7 +23,7 @@ import queue
 import threading
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Final, TypeAlias
 
 from tenacity import RetryCallState, Retrying, stop_after_attempt, wait_random_exponential
@@ -52,6 +54,7 @@ class Callbacks:
     on_learn: Callback | None = None
     on_forget: Callback | None = None
     on_lost: Callback | None = None
+    on_wanted: Callback | None = None
 
     def starts(self, role: Role) -> Callback | None:
         """What is called when a task comes."""
@@ -61,6 +64,11 @@ class Callbacks:
         """What is called when a task goes."""
         return self.on_revoked if role is Role.ACTIVE else self.on_forget
 
+    def any_of(self, role: Role) -> bool:
+        """Whether the user hears of tasks in this role; a loss alone is heard of actives only."""
+        lost = self.on_lost if role is Role.ACTIVE else None
+        return any(each is not None for each in (self.starts(role), self.stops(role), lost))
+
     def loses(self, role: Role) -> Callback | None:
         """What is called when a task is lost."""
         return self.on_lost or self.stops(role)
@@ -68,19 +76,23 @@ class Callbacks:
     @property
     def any_coroutine(self) -> bool:
         """Whether one of them needs an event loop."""
-        every = (self.on_assigned, self.on_revoked, self.on_learn, self.on_forget, self.on_lost)
-        return any(inspect.iscoroutinefunction(c) for c in every)
+        every = (getattr(self, each.name) for each in fields(self))
+        return any(inspect.iscoroutinefunction(callback) for callback in every)
 
 
 @dataclass(frozen=True, slots=True)
 class _Call:
-    """Something to call. `era` counts losses: a call of an older era is void."""
+    """Something to call. `era` counts losses: a call of an older era is void.
+
+    `wanted`: copies that were started before are to be restored first.
+    """
 
     start: bool
     role: Role
     tasks: TaskSet
     assignment: Assignment
     era: int
+    wanted: bool = False
     attempt: int = 1
     due_s: float = 0.0
 
@@ -108,6 +120,7 @@ class Caller:
         self._lock = threading.Lock()
         self._era = 0
         self._running: _Call | None = None
+        self._early = EMPTY  # tasks of the running call that were released before it returned
         self._started: _Lost = {}
         self._unstopped = 0  # what AllStopped still waits for
         self._thread = threading.Thread(target=self._run, name="muster-callbacks", daemon=True)
@@ -133,11 +146,36 @@ class Caller:
 
     def start(self, role: Role, tasks: TaskSet, assignment: Assignment) -> None:
         """Have tasks started."""
+        if not self._callbacks.any_of(role):
+            return
         self._queue.put(_Call(True, role, tasks, assignment, self._era))
+
+    def want(self, tasks: TaskSet, assignment: Assignment) -> None:
+        """Have copies restored before others."""
+        if self._callbacks.on_wanted is not None:
+            self._queue.put(_Call(True, Role.LEARNER, tasks, assignment, self._era, True))
 
     def stop(self, role: Role, tasks: TaskSet, assignment: Assignment) -> None:
         """Have tasks stopped; `Released` is posted when they have."""
+        if not self._callbacks.any_of(role):
+            self._post(Released(role, tasks))  # nothing runs, so nothing has to wait its turn
+            return
         self._queue.put(_Call(False, role, tasks, assignment, self._era))
+
+    def released(self, tasks: TaskSet) -> None:
+        """Tasks of the callback that stops tasks now have stopped, from any thread.
+
+        What it was not called with is left alone.
+        """
+        with self._lock:
+            call = self._running
+            if call is None or call.start or call.era != self._era:
+                return
+            stopped = (tasks & call.tasks) - self._early
+            if stopped:
+                self._early = self._early | stopped
+                self._note(replace(call, tasks=stopped))
+                self._post(Released(call.role, stopped))
 
     def lose(self) -> None:
         """Have everything stopped at once; `AllStopped` is posted when it has."""
@@ -156,7 +194,7 @@ class Caller:
             with self._lock:
                 if call.era != self._era:
                     continue
-                self._running = call
+                self._running, self._early = call, EMPTY
             try:
                 called = self._start(call) if call.start else self._stop(call)
             except BaseException as error:  # whatever a callback raises, the worker must know
@@ -176,12 +214,14 @@ class Caller:
                 return due
 
     def _start(self, call: _Call) -> bool:
-        callback = self._callbacks.starts(call.role)
+        callback = self._callbacks.on_wanted if call.wanted else self._callbacks.starts(call.role)
         # A process that was frozen may get here before its loop has looked at the lease.
         while not self._lease_runs() and call.era == self._era:
             time.sleep(LOOK_AGAIN_S)
         if callback is None or call.era != self._era:
             return False
+        if call.role is Role.ACTIVE:
+            self._forget_failed(call)  # a copy that could not be made is not wanted as one now
         try:
             self._invoke(callback, call.tasks, call.assignment)
         except Exception:
@@ -198,13 +238,14 @@ class Caller:
         self._forget_failed(call)
         callback = self._callbacks.stops(call.role)
         if callback is not None:
-            self._insist(callback, call.tasks, call.assignment)
+            self._insist(callback, call.tasks, call.assignment, lambda: self._early)
         return True
 
     def _forget_failed(self, call: _Call) -> None:
+        """Starts of these tasks, in whatever role, are not tried again."""
         kept = []
         for again in self._again:
-            if again.era == call.era and again.role is call.role:
+            if again.era == call.era:
                 again = replace(again, tasks=again.tasks - call.tasks)
             if again.tasks and again.era == call.era:
                 kept.append(again)
@@ -214,9 +255,11 @@ class Caller:
         with self._lock:
             self._running = None
             if call.era == self._era:
-                self._note(call)
-                if not call.start:
-                    self._post(Released(call.role, call.tasks))
+                if call.start:
+                    self._note(call)
+                elif rest := call.tasks - self._early:
+                    self._note(replace(call, tasks=rest))
+                    self._post(Released(call.role, rest))
                 return
         # The loss came while the callback ran.
         if call.start and called:
@@ -225,9 +268,11 @@ class Caller:
             self._count_stopped()
 
     def _note(self, call: _Call) -> None:
-        tasks = self._started.get(call.role, (EMPTY, call.assignment))[0]
-        tasks = tasks | call.tasks if call.start else tasks - call.tasks
-        self._started[call.role] = (tasks, call.assignment)
+        for role, (tasks, assignment) in self._started.items():
+            self._started[role] = (tasks - call.tasks, assignment)
+        if call.start:
+            tasks = self._started.get(call.role, (EMPTY, call.assignment))[0]
+            self._started[call.role] = (tasks | call.tasks, call.assignment)
 
     # -------------------------------------------------------------------------------------- losing
 
@@ -251,7 +296,15 @@ class Caller:
 
     # ------------------------------------------------------------------------------------- calling
 
-    def _insist(self, callback: Callback, tasks: TaskSet, assignment: Assignment) -> None:
+    def _insist(
+        self,
+        callback: Callback,
+        tasks: TaskSet,
+        assignment: Assignment,
+        stopped: Callable[[], TaskSet] = lambda: EMPTY,
+    ) -> None:
+        """Call until it returns, each time with those of `tasks` that have not `stopped` yet."""
+
         def log_failure(state: RetryCallState) -> None:
             error = state.outcome.exception() if state.outcome is not None else None
             log.error(
@@ -262,6 +315,10 @@ class Caller:
                 extra=assignment.about,
             )
 
+        def call() -> None:
+            if rest := tasks - stopped():
+                self._invoke(callback, rest, assignment)
+
         retrying = Retrying(
             stop=stop_after_attempt(STOP_ATTEMPTS),
             wait=_STOP_PAUSE,
@@ -269,9 +326,9 @@ class Caller:
             reraise=True,
         )
         try:
-            retrying(self._invoke, callback, tasks, assignment)
+            retrying(call)
         except Exception as error:
-            raise CallbackFailed(_name(callback), tuple(map(str, tasks))) from error
+            raise CallbackFailed(_name(callback), tuple(map(str, tasks - stopped()))) from error
 
     def _invoke(self, callback: Callback, tasks: TaskSet, assignment: Assignment) -> None:
         if self._loop is None:

@@ -1,7 +1,8 @@
 """The dictionary of a large group: read when an assignment refers to one we do not have.
 
 Small groups have none. It was written before the assignment, to `muster.groups` under the key
-``group||names``; its partition is read from the beginning, once.
+``group||names``; its partition is read from the beginning, once. A dictionary is written when the
+group's tasks change and not again, so after the topic was given more partitions it may lie in any.
 """
 
 from __future__ import annotations
@@ -29,37 +30,48 @@ PATIENCE_S: Final = 10.0
 """How long Kafka may be silent before the reading is given up; the next record tries again."""
 
 
-def find_names(config: Mapping[str, Any], topic: str, group: str) -> Dictionaries:
+def find_names(config: Mapping[str, Any], topic: str, group: str, version: int) -> Dictionaries:
     """The dictionaries of a group that are still there, by version.
 
     Args:
         config: of a consumer.
         topic: `muster.groups`, with its prefix.
         group: the group.
+        version: the one that is wanted; the search ends with the partition that has it.
     """
     key = key_of(group, part=DICTIONARY_PART)
     found: dict[int, tuple[UnitRef, ...]] = {}
-    joiner = Joiner()
     consumer = Consumer({**config, "enable.partition.eof": True}, logger=log)
     try:
         count = len(consumer.list_topics(topic, timeout=PATIENCE_S).topics[topic].partitions)
-        partition = partition_of(key, count)
-        consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING)])
-        while (message := consumer.poll(PATIENCE_S)) is not None:
-            if (error := message.error()) is not None:
-                if error.code() == KafkaError._PARTITION_EOF:
-                    break
-                raise KafkaException(error)
-            own_key = message.key()
-            if own_key is None or joined_key(own_key) != key:
-                continue
-            whole = joiner.feed(own_key, message.value())
-            if whole is not None and whole.value is not None:
-                record = decode_record(TopicKind.GROUPS, *whole)
-                if isinstance(record, Dictionary):
-                    found[record.version] = record.units
+        own = partition_of(key, count)
+        for partition in sorted(range(count), key=lambda each: each != own):
+            consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING)])
+            found |= _names_in_partition(consumer, key)
+            if version in found:
+                break
     except (KafkaException, DecodeError) as error:
         log.error("the dictionary of %s cannot be read: %s", group, error)
     finally:
         consumer.close()
+    return found
+
+
+def _names_in_partition(consumer: Consumer, key: bytes) -> Dictionaries:
+    """What the consumer finds under the key until it has read its partition to the end."""
+    found: dict[int, tuple[UnitRef, ...]] = {}
+    joiner = Joiner()
+    while (message := consumer.poll(PATIENCE_S)) is not None:
+        if (error := message.error()) is not None:
+            if error.code() == KafkaError._PARTITION_EOF:
+                break
+            raise KafkaException(error)
+        own_key = message.key()
+        if own_key is None or joined_key(own_key) != key:
+            continue
+        whole = joiner.feed(own_key, message.value())
+        if whole is not None and whole.value is not None:
+            record = decode_record(TopicKind.GROUPS, *whole)
+            if isinstance(record, Dictionary):
+                found[record.version] = record.units
     return found

@@ -57,7 +57,7 @@ class Failed:
 
 @dataclass(frozen=True, slots=True)
 class Released:
-    """Tasks have stopped, as a `Release` asked."""
+    """Tasks have stopped, as a `Release` asked: all that it named, or some of them."""
 
     role: Role
     tasks: TaskSet
@@ -70,7 +70,7 @@ class AllStopped:
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """Learners have caught up."""
+    """Copies, learners or standbys, have caught up."""
 
     tasks: TaskSet
 
@@ -148,6 +148,14 @@ class Take:
 
 
 @dataclass(frozen=True, slots=True)
+class Wanted:
+    """Copies that are held and are to become active here as soon as they have caught up."""
+
+    tasks: TaskSet
+    record: MemberAssignment = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
 class Release:
     """Stop tasks, then say `Released`."""
 
@@ -203,4 +211,4 @@ class End:
     message: str
 
 
-Action: TypeAlias = Send | Take | Release | Assigned | Lease | Lose | Notice | End
+Action: TypeAlias = Send | Take | Wanted | Release | Assigned | Lease | Lose | Notice | End

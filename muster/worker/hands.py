@@ -1,16 +1,21 @@
-"""What a member has in its hands: tasks it holds, tasks it is stopping, learners that are ready.
+"""What a member has in its hands: tasks it holds, tasks it is stopping, copies that are ready.
 
 Given a newer assignment it says what to release and what to take. One task never has two roles
-here at once: what must first stop in one role is taken in the other when it has.
+here at once. A copy that becomes active, or changes between standby and learner, changes its role
+at once: its state stays, and nothing is released. An active that becomes a copy stops first.
 """
 
 from __future__ import annotations
+
+from typing import Final
 
 from muster.protocol.digest import Holding
 from muster.protocol.ids import Role
 from muster.protocol.records import MemberAssignment
 from muster.protocol.tasks import EMPTY, TaskSet
-from muster.worker.exchange import Release, Take
+from muster.worker.exchange import Release, Take, Wanted
+
+COPIES: Final = (Role.STANDBY, Role.LEARNER)
 
 
 class Hands:
@@ -20,6 +25,7 @@ class Hands:
         self._held: dict[Role, TaskSet] = dict.fromkeys(Role, EMPTY)
         self._stopping: dict[Role, TaskSet] = dict.fromkeys(Role, EMPTY)
         self._ready = EMPTY
+        self._wanted = EMPTY  # copies the user was told to restore first
 
     @property
     def empty(self) -> bool:
@@ -51,22 +57,41 @@ class Hands:
         releases = []
         for role in Role:
             beyond = self._held[role] - wanted[role] - self._stopping[role]
+            if role is not Role.ACTIVE:  # a copy keeps its state in any other role
+                for other in Role:
+                    beyond = beyond - wanted[other]
             if beyond:
                 self._stopping[role] |= beyond
                 releases.append(Release(role, beyond, record))
         return releases
 
-    def take(self, record: MemberAssignment) -> list[Take]:
-        """What `record` adds and no other role here still has."""
+    def take(self, record: MemberAssignment) -> list[Take | Wanted]:
+        """What `record` adds and wants, but for tasks that must stop in another role first.
+
+        A copy that becomes active is taken as active; one that changes between standby and learner
+        only counts in the other role from now on.
+        """
         wanted = wanted_by(record)
-        takes = []
+        takes: list[Take | Wanted] = []
         for role in Role:
-            added = wanted[role]
-            for other in Role:
-                added = added - self._held[other]
+            added = wanted[role] - self._held[Role.ACTIVE] - self._held[role]
+            for stopping in self._stopping.values():
+                added = added - stopping
+            copies = EMPTY
+            for other in COPIES:
+                copies = copies | (self._held[other] & added)
+                self._held[other] -= added
+            self._held[role] |= added
+            if role is Role.ACTIVE:
+                self._ready -= added
+            else:
+                added = added - copies
             if added:
-                self._held[role] |= added
                 takes.append(Take(role, added, record))
+        held = self._held[Role.STANDBY] | self._held[Role.LEARNER]
+        before, self._wanted = self._wanted, (record.learner | record.next) & held
+        if news := self._wanted - before:
+            takes.append(Wanted(news, record))
         return takes
 
     def drop(self, role: Role, tasks: TaskSet) -> None:
@@ -74,12 +99,13 @@ class Hands:
         gone = tasks & self._stopping[role]
         self._held[role] -= gone
         self._stopping[role] -= gone
-        if role is Role.LEARNER:
+        if role is not Role.ACTIVE:
             self._ready -= gone
 
     def mark_ready(self, tasks: TaskSet) -> bool:
-        """Learners have caught up; whether that is news."""
-        fresh = (tasks & self._held[Role.LEARNER]) - self._ready
+        """Copies have caught up; whether that is news."""
+        copies = self._held[Role.STANDBY] | self._held[Role.LEARNER]
+        fresh = (tasks & copies) - self._ready
         self._ready |= fresh
         return len(fresh) > 0
 

@@ -59,8 +59,6 @@ PAUSE_S: Final = 0.5
 WAIT_S: Final = 0.25
 """Longest wait inside librdkafka: it returns at once when there is something to return, but
 cannot be told that we are closing."""
-LAYOUT_CHECK_S: Final = 60.0
-"""How often the number of partitions is looked at: with it, the member's partition changes."""
 
 _QUICK: Final[Mapping[str, str | int | bool]] = {
     # A connection that hangs must be given up well before a session is over.
@@ -120,7 +118,7 @@ class Link:
         self._lag = topic_name(TopicKind.LAG, prefix)
         self._assignments = topic_name(TopicKind.ASSIGNMENTS, prefix)
         self._groups = topic_name(TopicKind.GROUPS, prefix)
-        self._partitions = 0
+        self._unread = False  # the newest record of ours says nothing to us
         self._closing = threading.Event()
         self._replacing = threading.Lock()
         quick = {k: v for k, v in _QUICK.items() if k not in clients.values}
@@ -129,7 +127,8 @@ class Link:
         # librdkafka wants a group id; with assign() and no commits it is never used.
         named = {"group.id": f"{prefix}.worker", "client.id": f"muster-{member}"}
         self._consumer_config: dict[str, Any] = clients.librdkafka({**quick, **reader, **named})
-        self._progress = Progress(clients.librdkafka(quick), post)
+        self._has_grown = threading.Event()
+        self._progress = Progress(clients.librdkafka(quick), post, self._has_grown.set)
         self._refusals = Refusals(clients, prefix)
         try:
             self._producer = self._new_producer()
@@ -210,13 +209,12 @@ class Link:
             mine = TopicPartition(self._assignments, partition_of(self._key, count))
             _, end = consumer.get_watermark_offsets(mine, timeout=PATIENCE_S)
             mine.offset = end
-            self._progress.stand(mine.topic, mine.partition, end)
+            self._progress.stand(mine.topic, mine.partition, end, count)
             consumer.assign([mine])
         except KafkaException as error:
             self._heard(error)
             self._wait_for(f"cannot read {self._assignments} yet: {error}")
             return False
-        self._partitions = count
         self._waits_for = ""
         return True
 
@@ -240,39 +238,43 @@ class Link:
         return len(topic.partitions)
 
     def _follow(self, consumer: Consumer) -> None:
-        quiet_s = 0.0
         while not self._closing.is_set():
+            if self._has_grown.is_set():
+                self._follow_layout(consumer)
             message = consumer.poll(WAIT_S)
             if message is None:
-                quiet_s += WAIT_S
-                if quiet_s >= LAYOUT_CHECK_S:
-                    quiet_s = 0.0
-                    self._follow_layout(consumer)
                 continue
             error, offset = message.error(), message.offset() or 0
             if error is None:
                 self._take(message)
-                self._progress.read_to(offset + 1)
+                self._note_progress(offset + 1)
             elif error.code() == KafkaError._PARTITION_EOF:
-                self._progress.read_to(offset)
+                self._note_progress(offset)
             else:
                 self._refusals.hear(error)
                 log.info("reading %s: %s", self._assignments, error)
 
+    def _note_progress(self, offset: int) -> None:
+        # A record that cannot be read may take tasks from us. Until there is another, we have not
+        # read all that was written to us, and the lease must end.
+        if not self._unread:
+            self._progress.read_to(offset)
+
     def _follow_layout(self, consumer: Consumer) -> None:
-        """Move to the partition the key belongs to now, should the topic have grown."""
+        """Move to the partition the key belongs to now that the topic has grown."""
+        self._has_grown.clear()
         try:
             count = self._count_partitions(consumer)
         except KafkaException as error:
             log.info("cannot look at %s: %s", self._assignments, error)
             return
-        if count in (0, self._partitions):
+        if not count:
             return
         log.warning("%s has %d partitions now", self._assignments, count)
-        self._partitions = count
         partition = partition_of(self._key, count)
-        self._progress.stand(self._assignments, partition, 0)
+        self._progress.stand(self._assignments, partition, 0, count)
         consumer.assign([TopicPartition(self._assignments, partition, OFFSET_BEGINNING)])
+        self._has_grown.clear()  # what was counted meanwhile is no news
 
     def _take(self, message: Message) -> None:
         key = message.key()
@@ -284,15 +286,18 @@ class Link:
         except DecodeError as error:
             place = f"{message.topic()}-{message.partition()}@{message.offset()}"
             log.error("a record at %s cannot be read: %s", place, error)
+            self._unread = True
             return
         if isinstance(record, MemberAssignment | MemberGone):
+            self._unread = False
             self._post(Read(record))
 
     def _decode(self, whole: Whole) -> Record:
         try:
             return decode_record(TopicKind.ASSIGNMENTS, *whole, dictionaries=self._names)
         except UnknownDictionary as unknown:
-            self._names = find_names(self._consumer_config, self._groups, self._group)
+            where = (self._groups, self._group, unknown.version)
+            self._names = find_names(self._consumer_config, *where)
             if unknown.version not in self._names:
                 raise
             return decode_record(TopicKind.ASSIGNMENTS, *whole, dictionaries=self._names)

@@ -18,7 +18,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -79,7 +79,12 @@ class _Pipe:
 
 
 class Processes:
-    """Callbacks for `Worker` that run a command per active task. Close it after the worker."""
+    """Callbacks for `Worker` that run a command per active task. Close it after the worker.
+
+    Attributes:
+        released: called with each revoked task as soon as its process has stopped, before
+            `on_revoked` returns; must return at once.
+    """
 
     def __init__(
         self,
@@ -105,6 +110,7 @@ class Processes:
         self._changed = threading.Condition()
         self._lease: dict[str, object] = {}
         self._closing = False
+        self.released: Callable[[str], object] = lambda task: None
         self._pipe = self._new_guard()
         self._thread = threading.Thread(target=self._watch, name="muster-guard", daemon=True)
         self._thread.start()
@@ -130,7 +136,7 @@ class Processes:
                 self._tell(
                     {"do": "stop", "task": name, "grace_ms": int(self._stop_timeout_s * 1000)}
                 )
-            self._await_end(names, self._stop_timeout_s + GUARD_PATIENCE_S)
+            self._await_end(names, self._stop_timeout_s + GUARD_PATIENCE_S, self.released)
 
     def on_lost(self, tasks: tuple[Task, ...], assignment: Assignment) -> None:
         """Kill everything; returns when nothing runs any more."""
@@ -194,16 +200,21 @@ class Processes:
         except BrokenPipeError:
             self._pipe.process.kill()  # the watching thread starts another
 
-    def _await_end(self, names: set[str], patience_s: float) -> None:
+    def _await_end(
+        self, names: set[str], patience_s: float, tell: Callable[[str], object] = lambda _: None
+    ) -> None:
+        """Wait until nothing of these runs; each is told, and forgotten, when it has ended."""
+
         def ended() -> bool:
-            return not any(self._running[name].alive for name in names & self._running.keys())
+            for name in [n for n in names & self._running.keys() if not self._running[n].alive]:
+                del self._running[name]
+                tell(name)
+            return not names & self._running.keys()
 
         if not self._changed.wait_for(ended, patience_s):
             log.error("the guard does not answer; starting another")
             self._pipe.process.kill()
             self._changed.wait_for(ended)
-        for name in names:
-            self._running.pop(name, None)
 
     # -------------------------------------------------------------------------------------- guard
 

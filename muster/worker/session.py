@@ -6,7 +6,8 @@ clock: time is passed in, what must happen comes out (`exchange.py`). States and
 each input are the tables of `states.py`.
 
 Theory of operation. Every record from the coordinator is the member's whole assignment. What is
-held beyond it is released first; when all of that has stopped, one `Report` says so. What it adds
+held beyond it is released; a `Report` says what has stopped, soon after the first task has and at
+once when all have, so no task waits for the slowest to get to its next owner. What the record adds
 is held from now on. Heartbeats carry a digest of the holding, so a lost record heals by itself.
 
 Exclusive ownership. The coordinator gives a member's tasks away when it has heard nothing for the
@@ -21,12 +22,11 @@ the coordinator may still count the old one, a `Leave` for it goes first: true, 
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Final
 
 from muster.protocol.digest import Holding
-from muster.protocol.events import Heartbeat, Join, Lag, LagReport, Leave, Report
-from muster.protocol.ids import Task
+from muster.protocol.events import Join, LagReport, Leave, Report
+from muster.protocol.ids import Role
 from muster.protocol.records import Fault, MemberAssignment, MemberGone
 from muster.worker.chance import JOIN_PAUSE_MS, join_pause_ms, mixed63
 from muster.worker.exchange import (
@@ -48,14 +48,19 @@ from muster.worker.exchange import (
     Released,
     Restored,
     Send,
+    Take,
+    Wanted,
 )
 from muster.worker.hands import Hands
 from muster.worker.lease import Proof, lease_until_ms, stop_ms
+from muster.worker.letters import Letters
 from muster.worker.states import FAULTS, TABLE, UNANSWERED, Duty, State
 
 ANYONE: Final = 0
 """Incarnation of a fault that answers an event which named none (a heartbeat)."""
 LET_GO = "the coordinator let this member go"
+GATHER_MS: Final = 50
+"""From the first task that has stopped to the report: a hundred quick stops are one event."""
 
 
 class Session:
@@ -77,13 +82,13 @@ class Session:
         self.state = State.NEW
         self.record: MemberAssignment | None = None
         self.incarnation = mixed63(seed)
-        self._self = join
+        self._letters = Letters(join)
         self._draw = seed
         self._previous: int | None = None  # an older session the coordinator may still count
-        self._lags: dict[Task, int] = {lag.task: lag.offsets for lag in join.lags}
         self._seen = (-1, -1)  # newest (coordinator epoch, revision)
         self._hands = Hands()
         self._owes_report = self._report_failed = False  # tasks are being released; one got lost
+        self._report_ms: int | None = None  # when those that have stopped by then are reported
         self._proof = Proof()
         self._last_sent_ms = 0
         self._beat_in_flight: Send | None = None
@@ -120,7 +125,12 @@ class Session:
         lease = self.lease_ms
         if self.state not in (State.MEMBER, State.LEAVING) or lease is None:
             return None
-        return lease if self._beat_in_flight is not None else min(lease, self._beat_due_ms())
+        due = [lease]
+        if self._report_ms is not None:
+            due.append(self._report_ms)
+        if self._beat_in_flight is None:
+            due.append(self._beat_due_ms())
+        return min(due)
 
     @property
     def holding(self) -> Holding:
@@ -138,8 +148,7 @@ class Session:
     def _ask(self, now_ms: int) -> list[Action]:
         self._attempt += 1
         self._retry_ms = now_ms + join_pause_ms(self._attempt, self.incarnation)
-        lags = tuple(Lag(task, offsets) for task, offsets in sorted(self._lags.items()))
-        join = self._send(replace(self._self, incarnation=self.incarnation, lags=lags), now_ms)
+        join = self._send(self._letters.join(self.incarnation), now_ms)
         return [join, *UNANSWERED.get(self._attempt, ())]
 
     def _ask_again(self, _: Input, now_ms: int) -> list[Action]:
@@ -213,59 +222,55 @@ class Session:
             return self._lose("the lease ran out before the assignment was read", True)
         releases = self._hands.give_up(record)
         self._owes_report |= bool(releases)
-        actions = [Assigned(record), *self._lease(), *releases, *self._hands.take(record)]
-        if record.report:
-            return [*actions, *self._report(now_ms)]
-        return [*actions, *self._report_if_done(now_ms)]
+        actions = [Assigned(record), *self._lease(), *releases, *self._take(record)]
+        return [*actions, *self._report(now_ms)] if record.report else actions
 
     def _drop(self, given: Released, now_ms: int) -> list[Action]:
         assert self.record is not None
         self._hands.drop(given.role, given.tasks)
         if self.state is State.LEAVING:
             return self._leave_if_empty(now_ms)
-        return [*self._hands.take(self.record), *self._report_if_done(now_ms)]
+        return [*self._take(self.record), *self._report_release(now_ms)]
+
+    def _take(self, record: MemberAssignment) -> list[Take | Wanted]:
+        takes = self._hands.take(record)
+        for take in takes:  # what was said of an active's lag was that of a copy
+            if isinstance(take, Take) and take.role is Role.ACTIVE:
+                self._letters.forget_lags(take.tasks)
+        return takes
 
     def _mark_ready(self, given: Ready, now_ms: int) -> list[Action]:
         return self._report(now_ms) if self._hands.mark_ready(given.tasks) else []
 
-    def _report_if_done(self, now_ms: int) -> list[Action]:
-        if not self._owes_report or self._hands.stopping:
+    def _report_release(self, now_ms: int) -> list[Action]:
+        if not self._owes_report:
             return []
-        self._owes_report = False
-        return self._report(now_ms)
+        if not self._hands.stopping:
+            return self._report(now_ms)
+        if self._report_ms is None:
+            self._report_ms = now_ms + GATHER_MS
+        return []
 
     def _report(self, now_ms: int) -> list[Action]:
         assert self.record is not None
         self._report_failed = False
-        holding = self.holding
-        copies = holding.standby | holding.learner
-        report = Report(
-            group=self._self.group,
-            member=self._self.member,
-            incarnation=self.incarnation,
-            epoch=self.record.epoch,
-            revision=self.record.revision,
-            holding=holding,
-            lags=tuple(Lag(t, n) for t, n in sorted(self._lags.items()) if t in copies),
-            coordinator_epoch=self._seen[0],
-        )
+        self._owes_report = self._owes_report and self._hands.stopping
+        self._report_ms = None
+        report = self._letters.report(self.record, self.holding, self.incarnation, self._seen[0])
         return [self._send(report, now_ms)]
 
     # ------------------------------------------------------------------------ alive, and the lease
 
     def _beat(self, _: Input, now_ms: int) -> list[Action]:
+        if self._report_ms is not None and now_ms >= self._report_ms:
+            return self._report(now_ms)
         # One in flight is enough: a second would wait behind it, and prove nothing sooner.
         if self._beat_in_flight is not None or now_ms < self._beat_due_ms():
             return []
         assert self.record is not None
         if self._report_failed:
             return self._report(now_ms)
-        beat = Heartbeat(
-            group=self._self.group,
-            member=self._self.member,
-            epoch=self.record.epoch,
-            digest=self.holding.digest(),
-        )
+        beat = self._letters.heartbeat(self.record, self.holding)
         self._beat_in_flight = self._send(beat, now_ms)
         return [self._beat_in_flight]
 
@@ -314,8 +319,9 @@ class Session:
         self.record = None
         self._leave_first = leave_first
         self._hands = Hands()
-        self._lags.clear()
+        self._letters.forget_all_lags()
         self._owes_report = self._report_failed = False
+        self._report_ms = None
         self._beat_in_flight = None
         return [Lose(reason)]
 
@@ -354,12 +360,7 @@ class Session:
         return self._leave_of(incarnation, True, now_ms)
 
     def _leave_of(self, incarnation: int, temporary: bool, now_ms: int) -> Send:
-        leave = Leave(
-            group=self._self.group,
-            member=self._self.member,
-            incarnation=incarnation,
-            temporary=temporary,
-        )
+        leave = self._letters.leave(incarnation, temporary)
         return self._send(leave, now_ms)
 
     def _leave_when_stopped(self, given: LeaveAsked, now_ms: int) -> list[Action]:
@@ -385,13 +386,13 @@ class Session:
     # ---------------------------------------------------------------------------------------- lags
 
     def _note_lags(self, given: Restored, now_ms: int) -> list[Action]:
-        self._lags.update((lag.task, lag.offsets) for lag in given.lags)
+        self._letters.note_lags(given.lags)
         return []
 
     def _tell_lags(self, given: Restored, now_ms: int) -> list[Action]:
         self._note_lags(given, now_ms)
-        told = LagReport(group=self._self.group, member=self._self.member, lags=given.lags)
-        return [Send(told, self.incarnation, now_ms)]
+        told = self._letters.lag_reports(given.lags)
+        return [Send(each, self.incarnation, now_ms) for each in told]
 
     def _send(self, event: MemberEvent, now_ms: int) -> Send:
         self._last_sent_ms = now_ms

@@ -8,15 +8,11 @@ own, so neither a slow callback nor a broker that is away keeps the lease from b
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import logging
-import queue
 import secrets
 import threading
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
 from types import TracebackType
-from typing import Final, TypeAlias
+from typing import Final
 
 from muster.clients import client_settings
 from muster.keyring import key_file
@@ -29,15 +25,15 @@ from muster.protocol.tasks import EMPTY, TaskSet
 from muster.protocol.topics import DEFAULT_PREFIX
 from muster.worker.assignment import Assignment, assignment_of
 from muster.worker.callbacks import Callback, Callbacks, Caller
+from muster.worker.changelog import Changelog, ChangelogLags
 from muster.worker.clock import boottime_ms
+from muster.worker.ending import Ending
 from muster.worker.errors import Fenced, WorkerError
 from muster.worker.exchange import (
-    Acknowledged,
     Action,
     Assigned,
     ClockMoved,
     End,
-    Input,
     Lease,
     LeaveAsked,
     Lose,
@@ -48,19 +44,17 @@ from muster.worker.exchange import (
     Restored,
     Send,
     Take,
+    Wanted,
 )
+from muster.worker.inbox import Inbox
 from muster.worker.kafka import Link
 from muster.worker.names import checked, random_member_id
 from muster.worker.session import Session
 from muster.worker.states import State
-
-log = logging.getLogger("muster.worker")
-_LogAdapter: TypeAlias = logging.LoggerAdapter[logging.Logger]
+from muster.worker.telling import Teller
 
 CLOSE_TIMEOUT_S: Final = 30.0
 FLUSH_S: Final = 5.0
-LOOK_UP_S: Final = 1.0
-"""Longest sleep of the loop: a machine that was suspended is noticed within it."""
 
 
 class Worker:
@@ -93,12 +87,21 @@ class Worker:
         signing_keys: keyring file (``docs/security.md``); None = `MUSTER_SIGNING_KEYS`, if set.
         rebalance_timeout_ms: how long it may need to stop a task; None = the group's.
         on_assigned: run these tasks.
-        on_revoked: stop these; they are somebody else's as soon as it returns.
-        on_learn: keep a copy of these (learner or standby, see `Assignment.role_of`). For a
-            learner, call `ready` when it has caught up. Without it learners are ready at once.
+        on_revoked: stop these; they are somebody else's as soon as it returns, or as soon as
+            `released` names them.
+        on_learn: keep a copy of these (learner or standby, see `Assignment.role_of`). Call `ready`
+            when it has caught up. Without it copies are ready at once. A copy that becomes active
+            is named by `on_assigned`, and not by `on_forget` before.
         on_forget: these copies are not wanted any more.
         on_lost: these are ours no more, now; somebody else may run them in a moment. Without
             it `on_revoked` and `on_forget` are called.
+        on_wanted: restore these copies first: they become active here once they have caught up.
+        lag_from_changelog: for a task, how far each partition of its changelog is restored, as
+            ``{(topic, partition): offset}``, or None when there is nothing to restore (any more).
+            With it the lags of copies and of actives that still restore are told by themselves:
+            Kafka is asked where the partitions end. Called in a thread of the worker's.
+        on_disk: tasks whose state an earlier life left here; with `lag_from_changelog` their lags
+            are told with the first join.
         on_lease: called from the worker's loop with each new end of the lease (on the boot-time
             clock) and how long stopping may take after it, both in milliseconds; must return at
             once. For guards that watch over the worker itself.
@@ -134,7 +137,10 @@ class Worker:
         on_learn: Callback | None = None,
         on_forget: Callback | None = None,
         on_lost: Callback | None = None,
+        on_wanted: Callback | None = None,
         on_lease: Callable[[int, int], None] | None = None,
+        lag_from_changelog: Changelog | None = None,
+        on_disk: Iterable[Task | str] = (),
     ) -> None:
         self.group = checked("group", group, group_fault(group))
         member = member_id if member_id is not None else random_member_id()
@@ -142,10 +148,9 @@ class Worker:
         if capacity < 1:
             raise ConfigError("capacity", capacity, "1 or more")
         self.assignment: Assignment | None = None
-        self._told: Assignment | None = None
         self.error: WorkerError | None = None
         self._instance_id = instance_id
-        self._log = _LogAdapter(log, {"group": self.group, "member": self.member_id})
+        self._teller = Teller(self.group, self.member_id)
         join = Join(
             group=GroupId(self.group),
             member=MemberId(self.member_id),
@@ -160,17 +165,20 @@ class Worker:
             rebalance_timeout_ms=rebalance_timeout_ms,
         )
         self._session = Session(join, secrets.randbits(63))
-        self._inbox: queue.SimpleQueue[Input | None] = queue.SimpleQueue()
-        self._callbacks = Callbacks(on_assigned, on_revoked, on_learn, on_forget, on_lost)
+        self._inbox = Inbox()
+        self._callbacks = Callbacks(
+            on_assigned, on_revoked, on_learn, on_forget, on_lost, on_wanted
+        )
         self._caller = Caller(self._callbacks, self._inbox.put, self._fail, self._lease_runs)
         clients = client_settings(bootstrap_servers, kafka=config)
         post, keys = self._inbox.put, key_file(signing_keys)
         self._link = Link(clients, topic_prefix, self.group, self.member_id, post, keys)
         self._on_lease = on_lease
+        lags = (lag_from_changelog, TaskSet.of(on_disk), post)
+        self._lags = ChangelogLags(clients.librdkafka(), *lags)
         self._active = EMPTY  # tasks whose resources may be touched; the loop's alone to write
         self._lease_until_ms = 0
-        self._ended = threading.Event()
-        self._tell_ended: list[Callable[[], object]] = []
+        self._ending = Ending()
         self._loop_thread = threading.Thread(target=self._run, name="muster-worker", daemon=True)
         self._started = False
 
@@ -197,8 +205,10 @@ class Worker:
         self._inbox.put(LeaveAsked(back_soon))
         if self._caller.inside or threading.current_thread() is self._loop_thread:
             return  # a callback asked: the leave follows when it has returned
-        if not self._ended.wait(timeout_s):
-            self._log.error("callbacks did not stop within %.0f s; the session is left", timeout_s)
+        if not self._ending.wait(timeout_s):
+            self._teller.log.error(
+                "callbacks did not stop within %.0f s; the session is left", timeout_s
+            )
             self._inbox.put(None)
         self._loop_thread.join(timeout_s)
 
@@ -208,7 +218,7 @@ class Worker:
         Raises:
             WorkerError: it ended because it could not go on.
         """
-        ended = self._ended.wait(timeout_s)
+        ended = self._ending.wait(timeout_s)
         if self.error is not None:
             raise self.error
         return ended
@@ -219,10 +229,7 @@ class Worker:
         Raises:
             WorkerError: it ended because it could not go on.
         """
-        loop, told = asyncio.get_running_loop(), asyncio.Event()
-        self._tell_ended.append(lambda: loop.call_soon_threadsafe(told.set))
-        if not self._ended.is_set():  # it sets this first, then tells
-            await told.wait()
+        await self._ending.awaited()
         self.wait()
 
     def holds(self, task: Task | str) -> bool:
@@ -236,8 +243,16 @@ class Worker:
         return self._lease_runs() and wanted in self._active
 
     def ready(self, *tasks: Task | str) -> None:
-        """Learners that have caught up: they can take over."""
+        """Learners and standbys that have caught up: they can take over."""
         self._inbox.put(Ready(TaskSet.of(tasks)))
+
+    def released(self, *tasks: Task | str) -> None:
+        """Tasks of the `on_revoked` (or `on_forget`) that runs now have stopped, before it returns.
+
+        They go to their next owners while the others still stop. For any thread; tasks that this
+        call of the callback was not about change nothing.
+        """
+        self._caller.released(TaskSet.of(tasks))
 
     def lag(self, offsets: Mapping[Task | str, int]) -> None:
         """Say how far copies are behind, in offsets. Before the start: copies found on disk."""
@@ -285,7 +300,7 @@ class Worker:
         self._started = True
         self._caller.open(loop)
         self._loop_thread.start()
-        self._link.open()
+        self._lags.open(self._link.open)
 
     def _run(self) -> None:
         try:
@@ -293,25 +308,19 @@ class Worker:
                 if not self._turn():
                     break
         except Exception as error:  # a bug: nothing may run on without a lease
-            self._log.exception("the worker failed")
+            self._teller.log.exception("the worker failed")
             self._fail(error)
         finally:
             self._active = EMPTY
+            self._lags.close()
             if not self._link.close(FLUSH_S):
-                self._log.warning("not everything could be written to Kafka before the end")
-            self._ended.set()
-            for tell in self._tell_ended:
-                with contextlib.suppress(RuntimeError):  # its event loop is closed
-                    tell()
+                self._teller.log.warning("not everything could be written to Kafka before the end")
+            self._ending.come()
             self._caller.close(FLUSH_S)
 
     def _turn(self) -> bool:
         """Take what has happened, acknowledgements first; False = give up the session."""
-        given = self._wait()
-        self._link.take_acknowledgements()
-        while not self._inbox.empty():
-            given.append(self._inbox.get())
-        given.sort(key=lambda g: not isinstance(g, Acknowledged))
+        given = self._inbox.take(self._session.deadline_ms, self._link.take_acknowledgements)
         for each in [*given, ClockMoved()]:
             if each is None:
                 if self.error is not None:
@@ -324,48 +333,34 @@ class Worker:
                 self._do(action)
         return True
 
-    def _wait(self) -> list[Input | None]:
-        deadline_ms = self._session.deadline_ms
-        wait_s = LOOK_UP_S
-        if deadline_ms is not None:
-            wait_s = min(wait_s, max(0, deadline_ms - boottime_ms()) / 1000)
-        try:
-            return [self._inbox.get(timeout=wait_s)]
-        except queue.Empty:
-            return []
-
     def _do(self, action: Action) -> None:
         match action:
             case Send():
                 self._link.send(action)
             case Assigned(record):
                 self.assignment = assignment_of(record)
-                self._tell(self.assignment)
+                self._teller.assigned(self.assignment)
+                self._lags.assigned(record)
             case Lease():
                 self._extend(action)
             case Take():
                 self._take(action)
+            case Wanted(tasks, record):
+                self._caller.want(tasks, assignment_of(record))
             case Release(role, tasks, record):
                 self._caller.stop(role, tasks, assignment_of(record))
             case Lose(reason):
-                self._log.warning("%s lost its tasks: %s", self.member_id, reason)
+                self._teller.lost(reason)
                 self._lose_everything()
             case Notice(text):
-                self._log.warning("%s: %s", self.member_id, text)
+                self._teller.notice(text)
             case End(fault, message):
-                self.error = None if fault is None else Fenced(fault, message)
-                if fault is None:
-                    self._log.info("%s: has left the group", self.member_id)
+                self._end(None if fault is None else Fenced(fault, message))
 
-    def _tell(self, now: Assignment) -> None:
-        """One log line an assignment, however often it comes; later lines have its generation."""
-        self._log = _LogAdapter(log, now.about)
-        news = replace(now, revision=0)
-        if news == self._told:
-            return
-        self._told = news
-        held = f"{len(now.active)} active, {len(now.standby)} standby, {len(now.learner)} learner"
-        self._log.info("%s: assigned %s (%s)", self.member_id, held, now.message or "no news")
+    def _end(self, error: WorkerError | None) -> None:
+        self.error = error
+        if error is None:
+            self._teller.left()
 
     def _extend(self, lease: Lease) -> None:
         self._lease_until_ms = lease.until_ms
@@ -379,13 +374,14 @@ class Worker:
         if take.role is Role.ACTIVE:
             self._active = self._active | take.tasks
         self._caller.start(take.role, take.tasks, assignment_of(take.record))
-        if take.role is Role.LEARNER and self._callbacks.on_learn is None:
+        if take.role is not Role.ACTIVE and self._callbacks.on_learn is None:
             self._inbox.put(Ready(take.tasks))
 
     def _lose_everything(self) -> None:
         self._active = EMPTY
         self._lease_until_ms = 0
-        self.assignment = self._told = None
+        self.assignment = None
+        self._lags.lost()
         self._caller.lose()
 
     def _fail(self, error: BaseException) -> None:
@@ -395,5 +391,5 @@ class Worker:
         else:
             self.error = WorkerError(f"{type(error).__name__}: {error}")
             self.error.__cause__ = error
-        self._log.error("%s gives up: %s", self.member_id, error)
+        self._teller.log.error("%s gives up: %s", self.member_id, error)
         self._inbox.put(None)

@@ -224,16 +224,19 @@ def test_one_old_worker_takes_the_group_back() -> None:
 
 
 def test_connect_protocol_bounds_the_group() -> None:
-    """`connect.protocol=eager` makes `cooperative` deal; `static` lets lists count."""
-    eager = ConnectGroup({"c": 2}, settings={"connect.protocol": "eager"})
-    eager.join("A", "B")
-    eager.round()
-    assert eager.memory is None
-    static = ConnectGroup({"c": 2}, settings={"connect.protocol": "static"})
-    static.join("A")
-    static.join("B", static=("c-0",))
-    static.round()
-    assert static.runs() == {"A": ["c", "c-1"], "B": ["c-0"]}
+    """`eager` makes a group deal; lists count with `static` alone, the default of `static`."""
+    pinned = {"A": ["c", "c-0", "c-1"], "B": ["c-2"]}
+    spread = {"A": ["c", "c-0", "c-2"], "B": ["c-1"]}
+    dealt = {"A": ["c", "c-1"], "B": ["c-0", "c-2"]}
+    for assignor, default in (("cooperative", spread), ("static", pinned)):
+        expected = {"static": pinned, "sessioned": spread, "compatible": spread, "eager": dealt}
+        for protocol, runs in ((None, default), *expected.items()):
+            settings: dict[str, object] = {"connect.protocol": protocol} if protocol else {}
+            group = ConnectGroup({"c": 3}, assignor, settings=settings)
+            group.join("A")
+            group.join("B", static=("c-2",))
+            group.round()
+            assert group.runs() == runs, (assignor, protocol)
 
 
 def test_no_common_protocol_is_an_error() -> None:

@@ -3,19 +3,165 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import fields, replace
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from support.placing import Member, group
+from support.random_groups import problems
+from support.story import Story, config, join
 
 from muster.assignor import registry
+from muster.assignor.ignored import CONDITIONS, ignored_pins, ignored_settings
+from muster.assignor.model import group_view
+from muster.assignor.registry import BUILT_IN
 from muster.assignor.targets import standby
 from muster.assignor.targets.previous import optimised_standbys
 from muster.assignor.targets.racks import AVAILABILITY, racks_of
-from muster.protocol.tasks import Subtopology
+from muster.protocol.records import MemberAssignment
+from muster.protocol.settings import (
+    CONNECT_ASSIGNORS,
+    SETTINGS,
+    STREAMS_ASSIGNORS,
+    Settings,
+    parse_settings,
+)
+from muster.protocol.tasks import Connector, Subtopology, TaskTable
 
+ALL = ("high-availability", "sticky", "fallback", "learner")
 RACKS = ("r0", "r1", "r2")
 STRATEGY = {"rack_aware_assignment_strategy": "min_traffic"}
+
+
+class Watched(Settings):
+    """Settings that note what is read."""
+
+    __slots__ = ()
+    read: ClassVar[set[str]] = set()
+
+    def __getattribute__(self, name: str) -> Any:
+        """The attribute, noted."""
+        Watched.read.add(name)
+        return object.__getattribute__(self, name)
+
+
+@pytest.mark.parametrize("assignor", ALL)
+def test_the_table_says_which_settings_an_assignor_reads(assignor: str) -> None:
+    """In random groups it reads those that the table says it uses; of the rest, none."""
+    watched: set[str] = set()
+
+    @settings(max_examples=40, deadline=None)
+    @given(problems(racks=True), st.booleans())
+    def place(problem: Any, weights: bool) -> None:
+        units, members, config = problem
+        if weights:
+            units = [replace(unit, weight=1 + n) for n, unit in enumerate(units)]
+        config |= {"rack_aware_standby_strategy": "reliability_then_traffic"}
+        view = group(units, members, assignor, **config)
+        values = {each.name: getattr(view.settings, each.name) for each in fields(Settings)}
+        view = replace(view, settings=Watched(**values))
+        Watched.read = set()
+        tuple(registry.get(assignor).assign(view).reasons)
+        watched.update(Watched.read)
+
+    place()
+    told = {s.field for s in SETTINGS if assignor in (s.assignors or ())}
+    unsaid = {name for name in watched & {s.field for s in SETTINGS} if name not in told}
+    assert unsaid == set()
+    # What the coordinator reads for them: lags that are old, and learners that wait for others.
+    assert told - watched <= {"probing_rebalance_interval_ms", "learner_partial_rebalance"}
+
+
+def test_every_condition_of_the_table_is_checked() -> None:
+    """What the table says in words is a rule here; users are built-in assignors, all of them."""
+    assert {s.key for s in SETTINGS if s.condition} == set(CONDITIONS)
+    assert {name for s in SETTINGS for name in s.assignors or ()} | {"eager"} == set(BUILT_IN)
+    assert {*STREAMS_ASSIGNORS, *CONNECT_ASSIGNORS} == set(BUILT_IN)
+
+
+ALIKE = TaskTable([Subtopology("0", 4, stateful=True)])
+UNLIKE = TaskTable([Subtopology("0", 4, stateful=True), Subtopology("1", 2, weight=5)])
+
+
+@pytest.mark.parametrize(
+    ("assignor", "values", "table", "told"),
+    [
+        ("sticky", {}, ALIKE, []),
+        ("high-availability", {"max.warmup.replicas": 3, "num.standby.replicas": 1}, ALIKE, []),
+        ("sticky", {"max.warmup.replicas": 3}, ALIKE, ["sticky does not use it (used by: high"]),
+        ("eager", {"connect.protocol": "static"}, ALIKE, ["eager does not use it (used by: coop"]),
+        ("static", {"connect.protocol": "eager"}, ALIKE, []),
+        ("sticky", {"assignor.timeout.ms": 3}, ALIKE, ["not use it (used by: plug-ins)"]),
+        (
+            "high-availability",
+            {"stream.imbalance.percentage": 5},
+            ALIKE,
+            ["tasks differ in weight"],
+        ),
+        ("high-availability", {"stream.imbalance.percentage": 5}, UNLIKE, []),
+        ("learner", {"stream.imbalance.percentage": 5}, ALIKE, []),
+        ("static", {"stream.imbalance.percentage": 5}, ALIKE, ["static does not use it"]),
+        (
+            "sticky",
+            {"rack.aware.assignment.traffic_cost": 3, "rack.aware.assignment.tags": "zone"},
+            ALIKE,
+            ["only where rack.aware.assignment.strategy is not none", "only where num.standby"],
+        ),
+        ("some:Plugin", {"max.warmup.replicas": 3, "connect.protocol": "static"}, ALIKE, []),
+    ],
+)
+def test_settings_that_change_nothing_are_told(
+    assignor: str, values: dict[str, object], table: TaskTable, told: list[str]
+) -> None:
+    """A line each, in the order of the table; nothing of what counts or was not set."""
+    found = ignored_settings(assignor, parse_settings(values, assignor), table)
+    assert len(found) == len(told)
+    for line, key, part in zip(found, values, told, strict=False):
+        assert line.startswith(f"{key} is ignored: ")
+        assert part in line
+
+
+def _pinned(assignor: str, *protocols: tuple[str, ...], **values: object) -> tuple[str, ...]:
+    table = TaskTable([Connector("c1", 2)])
+    view = group_view(
+        tasks=table,
+        settings=parse_settings({k.replace("_", "."): v for k, v in values.items()}, assignor),
+        members=("W1", "W2", "W3"),
+        static=(frozenset({"c1"}), frozenset(), frozenset({"c1-0"})),
+        protocols=protocols or ((), (), ()),
+    )
+    return ignored_pins(assignor, view)
+
+
+def test_workers_pinned_where_nothing_is_pinned_are_told() -> None:
+    """By assignors that pin nothing, and by a Connect group that does not speak `static`."""
+    assert _pinned("static") == _pinned("cooperative", connect_protocol="static") == ()
+    assert _pinned("some:Plugin") == ()
+    who = "--static of W1 and 1 more is ignored"
+    for name in (*ALL, "eager"):
+        assert _pinned(name) == (f"{who}: {name} pins nothing (static does)",)
+    (told,) = _pinned("cooperative")
+    assert told.startswith(f"{who}: the group speaks sessioned; connect.protocol")
+    (told,) = _pinned("static", (), ("compatible", "eager"), ())
+    assert told.startswith(f"{who}: the group speaks compatible; ")
+    assert _pinned("static", ("static",), ("eager",), ()) == ()  # no protocol at all: it fails
+
+
+def test_a_pinned_worker_learns_from_its_record_that_it_is_not() -> None:
+    """The cause of the generation says so, which workers log and `groups describe` shows."""
+    story = Story()
+    units = (Subtopology("0", 2),)
+    (record,) = [
+        r
+        for r in story.take(config(*units), join("W1", static=("0_0",))).records
+        if isinstance(r, MemberAssignment)
+    ]
+    assert record.message.endswith(
+        "; W1 joined; --static of W1 is ignored: sticky pins nothing (static does)"
+    )
 
 
 def _unit(size: int, *, stateful: bool = True, weight: int = 1, name: str = "0") -> Subtopology:

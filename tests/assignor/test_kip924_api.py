@@ -77,6 +77,19 @@ def test_an_answer_lists_members_in_order() -> None:
     assert (len(one.tasks), len(later.tasks)) == (2, 1)
     found = TaskAssignment.of([one, KafkaStreamsAssignment.of("a")])
     assert [each.process_id for each in found.assignment] == ["a", "b"]
+    assert found.num_nodes == 2
+    assert repr(found).index("'a'") < repr(found).index("'b'")
+
+
+def test_an_answer_lists_tasks_with_and_without_state() -> None:
+    """S1-11: the tasks of a member in one role, and those of them that have state or have none."""
+    units = [Subtopology("0", 2, stateful=True), Subtopology("1", 1)]
+    state = ApplicationState(group(units, {"A": Member(active=["0_0", "1_0"], standby=["0_1"])}))
+    one = identity_assignment(state)["A"]
+    assert one.of_type(TaskType.ACTIVE) == [T0, Task("1", 0)]
+    assert one.of_type(TaskType.ACTIVE, among=state.stateful_tasks) == [T0]
+    assert one.of_type(TaskType.ACTIVE, among=state.stateless_tasks) == [Task("1", 0)]
+    assert one.of_type(TaskType.STANDBY, among=state.stateful_tasks) == [T1]
 
 
 def test_states_are_read_only() -> None:
@@ -116,19 +129,24 @@ def test_the_groups_own_arrays_cannot_be_written_to(part: str) -> None:
 
 
 def test_settings_are_those_of_the_group() -> None:
-    """S1-18, S1-23, S1-F12: every getter has the group's value; prices are unset unless given."""
-    configs = ApplicationState(
-        tagged(
-            acceptable_recovery_lag=5,
-            max_warmup_replicas=3,
-            num_standby_replicas=1,
-            probing_rebalance_interval_ms=70_000,
-            rack_aware_assignment_tags=["zone"],
-            rack_aware_assignment_strategy="min_traffic",
-            rack_aware_assignment_traffic_cost=4,
-        )
-    ).assignment_configs
-    assert configs == AssignmentConfigs(5, 3, 1, 70_000, ("zone",), "min_traffic", 4, None)
+    """S1-18, S1-23, S1-F12: every getter has the group's value; prices are unset unless given.
+
+    What only muster has (here the percentage) is among `settings`.
+    """
+    view = tagged(
+        acceptable_recovery_lag=5,
+        max_warmup_replicas=3,
+        num_standby_replicas=1,
+        probing_rebalance_interval_ms=70_000,
+        rack_aware_assignment_tags=["zone"],
+        rack_aware_assignment_strategy="min_traffic",
+        rack_aware_assignment_traffic_cost=4,
+        stream_imbalance_percentage=20,
+    )
+    configs = ApplicationState(view).assignment_configs
+    kafkas = (5, 3, 1, 70_000, ("zone",), "min_traffic", 4, None)
+    assert configs == AssignmentConfigs(*kafkas, settings=view.settings)
+    assert configs.settings.stream_imbalance_percentage == 20
 
 
 def test_tasks_say_what_they_read() -> None:

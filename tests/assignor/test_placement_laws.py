@@ -7,12 +7,21 @@ from dataclasses import replace
 
 import networkx as nx
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.placing import group, holdings
+from support.placing import Member, group, holdings
 from support.random_groups import allowed, caught_up, placed, problems, restricted
 
 from muster.assignor.model import NOBODY
+from muster.protocol.tasks import Subtopology
+
+
+def assert_fair(counts: np.ndarray, capacity: np.ndarray) -> None:
+    """Every count is the exact share by capacity, rounded down or up."""
+    due = counts.sum() * capacity
+    assert (due // capacity.sum() <= counts).all()
+    assert (counts <= -(-due // capacity.sum())).all()
 
 
 @settings(max_examples=150, deadline=None)
@@ -26,12 +35,9 @@ def test_high_availability_obeys_its_laws(problem: tuple) -> None:
     capacity = np.where(draining, 0, view.capacity)
     stateful = view.tasks.stateful
     if not restricted(view):
-        counts = np.bincount(placement.destination, minlength=len(capacity))
-        load = counts[capacity > 0] / capacity[capacity > 0]
-        assert load.max() - load.min() <= 1 + 1e-9
-        counts = np.bincount(placement.destination[stateful], minlength=len(capacity))
-        load = counts[capacity > 0] / capacity[capacity > 0]
-        assert load.max() - load.min() <= 1 + 1e-9
+        assert_fair(np.bincount(placement.destination, minlength=len(capacity)), capacity)
+        some = placement.destination[stateful]
+        assert_fair(np.bincount(some, minlength=len(capacity)), capacity)
     warm = caught_up(view)
     for task in np.flatnonzero(stateful).tolist():
         could = (
@@ -80,6 +86,50 @@ def test_high_availability_moves_no_stateful_task_in_vain(problem: tuple) -> Non
             graph.add_edge(f"task {task}", seat, capacity=1, weight=moves(task, seat))
     made = sum(moves(task, usable.index(int(placement.destination[task]))) for task in tasks)
     assert made == nx.min_cost_flow_cost(graph)
+
+
+@pytest.mark.parametrize("name", ["high-availability", "sticky"])
+@pytest.mark.parametrize("stateful", [True, False])
+def test_a_share_is_rounded_down_or_up(name: str, stateful: bool) -> None:
+    """6 tasks, 3 each, on members of capacity 2 and 4: in the end 2 and 4, never 3 and 3.
+
+    7 tasks on capacities 1, 2 and 4 of which the smaller two hold 3 each: exactly 1, 2 and 4.
+    """
+    unit = Subtopology("0", 6, stateful=stateful)
+    three, rest = [f"0_{n}" for n in range(3)], [f"0_{n}" for n in range(3, 6)]
+    view = group(
+        [unit], {"A": Member(capacity=2, active=three), "B": Member(capacity=4, active=rest)}
+    )
+    destination = placed(view, name).destination
+    assert np.bincount(destination).tolist() == [2, 4]
+    unit = Subtopology("0", 7, stateful=stateful)
+    members = {
+        "A": Member(capacity=1),
+        "B": Member(capacity=2, active=three),
+        "C": Member(capacity=4, active=rest),
+    }
+    destination = placed(group([unit], members), name).destination
+    assert np.bincount(destination).tolist() == [1, 2, 4]
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.integers(0, 2**40), st.sampled_from(["high-availability", "sticky"]))
+def test_shares_of_large_groups_are_rounded_down_or_up(seed: int, name: str) -> None:
+    """Groups too large to be placed exactly, any capacities and past: the same shares."""
+    chance = random.Random(seed)
+    units = [
+        Subtopology(str(n), chance.randint(1, 90), stateful=chance.random() < 0.6) for n in range(3)
+    ]
+    names = [f"P{n}" for n in range(chance.randint(41, 60))]
+    held: dict[str, list[str]] = {n: [] for n in names}
+    for unit in units:
+        for p in range(unit.partitions):
+            held[chance.choice(names[: chance.choice([10, 40])])].append(f"{unit.name}_{p}")
+    most = chance.choice([1, 2, 5, 40])
+    members = {n: Member(capacity=chance.randint(1, most), active=held[n]) for n in names}
+    view = group(units, members)
+    counts = np.bincount(placed(view, name).destination, minlength=len(names))
+    assert_fair(counts, view.capacity)
 
 
 @settings(max_examples=100, deadline=None)

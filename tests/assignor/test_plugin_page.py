@@ -58,6 +58,28 @@ def test_it_answers_what_the_page_shows(folder: Path) -> None:
     assert [line.rstrip() for line in printed.splitlines()] == expected.splitlines()
 
 
+def test_it_is_played(folder: Path) -> None:
+    """`muster simulate` prints each generation it places, as the members stood after it."""
+    names = {"A": "batch", "B": "batch"}
+    joins = [
+        {"at_ms": at_ms, "join": {"id": name, "tags": {"pool": pool}}}
+        for at_ms, (name, pool) in zip((0, 1_000), names.items(), strict=True)
+    ]
+    tasks = [{"subtopology": "batch", "partitions": 4}]
+    scenario = {
+        "group": {"assignor": "pools:Pools", "tasks": tasks},
+        "events": [*joins, {"at_ms": 5_000, "crash": "A"}],
+    }
+    (folder / "life.json").write_text(json.dumps(scenario))
+    *entries, summary = json.loads(run(folder, "-m", "muster.cli.main", "simulate", "life.json"))
+    held = [{name: len(m["active"]) for name, m in e["members"].items()} for e in entries]
+    assert held == [{"A": 4}, {"A": 2, "B": 2}, {"B": 4}]
+    assert [entry["cause"] for entry in entries] == ["A joined", "B joined", "A expired"]
+    assert [len(entry["moves"]) for entry in entries] == [4, 2, 2]
+    assert (summary["generations"], summary["tasks_moved"]) == (3, 4)
+    assert summary["converged_at_ms"] is not None
+
+
 def test_its_tests_pass(folder: Path) -> None:
     """The page's own tests are collected and pass."""
     run(folder, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_pools.py")

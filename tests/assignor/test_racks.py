@@ -8,10 +8,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from support.histories import Life
-from support.placing import Member, group, holdings
+from support.placing import Member, group, holdings, random_cluster
 
 from muster.assignor import check
-from muster.assignor.model import NOBODY, GroupView, Pairs, Placement, group_view
+from muster.assignor.model import NOBODY, GroupView, Pairs, Placement, group_view, no_pairs
 from muster.assignor.registry import get
 from muster.assignor.score import score
 from muster.assignor.targets import plan, traffic
@@ -153,45 +153,11 @@ def test_unknown_changelogs_matter_only_to_standbys() -> None:
     assert on.active.tolist() == [0, 1]
 
 
-def _cluster(
-    chance: random.Random, members: int, units: int, config: dict[str, object]
-) -> GroupView:
-    """Random racks for everything and a random placement, standbys included."""
-    racks = [f"r{n}" for n in range(4)]
-    tasks = [
-        Subtopology(
-            str(n),
-            3,
-            stateful=n % 4 > 0,
-            source_racks=tuple((tuple(chance.sample(racks, 2)),) for _ in range(3)),
-            changelog_racks=tuple((tuple(chance.sample(racks, 2)),) for _ in range(3)),
-        )
-        for n in range(units)
-    ]
-    held: list[tuple[list[str], list[str]]] = [([], []) for _ in range(members)]
-    for unit in tasks:
-        for task in (f"{unit.name}_{p}" for p in range(3)):
-            owner, copy = chance.sample(range(members), 2)
-            held[owner][0].append(task)
-            if unit.stateful:
-                held[copy][1].append(task)
-    present = {
-        f"P{n:02}": Member(
-            rack=chance.choice(racks),
-            active=active,
-            standby=standby,
-            tags={"zone": str(n % 2), "cluster": str(n % 3)},
-        )
-        for n, (active, standby) in enumerate(held)
-    }
-    return group(tasks, present, num_standby_replicas=1, **config)
-
-
 @pytest.mark.parametrize("config", [MIN, BY_UNIT])
 @pytest.mark.parametrize("seed", range(4))
 def test_random_clusters_cost_no_more_than_before(seed: int, config: dict[str, object]) -> None:
     """30 members, 40 units of 3: every member keeps its counts, and traffic falls or stays."""
-    view = _cluster(random.Random(seed), 30, 40, config)
+    view = random_cluster(random.Random(seed), 30, 40, config)
     placement = FromPrevious().assign(view)
     check.valid(view, placement)
     kinds = [view.tasks.stateful, ~view.tasks.stateful]
@@ -210,7 +176,7 @@ def test_random_clusters_cost_no_more_than_before(seed: int, config: dict[str, o
 def test_an_exchange_loses_no_tag_value(seed: int) -> None:
     """Two tags and racks: cheaper, and no task's copies have fewer distinct values (T-03)."""
     config = {**MIN, "rack_aware_assignment_tags": "zone,cluster"}
-    view = _cluster(random.Random(seed), 8, 8, config)
+    view = random_cluster(random.Random(seed), 8, 8, config)
     racks, _ = racks_of(view, AVAILABILITY, standbys=True)
     assert racks is not None
     found = optimised_standbys(view, racks, view.active).pairs
@@ -227,6 +193,26 @@ def test_an_exchange_loses_no_tag_value(seed: int) -> None:
     pairs = zip(values(found), values(view.standby), strict=True)
     assert all(after >= before for after, before in pairs)
     assert crossings(found) < crossings(view.standby)
+
+
+@pytest.mark.parametrize("name", ["high-availability", "sticky"])
+@pytest.mark.parametrize("seed", range(3))
+def test_racks_cost_no_tag_value(seed: int, name: str) -> None:
+    """T-03: tags leave a choice and racks make it: every copy in another zone and cluster."""
+    read = []
+    for strategy in ("none", "min_traffic"):
+        config = {"rack_aware_assignment_strategy": strategy}
+        config |= {"rack_aware_assignment_tags": "zone,cluster"}
+        view = random_cluster(random.Random(seed), 8, 8, config)
+        fresh = replace(view, active=np.full_like(view.active, NOBODY), standby=no_pairs())
+        placement = _placed(fresh, name)
+        copies = placement.standby
+        assert len(copies) == view.tasks.stateful.sum()
+        for task, member in zip(copies.task, copies.member, strict=True):
+            owner = view.tags[placement.active[task]]
+            assert all(owner[key] != view.tags[member][key] for key in ("zone", "cluster"))
+        read.append(traffic.crossings(view, copies.task, copies.member, changelog=True))
+    assert read[1] < read[0]
 
 
 def test_tags_come_before_traffic() -> None:

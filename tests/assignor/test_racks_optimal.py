@@ -77,6 +77,9 @@ def test_racks_are_optimal(seed: int) -> None:
         placement = placed(view)
         everything = np.arange(len(view.tasks))
         assert placement.cost_lower_bound <= placement.cost
+        if len(np.unique(crossings(view), axis=1).T) == 1:  # as without racks
+            assert placement.cost == 0
+            continue
         best = _cheapest(view, everything, strategy == "balance_subtopology")
         assert placement.cost == best, strategy
 

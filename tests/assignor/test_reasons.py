@@ -66,8 +66,10 @@ class Facts:
         self.held_before = np.bincount(view.standby.member, minlength=len(view.members))
         self.held_after = np.bincount(target.standby.member, minlength=len(view.members))
 
-    def loads(self, mine: np.ndarray, *, count: bool = False) -> tuple[np.ndarray, np.ndarray]:
-        """Weight, or number, of some actives of each member before and in the end."""
+    def loads(
+        self, mine: np.ndarray, *, count: bool = False, now: bool = False
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Weight, or number, of some actives of each member before, and now or in the end."""
         weight = np.ones(len(mine)) if count else self.weight
         return tuple(
             np.bincount(
@@ -75,11 +77,11 @@ class Facts:
                 weight[mine & (owner != NOBODY)],
                 minlength=len(self.view.members),
             )
-            for owner in (self.view.active, self.destination)
+            for owner in (self.view.active, self.placement.active if now else self.destination)
         )
 
-    def balance(self, told: re.Match[str], pair: list[int]) -> bool:
-        """Numbers as told, and better than before."""
+    def balance(self, told: re.Match[str], pair: list[int], task: int) -> bool:
+        """Numbers as told, and better than before; stateless tasks go by what runs now."""
         tasks = self.view.tasks
         mine = {
             None: np.ones(len(tasks), dtype=np.bool_),
@@ -89,7 +91,7 @@ class Facts:
         if mine is None:
             names = [f"subtopology {unit.name}" for unit in tasks.units]
             mine = tasks.unit_of == names.index(told["kind"])
-        before, after = self.loads(mine)
+        before, after = self.loads(mine, now=not tasks.stateful[task])
         numbers = [told[name] for name in "abcd"]
         found = [f"{load:g}" for load in (*before[pair], *after[pair])]
         return numbers == found and evener(self.view, before, after, pair)
@@ -109,7 +111,7 @@ class Facts:
             r"balance (?:of (?P<kind>.+) )?(?P<a>\S+)/(?P<b>\S+) -> (?P<c>\S+)/(?P<d>\S+)", text
         )
         if told:
-            return self.balance(told, [source, destination])
+            return self.balance(told, [source, destination], task)
         fewer = re.fullmatch(r"reads (\d+) partitions? fewer across racks", text)
         if fewer:
             across = crossings(view)[task]
@@ -118,6 +120,10 @@ class Facts:
             "had no owner": lambda: source == NOBODY,
             f"{names[source]} is draining": lambda: bool(view.draining[source]),
             f"{names[source]} does not take it any more": lambda: not allowed(view)[task, source],
+            f"{names[source]} is still restoring it": lambda: (
+                caught_up(view)[task, [source, self.placement.active[task]]].tolist()
+                == [False, True]
+            ),
             f"{names[destination]} had no task": lambda: not (view.active == destination).any(),
             f"{names[destination]} has the furthest copy": lambda: furthest(
                 view, task, source, destination
@@ -129,6 +135,10 @@ class Facts:
         """Whether every part of an active's or a learner's reason is true."""
         view, task, destination = self.view, reason.task, reason.destination
         first, *more = reason.text.split("; ")
+        if first == "goes on restoring":
+            runs = view.members[self.placement.active[task]]
+            mine = view.active[task] == destination and not caught_up(view)[task, destination]
+            return bool(mine) and more == [f"{runs} runs it meanwhile"]
         if first == "restores before the standby moves here":
             warm = caught_up(view)[task, destination]
             return not warm and (task, destination) in self.standbys
@@ -167,7 +177,12 @@ class Facts:
             across = crossings(view)[task]  # here changelogs are where inputs are
             return bool(across[pair[0]] - across[pair[1]] == int(fewer[1]))
         return {
-            "ran the task before; keeps its copy warm": lambda: view.active[task] == pair[1],
+            "ran the task before; keeps its copy warm": lambda: (
+                view.active[task] == pair[1] and warm[pair[1]]
+            ),
+            "ran the task before; goes on restoring": lambda: (
+                view.active[task] == pair[1] and not warm[pair[1]]
+            ),
             "restores as a standby before it takes over": (
                 lambda: aim == pair[1] and not warm[pair[1]]
             ),
@@ -209,10 +224,11 @@ def codes(pairs: Pairs) -> set[tuple[int, int]]:
 
 def lag(view: GroupView, task: int, member: int) -> float:
     """Offsets a member is behind; infinite without state."""
-    if view.active[task] == member or (task, member) in codes(view.ready):
+    if (task, member) in codes(view.ready):
         return 0
     told = zip(view.lags.task.tolist(), view.lags.member.tolist(), view.lags.offsets, strict=True)
-    return next((int(behind) for t, m, behind in told if (t, m) == (task, member)), math.inf)
+    silent = 0 if view.active[task] == member else math.inf
+    return next((int(behind) for t, m, behind in told if (t, m) == (task, member)), silent)
 
 
 def furthest(view: GroupView, task: int, source: int, destination: int) -> bool:
@@ -293,6 +309,23 @@ def test_traffic_is_told_as_traffic() -> None:
     view = group([unit], members, rack_aware_assignment_strategy="min_traffic")
     told = [reason.text for reason in placed(view, "high-availability").reasons]
     assert told == ["reads 1 partition fewer across racks"] * 2
+
+
+def test_a_move_for_racks_is_not_told_as_balance() -> None:
+    """A gives the task it has to C for its rack and gets another from B: A has one task as before.
+
+    A and C are more even in the end, 1/0 -> 1/1. The move from B is for balance, this one is not.
+    """
+    racks = ((("r1",),), (("r0",),), (("r1",),))
+    unit = Subtopology("0", 3, source_racks=racks)
+    members = {
+        "A": Member(rack="r0", active=["0_0"]),
+        "B": Member(rack="r1", active=["0_1", "0_2"]),
+        "C": Member(rack="r1"),
+    }
+    view = group([unit], members, rack_aware_assignment_strategy="min_traffic")
+    told = {r.task: r.text for r in placed(view, "high-availability").reasons}
+    assert told == dict.fromkeys((0, 1), "reads 1 partition fewer across racks")
 
 
 def test_learner_speaks_of_numbers() -> None:

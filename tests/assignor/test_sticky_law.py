@@ -62,16 +62,17 @@ def test_every_placement_is_lawful_balanced_and_gives_a_reason(view: GroupView) 
     st.lists(st.integers(NOBODY, 3), max_size=9),
 )
 def test_fewest_moves_where_capacities_differ(capacity: list[int], homes: list[int]) -> None:
-    """No counts whose loads differ by at most 1 keep more tasks where they are."""
+    """Shares are the due by capacity, rounded down or up; no such counts keep more tasks."""
     members = len(capacity)
     owner = [min(home, members - 1) for home in homes]
     view = _view(len(owner), owner, capacity, [False] * members)
-    size = view.capacity // np.gcd.reduce(view.capacity)
+    due = len(owner) * view.capacity
+    least, most = due // view.capacity.sum(), -(-due // view.capacity.sum())
     held = np.bincount(view.active[view.active != NOBODY], minlength=members)
     kept = 0
     for counts in itertools.product(range(len(owner) + 1), repeat=members):
-        load = np.array(counts) / size
-        if sum(counts) == len(owner) and load.max() - load.min() <= 1 + 1e-9:
+        fair = (least <= counts).all() and (counts <= most).all()
+        if sum(counts) == len(owner) and fair:
             kept = max(kept, int(np.minimum(held, counts).sum()))
     active = Sticky().assign(view).active
     assert int(((active == view.active) & (active != NOBODY)).sum()) == kept

@@ -262,7 +262,10 @@ BAD: dict[str, tuple[object, str]] = {
         "members[0].standby[1]: 0_1 is active here too",
     ),
     "task twice": (with_member(active=["0_1", "0_1"]), "members[0].active[1]: 0_1 is twice"),
-    "ready but no learner": (with_member(ready=["0_1"]), "members[0].ready[0]: 0_1 is no learner"),
+    "ready but no learner": (
+        with_member(ready=["0_1"]),
+        "members[0].ready[0]: 0_1 is neither a learner nor",
+    ),
     "negative capacity": (with_member(capacity=-1), "members[0].capacity: -1"),
     "negative lag": (with_member(lag={"0_0": -3}), "members[0].lag.0_0: -3"),
     "capacity is true": (with_member(capacity=True), "members[0].capacity: True"),

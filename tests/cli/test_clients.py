@@ -172,6 +172,7 @@ def test_producers_agree_on_partitions() -> None:
         "acks": "all",
         "linger.ms": "5",
         "reconnect.backoff.max.ms": "1000",
+        "topic.metadata.refresh.interval.ms": "10000",
         "client.id": "c",
     }
 

@@ -106,6 +106,11 @@ def test_config_is_merged(kafka: Topics, capsys: Output, tmp_path: Path) -> None
     assert capsys.readouterr().err == "muster config: group 'merge' is not configured\n"
     assert run(kafka, "config", "set", *group, "--file", str(file)) == 0
     assert run(kafka, "config", "set", *group, "--config", "num.standby.replicas=1") == 0
+    assert run(kafka, "config", "set", *group, "--config", "max.warmup.replicas=9") == 0
+    ignored = "sticky does not use it (used by: high-availability)"
+    told = capsys.readouterr().err
+    assert told == f"muster config: max.warmup.replicas is ignored: {ignored}\n"
+    assert run(kafka, "config", "set", *group, "--config", "max.warmup.replicas=") == 0
     assert run(kafka, "config", "set", *group, "--assignor", "learner") == 0
     capsys.readouterr()
     assert run(kafka, "config", "show", *group) == 0

@@ -100,7 +100,7 @@ def test_the_story(demo: Demo) -> None:
     assert set(fleets[1]["W4"]) <= set(moved)
     numbers = [int(n) for act in acts for n in re.findall(r"^generation (\d+): \S", act, re.M)]
     assert numbers == sorted(numbers)
-    figures = dict(line.split(": ", 1) for line in demo.lines[-6:])
+    figures = dict(line.split(": ", 1) for line in demo.lines[-7:])
     assert int(figures["generations"]) == len(set(numbers))
     assert re.fullmatch(
         r"p50 \d+ ms, p99 \d+ ms \(\d+ events, broker timestamps\)",

@@ -182,7 +182,6 @@ def test_joins_that_nobody_answers(known: bool) -> None:
         ({}, "waits for W1 to release tasks"),
         ({"recovering": (2,)}, "waits for a report of W2"),
         ({"members": ()}, "it has no members"),
-        ({"members": (), "tasks": ()}, "it has no tasks: muster config set"),
         (
             {"members": tuple(replace(m, state=MemberState.STABLE) for m in orders().members)},
             "waits for learners on W2 to catch up",
@@ -198,6 +197,18 @@ def test_a_stuck_group_says_whom_it_waits_for(changes: dict, waits_for: str) -> 
     assert finding.what == (f"Reconciling for 6 min (generation 7, W2 joined): {waits_for}")
     fresh = replace(snapshot, generation_ms=NOW - 200_000)
     assert levels(facts(groups={ORDERS: (fresh, NOW)}))["group", "all"] is Level.OK
+
+
+def test_a_group_that_was_never_configured() -> None:
+    """Members and no tasks: a warning at once with the command, a failure when it stays so."""
+    waits = replace(
+        orders(), state=GroupState.NOT_READY, tasks=(), holder=np.empty(0, dtype=np.int32)
+    )
+    for since_ms, level in ((10_000, Level.WARN), (400_000, Level.FAIL)):
+        snapshot = replace(waits, generation_ms=NOW - since_ms)
+        finding = told(facts(groups={ORDERS: (snapshot, NOW)}), "group")
+        assert (finding.level, finding.what) == (level, "has 2 members and no tasks")
+        assert finding.action == "muster config set --group orders --tasks FILE"
 
 
 def test_tasks_without_an_owner() -> None:

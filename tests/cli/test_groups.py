@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 from support.snapshots import orders
 
 from muster.cli.explain import generation_json, generation_text
-from muster.cli.groups import members_table, state_table, tasks_table
-from muster.cli.snapshots import Shown, compact
+from muster.cli.groups import hints, members_table, state_table, tasks_table
+from muster.cli.snapshots import Shown, compact, waits_text
 from muster.cli.table import table
-from muster.protocol.tasks import TaskSet
+from muster.protocol.records import GroupState
+from muster.protocol.tasks import Subtopology, TaskSet
 
 SHOWN = Shown(orders(), {"W1": 990})
 
@@ -43,6 +45,36 @@ def test_a_member_that_is_away() -> None:
     states = [line.split()[6] for line in members_table([shown]).splitlines()]
     assert states == ["STATE", "unrevoked", "away"]
     assert [member["state"] for member in shown.as_json()["members"]] == ["unrevoked", "away"]
+
+
+def test_a_group_that_was_never_configured_says_what_to_do() -> None:
+    """Members that joined it wait for tasks; other groups need nothing."""
+    waits = Shown(replace(orders(), state=GroupState.NOT_READY, tasks=()), {})
+    assert hints([SHOWN, waits]) == [
+        "orders has members and no tasks: muster config set --group orders --tasks FILE gives the "
+        "group some"
+    ]
+
+
+def test_what_tasks_wait_for() -> None:
+    """Below the table a line for each, the first ten of many; as values in JSON."""
+    few = replace(orders(), target=np.array([0, 0, 2, 0, -1], dtype=np.int32))
+    assert waits_text(few) == "0_1 waits for W2: its copy is 40 offsets behind"
+    (wait,) = generation_json(few, (), at_ms=1)["waits"]  # type: ignore[misc]  # a list
+    assert wait == Shown(few, {}).as_json()["waits"][0]
+    assert (wait["task"], wait["role"], wait["member"], wait["behind"]) == (
+        *("0_1", "active", "W2"),
+        40,
+    )
+    count = 30
+    many = replace(
+        few,
+        tasks=(Subtopology("0", count, stateful=True),),
+        target=np.zeros(count, dtype=np.int32),
+        destination=np.full(count, 2, dtype=np.int32),
+    )
+    assert waits_text(many).splitlines()[-1] == "and 20 more wait"
+    assert waits_text(orders()) == ""
 
 
 def test_task_columns() -> None:
@@ -98,6 +130,7 @@ def test_the_json_of_a_group() -> None:
             },
         ],
         "unassigned": ["c1-0"],
+        "waits": [],
     }
     assert list(found["members"][0]) == [
         *("id", "instance_id", "epoch", "state", "rack", "capacity"),
@@ -121,6 +154,7 @@ def test_a_generation_explained() -> None:
         "at_ms": 5,
         "cause": "W2 joined",
         "moves": [{"task": "0_1", "role": "active", "from": "W1", "to": "W2", "reason": "balance"}],
+        "waits": [],
     }
 
 

@@ -104,6 +104,18 @@ def test_tasks_and_settings_change() -> None:
     assert [m["standby"] for m in copies["members"].values()] == [["0_1"], ["0_0"]]
 
 
+def test_what_changes_nothing_is_told() -> None:
+    """A setting that the assignor does not use, and a list of jobs of a new member."""
+    found = planned(
+        calm(0, 1), config={"max.warmup.replicas": 3}, add=[{"id": "W3", "static": ["0_1"]}]
+    )
+    assert found["warnings"] == [
+        "max.warmup.replicas is ignored: sticky does not use it (used by: high-availability)",
+        "--static of W3 is ignored: sticky pins nothing (static does)",
+    ]
+    assert "warnings" not in planned(calm(0, 1), config={"max.warmup.replicas": 2})
+
+
 def test_what_members_hold_is_told_to_the_assignor() -> None:
     """Draining, copies, readiness and lags of the record reach the placement."""
     drained = calm(0, 0, 1, 1)
@@ -153,6 +165,8 @@ def test_a_change_that_cannot_be() -> None:
     group = calm(0, 1)
     with pytest.raises(NotFound, match="no member 'W9' in the group; there are: W1, W2"):
         planned(group, remove=["W9"])
+    with pytest.raises(NotFound, match="there are: none"):
+        planned(replace(group, members=()), remove=["W9"])
     with pytest.raises(BadInput, match="'W1' cannot join"):
         planned(group, add=[{"id": "W1"}])
     with pytest.raises(ConfigError, match=r"no\.such"):

@@ -17,6 +17,8 @@ from muster.cli.decode import Item
 from muster.cli.fold import Fold, Folded, recording
 from muster.cli.main import main
 from muster.cli.replay import from_file, save
+from muster.cli.scenario import parse_scenario
+from muster.plugins import ALLOWED_VARIABLE
 from muster.protocol.codec import decode, decode_record, encode
 from muster.protocol.events import Event, GroupDeleted, LagReport, Origin
 from muster.protocol.ids import GroupId
@@ -39,7 +41,7 @@ from muster.protocol.signing import (
 )
 from muster.protocol.tasks import Subtopology
 from muster.protocol.topics import TopicKind, topic_name
-from muster.simulation.fleets import invented
+from muster.simulation.lives import invented
 from muster.simulation.world import GROUP, World
 from muster.state.group import Group
 from muster.state.machine import advance
@@ -82,7 +84,7 @@ class Tape:
 def lived(seed: int) -> Tape:
     """The tape of an invented life."""
     world, tape = World(), Tape()
-    world.play(invented(seed))
+    world.play(parse_scenario(invented(seed)))
     for batch in world.log:
         tape.events(batch)
     tape.records(world.records, world.group.soft.clock_ms)
@@ -169,11 +171,26 @@ def test_forged_events_are_told_from_those_that_counted(tmp_path: Path) -> None:
     assert [step for step in bare.steps() if step.difference] != []
 
 
+def test_a_batch_that_published_two_generations(monkeypatch: pytest.MonkeyPatch) -> None:
+    """W2 joins in the batch that takes a plug-in's answer: both generations come out again."""
+    story = Told()
+    plugin = "support.plugin_assignors:FirstTakesAll"
+    monkeypatch.setenv(ALLOWED_VARIABLE, plugin)
+    story.take(replace(config(FOUR), assignor=plugin), join("W1"))
+    records = story.take(join("W2"))
+    assert [r.generation for r in records if isinstance(r, GroupSnapshot)] == [1, 2]
+    story.take(report("W1", 2, "0_0", "0_1", "0_2", "0_3"))
+    fold, steps = story.tape.fold(STORY)
+    assert [step.difference for step in steps] == [""] * 4
+    assert [len(step.made.moves) for step in steps] == [0, 4, 0, 0]
+    assert (fold.whole, list(fold.missing())) == (True, [])
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_a_life_comes_out_again(seed: int) -> None:
     """Every snapshot, and the newest record of every member, byte for byte, from the beginning."""
     fold, steps = lived(seed).fold(GROUP)
-    assert len(steps) > 20
+    assert len(steps) > 10
     assert [step.difference for step in steps if step.difference] == []
     assert (fold.whole, list(fold.missing())) == (True, [])
 

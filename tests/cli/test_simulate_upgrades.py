@@ -117,6 +117,22 @@ def test_U_02_static_lists_wait_for_the_last_worker() -> None:
     assert sum(len(jobs) for jobs in downgraded.values()) == JOBS
 
 
+def test_S0_31_a_setting_holds_a_group_below_static() -> None:
+    """`connect.protocol` of a live group: below `static` the lists wait, put back they count."""
+    events = [
+        joins(0, "w1", static=["c1-0"]),
+        joins(1_000, "w2"),
+        joins(2_000, "w3"),
+        {"at_ms": STEP_MS, "config": {"connect.protocol": "sessioned"}},
+        {"at_ms": 2 * STEP_MS, "config": {"connect.protocol": "static"}},
+    ]
+    found = life("static", events)
+    pinned, spread, again = (held(at(found, n * STEP_MS - 1)) for n in (1, 2, 3))
+    assert pinned["w1"] == again["w1"] == ["c1-0"]
+    assert len(spread["w1"]) > 1  # more than it names
+    assert sum(map(len, again.values())) == JOBS
+
+
 def test_U_03_learners_begin_with_the_second_bounce() -> None:
     """`upgrading` moves tasks at once; after the switch a newcomer learns before it takes over.
 

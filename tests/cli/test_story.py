@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,15 +12,17 @@ import numpy as np
 import pytest
 from support.snapshots import orders
 
-from muster.cli import tenures
+from muster.cli import startup, tenures
 from muster.cli.plain import PlainShow, move_text
+from muster.cli.startup import StartUp
 from muster.cli.story import Generation, Story, Turned
-from muster.cli.summary import Summary, summary_of
+from muster.cli.summary import Summary, machine, summary_of
 from muster.cli.tenures import Gap, Tenure
 from muster.protocol import codec
 from muster.protocol.events import Drain, Event, Heartbeat, Origin
 from muster.protocol.ids import GroupId, MemberId, Role
-from muster.protocol.records import GroupSnapshot, GroupState, Move
+from muster.protocol.records import GroupSnapshot, GroupState, MemberEntry, Move
+from muster.protocol.tasks import Subtopology
 from muster.protocol.topics import TopicKind
 
 G = GroupId("orders")
@@ -167,6 +170,7 @@ def test_the_figures_of_a_story() -> None:
         planned=Gap("0_0", "W1", "W2", 5_000_000, died=False),
         crash=Gap("0_1", "W1", "W2", 900_000_000, died=True),
         twice=0,
+        machine=machine(),
     )
     assert summary_of(story, 0, LOG).rows() == [
         ("generations", "2"),
@@ -175,12 +179,13 @@ def test_the_figures_of_a_story() -> None:
         ("longest without an owner, planned", "5 ms (0_0, W1 → W2)"),
         ("longest without an owner, kill -9", "900 ms (0_1, W1 → W2)"),
         ("tasks run by two workers at once", "never"),
+        ("measured on", machine()),
     ]
     nothing = summary_of(Story(G, "muster"), 0, [])
     assert [text for _, text in nothing.rows()] == [
         "0",
         "0 (and 0 placements of tasks nobody had)",
-        *("no events", "none", "none", "never"),
+        *("no events", "none", "none", "never", machine()),
     ]
 
 
@@ -207,8 +212,10 @@ def test_a_task_that_goes_to_nobody() -> None:
     assert move_text(move) == "c1 W1 → nobody: removed"
 
 
-def test_the_live_view_draws_any_moment() -> None:
+def test_the_live_view_draws_any_moment(tmp_path: Path) -> None:
     """Before there is a group, in the middle and at the end, in terminals of many sizes."""
+    kept = tmp_path / "times.json"
+    kept.write_text(json.dumps({startup.SPARK: 9.5}))
     from rich.console import Console
 
     from muster.cli.scene import RichShow
@@ -225,6 +232,9 @@ def test_the_live_view_draws_any_moment() -> None:
     for width, height in ((40, 10), (80, 24), (200, 60)):
         console = Console(width=width, height=height, record=True, file=io.StringIO())
         show = RichShow(7, console)
+        parts = StartUp(kept)
+        with parts.part(startup.SPARK) as part:
+            show.starts(parts, part)
         console.print(show._frame())
         show.watch(Watcher(), None)
         show.act(1, "begins")
@@ -237,9 +247,68 @@ def test_the_live_view_draws_any_moment() -> None:
         console.print(show._frame())
         show.summary(summary_of(told(), 0, LOG))
         text = console.export_text()
-        assert "no group yet" in text
         assert "muster demo" in text
         if width >= 80:
+            assert "the streaming query" in text
+            assert "last time 9.5 s" in text
             assert "generation 3 W2 joined" in text
             assert "W1 → W2" in text
             assert "gone" in text
+
+
+@pytest.mark.parametrize(("width", "height"), [(80, 24), (120, 40)])
+def test_the_whole_board_stays_on_the_screen(width: int, height: int) -> None:
+    """Four members and twelve tasks: no heading is cut, and the figures fit below the board."""
+    from rich.console import Console
+
+    from muster.cli.scene import RichShow
+
+    class Watcher:
+        story = Story(G, "muster")
+        lock = nullcontext()
+
+    slots = np.repeat(np.arange(4, dtype=np.int32), 3)
+    members = tuple(
+        MemberEntry(id=MemberId(f"W{slot + 1}"), slot=slot, incarnation=slot) for slot in range(4)
+    )
+    tasks = (Subtopology("0", 12),)
+    vectors = {"target": slots, "holder": slots, "destination": slots}
+    Watcher.story.snapshot = replace(
+        orders(), tasks=tasks, members=members, revoking=np.zeros(12, dtype=np.bool_), **vectors
+    )
+    output = io.StringIO()
+    console = Console(width=width, height=height, file=output)
+    show = RichShow(7, console)
+    show.watch(Watcher(), None)
+    for number in range(2 * height):
+        show.note(f"note {number}")
+    headings = " ".join(f"0_{number}" for number in range(12)).split()
+    drawn = Console(width=width, height=height, file=io.StringIO(), record=True)
+    drawn.print(show._frame())
+    lines = drawn.export_text().splitlines()
+    assert lines[2].split()[3:-1] == headings
+    assert len(lines) < height
+    show.summary(summary_of(told(), 0, LOG))
+    last_screen = output.getvalue().splitlines()[-(height - 1) :]  # a prompt takes one line
+    text = "\n".join(last_screen)
+    assert "muster demo" in text
+    assert "what you saw" in text
+    assert "measured on" in text
+
+
+def test_a_start_is_remembered(tmp_path: Path) -> None:
+    """The next start is told how long each part took; a damaged file is as good as none."""
+    file, now_s = tmp_path / "cache" / "start.json", iter([10.0, 12.5, 20.0, 20.5])
+    first = StartUp(file, lambda: next(now_s))
+    with first.part(startup.KAFKA) as part:
+        assert part.last_s is None
+    with first.part(startup.TOPICS):
+        pass
+    first.keep()
+    again = {part.name: part.last_s for part in StartUp(file).parts}
+    assert again[startup.KAFKA] == 2.5
+    assert again[startup.TOPICS] == 0.5
+    assert again[startup.QUERY] is None
+    for damage in ("", "[1]", '{"Kafka": "long"}', '{"Kafka": -1}'):
+        file.write_text(damage)
+        assert {part.last_s for part in StartUp(file).parts} == {None}

@@ -1,4 +1,4 @@
-"""``muster worker --exec`` under the real broker and the real job: killed, frozen, stopped.
+"""``muster worker --exec`` under the real broker and the real job: killed, frozen, stopped, joined.
 
 The guards log every start and stop; the check is that no task ever had two owners.
 """
@@ -9,6 +9,7 @@ import json
 import signal
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,10 +18,12 @@ from support.brokers import Topics
 from support.spark import Job
 from support.waiting import until
 
+from muster.cli.snapshots import Shown
 from muster.protocol.events import GroupConfig
 from muster.protocol.ids import GroupId
+from muster.protocol.records import GroupSnapshot, GroupState
 from muster.protocol.settings import parse_settings
-from muster.protocol.tasks import Subtopology
+from muster.protocol.tasks import Connector, Subtopology, TaskTable, Unit
 from muster.protocol.topics import TopicKind
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
@@ -30,26 +33,39 @@ QUICK = {"session.timeout.ms": "3000", "heartbeat.interval.ms": "500"}
 class Fleet:
     """Worker commands of one group, each with a log of its own."""
 
-    def __init__(self, kafka: Topics, folder: Path, group: str, partitions: int) -> None:
+    def __init__(
+        self, kafka: Topics, folder: Path, group: str, assignor: str, *units: Unit
+    ) -> None:
         self.kafka, self.folder, self.group = kafka, folder, group
         self.workers: dict[str, subprocess.Popen[bytes]] = {}
-        self.tasks = {f"0_{n}" for n in range(partitions)}
-        config = GroupConfig(
-            group=GroupId(group),
-            assignor="sticky",
-            settings=parse_settings(QUICK),
-            tasks=(Subtopology("0", partitions),),
-        )
-        kafka.write(TopicKind.CONFIG, config)
+        self.assignor, self.units = assignor, units
+        table = TaskTable(units)
+        self.tasks = {str(table.task(place)) for place in range(len(table))}
+        self.configure()
 
-    def start(self, name: str) -> None:
-        """Start a worker."""
+    def configure(self, **config: object) -> None:
+        """Write the group's config; `config` are settings, with _ for each dot of a key."""
+        given = {key.replace("_", "."): value for key, value in config.items()}
+        settings = parse_settings({**QUICK, **given}, self.assignor)
+        group = GroupId(self.group)
+        self.kafka.write(
+            TopicKind.CONFIG,
+            GroupConfig(group=group, assignor=self.assignor, settings=settings, tasks=self.units),
+        )
+
+    def start(self, name: str, *more: str) -> None:
+        """Start a worker, with these further options."""
         program = [sys.executable, "-m", "muster.cli.main", "worker", "--group", self.group]
         where = ["--bootstrap-server", self.kafka.address, "--topic-prefix", self.kafka.prefix]
         what = ["--member-id", name, "--log", str(self.folder / f"{name}.jsonl")]
         task = "trap '' TERM; while :; do sleep 0.05; done" if name == "deaf" else "exec sleep 900"
-        options = ["--stop-timeout-ms", "500", "--exec", task]
+        options = ["--stop-timeout-ms", "500", "--exec", task, *more]
         self.workers[name] = subprocess.Popen([*program, *where, *what, *options], cwd=self.folder)
+
+    def kill(self, name: str) -> None:
+        """SIGKILL: it is gone without a word."""
+        self.workers[name].kill()
+        self.workers[name].wait()
 
     def lines(self) -> list[dict]:
         """Every line of every log, by time."""
@@ -61,6 +77,11 @@ class Fleet:
                 if line.endswith("\n")
             ]
         return sorted(found, key=lambda line: line["boottime_ms"])
+
+    def snapshots(self) -> list[GroupSnapshot]:
+        """What was published of the group, oldest first."""
+        records = self.kafka.records(TopicKind.GROUPS)
+        return [r for r in records if isinstance(r, GroupSnapshot) and r.group == self.group]
 
     def owners(self) -> dict[str, list[str]]:
         """Who runs each task now."""
@@ -78,6 +99,20 @@ class Fleet:
         return all(len(o) == 1 for o in owners.values()) and {o[0] for o in owners.values()} == set(
             names
         )
+
+    def runs(self) -> dict[str, set[str]]:
+        """What each worker runs now; "-" has what no worker runs."""
+        found: dict[str, set[str]] = {}
+        for task, owners in self.owners().items():
+            for owner in owners or ["-"]:
+                found.setdefault(owner, set()).add(task)
+        return found
+
+    def members(self) -> set[str]:
+        """Who is in the group, by what the coordinator published last."""
+        records = self.kafka.records(TopicKind.GROUPS)
+        mine = [r for r in records if isinstance(r, GroupSnapshot) and r.group == self.group]
+        return {str(entry.id) for entry in mine[-1].members} if mine else set()
 
     def overlaps(self) -> list[str]:
         """Moments at which a task had two owners."""
@@ -105,7 +140,15 @@ class Fleet:
 @pytest.fixture
 def fleet(kafka: Topics, job: Job, tmp_path: Path) -> Iterator[Fleet]:
     """A fleet of six tasks."""
-    made = Fleet(kafka, tmp_path, "exec-workers", 6)
+    made = Fleet(kafka, tmp_path, "exec-workers", "sticky", Subtopology("0", 6))
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def pinned(kafka: Topics, job: Job, tmp_path: Path) -> Iterator[Fleet]:
+    """A fleet of two connectors with two tasks each, under `static`."""
+    made = Fleet(kafka, tmp_path, "pinned", "static", Connector("c", 2), Connector("d", 2))
     yield made
     made.close()
 
@@ -115,7 +158,7 @@ def test_killed_frozen_and_stopped(fleet: Fleet) -> None:
     for name in ("W1", "W2", "deaf"):
         fleet.start(name)
     until(lambda: fleet.settled("W1", "W2", "deaf"), "three share the tasks", story=fleet.owners)
-    fleet.workers["W1"].kill()
+    fleet.kill("W1")
     until(lambda: fleet.settled("W2", "deaf"), "W1's tasks have moved", story=fleet.owners)
     fleet.workers["deaf"].send_signal(signal.SIGSTOP)
     until(lambda: fleet.settled("W2"), "the frozen one's tasks have moved", story=fleet.owners)
@@ -126,3 +169,82 @@ def test_killed_frozen_and_stopped(fleet: Fleet) -> None:
     until(lambda: fleet.settled("deaf"), "W2 has left", story=fleet.owners)
     assert fleet.overlaps() == []
     assert len({line["incarnation"] for line in fleet.lines() if line["member"] == "deaf"}) == 2
+
+
+def test_pinned_jobs_run_where_they_are_named(pinned: Fleet) -> None:
+    """A worker with `--static` runs what it names and nothing else; wildcard workers the rest.
+
+    When it is killed its jobs wait for it (KIP-987: then they are as lost as any other), and it
+    gets them back. Without a delay wildcard workers take them meanwhile. In the end nothing but
+    the static worker is there, and what it does not name stays unassigned.
+    """
+    mine, rest = {"c-0", "d"}, pinned.tasks - {"c-0", "d"}
+
+    def shared() -> bool:
+        runs = pinned.runs()
+        return runs.get("P") == mine and "-" not in runs and len(runs) == 3
+
+    def waiting() -> bool:
+        return pinned.members() == {"W1", "W2"} and pinned.runs().get("-") == mine
+
+    def pin() -> None:
+        pinned.start("P", *[word for job in sorted(mine) for word in ("--static", job)])
+
+    pinned.start("W1")
+    until(lambda: pinned.runs() == {"W1": pinned.tasks}, "W1 has all", story=pinned.runs)
+    pin()
+    pinned.start("W2")
+    until(shared, "P has what it names, W1 and W2 share the rest", story=pinned.runs)
+    before = pinned.runs()
+    pinned.kill("P")
+    until(waiting, "the jobs of P wait", story=pinned.runs)
+    assert {name: pinned.runs()[name] for name in ("W1", "W2")} == {
+        name: before[name] for name in ("W1", "W2")
+    }
+    pin()
+    until(lambda: pinned.runs() == before, "P has its jobs again", story=pinned.runs)
+    pinned.configure(scheduled_rebalance_max_delay_ms=0)
+    pinned.kill("P")
+    until(lambda: pinned.runs().keys() == {"W1", "W2"}, "the others have all", story=pinned.runs)
+    pin()
+    until(shared, "P has what it names again", story=pinned.runs)
+    for name in ("W1", "W2"):
+        pinned.workers[name].send_signal(signal.SIGTERM)
+        assert pinned.workers[name].wait(30) == 0
+    until(lambda: pinned.members() == {"P"}, "the wildcard workers have left")
+    until(lambda: pinned.runs() == {"P": mine, "-": rest}, "the rest waits", story=pinned.runs)
+    started = {line["task"] for line in pinned.lines() if line["member"] == "P"}
+    assert (started, pinned.overlaps()) == (mine, [])
+
+
+def test_new_workers_of_a_group_with_standbys(kafka: Topics, job: Job, tmp_path: Path) -> None:
+    """Two join three: all five run tasks, each task has one standby, and nothing follows up."""
+    tasks = Subtopology("0", 6, stateful=True)
+    fleet = Fleet(kafka, tmp_path, "exec-standbys", "high-availability", tasks)
+    fleet.configure(num_standby_replicas="1")
+
+    def rests() -> bool:
+        found = fleet.snapshots()
+        return bool(found) and (found[-1].state, found[-1].followup_ms) == (GroupState.STABLE, None)
+
+    try:
+        for name in ("W1", "W2", "W3"):
+            fleet.start(name)
+        until(lambda: fleet.settled("W1", "W2", "W3") and rests(), "three", story=fleet.owners)
+        for name in ("W4", "W5"):
+            fleet.start(name)
+        five = ("W1", "W2", "W3", "W4", "W5")
+        until(lambda: fleet.settled(*five) and rests(), "five share", story=fleet.owners)
+        newest = fleet.snapshots()[-1]
+        shown = Shown(newest, {})
+        copies = [str(task) for member in newest.members for task in shown.standby(member)]
+        assert sorted(copies) == sorted(fleet.tasks)
+        assert not any(shown.standby(each) & shown.active(each) for each in newest.members)
+        loads = Counter(newest.holder.tolist())
+        assert sorted(loads.values()) == [1, 1, 1, 1, 2]
+        assert fleet.overlaps() == []
+        # Each generation has moved something or let members in; none came of nothing.
+        causes = {s.generation: s.cause for s in fleet.snapshots()}
+        assert [cause for cause in causes.values() if cause == "follow-up"] == []
+    finally:
+        fleet.close()

@@ -13,14 +13,18 @@ from pathlib import Path
 import pytest
 from support.brokers import Topics
 from support.fleet import QUICK, Fleet
+from support.machines import Crew
 from support.spark import Job
 from support.waiting import until
 
 from muster.cli.main import main
+from muster.clients import client_settings
 from muster.protocol import codec
-from muster.protocol.events import Drain, GroupDeleted, Heartbeat, Tick
+from muster.protocol.events import Drain, GroupConfig, GroupDeleted, Heartbeat, Tick
 from muster.protocol.ids import GroupId, MemberId
 from muster.protocol.records import GroupGone, GroupSnapshot, Rejected
+from muster.protocol.settings import parse_settings
+from muster.protocol.tasks import Subtopology
 from muster.protocol.topics import INPUTS, TopicKind
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
@@ -157,7 +161,10 @@ def test_what_was_published_comes_out_again(
 
 
 def test_a_deleted_group_is_gone(fleet: NewFleet, kafka: Topics) -> None:
-    """A tombstone on config ends the group: its members stop, its snapshot is a tombstone."""
+    """A tombstone on config ends the group: its members stop, its snapshot is a tombstone.
+
+    The processes wait; with a config again they work again.
+    """
     group = fleet("deleted")
     group.configure(2)
     group.start("W1")
@@ -168,6 +175,8 @@ def test_a_deleted_group_is_gone(fleet: NewFleet, kafka: Topics) -> None:
         lambda: GroupGone(group=GroupId(group.group)) in kafka.records(TopicKind.GROUPS),
         "the snapshot is gone",
     )
+    group.configure(2)
+    assert sizes(group.settled()) == [2]
 
 
 def test_garbage_on_every_input_topic(fleet: NewFleet, kafka: Topics, job: Job) -> None:
@@ -232,3 +241,30 @@ def test_a_stranger_is_told(kafka: Topics, job: Job) -> None:
         for r in kafka.records(TopicKind.GROUPS)
         if isinstance(r, GroupSnapshot) and r.members and r.group == "nobody"
     ]
+
+
+def test_a_fleet_that_starts_together(job: Job, kafka: Topics) -> None:
+    """200 members come at once, all leave, all come again: each time each task is started once.
+
+    A pause of two seconds says that all have come, so that a busy machine changes nothing.
+    """
+    names = [f"W{number}" for number in range(200)]
+    event = GroupConfig(
+        group=GroupId("together"),
+        assignor="sticky",
+        settings=parse_settings({"initial.rebalance.delay.ms": 24_000}, "sticky"),
+        tasks=(Subtopology("0", 2_000),),
+    )
+    kafka.write(TopicKind.CONFIG, event)
+    with Crew(client_settings(kafka.address), "together", 2_000, kafka.prefix) as crew:
+        crew.come(names)
+        crew.settle()
+        assert (crew.starts, crew.moves) == (2_000, 0)
+        crew.go(names)
+        crew.await_gone()
+        crew.come(names)
+        crew.settle()
+        assert crew.starts == 4_000
+        crew.go(names)
+        crew.await_gone()
+    assert crew.overlaps == 0

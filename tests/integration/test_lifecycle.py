@@ -177,7 +177,7 @@ def test_more_partitions(topics: Topics, tmp_path: Path) -> None:
     with Job(topics, tmp_path) as job, Fleet(topics, tmp_path, "g") as fleet:
         job.start()
         fleet.configure(12, config=STEADY)
-        fleet.start("W1", "W2", "W3", layout_check_s=1)
+        fleet.start("W1", "W2", "W3")
         before = fleet.settled()
         tenures = fleet.check()
         assert job.stop(signal.SIGTERM) == 0
@@ -186,7 +186,7 @@ def test_more_partitions(topics: Topics, tmp_path: Path) -> None:
         job.start()
         assert fleet.settled() == before
         assert fleet.check() == tenures
-        fleet.start("W4", layout_check_s=1)
+        fleet.start("W4")
         four = fleet.settled()
         assert all(four[name] < before[name] for name in before)
         assert job.stop(signal.SIGTERM) == 0
@@ -194,7 +194,7 @@ def test_more_partitions(topics: Topics, tmp_path: Path) -> None:
         job.start()
         everybody_has_reported(fleet, 2)
         assert fleet.settled() == four
-        fleet.start("W5", layout_check_s=1)
+        fleet.start("W5")
         five = fleet.settled()
         assert all(five[name] <= four[name] for name in four)
         fleet.check()

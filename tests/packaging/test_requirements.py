@@ -1,4 +1,12 @@
-"""The pages under docs/requirements/ name only code and tests that exist, and each row once."""
+"""The pages under docs/requirements/ name only code and tests that exist, and each row once.
+
+A row is of one of three kinds, by how its third cell begins: *not ours*, *utility for plug-ins*
+(code that the job never calls by itself), or else *live*. What the sources show is checked: a live
+row names no code that the job does not reach, and a test that uses code which the job does reach; a
+utility is what plug-ins import. A built-in assignor counts as reached: `tests/state/test_view.py`
+shows that the job gives it what members said, and carries its answer out. Whether a test would fail
+is for a mutation to show.
+"""
 
 import ast
 import re
@@ -6,10 +14,19 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from support.reach import ROOMS, is_of_the_job, of_the_job, touched
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted((ROOT / "docs" / "requirements").glob("*.md"))
 ROW = re.compile(r"^\| *([A-Z][A-Z0-9]*-[A-Z]?[0-9A-Z-]+) *\|(.*)\|\s*$", re.MULTILINE)
+NOT_OURS, UTILITY = "not ours", "utility for plug-ins: "
+VALUES = {
+    *(f"muster.protocol.{name}" for name in ("ids", "digest", "events", "records", "errors")),
+    *(f"muster.assignor.{name}" for name in ("model", "errors", "check", "copies", "reasons")),
+    "muster.assignor.kip924.values",
+}
+"""What a test uses that runs nothing yet; `check` is called on the answers of utilities as well."""
+PLUG_INS = ("assignor/kip924/", "assignor/api.py")
 NAMED = re.compile(r"`([^`\s]+/[^`\s]+)`")
 
 
@@ -50,3 +67,92 @@ def test_every_row_is_answered_once() -> None:
     names = [row for row, _ in every]
     assert sorted({row for row in names if names.count(row) > 1}) == []
     assert [row for row, cells in every if len(cells) != 3 or not all(cells)] == []
+
+
+def live_rows() -> list[tuple[str, list[str]]]:
+    """The rows that the job, its members or an operator's command must meet."""
+    every = [each for page in PAGES for each in rows(page)]
+    return [(row, cells) for row, cells in every if not cells[1].startswith((NOT_OURS, UTILITY))]
+
+
+def core_files(cell: str) -> list[str]:
+    """The sources a cell names that lie in the rooms of the coordinator and its core."""
+    named = [name for name in NAMED.findall(cell) if name.endswith(".py")]
+    return [name for name in named if name.split("/")[0] in ROOMS]
+
+
+def runs_what_is_live(test: str) -> bool:
+    """Whether a test uses, itself or through helpers, what the job reaches, or a command."""
+    path, *names = test.split("::")
+    used = touched(path, [name.split("[")[0] for name in names])
+    live = (used & of_the_job()) - VALUES
+    if path.startswith("tests/assignor/"):  # there tasks and settings are what a view is made of
+        live = {module for module in live if not module.startswith("muster.protocol.")}
+    return bool(live) or any(
+        name.startswith(("muster.cli.", "muster.simulation.")) for name in used
+    )
+
+
+def test_a_live_row_names_what_the_job_reaches() -> None:
+    """Follows the imports of the job, its workers and the built-in assignors."""
+    wrong = [(row, f) for row, c in live_rows() for f in core_files(c[1]) if not is_of_the_job(f)]
+    assert wrong == []
+
+
+def test_a_live_row_names_a_test_of_what_the_job_reaches() -> None:
+    """One of its tests at least uses more than values and utilities."""
+    wrong = [row for row, c in live_rows() if not any(map(runs_what_is_live, NAMED.findall(c[2])))]
+    assert wrong == []
+
+
+DRIVERS = {
+    "state": ("muster.state.", "muster.streams.", "muster.simulation.", "muster.cli."),
+    "streams": ("muster.streams.",),
+    "muster/worker": ("muster.worker",),
+    "muster/cli": ("muster.cli",),
+}
+"""Room of a source → what a test uses that has the source run, not only a value made for it."""
+WITH_PROCESSES = ("tests/integration/", "tests/chaos/")
+"""Tests that start the job and workers: nothing of what they start need be named in them."""
+
+
+def test_code_that_runs_in_a_room_is_tested_through_that_room() -> None:
+    """A rule of the group is not shown by an assignor alone, nor a worker's by the coordinator."""
+    wrong = []
+    for row, cells in live_rows():
+        tests = [name.split("::") for name in NAMED.findall(cells[2])]
+        used = {module for path, *names in tests for module in touched(path, names)}
+        if any(path.startswith(WITH_PROCESSES) for path, *_ in tests):
+            continue
+        for room, drivers in DRIVERS.items():
+            if f"`{room}/" in cells[1] and not any(name.startswith(drivers) for name in used):
+                wrong.append((row, room))
+    assert wrong == []
+
+
+def test_a_utility_is_what_plug_ins_import() -> None:
+    """A row that says so names code of the plug-in's side, or code the job does not reach."""
+    every = [each for page in PAGES for each in rows(page)]
+    utilities = [(row, core_files(c[1])) for row, c in every if c[1].startswith(UTILITY)]
+    wrong = [
+        row
+        for row, files in utilities
+        if all(is_of_the_job(file) and not file.startswith(PLUG_INS) for file in files)
+    ]
+    assert wrong == []
+
+
+def test_only_what_is_not_ours_has_no_test() -> None:
+    """A row without a test says first of all that the matter is not ours."""
+    every = [each for page in PAGES for each in rows(page)]
+    bare = [(row, cells[1]) for row, cells in every if not NAMED.findall(cells[2])]
+    assert [row for row, met in bare if not met.startswith(NOT_OURS)] == []
+
+
+def test_reach_tells_the_job_from_its_utilities() -> None:
+    """The flow network of plug-ins is no part of the job, and a test of it is none of the job's."""
+    assert is_of_the_job("assignor/targets/racks.py")
+    assert not is_of_the_job("assignor/solvers/graph.py")
+    assert runs_what_is_live("tests/assignor/test_ex_r.py::test_EX_R2")
+    assert not runs_what_is_live("tests/assignor/test_ex_r.py::test_EX_R1")
+    assert not runs_what_is_live("tests/assignor/test_ex_r.py::test_EX_R6")

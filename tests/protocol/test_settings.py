@@ -4,15 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from muster.protocol.accepted import LONG_MAX
 from muster.protocol.errors import ConfigError
-from muster.protocol.settings import (
-    ELSEWHERE,
-    KEYS,
-    LONG_MAX,
-    SETTINGS,
-    Settings,
-    parse_settings,
-)
+from muster.protocol.settings import ELSEWHERE, KEYS, SETTINGS, Settings, parse_settings
 
 
 def test_defaults() -> None:
@@ -53,6 +47,7 @@ def test_every_default_is_accepted_as_text(key: str) -> None:
         ("rack.aware.assignment.tags", 5),
         ("rack.aware.assignment.traffic_cost", -1),
         ("no.such.setting", 1),
+        ("internal.task.assignor.class", "x"),
     ],
 )
 def test_what_is_not_accepted_names_the_key(key: str, value: object) -> None:
@@ -67,7 +62,7 @@ KAFKAS = {
     "assignment.interval.ms": (0, [1, 1_000], [-1]),
     "connect.protocol": ("sessioned", ["eager", "compatible", "static"], ["", "Eager"]),
     "heartbeat.interval.ms": (5_000, [10, 44_999], [9, 45_000]),
-    "initial.rebalance.delay.ms": (0, [1, 3_000], [-1]),
+    "initial.rebalance.delay.ms": (3_000, [0, 1, 60_000], [-1]),
     "learner.partial.rebalance": (True, [False, "false"], [1, "no"]),
     "max.warmup.replicas": (2, [1, 2**31 - 1], [0]),
     "num.standby.replicas": (0, [1, 50], [-1]),
@@ -85,8 +80,7 @@ KAFKAS = {
 }
 """Kafka's keys: default, others that are accepted, some that are not (`kips.md` section 10).
 
-Two defaults are not Kafka's: the micro-batch gathers joins already, so the initial delay (3,000)
-and the interval (1,000) are 0.
+One default is not Kafka's: a micro-batch gathers what comes together, so the interval (1,000) is 0.
 """
 
 
@@ -106,7 +100,7 @@ def test_kafkas_keys(key: str) -> None:
 def test_every_key_is_listed() -> None:
     """What is not of that table is ours."""
     own = {
-        *("assignor.timeout.ms", "group.max.size"),
+        *("assignor.timeout.ms", "group.max.size", "subtopology.imbalance.max"),
         *("rack.aware.standby.strategy", "rack.aware.standby.reliable.replicas"),
     }
     assert set(KAFKAS) | own == set(KEYS)

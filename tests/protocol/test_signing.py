@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from muster.protocol.dead_letters import DeadLetter
 from muster.protocol.errors import EncodeError
 from muster.protocol.events import (
     Drain,
@@ -28,7 +29,6 @@ from muster.protocol.signing import (
     WINDOW_MS,
     Caller,
     Keyring,
-    Reason,
     Requirement,
     SigningKey,
     Subject,
@@ -52,7 +52,7 @@ def judged(
     group: str = GROUP,
     caller: Caller = Caller.MEMBER,
     at_ms: int = NOW_MS,
-) -> Reason | None:
+) -> DeadLetter | None:
     """The reason a record is refused for; None = it is believed."""
     verifier = Verifier(ring, group, subject.topic, subject.key)
     verdict = verifier.verdict(caller, subject.value, signature, at_ms)
@@ -112,8 +112,8 @@ def test_nothing_of_a_record_can_be_changed(what: str, place: int, by: int) -> N
 @given(st.binary(max_size=SIGNATURE_BYTES_MAX))
 def test_rubbish_is_refused_with_a_reason(rubbish: bytes) -> None:
     """Any bytes as a signature: a reason, never an exception; nothing at all is unsigned."""
-    expected = {Reason.MALFORMED_SIGNATURE, Reason.UNKNOWN_KEY, Reason.WRONG_SIGNATURE}
-    expected |= {Reason.KEY_NOT_ALLOWED}
+    expected = {DeadLetter.MALFORMED_SIGNATURE, DeadLetter.UNKNOWN_KEY, DeadLetter.WRONG_SIGNATURE}
+    expected |= {DeadLetter.KEY_NOT_ALLOWED}
     assert judged(RING, rubbish) in (expected if rubbish else {None})
 
 
@@ -121,8 +121,8 @@ def test_a_cut_off_signature_is_refused() -> None:
     """Every beginning of a right one, and a right one with bytes behind it."""
     whole = signed()
     found = {judged(RING, whole[:length]) for length in range(1, len(whole))}
-    assert found == {Reason.MALFORMED_SIGNATURE, Reason.WRONG_SIGNATURE}
-    assert judged(RING, whole + b"\0") is Reason.WRONG_SIGNATURE
+    assert found == {DeadLetter.MALFORMED_SIGNATURE, DeadLetter.WRONG_SIGNATURE}
+    assert judged(RING, whole + b"\0") is DeadLetter.WRONG_SIGNATURE
 
 
 def test_each_wrong_use_has_its_reason() -> None:
@@ -138,18 +138,18 @@ def test_each_wrong_use_has_its_reason() -> None:
         for ring in (other_secret, other_key, other_way, elsewhere, operators, ended)
     }
     assert [judged(ring, signed()) for ring in (other_secret, other_key, other_way)] == [
-        Reason.WRONG_SIGNATURE,
-        Reason.UNKNOWN_KEY,
-        Reason.KEY_NOT_ALLOWED,
+        DeadLetter.WRONG_SIGNATURE,
+        DeadLetter.UNKNOWN_KEY,
+        DeadLetter.KEY_NOT_ALLOWED,
     ]
     assert [judged(ring, signed()) for ring in (elsewhere, operators, ended)] == [
-        Reason.KEY_NOT_ALLOWED,
-        Reason.KEY_NOT_ALLOWED,
-        Reason.KEY_RETIRED,
+        DeadLetter.KEY_NOT_ALLOWED,
+        DeadLetter.KEY_NOT_ALLOWED,
+        DeadLetter.KEY_RETIRED,
     ]
     assert None not in found
     malformed = b"\x02" + signed()[1:]
-    assert judged(RING, malformed) is Reason.MALFORMED_SIGNATURE
+    assert judged(RING, malformed) is DeadLetter.MALFORMED_SIGNATURE
 
 
 @pytest.mark.parametrize(
@@ -157,11 +157,11 @@ def test_each_wrong_use_has_its_reason() -> None:
     [
         (-WINDOW_MS, None),
         (WINDOW_MS, None),
-        (-WINDOW_MS - 1, Reason.STALE_SIGNATURE),
-        (WINDOW_MS + 1, Reason.STALE_SIGNATURE),
+        (-WINDOW_MS - 1, DeadLetter.STALE_SIGNATURE),
+        (WINDOW_MS + 1, DeadLetter.STALE_SIGNATURE),
     ],
 )
-def test_a_record_cannot_be_kept_back(late_ms: int, reason: Reason | None) -> None:
+def test_a_record_cannot_be_kept_back(late_ms: int, reason: DeadLetter | None) -> None:
     """Signed too long before or after the broker's time: refused, to the millisecond."""
     assert judged(RING, signed(), at_ms=NOW_MS + late_ms) is reason
 
@@ -173,16 +173,16 @@ def test_unsigned_events_count_unless_they_must_be_signed() -> None:
     times = (-1, 0, 10, 11)
     assert [judged(ring, b"", at_ms=NOW_MS + ms) for ms in times] == [
         None,
-        Reason.UNSIGNED,
-        Reason.UNSIGNED,
+        DeadLetter.UNSIGNED,
+        DeadLetter.UNSIGNED,
         None,
     ]
     groups = ("orders", "orders2", "pay", "payments", "other")
     assert [judged(ring, b"", group=each) for each in groups] == [
-        Reason.UNSIGNED,
+        DeadLetter.UNSIGNED,
         None,
-        Reason.UNSIGNED,
-        Reason.UNSIGNED,
+        DeadLetter.UNSIGNED,
+        DeadLetter.UNSIGNED,
         None,
     ]
 

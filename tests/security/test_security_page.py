@@ -7,21 +7,19 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import os
 import re
 import shlex
 from pathlib import Path
 
 import pytest
+from support.pages import made, markdown
 
 from muster import keyring
 from muster.acls import ROLES, Acl, Pattern, Resource, acls_of
 from muster.cli.main import COMMANDS
 from muster.clients import ClientSettings, read_properties
-from muster.protocol.signing import Reason
 
 PAGE = Path(__file__).parents[2] / "docs" / "security.md"
-BEGIN, END = "<!-- acls: from muster.acls -->\n", "<!-- /acls -->"
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.M | re.S)
 
 
@@ -32,7 +30,7 @@ def blocks(kind: str) -> list[str]:
 
 def acl_table() -> str:
     """The ACLs of every role for the prefix ``muster``, as the page has them."""
-    rows = ["| role | who | ACLs for the prefix `muster` |", "| --- | --- | --- |"]
+    rows = []
     for role, needs in ROLES.items():
         told: dict[tuple[Resource, str, Pattern], list[str]] = {}
         for acl in acls_of(role, "muster"):
@@ -41,19 +39,14 @@ def acl_table() -> str:
             f"{', '.join(operations)} on {str(Acl(*where, '')).removeprefix(' on ')}"
             for where, operations in told.items()
         ]
-        rows.append(f"| `{role}` | {needs.purpose} | {'<br>'.join(rights)} |")
-    return "\n".join(rows) + "\n"
+        rows.append((f"`{role}`", needs.purpose, "<br>".join(rights)))
+    return markdown(("role", "who", "ACLs for the prefix `muster`"), rows)
 
 
 def test_the_acls_are_those_of_the_table() -> None:
     """Between the two marks stands what `muster.acls` has."""
-    page = PAGE.read_text()
-    before, rest = page.split(BEGIN)
-    found, after = rest.split(END)
-    if os.environ.get("UPDATE_DOCS"):
-        found = acl_table()
-        PAGE.write_text(f"{before}{BEGIN}{found}{END}{after}")
-    assert found == acl_table()
+    found, expected = made("security.md", "acls: from muster.acls", acl_table())
+    assert found == expected
 
 
 @pytest.mark.parametrize("text", blocks("properties"))
@@ -87,7 +80,7 @@ def test_commands_are_understood(words: list[str]) -> None:
     parser.parse_args(words[2:])
 
 
-def test_every_key_of_a_keyring_and_every_reason_is_explained() -> None:
+def test_every_key_of_a_keyring_is_explained() -> None:
     """With its default; no key stands there that is none."""
     page = PAGE.read_text()
     rows = dict(re.findall(r"^\| `((?:inter|signature)[a-z.]+)` \| (\S+) \|", page, re.M))
@@ -97,4 +90,3 @@ def test_every_key_of_a_keyring_and_every_reason_is_explained() -> None:
         for name, value in keyring.DEFAULTS.items()
     }
     assert rows == expected
-    assert [reason for reason in Reason if f"`{reason}`" not in page] == []

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from support.story import Story, beat, config, join, leave, tick
+from support.story import Story, beat, config, join, leave, short, tick
 
 from muster.protocol.digest import Holding
-from muster.protocol.records import GroupState
+from muster.protocol.records import GroupState, MemberAssignment, no_tasks
 from muster.protocol.settings import parse_settings
 from muster.protocol.tasks import Subtopology
 
@@ -33,15 +33,23 @@ def test_b_01_a_full_group() -> None:
 
 
 def test_b_04_not_ready_without_tasks() -> None:
-    """Members are let in, get an empty assignment and stay alive; tasks may come later."""
+    """Members are let in, are told why they get nothing and stay alive; tasks may come later."""
     story = Story()
-    assert story.told(join("W1")) == {"W1": "- | - | - @0"}
+    (record,) = (r for r in story.take(join("W1")).records if isinstance(r, MemberAssignment))
+    assert (short(record), record.message) == ("- | - | - @0", no_tasks("g"))
     assert story.group.state is GroupState.NOT_READY
+    waits = no_tasks("g")
+    assert story.group.cause == f"W1 joined; {waits}"  # as the worker's own log says
+    story.at(10).take(join("W2"))
+    assert story.group.cause == f"W2 joined; {waits}"  # not longer with every join
+    story.at(20).take(leave("W2"))
     nothing = Holding().digest()
     for ms in range(5_000, 120_000, 5_000):
         assert story.at(ms).told(beat("W1", nothing, epoch=0), tick()) == {}
     assert story.at(120_000).told(config(FOUR)) == {"W1": "0_0 0_1 0_2 0_3 | - | - @1"}
     assert story.group.state is GroupState.STABLE
+    assert story.group.cause.startswith("W2 left; assignor high-availability → sticky; ")
+    assert story.group.cause.endswith("; 4 tasks added")
 
 
 def test_b_06_one_placement_an_interval() -> None:
@@ -60,19 +68,19 @@ def test_b_06_one_placement_an_interval() -> None:
 
 @pytest.mark.parametrize("delay_ms", [0, 3_000])
 def test_b_04_an_empty_group_fills_up(delay_ms: int) -> None:
-    """`initial.rebalance.delay.ms`: what is placed first is placed for all who came by then."""
+    """`initial.rebalance.delay.ms`: what is placed first is placed for all who came together."""
     story = Story()
     story.take(config(FOUR, initial_rebalance_delay_ms=delay_ms))
     first = story.told(join("W1"))
-    second = story.at(1_000).told(join("W2"))
+    second = story.at(200).told(join("W2"))
     if not delay_ms:
         assert first == {"W1": "0_0 0_1 0_2 0_3 | - | - @1"}
         return
     assert (first, second) == ({"W1": "- | - | - @0"}, {"W2": "- | - | - @0"})
-    assert story.at(2_999).told(tick()) == {}
-    assert story.at(3_000).told(tick()) == {
+    assert story.at(449).told(tick()) == {}
+    assert story.at(450).told(tick()) == {
         "W1": "0_0 0_2 | - | - @1",
         "W2": "0_1 0_3 | - | - @1",
     }
-    story.at(4_000).take(join("W3"))  # no longer empty: at once
+    story.at(4_000).take(join("W3"))  # something runs: at once
     assert story.group.target_generation == 2

@@ -58,13 +58,26 @@ def test_what_happened_to_the_group_is_counted(text: str, kind: str) -> None:
     assert kind_of(str(told)) == kind
 
 
-def test_learners() -> None:
-    """One that is ready, or several."""
+def test_copies_that_caught_up() -> None:
+    """One that is ready, or several, of one kind or of many."""
     told = Causes()
-    told.learner("0_1", "w1")
-    assert kind_of(str(told)) == "ready"
-    told.learner("0_2", "w2")
-    assert kind_of(str(told)) == "ready"
+    told.ready("learner", "0_1", "w1")
+    assert (str(told), kind_of(str(told))) == ("learner of 0_1 on w1 ready", "ready")
+    told.ready("learner", "0_2", "w2")
+    assert (str(told), kind_of(str(told))) == ("2 learners on w1, w2 ready", "ready")
+    told.ready("standby", "0_3", "w2")
+    assert (str(told), kind_of(str(told))) == ("3 copies on w1, w2 ready", "ready")
+
+
+def test_causes_are_taken_over() -> None:
+    """What one collection knows is added to another, each thing once."""
+    told, more = Causes(), Causes()
+    for each in (told, more):
+        each.member(causes.JOINED, "w3")
+        each.add("follow-up")
+    more.ready("copy", "0_1", "w1")
+    told.absorb(more)
+    assert str(told) == "follow-up; w3 joined; copy of 0_1 on w1 ready"
 
 
 def test_the_gravest_names_the_generation() -> None:

@@ -60,8 +60,7 @@ def test_a_follow_up_survives_a_restart(kept: str) -> None:
     step = story.at(59_999).take(tick())
     assert (story.group.generation, step.wake_at_ms) == (generation, 1_060_000)
     story.at(60_000).take(tick())
-    assert (story.group.generation, story.group.cause) == (generation + 1, "follow-up")
-    assert story.group.followup_ms is None
+    assert (story.group.generation, story.group.followup_ms) == (generation, None)
 
 
 def test_an_earlier_generation_drops_a_follow_up() -> None:
@@ -81,10 +80,10 @@ def test_a_follow_up_waits_until_the_generation_is_carried_out() -> None:
     story.at(100).take(join("W2"))
     generation = story.group.generation
     assert story.at(2_000).take(tick()) is not None
-    assert story.group.generation == generation
+    assert story.group.followup_ms == 1_001_100
     story.at(3_000).take(report("W1", 2, "0_0", "0_1"))
     story.at(3_001).take(tick())
-    assert (story.group.generation, story.group.cause) == (generation + 1, "follow-up")
+    assert (story.group.generation, story.group.followup_ms) == (generation, None)
 
 
 def test_a_group_without_members_has_no_follow_up() -> None:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field, replace
+
 import pytest
-from support.story import Story, config, join, leave, snapshot, tick
+from support.story import Story, config, join, leave, report, snapshot, tick
 
 from muster.assignor.errors import AssignorError
 from muster.assignor.model import GroupView, Placement
 from muster.assignor.registry import get
 from muster.protocol import codec
-from muster.protocol.records import MemberAssignment, Rejected
+from muster.protocol.records import GroupSnapshot, MemberAssignment, Rejected
 from muster.protocol.tasks import Subtopology
 from muster.state.group import Group
 
@@ -87,3 +89,60 @@ def test_a_lost_answer_is_asked_for_again() -> None:
     story.group = Group.recover(snapshot(asked))
     assert (story.group.kept, story.group.state.value) == (None, "Assigning")
     assert plugin.calls == 2
+
+
+def test_the_generation_is_seen_although_the_next_begins_with_it() -> None:
+    """W3 joins in the batch that takes the answer: both generations are published, the first whole.
+
+    Read back from the first record alone (the job died between the two) the group is as good.
+    """
+    story, plugin = moody()
+    story.at(100).take(config(FOUR, assignor="x:Moody"), join("W2"))
+    plugin.calls = 2
+    step = story.at(101).take(join("W3"))
+    first, second = (r for r in step.records if isinstance(r, GroupSnapshot))
+    moved = {move.task for move in first.moves}
+    assert (first.generation, first.target_generation, len(moved)) == (2, 2, 2)
+    assert "W2 joined" in first.cause
+    assert (second.generation, second.target_generation, second.moves) == (3, 2, ())
+    assert second.cause == "W3 joined"
+    assert [m.id for m in first.members] == ["W1", "W2"]
+    recovered = Group.recover(first)
+    assert recovered.target.tolist() == story.group.target.tolist()
+
+
+@dataclass
+class Asking:
+    """Places as "sticky" and asks to be asked again at once, so many times."""
+
+    wishes: int
+    name: str = "asking"
+    asked: list[list[int]] = field(default_factory=list)
+
+    def assign(self, view: GroupView) -> Placement:
+        """What it saw is remembered: who runs what."""
+        self.asked.append(view.active.tolist())
+        self.wishes -= 1
+        answer = get("sticky").assign(view)
+        return replace(answer, followup_ms=0 if self.wishes >= 0 else None)
+
+
+def test_a_follow_up_waits_until_the_answer_has_been_carried_out() -> None:
+    """EX-S1-10: with a deadline that has passed it is asked again when all members have acted."""
+    plugin = Asking(wishes=0)
+    story = Story(lookup=lambda name: plugin)
+    story.take(config(FOUR, assignor="x:Asking"), join("W1"))
+    story.at(1).take(tick())
+    plugin.wishes = 1
+    story.at(100).take(join("W2"))
+    assert story.at(101).told(tick()) == {"W1": "0_0 0_1 | - | - @1"}
+    for ms in (102, 103):
+        story.at(ms).take(tick())
+    assert len(plugin.asked) == 2
+    step = story.at(200).take(report("W1", 3, "0_0", "0_1"))
+    assert (step.wake_at_ms, len(plugin.asked)) == (story.now_ms, 2)
+    for ms in (201, 202, 203):
+        story.at(ms).take(tick())
+    assert (story.group.cause, len(plugin.asked)) == ("follow-up", 3)
+    assert plugin.asked[-1] == [0, 0, 1, 1]
+    assert story.group.followup_ms is None

@@ -10,7 +10,7 @@ from support.story import GROUP, Story, config, join, tick
 from muster.assignor.model import Assignor, GroupView, Placement
 from muster.assignor.registry import get
 from muster.protocol.events import Lag, LagReport
-from muster.protocol.ids import MemberId, Task
+from muster.protocol.ids import MemberId, Task, parse_task
 from muster.protocol.records import Fault, Rejected
 from muster.protocol.tasks import Subtopology
 
@@ -80,20 +80,24 @@ def test_a_small_lag_promotes_at_once() -> None:
 
 
 @pytest.mark.parametrize(("age_ms", "believed"), [(60_000, True), (60_001, False)])
-def test_a_lag_ages_out(age_ms: int, believed: bool) -> None:
-    """Past probing.rebalance.interval.ms no assignor sees it, nor that W2 was ready by it."""
+@pytest.mark.parametrize("kept", [False, True], ids=["on a disk", "a copy that is kept"])
+def test_a_lag_ages_unless_the_copy_is_kept(age_ms: int, believed: bool, kept: bool) -> None:
+    """Past probing.rebalance.interval.ms no assignor sees it; of a copy it stays true."""
     seen: list[GroupView] = []
     story, task, member = learning(
         acceptable_recovery_lag=100,
         probing_rebalance_interval_ms=60_000,
         learner_partial_rebalance=False,  # W2's other learner is waited for, so nothing moves
     )
+    learned = {str(story.group.table.task(int(pair) >> 32)) for pair in story.group.learner.kept}
+    (other, _) = sorted({"0_0", "0_1", "0_2", "0_3"} - learned)
     story.lookup = lambda name: Watched(get(name), seen)
     story.at(200).take(tick())
-    story.take(told(member, 100, task))
+    story.take(told(member, 100, task if kept else parse_task(other)))
     story.at(200 + age_ms).take(join("W3"))
-    (view,) = seen
-    assert len(view.lags.offsets) == len(view.ready.task) == believed
+    view = seen[-1]
+    assert len(view.lags.offsets) == (believed or kept)
+    assert len(view.ready.task) == kept
 
 
 def test_a_fleet_that_tells_its_lags_all_the_time_makes_no_record_new() -> None:

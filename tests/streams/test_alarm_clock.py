@@ -5,9 +5,12 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from muster.clients import ClientSettings
+from muster.protocol import codec
 from muster.protocol.events import Mark
 from muster.protocol.ids import GroupId
-from muster.streams.clock import RETRY_MS, RETRY_MS_MAX, Schedule, Sleeper
+from muster.protocol.records import WakeUp
+from muster.streams.clock import RETRY_MS, RETRY_MS_MAX, Clock, Schedule, Sleeper
 
 A, B = Sleeper("muster", GroupId("a")), Sleeper("muster", GroupId("b"))
 
@@ -84,3 +87,50 @@ def test_never_early_never_forgotten(
         assert all(at > now for at in plain.values())
         for sleeping in set(schedule._alarms) - plain.keys():
             schedule.note(sleeping, None)  # the coordinator has answered: it wants no more
+
+
+class Published:
+    """A wake-up as it is read."""
+
+    def __init__(self, group: str) -> None:
+        self._encoded = codec.encode(WakeUp(group=GroupId(group), at_ms=1, published=None))
+
+    def error(self) -> None:
+        """None."""
+
+    def topic(self) -> str:
+        """Where it was."""
+        return "muster.clock"
+
+    def key(self) -> bytes:
+        """Of its group."""
+        return self._encoded.key
+
+    def value(self) -> bytes | None:
+        """The wake-up."""
+        return self._encoded.value
+
+
+class PatientConsumer:
+    """As librdkafka's: one record is waited for until it is there, many until all are."""
+
+    def __init__(self, *waiting: Published) -> None:
+        self._waiting = list(waiting)
+
+    def poll(self, timeout_s: float) -> Published | None:
+        """The next record."""
+        return self._waiting.pop(0) if self._waiting else None
+
+    def consume(self, count: int, timeout_s: float) -> list[Published]:
+        """Records; with a timeout it would return no sooner than that."""
+        assert timeout_s == 0, "waits although there is something to take in"
+        found, self._waiting = self._waiting[:count], self._waiting[count:]
+        return found
+
+
+def test_a_wake_up_is_taken_in_when_it_is_published() -> None:
+    """The clock waits for one record, not for many: the first may be due at once."""
+    clock = Clock(ClientSettings(), ["muster"])
+    consumer = PatientConsumer(Published("a"), Published("b"))
+    clock._read(consumer)  # type: ignore[arg-type]  # as far as reading needs one
+    assert clock.asleep == 2

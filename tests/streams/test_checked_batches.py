@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from support.story import AT_ONCE
 
 from muster.protocol.errors import ConfigError
 from muster.protocol.events import Event, GroupConfig, Join, Origin, Tick
@@ -24,7 +25,7 @@ PARTITIONS = {topic.name("muster"): 2 for topic in TOPICS}
 CONFIG = GroupConfig(
     group=G,
     assignor="sticky",
-    settings=parse_settings({}, "sticky"),
+    settings=parse_settings(AT_ONCE, "sticky"),
     tasks=(Subtopology("0", 4),),
 )
 

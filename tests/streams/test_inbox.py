@@ -9,10 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from muster.protocol import codec
+from muster.protocol.dead_letters import DeadLetter
 from muster.protocol.events import Drain, Event, GroupDeleted, Heartbeat, Leave, Origin, Tick
 from muster.protocol.ids import GroupId, MemberId
 from muster.protocol.records import Rejected
-from muster.streams.inbox import UNDECODABLE, open_lane, unpack
+from muster.streams.inbox import open_lane, unpack
 from muster.streams.source import input_topics, lane_of, pack, split_lane
 
 TOPICS = input_topics(["muster", "other"])
@@ -69,7 +70,7 @@ def test_events_in_order_among_rubbish() -> None:
     (dead,) = inbox.rejected
     assert (dead.origin, dead.reason, dead.key, dead.value) == (
         at(3),
-        UNDECODABLE,
+        DeadLetter.UNDECODABLE,
         b"g",
         b"rubbish",
     )
@@ -84,8 +85,8 @@ def test_a_bad_key_condemns_every_row(key: bytes | None) -> None:
     assert (inbox.group, inbox.events) == (None, [])
     value = codec.encode(event).value or b""
     assert [(r.origin, r.reason, r.key, r.value) for r in inbox.rejected] == [
-        (at(1), UNDECODABLE, key or b"", value),
-        (at(2), UNDECODABLE, key or b"", b""),
+        (at(1), DeadLetter.UNDECODABLE, key or b"", value),
+        (at(2), DeadLetter.UNDECODABLE, key or b"", b""),
     ]
 
 

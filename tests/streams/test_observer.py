@@ -5,6 +5,10 @@ from __future__ import annotations
 from confluent_kafka import KafkaError, KafkaException
 
 from muster.clients import client_settings
+from muster.protocol.codec import encode
+from muster.protocol.dead_letters import DeadLetter
+from muster.protocol.events import Origin
+from muster.protocol.records import Rejected
 from muster.streams.health import Health
 from muster.streams.metrics import Metrics
 from muster.streams.observer import Ends, Observer
@@ -26,10 +30,29 @@ class Hesitant(Observer):
         self._closing.wait()
 
 
-def test_a_partition_without_a_leader_is_waited_for() -> None:
-    """Kafka does not answer twice: the start is a little later, that is all."""
-    metrics = Metrics()
-    observer = Hesitant(
+class Letter:
+    """A dead letter as the consumer hands it on."""
+
+    def __init__(self, reason: str) -> None:
+        origin = Origin("muster.membership", 0, 1, 2)
+        self._encoded = encode(Rejected(origin=origin, reason=reason, message="m"))
+
+    def topic(self) -> str:
+        """Where it was read."""
+        return "muster.rejected"
+
+    def key(self) -> bytes:
+        """Its key."""
+        return self._encoded.key
+
+    def value(self) -> bytes | None:
+        """Its value."""
+        return self._encoded.value
+
+
+def observer_of(metrics: Metrics) -> Hesitant:
+    """An observer of one prefix."""
+    return Hesitant(
         client_settings("127.0.0.1:1"),
         {"muster.groups": 1},
         ["muster"],
@@ -39,6 +62,26 @@ def test_a_partition_without_a_leader_is_waited_for() -> None:
         read=lambda: None,
         on_late=lambda *_: None,
     )
+
+
+def test_every_dead_letter_is_counted_under_its_reason() -> None:
+    """Each reason has a series before its first letter; a newer version's word is `other`."""
+    metrics = Metrics()
+    observer = observer_of(metrics)
+
+    def counts() -> dict[str, float]:
+        (family,) = metrics.rejected.collect()
+        return {s.labels["reason"]: s.value for s in family.samples}
+
+    assert counts() == dict.fromkeys(map(str, DeadLetter), 0)
+    for reason in (*DeadLetter, "OF_TOMORROW"):
+        observer._take(Letter(reason))  # type: ignore[arg-type]  # as a Message would be
+    assert counts() == dict.fromkeys([*map(str, DeadLetter), "other"], 1)
+
+
+def test_a_partition_without_a_leader_is_waited_for() -> None:
+    """Kafka does not answer twice: the start is a little later, that is all."""
+    observer = observer_of(Metrics())
     with observer as running:
         assert running is observer
         assert (observer.asked, observer._ends) == (3, {("muster.groups", 0): 7})

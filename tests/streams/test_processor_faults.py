@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 from support import plugin_assignors
 from support.operator import (
+    ALLOWED,
     LANE,
     PARTITIONS,
     REBUILD_MS,
@@ -20,6 +21,7 @@ from support.operator import (
 )
 
 from muster import plugins
+from muster.protocol.dead_letters import DeadLetter
 from muster.protocol.events import Tick
 from muster.protocol.parts import parts
 from muster.protocol.records import (
@@ -46,9 +48,9 @@ def test_a_bug_parks_the_group(monkeypatch: pytest.MonkeyPatch) -> None:
         broken.setattr(turn, "advance", _fail)
         first = operator.feed(2_000, join("n"), Tick(group=G))
         second = operator.feed(3_000, Tick(group=G), join("o"))
-    assert [(type(r), r.reason) for r in first] == [(Rejected, turn.GROUP_FAILED)] * 1
+    assert [(type(r), r.reason) for r in first] == [(Rejected, DeadLetter.GROUP_FAILED)] * 1
     assert "ZeroDivisionError: the story" in first[0].message
-    assert [(r.reason, r.origin.offset) for r in second] == [(turn.GROUP_FAILED, 4)]
+    assert [(r.reason, r.origin.offset) for r in second] == [(DeadLetter.GROUP_FAILED, 4)]
     assert "ZeroDivisionError" not in second[0].message
     assert operator.stored(LANE)[1] == snapshot
     assert liveness is not None
@@ -73,7 +75,7 @@ def test_a_record_too_large_keeps_the_last_good_generation(
             outbox, "parts", lambda r, turn: parts(r, most.get(type(r), 10_000), turn=turn)
         )
         (letter,) = operator.feed(2_000, join("n"))
-    assert (type(letter), letter.reason) == (Rejected, turn.GROUP_FAILED)
+    assert (type(letter), letter.reason) == (Rejected, DeadLetter.GROUP_FAILED)
     assert "bytes; 100 are accepted" in letter.message
     assert operator.stored(LANE)[1] == snapshot
     (newest,) = of_kind(operator.feed(3_000, join("n")), GroupSnapshot)[-1:]
@@ -95,7 +97,11 @@ def released() -> Iterator[None]:
 @pytest.mark.usefixtures("released")
 @pytest.mark.parametrize(
     ("plugin", "told"),
-    [("Raises", "ZeroDivisionError: oops"), ("Hangs", "took more than 20 ms")],
+    [
+        ("Raises", "ZeroDivisionError: oops"),
+        ("Hangs", "took more than 20 ms"),
+        ("Exits", "SystemExit: 3"),
+    ],
 )
 def test_a_plugin_harms_no_group(plugin: str, told: str) -> None:
     """A plug-in raises, or hangs beyond its budget: a dead letter says so, the target stays.
@@ -135,13 +141,13 @@ def test_another_attempt_of_a_batch_says_the_same() -> None:
     bad = operator.at(config(settings={"assignor.timeout.ms": 20}, assignor=hangs), 2_000)
     inbox = Inbox("muster", G, [bad, operator.at(join("n"), 2_000)])
     tick = Inbox("muster", G, [operator.at(Tick(group=G), 2_001)])
-    publisher = Publisher(7, PARTITIONS, REBUILD_MS)
+    publisher = Publisher(7, PARTITIONS, REBUILD_MS, assignors=ALLOWED)
     late = turn.take(None, before, inbox, publisher)
     plugin_assignors.RELEASE.set()
     guard = plugins.get(hangs)
     assert isinstance(guard, plugins.Guarded)
     assert guard._hanging is not None
-    guard._hanging.join()
+    assert guard._hanging.ends_within(10)
     early = turn.take(None, before, inbox, publisher)
     assert late.rows == early.rows
     for tried, letters in ((late, 1), (early, 0)):
@@ -164,7 +170,7 @@ def spoilt(name: str) -> Operator:
 def test_an_unreadable_snapshot_parks_the_group() -> None:
     """Stored bytes nobody can read do not raise either; they are kept for whoever can."""
     records = spoilt("snapshot").feed(2_000, join("n"))
-    assert [r.reason for r in of_kind(records, Rejected)] == [turn.GROUP_FAILED]
+    assert [r.reason for r in of_kind(records, Rejected)] == [DeadLetter.GROUP_FAILED]
 
 
 def test_an_unreadable_liveness_is_asked_for() -> None:

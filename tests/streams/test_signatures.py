@@ -72,10 +72,10 @@ def opened(*rows: bytes, ring: Keyring = RING) -> Inbox:
 
 
 def config(offset: int, partitions: int = 2) -> GroupConfig:
-    """A group with a few tasks."""
-    tasks = (Subtopology("0", partitions),)
+    """A group with a few tasks, placed at once when it starts."""
+    tasks, settings = (Subtopology("0", partitions),), Settings(initial_rebalance_delay_ms=0)
     return GroupConfig(
-        group=G, assignor="sticky", settings=Settings(), tasks=tasks, origin=at(offset, "config")
+        group=G, assignor="sticky", settings=settings, tasks=tasks, origin=at(offset, "config")
     )
 
 

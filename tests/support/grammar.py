@@ -20,6 +20,7 @@ FIELDS = {
     "Heartbeat": "member:string epoch:int digest:u64",
     "Report": "member:string incarnation:u64 epoch:int revision:long units:[UnitRef] active:bytes"
     " standby:bytes learner:bytes ready:bytes releasing:bytes lags:[Lag] extras:{bytes}",
+    "LagReport": "member:string units:[UnitRef] lags:[Lag] extras:{bytes}",
     "Join": "member:string incarnation:u64 instance_id:string? rack:string? capacity:int"
     " tags:{string} protocols:[string] topics:[string]? static:[string] units:[UnitRef]"
     " active:bytes standby:bytes learner:bytes ready:bytes releasing:bytes lags:[Lag]"
@@ -37,6 +38,7 @@ FRAMES = {
     "c301cd5c45241620def1": "Report",
     "c30184d7c1ae25d0c22b": "Heartbeat",
     "c301b6ed0ef0d77c19a9": "Leave",
+    "c301998f442585c60269": "LagReport",
     "c30183a7063d7eeccdd7": "MemberAssignment",
     "c301ed277f4d4d8871a9": "Dictionary",
     "c3011d988ce4a267a731": "Packed",
@@ -123,6 +125,14 @@ def value(data: bytes) -> tuple[str, dict]:
         assert row["size"] <= 32 * len(row["deflated"])
         return value(zlib.decompress(row["deflated"]))
     return name, row
+
+
+def event_units(row: dict) -> list[tuple[str, int]]:
+    """Section 5: the units of an event, as rows or as the extra."""
+    if "units" not in row["extras"]:
+        return [(unit["label"], unit["size"]) for unit in row["units"]]
+    lines = zlib.decompress(row["extras"]["units"]).decode().splitlines()
+    return [(label, int(size)) for label, size in (line.split("\0") for line in lines)]
 
 
 def joined(values: list[bytes]) -> bytes:

@@ -79,7 +79,7 @@ class KeptGroup:
             origin = Origin(f"muster.{kind}", 0, self._offset, self.now_ms)
             entries.append(pack(origin, codec.encode(event).value, INPUT))
         inbox = open_lane(lane_of("muster", self.group.encode()), entries, INPUT)
-        publisher = Publisher(self.epoch, PARTITIONS, 600_000)
+        publisher = Publisher(self.epoch, PARTITIONS, 600_000, assignors=frozenset([PLUGIN]))
         taken = turn.take(None, self.stored, inbox, publisher)
         self.stored = taken.stored
         records = []

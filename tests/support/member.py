@@ -1,8 +1,7 @@
 """A member of a fleet, as a program: ``python member.py '{"group": ..., "log": ...}'``.
 
 It holds its tasks by logging that it does (`overlap` says how) until SIGTERM, then leaves. The
-argument is JSON: ``log`` is the file, ``layout_check_s`` how often it looks whether its topic has
-grown; everything else goes to `Worker`.
+argument is JSON: ``log`` is the file; everything else goes to `Worker`.
 """
 
 from __future__ import annotations
@@ -16,7 +15,6 @@ import time
 from typing import Any
 
 from muster.protocol.ids import Task
-from muster.worker import kafka
 from muster.worker.assignment import Assignment
 from muster.worker.worker import Worker
 
@@ -25,7 +23,6 @@ def main(argument: str) -> None:
     """Run until told to stop."""
     settings: dict[str, Any] = json.loads(argument)
     log = open(settings.pop("log"), "a", buffering=1)  # noqa: SIM115  lives as long as we do
-    kafka.LAYOUT_CHECK_S = settings.pop("layout_check_s", kafka.LAYOUT_CHECK_S)  # type: ignore[misc]
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import pytest
 from pyspark.sql.streaming.tws_tester import TwsTester
 from pyspark.sql.types import Row
+from support.story import AT_ONCE
 
 from muster.protocol import codec
 from muster.protocol.events import Event, GroupConfig, Join, Origin
@@ -27,6 +28,7 @@ INPUT = input_topics(PREFIXES)
 PARTITIONS = {topic.name(prefix): 2 for topic in TOPICS for prefix in PREFIXES}
 G, M = GroupId("g"), MemberId("m")
 REBUILD_MS = 600_000
+ALLOWED = frozenset(f"support.plugin_assignors:{name}" for name in ("Raises", "Hangs", "Exits"))
 
 
 class Operator:
@@ -42,7 +44,9 @@ class Operator:
         rows = [(lane, Row(lane=lane, snapshot=snapshot)) for lane, snapshot in initial]
         self.tester = TwsTester(
             GroupProcessor(
-                epochs, PARTITIONS, INPUT, REBUILD_MS, wary_until_ms={"muster": wary_until_ms}
+                *(epochs, PARTITIONS, INPUT, REBUILD_MS),
+                wary_until_ms={"muster": wary_until_ms},
+                assignors=ALLOWED,
             ),
             **({"initialStateRow": rows} if rows else {}),
         )
@@ -95,9 +99,9 @@ def config(
     settings: Mapping[str, object] | None = None,
     assignor: str = "sticky",
 ) -> GroupConfig:
-    """A group of one subtopology."""
+    """A group of one subtopology, placed at once when it starts."""
     unit = Subtopology("0", partitions)
-    parsed = parse_settings(settings or {}, assignor)
+    parsed = parse_settings({**AT_ONCE, **(settings or {})}, assignor)
     return GroupConfig(group=G, assignor=assignor, settings=parsed, tasks=(unit,))
 
 

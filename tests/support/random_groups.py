@@ -125,11 +125,11 @@ def allowed(view: GroupView) -> np.ndarray:
 def caught_up(view: GroupView) -> np.ndarray:
     """bool[T, M]: who could run what at once."""
     warm = np.zeros((len(view.tasks), len(view.members)), dtype=np.bool_)
-    acceptable = view.lags.offsets <= view.settings.acceptable_recovery_lag
-    warm[view.lags.task[acceptable], view.lags.member[acceptable]] = True
-    warm[view.ready.task, view.ready.member] = True
     owned = view.active != NOBODY
     warm[np.flatnonzero(owned), view.active[owned]] = True
+    acceptable = view.lags.offsets <= view.settings.acceptable_recovery_lag
+    warm[view.lags.task, view.lags.member] = acceptable
+    warm[view.ready.task, view.ready.member] = True
     return warm
 
 

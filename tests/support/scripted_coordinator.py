@@ -119,6 +119,7 @@ class ScriptedCoordinator:
         *,
         standby: Sequence[str] = (),
         learner: Sequence[str] = (),
+        wanted: Sequence[str] = (),
         report: bool = False,
         fault: Fault | None = None,
         generation: int = 1,
@@ -144,6 +145,7 @@ class ScriptedCoordinator:
             active=TaskSet.of(active),
             standby=TaskSet.of(standby),
             learner=TaskSet.of(learner),
+            next=TaskSet.of(wanted),
             report=report,
             fault=fault,
             session_timeout_ms=self.session_timeout_ms,
@@ -155,10 +157,10 @@ class ScriptedCoordinator:
             self._write(self._assignments, part)
         return record
 
-    def publish_names(self, *units: Unit) -> Dictionary:
-        """Write the group's dictionary."""
+    def publish_names(self, *units: Unit, beside: int = 0) -> Dictionary:
+        """Write the group's dictionary, so many partitions beside the one it belongs to."""
         names = Dictionary(group=self.group, units=units_of_table(TaskTable(units)))
-        self._write(self._groups, encode(names))
+        self._write(self._groups, encode(names), beside)
         return names
 
     def let_go(self, member: str) -> None:
@@ -166,11 +168,20 @@ class ScriptedCoordinator:
         gone = MemberGone(group=self.group, member=MemberId(member))
         self._write(self._assignments, encode(gone))
 
-    def _write(self, topic: str, encoded: Encoded) -> None:
+    def garble(self, member: str) -> None:
+        """Write what nobody can read under the key of a member."""
+        key = key_of(self.group, MemberId(member))
+        self._write(self._assignments, Encoded(key, b"\xc3\x01 no such schema", ()))
+
+    def _write(self, topic: str, encoded: Encoded, beside: int = 0) -> None:
         key, value, headers = encoded
         count = len(self._producer.list_topics(topic, timeout=10).topics[topic].partitions)
         self._producer.produce(
-            topic, key=key, value=value, headers=list(headers), partition=partition_of(key, count)
+            topic,
+            key=key,
+            value=value,
+            headers=list(headers),
+            partition=(partition_of(key, count) + beside) % count,
         )
         assert self._producer.flush(10) == 0
 

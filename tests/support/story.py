@@ -19,7 +19,14 @@ from muster.protocol.events import (
     Tick,
 )
 from muster.protocol.ids import GroupId, MemberId
-from muster.protocol.records import GroupSnapshot, MemberAssignment, MemberGone, Record, WakeUp
+from muster.protocol.records import (
+    Fault,
+    GroupSnapshot,
+    MemberAssignment,
+    MemberGone,
+    Record,
+    WakeUp,
+)
 from muster.protocol.settings import parse_settings
 from muster.protocol.tasks import TaskSet, Unit
 from muster.state import invariants
@@ -27,6 +34,8 @@ from muster.state.group import Group
 from muster.state.machine import Step, advance
 
 GROUP = GroupId("g")
+AT_ONCE = {"initial.rebalance.delay.ms": 0}
+"""A group that starts is placed by the batch that brings its first member."""
 
 
 @dataclass
@@ -69,12 +78,18 @@ class Story:
         return step
 
     def told(self, *events: Event) -> dict[str, str]:
-        """What each member was told: "0_0 0_1 | 0_2 | - @2" is active, standby, learner, epoch."""
-        return {
-            record.member: short(record)
-            for record in self.take(*events).records
-            if isinstance(record, MemberAssignment | MemberGone)
-        }
+        """What each member was told: "0_0 0_1 | 0_2 | - @2" is active, standby, learner, epoch.
+
+        Of an answer and the tombstone behind it, which takes it back, the answer.
+        """
+        told: dict[str, str] = {}
+        faults = {fault.value for fault in Fault}
+        for record in self.take(*events).records:
+            if not isinstance(record, MemberAssignment | MemberGone):
+                continue
+            if isinstance(record, MemberAssignment) or told.get(record.member) not in faults:
+                told[record.member] = short(record)
+        return told
 
 
 def short(record: MemberAssignment | MemberGone) -> str:
@@ -89,8 +104,9 @@ def short(record: MemberAssignment | MemberGone) -> str:
 
 
 def config(*units: Unit, assignor: str = "sticky", **values: object) -> GroupConfig:
-    """A config; settings by name with underscores."""
-    settings = parse_settings({k.replace("_", "."): v for k, v in values.items()}, assignor)
+    """A config; settings by name with underscores. A start is placed at once unless they say so."""
+    named = AT_ONCE | {key.replace("_", "."): value for key, value in values.items()}
+    settings = parse_settings(named, assignor)
     return GroupConfig(group=GROUP, assignor=assignor, settings=settings, tasks=units)
 
 

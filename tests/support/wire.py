@@ -170,6 +170,7 @@ assignments = st.builds(
     active=task_sets(),
     standby=task_sets(),
     learner=task_sets(),
+    next=task_sets(),
     report=st.booleans(),
     fault=optional(st.sampled_from(Fault)),
     session_timeout_ms=counts,

@@ -6,11 +6,13 @@ import base64
 from typing import Any
 
 import numpy as np
+from support.event_vectors import HOLDINGS, event_vectors, hex64
+from support.talk_vectors import talk_vectors
 
 from muster.keyring import parsed
 from muster.protocol.codec import encode
 from muster.protocol.digest import Holding
-from muster.protocol.events import GroupDeleted, Heartbeat, Join, Leave, Report
+from muster.protocol.events import GroupDeleted, Heartbeat, Join, Leave
 from muster.protocol.framing import write
 from muster.protocol.ids import GroupId, MemberId
 from muster.protocol.keys import key_of, murmur2, part_key, partition_of
@@ -32,11 +34,6 @@ def held(holding: Holding) -> list[tuple[str, int, int]]:
         for role, tasks in ((1, holding.active), (2, holding.standby), (3, holding.learner))
         for task in tasks
     ]
-
-
-def hex64(number: int) -> str:
-    """A 64-bit number as text."""
-    return f"{number:016x}"
 
 
 def keys_vectors() -> list[dict]:
@@ -93,26 +90,6 @@ def taskset_vectors() -> list[dict]:
     ]
 
 
-HOLDINGS = {
-    "nothing": Holding(),
-    "one active": Holding(active=TaskSet.of(["0_0"])),
-    "connector": Holding(active=TaskSet.of(["c1", "c1-0"])),
-    "same name, both kinds": Holding(active=TaskSet.of(["x_0", "x-0"])),
-    "all roles": Holding(
-        active=TaskSet.of(["0_0", "0_1"]),
-        standby=TaskSet.of(["1_7"]),
-        learner=TaskSet.of(["1_8"]),
-        ready=TaskSet.of(["1_8"]),
-    ),
-    "releasing": Holding(
-        active=TaskSet.of(["0_0", "0_1"]),
-        standby=TaskSet.of(["1_7"]),
-        releasing=TaskSet.of(["0_1", "1_7"]),
-    ),
-    "not ascii": Holding(active=TaskSet.of(["größe_3"])),
-}
-
-
 def digest_vectors() -> list[dict]:
     """Holdings and their digests."""
     return [
@@ -148,48 +125,6 @@ def dictionary_vectors() -> list[dict]:
     ]
 
 
-def event_vectors() -> list[dict]:
-    """What a member writes."""
-    who = {"group": "fleet", "member": "W1"}
-    one = {**who, "incarnation": 0x0102030405060708}
-    holding = HOLDINGS["releasing"]
-    events = {
-        "first join": Join(**one),
-        "join with all": Join(
-            **one,
-            instance_id="i-1",
-            rack="r0",
-            capacity=4,
-            tags=(("cluster", "x"), ("zone", "a")),
-            protocols=("sessioned",),
-            topics=("0", "1"),
-            static=("c1",),
-            config_offset=300,
-            rebalance_timeout_ms=60_000,
-            make_before_break=False,
-        ),
-        "report": Report(**one, epoch=3, revision=9, holding=holding),
-        "report of learners": Report(**one, epoch=3, revision=9, holding=HOLDINGS["all roles"]),
-        "report of nothing": Report(
-            **one, epoch=3, revision=9, holding=Holding(), coordinator_epoch=5
-        ),
-        "heartbeat": Heartbeat(**who, epoch=3, digest=holding.digest()),
-        "heartbeat of nothing": Heartbeat(**who, epoch=0, digest=0),
-        "heartbeat, large numbers": Heartbeat(**who, epoch=2**31 - 1, digest=2**64 - 1),
-        "leave": Leave(**one),
-        "leave for a while": Leave(**one, temporary=True),
-    }
-    return [
-        {
-            "name": name,
-            "schema": type(event).__name__,
-            "key": encode(event).key.decode(),
-            "value": encode(event).value.hex(),
-        }
-        for name, event in events.items()
-    ]
-
-
 def some_assignments() -> dict[str, MemberAssignment]:
     """What a member reads."""
     plain = {
@@ -212,6 +147,9 @@ def some_assignments() -> dict[str, MemberAssignment]:
             active=TaskSet.of([f"0_{i}" for i in range(100)]),
             standby=TaskSet.of(["1_7", "1_9"]),
             learner=TaskSet.of(["1_8"]),
+        ),
+        "a standby that is wanted next": MemberAssignment(
+            **plain, standby=TaskSet.of(["1_7", "1_9"]), next=TaskSet.of(["1_9"])
         ),
         "connectors": MemberAssignment(**plain, active=TaskSet.of(["c1", "c1-0", "c2-4"])),
         "report asked for": MemberAssignment(**plain, report=True),
@@ -243,6 +181,8 @@ def assignment_vectors() -> list[dict]:
         }
         for role in ("active", "standby", "learner"):
             shown[role] = [str(task) for task in getattr(record, role)]
+        if record.next:
+            shown["next"] = [str(task) for task in record.next]
         rows.append(
             {
                 "name": name,
@@ -253,11 +193,21 @@ def assignment_vectors() -> list[dict]:
                 **shown,
             }
         )
+    rows.insert(2, _in_a_sized_block(rows[1]))
     names = rows[-1]["name"]
     cut = parts(some_assignments()[names], 600)
     assert len(cut) > 1
     rows[-1]["parts"] = [[part.key.decode(), part.value.hex()] for part in cut]
     return rows
+
+
+def _in_a_sized_block(row: dict) -> dict:
+    """One task, its units in a block of negative count, whose size in bytes is told."""
+    item = b"\x04" + b"0_" + b"\x02"
+    plain, sized = b"\x02" + item + b"\x00", b"\x01\x08" + item + b"\x00"
+    value = bytes.fromhex(row["value"])
+    assert value.count(plain) == 1
+    return row | {"name": "a negative block count", "value": value.replace(plain, sized).hex()}
 
 
 def hostile_vectors() -> list[dict]:
@@ -376,6 +326,7 @@ VECTORS = {
     "digest": digest_vectors,
     "dictionary": dictionary_vectors,
     "events": event_vectors,
+    "talk": talk_vectors,
     "assignments": assignment_vectors,
     "hostile": hostile_vectors,
     "signatures": signature_vectors,

@@ -20,6 +20,7 @@ from muster.keyring import VARIABLE
 from muster.protocol.digest import Holding
 from muster.protocol.events import Heartbeat, Join, Leave, Report
 from muster.protocol.keys import key_of, partition_of
+from muster.protocol.records import Fault
 from muster.protocol.signing import Caller, Verifier
 from muster.protocol.tasks import Connector, Subtopology, TaskSet
 from muster.protocol.topics import TopicKind
@@ -83,9 +84,61 @@ def test_life(worker: Running, coordinator: ScriptedCoordinator) -> None:
     assert coordinator.wait_for(Leave).incarnation == join.incarnation
 
 
+def test_waits_for_longer_than_a_session(language: Language, kafka: Topics, tmp_path: Path) -> None:
+    """It is let in by its fourth join, and takes what it is given; copies then change their roles.
+
+    A copy is ready at once; when it becomes active nothing is released and nothing reported.
+    """
+    with ScriptedCoordinator(
+        kafka.address, "patient", prefix=kafka.prefix, session_timeout_ms=5_000
+    ) as coordinator:
+        worker = Running(language, kafka, "patient", "m", tmp_path / "out")
+        try:
+            join = coordinator.wait_for(Join)
+            coordinator.assign(join, fault=Fault.MEMBER_ID_IN_USE, message="W1 is alive")
+            eventually(lambda: len(coordinator.events) == 4)
+            assert set(map(type, coordinator.events)) == {Join}
+            coordinator.assign(join, ["0_0"], standby=["0_1"], learner=["0_2"])
+            copies = TaskSet.of(["0_1", "0_2"])
+            coordinator.wait_for(Report, lambda r: r.holding.ready == copies)
+            told = len(coordinator.events)
+            coordinator.assign(join, ["0_0", "0_2"], learner=["0_1"], generation=2)
+            held = Holding(active=TaskSet.of(["0_0", "0_2"]), learner=TaskSet.of(["0_1"]))
+            coordinator.wait_for(Heartbeat, lambda h: h.epoch == 2 and h.digest == held.digest())
+            coordinator.assign(join, ["0_0", "0_1", "0_2"], generation=3)
+            run = ("0_1", "active")
+            eventually(lambda: (worker.lines()[-1]["task"], worker.lines()[-1]["role"]) == run)
+            coordinator.wait_for(Heartbeat, lambda h: h.epoch == 3)
+            assert set(map(type, coordinator.events[told:])) == {Heartbeat}
+            assert worker.held() == {"0_0", "0_1", "0_2"}
+        finally:
+            worker.close()
+
+
+def test_a_record_that_cannot_be_read(language: Language, kafka: Topics, tmp_path: Path) -> None:
+    """It may take a task away, so it counts as not read: the lease ends, and all is joined anew."""
+    with ScriptedCoordinator(
+        kafka.address, "puzzled", prefix=kafka.prefix, session_timeout_ms=3_000
+    ) as coordinator:
+        worker = Running(language, kafka, "puzzled", "m", tmp_path / "out")
+        try:
+            join = coordinator.wait_for(Join)
+            coordinator.assign(join, ["0_0"])
+            eventually(lambda: worker.held() == {"0_0"})
+            coordinator.garble(join.member)
+            again = coordinator.wait_for(Join, lambda j: j.incarnation != join.incarnation)
+            assert coordinator.wait_for(Leave).temporary
+            assert worker.held() == set()
+            coordinator.assign(again, ["0_1"], generation=2)
+            eventually(lambda: worker.held() == {"0_1"})
+        finally:
+            worker.close()
+
+
 def test_large_groups(worker: Running, coordinator: ScriptedCoordinator) -> None:
-    """Records in parts are joined; the dictionary is looked up."""
-    names = coordinator.publish_names(Subtopology("orders-by-region" * 30, 500), Connector("c", 9))
+    """Records in parts are joined; the dictionary is looked up, in whatever partition it lies."""
+    units = (Subtopology("orders-by-region" * 30, 500), Connector("c", 9))
+    names = coordinator.publish_names(*units, beside=1)
     join = coordinator.wait_for(Join)
     unit = names.units[0].label.removesuffix("_")
     coordinator.assign(join, [f"{unit}_{n}" for n in range(0, 500, 3)], bytes_max=700)
@@ -182,8 +235,7 @@ def test_follows_a_topic_that_grows(language: Language, bootstrap: str, tmp_path
     with ScriptedCoordinator(
         kafka.address, "grown", prefix=kafka.prefix, session_timeout_ms=4_000
     ) as coordinator:
-        quick = {"MUSTER_LAYOUT_CHECK_MS": "300"}
-        worker = Running(language, kafka, "grown", name, tmp_path / "out", **quick)
+        worker = Running(language, kafka, "grown", name, tmp_path / "out")
         try:
             join = coordinator.wait_for(Join)
             coordinator.assign(join, ["0_0"])

@@ -19,6 +19,12 @@ class Broker:
     def __init__(self) -> None:
         self.asked: list[Future] = []
         self.clients = 0
+        self.partitions = 4
+        self.grown = 0
+
+    def has_grown(self) -> None:
+        """What a reader is told once there are more partitions."""
+        self.grown += 1
 
     def connect(self, *_: object, **__: object) -> Broker:
         """Another client."""
@@ -29,6 +35,11 @@ class Broker:
         """Keep the question."""
         self.asked.append(Future())
         return dict.fromkeys(wanted, self.asked[-1])
+
+    def list_topics(self, topic: str, **_: object) -> SimpleNamespace:
+        """Say how many partitions there are, at once."""
+        told = SimpleNamespace(error=None, partitions=range(self.partitions))
+        return SimpleNamespace(topics={topic: told})
 
     def answer(self, end: int) -> None:
         """Say where the partition ends."""
@@ -52,8 +63,8 @@ def told() -> list[CaughtUp]:
 @pytest.fixture
 def reader(broker: Broker, told: list[CaughtUp]) -> Progress:
     """Stands at offset 10."""
-    made = Progress({}, told.append)
-    made.stand("muster.assignments", 1, 10)
+    made = Progress({}, told.append, broker.has_grown, lambda job: job())
+    made.stand("muster.assignments", 1, 10, 4)
     return made
 
 
@@ -110,7 +121,7 @@ def test_a_log_cut_below_the_reader(reader: Progress, broker: Broker, told: list
 def test_another_partition(reader: Progress, broker: Broker, told: list[CaughtUp]) -> None:
     """The topic grew: what is said of the old partition proves nothing for the new one."""
     reader.ask(100)
-    reader.stand("muster.assignments", 4, 0)
+    reader.stand("muster.assignments", 4, 0, 4)
     broker.answer(10)
     reader.read_to(50)
     assert told == []
@@ -118,9 +129,9 @@ def test_another_partition(reader: Progress, broker: Broker, told: list[CaughtUp
 
 def test_nothing_is_asked_too_early_or_too_late(broker: Broker, told: list[CaughtUp]) -> None:
     """Before the reader stands anywhere, and after the end."""
-    reader = Progress({}, told.append)
+    reader = Progress({}, told.append, broker.has_grown, lambda job: job())
     reader.ask(100)
-    reader.stand("muster.assignments", 1, 10)
+    reader.stand("muster.assignments", 1, 10, 4)
     reader.close()
     reader.ask(200)
     assert broker.asked == []
@@ -153,3 +164,17 @@ def test_a_question_that_is_forgotten(
     assert len(broker.asked) == 2
     broker.answer(10)
     assert told == [CaughtUp(100), CaughtUp(100 + progress.LOST_MS)]
+
+
+def test_a_topic_that_has_grown(reader: Progress, broker: Broker, told: list[CaughtUp]) -> None:
+    """The end of a partition that may be ours no more proves nothing, and the reader is told."""
+    broker.partitions = 6
+    reader.ask(100)
+    broker.answer(10)
+    assert (told, broker.grown) == ([], 1)
+    reader.stand("muster.assignments", 5, 0, 6)
+    reader.ask(200)
+    broker.answer(3)
+    assert told == []
+    reader.read_to(3)
+    assert told == [CaughtUp(200)]

@@ -6,7 +6,7 @@ import queue
 from itertools import count
 
 import pytest
-from support.brokers import new_topics
+from support.brokers import PARTITIONS, new_topics
 from support.waiting import until
 
 from muster.broker.kafka import EmbeddedKafka
@@ -24,8 +24,8 @@ def test_a_new_leader_is_asked(own_broker: EmbeddedKafka) -> None:
     """
     topics = new_topics(own_broker.bootstrap_server)
     told: queue.SimpleQueue[CaughtUp] = queue.SimpleQueue()
-    progress = Progress(topics.clients.librdkafka({}), told.put)
-    progress.stand(topics.name(TopicKind.ASSIGNMENTS), 0, 0)
+    progress = Progress(topics.clients.librdkafka({}), told.put, lambda: None)
+    progress.stand(topics.name(TopicKind.ASSIGNMENTS), 0, 0, PARTITIONS)
     clock = count(step=LOST_MS // 10)
 
     def caught_up() -> bool:

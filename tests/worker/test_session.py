@@ -8,8 +8,8 @@ import pytest
 from support.talk import BEAT_MS, GONE, GROUP, JOIN, MEMBER, SESSION_MS, Talk, in_state, kinds, sent
 
 from muster.protocol.digest import Holding
-from muster.protocol.events import Lag, LagReport, Leave, Report
-from muster.protocol.ids import Role, Task
+from muster.protocol.events import Leave, Report
+from muster.protocol.ids import Role
 from muster.protocol.records import Fault
 from muster.protocol.tasks import TaskSet
 from muster.worker.chance import JOIN_PAUSE_MAX_MS, mixed63
@@ -25,10 +25,8 @@ from muster.worker.exchange import (
     Lose,
     Notice,
     Read,
-    Ready,
     Release,
     Released,
-    Restored,
     Send,
     Take,
 )
@@ -76,16 +74,6 @@ def test_story_join_take_release_leave() -> None:
     assert talk.session.deadline_ms is None
 
 
-def test_story_one_report_for_all_releases() -> None:
-    """Several roles are released in their own time; one report follows the last."""
-    talk = Talk().member("0_0", standby=["0_1"], learner=["0_2"])
-    assert kinds(talk.read("0_5")) == ["Assigned", "Lease", "Release", "Release", "Release", "Take"]
-    assert talk.give(Released(Role.STANDBY, TaskSet.of(["0_1"]))) == []
-    assert talk.give(Released(Role.ACTIVE, TaskSet.of(["0_0"]))) == []
-    (report,) = sent(talk.give(Released(Role.LEARNER, TaskSet.of(["0_2"]))))
-    assert report.holding == Holding(active=TaskSet.of(["0_5"]))
-
-
 def test_story_a_newer_record_while_stopping() -> None:
     """A record read during a release: the one report carries the newest revision."""
     talk = Talk().member("0_0", "0_1")
@@ -106,24 +94,6 @@ def test_story_a_task_given_back_while_stopping() -> None:
     actions = talk.give(Released(Role.ACTIVE, TaskSet.of(["0_0"])))
     assert actions[0] == Take(Role.ACTIVE, TaskSet.of(["0_0"]), record)
     assert sent(actions)[0].holding == Holding(active=TaskSet.of(["0_0"]))
-
-
-def test_story_a_role_changes() -> None:
-    """A learner that becomes active in one record stops restoring first."""
-    talk = Talk().member(learner=["0_0"])
-    talk.give(Ready(TaskSet.of(["0_0"])))
-    assert kinds(talk.read("0_0")) == ["Assigned", "Lease", "Release"]
-    actions = talk.give(Released(Role.LEARNER, TaskSet.of(["0_0"])))
-    assert kinds(actions) == ["Take", "Report"]
-    assert talk.holding == Holding(active=TaskSet.of(["0_0"]))
-
-
-def test_ready_is_said_once() -> None:
-    """A learner that is ready is reported at once, and not again; a stranger never."""
-    talk = Talk().member(learner=["0_0"])
-    (report,) = sent(talk.give(Ready(TaskSet.of(["0_0", "0_7"]))))
-    assert report.holding.ready == TaskSet.of(["0_0"])
-    assert talk.give(Ready(TaskSet.of(["0_0", "0_7"]))) == []
 
 
 def test_a_report_is_asked_for() -> None:
@@ -309,19 +279,3 @@ def test_leaving_after_a_loss() -> None:
     talk.give(GONE)
     assert talk.give(LeaveAsked()) == []
     assert kinds(talk.give(AllStopped())) == ["End"]
-
-
-# ----------------------------------------------------------------------------------------- lags
-
-
-def test_lags_go_with_joins_and_reports() -> None:
-    """Lags told before are in the join; those of copies held are in reports, and told at once."""
-    talk = Talk()
-    talk.give(Restored((Lag(Task("0", 1), 9), Lag(Task("0", 0), 4))))
-    (join,) = sent(talk.give(Begin()))
-    assert join.lags == (Lag(Task("0", 0), 4), Lag(Task("0", 1), 9))
-    talk.read(learner=["0_1"])
-    (told,) = sent(talk.give(Restored((Lag(Task("0", 1), 2),))))
-    assert told == LagReport(group=GROUP, member=MEMBER, lags=(Lag(Task("0", 1), 2),))
-    (report,) = sent(talk.give(Ready(TaskSet.of(["0_1"]))))
-    assert report.lags == (Lag(Task("0", 1), 2),)

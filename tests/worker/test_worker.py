@@ -108,16 +108,23 @@ def test_learners(mock_servers: str, coordinator: ScriptedCoordinator) -> None:
         eventually(lambda: story.lines[2:] == ["forget 0_0 @2", "assigned 0_0 @2"])
 
 
-def test_large_assignments(mock_servers: str, coordinator: ScriptedCoordinator) -> None:
-    """A record that was split is joined; one that refers to the group's dictionary looks it up."""
-    names = coordinator.publish_names(Subtopology("orders-by-customer-and-region" * 20, 50))
-    unit = names.units[0].label.removesuffix("_")
+@pytest.mark.parametrize("beside", [0, 1])
+def test_large_assignments(
+    mock_servers: str, coordinator: ScriptedCoordinator, beside: int
+) -> None:
+    """A record that was split is joined; one that refers to the group's dictionary looks it up.
+
+    It is found also where it belonged before the topic was given more partitions.
+    """
+    unit = Subtopology("orders-by-customer-and-region" * 20, 50)
+    names = coordinator.publish_names(unit, beside=beside)
+    name = unit.name
     with worker(mock_servers, coordinator) as w:
         join = coordinator.wait_for(Join)
-        odd = [f"{unit}_{n}" for n in range(1, 50, 7)]
+        odd = [f"{name}_{n}" for n in range(1, 50, 7)]
         coordinator.assign(join, odd, bytes_max=300)
         eventually(lambda: w.assignment is not None and w.assignment.active == TaskSet.of(odd))
-        even = [f"{unit}_{n}" for n in range(0, 50, 6)]
+        even = [f"{name}_{n}" for n in range(0, 50, 6)]
         coordinator.assign(join, even, dictionary=names)
         eventually(lambda: w.assignment is not None and w.assignment.active == TaskSet.of(even))
         assert list(w._link._names) == [names.version]
@@ -126,10 +133,33 @@ def test_large_assignments(mock_servers: str, coordinator: ScriptedCoordinator) 
 def test_a_worker_that_restores_nothing(
     mock_servers: str, coordinator: ScriptedCoordinator
 ) -> None:
-    """Without on_learn a learner is ready at once: there is nothing to wait for."""
+    """Without on_learn every copy is ready at once: there is nothing to wait for."""
+    copies = TaskSet.of(["0_0", "0_1"])
     with worker(mock_servers, coordinator):
-        coordinator.assign(coordinator.wait_for(Join), learner=["0_0"])
-        assert coordinator.wait_for(Report).holding.ready == TaskSet.of(["0_0"])
+        coordinator.assign(coordinator.wait_for(Join), learner=["0_0"], standby=["0_1"])
+        coordinator.wait_for(Report, lambda r: r.holding.ready == copies)
+
+
+def test_a_record_that_cannot_be_read(
+    mock_servers: str, coordinator: ScriptedCoordinator, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It may take a task away: until a newer one is read, nothing counts as read."""
+    story = Story()
+    coordinator.session_timeout_ms = 2_000
+    with worker(mock_servers, coordinator, on_assigned=story.assigned, on_lost=story.lost) as w:
+        join = coordinator.wait_for(Join)
+        coordinator.assign(join, ["0_0"])
+        eventually(lambda: w.holds("0_0"))
+        coordinator.garble(w.member_id)
+        again = coordinator.wait_for(Join, lambda j: j.incarnation != join.incarnation)
+        assert story.lines == ["assigned 0_0 @1", "lost 0_0 @1"]
+        coordinator.assign(again, ["0_1"], generation=2)
+        eventually(lambda: w.holds("0_1"))
+        heard = len(coordinator.events)
+        coordinator.wait_for(Heartbeat, after=heard + 12)
+        assert w.holds("0_1")
+    assert "cannot be read" in caplog.text
+    assert "assignments could not be read in time" in caplog.text
 
 
 def test_the_coordinator_lets_a_member_go(

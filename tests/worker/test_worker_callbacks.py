@@ -15,6 +15,7 @@ from muster import Worker
 from muster.protocol.errors import ConfigError
 from muster.protocol.events import Join, Leave, Report
 from muster.protocol.ids import Task
+from muster.protocol.records import no_tasks
 from muster.protocol.tasks import TaskSet
 from muster.worker import callbacks
 from muster.worker.assignment import Assignment
@@ -104,6 +105,19 @@ def test_a_log_line_an_assignment(
     ]
 
 
+def test_a_group_without_tasks_is_mentioned_once(
+    mock_servers: str, coordinator: ScriptedCoordinator, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A worker of a group that nobody has configured says so, as a warning, and what to do."""
+    with worker(mock_servers, coordinator):
+        join = coordinator.wait_for(Join)
+        for report in (False, True):
+            coordinator.assign(join, message=no_tasks(coordinator.group), report=report)
+        coordinator.wait_for(Report)
+    (line,) = [r for r in caplog.records if "no tasks: muster config set" in r.getMessage()]
+    assert line.levelno == logging.WARNING
+
+
 def test_a_start_that_fails_is_given_up_with_its_task(
     mock_servers: str, coordinator: ScriptedCoordinator
 ) -> None:
@@ -150,6 +164,108 @@ def test_a_stop_that_fails_is_never_reported(
     eventually(lambda: story.lines == ["lost 0_0 0_1 @1"])
     w.close()
     assert not [e for e in coordinator.events if isinstance(e, Report | Leave)]
+
+
+def test_a_task_is_released_before_the_others(
+    mock_servers: str, coordinator: ScriptedCoordinator
+) -> None:
+    """What `released` names goes while on_revoked still stops the rest; a stranger's name is none.
+
+    The callback fails then: it is called again, with what has not stopped.
+    """
+    story, let_go = Story(), threading.Event()
+
+    def revoked(tasks: tuple[Task, ...], assignment: Assignment) -> None:
+        story.revoked(tasks, assignment)
+        if len(tasks) == 2:
+            w.released("0_0", "0_2", "0_9")
+            assert let_go.wait(PATIENCE_S)
+            raise OSError("not yet")
+
+    with worker(mock_servers, coordinator, on_revoked=revoked) as w:
+        join = coordinator.wait_for(Join)
+        coordinator.assign(join, ["0_0", "0_1", "0_2"])
+        eventually(lambda: w.holds("0_1"))
+        w.released("0_0")
+        coordinator.assign(join, ["0_2"], generation=2)
+        first = coordinator.wait_for(Report)
+        assert first.holding.active == TaskSet.of(["0_1", "0_2"])
+        assert first.holding.releasing == TaskSet.of(["0_1"])
+        assert (w.holds("0_0"), w.holds("0_1"), w.holds("0_2")) == (False, True, True)
+        let_go.set()
+        coordinator.wait_for(Report, lambda r: r.holding.active == TaskSet.of(["0_2"]))
+        assert story.lines == ["revoked 0_0 0_1 @2", "revoked 0_1 @2"]
+
+
+@pytest.mark.parametrize("role", ["standby", "learner"])
+def test_a_copy_becomes_active(
+    mock_servers: str, coordinator: ScriptedCoordinator, role: str
+) -> None:
+    """on_assigned is called where the copy is, without on_forget; a loss then names it once."""
+    story = Story()
+    with worker(
+        mock_servers,
+        coordinator,
+        on_assigned=story.assigned,
+        on_learn=story.learn,
+        on_forget=story.forget,
+        on_lost=story.lost,
+    ) as w:
+        join = coordinator.wait_for(Join)
+        coordinator.assign(join, **{role: ["0_0"]})
+        eventually(lambda: story.lines == ["learn 0_0 @1"])
+        coordinator.assign(join, ["0_0"], generation=2)
+        eventually(lambda: story.lines[1:] == ["assigned 0_0 @2"])
+        coordinator.let_go(w.member_id)
+        coordinator.wait_for(Join, lambda j: j.incarnation != join.incarnation)
+        assert story.lines[2:] == ["lost 0_0 @2"]
+
+
+def test_a_worker_is_told_which_copies_are_wanted(
+    mock_servers: str, coordinator: ScriptedCoordinator
+) -> None:
+    """on_wanted follows on_learn; a copy that is wanted later is named alone."""
+    story = Story()
+    calls = {"on_learn": story.learn, "on_forget": story.forget, "on_wanted": story.wanted}
+    with worker(mock_servers, coordinator, **calls):
+        join = coordinator.wait_for(Join)
+        coordinator.assign(join, standby=["0_0", "0_1"], wanted=["0_0"])
+        eventually(lambda: len(story.lines) == 2)
+        coordinator.assign(join, standby=["0_0"], learner=["0_1"], wanted=["0_0"], generation=2)
+        eventually(lambda: len(story.lines) == 3)
+    assert story.lines == [
+        "learn 0_0 0_1 @1",
+        "wanted 0_0 @1",
+        "wanted 0_1 @2",
+        *sorted(story.lines[3:]),
+    ]
+    assert sorted(story.lines[3:]) == ["forget 0_0 @2", "forget 0_1 @2"]
+
+
+def test_a_copy_that_could_not_be_made_is_not_tried_again_once_active(
+    mock_servers: str, coordinator: ScriptedCoordinator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """on_learn that fails is called again only while the copy is wanted as a copy."""
+    monkeypatch.setattr(callbacks, "_pause_s", lambda _: 0.05)
+    tried: list[str] = []
+
+    def learn(tasks: tuple[Task, ...], _: Assignment) -> None:
+        tried.append("learn")
+        raise OSError("no such topic")
+
+    def assigned(tasks: tuple[Task, ...], _: Assignment) -> None:
+        tried.append(f"assigned {tasks[0]}")
+
+    with worker(mock_servers, coordinator, on_assigned=assigned, on_learn=learn):
+        join = coordinator.wait_for(Join)
+        coordinator.assign(join, standby=["0_0"])
+        eventually(lambda: tried.count("learn") > 1)
+        coordinator.assign(join, ["0_0"], generation=2)
+        eventually(lambda: "assigned 0_0" in tried)
+        heard = len(tried)
+        coordinator.assign(join, ["0_0", "0_1"], generation=3)
+        eventually(lambda: "assigned 0_1" in tried)
+        assert "learn" not in tried[heard:]
 
 
 def test_loss_does_not_wait_for_a_callback(

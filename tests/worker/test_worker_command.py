@@ -16,7 +16,7 @@ from support.waiting import PATIENCE_S
 
 from muster.cli.main import main
 from muster.protocol.events import Heartbeat, Join, Leave, Report
-from muster.protocol.tasks import EMPTY
+from muster.protocol.tasks import EMPTY, TaskSet
 
 
 @pytest.fixture
@@ -91,6 +91,30 @@ def test_it_works_until_sigterm(command, coordinator: ScriptedCoordinator) -> No
     coordinator.wait_for(Leave)
     assert worker.story()[2:] == ["start 0_0", "stop 0_0"]
     assert [line["generation"] for line in worker.lines()] == [1, 1, 3, 3]
+
+
+def test_each_task_is_given_up_when_its_process_has_stopped(
+    command, coordinator: ScriptedCoordinator, tmp_path: Path
+) -> None:
+    """Two of three stop at once: they are reported together, and the slow one later."""
+    deaf = tmp_path / "deaf"
+    slow = f"trap '' TERM; touch {deaf}; while :; do sleep 0.05; done"
+    worker = command(
+        f"case {{task}} in 0_1) {slow};; *) exec sleep 600;; esac", "--stop-timeout-ms", "1500"
+    )
+    join = coordinator.wait_for(Join)
+    coordinator.assign(join, ["0_0", "0_1", "0_2"], standby=["0_3"])
+    assert coordinator.wait_for(Report).holding.ready == TaskSet.of(["0_3"])
+    eventually(lambda: len(worker.story()) == 3 and deaf.exists())
+    coordinator.assign(join, generation=2)
+    told = len(coordinator.events)
+    first = coordinator.wait_for(Report, lambda r: r.revision == 2, after=told)
+    assert first.holding.active == first.holding.releasing == TaskSet.of(["0_1"])
+    assert "stop 0_1" not in worker.story()
+    assert coordinator.wait_for(Report, lambda r: len(r.holding) == 0)
+    reports = [e for e in coordinator.events[told:] if isinstance(e, Report)]
+    assert len(reports) == 2
+    assert sorted(worker.story()[3:5]) == ["stop 0_0", "stop 0_2"]
 
 
 @pytest.mark.slow

@@ -1,0 +1,87 @@
+"""What a group asks for and its assignor does not use: said where it is asked, not passed over.
+
+Two kinds: settings of the group that its assignor does not use (`muster config set`, `plan` and
+`assign` say so), and jobs that workers are pinned to (`--static`) where nothing is pinned (the
+cause of every generation says so, hence `groups describe`, `explain` and the workers' own logs).
+Of plug-ins nothing is known, so nothing is said.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from muster.assignor.connect.protocols import negotiated
+from muster.assignor.errors import AssignorError
+from muster.assignor.model import GroupView
+from muster.assignor.registry import BUILT_IN
+from muster.protocol.settings import CONNECT_ASSIGNORS, SETTINGS, Setting, Settings
+from muster.protocol.tasks import TaskTable
+
+_Counts = Callable[[str, Settings, TaskTable], bool]
+
+
+def _racks(_assignor: str, settings: Settings, _table: TaskTable) -> bool:
+    return settings.rack_aware_assignment_strategy != "none"
+
+
+def _standbys(_assignor: str, settings: Settings, _table: TaskTable) -> bool:
+    return settings.num_standby_replicas > 0
+
+
+CONDITIONS: Mapping[str, _Counts] = {
+    "rack.aware.assignment.traffic_cost": _racks,
+    "rack.aware.assignment.non_overlap_cost": _racks,
+    "rack.aware.assignment.tags": _standbys,
+    "rack.aware.standby.strategy": lambda *group: _racks(*group) and _standbys(*group),
+    "rack.aware.standby.reliable.replicas": lambda _assignor, settings, _table: (
+        settings.rack_aware_standby_strategy == "reliability_then_traffic"
+    ),
+    "stream.imbalance.percentage": lambda assignor, _settings, table: (
+        assignor == "learner" or not table.weigh_alike
+    ),
+    "subtopology.imbalance.max": lambda _assignor, _settings, table: table.weigh_alike,
+}
+"""What the `condition` of a setting says in words."""
+
+
+def ignored_settings(assignor: str, settings: Settings, table: TaskTable) -> tuple[str, ...]:
+    """A line for each setting that differs from its default and changes nothing.
+
+    Args:
+        assignor: name; of one that is not built in nothing is known.
+        settings: of the group.
+        table: its tasks.
+    """
+    if assignor not in BUILT_IN:
+        return ()
+    given = [s for s in SETTINGS if getattr(settings, s.field) != s.default_for(assignor)]
+    lines = (_line(setting, assignor, settings, table) for setting in given)
+    return tuple(line for line in lines if line)
+
+
+def _line(setting: Setting, assignor: str, settings: Settings, table: TaskTable) -> str:
+    users = setting.assignors
+    if users is not None and assignor not in users:
+        known = ", ".join(users) or "plug-ins"
+        return f"{setting.key} is ignored: {assignor} does not use it (used by: {known})"
+    if setting.key in CONDITIONS and not CONDITIONS[setting.key](assignor, settings, table):
+        return f"{setting.key} is ignored: it counts only where {setting.condition}"
+    return ""
+
+
+def ignored_pins(assignor: str, view: GroupView) -> tuple[str, ...]:
+    """A line when workers are pinned to jobs and nothing is pinned in this group."""
+    named = [member for member, jobs in zip(view.members, view.static, strict=True) if jobs]
+    if not named or assignor not in BUILT_IN:
+        return ()
+    who = named[0] if len(named) == 1 else f"{named[0]} and {len(named) - 1} more"
+    if assignor not in CONNECT_ASSIGNORS or assignor == "eager":
+        return (f"--static of {who} is ignored: {assignor} pins nothing (static does)",)
+    try:
+        spoken = negotiated(view, view.settings.connect_protocol)
+    except AssignorError:
+        return ()
+    if spoken == "static":
+        return ()
+    why = "connect.protocol and every worker must speak static"
+    return (f"--static of {who} is ignored: the group speaks {spoken}; {why}",)

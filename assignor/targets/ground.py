@@ -1,0 +1,131 @@
+"""What a plan begins with and ends as: members that take tasks, owners that stay, the target."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from muster.assignor.copies import Copies
+from muster.assignor.model import NOBODY, BoolArray, GroupView, Pairs, no_pairs
+from muster.assignor.solvers.shares import Counts
+from muster.assignor.targets.racks import STATELESS, Racks
+from muster.assignor.targets.wanted import Toll, Wanted
+from muster.protocol.tasks import IntArray
+
+
+@dataclass(slots=True)
+class Plan:
+    """A target and what is known about it.
+
+    Attributes:
+        active: int32[T], where actives belong.
+        standby: where standbys belong.
+        cost: what racks and moves cost, 0 where racks do not count.
+        bound: what it costs at least, each step given the steps before.
+        warnings: what could not be honoured.
+        provisional: whether more is to be moved once this has been carried out.
+    """
+
+    active: IntArray
+    standby: Pairs = field(default_factory=no_pairs)
+    cost: int = 0
+    bound: int = 0
+    warnings: tuple[str, ...] = ()
+    provisional: bool = False
+
+
+def usable_capacity(view: GroupView) -> Counts:
+    """int64[M]: capacity, 0 for draining members; a group that drains as a whole keeps working."""
+    if not view.draining.any() or view.draining.all():
+        return view.capacity
+    return np.where(view.draining, 0, view.capacity)
+
+
+def staying_owner(copies: Copies, capacity: Counts) -> IntArray:
+    """int32[T]: present owners, `NOBODY` where the owner is to be emptied or may not keep it."""
+    if capacity.all():
+        return copies.owner
+    usable = np.append(capacity > 0, True)  # entry -1: nobody
+    return np.where(usable[copies.owner], copies.owner, NOBODY).astype(np.int32)
+
+
+def copies_apart(view: GroupView) -> int:
+    """How many copies of a task must be in different racks whatever the traffic (S4-31)."""
+    if view.settings.rack_aware_standby_strategy == "traffic":
+        return 0
+    first = view.settings.rack_aware_standby_reliable_replicas
+    every = view.settings.num_standby_replicas
+    return every if first is None else min(first, every)
+
+
+def changelog_toll(view: GroupView, racks: Racks) -> Toll | None:
+    """What reading the changelogs of tasks costs at members; None where no standbys are wanted."""
+    table = racks.changelogs
+    if table is None:
+        return None
+    return Toll(table.class_of, table.across * racks.stateful.traffic, view.rack)
+
+
+def cost_of(
+    view: GroupView,
+    racks: Racks,
+    plan: Plan,
+    home: IntArray,
+    wanted: Wanted | None,
+    *,
+    priced: bool,
+) -> int:
+    """What racks and moves cost, of the steps that minimise them.
+
+    Args:
+        view: the group.
+        racks: its rack awareness.
+        plan: actives that are nobody's yet cost nothing.
+        home: int32[T], owners that tasks may stay with.
+        wanted: what was asked for as standbys; None = nothing was.
+        priced: whether the cost of actives was minimised.
+    """
+    cost = 0 if wanted is None else wanted.cost(view, plan.standby)
+    if not priced:
+        return cost
+    placed = plan.active != NOBODY
+    across = np.where(placed, racks.inputs.across[racks.inputs.class_of, view.rack[plan.active]], 0)
+    left = placed & (home != NOBODY) & (home != plan.active)
+    stateful = view.tasks.stateful
+    for kind, prices in ((stateful, racks.stateful), (~stateful, STATELESS)):
+        cost += prices.traffic * int(across[kind].sum())
+        cost += prices.overlap * int(np.count_nonzero(left[kind]))
+    return cost
+
+
+def least_cost(
+    view: GroupView,
+    racks: Racks,
+    plan: Plan,
+    usable: BoolArray,
+    wanted: Wanted | None,
+    *,
+    priced: bool,
+) -> int:
+    """What racks cost at least, whatever the counts.
+
+    Args:
+        view: the group.
+        racks: its rack awareness.
+        plan: actives that are nobody's yet cost nothing.
+        usable: bool[M], members that take tasks.
+        wanted: what was asked for as standbys; None = nothing was.
+        priced: whether the cost of actives was minimised.
+    """
+    least = 0
+    if wanted is not None and wanted.toll is not None:
+        need = np.bincount(plan.standby.task, minlength=len(view.tasks))
+        least = wanted.toll.least(need)
+    if not priced:
+        return least
+    there = np.unique(view.rack[usable])
+    across = racks.inputs.across[:, there].min(axis=1)[racks.inputs.class_of]
+    traffic = np.where(view.tasks.stateful, racks.stateful.traffic, STATELESS.traffic)
+    traffic[plan.active == NOBODY] = 0
+    return least + int((across * traffic).sum())

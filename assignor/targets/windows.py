@@ -1,0 +1,90 @@
+"""How many tasks of a subtopology each member should have (`subtopology.imbalance.max`).
+
+Loads of a subtopology are its actives by capacity, capacities in lowest terms; the largest and the
+smallest may differ by the bound. Which range of loads that wide is asked for is decided for each
+subtopology by itself: the one that present owners fit best, so a group within its bound is left
+alone, and of equal ones the most central.
+"""
+
+from __future__ import annotations
+
+from math import lcm
+
+import numpy as np
+
+from muster.assignor.model import NOBODY, BoolArray, GroupView
+from muster.assignor.solvers.shares import Counts
+from muster.assignor.solvers.spread import Window
+from muster.protocol.tasks import IntArray
+
+MOST_WINDOWS = 200_000
+"""Up to this many subtopologies x members a bound is honoured."""
+_TOO_LARGE = (
+    f"subtopology.imbalance.max is not honoured: more than {MOST_WINDOWS:,} subtopologies x members"
+)
+_FINEST = 12
+_MOST_RANGES = 48
+"""Ranges that are tried for each subtopology."""
+
+
+def bound_of(view: GroupView) -> tuple[int | None, str]:
+    """The bound of a view, None where none counts, with a warning if that is not intended.
+
+    Where tasks differ in weight none counts; the user has been told so where it was set.
+    """
+    bound = view.settings.subtopology_imbalance_max
+    if bound is None or not view.tasks.weigh_alike:
+        return None, ""
+    if len(view.tasks.units) * len(view.members) > MOST_WINDOWS:
+        return None, _TOO_LARGE
+    return bound, ""
+
+
+def windows(
+    view: GroupView, task: IntArray, home: IntArray, capacity: Counts, bound: int
+) -> Window:
+    """The windows of every subtopology; members that may not take it have none of it.
+
+    Args:
+        view: the group.
+        task: int32[K], tasks that are placed.
+        home: int32[K], owners they may stay with.
+        capacity: int64[M], 0 = takes nothing.
+        bound: largest difference of two loads, at least 1.
+    """
+    usable = capacity > 0
+    size = capacity // np.gcd.reduce(capacity[usable])
+    count = np.zeros((len(view.tasks.units), len(capacity)), dtype=np.int64)
+    unit = view.tasks.unit_of[task]
+    here = home != NOBODY
+    np.add.at(count, (unit[here], home[here]), 1)
+    total = np.bincount(unit, minlength=len(count))
+    low, high = np.zeros_like(count), np.zeros_like(count)
+    allowed = view.kinds.allowed[view.kinds.kind_of].T & usable
+    for number in np.flatnonzero(total).tolist():
+        takers = np.flatnonzero(allowed[number])
+        if len(takers):
+            window = _window(int(total[number]), size[takers], count[number, takers], bound)
+            low[number, takers], high[number, takers] = window
+    return Window(low, high)
+
+
+def _window(total: int, size: Counts, count: Counts, bound: int) -> tuple[Counts, Counts]:
+    """The range of one subtopology that its present tasks fit best."""
+    if bound >= total:
+        return np.zeros_like(size), np.full_like(size, total)
+    fine = min(lcm(*np.unique(size).tolist()), _FINEST)
+    mean = total / int(size.sum())
+    bottom = np.arange(max(int((mean - bound) * fine), 0), int(mean * fine) + 1)
+    bottom = bottom[:: -(-len(bottom) // _MOST_RANGES)]
+    low = -(-bottom[:, None] * size // fine)
+    high = (bottom[:, None] + bound * fine) * size // fine
+    fits: BoolArray = (low.sum(axis=1) <= total) & (total <= high.sum(axis=1))
+    if not fits.any():
+        return np.zeros_like(size), np.full_like(size, total)
+    bottom, low, high = bottom[fits], low[fits], high[fits]
+    over = np.maximum(count - high, 0).sum(axis=1)
+    lacking = np.maximum(low - count, 0).sum(axis=1) - (total - int(count.sum()))
+    eccentric = np.abs(2 * bottom + (bound - 2 * mean) * fine)
+    best = np.lexsort((bottom, eccentric, np.maximum(over, lacking)))[0]
+    return low[best], high[best]

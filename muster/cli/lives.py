@@ -1,0 +1,219 @@
+"""`muster simulate --lives N`: many random lives, each of which must come to rest.
+
+A life that breaks a promise is made small: members, events, settings and tasks are left out as long
+as what remains breaks the same promise. It is printed as a scenario for `muster simulate`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from copy import deepcopy
+from dataclasses import dataclass, field
+from functools import partial
+from multiprocessing import get_context
+from typing import Any
+
+from muster import plugins
+from muster.cli.errors import BadInput
+from muster.cli.scenario import parse_scenario
+from muster.protocol.errors import MusterError
+from muster.simulation.lives import invented
+from muster.simulation.promises import Promises, kept
+from muster.simulation.trial import shrunk
+from muster.simulation.world import World
+
+PLAYS_MAX = 120
+"""How often a broken life is played to make one part of it small."""
+CHUNK = 8
+"""Lives handed to a process at once."""
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Life:
+    """How one life went.
+
+    Attributes:
+        seed: which one.
+        assignor: of its group.
+        generations: opened in it.
+        moved: actives that changed their owner.
+        broken: promises that were broken, in words; empty = all were kept.
+    """
+
+    seed: int
+    assignor: str
+    generations: int
+    moved: int
+    broken: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"life {self.seed} ({self.assignor}): {self.broken[0] if self.broken else 'kept'}"
+
+
+@dataclass(slots=True)
+class Tally:
+    """What many lives come to.
+
+    Attributes:
+        lives: how many of each assignor.
+        generations, moved: sums over them.
+        broken: the lives that broke a promise.
+    """
+
+    lives: Counter[str] = field(default_factory=Counter)
+    generations: int = 0
+    moved: int = 0
+    broken: list[Life] = field(default_factory=list)
+
+    def add(self, life: Life) -> None:
+        """One more."""
+        self.lives[life.assignor] += 1
+        self.generations += life.generations
+        self.moved += life.moved
+        if life.broken:
+            self.broken.append(life)
+
+    def __str__(self) -> str:
+        whole = self.lives.total()
+        kinds = ", ".join(f"{count:,} {name}" for name, count in self.lives.most_common())
+        return (
+            f"{whole - len(self.broken):,} of {whole:,} lives kept every promise ({kinds};"
+            f" {self.generations:,} generations, {self.moved:,} tasks moved)"
+        )
+
+
+def judged(raw: Row, seed: int = 0) -> Life:
+    """Play a scenario and look whether every promise was kept.
+
+    Raises:
+        BadInput: it is no scenario.
+    """
+    scenario = parse_scenario(raw)
+    promises = Promises()
+    world = World(lookup=plugins.get, promises=promises)
+    try:
+        world.play(scenario)
+        still_ms = world.now_ms - world.timeline.changed_ms
+        broken = [*promises.broken, *kept(world.group, world.members, still_ms)]
+    except BadInput:
+        raise
+    except MusterError as error:
+        broken = [f"{type(error).__name__}: {error}"]
+    return Life(
+        seed=seed,
+        assignor=world.group.assignor,
+        generations=len(world.timeline.entries),
+        moved=world.timeline.moved,
+        broken=tuple(broken),
+    )
+
+
+def live(seed: int, given: Mapping[str, Any] | None = None) -> Life:
+    """The life of a seed."""
+    return judged(invented(seed, given), seed)
+
+
+def lives(
+    seed: int, count: int, given: Mapping[str, Any] | None = None, processes: int = 1
+) -> Iterator[Life]:
+    """So many lives from a seed on, in that order whatever the number of processes."""
+    one = partial(live, given=given)
+    seeds = range(seed, seed + count)
+    if processes == 1:
+        yield from map(one, seeds)
+        return
+    with ProcessPoolExecutor(processes, get_context("spawn")) as pool:
+        yield from pool.map(one, seeds, chunksize=CHUNK)
+
+
+# -------------------------------------------------------------------------------- made small
+
+
+def small(raw: Row, law: str) -> Row:
+    """The smallest scenario found that breaks the same law."""
+
+    def breaks(part: Row) -> bool:
+        try:
+            return any(_law(text) == law for text in judged(part).broken)
+        except MusterError:
+            return False
+
+    def of(events: Sequence[Row]) -> Row:
+        return {**raw, "events": list(events)}
+
+    names = [row["join"]["id"] for row in raw["events"] if "join" in row]
+    stay = shrunk(
+        names, lambda some: breaks(of([e for e in raw["events"] if _name(e) in (None, *some)])), 40
+    )
+    events: Sequence[Row] = [e for e in raw["events"] if _name(e) in (None, *stay)]
+    events = shrunk(events, lambda some: breaks(of(some)), PLAYS_MAX)
+    found = of(events)
+    again = True
+    while again:
+        again = False
+        for simpler in _simpler(found):
+            if breaks(simpler):
+                found, again = simpler, True
+                break
+    return found
+
+
+def _law(text: str) -> str:
+    return text.partition(":")[0]
+
+
+def _name(event: Row) -> str | None:
+    """The member an event is about."""
+    for key in ("join", "leave", "crash", "return", "drain"):
+        if key in event:
+            what = event[key]
+            name: str = what["id"] if isinstance(what, dict) else what
+            return name
+    return None
+
+
+def _simpler(raw: Row) -> Iterator[Row]:
+    """Scenarios with one thing less each."""
+    for key in raw["group"].get("config", {}):
+        less = deepcopy(raw)
+        del less["group"]["config"][key]
+        yield less
+    for nth, unit in enumerate(raw["group"]["tasks"]):
+        less = deepcopy(raw)
+        del less["group"]["tasks"][nth]
+        if less["group"]["tasks"]:
+            yield less
+        if unit.get("partitions", 1) > 1:
+            less = deepcopy(raw)
+            less["group"]["tasks"][nth]["partitions"] -= 1
+            for racks in ("source_racks", "changelog_racks"):
+                less["group"]["tasks"][nth].get(racks, [None]).pop()
+            yield less
+        for key in ("source_racks", "changelog_racks", "weight"):
+            if key in unit:
+                less = deepcopy(raw)
+                del less["group"]["tasks"][nth][key]
+                yield less
+    for nth, event in enumerate(raw["events"]):
+        for key in event.get("join", {}):
+            if key != "id":
+                less = deepcopy(raw)
+                del less["events"][nth]["join"][key]
+                yield less
+
+
+def smallest(life: Life, given: Mapping[str, Any] | None = None) -> str:
+    """The smallest scenario found that breaks what a life broke first, and what it breaks."""
+    raw = small(invented(life.seed, given), _law(life.broken[0]))
+    return "\n".join([as_scenario(raw), *judged(raw).broken[:1]])
+
+
+def as_scenario(raw: Row) -> str:
+    """A scenario as JSON, an event a line."""
+    events = ",\n  ".join(json.dumps(event) for event in raw["events"])
+    group = json.dumps(raw["group"])
+    return f'{{"group": {group},\n "events": [\n  {events}],\n "until_ms": {raw["until_ms"]}}}'

@@ -1,0 +1,157 @@
+"""Every setting in words: what `muster config describe` prints and docs/settings.md has.
+
+Settings of a group are in `protocol.settings`, those of the job in `streams.config`; this file puts
+both into one form.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from muster.cli.errors import BadInput, shown
+from muster.cli.table import table
+from muster.protocol.accepted import LONG_MAX, Value
+from muster.protocol.settings import DEFAULT_ASSIGNOR, SETTINGS, Setting, instead_of
+from muster.streams import config as job
+
+GROUP, JOB = "group", "job"
+SET_BY = {
+    GROUP: "muster config set --group G --config K=V",
+    JOB: "muster run --conf K=V",
+}
+EVERY_GROUP = "every group"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Described:
+    """A setting as a person reads it.
+
+    Attributes:
+        key: as it is set.
+        scope: of a group or of the job.
+        type: in words.
+        bounds: in words; empty where the type says all.
+        default: in words.
+        meaning: one sentence.
+        used_by: the assignors for which it counts; of the job: empty.
+        condition: what must hold for it to count; empty = nothing.
+        kafka: Kafka's name and where it is set there; empty = it has none.
+    """
+
+    key: str
+    scope: str
+    type: str
+    bounds: str
+    default: str
+    meaning: str
+    used_by: str = ""
+    condition: str = ""
+    kafka: str = ""
+
+    def as_json(self) -> dict[str, str | None]:
+        """For ``--format json``."""
+        return {
+            "setting": self.key,
+            "scope": self.scope,
+            "type": self.type,
+            "accepted": self.bounds,
+            "default": self.default,
+            "meaning": self.meaning,
+            "used_by": self.used_by or None,
+            "condition": self.condition or None,
+            "kafka": self.kafka or None,
+        }
+
+
+def described() -> list[Described]:
+    """Every setting, those of a group first."""
+    return [*map(_of_group, SETTINGS), *map(_of_job, job.SETTINGS)]
+
+
+def one(key: str) -> Described:
+    """The setting of that key.
+
+    Raises:
+        BadInput: there is none; it says what is like it, or what stands for it.
+    """
+    found = next((each for each in described() if each.key == key), None)
+    if found is None:
+        near = difflib.get_close_matches(key, [each.key for each in described()], n=1)
+        raise BadInput(f"no setting {shown(key)}: {near[0] if near else instead_of(key)}")
+    return found
+
+
+def as_text(setting: Described) -> str:
+    """One setting, a line for each thing there is to say."""
+    rows = [
+        ("meaning", setting.meaning),
+        ("type", setting.type),
+        ("accepted", setting.bounds),
+        ("default", setting.default),
+        ("used by", setting.used_by),
+        ("only where", setting.condition),
+        ("in Kafka", setting.kafka),
+        ("set by", SET_BY[setting.scope].replace("K=V", f"{setting.key}=VALUE")),
+    ]
+    told = "\n".join(f"  {name:<10}  {text}" for name, text in rows if text)
+    return f"{setting.key}\n{told}"
+
+
+def as_table(settings: Iterable[Described]) -> str:
+    """All of them, a row each."""
+    return table(
+        ("SETTING", "DEFAULT", "MEANING"), [(s.key, s.default, s.meaning) for s in settings]
+    )
+
+
+def _of_group(setting: Setting) -> Described:
+    users = setting.assignors
+    return Described(
+        key=setting.key,
+        scope=GROUP,
+        type=setting.accepted.type or _type_of(setting),
+        bounds=setting.accepted.bounds,
+        default=_defaults(setting),
+        meaning=setting.meaning,
+        used_by=EVERY_GROUP if users is None else ", ".join(users) or "plug-ins",
+        condition=setting.condition,
+        kafka=setting.kafka,
+    )
+
+
+def _type_of(setting: Setting) -> str:
+    plain = setting.default_for(DEFAULT_ASSIGNOR)
+    return "a list" if isinstance(plain, tuple) else "a word"
+
+
+def _defaults(setting: Setting) -> str:
+    plain = setting.default_for(DEFAULT_ASSIGNOR)
+    others: dict[str, list[str]] = {}
+    for assignor, value in (setting.defaults or {}).items():
+        others.setdefault(_shown(value), []).append(assignor)
+    more = "; ".join(f"{', '.join(names)}: {value}" for value, names in others.items())
+    return f"{_shown(plain)} ({more})" if more else _shown(plain)
+
+
+def _shown(value: Value) -> str:
+    if value is None:
+        return "null"
+    if value == LONG_MAX and not isinstance(value, bool):
+        return f"{LONG_MAX} (never)"
+    if isinstance(value, bool):
+        return str(value).lower()
+    return (",".join(value) or "none") if isinstance(value, tuple) else str(value)
+
+
+def _of_job(setting: job.Setting) -> Described:
+    kind, comma, bounds = setting.accepted.partition(", ")
+    return Described(
+        key=setting.key,
+        scope=JOB,
+        type=kind,
+        bounds=bounds if comma else "",
+        default="none" if setting.default is None else str(setting.default),
+        meaning=setting.meaning,
+    )

@@ -1,0 +1,84 @@
+"""The state of tasks on the disk of a simulated member: what is caught up, restoring, or old.
+
+A changelog grows by one offset a millisecond, so a copy that nobody kept up to date for five
+seconds is 5,000 offsets behind. A copy with nothing on the disk restores for `restore_ms`; one that
+is only some milliseconds behind needs no longer than it was away. The first owner of a task has
+nothing to restore: there is no changelog yet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from muster.protocol.ids import Task
+
+EVERYTHING = 1_000_000
+"""Offsets that a copy with nothing on the disk is behind."""
+
+
+@dataclass(slots=True)
+class Disk:
+    """The copies of one member, whatever their role.
+
+    Attributes:
+        restore_ms: how long a copy restores from nothing; None = until it is told.
+        caught_up: tasks whose copy is as new as the changelog, and is kept so.
+        restoring: task → when its copy will have caught up.
+        left: task → when its copy, which has no role any more, was caught up last.
+    """
+
+    restore_ms: int | None = 0
+    caught_up: set[Task] = field(default_factory=set)
+    restoring: dict[Task, int] = field(default_factory=dict)
+    left: dict[Task, int] = field(default_factory=dict)
+
+    def open(self, task: Task, now_ms: int) -> bool:
+        """A task has a role from now on: its copy restores; whether that is new."""
+        if task in self.caught_up or task in self.restoring:
+            return False
+        if self.restore_ms is None:
+            return True
+        lasts_ms = min(self.restore_ms, self.behind(task, now_ms))
+        if lasts_ms:
+            self.restoring[task] = now_ms + lasts_ms
+        else:
+            self.create(task)
+        return True
+
+    def create(self, task: Task) -> None:
+        """A copy needs no restoring: nothing was written that it does not have."""
+        self.restoring.pop(task, None)
+        self.caught_up.add(task)
+
+    def behind(self, task: Task, now_ms: int) -> int:
+        """How many offsets a task's copy is behind."""
+        if task in self.caught_up:
+            return 0
+        since_ms = self.left.get(task)
+        return EVERYTHING if since_ms is None else min(now_ms - since_ms, EVERYTHING)
+
+    def catch_up(self, now_ms: int) -> set[Task]:
+        """Finish every copy that is due; returns those."""
+        due = {task for task, at_ms in self.restoring.items() if at_ms <= now_ms}
+        for task in due:
+            del self.restoring[task]
+        self.caught_up |= due
+        return due
+
+    def close(self, tasks: Iterable[Task], now_ms: int) -> None:
+        """These tasks have no role any more; what was caught up stays on the disk as it is."""
+        for task in tasks:
+            self.restoring.pop(task, None)
+            if task in self.caught_up:
+                self.caught_up.discard(task)
+                self.left[task] = now_ms
+
+    def stop(self, now_ms: int) -> None:
+        """The process ends; its disk stays."""
+        self.close([*self.caught_up, *self.restoring], now_ms)
+
+    @property
+    def next_ms(self) -> int | None:
+        """When the next copy will have caught up."""
+        return min(self.restoring.values(), default=None)

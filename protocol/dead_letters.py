@@ -1,0 +1,117 @@
+"""Why an event is a dead letter: every reason there is, with a sentence for a person.
+
+A dead letter (`Rejected` on ``<prefix>.rejected``) is an event that changed nothing. Its reason is
+the label of the metric ``muster_rejected_events_total`` and what `muster doctor` counts by;
+docs/operations.md lists the reasons from here. Readers accept other words, too: a newer version
+may add some.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class DeadLetter(StrEnum):
+    """A reason.
+
+    Attributes:
+        meaning: what happened, for a person.
+        action: what an operator does about it.
+    """
+
+    meaning: str
+    action: str
+
+    def __new__(cls, name: str, meaning: str, action: str) -> DeadLetter:
+        """Texts with a meaning."""
+        made = str.__new__(cls, name)
+        made._value_ = name
+        made.meaning = meaning
+        made.action = action
+        return made
+
+    UNDECODABLE = (
+        "UNDECODABLE",
+        "the bytes are no event of this topic",
+        "find who writes to the topic; the letter names topic, partition and offset",
+    )
+    UNKNOWN_MEMBER_ID = (
+        "UNKNOWN_MEMBER_ID",
+        "a drain or a lag names a member that is not in the group",
+        "none, where the member has just gone; else correct the id in what writes it",
+    )
+    INVALID_REQUEST = (
+        "INVALID_REQUEST",
+        "a lag names a task that the group does not have, or a number of offsets that cannot be",
+        "correct what reports the lag; the message names the task",
+    )
+    ASSIGNOR_FAILED = (
+        "ASSIGNOR_FAILED",
+        "the group's assignor raised an error, answered nothing valid or took too long; the group"
+        " keeps the placement it has",
+        "read the message; correct the plug-in, or choose another assignor: muster config set",
+    )
+    GROUP_FAILED = (
+        "GROUP_FAILED",
+        "the coordinator failed at the group: this event and those behind it are parked, and the"
+        " group stays as it was",
+        "read the traceback in the message of the first letter, and report it; every batch of the"
+        " group is tried anew",
+    )
+    TOO_LARGE = (
+        "TOO_LARGE",
+        "what the events of this batch make of the group takes more room than a group may have;"
+        " it stays as it was",
+        "find who fills the group: muster groups describe; the limit is muster.group.bytes.max",
+    )
+    TOO_MANY_GROUPS = (
+        "TOO_MANY_GROUPS",
+        "an event of a group that nobody has configured, behind very many such groups in one"
+        " batch; members join again by themselves",
+        "find who writes to so many groups; a group that is configured is never refused",
+    )
+    LEFT_OUT = (
+        "LEFT_OUT",
+        "more dead letters than are written for one group or one batch; the message counts them",
+        "find who writes so much that is refused; the letters before this one show samples",
+    )
+    UNSIGNED = (
+        "UNSIGNED",
+        "events of this group must be signed, and this one is not",
+        "give the sender the keyring file",
+    )
+    WRONG_SIGNATURE = (
+        "WRONG_SIGNATURE",
+        "the signature does not fit the record: another secret, or the record was changed",
+        "compare the sender's keyring file with the job's",
+    )
+    UNKNOWN_KEY = (
+        "UNKNOWN_KEY",
+        "the job's keyring has no key of that id",
+        "bring the keyring file to the job",
+    )
+    KEY_NOT_ALLOWED = (
+        "KEY_NOT_ALLOWED",
+        "the key may not sign for this group, in this part or with this algorithm",
+        "give the sender a key of its own scope: muster keys create",
+    )
+    KEY_RETIRED = (
+        "KEY_RETIRED",
+        "the key had ended when the broker took the record",
+        "bring the new keyring file to the sender",
+    )
+    STALE_SIGNATURE = (
+        "STALE_SIGNATURE",
+        "the record was signed too long before, or after, the broker's time",
+        "set the sender's clock; a record that somebody wrote again late comes to this, too",
+    )
+    REPEATED_SIGNATURE = (
+        "REPEATED_SIGNATURE",
+        "this very record has counted before: somebody wrote it again",
+        "find who writes it, where it is not a producer that repeats itself",
+    )
+    MALFORMED_SIGNATURE = (
+        "MALFORMED_SIGNATURE",
+        "the header is no signature",
+        "correct the sender: protocol/GRAMMAR.md, section 10",
+    )

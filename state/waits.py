@@ -1,0 +1,70 @@
+"""What tasks wait for that are not where they belong yet, in words for a person.
+
+An active waits for the copy at its destination to catch up, a standby that moves for the copy where
+it goes. The published record says all that is known: who restores, and how far it is behind.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from muster.protocol.ids import Role
+from muster.protocol.records import GroupSnapshot
+from muster.protocol.tasks import IntArray, TaskTable
+from muster.state.group import NOBODY, Codes, codes, slot_of, task_of, union
+
+
+class Wait(NamedTuple):
+    """A task that is not where it belongs yet.
+
+    Attributes:
+        task: printed task id.
+        role: what it is to be there: active or standby.
+        member: where it belongs.
+        behind: offsets its copy there is behind; None = the member has not told.
+        restores: whether the member has a copy; else it waits for others that restore first.
+    """
+
+    task: str
+    role: Role
+    member: str
+    behind: int | None
+    restores: bool
+
+    def __str__(self) -> str:
+        what = self.task if self.role is Role.ACTIVE else f"the standby of {self.task}"
+        if not self.restores:
+            why = "others restore first (max.warmup.replicas)"
+        elif self.behind is None:
+            why = "it has not said that its copy has caught up"
+        else:
+            why = f"its copy is {self.behind:,} offset{'s' * (self.behind != 1)} behind"
+        return f"{what} waits for {self.member}: {why}"
+
+
+def waits_of(snapshot: GroupSnapshot) -> tuple[Wait, ...]:
+    """What tasks of a group wait for: actives first, then standbys, each in the order of tasks."""
+    table = TaskTable(snapshot.tasks)
+    name = {member.slot: str(member.id) for member in snapshot.members}
+    lag = {(int(task), int(slot)): int(offsets) for task, slot, offsets in snapshot.lags}
+    standby, learner = _codes(snapshot.target_standby), _codes(snapshot.target_learner)
+    aimed = np.flatnonzero(snapshot.destination != NOBODY).astype(np.int32)
+    ends = codes(aimed, snapshot.destination[aimed])
+    aims = ends[snapshot.target[task_of(ends)] != slot_of(ends)]
+    restored = union(standby, learner)
+    relieving = np.setdiff1d(np.setdiff1d(learner, ends), _codes(snapshot.ready))
+
+    def wait(pair: int, role: Role) -> Wait:
+        task, slot = pair >> 32, pair & 0xFFFFFFFF
+        restores = bool(np.isin(pair, restored))
+        behind = lag.get((task, slot)) if restores else None
+        return Wait(str(table.task(task)), role, name.get(slot, "?"), behind, restores)
+
+    actives = [wait(pair, Role.ACTIVE) for pair in aims.tolist()]
+    return (*actives, *(wait(pair, Role.STANDBY) for pair in relieving.tolist()))
+
+
+def _codes(pairs: IntArray) -> Codes:
+    return codes(pairs[:, 0], pairs[:, 1])

@@ -1,0 +1,119 @@
+"""An owner that says it is still restoring; members that drain; copies that differ in lag."""
+
+from __future__ import annotations
+
+import pytest
+from support.placing import Member, group, holdings
+
+from muster.assignor import check, registry
+from muster.assignor.availability import HighAvailability
+from muster.assignor.model import Placement
+from muster.protocol.tasks import Subtopology
+
+FOUR = [Subtopology("0", 4, stateful=True)]
+
+
+def placed(
+    members: dict[str, Member], units: list[Subtopology] = FOUR, **config: object
+) -> tuple[Placement, dict[str, tuple[list[str], list[str], list[str]]]]:
+    """The default assignor's answer, and (active, standby, learner) by member."""
+    view = group(units, members, **config)
+    placement = HighAvailability().assign(view)
+    check.valid(view, placement)
+    found = holdings(view, placement)
+    return placement, {name: tuple(map(sorted, found[name])) for name in found}
+
+
+def test_a_caught_up_copy_runs_what_its_owner_restores() -> None:
+    """S restores all four tasks; R is back with the state of two, and runs these at once."""
+    behind = dict.fromkeys(("0_0", "0_1", "0_2", "0_3"), 1_000_000)
+    members = {
+        "R": Member(lag={"0_1": 0, "0_3": 40}),
+        "S": Member(active=list(behind), lag=behind),
+    }
+    placement, found = placed(members)
+    assert (found["R"][0], found["S"][0]) == (["0_1", "0_3"], ["0_0", "0_2"])
+    assert placement.followup_ms is None
+    assert {r.text for r in placement.reasons} == {"S is still restoring it; copy caught up"}
+
+
+def test_the_old_owner_becomes_the_warm_up_where_the_task_belongs_to_it() -> None:
+    """R has all four tasks' state and runs all; S goes on restoring those of its share."""
+    behind = dict.fromkeys(("0_0", "0_1", "0_2", "0_3"), 1_000_000)
+    members = {
+        "R": Member(lag=dict.fromkeys(behind, 0)),
+        "S": Member(active=list(behind), lag=behind),
+    }
+    placement, found = placed(members, max_warmup_replicas=1)
+    assert len(found["R"][0]) == 4
+    assert len(found["S"][2]) == 1
+    assert placement.followup_ms is not None
+    told = {r.text for r in placement.reasons if r.destination == 1}
+    assert told == {"goes on restoring; R runs it meanwhile"}
+
+
+@pytest.mark.parametrize("lag", [{}, {"0_0": 10_000}])
+def test_a_silent_owner_has_caught_up(lag: dict[str, int]) -> None:
+    """So has one within acceptable.recovery.lag: nothing moves, however good another copy is."""
+    members = {"R": Member(active=["0_1"], lag={"0_0": 0}), "S": Member(active=["0_0"], lag=lag)}
+    placement, _ = placed(members, [Subtopology("0", 2, stateful=True)])
+    assert len(placement.reasons) == 0
+
+
+def test_an_owner_that_restores_keeps_what_nobody_else_has() -> None:
+    """A copy that is not caught up either takes nothing over."""
+    one = [Subtopology("0", 1, stateful=True)]
+    members = {"R": Member(lag={"0_0": 20_000}), "S": Member(active=["0_0"], lag={"0_0": 90_000})}
+    assert placed(members, one)[1]["S"][0] == ["0_0"]
+
+
+@pytest.mark.parametrize("assignor", ["high-availability", "learner"])
+def test_a_member_that_drains_learns_nothing(assignor: str) -> None:
+    """Also when all drain: whoever runs a task goes on, and no follow-up is asked for."""
+    members = {
+        "A": Member(active=["0_0", "0_1", "0_2", "0_3"], draining=True),
+        "B": Member(draining=True),
+    }
+    view = group(FOUR, members)
+    placement = registry.get(assignor).assign(view)
+    check.valid(view, placement)
+    assert len(placement.learner) == 0
+    assert placement.active.tolist() == placement.destination.tolist() == [0, 0, 0, 0]
+    assert placement.followup_ms is None
+
+
+def test_of_two_caught_up_copies_the_fresher_runs() -> None:
+    """Two tasks whose owner is gone, copies of both on both members: each runs its fresher one."""
+    two = [Subtopology("0", 2, stateful=True)]
+    for mine, other in (("0_0", "0_1"), ("0_1", "0_0")):
+        members = {
+            "A": Member(standby=["0_0", "0_1"], lag={mine: 10, other: 900}),
+            "B": Member(standby=["0_0", "0_1"], lag={mine: 900, other: 10}),
+        }
+        found = placed(members, two)[1]
+        assert (found["A"][0], found["B"][0]) == ([mine], [other])
+
+
+def test_of_two_warm_ups_of_a_task_the_fresher_begins() -> None:
+    """A's task belongs to B or C, which have old state of it: it goes where less is to restore."""
+    units = [Subtopology("0", 3, stateful=True)]
+    for fresher, older in (("B", "C"), ("C", "B")):
+        members = {
+            "A": Member(active=["0_0", "0_1", "0_2"]),
+            fresher: Member(lag={"0_1": 20_000, "0_2": 500_000}),
+            older: Member(lag={"0_1": 500_000, "0_2": 20_000}),
+        }
+        _, found = placed(members, units)
+        assert (found[fresher][2], found[older][2]) == (["0_1"], ["0_2"])
+
+
+def test_of_two_standbys_the_fresher_stays() -> None:
+    """One of two spare copies keeps the place: the one that is less behind."""
+    one = [Subtopology("0", 1, stateful=True)]
+    for fresher, older in (("B", "C"), ("C", "B")):
+        members = {
+            "A": Member(active=["0_0"]),
+            fresher: Member(lag={"0_0": 20_000}),
+            older: Member(lag={"0_0": 500_000}),
+        }
+        assert placed(members, one, num_standby_replicas=1)[1][fresher][1] == ["0_0"]

@@ -1,0 +1,98 @@
+"""`muster config describe` and docs/settings.md say what the tables of the code say."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from support.pages import made, markdown
+
+from muster.cli import settings as words
+from muster.cli.main import main
+from muster.protocol.settings import ELSEWHERE, KEYS
+from muster.streams.config import SETTINGS as OF_THE_JOB
+
+Output = pytest.CaptureFixture[str]
+
+
+def test_the_page_has_every_setting_of_a_group() -> None:
+    """With type, bounds, default, meaning, the assignors that use it, and Kafka's name."""
+    rows = []
+    for s in words.described():
+        if s.scope == words.GROUP:
+            used = f"{s.used_by}, where {s.condition}" if s.condition else s.used_by
+            rows.append((f"`{s.key}`", s.type, s.bounds, s.default, s.meaning, used, s.kafka))
+    columns = ("setting", "type", "accepted", "default", "meaning", "used by", "the same in Kafka")
+    found, expected = made(
+        "settings.md", "group: from protocol/settings.py", markdown(columns, rows)
+    )
+    assert found == expected
+    assert [row[0].strip("`") for row in rows] == list(KEYS)
+
+
+def test_the_page_has_every_setting_of_the_job() -> None:
+    """With type, bounds, default and meaning."""
+    rows = [
+        (f"`{s.key}`", s.type, s.bounds, s.default, s.meaning)
+        for s in words.described()
+        if s.scope == words.JOB
+    ]
+    columns = ("setting", "type", "accepted", "default", "meaning")
+    found, expected = made("settings.md", "job: from streams/config.py", markdown(columns, rows))
+    assert found == expected
+    assert [row[0].strip("`") for row in rows] == [setting.key for setting in OF_THE_JOB]
+
+
+def test_the_page_has_what_stands_for_kafkas_other_keys() -> None:
+    """Each key that is refused, with what is there instead."""
+    rows = [(f"`{key}`", told) for key, told in ELSEWHERE.items()]
+    table = markdown(("in Kafka", "here"), rows)
+    found, expected = made("settings.md", "elsewhere: from protocol/settings.py", table)
+    assert found == expected
+
+
+def test_one_setting_is_described(capsys: Output) -> None:
+    """All that the page says of it, and how it is set; Kafka is not asked."""
+    assert main(["config", "describe", "stream.imbalance.percentage"]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "stream.imbalance.percentage",
+        "  meaning     how far from its share a member may stay before tasks move",
+        "  type        a percentage",
+        "  accepted    0 to 1000",
+        "  default     0",
+        "  used by     high-availability, sticky, fallback, learner",
+        "  only where  tasks differ in weight, or the assignor is learner",
+        "  in Kafka    a draft of KIP-429 and KIP-441; in no release",
+        "  set by      muster config set --group G --config stream.imbalance.percentage=VALUE",
+    ]
+    assert main(["config", "describe", "muster.stall.ms", "--format", "json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["scope"], found["default"], found["used_by"]) == ("job", "300000", None)
+
+
+def test_all_settings_are_described(capsys: Output) -> None:
+    """A row each, those of a group first, or an object each."""
+    assert main(["config", "describe"]) == 0
+    head, *rows = capsys.readouterr().out.splitlines()
+    assert head.split() == ["SETTING", "DEFAULT", "MEANING"]
+    keys = [*KEYS, *(setting.key for setting in OF_THE_JOB)]
+    assert [row.split()[0] for row in rows] == keys
+    assert main(["config", "describe", "--format", "json"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [json.loads(line)["setting"] for line in lines] == keys
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["describe", "sesion.timeout.ms"], "no setting 'sesion.timeout.ms': session.timeout.ms"),
+        (["describe", "muster.stal.ms"], "no setting 'muster.stal.ms': muster.stall.ms"),
+        (["describe", "client.rack"], "no setting 'client.rack': nothing here: each worker says"),
+        (["show"], "config show: give --group G"),
+        (["set", "a.b", "--group", "g"], "config set: no 'a.b'"),
+    ],
+)
+def test_what_cannot_be_described(words: list[str], told: str, capsys: Output) -> None:
+    """A key that is none says what is like it; the other actions take a group and no setting."""
+    assert main(["config", *words]) == 2
+    assert capsys.readouterr().err.startswith(f"muster config: {told}")

@@ -1,0 +1,118 @@
+"""One group among many: its ticks, its label in the metrics, and what its names look like."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from support.snapshots import orders
+
+from muster.cli.table import table
+from muster.protocol import codec
+from muster.protocol.errors import DecodeError
+from muster.protocol.events import NOWHERE, GroupConfig, Join
+from muster.protocol.ids import GroupId, MemberId
+from muster.protocol.settings import parse_settings
+from muster.protocol.tasks import Subtopology
+from muster.protocol.topics import TopicKind
+from muster.state.deadlines import step_of
+from muster.streams.clock import BURST, SPACING_MS, Schedule, Sleeper
+from muster.streams.health import Answer, Health
+from muster.streams.metrics import Metrics
+from muster.streams.published import Fold
+
+EAGER, CALM = Sleeper("muster", GroupId("eager")), Sleeper("muster", GroupId("calm"))
+ESCAPE = "\x1b]0;owned\x07"
+
+
+def test_a_group_is_ticked_at_most_so_often() -> None:
+    """A group wants to be woken every 10 ms for a minute: a burst, then two ticks a second.
+
+    Another one that wants to be woken once is ticked when it wants to be.
+    """
+    schedule, ticks = Schedule(), []
+    schedule.note(CALM, 30_000)
+    for now_ms in range(0, 60_000, 10):
+        if not any(sleeper == EAGER and at == now_ms for sleeper, at in ticks):
+            schedule.note(EAGER, now_ms)
+        ticks += [(sleeper, now_ms) for sleeper, _ in schedule.due(now_ms)]
+    assert len([1 for sleeper, _ in ticks if sleeper == EAGER]) <= BURST + 60_000 // SPACING_MS
+    assert (CALM, 30_000) in ticks
+
+
+def test_so_many_ticks_at_once_while_the_query_is_behind() -> None:
+    """Of 100 groups that are due 7 are ticked, then the next 7: each has its turn."""
+    schedule = Schedule()
+    sleepers = [Sleeper("muster", GroupId(f"g{n:03}")) for n in range(100)]
+    for sleeper in sleepers:
+        schedule.note(sleeper, 5)
+    found = [sleeper for _ in range(14) for sleeper, _ in schedule.due(10, 7)]
+    assert found == sleepers[:98]
+
+
+def test_short_intervals_beside_a_long_session_are_no_reason_to_tick() -> None:
+    """A group is ticked every two heartbeat intervals, but not more than 40 times a session."""
+    plain = parse_settings({})
+    assert step_of(plain) == 2 * plain.heartbeat_interval_ms
+    eager = parse_settings({"heartbeat.interval.ms": 10, "session.timeout.ms": 1_800_000})
+    assert step_of(eager) == 45_000
+
+
+def test_groups_with_tasks_have_labels_first() -> None:
+    """Two labels: two groups without tasks have them until one with tasks comes."""
+    metrics = Metrics()
+    fold = Fold(metrics, {"muster": 3}, 2)
+    empty = np.empty(0, dtype=np.int32)
+    bare = replace(
+        orders(),
+        tasks=(),
+        holder=empty,
+        target=empty,
+        destination=empty,
+        revoking=empty.astype(np.bool_),
+        lags=np.empty((0, 3), dtype=np.int64),
+        lag_ms=np.empty(0, dtype=np.int64),
+    )
+    for name in ("flood1", "flood2", "flood3"):
+        fold.snapshot("muster", replace(bare, group=GroupId(name)), 1, None)
+    fold.snapshot("muster", replace(orders(), group=GroupId("real")), 1, None)
+    assert sorted(label for _, label, _ in fold.rows()) == ["", "", "flood2", "real"]
+
+
+@pytest.mark.parametrize("field", ["rack", "instance_id", "tags", "topics"])
+def test_names_that_do_not_print_are_refused(field: str) -> None:
+    """An escape sequence, or a name of a thousand characters, in what a member says of itself."""
+    for bad in (ESCAPE, "x" * 1_000):
+        value = {"tags": (("k", bad),), "topics": (bad,)}.get(field, bad)
+        join = Join(group=GroupId("g"), member=MemberId("m"), incarnation=1, **{field: value})
+        encoded = codec.encode(join)
+        with pytest.raises(DecodeError, match=r"does not print|characters"):
+            codec.decode(TopicKind.MEMBERSHIP, encoded.key, encoded.value, NOWHERE)
+
+
+def test_units_that_do_not_print_are_refused() -> None:
+    """So is one in the name of a subtopology, or in a rack of its replicas."""
+    for unit in (Subtopology(f"0{ESCAPE}", 1), Subtopology("0", 1, source_racks=(((ESCAPE,),),))):
+        settings = parse_settings({}, "sticky")
+        config = GroupConfig(
+            group=GroupId("g"), assignor="sticky", settings=settings, tasks=(unit,)
+        )
+        encoded = codec.encode(config)
+        with pytest.raises(DecodeError, match="does not print"):
+            codec.decode(TopicKind.CONFIG, encoded.key, encoded.value, NOWHERE)
+
+
+def test_tables_escape_what_was_let_in_before() -> None:
+    """A name of an older record is shown with its control characters spelt out."""
+    assert table(("NAME",), [(f"a{ESCAPE}\n",)]) == "NAME\na\\x1b]0;owned\\x07\\n"
+
+
+def test_a_process_that_is_not_well_is_not_ready() -> None:
+    """Ready while it is idle; no longer when nothing has moved for the stated time."""
+    probe = Health(60, lambda: True)
+    probe.running(0)
+    probe.caught_up(10)
+    assert probe.ready(70) == Answer(True, "ready")
+    assert not probe.ready(71).fine
+    assert probe.ready(71) == probe.well(71)

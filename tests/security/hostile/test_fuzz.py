@@ -1,0 +1,200 @@
+"""Valid events with extreme contents, at random: the operator never fails, and stays within limits.
+
+``MUSTER_FUZZ_CASES=1000000 python -m pytest tests/security/hostile/test_fuzz.py`` is the long run.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from support.operator import INPUT, LANE, G, Operator, of_kind, record_of
+
+from muster.protocol import codec
+from muster.protocol.dead_letters import DeadLetter
+from muster.protocol.digest import Holding
+from muster.protocol.errors import EncodeError
+from muster.protocol.events import (
+    Drain,
+    Event,
+    GroupConfig,
+    GroupDeleted,
+    Heartbeat,
+    Join,
+    Lag,
+    LagReport,
+    Leave,
+    Mark,
+    Origin,
+    Report,
+    Tick,
+)
+from muster.protocol.ids import MemberId, Task
+from muster.protocol.records import Rejected
+from muster.protocol.settings import parse_settings
+from muster.protocol.tasks import Connector, Subtopology, TaskSet
+from muster.protocol.topics import TopicKind, topic_name
+from muster.streams import letters, processor
+from muster.streams.source import pack
+
+CASES = int(os.environ.get("MUSTER_FUZZ_CASES", "60"))
+OUT_BYTES_MAX = 4_000_000
+KEPT_BYTES_MAX = 4_000_000
+
+longs = st.sampled_from((0, 1, 2, 2**31 - 1, 2**31, 2**62, 2**63 - 1)) | st.integers(0, 2**63 - 1)
+ints = st.sampled_from((0, 1, 2, 2**31 - 1)) | st.integers(0, 2**31 - 1)
+u64 = st.sampled_from((0, 1, 5, 2**63, 2**64 - 1)) | st.integers(0, 2**64 - 1)
+members = st.sampled_from("abcdef").map(MemberId) | st.text(
+    st.characters(exclude_characters="|", exclude_categories=("C", "Z")), min_size=1, max_size=128
+).map(MemberId)
+words = st.sampled_from(("0", "1", "9" * 400, "x" * 2_000, "", "\x1b[31m", "a\nb", "ü")) | st.text(
+    max_size=20
+)
+units = st.sampled_from(("0", "c", "unknown", "9" * 400)) | words.filter(bool)
+numbers = st.builds(
+    lambda start, size, step: np.arange(start, start + size * step, step, dtype=np.int32),
+    st.integers(0, 50),
+    st.sampled_from((1, 2, 8, 5_000, 100_000)),
+    st.sampled_from((1, 3)),
+)
+sets = st.lists(
+    st.tuples(units, st.just(False), numbers), max_size=2, unique_by=lambda u: u[0]
+).map(TaskSet)
+holdings = st.builds(Holding, sets, sets, sets, sets, sets)
+lags = st.lists(
+    st.builds(Lag, st.builds(Task, units, st.integers(0, 2**31 - 3)), longs), max_size=40
+).map(tuple)
+names = st.lists(words, max_size=3).map(tuple)
+profile = {
+    "rack": st.none() | words,
+    "capacity": st.integers(1, 2**31 - 1),
+    "tags": st.dictionaries(words, words, max_size=6).map(lambda d: tuple(sorted(d.items()))),
+    "protocols": names,
+    "topics": st.none() | names,
+    "static": names,
+    "config_offset": st.none() | longs,
+    "rebalance_timeout_ms": st.none() | ints,
+}
+group = {"group": st.just(G)}
+who = {**group, "member": members}
+tasks = st.lists(
+    st.builds(Subtopology, units, st.integers(0, 200), st.booleans(), st.sampled_from((0, 1, 1e15)))
+    | st.builds(Connector, units, st.integers(0, 50)),
+    max_size=3,
+    unique_by=lambda unit: unit.name,
+).map(tuple)
+tunings = st.fixed_dictionaries(
+    {},
+    optional={
+        "session.timeout.ms": st.sampled_from((100, 45_000, 1_800_000)),
+        "rebalance.timeout.ms": st.sampled_from((1, 2**62)),
+        "num.standby.replicas": st.sampled_from((0, 1, 2**31 - 1)),
+        "max.warmup.replicas": st.sampled_from((1, 2**31 - 1)),
+        "acceptable.recovery.lag": longs,
+        "group.max.size": st.sampled_from((1, 2, 2**31 - 1)),
+        "scale.down.timeout.ms": longs,
+        "initial.rebalance.delay.ms": longs,
+        "assignment.interval.ms": longs,
+        "rack.aware.assignment.strategy": st.sampled_from(("none", "min_traffic")),
+    },
+)
+assignors = st.sampled_from(
+    ("sticky", "high-availability", "learner", "cooperative", "eager", "static", "sys:exit", "no")
+)
+
+
+def _config(assignor: str, tuning: dict[str, object], units: tuple) -> GroupConfig:
+    tuning = {**tuning, "heartbeat.interval.ms": 50}
+    parsed = parse_settings(tuning, assignor)
+    return GroupConfig(group=G, assignor=assignor, settings=parsed, tasks=units)
+
+
+events = st.one_of(
+    st.builds(
+        Join,
+        **who,
+        **profile,
+        incarnation=u64,
+        instance_id=st.none() | words,
+        holding=holdings,
+        lags=lags,
+    ),
+    st.builds(
+        Report, **who, incarnation=u64, epoch=ints, revision=ints, holding=holdings, lags=lags
+    ),
+    st.builds(Heartbeat, **who, epoch=ints, digest=u64),
+    st.builds(Leave, **who, incarnation=u64, temporary=st.booleans()),
+    st.builds(Drain, **who, on=st.booleans()),
+    st.builds(LagReport, **who, lags=lags),
+    st.builds(_config, assignors, tunings, tasks),
+    st.builds(GroupDeleted, **group),
+    st.builds(Tick, **group, published=st.none() | st.builds(Mark, ints, longs)),
+)
+"""Events as a writer may put them together; some cannot be written, most can."""
+
+
+def kind_of(event: Event) -> TopicKind:
+    """The topic of an event."""
+    if isinstance(event, GroupConfig | GroupDeleted):
+        return TopicKind.CONFIG
+    return TopicKind.LAG if isinstance(event, LagReport) else TopicKind.MEMBERSHIP
+
+
+class Life:
+    """A group that takes batches of events; offsets and time go on."""
+
+    def __init__(self) -> None:
+        processor._cache.clear()
+        letters._untold.clear()
+        self.operator = Operator()
+        self._offset = 0
+
+    def take(self, batch: list[Event], at_ms: int) -> None:
+        """One batch."""
+        entries: list[bytes] = []
+        for event in batch:
+            try:
+                value = codec.encode(event).value
+            except EncodeError:
+                continue
+            self._offset += 1
+            origin = Origin(topic_name(kind_of(event), "muster"), 0, self._offset, at_ms)
+            entries.append(pack(origin, value, INPUT))
+        if not entries:
+            return
+        before = len(self.operator.written)
+        self.operator.batch(LANE, entries)
+        rows = self.operator.written[before:]
+        told = of_kind([record_of(row) for row in rows], Rejected)
+        assert [r.message for r in told if r.reason == DeadLetter.GROUP_FAILED] == []
+        assert sum(len(row.key) + len(row.value or b"") for row in rows) <= OUT_BYTES_MAX
+        kept = self.operator.stored(LANE)
+        assert sum(len(value or b"") for value in kept) <= KEPT_BYTES_MAX
+
+
+@settings(
+    max_examples=CASES,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
+@given(st.lists(st.tuples(st.lists(events, min_size=1, max_size=5), ints), min_size=1, max_size=4))
+@pytest.mark.filterwarnings("ignore:Generating overly large repr")
+@pytest.mark.usefixtures("nothing_in_memory_ever")
+def test_no_event_fails_the_group(story: list[tuple[list[Event], int]]) -> None:
+    """Four batches of any events: the core never fails, and what is written and kept is limited."""
+    life, at_ms = Life(), 1_000
+    for batch, wait_ms in story:
+        at_ms += wait_ms
+        life.take(batch, at_ms)
+
+
+@pytest.fixture(scope="module")
+def nothing_in_memory_ever() -> Iterator[None]:
+    """`Life` clears what the process remembers for each example; nothing is left behind them."""
+    yield
+    processor._cache.clear()
+    letters._untold.clear()

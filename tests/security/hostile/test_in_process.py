@@ -1,0 +1,167 @@
+"""Every attack against the operator in process: what comes out, and what is kept, stays bounded."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+
+import pytest
+from support.bombs import BOMBS, Bomb
+from support.operator import INPUT, Operator, of_kind, record_of
+
+from muster.protocol.dead_letters import DeadLetter
+from muster.protocol.events import Origin
+from muster.protocol.records import GroupGone, MemberAssignment, MemberGone, Rejected
+from muster.protocol.topics import topic_name
+from muster.streams import letters, processor
+from muster.streams.inbox import refused_lane
+from muster.streams.source import REFUSED, lane_of, pack, pack_refused
+
+pytestmark = pytest.mark.usefixtures("nothing_in_memory")
+
+RECORDS = 2_000
+STORED_BYTES_MAX = 400_000
+"""Far below `muster.group.bytes.max`: nothing these attacks say is worth more room."""
+
+
+@pytest.fixture(autouse=True)
+def nothing_untold() -> Iterator[None]:
+    """No batch before has left letters out, and none of these for a test behind."""
+    letters._untold.clear()
+    yield
+    letters._untold.clear()
+
+
+class Attack:
+    """A bomb thrown at the operator in one batch, lane by lane."""
+
+    def __init__(self, bomb: Bomb, records: int = RECORDS) -> None:
+        self.operator = Operator()
+        lanes: dict[bytes, list[bytes]] = defaultdict(list)
+        self.bytes_in = 0
+        for offset, (kind, key, value) in enumerate(bomb.records(records)):
+            origin = Origin(topic_name(kind, "muster"), 0, offset, 1_000 + offset)
+            self.bytes_in += len(key or b"") + len(value or b"")
+            lanes[lane_of("muster", key)].append(pack(origin, value, INPUT))
+        self.lanes = dict(lanes)
+        for lane, entries in lanes.items():
+            self.operator.batch(lane, entries)
+
+    @property
+    def bytes_out(self) -> int:
+        """Bytes that were published."""
+        return sum(len(row.key) + len(row.value or b"") for row in self.operator.written)
+
+    def bytes_kept(self, lane: bytes) -> int:
+        """Bytes that are stored of a group."""
+        return sum(len(value or b"") for value in self.operator.stored(lane))
+
+
+@pytest.mark.parametrize("bomb", BOMBS, ids=lambda bomb: bomb.name)
+def test_what_comes_out_and_stays_is_bounded(bomb: Bomb) -> None:
+    """Nothing raises; what is published is in proportion, and no group is parked by a bug."""
+    attack = Attack(bomb)
+    assert attack.bytes_out <= 20 * attack.bytes_in + 2_000_000
+    for lane in attack.lanes:
+        assert attack.bytes_kept(lane) <= STORED_BYTES_MAX
+    told = of_kind([record_of(row) for row in attack.operator.written], Rejected)
+    assert [r.message for r in told if r.reason == DeadLetter.GROUP_FAILED] == []
+
+
+def test_one_letter_for_one_event() -> None:
+    """Two thousand lags of tasks that do not exist make one letter, and it is short."""
+    (bomb,) = (each for each in BOMBS if each.name == "lags")
+    attack = Attack(bomb)
+    (letter,) = of_kind([record_of(row) for row in attack.operator.written], Rejected)
+    assert letter.reason == DeadLetter.INVALID_REQUEST
+    assert "so are 1999 more lags" in letter.message
+    assert len(letter.message) < 400
+
+
+def test_answers_to_strangers_are_few_and_taken_back() -> None:
+    """Of 2,000 heartbeats of no members 1,000 are answered, and each answer gets a tombstone."""
+    (bomb,) = (each for each in BOMBS if each.name == "unknown members")
+    records = [record_of(row) for row in Attack(bomb).operator.written]
+    told = [r.member for r in of_kind(records, MemberAssignment)]
+    gone = [r.member for r in of_kind(records, MemberGone)]
+    assert len(told) == 1_000
+    assert sorted(told) == sorted(gone)
+    newest = {r.member: r for r in records if isinstance(r, MemberAssignment | MemberGone)}
+    assert {type(record) for record in newest.values()} == {MemberGone}
+
+
+def test_a_flood_of_groups_is_refused_in_part(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of 2,000 groups nobody has configured 50 are taken in; one that is configured always is."""
+    monkeypatch.setattr(processor, "NEW_GROUPS_MAX", 50)
+    (bomb,) = (each for each in BOMBS if each.name == "groups")
+    attack = Attack(bomb)
+    kept = [lane for lane in attack.lanes if attack.bytes_kept(lane)]
+    # The in-memory tester makes a processor of each batch; the job has one for each task.
+    assert len(kept) in (50, RECORDS)
+
+
+def test_a_group_of_nobody_is_forgotten() -> None:
+    """A member joins a group that nobody has configured, and expires: nothing is left of either."""
+    from support.operator import LANE, G, join
+
+    from muster.protocol.events import Tick
+
+    operator = Operator()
+    operator.feed(1_000, join())
+    assert operator.stored(LANE) != (None, None)
+    records = []
+    for at_ms in range(2_000, 120_000, 9_000):
+        records += operator.feed(at_ms, Tick(group=G))
+    assert operator.stored(LANE) == (None, None)
+    assert of_kind(records, MemberGone)
+    assert of_kind(records, GroupGone)
+    newest = {(row.topic, row.key): row.value for row in operator.written}
+    assert set(newest.values()) == {None}
+
+
+def test_refused_rows_meet_in_one_lane() -> None:
+    """Rows that cannot be events come together: letters say why, the rest is counted."""
+    origin = Origin("muster.membership", 0, 0, 1_000)
+    entries = [
+        pack_refused(origin._replace(offset=n), key, value, INPUT)
+        for n, (key, value) in enumerate(
+            [(None, b"x"), (b"g", None), (b"a|b", b"x"), (b"g", b"nonsense"), (b"\xff", b"x")] * 40
+        )
+    ]
+    lane = b"muster" + REFUSED
+    inbox = refused_lane(lane, sorted(entries), INPUT)
+    assert inbox is not None
+    assert [letter.message.split(";")[0] for letter in inbox.rejected[:5]] == [
+        "a record without a key",
+        "a tombstone on membership, where it means nothing (at byte 0)",
+        "an empty last field in the key (at byte 0)",
+        "starts with 6e6f",
+        "the key is not UTF-8 (at byte 0)",
+    ] or inbox.rejected[0].reason == DeadLetter.UNDECODABLE
+    operator = Operator()
+    told = of_kind(operator.batch(lane, entries), Rejected)
+    assert len(told) == letters.GROUP_LETTERS_MAX + 1
+    assert told[-1].reason == DeadLetter.LEFT_OUT
+    assert "100 more dead letters of this group in this batch" in told[-1].message
+    assert operator.stored(lane) == (None, None)
+
+
+def test_a_batch_has_so_many_letters(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What all groups of a batch refuse beyond the limit is told by the next batch."""
+    monkeypatch.setattr(letters, "BATCH_LETTERS_MAX", 10)
+    letter = Rejected(
+        origin=Origin("muster.lag", 0, 0, 1),
+        reason=DeadLetter.UNDECODABLE,
+        message="x",
+        key=b"k",
+        value=b"v" * 600_000,
+    )
+    post = letters.Post()
+    written = [post.admitted("muster", [letter] * 4) for _ in range(4)]
+    assert [len(each) for each in written] == [4, 4, 2, 0]
+    assert [len(each.value) for each in written[0]] == [600_000, 256, 256, 256]
+    (rest,) = letters.Post().admitted("muster", [])
+    assert (rest.reason, rest.message) == (
+        DeadLetter.LEFT_OUT,
+        "6 more dead letters of the batches before are left out: UNDECODABLE 6",
+    )

@@ -1,0 +1,122 @@
+"""Every attack against the running job, beside an innocent group that must be answered.
+
+One job, one innocent group, all bombs in turn: after each the innocent member says something and is
+answered, and the job lives. Then the job is started again on the same checkpoint, and on an empty
+one, and both answer. `MUSTER_HOSTILE_RECORDS` sets how many records an attack of many has; what the
+innocent group noticed is printed (``pytest -s``).
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+from confluent_kafka import Producer
+from support.bombs import BOMBS, Bomb, config
+from support.brokers import Topics
+from support.spark import Job
+from support.waiting import until
+
+from muster.protocol.events import Join
+from muster.protocol.ids import GroupId, MemberId
+from muster.protocol.records import MemberAssignment
+from muster.protocol.topics import TopicKind
+
+pytestmark = [pytest.mark.broker, pytest.mark.spark]
+
+RECORDS = int(os.environ.get("MUSTER_HOSTILE_RECORDS", "1000"))
+INNOCENT = GroupId("innocent")
+PATIENCE_S = 240.0
+CONF = ("muster.stall.ms=120000",)
+
+
+class Innocent:
+    """A group with one member that asks something now and then."""
+
+    def __init__(self, topics: Topics) -> None:
+        self.topics = topics
+        self._turn = 0
+        topics.write(TopicKind.CONFIG, config(4, group=INNOCENT))
+
+    def asks(self, job: Job) -> float:
+        """A member joins and is given something: how long that took, in seconds."""
+        self._turn += 1
+        member = MemberId(f"i{self._turn}")
+        began = time.monotonic()
+        self.topics.write(
+            TopicKind.MEMBERSHIP, Join(group=INNOCENT, member=member, incarnation=self._turn)
+        )
+
+        def answered() -> bool:
+            assert job.poll() is None, f"the job has ended\n{job.tail()}"
+            return any(
+                isinstance(record, MemberAssignment) and record.member == member
+                for record in self.topics.records(TopicKind.ASSIGNMENTS)
+            )
+
+        until(answered, f"{member} is answered", timeout_s=PATIENCE_S, story=job.tail)
+        return time.monotonic() - began
+
+
+@pytest.fixture(scope="module")
+def target(kafka: Topics, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Job]:
+    """The job that is attacked."""
+    with Job(kafka, tmp_path_factory.mktemp("target"), conf=CONF) as job:
+        yield job.start()
+
+
+@pytest.fixture(scope="module")
+def innocent(target: Job, kafka: Topics) -> Innocent:
+    """The innocent group, answered once already."""
+    group = Innocent(kafka)
+    group.asks(target)
+    return group
+
+
+def throw(topics: Topics, bomb: Bomb) -> int:
+    """Write all records of an attack at once; how many bytes they were."""
+    told = topics.clients.producer({"linger.ms": 20, "message.max.bytes": 1_048_588})
+    producer = Producer(told)
+    size = 0
+    for kind, key, value in bomb.records(RECORDS):
+        size += len(key or b"") + len(value or b"")
+        producer.produce(topics.name(kind), key=key, value=value)
+        producer.poll(0)
+    assert producer.flush(60) == 0
+    return size
+
+
+def megabytes(job: Job) -> int:
+    """Memory of the job with its JVM and its Python workers."""
+    family = [psutil.Process(job.pid), *psutil.Process(job.pid).children(recursive=True)]
+    return sum(each.memory_info().rss for each in family if each.is_running()) >> 20
+
+
+@pytest.mark.timeout(1_800)  # what it waits for has limits of its own
+def test_the_innocent_are_answered(
+    target: Job, innocent: Innocent, kafka: Topics, tmp_path: Path
+) -> None:
+    """Every attack is written, and behind each the innocent ask: they are answered, the job lives.
+
+    After all of it the job starts on the same checkpoint, and on an empty one, and answers.
+    """
+    for bomb in BOMBS:
+        size = throw(kafka, bomb)
+        took_s = innocent.asks(target)
+        after_s = innocent.asks(target)
+        assert target.get("/healthz") == (200, "ok\n"), target.tail()
+        print(
+            f"\n{bomb.name}: {size} bytes; answered behind it in {took_s:.2f} s, then in"
+            f" {after_s:.2f} s; {megabytes(target)} MB; {kafka.end(TopicKind.REJECTED)} letters"
+        )
+    target.kill()
+    target.start()
+    innocent.asks(target)
+    target.kill()
+    with Job(kafka, tmp_path, conf=CONF) as anew:
+        anew.start()
+        innocent.asks(anew)

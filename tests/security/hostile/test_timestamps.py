@@ -1,0 +1,42 @@
+"""Topics on which the writers choose the time: the job does not start on them, and says why."""
+
+from __future__ import annotations
+
+import pytest
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    ResourceType,
+)
+from support.brokers import Topics
+
+from muster.protocol.topics import TopicKind
+from muster.streams import timestamps
+from muster.streams.errors import WrongTopics
+from muster.streams.source import input_topics
+
+
+def test_it_names_the_command_that_mends_it() -> None:
+    """Every topic that is wrong has its command."""
+    told = timestamps.told("kafka:9092", ["muster.config", "muster.lag"])
+    assert told.count("kafka-configs.sh --bootstrap-server kafka:9092 --alter") == 2
+    assert "--entity-name muster.lag --add-config message.timestamp.type=LogAppendTime" in told
+
+
+@pytest.mark.broker
+def test_writers_do_not_choose_the_time(topics: Topics) -> None:
+    """Topics as muster makes them pass; one set to CreateTime is refused by its name."""
+    inputs = input_topics([topics.prefix])
+    timestamps.check(topics.clients, inputs)
+    lag = topics.name(TopicKind.LAG)
+    entry = ConfigEntry(
+        timestamps.SETTING, "CreateTime", incremental_operation=AlterConfigOpType.SET
+    )
+    resource = ConfigResource(ResourceType.TOPIC, lag, incremental_configs=[entry])
+    admin = AdminClient({"bootstrap.servers": topics.address})
+    for future in admin.incremental_alter_configs([resource]).values():
+        future.result(30)
+    with pytest.raises(WrongTopics, match=f"^{lag}: message.timestamp.type"):
+        timestamps.check(topics.clients, inputs)

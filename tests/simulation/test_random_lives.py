@@ -1,0 +1,178 @@
+"""Random lives of ordinary fleets come to rest, every one; and what would not be seen otherwise.
+
+==================  ======================================
+MUSTER_LIVES        how many the long run plays
+MUSTER_LIVES_SEED   of its first life; the others follow
+==================  ======================================
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from muster.assignor import registry
+from muster.assignor.model import GroupView, Placement, no_pairs
+from muster.cli import lives
+from muster.cli.lives import Life, Tally
+from muster.cli.main import main
+from muster.cli.scenario import parse_scenario
+from muster.simulation.lives import invented
+from muster.simulation.promises import Promises
+from muster.simulation.world import World
+
+LIVES = int(os.environ.get("MUSTER_LIVES", "5000"))
+SEED = int(os.environ.get("MUSTER_LIVES_SEED", "1000000"))
+
+
+def all_kept(played: list[Life]) -> Tally:
+    """Fails with the lives that broke a promise, the first of them made small."""
+    tally = Tally()
+    for life in played:
+        tally.add(life)
+    if tally.broken:
+        told = [str(life) for life in tally.broken]
+        pytest.fail("\n".join([*told, lives.smallest(tally.broken[0])]), pytrace=False)
+    return tally
+
+
+@pytest.mark.parametrize("part", range(2))
+def test_random_lives_come_to_rest(part: int) -> None:
+    """Each of ten lives keeps every promise of `promises`; tasks move in them."""
+    tally = all_kept([lives.live(seed) for seed in range(part * 10, part * 10 + 10)])
+    assert len(tally.lives) >= 3
+    assert tally.moved > 25
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600 + LIVES * 4)
+def test_thousands_of_random_lives(capsys: pytest.CaptureFixture[str]) -> None:
+    """As many as `MUSTER_LIVES` says; the sums are printed."""
+    tally = all_kept(list(lives.lives(SEED, LIVES, processes=os.cpu_count() or 1)))
+    with capsys.disabled():
+        print(f"\n{tally}")
+    assert tally.lives.total() == LIVES
+
+
+def test_two_that_join_three_get_their_tasks() -> None:
+    """Six stateful tasks with a standby each, members that serve copies at once: all run some."""
+    events = [{"at_ms": 0, "join": {"id": f"W{n}"}} for n in (1, 2, 3)]
+    events += [{"at_ms": 60_000, "join": {"id": f"W{n}"}} for n in (4, 5)]
+    raw = scenario(events, **{"num.standby.replicas": 1})
+    assert lives.judged(raw).broken == ()
+    world = World()
+    world.play(parse_scenario(raw))
+    assert world.timeline.changed_ms == 60_000
+    counts = [len(held["active"]) for held in last(world).values()]
+    assert sorted(counts) == [1, 1, 1, 1, 2]
+
+
+def scenario(events: list[dict[str, Any]], **config: object) -> dict[str, Any]:
+    """A life of six stateful tasks."""
+    tasks = [{"subtopology": "0", "partitions": 6, "stateful": True}]
+    values = {"probing.rebalance.interval.ms": 60_000, **config}
+    group = {"assignor": "high-availability", "config": values, "tasks": tasks}
+    until_ms = events[-1]["at_ms"] + 600_000
+    return {"group": group, "events": events, "until_ms": until_ms}
+
+
+def last(world: World) -> dict[str, dict[str, list[str]]]:
+    """What each member holds in the end, by role."""
+    members = world.timeline.entries[-1].members
+    return {
+        name: {role.name.lower(): list(tasks) for role, tasks in held.items()}
+        for name, held in members.items()
+    }
+
+
+# ------------------------------------------------------------------- the harness itself can fail
+
+
+class Swapping:
+    """Turns an answer of `high-availability` round: members take each other's places."""
+
+    name = "high-availability"
+
+    def __init__(self, change: str) -> None:
+        self.change = change
+
+    def assign(self, view: GroupView) -> Placement:
+        """The answer of the real one, spoilt."""
+        found = registry.get(self.name).assign(view)
+        none = no_pairs()
+        if self.change == "no standbys":
+            end = found.destination
+            return replace(found, active=end, standby=none, learner=none, followup_ms=None)
+        if self.change == "all to one":
+            end = found.active * 0
+            found = replace(found, active=end, destination=end, followup_ms=None)
+            return replace(found, standby=none, learner=none)
+        if self.change == "cold":
+            return replace(found, active=found.destination, learner=no_pairs())
+        return replace(found, followup_ms=3_600_000)
+
+
+@pytest.mark.parametrize(
+    ("change", "law"),
+    [
+        ("no standbys", "copies"),
+        ("all to one", "balanced"),
+        ("cold", "cold"),
+        ("a wish without end", "settled"),
+    ],
+)
+def test_a_broken_promise_is_seen(change: str, law: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An assignor that breaks one promise is found to break that one."""
+    broken = [text.partition(":")[0] for text in lives.judged(spoilt(change, monkeypatch)).broken]
+    assert law in broken
+
+
+def test_a_broken_life_is_made_small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is printed of it breaks the same promise with fewer tasks and no more events."""
+    raw = spoilt("a wish without end", monkeypatch)
+    small = lives.small(raw, "settled")
+    assert len(small["events"]) <= 3
+    assert small["group"]["tasks"][0]["partitions"] < 6
+    assert lives.judged(json.loads(lives.as_scenario(small))).broken
+
+
+def spoilt(change: str, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """A life whose assignor breaks a promise."""
+    assignor = Swapping(change)
+    monkeypatch.setattr("muster.plugins.get", lambda name: assignor)
+    events = [
+        {"at_ms": 0, "join": {"id": "W1", "restore_ms": 5_000}},
+        {"at_ms": 0, "join": {"id": "W2", "restore_ms": 5_000, "capacity": 1}},
+        {"at_ms": 100_000, "join": {"id": "W3", "restore_ms": 5_000}},
+    ]
+    return scenario(events, **{"num.standby.replicas": 1})
+
+
+def test_a_life_is_the_same_each_time(capsys: pytest.CaptureFixture[str]) -> None:
+    """Same seed, same life; the command plays it for a group of the user's own, too."""
+    assert invented(7) == invented(7) != invented(8)
+    assert main(["simulate", "--lives", "2", "--seed", "7", "--processes", "1"]) == 0
+    assert capsys.readouterr().out.startswith("2 of 2 lives kept every promise")
+
+
+def test_members_come_back_with_their_disks() -> None:
+    """One that tells lags returns with copies as old as it was away, and no task is cold."""
+    lag = {"tells": "lag", "restore_ms": 60_000, "ack_step_ms": 100}
+    events = [
+        {"at_ms": 0, "join": {"id": "W1", **lag}},
+        {"at_ms": 0, "join": {"id": "W2", **lag}},
+        {"at_ms": 100_000, "crash": "W1"},
+        {"at_ms": 200_000, "return": "W1"},
+    ]
+    raw = scenario(events, **{"acceptable.recovery.lag": 200_000})
+    promises = Promises()
+    world = World(promises=promises)
+    world.play(parse_scenario(raw))
+    joins = [e for batch in world.log for e in batch if type(e).__name__ == "Join"]
+    assert {offsets for _, offsets in joins[-1].lags} == {100_000}
+    assert promises.broken == []
+    assert [len(held["active"]) for held in last(world).values()] == [3, 3]

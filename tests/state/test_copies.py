@@ -1,0 +1,173 @@
+"""Copies in a group's life: who is caught up, who is told what comes next, who changes its role."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from support import story as stories
+from support.story import GROUP, Story, join, leave, report, tick
+
+from muster.protocol.codec import decode_record, encode
+from muster.protocol.events import Drain, GroupConfig, Lag, LagReport
+from muster.protocol.ids import MemberId, Task
+from muster.protocol.records import GroupSnapshot, MemberAssignment
+from muster.protocol.tasks import Subtopology
+from muster.protocol.topics import TopicKind
+from muster.state.group import Group
+
+TWO = Subtopology("0", 2, stateful=True)
+ONE = Subtopology("0", 1, stateful=True)
+
+
+def config(*units: Subtopology, **values: object) -> GroupConfig:
+    """The default group, which warms up before it moves."""
+    return stories.config(*units, assignor="high-availability", **values)
+
+
+def lag(member: str, **offsets: int) -> LagReport:
+    """A member's word on its copies: ``lag("W1", t0_1=5)``."""
+    lags = tuple(Lag(Task("0", int(name[3:])), behind) for name, behind in offsets.items())
+    return LagReport(group=GROUP, member=MemberId(member), lags=lags)
+
+
+def exchanging() -> Story:
+    """W1 runs both tasks; W2 is to run 0_1 and restores it in a standby's place, and 0_0's."""
+    story = Story()
+    story.take(config(TWO, num_standby_replicas=1), join("W1"))
+    assert story.at(100).told(join("W2")) == {"W2": "- | 0_0 0_1 | - @2"}
+    return story
+
+
+@pytest.mark.parametrize("said", ["ready", "a lag"])
+def test_a_standby_that_is_to_take_over_is_treated_as_a_learner(said: str) -> None:
+    """The hand-over begins with the word that it has caught up, not with the next interval."""
+    story = exchanging()
+    record = story.group.snapshot()
+    assert (record.target.tolist(), record.destination.tolist()) == ([0, 0], [0, 1])
+    held = {"standby": ["0_0", "0_1"], "epoch": 2}
+    word = report("W2", 1, ready=["0_1"], **held) if said == "ready" else lag("W2", t0_1=10_000)
+    told = story.at(20_000).told(word)
+    assert story.group.cause == "standby of 0_1 on W2 ready"
+    assert told == {"W1": "0_0 | - | - @1"}  # W2 keeps its copy until it is granted the active
+    told = story.at(21_000).told(report("W1", 2, "0_0"))
+    assert told == {"W1": "0_0 | 0_1 | - @3", "W2": "0_1 | 0_0 | - @3"}
+
+
+def test_a_member_is_told_which_of_its_standbys_come_next() -> None:
+    """The record that gives them says so, and the one that makes it active says it no more."""
+    story = Story()
+    story.take(config(TWO, num_standby_replicas=1), join("W1"))
+    step = story.at(100).take(join("W2"))
+    (given,) = (r for r in step.records if isinstance(r, MemberAssignment))
+    assert (list(map(str, given.standby)), list(map(str, given.next))) == (["0_0", "0_1"], ["0_1"])
+    story.at(200).take(report("W2", 1, standby=["0_0", "0_1"], ready=["0_1"], epoch=2))
+    step = story.at(300).take(report("W1", 2, "0_0"))
+    granted = {r.member: r.next for r in step.records if isinstance(r, MemberAssignment)}
+    assert granted.keys() == {"W1", "W2"}
+    assert not any(granted.values())
+
+
+def test_a_standby_that_becomes_a_learner_changes_its_role_at_once() -> None:
+    """W1 drains, so W2's standbys become learners: one record, nothing given up, no report."""
+    story = exchanging()
+    drain = Drain(group=GROUP, member=MemberId("W1"))
+    story.at(200).take(report("W2", 1, standby=["0_0", "0_1"], ready=["0_0"], epoch=2))
+    told = story.at(300).told(drain)
+    assert told["W2"] == "- | 0_0 | 0_1 @3"  # and 0_0 as soon as W1 has stopped it
+
+
+def test_a_former_owner_keeps_a_caught_up_copy() -> None:
+    """W1 gives 0_1 up to W2 and keeps a copy, which nobody has to say is caught up."""
+    story = exchanging()
+    story.at(200).take(report("W2", 1, standby=["0_0", "0_1"], ready=["0_1"], epoch=2))
+    story.at(300).take(report("W1", 2, "0_0"))
+    assert story.group.snapshot().ready.tolist() == [[1, 0]]
+
+
+def test_a_caught_up_standby_does_not_turn_cold_in_silence() -> None:
+    """B said lag 0 at 20 s and nothing since; when A crashes at 1,000 s, B runs its task."""
+    story = Story()
+    long = {"session_timeout_ms": 1_800_000, "heartbeat_interval_ms": 600_000}
+    story.take(config(ONE, num_standby_replicas=1, **long), join("A"))
+    story.at(1_000).take(join("B"))
+    story.at(20_000).take(lag("B", t0_0=0))
+    story.at(900_000).take(join("C"))
+    story.at(1_000_000).take(leave("A"))
+    assert [story.group.members[int(s)].id for s in story.group.target] == ["B"]
+    assert story.group.followup_ms is None
+
+
+def test_what_is_told_of_a_disk_ages() -> None:
+    """State that C does not keep as a copy is believed for an interval, and then forgotten."""
+    story = Story()
+    story.take(config(ONE), join("A"), join("C", incarnation=3))
+    story.at(1_000).take(lag("C", t0_0=5))
+    assert len(story.group.lags.pair) == 1
+    story.at(601_001).take(join("D"))
+    assert len(story.group.lags.pair) == 0
+
+
+def test_what_was_said_of_a_copy_ends_with_it() -> None:
+    """B gives its copy up: nobody follows the task there, so B's lag of 0 is true no more."""
+    story = Story()
+    story.take(config(ONE, num_standby_replicas=1), join("A"))
+    story.at(1_000).take(join("B"))
+    story.at(2_000).take(lag("B", t0_0=0))
+    assert len(story.group.snapshot().lags) == 1
+    story.at(3_000).take(config(ONE))
+    story.at(4_000).take(report("B", 2, epoch=2))
+    assert len(story.group.standby.kept) == len(story.group.snapshot().lags) == 0
+
+
+def test_the_newest_word_counts() -> None:
+    """A lag after "ready" takes it back; "ready" in a report goes before a lag in it."""
+    story = exchanging()
+    held = {"standby": ["0_0", "0_1"], "epoch": 2}
+    old = (Lag(Task("0", 0), 50_000),)
+    story.at(1_000).take(lag("W2", t0_0=50_000))
+    story.at(2_000).take(report("W2", 1, ready=["0_0"], lags=old, **held))
+    assert caught_up(story) == [(0, 1)]
+    story.at(3_000).take(lag("W2", t0_0=60_000))
+    assert caught_up(story) == []
+    story.at(4_000).take(report("W2", 1, ready=["0_0"], lags=old, **held))  # no news
+    assert caught_up(story) == []
+    story.at(5_000).take(lag("W2", t0_0=100))
+    assert caught_up(story) == [(0, 1)]
+
+
+def caught_up(story: Story) -> list[tuple[int, int]]:
+    """(task, slot) of the copies the group takes for caught up."""
+    from muster.assignor import registry
+    from muster.state import lag as lags
+    from muster.state.draft import Draft
+
+    found = lags.caught_up(Draft(story.group, 1, registry.get))
+    return [(int(p) >> 32, int(p) & 0xFFFFFFFF) for p in found]
+
+
+def test_who_is_ready_outlives_the_coordinator() -> None:
+    """A ready standby is in the snapshot, beside what older readers know as ready, and stays so."""
+    story = exchanging()
+    held = {"standby": ["0_0", "0_1"], "epoch": 2}
+    story.at(1_000).take(report("W2", 1, ready=["0_0"], **held))
+    value = encode(story.group.snapshot()).value
+    read = decode_record(TopicKind.GROUPS, b"g", value)
+    assert isinstance(read, GroupSnapshot)
+    assert read.ready.tolist() == [[0, 1]]
+    story.group, story.epoch = Group.recover(read), 2
+    story.at(2_000).take(tick())
+    more = {"coordinator_epoch": 2}
+    story.at(3_000).take(report("W1", 1, "0_0", "0_1", **more), report("W2", 1, **held, **more))
+    assert not story.group.recovering
+    assert caught_up(story) == [(0, 1)]
+
+
+def test_a_snapshot_without_the_extra_is_read() -> None:
+    """One of an older coordinator: its ready learners, and no ready standby."""
+    story = exchanging()
+    plain = replace(story.group.snapshot(), ready=np.empty((0, 2), dtype=np.int32))
+    read = decode_record(TopicKind.GROUPS, b"g", encode(plain).value)
+    assert isinstance(read, GroupSnapshot)
+    assert read.ready.shape == (0, 2)

@@ -1,0 +1,112 @@
+"""Lags that the worker works out itself: positions from the user, ends from Kafka."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from confluent_kafka import Producer
+from support.mock_worker import worker
+from support.scripted_coordinator import ScriptedCoordinator, eventually
+from support.talk import Talk
+
+from muster.protocol.events import Join, Lag
+from muster.protocol.ids import Task
+from muster.protocol.tasks import TaskSet
+from muster.worker import changelog
+from muster.worker.changelog import ChangelogLags
+from muster.worker.exchange import Restored
+
+CHANGELOG = "muster.lag"
+"""Any topic that the mock cluster has."""
+ENDS = (10, 7)
+
+
+@pytest.fixture(scope="module")
+def written(mock_servers: str) -> str:
+    """A changelog with records in two partitions."""
+    producer = Producer({"bootstrap.servers": mock_servers})
+    for partition, count in enumerate(ENDS):
+        for _ in range(count):
+            producer.produce(CHANGELOG, b"", partition=partition)
+    assert producer.flush(10) == 0
+    return mock_servers
+
+
+class Restoring:
+    """Positions as a test says; what was told; the latest of each task."""
+
+    def __init__(self) -> None:
+        self.at: dict[str, dict[tuple[str, int], int] | Exception | None] = {}
+        self.told: list[Restored] = []
+
+    def position(self, task: Task) -> dict[tuple[str, int], int] | None:
+        """What a user's callback answers."""
+        at = self.at.get(str(task))
+        if isinstance(at, Exception):
+            raise at
+        return at
+
+    @property
+    def newest(self) -> dict[str, int]:
+        """The newest lag of each task."""
+        return {str(lag.task): lag.offsets for restored in self.told for lag in restored.lags}
+
+
+@pytest.fixture
+def restoring() -> Restoring:
+    """Nothing is restored so far."""
+    return Restoring()
+
+
+@pytest.fixture
+def lags(
+    written: str, restoring: Restoring, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[ChangelogLags]:
+    """Looks at the changelog often."""
+    monkeypatch.setattr(changelog, "SOON_S", 0.02)
+    monkeypatch.setattr(changelog, "RARELY_S", 0.05)
+    made = ChangelogLags(
+        {"bootstrap.servers": written}, restoring.position, TaskSet(), restoring.told.append
+    )
+    made.open(lambda: None)
+    yield made
+    made.close()
+
+
+def test_a_copy_that_catches_up(lags: ChangelogLags, restoring: Restoring) -> None:
+    """Its lag is the sum over its partitions, and is told again only when it has changed."""
+    restoring.at["0_0"] = {(CHANGELOG, 0): 4, (CHANGELOG, 1): 0}
+    restoring.at["0_1"] = OSError("the disk is away")
+    lags.assigned(Talk().record(standby=["0_0"], learner=["0_1"]))
+    eventually(lambda: restoring.newest == {"0_0": 13})
+    restoring.at["0_0"] = {(CHANGELOG, 0): 10, (CHANGELOG, 1): 9}
+    restoring.at["0_1"] = {(CHANGELOG, 1): 6}
+    eventually(lambda: restoring.newest == {"0_0": 0, "0_1": 1})
+    assert [lag.offsets for r in restoring.told for lag in r.lags if str(lag.task) == "0_0"] == [
+        13,
+        0,
+    ]
+
+
+def test_an_active_that_still_restores(lags: ChangelogLags, restoring: Restoring) -> None:
+    """It is told while it is behind; once it has caught up it is not looked at any more."""
+    restoring.at["0_0"] = {(CHANGELOG, 0): 1}
+    restoring.at["0_1"] = {(CHANGELOG, 0): 10}
+    lags.assigned(Talk().record("0_0", "0_1", "0_2"))
+    eventually(lambda: restoring.newest == {"0_0": 9})
+    restoring.at["0_1"] = {(CHANGELOG, 0): 2}  # what it writes itself moves the end away
+    restoring.at["0_0"] = None
+    eventually(lambda: restoring.newest == {"0_0": 0})
+    assert all(str(lag.task) == "0_0" for r in restoring.told for lag in r.lags)
+
+
+def test_the_disk_is_told_with_the_join(
+    written: str, coordinator: ScriptedCoordinator, restoring: Restoring
+) -> None:
+    """The first join waits for the lags of what an earlier life left."""
+    restoring.at["0_7"] = {(CHANGELOG, 1): 2}
+    with worker(
+        written, coordinator, lag_from_changelog=restoring.position, on_disk=["0_7", "0_8"]
+    ):
+        assert coordinator.wait_for(Join).lags == (Lag(Task("0", 7), 5),)
