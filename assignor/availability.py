@@ -23,7 +23,7 @@ from dataclasses import replace
 import numpy as np
 
 from muster.assignor.copies import Copies
-from muster.assignor.model import NOBODY, GroupView, Placement
+from muster.assignor.model import NO_MEMBER, GroupView, Placement
 from muster.assignor.staging import Target, kept_for_want, stage
 from muster.assignor.sticky import unplaced
 from muster.assignor.targets.plan import Planner
@@ -48,7 +48,7 @@ class HighAvailability:
         planner.standbys()
         planner.refine(at_once=False)
         planner.actives(np.flatnonzero(~stateful).astype(np.int32), before=planner.loads())
-        if int(view.active.max(initial=NOBODY)) == NOBODY:
+        if int(view.active.max(initial=NO_MEMBER)) == NO_MEMBER:
             planner.refine(at_once=False)  # nothing waits: both kinds may be looked at together
         plan = planner.plan
         target = Target(plan.active, plan.standby)
@@ -66,7 +66,7 @@ class HighAvailability:
             standby=staged.standby,
             learner=staged.learner,
             reasons=explained(given, Copies(given), target, staged),
-            unassigned=np.flatnonzero(staged.active == NOBODY).astype(np.int32),
+            unassigned=np.flatnonzero(staged.active == NO_MEMBER).astype(np.int32),
             followup_ms=view.settings.probing_rebalance_interval_ms if more else None,
             cost=plan.cost,
             cost_lower_bound=plan.bound,
@@ -80,5 +80,5 @@ def without_overtaken(view: GroupView) -> GroupView:
     if len(tasks) == 0:
         return view
     active = view.active.copy()
-    active[tasks] = NOBODY
+    active[tasks] = NO_MEMBER
     return replace(view, active=active)

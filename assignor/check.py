@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 
 from muster.assignor.errors import InvalidPlacement
-from muster.assignor.model import NOBODY, BoolArray, GroupView, Pairs, Placement
+from muster.assignor.model import NO_MEMBER, BoolArray, GroupView, Pairs, Placement
 from muster.protocol.tasks import IntArray
 
 UNKNOWN_TASK_ID = "UNKNOWN_TASK_ID"
@@ -66,7 +66,7 @@ def _well_formed(view: GroupView, placement: Placement) -> None:
     for vector in (placement.active, placement.destination):
         if vector.shape != (tasks,) or not np.issubdtype(vector.dtype, np.integer):
             _fail(view, ILL_FORMED)
-        _first(view, UNKNOWN_PROCESS_ID, (vector < NOBODY) | (vector >= members), vector)
+        _first(view, UNKNOWN_PROCESS_ID, (vector < NO_MEMBER) | (vector >= members), vector)
     for pairs in (placement.standby, placement.learner, placement.revoked):
         if pairs.task.shape != pairs.member.shape or pairs.task.ndim != 1:
             _fail(view, ILL_FORMED)
@@ -97,7 +97,7 @@ def _takers(view: GroupView, placement: Placement) -> None:
         return
     task = np.arange(len(view.tasks), dtype=np.int32)
     for vector in (placement.active, placement.destination):
-        owned = vector != NOBODY
+        owned = vector != NO_MEMBER
         gained = owned & (vector != view.active)
         _draining(view, gained, task, vector)
         if not everyone:
@@ -131,7 +131,7 @@ def _eligible(view: GroupView, task: IntArray, member: IntArray) -> None:
 def _everything_is_somewhere(view: GroupView, placement: Placement) -> None:
     if placement.again or placement.delay_ms:
         return
-    nowhere = placement.active == NOBODY
+    nowhere = placement.active == NO_MEMBER
     if not nowhere.any():
         return
     nowhere[placement.unassigned] = False

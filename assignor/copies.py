@@ -13,7 +13,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from muster.assignor.model import NOBODY, BoolArray, GroupView, Pairs, no_pairs
+from muster.assignor.model import NO_MEMBER, BoolArray, GroupView, Pairs, no_pairs
 from muster.protocol.accepted import LONG_MAX
 from muster.protocol.tasks import IntArray
 
@@ -28,7 +28,7 @@ class Copies:
     Attributes:
         view: the group.
         acceptable: largest lag of a warm copy.
-        owner: int32[T], present owners that may go on running the task, `NOBODY` elsewhere.
+        owner: int32[T], present owners that may go on running the task, `NO_MEMBER` elsewhere.
     """
 
     def __init__(self, view: GroupView) -> None:
@@ -36,10 +36,10 @@ class Copies:
         self.acceptable = view.settings.acceptable_recovery_lag
         self._restricted = not view.unrestricted
         self.owner = view.active
-        if self._restricted and int(view.active.max(initial=NOBODY)) != NOBODY:
+        if self._restricted and int(view.active.max(initial=NO_MEMBER)) != NO_MEMBER:
             fits = view.kinds.may_take(view.tasks.unit_of, view.active)
             if not fits.all():
-                self.owner = np.where(fits, view.active, NOBODY).astype(np.int32)
+                self.owner = np.where(fits, view.active, NO_MEMBER).astype(np.int32)
 
     @property
     def none(self) -> bool:

@@ -23,7 +23,7 @@ import numpy as np
 
 from muster.assignor.availability import without_overtaken
 from muster.assignor.copies import Copies, code, contains
-from muster.assignor.model import NOBODY, BoolArray, GroupView, Pairs, Placement
+from muster.assignor.model import NO_MEMBER, BoolArray, GroupView, Pairs, Placement
 from muster.assignor.solvers.balance import held
 from muster.assignor.solvers.shares import Counts, filled_shares, tolerant_shares
 from muster.assignor.staging import Staged, Target, kept_for_want
@@ -53,8 +53,8 @@ class Learner:
         if view.draining.any():  # a member that drains learns nothing, though all of them do
             idle = view.tasks.stateful & np.append(view.draining, False)[goal]
             goal = np.where(idle, active, goal).astype(np.int32)
-        moving = view.tasks.stateful & (goal != active) & (goal != NOBODY)
-        warm = _taking_over(planner, np.where(moving, goal, NOBODY).astype(np.int32))
+        moving = view.tasks.stateful & (goal != active) & (goal != NO_MEMBER)
+        warm = _taking_over(planner, np.where(moving, goal, NO_MEMBER).astype(np.int32))
         active[warm] = goal[warm]
         moving[warm] = False
         late = np.flatnonzero(moving).astype(np.int32)
@@ -69,7 +69,7 @@ class Learner:
             standby=staged.standby,
             learner=learner,
             reasons=explained(given, Copies(given), target, staged, by_number=True),
-            unassigned=np.flatnonzero(active == NOBODY).astype(np.int32),
+            unassigned=np.flatnonzero(active == NO_MEMBER).astype(np.int32),
             cost=planner.plan.cost,
             cost_lower_bound=planner.plan.bound,
             warnings=planner.plan.warnings + _ignored(planner),
@@ -84,10 +84,10 @@ def _ignored(planner: Planner) -> tuple[str, ...]:
 
 
 def _on_their_way(planner: Planner) -> IntArray:
-    """int32[T]: the member that learns each task (the ready one, else the lowest), `NOBODY`."""
+    """int32[T]: the member that learns each task (the ready one, else the lowest), `NO_MEMBER`."""
     view = planner.view
     pairs = planner.taking(view.learner)
-    learning = np.full(len(view.tasks), NOBODY, dtype=np.int32)
+    learning = np.full(len(view.tasks), NO_MEMBER, dtype=np.int32)
     fits = view.active[pairs.task] != pairs.member
     task, member = pairs.task[fits][::-1], pairs.member[fits][::-1]
     ready = contains(view.ready, code(task, member))
@@ -102,35 +102,35 @@ def _actives(planner: Planner, learning: IntArray) -> IntArray:
     active = planner.copies.owner.copy()
     ready = _taking_over(planner, learning)
     active[ready] = learning[ready]
-    learner = learning != NOBODY
-    loose = np.flatnonzero(active == NOBODY).astype(np.int32)
+    learner = learning != NO_MEMBER
+    loose = np.flatnonzero(active == NO_MEMBER).astype(np.int32)
     found = planner.taking(planner.copies.of(loose))
     _run(active, found.only(planner.copies.told_warm(found.task, found.member)))
     _run(active, Pairs(np.flatnonzero(learner).astype(np.int32), learning[learner]))
     _run(active, planner.taking(view.standby))
     for kind in (view.tasks.stateful, ~view.tasks.stateful):
         mine = np.flatnonzero(kind).astype(np.int32)
-        if (active[mine] == NOBODY).any():
+        if (active[mine] == NO_MEMBER).any():
             active[mine] = _filled(planner, mine, active[mine])
     return active
 
 
 def _run(active: IntArray, copies: Pairs) -> None:
     """Give tasks that nobody runs to members with copies, of several to the lowest."""
-    usable = active[copies.task] == NOBODY
+    usable = active[copies.task] == NO_MEMBER
     active[copies.task[usable][::-1]] = copies.member[usable][::-1]
 
 
 def _taking_over(planner: Planner, learning: IntArray) -> IntArray:
     """Tasks whose learner, or standby that is to learn, has caught up: it takes over at once."""
     view = planner.view
-    known: IntArray = np.flatnonzero(learning != NOBODY).astype(np.int32)
+    known: IntArray = np.flatnonzero(learning != NO_MEMBER).astype(np.int32)
     ready = planner.copies.told_warm(known, learning[known])
     if view.settings.learner_partial_rebalance:
         return known[ready]
     waiting = np.zeros(len(view.members), dtype=np.bool_)
     waiting[learning[known[~ready]]] = True
-    together: BoolArray = ~waiting[learning[known]] | (view.active[known] == NOBODY)
+    together: BoolArray = ~waiting[learning[known]] | (view.active[known] == NO_MEMBER)
     taking: IntArray = known[ready & together]
     return taking
 
@@ -139,7 +139,7 @@ def _filled(planner: Planner, tasks: IntArray, owner: IntArray) -> IntArray:
     """Priority 5: what nobody has goes to whoever has room; nobody else moves."""
     count = np.where(planner.capacity > 0, held(owner, len(planner.capacity)), 0)
     filled = owner.copy()
-    orphans = owner == NOBODY
+    orphans = owner == NO_MEMBER
     number = int(np.count_nonzero(orphans) + count.sum())
     room = filled_shares(number, planner.capacity, count) - count
     filled[orphans], _ = planner.settled(tasks[orphans], owner[orphans], room, count)
@@ -149,9 +149,9 @@ def _filled(planner: Planner, tasks: IntArray, owner: IntArray) -> IntArray:
 def _goal(planner: Planner, active: IntArray, learning: IntArray) -> IntArray:
     """int32[T]: who should run each task in the end; learners on their way keep their aim."""
     view, capacity = planner.view, planner.capacity
-    bound = (learning != NOBODY) & (learning != active)
+    bound = (learning != NO_MEMBER) & (learning != active)
     home = np.where(bound, learning, active)
-    home = np.where(np.append(capacity > 0, True)[home], home, NOBODY).astype(np.int32)
+    home = np.where(np.append(capacity > 0, True)[home], home, NO_MEMBER).astype(np.int32)
     goal = home.copy()
     for kind in (view.tasks.stateful, ~view.tasks.stateful):
         tasks = np.flatnonzero(kind).astype(np.int32)

@@ -25,7 +25,7 @@ from muster.protocol.settings import Settings
 from muster.protocol.tasks import IntArray, TaskTable
 
 BoolArray: TypeAlias = NDArray[np.bool_]
-NOBODY = -1
+NO_MEMBER = -1
 """Value of an owner vector where no member holds the task."""
 
 
@@ -100,7 +100,7 @@ class GroupView:
         settings: the group's settings.
         members: M member ids, ascending.
         capacity: int64[M], relative weight (threads), at least 1.
-        active: int32[T], who holds each active now, `NOBODY` where nobody does.
+        active: int32[T], who holds each active now, `NO_MEMBER` where nobody does.
         standby, learner, ready: pairs held now; `ready` is a part of `learner`.
         lags: lags told, any role.
         draining: bool[M], members that are to be emptied.
@@ -193,7 +193,7 @@ def group_view(
         settings=settings,
         members=members,
         capacity=np.ones(count, dtype=np.int64) if capacity is None else capacity,
-        active=np.full(len(tasks), NOBODY, dtype=np.int32) if active is None else active,
+        active=np.full(len(tasks), NO_MEMBER, dtype=np.int32) if active is None else active,
         standby=standby or no_pairs(),
         learner=learner or no_pairs(),
         ready=ready or no_pairs(),
@@ -228,7 +228,7 @@ class Reason:
     Attributes:
         task: task index.
         role: the role that moved.
-        source, destination: member indexes, `NOBODY` = nobody.
+        source, destination: member indexes, `NO_MEMBER` = nobody.
         text: short and true, for a person: what was gained or forced.
     """
 
@@ -244,8 +244,9 @@ class Placement:
     """An assignor's answer.
 
     Attributes:
-        active: int32[T], who should hold each active in this generation; `NOBODY` = unassigned on
-            purpose (a Connect round that stops first, work waiting for a delay, nobody eligible).
+        active: int32[T], who should hold each active in this generation; `NO_MEMBER` where it is
+            unassigned on purpose (a Connect round that stops first, work that waits for a delay, no
+            eligible member).
         destination: int32[T], who should hold it in the end.
         standby, learner: pairs this generation asks for.
         reasons: one for every active, standby and learner that changes hands.

@@ -11,7 +11,7 @@ from typing import overload
 
 import numpy as np
 
-from muster.assignor.model import NOBODY, Reason
+from muster.assignor.model import NO_MEMBER, Reason
 from muster.protocol.ids import Role
 from muster.protocol.tasks import IntArray
 
@@ -112,11 +112,11 @@ def told_of(gone: str, text: str) -> str:
 
 def changed(before: IntArray, after: IntArray) -> tuple[IntArray, IntArray, IntArray]:
     """Tasks whose owner differs, with old and new owner; tasks that end unowned are left out."""
-    task = np.flatnonzero((before != after) & (after != NOBODY)).astype(np.int32)
+    task = np.flatnonzero((before != after) & (after != NO_MEMBER)).astype(np.int32)
     return task, before[task], after[task]
 
 
 def stopped(before: IntArray, after: IntArray) -> tuple[IntArray, IntArray, IntArray]:
     """Tasks that had an owner and have none any more, with that owner."""
-    task = np.flatnonzero((before != NOBODY) & (after == NOBODY)).astype(np.int32)
+    task = np.flatnonzero((before != NO_MEMBER) & (after == NO_MEMBER)).astype(np.int32)
     return task, before[task], after[task]

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from muster.assignor.model import NOBODY, GroupView, Placement
+from muster.assignor.model import NO_MEMBER, GroupView, Placement
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class Score:
 def score(view: GroupView, placement: Placement) -> Score:
     """Judge a placement of the view."""
     active = placement.active
-    moved = (view.active != NOBODY) & (active != NOBODY) & (view.active != active)
+    moved = (view.active != NO_MEMBER) & (active != NO_MEMBER) & (view.active != active)
     return Score(
         moved=int(np.count_nonzero(moved)),
         imbalance=_imbalance(view, placement),
@@ -61,7 +61,7 @@ def _imbalance(view: GroupView, placement: Placement) -> float:
 def _cross_rack(view: GroupView, placement: Placement) -> int:
     from muster.assignor.targets.traffic import crossings
 
-    owned = np.flatnonzero(placement.active != NOBODY).astype(np.int32)
+    owned = np.flatnonzero(placement.active != NO_MEMBER).astype(np.int32)
     return crossings(view, owned, placement.active[owned], changelog=False) + crossings(
         view, placement.standby.task, placement.standby.member, changelog=True
     )

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from muster.assignor.copies import Copies, code, contains
-from muster.assignor.model import NOBODY, BoolArray, GroupView, Pairs, no_pairs
+from muster.assignor.model import NO_MEMBER, BoolArray, GroupView, Pairs, no_pairs
 from muster.assignor.solvers.balance import held
 from muster.assignor.targets.wanted import joined
 from muster.protocol.tasks import IntArray
@@ -69,7 +69,7 @@ def stage(view: GroupView, copies: Copies, target: Target, movable: BoolArray) -
         movable: bool[M], members that may be given something new.
     """
     active = _running(view, copies, target, movable)
-    late = np.flatnonzero((active != target.active) & (target.active != NOBODY)).astype(np.int32)
+    late = np.flatnonzero((active != target.active) & (target.active != NO_MEMBER)).astype(np.int32)
     standby, learning = _exchanged(active, target, late)
     standby, waiting = _standbys(view, copies, active, standby, movable)
     stays = ~view.draining
@@ -82,7 +82,7 @@ def stage(view: GroupView, copies: Copies, target: Target, movable: BoolArray) -
 
 def kept_for_want(wanted: IntArray, copies: Copies) -> IntArray:
     """Owners, where nobody else may take a task: better with a leaving member than nowhere."""
-    nowhere = (wanted == NOBODY) & (copies.owner != NOBODY)
+    nowhere = (wanted == NO_MEMBER) & (copies.owner != NO_MEMBER)
     return np.where(nowhere, copies.owner, wanted).astype(np.int32) if nowhere.any() else wanted
 
 
@@ -90,7 +90,7 @@ def _running(view: GroupView, copies: Copies, target: Target, movable: BoolArray
     """int32[T]: who runs each active now."""
     wanted = target.active
     wanted = kept_for_want(wanted, copies)
-    differs = view.tasks.stateful & (wanted != view.active) & (wanted != NOBODY)
+    differs = view.tasks.stateful & (wanted != view.active) & (wanted != NO_MEMBER)
     changes = np.flatnonzero(differs).astype(np.int32)
     if len(changes) == 0:
         return wanted
@@ -98,7 +98,7 @@ def _running(view: GroupView, copies: Copies, target: Target, movable: BoolArray
     running = wanted.copy()
     if len(cold) == 0:
         return running
-    owned = copies.owner[cold] != NOBODY
+    owned = copies.owner[cold] != NO_MEMBER
     running[cold[owned]] = copies.owner[cold[owned]]
     orphans = cold[~owned]
     if len(orphans):

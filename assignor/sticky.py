@@ -14,7 +14,7 @@ from __future__ import annotations
 import numpy as np
 
 from muster.assignor.copies import Copies
-from muster.assignor.model import NOBODY, GroupView, Placement, no_pairs
+from muster.assignor.model import NO_MEMBER, GroupView, Placement, no_pairs
 from muster.assignor.solvers.balance import held
 from muster.assignor.solvers.exact import least_uneven_shares
 from muster.assignor.staging import Staged, Target, kept_for_want
@@ -57,7 +57,7 @@ class Fallback:
     def _kept(self, planner: Planner) -> IntArray:
         home, view = planner.home, planner.view
         if not view.unrestricted:
-            loose = np.flatnonzero(home == NOBODY).astype(np.int32)
+            loose = np.flatnonzero(home == NO_MEMBER).astype(np.int32)
             planner.plan.active = home.copy()
             planner.actives(loose, before=held(home, len(view.members)))
             return planner.plan.active
@@ -80,7 +80,7 @@ def at_once(planner: Planner, followup_ms: int | None = None) -> Placement:
         destination=plan.active,
         standby=plan.standby,
         reasons=explained(view, planner.copies, Target(plan.active, plan.standby), staged),
-        unassigned=np.flatnonzero(active == NOBODY).astype(np.int32),
+        unassigned=np.flatnonzero(active == NO_MEMBER).astype(np.int32),
         followup_ms=followup_ms,
         cost=plan.cost,
         cost_lower_bound=plan.bound,
@@ -90,9 +90,9 @@ def at_once(planner: Planner, followup_ms: int | None = None) -> Placement:
 
 def unplaced(view: GroupView) -> Placement:
     """The answer for a group without members."""
-    nobody = np.full(len(view.tasks), NOBODY, dtype=np.int32)
+    no_member = np.full(len(view.tasks), NO_MEMBER, dtype=np.int32)
     return Placement(
-        active=nobody,
-        destination=nobody,
+        active=no_member,
+        destination=no_member,
         unassigned=np.arange(len(view.tasks), dtype=np.int32),
     )

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from muster.assignor.copies import NO_COPY, Copies, code, contains
-from muster.assignor.model import NOBODY, BoolArray, GroupView, Pairs
+from muster.assignor.model import NO_MEMBER, BoolArray, GroupView, Pairs
 from muster.assignor.reasons import UNOWNED, Moves, Reasons, Text, changed, stopped
 from muster.assignor.solvers.balance import held
 from muster.assignor.staging import Staged, Target
@@ -56,7 +56,7 @@ def gained(role: Role, before: Pairs, after: Pairs, text: Text) -> Moves:
     new = ~contains(before, after.code)
     gone = ~contains(after, before.code)
     task, member = after.task[new], after.member[new]
-    source = np.full(len(task), NOBODY, dtype=np.int32)
+    source = np.full(len(task), NO_MEMBER, dtype=np.int32)
     mine = code(task, _nth(task))
     theirs = code(before.task[gone], _nth(before.task[gone]))
     _, here, there = np.intersect1d(mine, theirs, assume_unique=True, return_indices=True)
@@ -82,7 +82,7 @@ class _Why:
 
     def active(self, task: int, source: int, destination: int) -> str:
         aim = int(self._target.active[task])
-        if source != NOBODY:
+        if source != NO_MEMBER:
             return self._and_copy(self._cause(task, source, destination), task, destination)
         if destination != aim and self._view.tasks.stateful[task]:
             copy = "caught-up" if self._warm(task, destination) else "furthest"
@@ -98,7 +98,7 @@ class _Why:
             owner = int(self._view.active[task])
             if owner == destination and not self._warm(task, owner):
                 return f"goes on restoring; {self._name(runner)} runs it meanwhile"
-            cause = UNOWNED if owner == NOBODY else self._cause(task, owner, destination)
+            cause = UNOWNED if owner == NO_MEMBER else self._cause(task, owner, destination)
             return f"{cause}; restores before it takes over from {self._name(runner)}"
         return "restores before the standby moves here"
 
@@ -110,7 +110,7 @@ class _Why:
             return "restores as a standby before it takes over"
         if not self._stays_standby(task, destination):
             return "caught up; stands in while another restores"
-        if source == NOBODY:
+        if source == NO_MEMBER:
             return f"one of {self._view.settings.num_standby_replicas} standbys wanted"
         return self._standby_cause(task, source, destination)
 
@@ -145,7 +145,7 @@ class _Why:
             return f"{self._name(source)} is draining"
         if self._overtaken(task, source):
             return f"{self._name(source)} is still restoring it"
-        if self._copies.owner[task] == NOBODY:
+        if self._copies.owner[task] == NO_MEMBER:
             return f"{self._name(source)} does not take it any more"
         balanced = self._balanced(task, source, destination, _relieved)
         if balanced:
@@ -212,7 +212,7 @@ class _Why:
         return self._by_kind[kind, now]
 
     def _weight(self, mine: BoolArray, owner: IntArray) -> Loads:
-        mine = mine & (owner != NOBODY)
+        mine = mine & (owner != NO_MEMBER)
         weights = self.weight[mine]
         size = len(self._view.members)
         return np.bincount(owner[mine], weights=weights, minlength=size).astype(np.float64)
@@ -256,7 +256,7 @@ class _Why:
         holders = {int(self._target.active[task]), *pairs.member[pairs.task == task].tolist()}
         return sum(
             tags[member].get(key) == tags[holder].get(key)
-            for holder in holders - {member, NOBODY}
+            for holder in holders - {member, NO_MEMBER}
             for key in self._view.settings.rack_aware_assignment_tags
         )
 
@@ -286,7 +286,7 @@ class _Why:
     def _overtaken(self, task: int, owner: int) -> bool:
         """Whether an owner gives a task to a copy that has caught up when it has not itself."""
         runner = int(self._staged.active[task])
-        moves = runner not in (owner, NOBODY) and self._view.tasks.stateful[task]
+        moves = runner not in (owner, NO_MEMBER) and self._view.tasks.stateful[task]
         return bool(moves and not self._warm(task, owner) and self._warm(task, runner))
 
     def _and_copy(self, cause: str, task: int, destination: int) -> str:

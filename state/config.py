@@ -20,7 +20,17 @@ from muster.protocol.topics import TopicKind
 from muster.state import membership
 from muster.state.causes import counted
 from muster.state.draft import Draft
-from muster.state.group import NOBODY, Codes, Copies, Lags, Orphan, codes, slot_of, task_of, union
+from muster.state.group import (
+    NO_MEMBER,
+    Codes,
+    Copies,
+    Lags,
+    Orphan,
+    codes,
+    slot_of,
+    task_of,
+    union,
+)
 from muster.state.liveness import ASKED
 
 _KEYS = {setting.field: setting.key for setting in SETTINGS}
@@ -81,7 +91,7 @@ def _declare(draft: Draft, table: TaskTable) -> None:
     """Other tasks: renumber what is kept, remember who has what is gone."""
     old = draft.table
     new_index = _new_indexes(old, table)
-    kept = new_index[new_index != NOBODY]
+    kept = new_index[new_index != NO_MEMBER]
     added, removed = len(table) - len(kept), len(old) - len(kept)
     for number, what in ((added, "added"), (removed, "removed")):
         if number:
@@ -90,7 +100,7 @@ def _declare(draft: Draft, table: TaskTable) -> None:
         draft.causes.add("tasks declared anew")
     orphans = {
         *draft.orphans,
-        *_orphaned(draft, np.flatnonzero(new_index == NOBODY).astype(np.int32)),
+        *_orphaned(draft, np.flatnonzero(new_index == NO_MEMBER).astype(np.int32)),
     }
     _carry(draft, table, new_index)
     draft.table, draft.hashes = table, table_hashes(table)
@@ -100,8 +110,8 @@ def _declare(draft: Draft, table: TaskTable) -> None:
 
 
 def _new_indexes(old: TaskTable, new: TaskTable) -> IntArray:
-    """int32[old T]: index of each old task in the new table, `NOBODY` where it is gone."""
-    found = np.full(len(old), NOBODY, dtype=np.int32)
+    """int32[old T]: index of each old task in the new table, `NO_MEMBER` where it is gone."""
+    found = np.full(len(old), NO_MEMBER, dtype=np.int32)
     place = {
         (u.name, bool(c)): i
         for i, (u, c) in enumerate(zip(new.units, new.is_connector_unit, strict=True))
@@ -125,7 +135,7 @@ def _orphaned(draft: Draft, lost: IntArray) -> list[Orphan]:
             found.append(Orphan(slot, int(role), *draft.table.task(task), told))
 
     for task in lost.tolist():
-        if draft.holder[task] != NOBODY:
+        if draft.holder[task] != NO_MEMBER:
             add(task, int(draft.holder[task]), Role.ACTIVE, bool(draft.revoking[task]))
     pairs = [(draft.duplicate, Role.ACTIVE, True)]
     for role, copies in draft.copies.items():
@@ -137,17 +147,17 @@ def _orphaned(draft: Draft, lost: IntArray) -> list[Orphan]:
 
 
 def _carry(draft: Draft, table: TaskTable, new_index: IntArray) -> None:
-    kept = new_index != NOBODY
+    kept = new_index != NO_MEMBER
     to = new_index[kept]
 
     def vector(old: IntArray) -> IntArray:
-        new = np.full(len(table), NOBODY, dtype=np.int32)
+        new = np.full(len(table), NO_MEMBER, dtype=np.int32)
         new[to] = old[kept]
         return new
 
     def pairs(old: Codes) -> Codes:
         task = new_index[task_of(old)]
-        there = task != NOBODY
+        there = task != NO_MEMBER
         return codes(task[there], slot_of(old)[there])
 
     draft.target, draft.destination = vector(draft.target), vector(draft.destination)
@@ -159,7 +169,7 @@ def _carry(draft: Draft, table: TaskTable, new_index: IntArray) -> None:
     draft.ready, draft.duplicate = pairs(draft.ready), pairs(draft.duplicate)
     draft.departed.carry(pairs)
     task = new_index[task_of(draft.lags.pair)]
-    there = task != NOBODY
+    there = task != NO_MEMBER
     pair = task[there].astype(np.int64) << 32 | slot_of(draft.lags.pair)[there].astype(np.int64)
     order = np.argsort(pair, kind="stable")
     offsets, told_ms = draft.lags.offsets[there][order], draft.lags.told_ms[there][order]

@@ -14,7 +14,7 @@ from muster.assignor.reasons import told_of
 from muster.protocol.ids import Role
 from muster.protocol.records import Move
 from muster.protocol.tasks import TaskTable
-from muster.state.group import NOBODY, Codes, no_codes, slot_of, task_of, union
+from muster.state.group import NO_MEMBER, Codes, no_codes, slot_of, task_of, union
 
 
 class Departed:
@@ -56,7 +56,7 @@ class Departed:
                     left.setdefault((role, task), []).append(slot)
 
         def named(member: int) -> str | None:
-            return None if member == NOBODY else members[member]
+            return None if member == NO_MEMBER else members[member]
 
         found: list[Move] = []
         for reason in reasons:

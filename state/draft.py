@@ -33,7 +33,7 @@ from muster.state.causes import Causes
 from muster.state.columns import Columns
 from muster.state.departed import Departed
 from muster.state.group import (
-    NOBODY,
+    NO_MEMBER,
     Codes,
     Copies,
     Group,
@@ -252,7 +252,7 @@ class Draft:
     # --------------------------------------------------------------------------------- tasks
 
     def mask(self, slots: Iterable[int]) -> BoolArray:
-        """bool[slots + 1]: which slots are meant; the last entry, `NOBODY`, never is."""
+        """bool[slots + 1]: which slots are meant; the last entry, `NO_MEMBER`, never is."""
         mask = np.zeros(len(self.members) + 1, dtype=np.bool_)
         mask[list(slots)] = True
         return mask
@@ -270,7 +270,7 @@ class Draft:
 
     def _remember_gone(self) -> None:
         gone = self.mask(self.gone)
-        owner = np.where(self.holder == NOBODY, self.target, self.holder)
+        owner = np.where(self.holder == NO_MEMBER, self.target, self.holder)
         had = np.flatnonzero(gone[owner]).astype(np.int32)
         self.departed.had(Role.ACTIVE, codes(had, owner[had]))
         for role, copies in self.copies.items():
@@ -281,7 +281,7 @@ class Draft:
         """These members hold nothing any more; with `wanted`, nothing is meant for them either."""
         gone = self.mask(slots)
         lost = gone[self.holder]
-        self.holder = np.where(lost, np.int32(NOBODY), self.holder)
+        self.holder = np.where(lost, np.int32(NO_MEMBER), self.holder)
         self.revoking = self.revoking & ~lost
         for role, copies in self.copies.items():
             kept, going = _without(copies.kept, gone), _without(copies.going, gone)
@@ -291,8 +291,8 @@ class Draft:
         self.promote_duplicates()
         if not wanted:
             return
-        self.target = np.where(gone[self.target], np.int32(NOBODY), self.target)
-        self.destination = np.where(gone[self.destination], np.int32(NOBODY), self.destination)
+        self.target = np.where(gone[self.target], np.int32(NO_MEMBER), self.target)
+        self.destination = np.where(gone[self.destination], np.int32(NO_MEMBER), self.destination)
         for role, copies in self.copies.items():
             self.copies[role] = copies._replace(wanted=_without(copies.wanted, gone))
         stays = ~gone[slot_of(self.lags.pair)]
@@ -305,7 +305,7 @@ class Draft:
         task, slot = task_of(self.duplicate), slot_of(self.duplicate)
         first = np.zeros(len(task), dtype=np.bool_)
         first[np.unique(task, return_index=True)[1]] = True
-        up = first & (self.holder[task] == NOBODY)
+        up = first & (self.holder[task] == NO_MEMBER)
         holder, revoking = self.holder.copy(), self.revoking.copy()
         # Its holder-to-be was told to give it up, unless this batch is the first to hear of it.
         told = [self.member(s).state is MemberState.UNREVOKED for s in slot[up].tolist()]
@@ -316,7 +316,7 @@ class Draft:
 
     def claim(self, slot: int, tasks: IntArray, *, giving_up: bool = False) -> None:
         """A member has these actives: as their holder, or as a second one who is to give up."""
-        free = self.holder[tasks] == NOBODY
+        free = self.holder[tasks] == NO_MEMBER
         mine = tasks[free]
         holder, revoking = self.holder.copy(), self.revoking.copy()
         holder[mine], revoking[mine] = slot, giving_up

@@ -32,7 +32,7 @@ from muster.state.outcome import Outcome
 Member: TypeAlias = MemberEntry
 Codes: TypeAlias = NDArray[np.int64]
 """Pairs (task, slot), ascending and distinct, each ``task << 32 | slot``."""
-NOBODY = -1
+NO_MEMBER = -1
 UNPROVED = np.iinfo(np.int64).max
 """`Group.wary_until_ms` before the first proof that what is read now came after the start."""
 COPY_ROLES = (Role.STANDBY, Role.LEARNER)
@@ -73,9 +73,9 @@ def no_codes() -> Codes:
     return np.empty(0, dtype=np.int64)
 
 
-def nobody(count: int) -> IntArray:
+def unowned(count: int) -> IntArray:
     """An owner vector in which nobody has anything."""
-    return np.full(count, NOBODY, dtype=np.int32)
+    return np.full(count, NO_MEMBER, dtype=np.int32)
 
 
 class Copies(NamedTuple):
@@ -180,9 +180,9 @@ class Group:
     by_id: Mapping[str, int] = field(default_factory=dict)
     by_instance: Mapping[str, int] = field(default_factory=dict)
     roster: tuple[int, ...] = ()
-    target: IntArray = field(default_factory=lambda: nobody(0))
-    destination: IntArray = field(default_factory=lambda: nobody(0))
-    holder: IntArray = field(default_factory=lambda: nobody(0))
+    target: IntArray = field(default_factory=lambda: unowned(0))
+    destination: IntArray = field(default_factory=lambda: unowned(0))
+    holder: IntArray = field(default_factory=lambda: unowned(0))
     revoking: BoolArray = field(default_factory=lambda: np.zeros(0, dtype=np.bool_))
     standby: Copies = field(default_factory=no_copies)
     learner: Copies = field(default_factory=no_copies)

@@ -19,7 +19,7 @@ from muster.protocol.records import Fault, MemberState
 from muster.protocol.tasks import IntArray, TaskSet
 from muster.state import fencing, lag, recovery
 from muster.state.draft import Draft
-from muster.state.group import COPY_ROLES, NOBODY, Codes, Orphan, codes, slot_of, task_of, union
+from muster.state.group import COPY_ROLES, NO_MEMBER, Codes, Orphan, codes, slot_of, task_of, union
 from muster.state.liveness import ASKED, FENCED
 from muster.state.texts import cut
 
@@ -148,7 +148,7 @@ def _release(draft: Draft, slot: int, holding: Holding) -> None:
     lost = {o for o in draft.orphans if o.slot == slot and o.task not in held[Role(o.role)]}
     owes = owes or any(o.slot == slot and o not in lost for o in draft.orphans)
     if frees or lost:
-        draft.holder = np.where(freed, np.int32(NOBODY), draft.holder)
+        draft.holder = np.where(freed, np.int32(NO_MEMBER), draft.holder)
         draft.revoking = draft.revoking & ~freed
         for role in COPY_ROLES:
             gone = np.setdiff1d(draft.copies[role].going, kept[role], assume_unique=True)
@@ -243,7 +243,7 @@ def _adopt(draft: Draft, slot: int, event: Report) -> None:
     lost = {Role.ACTIVE: strangers}
     let_go = draft.holder == slot
     let_go[active] = False
-    draft.holder = np.where(let_go, np.int32(NOBODY), draft.holder)
+    draft.holder = np.where(let_go, np.int32(NO_MEMBER), draft.holder)
     draft.revoking = draft.revoking & ~let_go
     draft.claim(slot, active)
     draft.promote_duplicates()

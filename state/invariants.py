@@ -17,7 +17,7 @@ from muster.protocol.ids import Role, Task
 from muster.protocol.records import MemberState
 from muster.protocol.tasks import TaskSet
 from muster.state.errors import InvariantViolation
-from muster.state.group import COPY_ROLES, NOBODY, Codes, Copies, Group, codes, slot_of, task_of
+from muster.state.group import COPY_ROLES, NO_MEMBER, Codes, Copies, Group, codes, slot_of, task_of
 from muster.state.liveness import FENCED
 
 
@@ -99,13 +99,15 @@ def _members_are_listed_once(group: Group) -> None:
 
 def _only_members_have_tasks(group: Group) -> None:
     there = np.zeros(len(group.members) + 1, dtype=np.bool_)
-    there[list(group.roster)] = there[NOBODY] = True
+    there[list(group.roster)] = there[NO_MEMBER] = True
     for name in ("target", "destination", "holder"):
         vector = getattr(group, name)
         _require(len(vector) == len(group.table), group, f"{name} has an entry for every task")
         _require(bool(there[vector].all()), group, f"{name} names members")
     _require(
-        not (group.revoking & (group.holder == NOBODY)).any(), group, "who gives up has something"
+        not (group.revoking & (group.holder == NO_MEMBER)).any(),
+        group,
+        "who gives up has something",
     )
     for role, copies in _copies(group):
         for pairs in (*copies, group.ready, group.duplicate):
@@ -122,14 +124,16 @@ def _within(part: Codes, whole: Codes) -> bool:
 
 
 def _nobody_has_two_roles_of_a_task(group: Group) -> None:
-    held = np.flatnonzero(group.holder != NOBODY).astype(np.int32)
+    held = np.flatnonzero(group.holder != NO_MEMBER).astype(np.int32)
     roles = [codes(held, group.holder[held]), group.duplicate]
     for _, copies in _copies(group):
         roles += [copies.kept, copies.going]
     together = np.concatenate(roles)
     _require(len(np.unique(together)) == len(together), group, "one role of a task for a member")
     wanted = [
-        codes(held := np.flatnonzero(group.target != NOBODY).astype(np.int32), group.target[held])
+        codes(
+            held := np.flatnonzero(group.target != NO_MEMBER).astype(np.int32), group.target[held]
+        )
     ]
     wanted += [copies.wanted for _, copies in _copies(group)]
     together = np.concatenate(wanted)
@@ -149,7 +153,7 @@ def _states_say_what_is_waited_for(group: Group) -> None:
     owed = [group.holder[group.revoking], slot_of(group.duplicate)]
     owed += [slot_of(copies.going) for _, copies in _copies(group)]
     owes = {*np.concatenate(owed).tolist(), *(o.slot for o in group.orphans)}
-    kept = ~group.revoking & (group.holder != NOBODY)
+    kept = ~group.revoking & (group.holder != NO_MEMBER)
     beyond = {*group.holder[kept & (group.holder != group.target)].tolist()}
     missing = {*group.target[(group.target != group.holder)].tolist()}
     wanted = np.union1d(group.standby.wanted, group.learner.wanted)
@@ -189,7 +193,7 @@ def _digests_are_those_of_the_holdings(group: Group) -> None:
 def _digests(group: Group) -> NDArray[np.uint64]:
     """uint64[slots]: the digest of `holding_of` for every slot, from the vectors at once."""
     found = np.zeros(len(group.members), dtype=np.uint64)
-    held = np.flatnonzero(group.holder != NOBODY).astype(np.int32)
+    held = np.flatnonzero(group.holder != NO_MEMBER).astype(np.int32)
     active = codes(held, group.holder[held])
     going = group.revoking[held]
     parts = [

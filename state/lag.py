@@ -26,7 +26,7 @@ from muster.protocol.tasks import EMPTY, IntArray, TaskSet
 from muster.state import nexts
 from muster.state.causes import Causes
 from muster.state.draft import Draft
-from muster.state.group import COPY_ROLES, NOBODY, Codes, Group, Lags, slot_of, task_of, union
+from muster.state.group import COPY_ROLES, NO_MEMBER, Codes, Group, Lags, slot_of, task_of, union
 from muster.state.group import codes as codes_of
 from muster.state.liveness import FENCED
 from muster.state.texts import cut
@@ -185,7 +185,7 @@ def _released_together(draft: Draft, learners: Codes) -> Codes:
 
 def _rescues(draft: Draft, near: Codes, late: Codes) -> Codes:
     """Caught-up copies of tasks whose owner says that it is restoring."""
-    owned = np.flatnonzero(draft.target != NOBODY).astype(np.int32)
+    owned = np.flatnonzero(draft.target != NO_MEMBER).astype(np.int32)
     owners = codes_of(owned, draft.target[owned])
     limit = draft.settings.acceptable_recovery_lag
     behind = draft.lags.pair[believed(draft) & (draft.lags.offsets > limit)]
@@ -250,7 +250,7 @@ def _pass_on(draft: Draft, copies: Codes) -> None:
 
 def _running(group: Group | Draft) -> Codes:
     """Actives and who has them."""
-    owned = np.flatnonzero(group.holder != NOBODY).astype(np.int32)
+    owned = np.flatnonzero(group.holder != NO_MEMBER).astype(np.int32)
     return codes_of(owned, group.holder[owned])
 
 

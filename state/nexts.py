@@ -11,7 +11,7 @@ import numpy as np
 from muster.assignor.model import BoolArray
 from muster.protocol.ids import Role
 from muster.state.draft import Draft
-from muster.state.group import NOBODY, Codes, Group, codes, slot_of, task_of
+from muster.state.group import NO_MEMBER, Codes, Group, codes, slot_of, task_of
 
 
 def awaited(group: Group | Draft) -> Codes:
@@ -27,7 +27,7 @@ def standbys(group: Group | Draft) -> Codes:
 
 
 def _at_destination(group: Group | Draft, which: BoolArray) -> Codes:
-    moving = np.flatnonzero(which & (group.destination != NOBODY)).astype(np.int32)
+    moving = np.flatnonzero(which & (group.destination != NO_MEMBER)).astype(np.int32)
     return codes(moving, group.destination[moving])
 
 

@@ -36,7 +36,7 @@ from muster.protocol.records import MemberState
 from muster.protocol.tasks import IntArray, TaskSet
 from muster.state import lag, nexts
 from muster.state.draft import Draft
-from muster.state.group import COPY_ROLES, NOBODY, Codes, Member, codes, slot_of, task_of, union
+from muster.state.group import COPY_ROLES, NO_MEMBER, Codes, Member, codes, slot_of, task_of, union
 from muster.state.liveness import FENCED
 
 
@@ -139,7 +139,7 @@ def _revoke(draft: Draft, stride: _Stride) -> None:
         stride.told[holder[lost]] = True
         idle = away[holder[lost]]  # it stopped everything when it left for a while
         revoking[lost[~idle]] = True
-        holder[lost[idle]] = NOBODY
+        holder[lost[idle]] = NO_MEMBER
         draft.holder, draft.revoking = holder, revoking
     for role in COPY_ROLES:
         wanted, kept, going = draft.copies[role]
@@ -178,7 +178,7 @@ def _grant(draft: Draft, stride: _Stride) -> None:
     want = np.flatnonzero(draft.target != draft.holder)
     want = want[ready[draft.target[want]]]
     if len(want):
-        free = (draft.holder[want] == NOBODY) & ~np.isin(want, task_of(draft.duplicate))
+        free = (draft.holder[want] == NO_MEMBER) & ~np.isin(want, task_of(draft.duplicate))
         stride.waits[draft.target[want[~free]]] = True
         stride.told[draft.target[want[free]]] = True
         holder = draft.holder.copy()

@@ -17,7 +17,7 @@ from muster.protocol.records import GroupSnapshot
 from muster.protocol.tasks import TaskTable
 from muster.state import outcome
 from muster.state.group import (
-    NOBODY,
+    NO_MEMBER,
     UNPROVED,
     Codes,
     Copies,
@@ -130,7 +130,7 @@ def recovered(record: GroupSnapshot) -> Group:
     return _replaced(
         group,
         coordinator_epoch=-1 if present else record.coordinator_epoch,
-        again=bool((record.target == NOBODY).any()),  # a round that may have been waited for
+        again=bool((record.target == NO_MEMBER).any()),  # a round that may have been waited for
         recovering=frozenset(member.slot for member in present),
         wary_until_ms=UNPROVED,
     )

@@ -32,7 +32,7 @@ from muster.protocol.tasks import IntArray
 from muster.state import causes, config, deadlines, lag
 from muster.state.columns import seated
 from muster.state.draft import Draft
-from muster.state.group import NOBODY, Codes, codes, places, slot_of, task_of, union
+from muster.state.group import NO_MEMBER, Codes, codes, places, slot_of, task_of, union
 from muster.state.liveness import FENCED
 from muster.state.outcome import Answer, Failure, Outcome
 from muster.state.texts import cut
@@ -103,7 +103,7 @@ def _asked(draft: Draft) -> Outcome:
         return Failure(
             f"assignor {draft.assignor} failed, the target stays: {what}", retriable, draft.newest
         )
-    slots = np.append(seated, NOBODY).astype(np.int32)
+    slots = np.append(seated, NO_MEMBER).astype(np.int32)
     active = slots[placement.active]
     same = placement.destination is placement.active
     copies = ((Role.STANDBY, placement.standby), (Role.LEARNER, placement.learner))
@@ -135,7 +135,7 @@ def seats(draft: Draft) -> IntArray:
 
 def view_of(draft: Draft, seats: IntArray) -> GroupView:
     """The group as an assignor sees it; members are those of `seats`, in that order."""
-    index = np.full(len(draft.members) + 1, NOBODY, dtype=np.int32)
+    index = np.full(len(draft.members) + 1, NO_MEMBER, dtype=np.int32)
     index[seats] = np.arange(len(seats), dtype=np.int32)
     said = draft.columns
     owner = _previous(draft)
@@ -183,7 +183,7 @@ def _staying(draft: Draft, caught_up: Codes) -> Codes:
 
 def _pairs(pairs: Codes, index: IntArray) -> Pairs:
     member = index[slot_of(pairs)]
-    there = member != NOBODY
+    there = member != NO_MEMBER
     return Pairs.of(task_of(pairs)[there], member[there])
 
 
@@ -201,7 +201,7 @@ def _view_lags(draft: Draft, caught_up: Codes, index: IntArray) -> ViewLags:
     offsets = np.concatenate((told.offsets[sure], np.zeros(len(silent), dtype=np.int64)))
     task, member = task_of(pairs), index[slot_of(pairs)]
     order = np.lexsort((member, task))
-    order = order[member[order] != NOBODY]
+    order = order[member[order] != NO_MEMBER]
     return ViewLags(task[order], member[order], offsets[order])
 
 
@@ -261,7 +261,7 @@ def _unseen(draft: Draft, slot: int) -> str:
 
 def _previous(draft: Draft) -> IntArray:
     """int32[T], slot of each task's previous owner."""
-    moving = np.flatnonzero((draft.target != NOBODY) & (draft.target != draft.holder))
+    moving = np.flatnonzero((draft.target != NO_MEMBER) & (draft.target != draft.holder))
     if len(moving) == 0:
         return draft.holder
     owner = draft.holder.copy()

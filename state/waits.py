@@ -13,7 +13,7 @@ import numpy as np
 from muster.protocol.ids import Role
 from muster.protocol.records import GroupSnapshot
 from muster.protocol.tasks import IntArray, TaskTable
-from muster.state.group import NOBODY, Codes, codes, slot_of, task_of, union
+from muster.state.group import NO_MEMBER, Codes, codes, slot_of, task_of, union
 
 
 class Wait(NamedTuple):
@@ -50,7 +50,7 @@ def waits_of(snapshot: GroupSnapshot) -> tuple[Wait, ...]:
     name = {member.slot: str(member.id) for member in snapshot.members}
     lag = {(int(task), int(slot)): int(offsets) for task, slot, offsets in snapshot.lags}
     standby, learner = _codes(snapshot.target_standby), _codes(snapshot.target_learner)
-    aimed = np.flatnonzero(snapshot.destination != NOBODY).astype(np.int32)
+    aimed = np.flatnonzero(snapshot.destination != NO_MEMBER).astype(np.int32)
     ends = codes(aimed, snapshot.destination[aimed])
     aims = ends[snapshot.target[task_of(ends)] != slot_of(ends)]
     restored = union(standby, learner)

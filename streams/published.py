@@ -31,7 +31,7 @@ from muster.protocol.tasks import Subtopology, TaskTable, Unit
 from muster.state.causes import EXPIRED, kind_of
 from muster.streams.metrics import Metrics
 
-NOBODY = -1
+NO_MEMBER = -1
 REST = ""
 """Label of all groups beyond the first ones."""
 _SETTLED = (GroupState.EMPTY, GroupState.STABLE, GroupState.DEAD)
@@ -89,7 +89,7 @@ class Seen:
     @property
     def unassigned(self) -> int:
         """Tasks that nobody holds."""
-        return int(np.count_nonzero(self.holder == NOBODY))
+        return int(np.count_nonzero(self.holder == NO_MEMBER))
 
 
 class Fold:
@@ -219,11 +219,11 @@ class Fold:
         given_up_ms = record.clock_ms if since_ms is None else since_ms
         for task in np.flatnonzero(before.holder != now.holder).tolist():
             was, is_now = int(before.holder[task]), int(now.holder[task])
-            if was != NOBODY:
+            if was != NO_MEMBER:
                 gone = now.incarnation.get(was) != before.incarnation.get(was)
                 sure_ms = record.clock_ms - before.timeout_ms.get(was, 0)
                 now.orphaned[task] = sure_ms if gone and expired else given_up_ms
-            if is_now != NOBODY and task in now.orphaned:
+            if is_now != NO_MEMBER and task in now.orphaned:
                 spent_s = max(published_ms - now.orphaned.pop(task), 0) / 1000
                 self._metrics.ownerless.labels(prefix).observe(spent_s)
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from muster.assignor.connect.jobs import by_id, kinds, require_connect, takers
-from muster.assignor.model import NOBODY, GroupView, Placement
+from muster.assignor.model import NO_MEMBER, GroupView, Placement
 from muster.assignor.reasons import Moves, Reasons, changed
 from muster.protocol.ids import Role
 
@@ -29,7 +29,7 @@ class Eager:
 
 def dealt_round_robin(view: GroupView) -> Placement:
     """The k-th job goes to worker ``k mod n``."""
-    owner = np.full(len(view.tasks), NOBODY, dtype=np.int32)
+    owner = np.full(len(view.tasks), NO_MEMBER, dtype=np.int32)
     workers = by_id(view, takers(view))
     if len(workers):
         jobs = np.concatenate(kinds(view.tasks))
@@ -42,7 +42,7 @@ def dealt_round_robin(view: GroupView) -> Placement:
         active=owner,
         destination=owner,
         reasons=Reasons(moves),
-        unassigned=np.flatnonzero(owner == NOBODY).astype(np.int32),
+        unassigned=np.flatnonzero(owner == NO_MEMBER).astype(np.int32),
     )
 
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from muster.assignor.connect.java import sorts_alike, text_order
 from muster.assignor.errors import AssignorError
-from muster.assignor.model import NOBODY, BoolArray, GroupView
+from muster.assignor.model import NO_MEMBER, BoolArray, GroupView
 from muster.protocol.tasks import IntArray, TaskTable
 
 
@@ -98,7 +98,7 @@ def first_of_each(jobs: IntArray, owner: IntArray, ranks: Ranks, cut: IntArray) 
     Returns:
         The jobs cut, ascending.
     """
-    touched = (owner != NOBODY) & (cut > 0)[owner]
+    touched = (owner != NO_MEMBER) & (cut > 0)[owner]
     jobs, owner = jobs[touched], owner[touched]
     order = np.lexsort((ranks.place[jobs], owner))
     jobs, owner = jobs[order], owner[order]

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from muster.assignor.connect.jobs import takers
-from muster.assignor.model import NOBODY, BoolArray, GroupView, Pairs, no_pairs
+from muster.assignor.model import NO_MEMBER, BoolArray, GroupView, Pairs, no_pairs
 from muster.protocol.tasks import IntArray
 
 
@@ -46,7 +46,7 @@ class Pins:
         job = np.arange(len(owner), dtype=np.int64)
         at_home = np.isin(job << 32 | owner, self.named.code)
         free_place = np.append(self.wildcard, True)[owner]
-        astray: BoolArray = np.where(self.pinned, ~at_home, ~free_place) & (owner != NOBODY)
+        astray: BoolArray = np.where(self.pinned, ~at_home, ~free_place) & (owner != NO_MEMBER)
         return astray
 
     def deal(self, view: GroupView, owner: IntArray, jobs: IntArray) -> None:
@@ -55,7 +55,7 @@ class Pins:
             return
         connector = view.tasks.is_connector
         for kind in (True, False):
-            held = (owner != NOBODY) & (connector == kind)
+            held = (owner != NO_MEMBER) & (connector == kind)
             load = np.bincount(
                 owner[held], weights=view.tasks.weight[held], minlength=len(self.wildcard)
             )

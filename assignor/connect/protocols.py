@@ -24,7 +24,7 @@ from muster.assignor.connect.memory import Memory
 from muster.assignor.connect.pins import no_pins, pins_of
 from muster.assignor.connect.round import play
 from muster.assignor.errors import AssignorError
-from muster.assignor.model import NOBODY, GroupView, Placement
+from muster.assignor.model import NO_MEMBER, GroupView, Placement
 from muster.protocol.settings import CONNECT_PROTOCOLS
 
 ALIASES = {"default": "eager"}
@@ -84,7 +84,7 @@ def _config_mismatch(view: GroupView) -> Placement | None:
     return Placement(
         active=view.active,
         destination=view.active,
-        unassigned=np.flatnonzero(view.active == NOBODY).astype(np.int32),
+        unassigned=np.flatnonzero(view.active == NO_MEMBER).astype(np.int32),
         memory=_unplanned(view),  # the group asks again when it has read a newer config
         warnings=(
             f"CONFIG_MISMATCH: {member} has read the config up to {newest}, the group up to"

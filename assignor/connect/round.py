@@ -33,7 +33,7 @@ from muster.assignor.connect.memory import Memory
 from muster.assignor.connect.pins import Pins
 from muster.assignor.connect.weights import Weighed, weighs
 from muster.assignor.connect.why import Why
-from muster.assignor.model import NOBODY, BoolArray, GroupView, Pairs, Placement
+from muster.assignor.model import NO_MEMBER, BoolArray, GroupView, Pairs, Placement
 from muster.protocol.tasks import IntArray
 
 _BACKOFF_BASE = 40
@@ -69,7 +69,7 @@ class _Round:
             else Counted(view, self.workers, free)
         )
         self.ranks = Ranks.of(view)
-        self.reported = view.active != NOBODY
+        self.reported = view.active != NO_MEMBER
         self.reported[view.also_active.task] = True
         self.next = view.active.copy()
         self.why = Why(view)
@@ -104,11 +104,11 @@ class _Round:
         view, also = self.view, self.view.also_active
         twice = np.zeros(len(view.tasks), dtype=np.bool_)
         twice[also.task] = True
-        held = view.active != NOBODY
+        held = view.active != NO_MEMBER
         gone = held & ~np.append(takers(view), True)[view.active]
         strays = held & self.pins.astray(view.active)
         stopped = np.flatnonzero(held & (twice | gone | strays)).astype(np.int32)
-        self.next[stopped] = NOBODY
+        self.next[stopped] = NO_MEMBER
         self.why.stopped(stopped, twice, gone, self.pins)
         return Pairs.of(
             np.concatenate((stopped, also.task)),
@@ -207,12 +207,12 @@ class _Round:
         found = Pairs(cut, self.next[cut])
         planned = self.balance.planned if isinstance(self.balance, Weighed) else {}
         self.why.cut(cut, found.member, planned)
-        self.next[cut] = NOBODY
+        self.next[cut] = NO_MEMBER
         return found
 
     def _remember(self, lost: BoolArray, revoked: Pairs) -> None:
         memory = self.memory
-        memory.previous = (self.next != NOBODY) | lost
+        memory.previous = (self.next != NO_MEMBER) | lost
         memory.revocation = np.zeros_like(memory.previous)
         memory.revocation[revoked.task] = True
         memory.members = self.view.members
@@ -220,8 +220,8 @@ class _Round:
             memory.planned = self.balance.planned
 
     def _placement(self, revoked: Pairs, ready: BoolArray) -> Placement:
-        nobody = self.next == NOBODY
-        uncovered = nobody & ~self.pins.pinned if not self.workers.any() else nobody & False
+        unowned = self.next == NO_MEMBER
+        uncovered = unowned & ~self.pins.pinned if not self.workers.any() else unowned & False
         uncovered[revoked.task] = False
         return Placement(
             active=self.next,

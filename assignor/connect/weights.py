@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from muster.assignor.connect.jobs import Ranks
-from muster.assignor.model import NOBODY, BoolArray, GroupView
+from muster.assignor.model import NO_MEMBER, BoolArray, GroupView
 from muster.protocol.tasks import IntArray
 
 _LEAST_GAIN = 1e-9
@@ -73,7 +73,7 @@ class Weighed:
         new[[job for job in arriving.tolist() if job not in self._promised]] = True
         self._improve(goal, new, stops=False)
         self._dealt = {job: int(goal[job]) for job in arriving.tolist()}
-        movable = self.free & (owner != NOBODY)
+        movable = self.free & (owner != NO_MEMBER)
         self._improve(goal, movable, stops=True)
         moved = np.flatnonzero(movable & (goal != owner)).astype(np.int32)
         self.planned = {
@@ -90,7 +90,7 @@ class Weighed:
             owner[job] = self._dealt[job]
 
     def _load(self, owner: IntArray) -> NDArray[np.float64]:
-        held = owner != NOBODY
+        held = owner != NO_MEMBER
         weight: NDArray[np.float64] = self.view.tasks.weight
         load = np.bincount(owner[held], weights=weight[held], minlength=len(self.view.members))
         return load.astype(np.float64)

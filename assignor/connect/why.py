@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from muster.assignor.connect.pins import Pins
-from muster.assignor.model import NOBODY, BoolArray, GroupView
+from muster.assignor.model import NO_MEMBER, BoolArray, GroupView
 from muster.assignor.reasons import LOST, Moves, Reasons, Text
 from muster.protocol.ids import Role
 from muster.protocol.tasks import IntArray
@@ -51,7 +51,7 @@ class Why:
             source: int32[K], who runs them.
             planned: job -> worker it is meant for, where weights decide.
         """
-        view, held = self.view, self.view.active != NOBODY
+        view, held = self.view, self.view.active != NO_MEMBER
         load = np.bincount(
             view.active[held], weights=view.tasks.weight[held], minlength=len(view.members)
         )
@@ -68,8 +68,8 @@ class Why:
         self._stops(jobs, source, text)
 
     def _stops(self, jobs: IntArray, source: IntArray, text: Text) -> None:
-        nobody = np.full(len(jobs), NOBODY, dtype=np.int32)
-        self._batches.append(Moves(Role.ACTIVE, jobs, source, nobody, text))
+        no_member = np.full(len(jobs), NO_MEMBER, dtype=np.int32)
+        self._batches.append(Moves(Role.ACTIVE, jobs, source, no_member, text))
 
     def reasons(self, owner: IntArray, lost: BoolArray, pins: Pins) -> Reasons:
         """All reasons, those of the jobs that start in this round included.
@@ -91,7 +91,9 @@ class Why:
             return f"{LOST}, {worker} has room" if lost[job] else f"{worker} has room"
 
         def moves() -> list[Moves]:
-            new = np.flatnonzero((owner != NOBODY) & (self.view.active != owner)).astype(np.int32)
+            new = np.flatnonzero((owner != NO_MEMBER) & (self.view.active != owner)).astype(
+                np.int32
+            )
             gained = Moves(Role.ACTIVE, new, self.view.active[new], owner[new], text)
             return [*self._batches, gained]
 

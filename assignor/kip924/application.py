@@ -32,7 +32,7 @@ from muster.assignor.kip924.values import (
     TaskTopicPartition,
     TaskType,
 )
-from muster.assignor.model import NOBODY, GroupView, Pairs, Placement
+from muster.assignor.model import NO_MEMBER, GroupView, Pairs, Placement
 from muster.assignor.reasons import Moves, Reasons, changed
 from muster.protocol.ids import Role, Task
 from muster.protocol.tasks import RackLists, Subtopology
@@ -100,7 +100,7 @@ class ApplicationState:
         active: list[list[Task]] = [[] for _ in view.members]
         standby: list[list[Task]] = [[] for _ in view.members]
         for place, member in enumerate(view.active.tolist()):
-            if member != NOBODY:
+            if member != NO_MEMBER:
                 active[int(member)].append(self.tasks[place])
         for pairs in (view.standby, view.learner):
             for place, member in zip(pairs.task.tolist(), pairs.member.tolist(), strict=True):
@@ -246,7 +246,7 @@ def _claim(one: KafkaStreamsAssignment) -> Claim:
 
 def holdings(view: GroupView, assignment: Mapping[str, KafkaStreamsAssignment]) -> GroupView:
     """The view as it would be if everybody held what an assignment says."""
-    owner = np.full(len(view.tasks), NOBODY, dtype=np.int32)
+    owner = np.full(len(view.tasks), NO_MEMBER, dtype=np.int32)
     number = {name: place for place, name in enumerate(view.members)}
     copies: list[tuple[int, int]] = []
     for name, one in assignment.items():
@@ -268,11 +268,11 @@ def _placement(view: GroupView, found: TaskAssignment) -> Placement:
 
     def moves() -> list[Moves]:
         new = ~np.isin(after.standby.code, view.standby.code)
-        nobody = np.full(int(new.sum()), NOBODY, dtype=np.int32)
+        no_member = np.full(int(new.sum()), NO_MEMBER, dtype=np.int32)
         task, member = after.standby.task[new], after.standby.member[new]
         return [
             Moves(Role.ACTIVE, *changed(view.active, after.active), _by_the_plugin),
-            Moves(Role.STANDBY, task, nobody, member, _by_the_plugin),
+            Moves(Role.STANDBY, task, no_member, member, _by_the_plugin),
         ]
 
     return Placement(
@@ -298,7 +298,7 @@ def unchanged(view: GroupView, why: TaskAssignmentException) -> Placement:
         destination=view.active,
         standby=view.standby,
         learner=view.learner,
-        unassigned=np.flatnonzero(view.active == NOBODY).astype(np.int32),
+        unassigned=np.flatnonzero(view.active == NO_MEMBER).astype(np.int32),
         followup_ms=0,
         warnings=(f"the plug-in cannot decide now: {why}",),
     )

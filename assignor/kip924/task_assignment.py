@@ -23,7 +23,7 @@ from muster.assignor.kip924.values import (
     KafkaStreamsAssignment,
     TaskType,
 )
-from muster.assignor.model import NOBODY, GroupView
+from muster.assignor.model import NO_MEMBER, GroupView
 from muster.assignor.targets.ground import usable_capacity
 from muster.assignor.targets.previous import optimized
 from muster.assignor.targets.racks import AVAILABILITY, STATELESS, Prices
@@ -133,7 +133,7 @@ def default_standby_task_assignment(
         return assignment
     place = tagged_standbys if view.settings.rack_aware_assignment_tags else standbys
     wanted = Wanted(
-        tasks=np.flatnonzero(view.tasks.stateful & (view.active != NOBODY)).astype(np.int32),
+        tasks=np.flatnonzero(view.tasks.stateful & (view.active != NO_MEMBER)).astype(np.int32),
         target=view.active,
         copies=number,
         capacity=usable_capacity(view),

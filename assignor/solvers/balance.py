@@ -19,7 +19,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from muster.assignor.model import NOBODY
+from muster.assignor.model import NO_MEMBER
 from muster.assignor.solvers.shares import Counts
 from muster.protocol.tasks import IntArray
 
@@ -32,7 +32,9 @@ MOST_SWAPS = 16
 
 def held(owner: IntArray, members: int) -> Counts:
     """int64[M]: how many entries of an owner vector name each member."""
-    if int(owner.max(initial=NOBODY)) == NOBODY:  # counting one value is what bincount is slow at
+    if (
+        int(owner.max(initial=NO_MEMBER)) == NO_MEMBER
+    ):  # counting one value is what bincount is slow at
         return np.zeros(members, dtype=np.int64)
     return np.bincount(owner + 1, minlength=members + 1)[1:]
 
@@ -43,7 +45,7 @@ def settle(
     """Bring an owner vector to the shares with the fewest moves.
 
     Args:
-        owner: int32[K], `NOBODY` where a task has no owner to stay with.
+        owner: int32[K], `NO_MEMBER` where a task has no owner to stay with.
         share: int64[M], summing up to K.
         count: int64[M], how many tasks name each member, where that is known already.
         begins: int[U], where the tasks of each unit begin; units are spread where moves are equal.
@@ -55,7 +57,7 @@ def settle(
     count = held(owner, len(share)) if count is None else count
     if not count.any():
         return dealt(share, count)
-    free, given = np.flatnonzero(owner == NOBODY), surplus(owner, count, share, begins)
+    free, given = np.flatnonzero(owner == NO_MEMBER), surplus(owner, count, share, begins)
     loose = free if len(given) == 0 else np.sort(np.concatenate((free, given)))
     if len(loose) == 0:
         return owner

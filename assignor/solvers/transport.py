@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from muster.assignor.model import NOBODY
+from muster.assignor.model import NO_MEMBER
 from muster.assignor.solvers.balance import by_turns, dealt
 from muster.assignor.solvers.flow import Longs, Network
 from muster.assignor.solvers.shares import Counts
@@ -50,7 +50,7 @@ class Freight:
     """What is to be placed.
 
     Attributes:
-        home: int32[K], owner a task may stay with for free, `NOBODY` = none.
+        home: int32[K], owner a task may stay with for free, `NO_MEMBER` = none.
         kind: int32[K], class of each task.
         unit: int32[C], unit each class belongs to; used with limits only.
         toll: int64[C, Z], cost of a class in a zone, `FORBIDDEN` = must not enter.
@@ -105,7 +105,7 @@ def place(
     cross = graph.crossing()
     enter = graph.entering()
     flow, _ = graph.network.solve()
-    owner = np.full(len(freight.home), NOBODY, dtype=np.int32)
+    owner = np.full(len(freight.home), NO_MEMBER, dtype=np.int32)
     chosen = flow[warm.arcs] > 0
     owner[freight.task[warm.of[chosen]]] = freight.member[warm.of[chosen]]
     staying = np.zeros(len(group.size), dtype=np.int64)
@@ -185,7 +185,7 @@ class _Graph:
         self._source = self.network.nodes(len(group.size))
         self.network.supply(self._source, group.size)
         toll = freight.toll[group.kind, freight.zone[group.home]]
-        homed = np.flatnonzero((group.home != NOBODY) & (toll != FORBIDDEN))
+        homed = np.flatnonzero((group.home != NO_MEMBER) & (toll != FORBIDDEN))
         gates = self._gate_of(group.kind[homed], group.home[homed])
         arcs = self.network.arcs(
             self._source[homed], gates, group.size[homed], toll[homed] * self._scale
@@ -194,7 +194,7 @@ class _Graph:
 
     def leaving(self, group: _Group) -> None:
         """Groups to their class: whatever leaves its owner, without a copy where it goes."""
-        price = np.where(group.home == NOBODY, 0, self._freight.leaving) * self._scale
+        price = np.where(group.home == NO_MEMBER, 0, self._freight.leaving) * self._scale
         bare = np.where(group.kind == self._freight.free, 0, self._freight.no_copy)
         self.network.arcs(self._source, self._kind[group.kind], group.size, price + bare)
 
@@ -205,7 +205,7 @@ class _Graph:
         toll = freight.toll[kind, freight.zone[freight.member]]
         near = np.flatnonzero(toll != FORBIDDEN)
         task = freight.task[near]
-        price = np.where(freight.home[task] == NOBODY, 0, freight.leaving) + toll[near]
+        price = np.where(freight.home[task] == NO_MEMBER, 0, freight.leaving) + toll[near]
         gates = self._gate_of(kind[near], freight.member[near])
         arcs = self.network.arcs(
             self._source[group_of[task]], gates, 1, price * self._scale + freight.rank[near]
@@ -230,7 +230,7 @@ class _Graph:
 def cost(freight: Freight, owner: IntArray) -> int:
     """Tolls and leavings of a placement of the freight."""
     tolls = int(freight.toll[freight.kind, freight.zone[owner]].sum())
-    left = np.count_nonzero((freight.home != NOBODY) & (freight.home != owner))
+    left = np.count_nonzero((freight.home != NO_MEMBER) & (freight.home != owner))
     return tolls + freight.leaving * int(left)
 
 
@@ -275,7 +275,7 @@ def _stay(owner: IntArray, freight: Freight, group_of: IntArray, staying: Counts
     """The first tasks of each group stay at home, as many as the flow says."""
     if not staying.any():
         return
-    open_ = np.flatnonzero(owner == NOBODY)
+    open_ = np.flatnonzero(owner == NO_MEMBER)
     groups = group_of[open_]
     whole = staying >= np.bincount(groups, minlength=len(staying))
     kept = open_[whole[groups] & (staying[groups] > 0)]
@@ -294,7 +294,7 @@ def _stay(owner: IntArray, freight: Freight, group_of: IntArray, staying: Counts
 def _lowest_first(freight: Freight, room: Room, entered: Counts) -> None:
     """Of members that differ in their id alone the lowest get most; in place."""
     known = np.zeros(len(entered), dtype=np.bool_)
-    known[freight.home[freight.home != NOBODY]] = True
+    known[freight.home[freight.home != NO_MEMBER]] = True
     known[freight.member] = True
     alike = np.flatnonzero(~known)
     same = room.extra[alike], room.base[alike], freight.zone[alike]
@@ -304,7 +304,7 @@ def _lowest_first(freight: Freight, room: Room, entered: Counts) -> None:
 
 def _enter(owner: IntArray, freight: Freight, moved: Counts, entered: Counts) -> None:
     """Deal what left home: classes to zones as the flow says, then to the gates of each zone."""
-    loose = np.flatnonzero(owner == NOBODY)
+    loose = np.flatnonzero(owner == NO_MEMBER)
     kind = freight.kind[loose]
     if len(moved) < 1 << 15:  # numpy sorts 16-bit keys by radix
         kind = kind.astype(np.int16)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from muster.assignor.copies import NO_COPY, Copies, Longs, code, contains
-from muster.assignor.model import NOBODY, BoolArray, GroupView, Pairs
+from muster.assignor.model import NO_MEMBER, BoolArray, GroupView, Pairs
 from muster.assignor.solvers.balance import held, settle
 from muster.assignor.solvers.shares import Counts, filled_shares, shares, topped_up
 from muster.assignor.solvers.transport import Freight, Room, place
@@ -29,7 +29,7 @@ class Actives:
 
     Attributes:
         task: int32[K], their task indexes, ascending.
-        home: int32[K], owners they may stay with, `NOBODY` = none.
+        home: int32[K], owners they may stay with, `NO_MEMBER` = none.
         before: int64[M], actives placed before these; None = none.
     """
 
@@ -43,7 +43,7 @@ def settled_by_copies(
 ) -> IntArray:
     """int32[K]: owners with balanced counts, the fewest moves, and copies put to use."""
     count = held(actives.home, len(capacity))
-    loose = actives.task[actives.home == NOBODY]
+    loose = actives.task[actives.home == NO_MEMBER]
     share = None
     if uneven(capacity) and actives.before is not None:
         share = topped_up(len(actives.task), capacity, count, actives.before)
@@ -74,7 +74,7 @@ def settled_to(view: GroupView, copies: Copies, actives: Actives, share: Counts)
     count, begins = held(actives.home, len(share)), begins_of(view, actives.task)
     if alike(view, copies, actives.task):
         return settle(actives.home, share, count, begins)
-    loose = actives.home == NOBODY
+    loose = actives.home == NO_MEMBER
     over = count > share
     moving = loose | np.append(over, False)[actives.home]
     near = _copies_with_room(view, copies, actives, moving, count < share)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 
 from muster.assignor.copies import Longs, code, contains
-from muster.assignor.model import NOBODY, BoolArray, GroupView, Pairs, no_pairs
+from muster.assignor.model import NO_MEMBER, BoolArray, GroupView, Pairs, no_pairs
 from muster.assignor.solvers.balance import dealt
 from muster.assignor.solvers.shares import Counts
 from muster.assignor.solvers.transport import Freight, Room, place
@@ -65,7 +65,7 @@ def by_classes(
     copy = np.repeat(tasks, need[tasks])
     nth = np.arange(len(present)) - np.searchsorted(present.task, present.task)
     stays = nth < need[present.task]
-    home = np.full(len(copy), NOBODY, dtype=np.int32)
+    home = np.full(len(copy), NO_MEMBER, dtype=np.int32)
     home[start[present.task[stays]] + nth[stays]] = present.member[stays]
     none = np.empty(0, dtype=np.int32)
     freight = Freight(
@@ -82,7 +82,7 @@ def by_classes(
     owner, _ = place(freight, Room(room, 0, np.zeros_like(room)))
     bound = int(toll(copy, owner).sum())
     if not wanted.tolls_first:
-        bound += wanted.leaving * int(np.count_nonzero((home != NOBODY) & (owner != home)))
+        bound += wanted.leaving * int(np.count_nonzero((home != NO_MEMBER) & (owner != home)))
     order = np.lexsort((copy, toll.class_of[copy], toll.rack[owner]))
     pairs = _without_clashes(view, wanted, no_pairs(), copy[order], owner[order], stride=1)
     return Found(pairs, int(need.sum()) - len(pairs), bound)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from muster.assignor.model import NOBODY, GroupView, Pairs
+from muster.assignor.model import NO_MEMBER, GroupView, Pairs
 from muster.assignor.targets.tags import Zones
 from muster.assignor.targets.wanted import Wanted
 
@@ -32,7 +32,7 @@ class _Search:
         self._price: dict[int, list[int]] = {}
         for task in wanted.tasks.tolist():
             owner = int(wanted.target[task])
-            self._holders[task] = [] if owner == NOBODY else [owner]
+            self._holders[task] = [] if owner == NO_MEMBER else [owner]
             same = np.full(len(everyone), task, dtype=np.int32)
             self._price[task] = wanted.price(view, len(view.standby), same, everyone).tolist()
         for task, member in zip(self._task, self.member, strict=True):

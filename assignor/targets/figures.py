@@ -12,7 +12,7 @@ from functools import cached_property
 import numpy as np
 
 from muster.assignor.copies import NO_COPY, Copies, Longs, contains
-from muster.assignor.model import NOBODY, BoolArray, GroupView, Pairs
+from muster.assignor.model import NO_MEMBER, BoolArray, GroupView, Pairs
 
 READY, WARM, ON_ITS_WAY, STANDBY, SOME, UNTOLD, NOTHING = range(7)
 """How good a copy is as a destination, best first; `UNTOLD`: a standby without a lag."""
@@ -76,7 +76,7 @@ class Figures:
     @cached_property
     def moved(self) -> BoolArray:
         """bool[T, M]: not with the owner there is."""
-        moved: BoolArray = (self._view.active != NOBODY)[:, None] & ~self.owned
+        moved: BoolArray = (self._view.active != NO_MEMBER)[:, None] & ~self.owned
         return moved
 
     @cached_property
@@ -105,7 +105,7 @@ class Figures:
         behind = np.where(self._usable, behind, NO_COPY)
         least = behind.min(axis=1, keepdims=True)
         first = (behind == least) & (behind != NO_COPY) & (self.standing | any_state)
-        unowned = (self._view.active == NOBODY)[:, None] & self.stateful & ~self.somewhere_warm
+        unowned = (self._view.active == NO_MEMBER)[:, None] & self.stateful & ~self.somewhere_warm
         outrun: BoolArray = first.any(axis=1, keepdims=True) & unowned & (behind > least)
         return outrun
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from muster.assignor.copies import Copies
-from muster.assignor.model import NOBODY, BoolArray, GroupView, Pairs, no_pairs
+from muster.assignor.model import NO_MEMBER, BoolArray, GroupView, Pairs, no_pairs
 from muster.assignor.solvers.shares import Counts
 from muster.assignor.targets.racks import STATELESS, Racks
 from muster.assignor.targets.wanted import Toll, Wanted
@@ -43,11 +43,11 @@ def usable_capacity(view: GroupView) -> Counts:
 
 
 def staying_owner(copies: Copies, capacity: Counts) -> IntArray:
-    """int32[T]: present owners, `NOBODY` where the owner is to be emptied or may not keep it."""
+    """int32[T]: present owners, `NO_MEMBER` where the owner is to be emptied or may not keep it."""
     if capacity.all():
         return copies.owner
     usable = np.append(capacity > 0, True)  # entry -1: nobody
-    return np.where(usable[copies.owner], copies.owner, NOBODY).astype(np.int32)
+    return np.where(usable[copies.owner], copies.owner, NO_MEMBER).astype(np.int32)
 
 
 def copies_apart(view: GroupView) -> int:
@@ -89,9 +89,9 @@ def cost_of(
     cost = 0 if wanted is None else wanted.cost(view, plan.standby)
     if not priced:
         return cost
-    placed = plan.active != NOBODY
+    placed = plan.active != NO_MEMBER
     across = np.where(placed, racks.inputs.across[racks.inputs.class_of, view.rack[plan.active]], 0)
-    left = placed & (home != NOBODY) & (home != plan.active)
+    left = placed & (home != NO_MEMBER) & (home != plan.active)
     stateful = view.tasks.stateful
     for kind, prices in ((stateful, racks.stateful), (~stateful, STATELESS)):
         cost += prices.traffic * int(across[kind].sum())
@@ -127,5 +127,5 @@ def least_cost(
     there = np.unique(view.rack[usable])
     across = racks.inputs.across[:, there].min(axis=1)[racks.inputs.class_of]
     traffic = np.where(view.tasks.stateful, racks.stateful.traffic, STATELESS.traffic)
-    traffic[plan.active == NOBODY] = 0
+    traffic[plan.active == NO_MEMBER] = 0
     return least + int((across * traffic).sum())

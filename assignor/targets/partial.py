@@ -16,7 +16,7 @@ from math import lcm
 
 import numpy as np
 
-from muster.assignor.model import NOBODY, BoolArray, GroupView
+from muster.assignor.model import NO_MEMBER, BoolArray, GroupView
 from muster.assignor.solvers.balance import MOST_SWAPPED, dealt, held, settle, surplus, swapped
 from muster.assignor.solvers.exact import small
 from muster.assignor.solvers.flow import Network
@@ -66,7 +66,7 @@ def restricted(
     Args:
         view: the group.
         task: int32[K], tasks to share out; those nobody may take are shared to nobody.
-        home: int32[K], owners that may keep them, `NOBODY` = none.
+        home: int32[K], owners that may keep them, `NO_MEMBER` = none.
         capacity: int64[M], 0 = takes nothing.
         before: int64[M], tasks shared out before these; None = none.
     """
@@ -83,8 +83,8 @@ def restricted(
     if apart:
         count = size[:, None] * can
     else:
-        at = np.append(member_class, NOBODY).take(home)
-        staying = np.flatnonzero(at != NOBODY)
+        at = np.append(member_class, NO_MEMBER).take(home)
+        staying = np.flatnonzero(at != NO_MEMBER)
         pairs = group.take(_units(view, task[staying])) * can.shape[1] + at[staying]
         own = np.bincount(pairs, minlength=can.size).reshape(can.shape)
         size_of_class = np.bincount(member_class, minlength=can.shape[1])
@@ -130,12 +130,12 @@ def _alike(kind: IntArray, *columns: Counts) -> tuple[Counts, IntArray]:
 def settled_by_topics(
     view: GroupView, task: IntArray, home: IntArray, capacity: Counts, before: Counts | None = None
 ) -> IntArray:
-    """int32[K]: owners of tasks on members that may take them; `NOBODY` where none may.
+    """int32[K]: owners of tasks on members that may take them; `NO_MEMBER` where none may.
 
     Args:
         view: the group.
         task: int32[K], tasks to place.
-        home: int32[K], owners that may keep them, `NOBODY` = none.
+        home: int32[K], owners that may keep them, `NO_MEMBER` = none.
         capacity: int64[M], 0 = takes nothing.
         before: int64[M], tasks placed before these; None = none.
     """
@@ -144,15 +144,15 @@ def settled_by_topics(
     at, count = None, shared.load
     if not shared.apart:
         at = _classes(shared, home, shared.group.take(_units(view, task)))
-        owner[np.append(shared.member_class, NOBODY).take(home) != at] = NOBODY
+        owner[np.append(shared.member_class, NO_MEMBER).take(home) != at] = NO_MEMBER
         count = held(owner, len(capacity))
     begins = np.searchsorted(task, view.tasks.start[:-1]).astype(np.int32)
-    owner[surplus(owner, count, shared.share, begins)] = NOBODY
-    loose = np.flatnonzero(owner == NOBODY)
+    owner[surplus(owner, count, shared.share, begins)] = NO_MEMBER
+    loose = np.flatnonzero(owner == NO_MEMBER)
     if len(loose) == 0:
         return owner
     _give_out(view, task, owner, loose, shared, _hands(shared, count), at)
-    loose = loose[owner[loose] != NOBODY]
+    loose = loose[owner[loose] != NO_MEMBER]
     if small(len(task), capacity):
         return _evenest(view, task, home, owner, capacity)
     if 1 < len(loose) <= MOST_SWAPPED:
@@ -164,12 +164,12 @@ def _evenest(
     view: GroupView, task: IntArray, home: IntArray, owner: IntArray, capacity: Counts
 ) -> IntArray:
     """Owners with the same counts, as few moves, and units spread as evenly as that allows."""
-    taken = np.flatnonzero(owner != NOBODY)
+    taken = np.flatnonzero(owner != NO_MEMBER)
     if len(taken) == 0:
         return owner
     unit = _units(view, task)[taken]
     members = np.arange(len(capacity), dtype=np.int32)
-    leaves = (home[taken, None] != NOBODY) & (home[taken, None] != members)
+    leaves = (home[taken, None] != NO_MEMBER) & (home[taken, None] != members)
     may = view.kinds.allowed[view.kinds.kind_of].T[unit] & (capacity > 0)
     beside = np.zeros((len(view.tasks.units), len(capacity)), dtype=np.int64)
     cost = np.where(may, leaves.astype(np.int64), -1)
@@ -233,8 +233,8 @@ def _run_by_run(only: list[int], sizes: list[int], hands: list[IntArray]) -> Int
     """The same for tasks of units with one class each: slices of hands, nothing is sorted."""
     runs, begun = [], [0] * len(hands)
     for number, size in zip(only, sizes, strict=True):
-        if number == NOBODY:
-            runs.append(np.full(size, NOBODY, dtype=np.int32))
+        if number == NO_MEMBER:
+            runs.append(np.full(size, NO_MEMBER, dtype=np.int32))
             continue
         end = begun[number] + size
         runs.append(hands[number][begun[number] : end])
@@ -243,19 +243,19 @@ def _run_by_run(only: list[int], sizes: list[int], hands: list[IntArray]) -> Int
 
 
 def _only(shared: Shared) -> IntArray:
-    """int32[G]: the one class that takes a group, `NOBODY` = none."""
+    """int32[G]: the one class that takes a group, `NO_MEMBER` = none."""
     taking = shared.count > 0
-    return np.where(taking.any(axis=1), taking.argmax(axis=1), NOBODY).astype(np.int32)
+    return np.where(taking.any(axis=1), taking.argmax(axis=1), NO_MEMBER).astype(np.int32)
 
 
 def _classes(shared: Shared, home: IntArray, group: IntArray) -> IntArray:
     """int32[K]: the class that takes each task; tasks beyond a member's share leave first."""
     if (shared.count > 0).sum(axis=1).max(initial=0) <= 1:
         return _only(shared).take(group)
-    present = np.append(shared.member_class, NOBODY).take(home)
+    present = np.append(shared.member_class, NO_MEMBER).take(home)
     beyond = np.zeros(len(home), dtype=np.bool_)
     beyond[surplus(home, held(home, len(shared.share)), shared.share)] = True
-    at = np.full(len(home), NOBODY, dtype=np.int32)
+    at = np.full(len(home), NO_MEMBER, dtype=np.int32)
     some_leave, of_group = bool(beyond.any()), _lists(group, len(shared.count))
     for number, row in enumerate(shared.count):
         if not row.any():

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from muster.assignor.copies import Copies
-from muster.assignor.model import NOBODY, GroupView, Pairs, no_pairs
+from muster.assignor.model import NO_MEMBER, GroupView, Pairs, no_pairs
 from muster.assignor.solvers.balance import held
 from muster.assignor.solvers.exact import small
 from muster.assignor.solvers.shares import Counts, filled_shares, shares
@@ -72,7 +72,7 @@ class Planner:
         self.racks, warning = racks_of(view, default, standbys=wants_standbys)
         if self.racks is not None and not differ(view, self.racks, self.capacity > 0):
             self.racks = None  # no placement reads less than another: as if the strategy were none
-        self.plan = Plan(np.full(len(view.tasks), NOBODY, dtype=np.int32))
+        self.plan = Plan(np.full(len(view.tasks), NO_MEMBER, dtype=np.int32))
         if warning:
             self.plan.warnings = (warning,)
         self._at_once = at_once
@@ -104,7 +104,7 @@ class Planner:
             return False
         if self._bound is not None:
             return False
-        if int(view.active.max(initial=NOBODY)) != NOBODY or (capacity != capacity[0]).any():
+        if int(view.active.max(initial=NO_MEMBER)) != NO_MEMBER or (capacity != capacity[0]).any():
             return False
         stateful = view.tasks.stateful
         return self.racks is None or (not at_once and bool((stateful == stateful[0]).all()))
@@ -205,7 +205,7 @@ class Planner:
             before: int64[M], tasks each member has beside these.
 
         Returns:
-            int32[K], `NOBODY` where nobody may take a task, with the least traffic where racks
+            int32[K], `NO_MEMBER` where nobody may take a task, with the least traffic where racks
             count and the fewest moves; and what racks and moves cost, 0 where racks do not count.
         """
         free = self.view.unrestricted
@@ -238,7 +238,7 @@ class Planner:
         home = self.home[tasks]
         owner = running.copy()
         if differ_in_weight(view, tasks):
-            load = self._weights(np.where(stateful, running, NOBODY))
+            load = self._weights(np.where(stateful, running, NO_MEMBER))
             owner[tasks], _ = settled_by_weight(
                 self.copies, Actives(tasks, home), self.capacity, load, at_once=True
             )
@@ -268,7 +268,7 @@ class Planner:
         view, plan = self.view, self.plan
         if view.settings.num_standby_replicas == 0:
             return
-        stateful = np.flatnonzero(view.tasks.stateful & (plan.active != NOBODY)).astype(np.int32)
+        stateful = np.flatnonzero(view.tasks.stateful & (plan.active != NO_MEMBER)).astype(np.int32)
         table = None if view.unrestricted else view.kinds
         wanted = Wanted(
             tasks=stateful,
@@ -320,7 +320,7 @@ class Planner:
             self._small is None
             or not view.tasks.weigh_alike
             or (self.racks and view.settings.rack_aware_standby_strategy != "traffic")
-            or (plan.active[view.tasks.stateful] == NOBODY).any()
+            or (plan.active[view.tasks.stateful] == NO_MEMBER).any()
             or self._settled_afresh()
         ):
             return
@@ -360,7 +360,7 @@ class Planner:
             return False
         if uneven(self.capacity):
             return False
-        return int(self.copies.owner.max(initial=NOBODY)) == NOBODY
+        return int(self.copies.owner.max(initial=NO_MEMBER)) == NO_MEMBER
 
     def everything(self) -> None:
         """Place all actives together: of all even answers the one with the fewest moves."""
@@ -387,7 +387,7 @@ class Planner:
 
     def _weights(self, owner: IntArray) -> NDArray[np.float64]:
         """float64[M]: weight of the tasks of each owner."""
-        placed = np.flatnonzero(owner != NOBODY)
+        placed = np.flatnonzero(owner != NO_MEMBER)
         weight = self.view.tasks.weight[placed]
         load = np.bincount(owner[placed], weights=weight, minlength=len(self.capacity))
         return load.astype(np.float64)

@@ -20,7 +20,7 @@ from typing import NamedTuple
 import numpy as np
 
 from muster.assignor.copies import Copies, code, contains
-from muster.assignor.model import NOBODY, BoolArray, GroupView, Pairs, Placement
+from muster.assignor.model import NO_MEMBER, BoolArray, GroupView, Pairs, Placement
 from muster.assignor.reasons import Moves, Reasons, changed, stopped
 from muster.assignor.solvers.balance import held
 from muster.assignor.solvers.copyflow import Choices, chosen
@@ -77,8 +77,8 @@ class FromPrevious:
 def _standing(view: GroupView) -> GroupView:
     """The view without what its members may not have."""
     active = view.active.copy()
-    owned = np.flatnonzero(active != NOBODY).astype(np.int32)
-    active[owned[~view.may_take(owned, active[owned])]] = NOBODY
+    owned = np.flatnonzero(active != NO_MEMBER).astype(np.int32)
+    active[owned[~view.may_take(owned, active[owned])]] = NO_MEMBER
 
     def allowed(copies: Pairs) -> Pairs:
         kept = view.tasks.stateful[copies.task] & view.may_take(copies.task, copies.member)
@@ -116,7 +116,7 @@ def optimized(
     if racks is not None:
         stateful = view.tasks.stateful
         for prices, kind in ((racks.stateful, stateful), (stateless, ~stateful)):
-            mine = np.flatnonzero(kind & actives & (view.active != NOBODY)).astype(np.int32)
+            mine = np.flatnonzero(kind & actives & (view.active != NO_MEMBER)).astype(np.int32)
             owner, spent = _optimised_actives(view, racks, owner, mine, prices)
             cost, bound = cost + spent, bound + spent
         if want:
@@ -130,7 +130,7 @@ def optimized(
         standby=pairs,
         learner=_free(view.learner, owner, pairs),
         reasons=Reasons(lambda: _moves(view, owner, pairs)),
-        unassigned=np.flatnonzero(owner == NOBODY).astype(np.int32),
+        unassigned=np.flatnonzero(owner == NO_MEMBER).astype(np.int32),
         cost=cost,
         cost_lower_bound=bound,
         warnings=(warning,) if warning else (),
@@ -217,12 +217,12 @@ def _diverse(view: GroupView, wanted: Wanted, asked: Choices) -> Choices:
     if all(set(view.settings.rack_aware_assignment_tags) <= set(tags) for tags in view.tags):
         value = Zones(view).of
     owner = wanted.target[wanted.tasks]
-    taken = np.where(owner == NOBODY, NOBODY, value[owner]).astype(np.int32)
+    taken = np.where(owner == NO_MEMBER, NO_MEMBER, value[owner]).astype(np.int32)
     used = np.zeros((len(view.tasks), int(value.max(initial=0)) + 1), dtype=np.bool_)
     used[view.standby.task, value[view.standby.member]] = True
-    owned = wanted.tasks[owner != NOBODY]
+    owned = wanted.tasks[owner != NO_MEMBER]
     used[owned, value[wanted.target[owned]]] = True
-    distinct = used[wanted.tasks].sum(axis=1) - (owner != NOBODY)
+    distinct = used[wanted.tasks].sum(axis=1) - (owner != NO_MEMBER)
     return replace(asked, value=value, taken=taken, repeats=asked.need - distinct)
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from muster.assignor.copies import Copies, Longs
-from muster.assignor.model import NOBODY, BoolArray, GroupView, Pairs
+from muster.assignor.model import NO_MEMBER, BoolArray, GroupView, Pairs
 from muster.assignor.solvers.balance import held
 from muster.assignor.solvers.shares import Counts, fair_sum, slack
 from muster.assignor.solvers.spread import Window
@@ -152,10 +152,10 @@ def settled_by_cost(
         window: tasks of each unit each member should have, before all cost; None = any number.
 
     Returns:
-        int32[K], `NOBODY` where nobody may take a task, and the cost.
+        int32[K], `NO_MEMBER` where nobody may take a task, and the cost.
     """
     classes = _classes(view, actives.task, racks, prices, apart=window is not None)
-    owner = np.full(len(actives.task), NOBODY, dtype=np.int32)
+    owner = np.full(len(actives.task), NO_MEMBER, dtype=np.int32)
     usable = (classes.toll[:, classes.zone[capacity > 0]] != FORBIDDEN).any(axis=1)
     chosen = np.flatnonzero(usable[classes.of]).astype(np.int32)
     room = _room(view, actives, capacity) if counts is None else _exactly(counts)
@@ -208,7 +208,7 @@ def _room(view: GroupView, actives: Actives, capacity: Counts) -> Room:
 def _near(view: GroupView, copies: Copies, actives: Actives, chosen: IntArray) -> Pairs:
     """Copies of stateful tasks at members other than their owner."""
     pairs = copies.of(actives.task[chosen])
-    home = np.full(len(view.tasks), NOBODY, dtype=np.int32)
+    home = np.full(len(view.tasks), NO_MEMBER, dtype=np.int32)
     home[actives.task] = actives.home
     keep = (home[pairs.task] != pairs.member) & ~view.draining[pairs.member]
     return pairs.only(keep)

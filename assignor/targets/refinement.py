@@ -22,7 +22,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from muster.assignor.copies import Longs
-from muster.assignor.model import NOBODY, BoolArray, Pairs
+from muster.assignor.model import NO_MEMBER, BoolArray, Pairs
 from muster.assignor.solvers.spread import Spread
 from muster.assignor.targets.figures import Figures
 from muster.protocol.tasks import IntArray
@@ -134,7 +134,7 @@ class _State:
         self._whole = int(np.lcm.reduce(capacity[self._usable]))
         self._unit_load[self._usable] = self._whole // capacity[self._usable]
         self._stateful, self._unit, self._strict = stateful, unit, strict
-        self._placed = np.flatnonzero(self.owner != NOBODY)
+        self._placed = np.flatnonzero(self.owner != NO_MEMBER)
         self._tags, self._within = tags, spread
         self._sameness = self._likeness()
 

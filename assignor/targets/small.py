@@ -14,7 +14,7 @@ from __future__ import annotations
 import numpy as np
 
 from muster.assignor.copies import Copies, Longs, code, contains
-from muster.assignor.model import NOBODY, GroupView, Pairs, no_pairs
+from muster.assignor.model import NO_MEMBER, GroupView, Pairs, no_pairs
 from muster.assignor.solvers.balance import held
 from muster.assignor.solvers.exact import boxes, cheapest, least_uneven, overlaps
 from muster.assignor.solvers.shares import Counts
@@ -103,7 +103,7 @@ class SmallGroup:
         count = held(self._home[tasks], len(self._capacity))
         better = self.figures.quality[tasks], self.figures.behind[tasks]
         cost = self._cost([*self._judged(tasks), *better])
-        kept = (self._home[tasks] != NOBODY)[:, None] & (
+        kept = (self._home[tasks] != NO_MEMBER)[:, None] & (
             self._home[tasks][:, None] != np.arange(len(self._capacity))
         )
         cost[kept] = -1
@@ -131,7 +131,7 @@ class SmallGroup:
         prices = self._racks.stateful
         across = self._racks.inputs.across[self._racks.inputs.class_of[tasks]][:, view.rack]
         home = self._home[tasks][:, None]
-        left = (home != NOBODY) & (home != np.arange(shape[1]))
+        left = (home != NO_MEMBER) & (home != np.arange(shape[1]))
         priced: Longs = across * np.where(stateful, prices.traffic, STATELESS.traffic)
         priced += left * np.where(stateful, prices.overlap, STATELESS.overlap)
         return priced
@@ -145,7 +145,7 @@ class SmallGroup:
             figures = [see.moved, see.cold, wasted, coming]
         else:
             known = see.somewhere_warm | see.owned.any(axis=1, keepdims=True)
-            orphan = (self._view.active == NOBODY)[:, None] & see.cold
+            orphan = (self._view.active == NO_MEMBER)[:, None] & see.cold
             figures = [
                 see.moved | orphan,
                 see.cold & known,

@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 
 from muster.assignor.copies import Copies
-from muster.assignor.model import NOBODY, BoolArray, GroupView, Pairs, no_pairs
+from muster.assignor.model import NO_MEMBER, BoolArray, GroupView, Pairs, no_pairs
 from muster.assignor.solvers.balance import held, settle
 from muster.assignor.solvers.shares import Counts
 from muster.assignor.targets.partial import Takers, counts
@@ -110,7 +110,7 @@ def _zones_of_copies(
         can = np.array([zones.allowed(row[row >= 0].tolist()) for row in pattern])
         can &= np.array([held(row, number) for row in pattern]) < members
         chosen = _fill(of.ravel().astype(np.int32), can, at, capacity, filled)
-        placed_ = chosen != NOBODY
+        placed_ = chosen != NO_MEMBER
         need[wanted.tasks[placed_], chosen[placed_]] += 1
         left[wanted.tasks[~placed_]] += 1
         filled += held(chosen, number)
@@ -126,7 +126,7 @@ def _present_zones(view: GroupView, zones: Zones, wanted: Wanted, number: int) -
         wanted.target[view.standby.task] != view.standby.member
     )
     at[view.standby.task[fits], zones.of[view.standby.member[fits]]] = True
-    owned = np.flatnonzero((view.active != NOBODY) & (view.active != wanted.target))
+    owned = np.flatnonzero((view.active != NO_MEMBER) & (view.active != wanted.target))
     owned = owned[wanted.capacity[view.active[owned]] > 0]
     at[owned, zones.of[view.active[owned]]] = True
     answer: BoolArray = at[wanted.tasks]
@@ -136,16 +136,16 @@ def _present_zones(view: GroupView, zones: Zones, wanted: Wanted, number: int) -
 def _fill(
     group: IntArray, can: BoolArray, at: BoolArray, capacity: Counts, filled: Counts
 ) -> IntArray:
-    """int32[K]: a zone for one more copy of each task, `NOBODY` where no zone is allowed."""
+    """int32[K]: a zone for one more copy of each task, `NO_MEMBER` where no zone is allowed."""
     stay = at & can[group]
-    home = np.where(stay.any(axis=1), stay.argmax(axis=1), NOBODY).astype(np.int32)
+    home = np.where(stay.any(axis=1), stay.argmax(axis=1), NO_MEMBER).astype(np.int32)
     size = np.where(can.any(axis=1), np.bincount(group, minlength=len(can)), 0)
     own = np.zeros(can.shape, dtype=np.int64)
-    np.add.at(own, (group[home != NOBODY], home[home != NOBODY]), 1)
+    np.add.at(own, (group[home != NO_MEMBER], home[home != NO_MEMBER]), 1)
     zones = np.arange(len(capacity), dtype=np.int32)
     alone = Takers(capacity, filled, np.ones_like(capacity), zones, own.sum(axis=0))
     share = counts(size, can, own, alone)
-    chosen = np.full(len(group), NOBODY, dtype=np.int32)
+    chosen = np.full(len(group), NO_MEMBER, dtype=np.int32)
     for number, row in enumerate(share):
         tasks = np.flatnonzero(group == number)
         if row.sum():

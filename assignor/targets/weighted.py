@@ -30,7 +30,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from muster.assignor.copies import Copies
-from muster.assignor.model import NOBODY, BoolArray, GroupView, Pairs
+from muster.assignor.model import NO_MEMBER, BoolArray, GroupView, Pairs
 from muster.assignor.solvers.shares import Counts
 from muster.assignor.targets.actives import Actives
 from muster.protocol.tasks import IntArray
@@ -67,7 +67,7 @@ def settled_by_weight(
         at_once: whether all of it is carried out now, and not as learners become ready.
 
     Returns:
-        int32[K], `NOBODY` where nobody may take a task; and whether that is all. It is not where
+        int32[K], `NO_MEMBER` where nobody may take a task; and whether that is all. It is not where
         somebody is to give tasks who is to get some first, or the other way round.
     """
     search = _Search(copies, actives, capacity, load, at_once=at_once)
@@ -114,13 +114,13 @@ class _Search:
     def _sum_up(self) -> None:
         """Loads, and what everybody may give: tasks ascending by how gladly they are given."""
         owner = np.array(self.owner, dtype=np.int32)
-        held = owner != NOBODY
+        held = owner != NO_MEMBER
         weight = np.array(self._weight)[held]
         here = np.bincount(owner[held], weights=weight, minlength=len(self._size))
         self._load: Floats = self._beside + here
         self._of: list[list[tuple[float, int, int]]] = [[] for _ in self._size]
         for place, member in enumerate(self.owner):
-            if member != NOBODY:
+            if member != NO_MEMBER:
                 self._of[member].append(self._entry(place))
         for mine in self._of:
             mine.sort()
@@ -147,7 +147,7 @@ class _Search:
         source, weight = self.owner[place], self._weight[place]
         waits = place in self._may_wait
         self._gives[destination] &= not waits
-        if source != NOBODY:
+        if source != NO_MEMBER:
             self._takes[source] &= not waits
             mine = self._of[source]
             del mine[bisect_left(mine, self._entry(place))]
@@ -166,7 +166,7 @@ class _Search:
         for loose in (False, True):
             for place, member in coming:
                 source = self.owner[place]
-                if (source == NOBODY) != loose or source == member:
+                if (source == NO_MEMBER) != loose or source == member:
                     continue
                 if self._has_room(place, member) if loose else self._helps(place, member):
                     self._move(place, member)
@@ -190,7 +190,7 @@ class _Search:
 
     def place_loose(self) -> None:
         """Place what has no owner, heaviest first; warm copies decide between equals."""
-        loose = [place for place, member in enumerate(self.owner) if member == NOBODY]
+        loose = [place for place, member in enumerate(self.owner) if member == NO_MEMBER]
         for place in sorted(loose, key=lambda p: (-self._weight[p], p)):
             level = self._after(place)
             if level.min() < np.inf:

@@ -12,7 +12,7 @@ from math import lcm
 
 import numpy as np
 
-from muster.assignor.model import NOBODY, BoolArray, GroupView
+from muster.assignor.model import NO_MEMBER, BoolArray, GroupView
 from muster.assignor.solvers.shares import Counts
 from muster.assignor.solvers.spread import Window
 from muster.protocol.tasks import IntArray
@@ -56,7 +56,7 @@ def windows(
     size = capacity // np.gcd.reduce(capacity[usable])
     count = np.zeros((len(view.tasks.units), len(capacity)), dtype=np.int64)
     unit = view.tasks.unit_of[task]
-    here = home != NOBODY
+    here = home != NO_MEMBER
     np.add.at(count, (unit[here], home[here]), 1)
     total = np.bincount(unit, minlength=len(count))
     low, high = np.zeros_like(count), np.zeros_like(count)

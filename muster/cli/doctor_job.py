@@ -294,13 +294,13 @@ def _faults(
             f"start its workers; if it has come to its end: muster config delete --group "
             f"{snapshot.group}",
         )
-    nobody = int(np.count_nonzero(snapshot.holder < 0))
-    if nobody and snapshot.members and rest_ms > stuck_ms and snapshot.state not in _UNSETTLED:
+    unowned = int(np.count_nonzero(snapshot.holder < 0))
+    if unowned and snapshot.members and rest_ms > stuck_ms and snapshot.state not in _UNSETTLED:
         held = snapshot.delay_until_ms is not None and snapshot.delay_until_ms > facts.now_ms
         if not held:
             yield (
                 Level.WARN,
-                f"{nobody} of {len(snapshot.holder)} tasks have no owner",
+                f"{unowned} of {len(snapshot.holder)} tasks have no owner",
                 f"muster explain --group {snapshot.group}: topics nobody subscribes to, or a static"
                 " assignment without its member",
             )

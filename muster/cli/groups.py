@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from muster.cli.options import add_format, add_kafka, group_id, kafka_settings
 from muster.cli.snapshots import (
-    NOBODY,
+    NO_MEMBER,
     Shown,
     compact,
     last_heartbeats,
@@ -138,7 +138,7 @@ def _task_rows(each: Shown, verbose: bool) -> list[list[object]]:
     keyed: list[tuple[tuple[int, Role, str], list[object]]] = []
     for t in range(len(each.table)):
         holder = int(s.holder[t])
-        state = "unassigned" if holder == NOBODY else "revoking" if s.revoking[t] else "running"
+        state = "unassigned" if holder == NO_MEMBER else "revoking" if s.revoking[t] else "running"
         row: list[object] = [s.group, str(each.table.task(t)), "active", member.get(holder), state]
         if verbose:
             row += [member.get(int(s.target[t])), member.get(int(s.destination[t])), None]

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from muster.cli.startup import Part, StartUp
     from muster.cli.watcher import Watcher
 
-NOBODY = "nobody"
+NO_MEMBER = "nobody"
 
 
 class PlainShow:
@@ -78,7 +78,7 @@ class PlainShow:
 def move_text(move: Move) -> str:
     """A move in a line."""
     role = "" if move.role is Role.ACTIVE else f" ({move.role.name.lower()})"
-    path = f"{move.from_member or NOBODY} → {move.to_member or NOBODY}"
+    path = f"{move.from_member or NO_MEMBER} → {move.to_member or NO_MEMBER}"
     return f"{move.task}{role} {path}: {move.reason}"
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from muster.assignor.model import NOBODY, GroupView, Lags, Pairs, Placement, group_view
+from muster.assignor.model import NO_MEMBER, GroupView, Lags, Pairs, Placement, group_view
 from muster.assignor.score import score
 from muster.cli.errors import BadInput, shown
 from muster.cli.members import MemberRow, Names, parse_member
@@ -61,7 +61,7 @@ class Problem:
         """The group as an assignor sees it, out of columns, as the running job builds it."""
         said, told = self._columns, self._told
         task, member = self._held["active"]
-        owner = np.full(len(self.names.table), NOBODY, dtype=np.int32)
+        owner = np.full(len(self.names.table), NO_MEMBER, dtype=np.int32)
         owner[task[::-1]] = member[::-1]  # of several claims the first one stays
         more: dict[str, Any] = {n: tuple(said[n].tolist()) for n in MAY_SAY if n in said}
         view = group_view(
@@ -239,12 +239,12 @@ def answer(problem: Problem, view: GroupView, placement: Placement) -> dict[str,
     """A placement as the output of `formats.md` section 1."""
     members = _holdings(problem, view, placement)
     names, printed = view.members, problem.names.printed
-    waiting = placement.active == NOBODY
+    waiting = placement.active == NO_MEMBER
     waiting[placement.revoked.task] = False
     figures = score(view, placement)
 
     def who(member: int) -> str | None:
-        return None if member == NOBODY else names[member]
+        return None if member == NO_MEMBER else names[member]
 
     return {
         "members": members,
@@ -277,7 +277,7 @@ def _holdings(problem: Problem, view: GroupView, placement: Placement) -> dict[s
     }
     printed = problem.names.printed
     for task, member in enumerate(placement.active.tolist()):
-        if member != NOBODY:
+        if member != NO_MEMBER:
             found[view.members[member]]["active"].append(printed(task))
     for role in ROLES[1:]:
         pairs: Pairs = getattr(placement, role)

@@ -17,7 +17,7 @@ from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
-from muster.cli.plain import NOBODY
+from muster.cli.plain import NO_MEMBER
 from muster.cli.story import Generation, Turned
 from muster.cli.summary import Summary
 from muster.protocol.ids import Role
@@ -226,7 +226,7 @@ class RichShow:
         )
 
     def _name(self, member: str | None) -> Text:
-        return Text(NOBODY, "dim") if member is None else Text(member, self._colour(member))
+        return Text(NO_MEMBER, "dim") if member is None else Text(member, self._colour(member))
 
     def _colour(self, member: str) -> str:
         if member not in self._known:

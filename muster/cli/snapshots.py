@@ -30,7 +30,7 @@ from muster.protocol.tasks import TaskSet, TaskTable
 from muster.protocol.topics import TopicKind, topic_name
 from muster.state.waits import waits_of
 
-NOBODY = -1
+NO_MEMBER = -1
 WAITS_SHOWN = 10
 """How many of the tasks that wait are told one by one."""
 
@@ -154,7 +154,7 @@ class Shown:
     def unassigned(self) -> TaskSet:
         """Tasks nobody holds."""
         holder = self.snapshot.holder
-        return self.table.set_of(np.flatnonzero(holder == NOBODY).astype(np.int32))
+        return self.table.set_of(np.flatnonzero(holder == NO_MEMBER).astype(np.int32))
 
     def active(self, member: MemberEntry) -> TaskSet:
         """Actives the member runs and keeps."""

@@ -28,7 +28,7 @@ from muster.protocol.ids import Task
 from muster.protocol.records import GroupState
 from muster.simulation.member import SimulatedMember
 from muster.state import invariants
-from muster.state.group import NOBODY, Group, slot_of, task_of
+from muster.state.group import NO_MEMBER, Group, slot_of, task_of
 from muster.state.liveness import FENCED
 
 STAGING = ("high-availability", "learner")
@@ -71,7 +71,7 @@ class Promises:
 
     def saw(self, at_ms: int, before: Group, batch: Sequence[Event], after: Group) -> None:
         """The group took a batch."""
-        held = np.flatnonzero(before.holder != NOBODY).tolist()
+        held = np.flatnonzero(before.holder != NO_MEMBER).tolist()
         self._ran.update(before.table.task(index) for index in held)
         placed = after.target_generation != before.target_generation
         if not placed and all(isinstance(event, Heartbeat | Tick) for event in batch):
@@ -124,7 +124,7 @@ class Promises:
 
     def _look(self, at_ms: int, before: Group, after: Group) -> None:
         """Every stateful active that is to run somewhere: was there a better place?"""
-        for index in np.flatnonzero(after.table.stateful & (after.target != NOBODY)).tolist():
+        for index in np.flatnonzero(after.table.stateful & (after.target != NO_MEMBER)).tolist():
             member = after.members[int(after.target[index])]
             if member is None or member.away:
                 continue
@@ -166,7 +166,7 @@ def _name(group: Group, slot: int) -> str:
 def _owner(group: Group, task: Task, after: Group) -> str | None:
     """Who ran a task and is a member still; its successor of the same name starts anew."""
     index = group.table.find(task)
-    if index is None or group.holder[index] == NOBODY:
+    if index is None or group.holder[index] == NO_MEMBER:
         return None
     member = group.members[int(group.holder[index])]
     slot = None if member is None else after.by_id.get(member.id)

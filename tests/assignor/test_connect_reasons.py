@@ -10,19 +10,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.connect_rounds import ConnectGroup
 
-from muster.assignor.model import NOBODY, GroupView, Placement, Reason
+from muster.assignor.model import NO_MEMBER, GroupView, Placement, Reason
 from muster.protocol.tasks import Connector
 
 
 def counts(view: GroupView, owner: np.ndarray, job: int) -> np.ndarray:
     """Jobs of the same kind that each worker has."""
     kind = view.tasks.is_connector == view.tasks.is_connector[job]
-    return np.bincount(owner[kind & (owner != NOBODY)], minlength=len(view.members))
+    return np.bincount(owner[kind & (owner != NO_MEMBER)], minlength=len(view.members))
 
 
 def level(view: GroupView) -> np.ndarray:
     """Weight each worker runs, by capacity."""
-    held = view.active != NOBODY
+    held = view.active != NO_MEMBER
     load = np.bincount(
         view.active[held], weights=view.tasks.weight[held], minlength=len(view.members)
     )
@@ -33,7 +33,7 @@ def true(view: GroupView, placement: Placement, reason: Reason) -> bool:
     """Whether a reason's claim holds."""
     named = re.match(r"\S+", reason.text)
     assert named
-    who = view.members.index(named[0]) if named[0] in view.members else NOBODY
+    who = view.members.index(named[0]) if named[0] in view.members else NO_MEMBER
     job = str(view.tasks.task(reason.task))
     weighed = bool((view.tasks.weight != 1).any() or len(set(view.capacity.tolist())) > 1)
     claims = {
@@ -54,12 +54,12 @@ def true(view: GroupView, placement: Placement, reason: Reason) -> bool:
         "makes room for other jobs": lambda: weighed,
         "has room": lambda: weighed or fair(view, placement, reason),
     }
-    text = reason.text.removeprefix(f"{named[0]} ") if who != NOBODY else reason.text
+    text = reason.text.removeprefix(f"{named[0]} ") if who != NO_MEMBER else reason.text
     if text.startswith(("its worker is gone, ", "nobody was told to run it, ")):
         left = not set((view.memory or {}).get("members", ())) <= set(view.members)
         waited = (view.memory or {}).get("scheduled_ms", 0) > 0
         gone = text.startswith("its worker") == (left or waited)
-        return view.active[reason.task] == NOBODY and gone
+        return view.active[reason.task] == NO_MEMBER and gone
     if text == "has room for its weight":
         return weighed
     return claims[text]()

@@ -14,7 +14,7 @@ from support.placing import Member, group
 from support.random_groups import allowed, balanced, placed
 
 from muster.assignor import registry
-from muster.assignor.model import NOBODY, group_view
+from muster.assignor.model import NO_MEMBER, group_view
 from muster.protocol.settings import Settings
 from muster.protocol.tasks import Subtopology, TaskTable
 
@@ -29,7 +29,7 @@ def test_fewest_moves_exhaustively(members: int, tasks_max: int, name: str) -> N
     for tasks in range(1, tasks_max + 1):
         answers = balanced(tasks, members)
         table = TaskTable([Subtopology("0", tasks)])
-        for home in itertools.product(range(NOBODY, members), repeat=tasks):
+        for home in itertools.product(range(NO_MEMBER, members), repeat=tasks):
             owner = np.array(home, dtype=np.int32)
             view = group_view(
                 tasks=table,
@@ -38,8 +38,8 @@ def test_fewest_moves_exhaustively(members: int, tasks_max: int, name: str) -> N
                 active=owner,
             )
             active = registry.get(name).assign(view).active
-            moved = int(((active != owner) & (owner != NOBODY)).sum())
-            fewest = int(((answers != owner) & (owner != NOBODY)).sum(axis=1).min())
+            moved = int(((active != owner) & (owner != NO_MEMBER)).sum())
+            fewest = int(((answers != owner) & (owner != NO_MEMBER)).sum(axis=1).min())
             assert moved == fewest, (home, active)
             counts = np.bincount(active, minlength=members)
             assert counts.max() - counts.min() <= 1
@@ -57,12 +57,12 @@ def test_extras_are_spread_over_seeds(seed: int) -> None:
         members = (members - {name}) or {name} if name in members else members | {name}
         names = tuple(sorted(members))
         active = np.array(
-            [names.index(owner[t]) if owner.get(t) in members else NOBODY for t in range(100)],
+            [names.index(owner[t]) if owner.get(t) in members else NO_MEMBER for t in range(100)],
             dtype=np.int32,
         )
         view = group_view(tasks=table, settings=Settings(), members=names, active=active)
         placement = placed(view, "sticky")
-        held = np.bincount(active[active != NOBODY], minlength=len(names))
+        held = np.bincount(active[active != NO_MEMBER], minlength=len(names))
         floor, extras = divmod(100, len(names))
         kept = np.minimum(held, floor).sum() + min(extras, int((held > floor).sum()))
         stayed = int((placement.active == active).sum())
@@ -91,7 +91,7 @@ def test_restricted_topics_are_as_even_as_can_be(seed: int) -> None:
     home = view.active[reachable]
     uneven = sum((every == m).sum(axis=1) ** 2 for m in range(3))
     best = every[uneven == uneven.min()]
-    staying = (home != NOBODY) & may[reachable, home]
+    staying = (home != NO_MEMBER) & may[reachable, home]
     fewest = ((best != home) & staying).sum(axis=1).min()
     for name in ("sticky", "high-availability"):
         active = placed(view, name).active[reachable]
@@ -121,7 +121,7 @@ def test_restricted_topics_by_networkx(seed: int) -> None:
     view = group(units, {n: Member(active=held[n], topics=topics[n]) for n in names})
     may, home = allowed(view), view.active
     reachable = np.flatnonzero(may.any(axis=1)).tolist()
-    staying = {t for t in reachable if home[t] != NOBODY and may[t, home[t]]}
+    staying = {t for t in reachable if home[t] != NO_MEMBER and may[t, home[t]]}
     graph = nx.DiGraph()
     graph.add_node("sink", demand=len(reachable))
     dear = len(reachable) + 1

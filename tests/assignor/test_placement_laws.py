@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from support.placing import Member, group, holdings
 from support.random_groups import allowed, caught_up, placed, problems, restricted
 
-from muster.assignor.model import NOBODY
+from muster.assignor.model import NO_MEMBER
 from muster.protocol.tasks import Subtopology
 
 
@@ -67,8 +67,8 @@ def test_high_availability_moves_no_stateful_task_in_vain(problem: tuple) -> Non
     placement = placed(view)
     usable = np.flatnonzero(~view.draining | view.draining.all()).tolist()
     tasks = np.flatnonzero(view.tasks.stateful).tolist()
-    runs = np.where((view.active == NOBODY)[:, None], caught_up(view), False)
-    runs[np.flatnonzero(view.active != NOBODY), view.active[view.active != NOBODY]] = True
+    runs = np.where((view.active == NO_MEMBER)[:, None], caught_up(view), False)
+    runs[np.flatnonzero(view.active != NO_MEMBER), view.active[view.active != NO_MEMBER]] = True
     runs = runs[:, usable]
 
     def moves(task: int, seat: int) -> int:

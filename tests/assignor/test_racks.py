@@ -11,7 +11,7 @@ from support.histories import Life
 from support.placing import Member, group, holdings, random_cluster
 
 from muster.assignor import check
-from muster.assignor.model import NOBODY, GroupView, Pairs, Placement, group_view, no_pairs
+from muster.assignor.model import NO_MEMBER, GroupView, Pairs, Placement, group_view, no_pairs
 from muster.assignor.registry import get
 from muster.assignor.score import score
 from muster.assignor.targets import plan, traffic
@@ -204,7 +204,7 @@ def test_racks_cost_no_tag_value(seed: int, name: str) -> None:
         config = {"rack_aware_assignment_strategy": strategy}
         config |= {"rack_aware_assignment_tags": "zone,cluster"}
         view = random_cluster(random.Random(seed), 8, 8, config)
-        fresh = replace(view, active=np.full_like(view.active, NOBODY), standby=no_pairs())
+        fresh = replace(view, active=np.full_like(view.active, NO_MEMBER), standby=no_pairs())
         placement = _placed(fresh, name)
         copies = placement.standby
         assert len(copies) == view.tasks.stateful.sum()
@@ -363,7 +363,7 @@ def test_kafkas_scale_tests(
         standby=first.standby,
     )
     second = _placed(again, name)
-    assert (first.active != NOBODY).all()
+    assert (first.active != NO_MEMBER).all()
     assert (np.bincount(first.standby.task, minlength=tasks) == standbys).all()
     for held in (first.active, first.standby.member):
         counts = np.bincount(held, minlength=members)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from support.placing import Member, group
 from support.random_groups import balanced, crossings, placed
 
-from muster.assignor.model import NOBODY, GroupView
+from muster.assignor.model import NO_MEMBER, GroupView
 from muster.protocol.tasks import Subtopology
 
 
@@ -24,7 +24,7 @@ def _cheapest(view: GroupView, tasks: np.ndarray, by_unit: bool) -> int:
     home = view.active[tasks]
     across = crossings(view)[tasks]
     cost = traffic * across[np.arange(len(tasks)), answers].sum(axis=1)
-    cost = cost + overlap * ((answers != home) & (home != NOBODY)).sum(axis=1)
+    cost = cost + overlap * ((answers != home) & (home != NO_MEMBER)).sum(axis=1)
     if by_unit:
         units = view.tasks.unit_of[tasks]
         fits = np.ones(len(answers), dtype=np.bool_)

@@ -17,7 +17,7 @@ from support.random_groups import allowed, caught_up, crossings, placed, problem
 
 from muster.assignor import availability, learner, sticky
 from muster.assignor.copies import Copies
-from muster.assignor.model import NOBODY, GroupView, Pairs, Placement, Reason
+from muster.assignor.model import NO_MEMBER, GroupView, Pairs, Placement, Reason
 from muster.assignor.reasons import Reasons
 from muster.assignor.staging import Staged, Target
 from muster.assignor.why import explained
@@ -73,8 +73,8 @@ class Facts:
         weight = np.ones(len(mine)) if count else self.weight
         return tuple(
             np.bincount(
-                owner[mine & (owner != NOBODY)],
-                weight[mine & (owner != NOBODY)],
+                owner[mine & (owner != NO_MEMBER)],
+                weight[mine & (owner != NO_MEMBER)],
                 minlength=len(self.view.members),
             )
             for owner in (self.view.active, self.placement.active if now else self.destination)
@@ -117,7 +117,7 @@ class Facts:
             across = crossings(view)[task]
             return bool(across[source] - across[destination] == int(fewer[1]))
         return {
-            "had no owner": lambda: source == NOBODY,
+            "had no owner": lambda: source == NO_MEMBER,
             f"{names[source]} is draining": lambda: bool(view.draining[source]),
             f"{names[source]} does not take it any more": lambda: not allowed(view)[task, source],
             f"{names[source]} is still restoring it": lambda: (
@@ -155,7 +155,7 @@ class Facts:
                 facts += [view.members[aim] == keeper[2], aim != destination]
                 facts += [caught_up(view)[task, destination] == (keeper[1] == "caught-up")]
             elif text == "nor may anybody else":
-                facts.append(destination == NOBODY and not allowed(view)[task].any())
+                facts.append(destination == NO_MEMBER and not allowed(view)[task].any())
             elif text == "learner ready":
                 facts += [(task, destination) in codes(view.ready)]
             else:
@@ -191,7 +191,7 @@ class Facts:
                 and (task, pair[1]) not in self.standbys
                 and any(not warm[m] for t, m in {*self.standbys, (task, aim)} if t == task)
             ),
-            f"one of {wanted} standbys wanted": lambda: pair[0] == NOBODY,
+            f"one of {wanted} standbys wanted": lambda: pair[0] == NO_MEMBER,
             f"{names[0]} is draining": lambda: view.draining[pair[0]],
             f"{names[0]} runs the task now": lambda: self.placement.active[task] == pair[0],
             f"{names[0]} does not take it any more": lambda: not allowed(view)[task, pair[0]],
@@ -212,7 +212,7 @@ class Facts:
         holders = {m for t, m in self.standbys if t == task} | {int(self.destination[task])}
         return sum(
             tags[member][key] == tags[other][key]
-            for other in holders - {member, NOBODY}
+            for other in holders - {member, NO_MEMBER}
             for key in self.view.settings.rack_aware_assignment_tags
         )
 
@@ -373,4 +373,4 @@ def test_a_task_that_nobody_takes_any_more_is_told() -> None:
             (r.task, r.role, r.source, r.destination, r.text) for r in placed(view, name).reasons
         ]
         text = "A does not take it any more; nor may anybody else"
-        assert told == [(0, Role.ACTIVE, 0, NOBODY, text)]
+        assert told == [(0, Role.ACTIVE, 0, NO_MEMBER, text)]

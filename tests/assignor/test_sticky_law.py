@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from muster.assignor import check, registry
 from muster.assignor.errors import InvalidPlacement, UnknownAssignor
-from muster.assignor.model import NOBODY, GroupView, Pairs, Placement, group_view
+from muster.assignor.model import NO_MEMBER, GroupView, Pairs, Placement, group_view
 from muster.assignor.sticky import Sticky
 from muster.protocol.settings import Settings
 from muster.protocol.tasks import Subtopology, TaskTable
@@ -32,7 +32,7 @@ def _view(tasks: int, owner: list[int], capacity: list[int], draining: list[bool
 def groups(draw: st.DrawFn) -> GroupView:
     members = draw(st.integers(1, 6))
     tasks = draw(st.integers(0, 30))
-    owner = draw(st.lists(st.integers(NOBODY, members - 1), min_size=tasks, max_size=tasks))
+    owner = draw(st.lists(st.integers(NO_MEMBER, members - 1), min_size=tasks, max_size=tasks))
     capacity = draw(st.lists(st.integers(1, 4), min_size=members, max_size=members))
     draining = draw(st.lists(st.booleans(), min_size=members, max_size=members))
     return _view(tasks, owner, capacity, draining)
@@ -59,7 +59,7 @@ def test_every_placement_is_lawful_balanced_and_gives_a_reason(view: GroupView) 
 @settings(max_examples=100, deadline=None)
 @given(
     st.lists(st.integers(1, 4), min_size=2, max_size=4),
-    st.lists(st.integers(NOBODY, 3), max_size=9),
+    st.lists(st.integers(NO_MEMBER, 3), max_size=9),
 )
 def test_fewest_moves_where_capacities_differ(capacity: list[int], homes: list[int]) -> None:
     """Shares are the due by capacity, rounded down or up; no such counts keep more tasks."""
@@ -68,14 +68,14 @@ def test_fewest_moves_where_capacities_differ(capacity: list[int], homes: list[i
     view = _view(len(owner), owner, capacity, [False] * members)
     due = len(owner) * view.capacity
     least, most = due // view.capacity.sum(), -(-due // view.capacity.sum())
-    held = np.bincount(view.active[view.active != NOBODY], minlength=members)
+    held = np.bincount(view.active[view.active != NO_MEMBER], minlength=members)
     kept = 0
     for counts in itertools.product(range(len(owner) + 1), repeat=members):
         fair = (least <= counts).all() and (counts <= most).all()
         if sum(counts) == len(owner) and fair:
             kept = max(kept, int(np.minimum(held, counts).sum()))
     active = Sticky().assign(view).active
-    assert int(((active == view.active) & (active != NOBODY)).sum()) == kept
+    assert int(((active == view.active) & (active != NO_MEMBER)).sum()) == kept
 
 
 @settings(max_examples=100, deadline=None)
@@ -111,7 +111,7 @@ def test_topics_are_honoured_and_what_nobody_may_take_is_reported() -> None:
     )
     placement = Sticky().assign(view)
     check.valid(view, placement)
-    assert placement.active.tolist() == [0, 0, 0, 0, 1, 1, 1, 1, NOBODY, NOBODY]
+    assert placement.active.tolist() == [0, 0, 0, 0, 1, 1, 1, 1, NO_MEMBER, NO_MEMBER]
     assert placement.unassigned.tolist() == [8, 9]
 
 
@@ -130,7 +130,7 @@ def _pairs(*pairs: tuple[int, int]) -> Pairs:
     [
         (_placement([0, 5]), "UNKNOWN_PROCESS_ID task 0_1 member #5"),
         (_placement([0]), "ILL_FORMED_PLACEMENT"),
-        (_placement([0, NOBODY]), "ACTIVE_TASK_NOT_ASSIGNED task 0_1"),
+        (_placement([0, NO_MEMBER]), "ACTIVE_TASK_NOT_ASSIGNED task 0_1"),
         (_placement([0, 0], standby=_pairs((7, 1))), "UNKNOWN_TASK_ID task #7 member m01"),
         (_placement([0, 0], standby=_pairs((0, 1))), "INVALID_STANDBY_TASK task 0_0 member m01"),
         (_placement([0, 0], standby=_pairs((1, 1), (0, 1))), "ILL_FORMED_PLACEMENT task 0_0"),

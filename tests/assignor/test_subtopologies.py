@@ -14,7 +14,7 @@ from support.placing import Member, counts, group
 from support.random_groups import placed
 
 from muster.assignor import registry
-from muster.assignor.model import NOBODY, GroupView
+from muster.assignor.model import NO_MEMBER, GroupView
 from muster.protocol.tasks import Subtopology
 
 NAMES = ["sticky", "high-availability"]
@@ -23,7 +23,7 @@ NAMES = ["sticky", "high-availability"]
 def by_unit(view: GroupView, owner: np.ndarray) -> np.ndarray:
     """int[U, M]: how many tasks of each subtopology each member has."""
     found = np.zeros((len(view.tasks.units), len(view.members)), dtype=np.int64)
-    here = owner != NOBODY
+    here = owner != NO_MEMBER
     np.add.at(found, (view.tasks.unit_of[here], owner[here]), 1)
     return found
 
@@ -52,16 +52,16 @@ def test_of_equally_few_moves_the_evenest(seed: int, name: str) -> None:
     chance = random.Random(seed)
     units = [Subtopology(str(n), chance.randint(1, 3)) for n in range(2)]
     number, tasks = chance.randint(2, 3), sum(unit.partitions for unit in units)
-    home = np.array([chance.randrange(NOBODY, number) for _ in range(tasks)], dtype=np.int32)
+    home = np.array([chance.randrange(NO_MEMBER, number) for _ in range(tasks)], dtype=np.int32)
     held: dict[str, list[str]] = {f"P{m}": [] for m in range(number)}
     printed = [f"{unit.name}_{p}" for unit in units for p in range(unit.partitions)]
     for task, member in zip(printed, home.tolist(), strict=True):
-        if member != NOBODY:
+        if member != NO_MEMBER:
             held[f"P{member}"].append(task)
     view = group(units, {n: Member(active=tasks) for n, tasks in held.items()})
 
     def judged(owner: np.ndarray) -> tuple[int, int]:
-        moved = int(((owner != home) & (home != NOBODY)).sum())
+        moved = int(((owner != home) & (home != NO_MEMBER)).sum())
         return moved, int((by_unit(view, owner) ** 2).sum())
 
     every = np.array(list(itertools.product(range(number), repeat=tasks)), dtype=np.int32)

@@ -13,7 +13,7 @@ from support.histories import Life
 from support.placing import Member, group
 
 from muster.assignor import check, registry
-from muster.assignor.model import NOBODY, GroupView
+from muster.assignor.model import NO_MEMBER, GroupView
 from muster.assignor.score import score
 from muster.protocol.tasks import Subtopology
 
@@ -109,8 +109,8 @@ def _joined_and_left(seed: int, name: str) -> tuple[GroupView, GroupView, GroupV
         for n in range(chance.randint(10, 25))
     }
     view = group(units, members)
-    for gone in (NOBODY, 0, 2, 1, 3):  # a past of its own: members go and come back
-        owner = np.where(view.active == gone, NOBODY, view.active).astype(np.int32)
+    for gone in (NO_MEMBER, 0, 2, 1, 3):  # a past of its own: members go and come back
+        owner = np.where(view.active == gone, NO_MEMBER, view.active).astype(np.int32)
         draining = np.arange(len(members)) == gone
         view = replace(view, active=owner, draining=draining)
         view = replace(view, active=registry.get(name).assign(view).active)

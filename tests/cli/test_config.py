@@ -137,10 +137,10 @@ def test_a_new_group_starts_from_defaults() -> None:
 
 def test_nonsense_is_refused() -> None:
     """Unknown assignors, unknown settings (also when reset) and clashing tasks are errors."""
-    for nobody in ("best", ":", "my.module:", ":Class"):
-        said = f"assignor '{nobody}': expected module:Class or one of eager, cooperative"
+    for unknown in ("best", ":", "my.module:", ":Class"):
+        said = f"assignor '{unknown}': expected module:Class or one of eager, cooperative"
         with pytest.raises(BadInput, match=said):
-            merged(G, None, Change(nobody, {}, None))
+            merged(G, None, Change(unknown, {}, None))
     with pytest.raises(ConfigError, match="no\\.such"):
         merged(G, None, Change(None, {"no.such": ""}, None))
     with pytest.raises(ConfigError, match="named once"):

@@ -228,9 +228,9 @@ def test_any_bytes_are_pairs_or_an_error(data: bytes, base: np.ndarray) -> None:
 
 def test_pairs_with_nobody_and_too_many_layers_are_refused() -> None:
     """A pair names a member, and a task has only so many copies."""
-    nobody = bytes((FULL, 1, 0x80, 1, CONSTANT, 1, 0x80))
+    unheld = bytes((FULL, 1, 0x80, 1, CONSTANT, 1, 0x80))
     with pytest.raises(DecodeError, match="nobody"):
-        decode_pairs(nobody, 5)
+        decode_pairs(unheld, 5)
     with pytest.raises(DecodeError, match="copies"):
         decode_pairs(bytes((FULL, 0xFF, 0x7F)), 5)
     for data in (b"", b"\x07"):

@@ -33,7 +33,7 @@ from muster.protocol.topics import TopicKind, topic_name
 pytestmark = pytest.mark.broker
 
 PREFIX, OTHER = "acme", "globex"
-STRANGER, NOBODY, LATECOMER = "stranger", "nobody", "latecomer"
+STRANGER, NO_RIGHTS, LATECOMER = "stranger", "nobody", "latecomer"
 """A worker of the other prefix; somebody with a login and no rights; one who gets them later."""
 QUICK = ("session.timeout.ms=6000", "heartbeat.interval.ms=1000")
 Output = pytest.CaptureFixture[str]
@@ -43,7 +43,7 @@ Output = pytest.CaptureFixture[str]
 def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredKafka]:
     """Two prefixes; a user for each role of the first, a worker of the second."""
     folder = tmp_path_factory.mktemp("secured")
-    with secured_kafka(folder, *Role, STRANGER, NOBODY, LATECOMER) as kafka:
+    with secured_kafka(folder, *Role, STRANGER, NO_RIGHTS, LATECOMER) as kafka:
         kafka.grant(PREFIX, **{str(role): str(role) for role in Role})
         kafka.grant(OTHER, worker=STRANGER)
         yield kafka
@@ -263,7 +263,7 @@ def expired_certificate(kafka: SecuredKafka) -> dict[str, str]:
 
 def no_rights(kafka: SecuredKafka) -> dict[str, str]:
     """A login that is fine, and no ACL."""
-    return kafka.properties(NOBODY)
+    return kafka.properties(NO_RIGHTS)
 
 
 def another_tenant(kafka: SecuredKafka) -> dict[str, str]:
@@ -277,7 +277,7 @@ EXPIRY = (
 REFUSALS = [
     (wrong_password, "refuses the login of User:worker (SCRAM-SHA-256)"),
     (expired_certificate, EXPIRY),
-    (no_rights, f"User:{NOBODY} lacks {{right}} on Topic acme.{{kind}}"),
+    (no_rights, f"User:{NO_RIGHTS} lacks {{right}} on Topic acme.{{kind}}"),
     (another_tenant, f"User:{STRANGER} lacks {{right}} on Topic acme.{{kind}}"),
 ]
 

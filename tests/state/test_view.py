@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from support.story import AT_ONCE, Story, beat, config, join, report, tick
 
-from muster.assignor.model import NOBODY, GroupView, Pairs, Placement, group_view
+from muster.assignor.model import NO_MEMBER, GroupView, Pairs, Placement, group_view
 from muster.assignor.registry import get
 from muster.protocol.digest import Holding
 from muster.protocol.events import Drain, Lag
@@ -148,12 +148,12 @@ def test_what_an_assignor_answers_is_carried_out() -> None:
 
 def test_a_delay_ends_with_a_generation() -> None:
     """Work that waits is looked at again when the time is over, and not before (S3-F05)."""
-    lost = np.full(3, NOBODY, dtype=np.int32)
+    lost = np.full(3, NO_MEMBER, dtype=np.int32)
     waits = {"active": lost, "destination": lost, "delay_ms": 60_000}
     story, noting = noted({**waits, "unassigned": np.arange(3, dtype=np.int32)})
     story.take(config(Subtopology("0", 3), session_timeout_ms=600_000), join("A"))
     story.at(59_999).take(tick())
-    assert (len(noting.views), story.group.holder.tolist()) == (1, [NOBODY] * 3)
+    assert (len(noting.views), story.group.holder.tolist()) == (1, [NO_MEMBER] * 3)
     story.at(60_000).take(tick())
     assert (len(noting.views), story.group.holder.tolist()) == (2, [0, 0, 0])
     assert story.group.cause == "delay ended"

@@ -10,7 +10,7 @@ import numpy as np
 from support.connect_history import History, Round
 from support.kafka_assignors import Kafka
 
-from muster.assignor.model import NOBODY, GroupView, Pairs, group_view
+from muster.assignor.model import NO_MEMBER, GroupView, Pairs, group_view
 from muster.assignor.registry import get
 from muster.protocol.settings import parse_settings
 from muster.protocol.tasks import Connector, TaskTable
@@ -25,7 +25,7 @@ def view_of(asked: Round, memory: Mapping[str, object] | None) -> GroupView:
     problem = asked.problem
     tasks = TaskTable([Connector(t["connector"], t["tasks"]) for t in problem["tasks"]])
     members = tuple(m["id"] for m in problem["members"])
-    owner = np.full(len(tasks), NOBODY, dtype=np.int32)
+    owner = np.full(len(tasks), NO_MEMBER, dtype=np.int32)
     place = np.zeros(len(tasks), dtype=np.int32)
     more: list[tuple[int, int]] = []
     for number, member in enumerate(problem["members"]):
@@ -33,7 +33,7 @@ def view_of(asked: Round, memory: Mapping[str, object] | None) -> GroupView:
             task = tasks.index(printed)
             if task is None:
                 continue
-            if owner[task] == NOBODY:
+            if owner[task] == NO_MEMBER:
                 owner[task], place[task] = number, position
             else:
                 more.append((task, number))
@@ -67,7 +67,7 @@ class Leader:
         named = [str(view.tasks.task(i)) for i in range(len(view.tasks))]
         found = {w: {"active": set(), "revoked": set()} for w in view.members}
         for task, member in enumerate(placement.active.tolist()):
-            if member != NOBODY:
+            if member != NO_MEMBER:
                 found[view.members[member]]["active"].add(named[task])
         for task, member in zip(placement.revoked.task, placement.revoked.member, strict=True):
             found[view.members[member]]["revoked"].add(named[task])

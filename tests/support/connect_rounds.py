@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from muster.assignor import check
-from muster.assignor.model import NOBODY, GroupView, Pairs, Placement, group_view
+from muster.assignor.model import NO_MEMBER, GroupView, Pairs, Placement, group_view
 from muster.assignor.registry import get
 from muster.protocol.settings import parse_settings
 from muster.protocol.tasks import Connector, TaskTable
@@ -78,13 +78,13 @@ class ConnectGroup:
             for name, c in self.connectors.items()
         )
         names = tuple(sorted(self.workers))
-        owner = np.full(len(tasks), NOBODY, dtype=np.int32)
+        owner = np.full(len(tasks), NO_MEMBER, dtype=np.int32)
         place = np.zeros(len(tasks), dtype=np.int32)
         more: list[tuple[int, int]] = []
         for number, name in enumerate(names):
             for position, job in enumerate(self.workers[name].runs):
                 task = tasks.index(job)
-                if task is not None and owner[task] == NOBODY:
+                if task is not None and owner[task] == NO_MEMBER:
                     owner[task], place[task] = number, position
                 elif task is not None:
                     more.append((task, number))
@@ -143,7 +143,7 @@ class ConnectGroup:
                 worker.runs = [j for j in worker.runs if j in known and j not in stop[name]]
         for job, task in known.items():
             member = int(placement.active[task])
-            if member == NOBODY or view.members[member] in unreached:
+            if member == NO_MEMBER or view.members[member] in unreached:
                 continue
             worker = self.workers[view.members[member]]
             if job not in worker.runs:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from muster.assignor.model import NOBODY, GroupView, Lags, Pairs, Placement, group_view
+from muster.assignor.model import NO_MEMBER, GroupView, Lags, Pairs, Placement, group_view
 from muster.protocol.settings import KEYS, parse_settings
 from muster.protocol.tasks import Subtopology, TaskTable
 
@@ -57,7 +57,7 @@ def group(
         array = np.array(found, dtype=np.int32).reshape(len(found), 2)
         return Pairs.of(array[:, 0], array[:, 1])
 
-    active = np.full(len(table), NOBODY, dtype=np.int32)
+    active = np.full(len(table), NO_MEMBER, dtype=np.int32)
     for place, member in enumerate(ordered):
         for task in member.active:
             active[table.index(task)] = place
@@ -92,7 +92,7 @@ def holdings(view: GroupView, placement: Placement) -> Held:
     """Who holds what under a placement, by name."""
     found: Held = {name: ([], [], []) for name in view.members}
     for task, member in enumerate(placement.active.tolist()):
-        if member != NOBODY:
+        if member != NO_MEMBER:
             found[view.members[member]][0].append(str(view.tasks.task(task)))
     for role, pairs in ((1, placement.standby), (2, placement.learner)):
         for task, member in zip(pairs.task.tolist(), pairs.member.tolist(), strict=True):

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from support.placing import Member
 
 from muster.assignor import check, registry
-from muster.assignor.model import NOBODY, GroupView, Placement
+from muster.assignor.model import NO_MEMBER, GroupView, Placement
 from muster.protocol.tasks import Subtopology
 
 
@@ -125,7 +125,7 @@ def allowed(view: GroupView) -> np.ndarray:
 def caught_up(view: GroupView) -> np.ndarray:
     """bool[T, M]: who could run what at once."""
     warm = np.zeros((len(view.tasks), len(view.members)), dtype=np.bool_)
-    owned = view.active != NOBODY
+    owned = view.active != NO_MEMBER
     warm[np.flatnonzero(owned), view.active[owned]] = True
     acceptable = view.lags.offsets <= view.settings.acceptable_recovery_lag
     warm[view.lags.task, view.lags.member] = acceptable
