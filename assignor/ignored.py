@@ -1,21 +1,22 @@
 """What a group asks for and its assignor does not use: said where it is asked, not passed over.
 
 Two kinds: settings of the group that its assignor does not use (`muster config set`, `plan` and
-`assign` say so), and jobs that workers are pinned to (`--static`) where nothing is pinned (the
-cause of every generation says so, hence `groups describe`, `explain` and the workers' own logs).
+`assign` say so; `groups describe` of standbys that are nowhere), and jobs that workers are pinned
+to (`--static`) where nothing is pinned (the cause of every generation says so, hence
+`groups describe`, `explain` and the workers' own logs).
 Of plug-ins nothing is known, so nothing is said.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from muster.assignor.connect.protocols import negotiated
 from muster.assignor.errors import AssignorError
 from muster.assignor.model import GroupView
 from muster.assignor.registry import BUILT_IN
 from muster.protocol.settings import CONNECT_ASSIGNORS, SETTINGS, Setting, Settings
-from muster.protocol.tasks import TaskTable
+from muster.protocol.tasks import Subtopology, TaskTable, Unit
 
 _Counts = Callable[[str, Settings, TaskTable], bool]
 
@@ -28,7 +29,17 @@ def _standbys(_assignor: str, settings: Settings, _table: TaskTable) -> bool:
     return settings.num_standby_replicas > 0
 
 
+def _state(_assignor: str, _settings: Settings, table: TaskTable) -> bool:
+    """Of a group that has no tasks yet it is not known whether they will have state."""
+    return not table.units or any(_is_stateful(unit) for unit in table.units)
+
+
+def _is_stateful(unit: Unit) -> bool:
+    return isinstance(unit, Subtopology) and unit.stateful
+
+
 CONDITIONS: Mapping[str, _Counts] = {
+    "num.standby.replicas": _state,
     "rack.aware.assignment.traffic_cost": _racks,
     "rack.aware.assignment.non_overlap_cost": _racks,
     "rack.aware.assignment.tags": _standbys,
@@ -54,7 +65,19 @@ def ignored_settings(assignor: str, settings: Settings, table: TaskTable) -> tup
     """
     if assignor not in BUILT_IN:
         return ()
-    given = [s for s in SETTINGS if getattr(settings, s.field) != s.default_for(assignor)]
+    return _lines(assignor, settings, table, SETTINGS)
+
+
+def ignored_standbys(assignor: str, settings: Settings, table: TaskTable) -> tuple[str, ...]:
+    """The same of `num.standby.replicas` alone: who set it counts on copies that are not there."""
+    wanted = [s for s in SETTINGS if s.key == "num.standby.replicas"]
+    return () if assignor not in BUILT_IN else _lines(assignor, settings, table, wanted)
+
+
+def _lines(
+    assignor: str, settings: Settings, table: TaskTable, looked_at: Sequence[Setting]
+) -> tuple[str, ...]:
+    given = [s for s in looked_at if getattr(settings, s.field) != s.default_for(assignor)]
     lines = (_line(setting, assignor, settings, table) for setting in given)
     return tuple(line for line in lines if line)
 

@@ -192,6 +192,7 @@ SETTINGS: tuple[Setting, ...] = (
         "warm copies of every stateful task",
         _STREAMS,
         assignors=STREAMS_ASSIGNORS,
+        condition='a task is "stateful": true',
     ),
     Setting(
         "probing.rebalance.interval.ms",

@@ -9,6 +9,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
+from muster.assignor.ignored import ignored_standbys
 from muster.cli.options import add_format, add_kafka, group_id, kafka_settings
 from muster.cli.snapshots import (
     NO_MEMBER,
@@ -23,6 +24,7 @@ from muster.cli.table import json_line, table
 from muster.clients import ClientSettings
 from muster.protocol.ids import Role
 from muster.protocol.records import GroupSnapshot, GroupState, no_tasks
+from muster.protocol.tasks import TaskTable
 
 STATE = ("GROUP", "ASSIGNMENT-STRATEGY", "STATE", "GROUP-EPOCH", "#MEMBERS", "#TASKS")
 STATE_VERBOSE = ("TARGET-ASSIGNMENT-EPOCH", "COORDINATOR-EPOCH", "CLOCK-MS")
@@ -66,12 +68,16 @@ def run(args: argparse.Namespace) -> int:
 
 
 def hints(shown: Sequence[Shown]) -> list[str]:
-    """What to do about groups that members joined and that have no tasks."""
-    return [
+    """What to do about groups that members joined and that have no tasks; standbys in vain."""
+    found = [
         f"{each.snapshot.group} has members and {no_tasks(each.snapshot.group)}"
         for each in shown
         if each.snapshot.state is GroupState.NOT_READY
     ]
+    for s in (each.snapshot for each in shown):
+        ignored = ignored_standbys(s.assignor, s.settings, TaskTable(s.tasks))
+        found += (f"{s.group}: {line}" for line in ignored)
+    return found
 
 
 def _heard(

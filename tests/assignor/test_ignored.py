@@ -83,6 +83,8 @@ def test_every_condition_of_the_table_is_checked() -> None:
 
 
 ALIKE = TaskTable([Subtopology("0", 4, stateful=True)])
+STATELESS = TaskTable([Subtopology("0", 4)])
+CONNECTORS = TaskTable([Connector("c", 2)])
 UNLIKE = TaskTable([Subtopology("0", 4, stateful=True), Subtopology("1", 2, weight=5)])
 
 
@@ -91,6 +93,9 @@ UNLIKE = TaskTable([Subtopology("0", 4, stateful=True), Subtopology("1", 2, weig
     [
         ("sticky", {}, ALIKE, []),
         ("high-availability", {"max.warmup.replicas": 3, "num.standby.replicas": 1}, ALIKE, []),
+        ("sticky", {"num.standby.replicas": 1}, STATELESS, ['only where a task is "state']),
+        ("learner", {"num.standby.replicas": 1}, CONNECTORS, ["stateful"]),
+        ("sticky", {"num.standby.replicas": 1}, TaskTable(()), []),
         ("sticky", {"max.warmup.replicas": 3}, ALIKE, ["sticky does not use it (used by: high"]),
         ("eager", {"connect.protocol": "static"}, ALIKE, ["eager does not use it (used by: coop"]),
         ("static", {"connect.protocol": "eager"}, ALIKE, []),

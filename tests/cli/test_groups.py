@@ -12,7 +12,7 @@ from muster.cli.groups import hints, members_table, state_table, tasks_table
 from muster.cli.snapshots import Shown, compact, waits_text
 from muster.cli.table import table
 from muster.protocol.records import GroupState
-from muster.protocol.tasks import Subtopology, TaskSet
+from muster.protocol.tasks import Connector, Subtopology, TaskSet
 
 SHOWN = Shown(orders(), {"W1": 990})
 
@@ -53,6 +53,16 @@ def test_a_group_that_was_never_configured_says_what_to_do() -> None:
     assert hints([SHOWN, waits]) == [
         "orders has members and no tasks: muster config set --group orders --tasks FILE gives the "
         "group some"
+    ]
+
+
+def test_standbys_without_state_are_said_to_be_nowhere() -> None:
+    """Copies are asked for, and no task is stateful; with one that is, nothing is said."""
+    settings = replace(orders().settings, num_standby_replicas=1)
+    asked = replace(orders(), assignor="sticky", settings=settings)
+    stateless = replace(asked, tasks=(Subtopology("0", 3), Connector("c1", 1)))
+    assert hints([Shown(asked, {}), Shown(stateless, {})]) == [
+        'orders: num.standby.replicas is ignored: it counts only where a task is "stateful": true'
     ]
 
 

@@ -113,6 +113,10 @@ def test_what_changes_nothing_is_told() -> None:
         "max.warmup.replicas is ignored: sticky does not use it (used by: high-availability)",
         "--static of W3 is ignored: sticky pins nothing (static does)",
     ]
+    copies = planned(calm(0, 1), config={"num.standby.replicas": 1})
+    assert copies["warnings"] == [
+        'num.standby.replicas is ignored: it counts only where a task is "stateful": true'
+    ]
     assert "warnings" not in planned(calm(0, 1), config={"max.warmup.replicas": 2})
 
 
