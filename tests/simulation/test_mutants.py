@@ -61,15 +61,15 @@ class Mutant(NamedTuple):
 MUTANTS = (
     Mutant(
         "a release is acknowledged when the task is held no more",
-        holdings._compare,
-        "and released and newer_than_asked",
-        "and newer_than_asked",
+        holdings._release,
+        "freed[active] = False",
+        "pass",
     ),
     Mutant(
         "a release is acknowledged by who has read the demand",
         holdings._compare,
-        "and released and newer_than_asked",
-        "and released",
+        " and event.revision >= member.revoke_revision",
+        "",
         (Repeats, Configures),
     ),
     Mutant(

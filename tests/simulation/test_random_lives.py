@@ -1,9 +1,9 @@
 """Random lives of ordinary fleets come to rest, every one; and what would not be seen otherwise.
 
-==================  ======================================
-MUSTER_LIVES        how many the long run plays
+==================  ==================================================
+MUSTER_LIVES        how many the long run plays (`make long`: 5,000)
 MUSTER_LIVES_SEED   of its first life; the others follow
-==================  ======================================
+==================  ==================================================
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from muster.simulation.lives import invented
 from muster.simulation.promises import Promises
 from muster.simulation.world import World
 
-LIVES = int(os.environ.get("MUSTER_LIVES", "5000"))
+LIVES = int(os.environ.get("MUSTER_LIVES", "200"))
 SEED = int(os.environ.get("MUSTER_LIVES_SEED", "1000000"))
 
 
