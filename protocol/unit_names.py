@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from muster.protocol.bits import inflate
 from muster.protocol.errors import DecodeError
 from muster.protocol.framing import Row
+from muster.protocol.keys import UNIT_CHARS_MAX, name_fault
 from muster.protocol.taskset import UnitRef, check_units, units_text
 
 UNITS_MAX = 1 << 18
@@ -48,6 +49,10 @@ def units_from(row: Row, most: int = UNITS_MAX) -> tuple[UnitRef, ...]:
     if len(units) > most:
         raise DecodeError(f"{len(units)} units; {most} are accepted")
     check_units(units)
+    for unit in units:
+        fault = name_fault("a unit", unit.name, UNIT_CHARS_MAX)
+        if fault is not None:
+            raise DecodeError(fault)
     return units
 
 

@@ -10,11 +10,12 @@ from support.snapshots import orders
 
 from muster.cli.table import table
 from muster.protocol import codec
+from muster.protocol.digest import Holding
 from muster.protocol.errors import DecodeError
-from muster.protocol.events import NOWHERE, GroupConfig, Join
-from muster.protocol.ids import GroupId, MemberId
+from muster.protocol.events import NOWHERE, GroupConfig, Join, Lag, LagReport, Report
+from muster.protocol.ids import GroupId, MemberId, Task
 from muster.protocol.settings import parse_settings
-from muster.protocol.tasks import Subtopology
+from muster.protocol.tasks import Subtopology, TaskSet
 from muster.protocol.topics import TopicKind
 from muster.state.deadlines import step_of
 from muster.streams.clock import BURST, SPACING_MS, Schedule, Sleeper
@@ -101,6 +102,27 @@ def test_units_that_do_not_print_are_refused() -> None:
         encoded = codec.encode(config)
         with pytest.raises(DecodeError, match="does not print"):
             codec.decode(TopicKind.CONFIG, encoded.key, encoded.value, NOWHERE)
+
+
+@pytest.mark.parametrize("unit", [f"0{ESCAPE}", "a\nb", "x" * 10_000])
+@pytest.mark.parametrize("count", [1, 500])
+def test_units_that_members_name_print(unit: str, count: int) -> None:
+    """In a join, a report or a lag, whether the names are told one by one or packed."""
+    names = [unit, *(f"{'y' * 200}{n}" for n in range(1, count))]
+    held = TaskSet([(name, False, np.zeros(1, dtype=np.int32)) for name in names])
+    who = {"group": GroupId("g"), "member": MemberId("m")}
+    lags = tuple(Lag(Task(name, 0), 1) for name in names)
+    for event, kind in (
+        (Join(**who, incarnation=1, holding=Holding(active=held)), TopicKind.MEMBERSHIP),
+        (
+            Report(**who, incarnation=1, epoch=1, revision=1, holding=Holding(ready=held)),
+            TopicKind.MEMBERSHIP,
+        ),
+        (LagReport(**who, lags=lags), TopicKind.LAG),
+    ):
+        encoded = codec.encode(event)
+        with pytest.raises(DecodeError, match=r"does not print|characters|no lines"):
+            codec.decode(kind, encoded.key, encoded.value, NOWHERE)
 
 
 def test_tables_escape_what_was_let_in_before() -> None:

@@ -6,11 +6,14 @@
 from __future__ import annotations
 
 import os
+import pickle
 from collections.abc import Iterator
+from pathlib import Path
+from tempfile import gettempdir
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given, note, settings
 from hypothesis import strategies as st
 from support.operator import INPUT, LANE, G, Operator, of_kind, record_of
 
@@ -187,9 +190,30 @@ class Life:
 def test_no_event_fails_the_group(story: list[tuple[list[Event], int]]) -> None:
     """Four batches of any events: the core never fails, and what is written and kept is limited."""
     life, at_ms = Life(), 1_000
+    try:
+        for batch, wait_ms in story:
+            at_ms += wait_ms
+            life.take(batch, at_ms)
+    except BaseException:
+        note(told(story))  # the example itself is too large for hypothesis to show
+        raise
+
+
+def told(story: list[tuple[list[Event], int]]) -> str:
+    """The story of an example, each event shortened, and whole in a file that unpickles it."""
+    place = Path(gettempdir()) / "muster-fuzz-story.pickle"
+    place.write_bytes(pickle.dumps(story))
+    lines = [f"the whole story: {place}"]
     for batch, wait_ms in story:
-        at_ms += wait_ms
-        life.take(batch, at_ms)
+        lines.append(f"after {wait_ms} ms:")
+        lines += (f"    {truncated(event)}" for event in batch)
+    return "\n".join(lines)
+
+
+def truncated(event: Event) -> str:
+    """What an event says, by its beginning."""
+    text = repr(event)
+    return text if len(text) <= 600 else f"{text[:600]}… ({len(text)} characters)"
 
 
 @pytest.fixture(scope="module")
