@@ -139,7 +139,9 @@ def as_text(found: dict[str, Any]) -> str:
         return table(columns, [[found.get(c.lower()) for c in columns]])
     members = [[name, *(held[r] for r in ROLES)] for name, held in found["members"].items()]
     moves = [[move[k] for k in ("task", "role", "from", "to", "reason")] for move in found["moves"]]
-    figures = {**found["score"], "followup_ms": found["followup_ms"], "delay_ms": found["delay_ms"]}
+    score = {k: v for k, v in found["score"].items() if k != "moved"}
+    figures = {"moves": len(moves), "from_staying": found["score"]["moved"], **score}
+    figures |= {"followup_ms": found["followup_ms"], "delay_ms": found["delay_ms"]}
     if "elapsed_us" in found:
         figures["elapsed_us"] = found["elapsed_us"]
     parts = [table(("MEMBER", *map(str.upper, ROLES)), members)]

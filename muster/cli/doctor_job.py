@@ -23,6 +23,7 @@ from importlib.metadata import version
 
 import numpy as np
 
+from muster.cli.ages import span
 from muster.cli.finding import Finding, Level
 from muster.protocol.dead_letters import DeadLetter
 from muster.protocol.ids import GroupId
@@ -283,14 +284,14 @@ def _faults(
     elif snapshot.state in _UNSETTLED and rest_ms > stuck_ms:
         yield (
             Level.FAIL,
-            f"{snapshot.state.value} for {_time(rest_ms)} (generation {snapshot.generation}, "
+            f"{snapshot.state.value} for {span(rest_ms)} (generation {snapshot.generation}, "
             f"{snapshot.cause or 'no cause'}): {_waits_for(snapshot)}",
             f"muster groups describe --group {snapshot.group} --members --verbose",
         )
     if snapshot.tasks and not snapshot.members and rest_ms > stuck_ms:
         yield (
             Level.WARN,
-            f"has no member for {_time(rest_ms)}: nobody runs its {len(snapshot.holder)} tasks",
+            f"has no member for {span(rest_ms)}: nobody runs its {len(snapshot.holder)} tasks",
             f"start its workers; if it has come to its end: muster config delete --group "
             f"{snapshot.group}",
         )
@@ -354,16 +355,5 @@ def _action(reason: str) -> str:
     return f"{known.action}; " if known else ""
 
 
-# ---------------------------------------------------------------- words
-
-
 def _ago(facts: Facts, at_ms: int) -> str:
-    return _time(max(facts.now_ms - at_ms, 0))
-
-
-def _time(spent_ms: int) -> str:
-    """Seconds, minutes, hours or days, whichever says it shortest."""
-    for unit_ms, unit in ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min")):
-        if spent_ms >= 2 * unit_ms:
-            return f"{spent_ms // unit_ms} {unit}"
-    return f"{spent_ms // 1000} s"
+    return span(facts.now_ms - at_ms)

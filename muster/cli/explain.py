@@ -1,7 +1,9 @@
 """Say why tasks are where they are: the cause of each generation, the reason of each move.
 
-Reads what the coordinator published; without --history only the newest generation. --task and
---member narrow the moves down.
+Reads what the coordinator published; without --history only the newest generation. With --task:
+where the task is, and the generation that put it there, however long ago that was. --member
+narrows the moves down to those from or to a member. With --history only generations that touched
+the task or the member are shown.
 """
 
 from __future__ import annotations
@@ -9,22 +11,50 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from typing import NamedTuple
 
+from muster.cli.ages import wall_ms
+from muster.cli.errors import NotFound
+from muster.cli.groups import tasks_table
+from muster.cli.holdups import Debts
 from muster.cli.options import add_format, add_kafka, group_id, kafka_settings
-from muster.cli.snapshots import Published, history, no_group, waits_json, waits_text
+from muster.cli.snapshots import (
+    Published,
+    Shown,
+    configured,
+    history,
+    no_group,
+    waits_json,
+    waits_text,
+)
 from muster.cli.table import json_line, table
-from muster.protocol.records import GroupSnapshot, Move
+from muster.clients import ClientSettings
+from muster.protocol.ids import Role
+from muster.protocol.misspelt import no_tasks_beside, there_are
+from muster.protocol.records import GroupSnapshot, GroupState, Move
+from muster.protocol.tasks import TaskTable
+
+
+class Generation(NamedTuple):
+    """A generation: when it began, the newest record of it, and who was a member before it."""
+
+    at_ms: int
+    snapshot: GroupSnapshot
+    members_before: frozenset[str]
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
     parser.add_argument("--group", type=group_id, required=True, metavar="G", help="which group")
-    parser.add_argument("--task", metavar="T", help="only moves of this task, e.g. 0_3 or c1-0")
+    parser.add_argument(
+        "--task", metavar="T", help="why this task is where it is, e.g. 0_3 or c1-0"
+    )
     parser.add_argument("--member", metavar="ID", help="only moves from or to this member")
     parser.add_argument(
         "--history",
         action="store_true",
-        help="every generation the topic still holds (compaction drops old ones in time)",
+        help="every generation the topic still holds (compaction drops old ones in time); with "
+        "--task or --member those that touched it",
     )
     add_format(parser)
     add_kafka(parser)
@@ -32,18 +62,123 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the generations asked for."""
-    generations = _generations(list(history(kafka_settings(args), args.topic_prefix, args.group)))
-    if not generations:
-        raise no_group(args.group, args.topic_prefix)
-    for at_ms, snapshot in generations if args.history else generations[-1:]:
-        moves = [m for m in snapshot.moves if _wanted(m, args.task, args.member)]
-        if args.format == "json":
-            print(json_line(generation_json(snapshot, moves, at_ms)))
-        else:
-            print(generation_text(snapshot, moves, at_ms))
-    if args.format != "json" and (waiting := waits_text(generations[-1][1])):
-        print(waiting)
+    settings, prefix = kafka_settings(args), args.topic_prefix
+    records = list(history(settings, prefix, args.group))
+    found = generations(records)
+    if not found:
+        raise no_group(settings, prefix, args.group)
+    newest = found[-1].snapshot
+    _refuse_unknown(found, args)
+    chosen = _chosen(found, args)
+    if args.format == "json":
+        for each in chosen:
+            print(json_line(generation_json(each.snapshot, _moves(each, args), each.at_ms)))
+        return 0
+    if args.task is not None and not args.history:
+        print(_place_text(newest, args.task, chosen, found[0]), end="\n\n")
+    for each in chosen:
+        print(generation_text(each.snapshot, _moves(each, args), each.at_ms))
+    for line in _open_ends(settings, prefix, records, newest):
+        print(line)
     return 0
+
+
+def _refuse_unknown(found: Sequence[Generation], args: argparse.Namespace) -> None:
+    """A task or member nobody has heard of is misspelt.
+
+    Raises:
+        NotFound: the group has, and had, no such task or member.
+    """
+    newest = found[-1].snapshot
+    if args.task is not None and TaskTable(newest.tasks).index(args.task) is None:
+        units = [f"{unit.name} ({unit.size} tasks)" for unit in newest.tasks]
+        raise NotFound(
+            f"no task {args.task!r} in group {newest.group!r}; it has: "
+            f"{there_are(args.task, units)}"
+        )
+    there = {str(m.id) for m in newest.members}
+    if args.member is None or args.member in there:
+        return
+    known = any(_touches(each, args.member) for each in found)
+    if not (known and args.history):
+        gone = "; it was one: --history says more" if known else ""
+        raise NotFound(
+            f"no member {args.member!r} in group {newest.group!r}; there are: "
+            f"{there_are(args.member, there)}{gone}"
+        )
+
+
+def _chosen(found: Sequence[Generation], args: argparse.Namespace) -> Sequence[Generation]:
+    """The generations to show, oldest first."""
+    if args.history:
+        return [
+            each
+            for each in found
+            if (args.task is None or _moves(each, args))
+            and (args.member is None or _touches(each, args.member))
+        ]
+    return found[-1:] if args.task is None else placements(found, args.task)
+
+
+def _moves(each: Generation, args: argparse.Namespace) -> list[Move]:
+    return [m for m in each.snapshot.moves if _wanted(m, args.task, args.member)]
+
+
+def _touches(each: Generation, member: str) -> bool:
+    """Whether a generation moved a task from or to a member, or it came or went."""
+    there = {str(m.id) for m in each.snapshot.members}
+    moved = any(_wanted(move, None, member) for move in each.snapshot.moves)
+    told = f" {each.snapshot.cause} ".replace(",", " ").replace(";", " ")
+    return moved or (member in there) != (member in each.members_before) or f" {member} " in told
+
+
+def placements(found: Sequence[Generation], task: str) -> list[Generation]:
+    """The generations that put a task, and each copy of it, where it is now; oldest first."""
+    newest = found[-1].snapshot
+    index = TaskTable(newest.tasks).index(task)
+    named = {member.slot: str(member.id) for member in newest.members}
+    holders = {(Role.ACTIVE, named.get(int(newest.holder[index])))} if index is not None else set()
+    for role, pairs in ((Role.STANDBY, newest.standby), (Role.LEARNER, newest.learner)):
+        holders |= {(role, named.get(slot)) for t, slot in pairs.tolist() if t == index}
+    chosen: set[int] = set()
+    for role, member in holders:
+        moved = [
+            place
+            for place, each in enumerate(found)
+            if any(
+                (m.task, m.role, m.to_member) == (task, role, member) for m in each.snapshot.moves
+            )
+        ]
+        chosen |= set(moved[-1:])
+    return [found[place] for place in sorted(chosen)]
+
+
+def _place_text(
+    newest: GroupSnapshot, task: str, chosen: Sequence[Generation], oldest: Generation
+) -> str:
+    """Where a task is now."""
+    told = tasks_table([Shown(newest, {})], only=task)
+    if chosen:
+        return told
+    return (
+        f"{told}\nit is there since before generation {oldest.snapshot.generation}, the oldest "
+        "that the topic still holds"
+    )
+
+
+def _open_ends(
+    settings: ClientSettings, prefix: str, records: Sequence[Published], newest: GroupSnapshot
+) -> list[str]:
+    """Whom and what the group waits for, and what to do where it has no tasks."""
+    debts = Debts()
+    for published in records:
+        debts.take(published)
+    now_ms = wall_ms()
+    told = [holdup.text(now_ms) for holdup in debts.holdups(newest)]
+    told += waits_text(newest).splitlines()
+    if newest.state is GroupState.NOT_READY:
+        told.append(no_tasks_beside(newest.group, configured(settings, prefix)))
+    return told
 
 
 def generation_json(
@@ -80,16 +215,22 @@ def generation_text(snapshot: GroupSnapshot, moves: Sequence[Move], at_ms: int) 
     return f"{heading}\n{body}\n"
 
 
-def _generations(records: Sequence[Published]) -> list[tuple[int, GroupSnapshot]]:
+def generations(records: Sequence[Published]) -> list[Generation]:
     """When each generation began, and its newest record; oldest generation first."""
-    found: dict[int, tuple[int, GroupSnapshot]] = {}
+    found: dict[int, Generation] = {}
+    before: frozenset[str] = frozenset()
     for published in records:
         record = published.record
-        if isinstance(record, GroupSnapshot):
-            began_ms, _ = found.get(record.generation, (published.at_ms, None))
-            found[record.generation] = (began_ms, record)
-        else:
+        if not isinstance(record, GroupSnapshot):
             found.clear()  # deleted; what follows is a new group of that name
+            before = frozenset()
+            continue
+        known = found.get(record.generation)
+        if known is None:
+            earlier = found[max(found)].snapshot if found else None
+            before = frozenset(str(m.id) for m in earlier.members) if earlier else frozenset()
+        began_ms = published.at_ms if known is None else known.at_ms
+        found[record.generation] = Generation(began_ms, record, before)
     return [found[number] for number in sorted(found)]
 
 

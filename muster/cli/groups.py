@@ -6,31 +6,35 @@
 from __future__ import annotations
 
 import argparse
-import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from muster.assignor.ignored import ignored_standbys
+from muster.cli.ages import ago, span, wall_ms
+from muster.cli.holdups import Debts
 from muster.cli.options import add_format, add_kafka, group_id, kafka_settings
+from muster.cli.seen import last_seen_ms, seen_text
 from muster.cli.snapshots import (
     NO_MEMBER,
     Shown,
     compact,
+    configured,
+    history,
     last_heartbeats,
-    newest,
-    snapshot_of,
+    no_group,
     waits_text,
 )
 from muster.cli.table import json_line, table
 from muster.clients import ClientSettings
-from muster.protocol.ids import Role
-from muster.protocol.records import GroupSnapshot, GroupState, no_tasks
+from muster.protocol.ids import GroupId, Role
+from muster.protocol.misspelt import no_tasks_beside
+from muster.protocol.records import GroupSnapshot, GroupState
 from muster.protocol.tasks import TaskTable
 
 STATE = ("GROUP", "ASSIGNMENT-STRATEGY", "STATE", "GROUP-EPOCH", "#MEMBERS", "#TASKS")
-STATE_VERBOSE = ("TARGET-ASSIGNMENT-EPOCH", "COORDINATOR-EPOCH", "CLOCK-MS")
+STATE_VERBOSE = ("TARGET-ASSIGNMENT-EPOCH", "COORDINATOR-EPOCH", "CLOCK")
 MEMBERS = (
     *("GROUP", "MEMBER-ID", "GROUP-INSTANCE-ID", "RACK", "CAPACITY", "MEMBER-EPOCH", "STATE"),
-    *("#ACTIVE", "#STANDBY", "#LEARNER", "LAST-HEARTBEAT-MS"),
+    *("#ACTIVE", "#STANDBY", "#LEARNER", "LAST-HEARTBEAT"),
 )
 MEMBERS_VERBOSE = ("DRAINING", "ACTIVE", "STANDBY", "LEARNER", "REVOKING")
 TASKS = ("GROUP", "TASK", "ROLE", "MEMBER-ID", "STATE")
@@ -51,29 +55,53 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Read the groups and print them."""
-    settings, prefix = kafka_settings(args), args.topic_prefix
-    if args.group is not None:
-        found = [snapshot_of(settings, prefix, args.group)]
-    else:
-        found = list(newest(settings, prefix).values())
-    shown = [Shown(s, _heard(settings, prefix, s, args)) for s in found]
+    settings, prefix, now_ms = kafka_settings(args), args.topic_prefix, wall_ms()
+    found, debts = _read(settings, prefix, args.group)
+    is_described = args.action == "describe"
+    seen_ms = last_seen_ms(settings, prefix) if is_described else None
+    shown = [Shown(s, _heard(settings, prefix, s, args), seen_ms) for s in found]
     if args.format == "json":
         for each in shown:
-            print(json_line(each.as_json()))
-    else:
-        print(_table(shown, args))
-        for hint in hints(shown) if args.action == "describe" else ():
-            print(f"muster groups: {hint}", file=sys.stderr)
+            owed = [holdup.as_json(now_ms) for holdup in debts.holdups(each.snapshot)]
+            print(json_line({**each.as_json(), "owed": owed}))
+        return 0
+    print(_table(shown, args, now_ms))
+    if is_described:
+        for paragraph in _waits(shown, debts, now_ms):
+            print(paragraph)
+        for hint in hints(shown, lambda: configured(settings, prefix)):
+            print(f"\n{hint}")
+        print(f"\n{seen_text(seen_ms, now_ms, found)}")
     return 0
 
 
-def hints(shown: Sequence[Shown]) -> list[str]:
-    """What to do about groups that members joined and that have no tasks; standbys in vain."""
-    found = [
-        f"{each.snapshot.group} has members and {no_tasks(each.snapshot.group)}"
-        for each in shown
-        if each.snapshot.state is GroupState.NOT_READY
-    ]
+def _read(
+    settings: ClientSettings, prefix: str, group: str | None
+) -> tuple[list[GroupSnapshot], Debts]:
+    """The newest record of one group, or of each, and who owes what since when."""
+    found: dict[GroupId, GroupSnapshot] = {}
+    debts = Debts()
+    for published in history(settings, prefix, group):
+        debts.take(published)
+        if isinstance(published.record, GroupSnapshot):
+            found[published.record.group] = published.record
+        else:
+            found.pop(published.record.group, None)
+    if group is not None and not found:
+        raise no_group(settings, prefix, group)
+    return [found[name] for name in sorted(found)], debts
+
+
+def hints(shown: Sequence[Shown], others: Callable[[], Sequence[str]]) -> list[str]:
+    """What to do about groups that members joined and that have no tasks; standbys in vain.
+
+    Args:
+        shown: the groups.
+        others: looks up which groups have tasks.
+    """
+    bare = [e.snapshot.group for e in shown if e.snapshot.state is GroupState.NOT_READY]
+    known = others() if bare else ()
+    found = [no_tasks_beside(group, known) for group in bare]
     for s in (each.snapshot for each in shown):
         ignored = ignored_standbys(s.assignor, s.settings, TaskTable(s.tasks))
         found += (f"{s.group}: {line}" for line in ignored)
@@ -89,51 +117,70 @@ def _heard(
     return {}
 
 
-def _table(shown: Sequence[Shown], args: argparse.Namespace) -> str:
+def _table(shown: Sequence[Shown], args: argparse.Namespace, now_ms: int) -> str:
     if args.action == "describe" and args.members:
-        return members_table(shown, args.verbose)
+        return members_table(shown, now_ms, args.verbose)
     if args.action == "describe" and args.tasks:
         return tasks_table(shown, args.verbose)
     if args.action == "describe":
-        return "\n".join([state_table(shown, args.verbose, cause=True), *_waits(shown)])
-    return state_table(shown)
+        return state_table(shown, now_ms, args.verbose, cause=True)
+    return state_table(shown, now_ms)
 
 
-def _waits(shown: Sequence[Shown]) -> list[str]:
-    """What tasks wait for, a paragraph for each group where some do."""
-    told = [(each.snapshot.group, waits_text(each.snapshot)) for each in shown]
-    return [f"\n{group}:\n{text}" for group, text in told if text]
+def _waits(shown: Sequence[Shown], debts: Debts, now_ms: int) -> list[str]:
+    """What tasks wait for, and whom; a paragraph for each group where some do."""
+    told = []
+    for snapshot in (each.snapshot for each in shown):
+        lines = [holdup.text(now_ms) for holdup in debts.holdups(snapshot)]
+        lines += waits_text(snapshot).splitlines()
+        told += ["\n".join([f"\n{snapshot.group}:", *lines])] if lines else []
+    return told
 
 
-def state_table(shown: Sequence[Shown], verbose: bool = False, cause: bool = False) -> str:
+def state_table(
+    shown: Sequence[Shown], now_ms: int, verbose: bool = False, cause: bool = False
+) -> str:
     """One row a group."""
     columns = (*STATE, *(STATE_VERBOSE if verbose else ()), *(("CAUSE",) if cause else ()))
     rows = []
     for s in (each.snapshot for each in shown):
         tasks = sum(unit.size for unit in s.tasks)
         row: list[object] = [s.group, s.assignor, s.state.value, s.generation, len(s.members)]
-        row += [tasks, *((s.target_generation, s.coordinator_epoch, s.clock_ms) if verbose else ())]
+        if verbose:
+            row += [tasks, s.target_generation, s.coordinator_epoch, ago(now_ms, s.clock_ms)]
+        else:
+            row.append(tasks)
         rows.append([*row, *([s.cause] if cause else [])])
     return table(columns, rows)
 
 
-def members_table(shown: Sequence[Shown], verbose: bool = False) -> str:
+def members_table(shown: Sequence[Shown], now_ms: int, verbose: bool = False) -> str:
     """One row a member."""
     rows = []
     for each in shown:
         for m in sorted(each.snapshot.members, key=lambda m: m.id):
             sets = (each.active(m), each.standby(m), each.learner(m))
             row: list[object] = [each.snapshot.group, m.id, m.instance_id, m.rack, m.capacity]
-            row += [m.epoch, each.state(m), *map(len, sets), each.heard.get(m.id)]
+            heard = _heard_text(each, each.heard.get(m.id), now_ms)
+            row += [m.epoch, each.state(m), *map(len, sets), heard]
             if verbose:
                 row += [m.draining, *(compact(tasks) for tasks in (*sets, each.revoking(m)))]
             rows.append(row)
     return table((*MEMBERS, *(MEMBERS_VERBOSE if verbose else ())), rows)
 
 
-def tasks_table(shown: Sequence[Shown], verbose: bool = False) -> str:
-    """One row for each task's active, then one for each copy of it."""
-    rows = [row for each in shown for row in _task_rows(each, verbose)]
+def _heard_text(each: Shown, heard_ms: int | None, now_ms: int) -> str | None:
+    """How long ago a member was heard; of one that has missed a heartbeat or two, its silence."""
+    if heard_ms is None:
+        return None
+    patience_ms = 2 * each.snapshot.settings.heartbeat_interval_ms
+    is_silent = now_ms - heard_ms > patience_ms
+    return f"silent {span(now_ms - heard_ms)}" if is_silent else ago(now_ms, heard_ms)
+
+
+def tasks_table(shown: Sequence[Shown], verbose: bool = False, only: str | None = None) -> str:
+    """One row for each task's active, then one for each copy of it; `only`: of this task."""
+    rows = [row for each in shown for row in _task_rows(each, verbose) if only in (None, row[1])]
     return table((*TASKS, *(TASKS_VERBOSE if verbose else ())), rows)
 
 

@@ -24,6 +24,7 @@ from muster.protocol.errors import DecodeError
 from muster.protocol.events import Heartbeat, Join, Origin, Report
 from muster.protocol.ids import GroupId
 from muster.protocol.keys import key_of, parse_key
+from muster.protocol.misspelt import there_are
 from muster.protocol.parts import Joiner
 from muster.protocol.records import GroupGone, GroupSnapshot, MemberEntry
 from muster.protocol.tasks import TaskSet, TaskTable
@@ -101,15 +102,21 @@ def snapshot_of(settings: ClientSettings, prefix: str, group: str) -> GroupSnaps
     for published in history(settings, prefix, group):
         last = published.record
     if not isinstance(last, GroupSnapshot):
-        raise no_group(group, prefix)
+        raise no_group(settings, prefix, group)
     return last
 
 
-def no_group(group: str, prefix: str) -> NotFound:
+def configured(settings: ClientSettings, prefix: str) -> list[str]:
+    """Names of the groups that have tasks."""
+    return [name for name, each in newest(settings, prefix).items() if each.tasks]
+
+
+def no_group(settings: ClientSettings, prefix: str, group: str) -> NotFound:
     """The words for a group that nothing was published of."""
     return NotFound(
-        f"no group {group!r} on {topic_name(TopicKind.GROUPS, prefix)}; it is there once it is "
-        "configured or joined and a coordinator runs (muster doctor)"
+        f"no group {group!r} on {topic_name(TopicKind.GROUPS, prefix)}; there are: "
+        f"{there_are(group, newest(settings, prefix))}. A group is there once it is configured or "
+        "joined and a coordinator runs (muster doctor)"
     )
 
 
@@ -140,10 +147,12 @@ class Shown:
     Attributes:
         snapshot: the record.
         heard: when members were last heard of, where that was looked up.
+        seen_ms: when the coordinator was, where that was looked up.
     """
 
     snapshot: GroupSnapshot
     heard: Mapping[str, int]
+    seen_ms: int | None = None
 
     @cached_property
     def table(self) -> TaskTable:
@@ -199,6 +208,7 @@ class Shown:
             "members": [self._member_json(m) for m in sorted(s.members, key=lambda m: m.id)],
             "unassigned": names(self.unassigned),
             "waits": waits_json(s),
+            "coordinator_last_seen_ms": self.seen_ms,
         }
 
     def _member_json(self, member: MemberEntry) -> dict[str, Any]:

@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+import pytest
 from support.snapshots import orders
 
 from muster.cli.explain import generation_json, generation_text
 from muster.cli.groups import hints, members_table, state_table, tasks_table
 from muster.cli.snapshots import Shown, compact, waits_text
 from muster.cli.table import table
+from muster.protocol.ids import GroupId
 from muster.protocol.records import GroupState
 from muster.protocol.tasks import Connector, Subtopology, TaskSet
 
@@ -19,22 +21,35 @@ SHOWN = Shown(orders(), {"W1": 990})
 
 def test_state_columns() -> None:
     """One row a group, widths by the widest cell, the cause last because it has spaces."""
-    assert state_table([SHOWN], cause=True).splitlines() == [
+    assert state_table([SHOWN], 1_000, cause=True).splitlines() == [
         "GROUP  ASSIGNMENT-STRATEGY STATE       GROUP-EPOCH #MEMBERS #TASKS CAUSE",
         "orders sticky              Reconciling 7           2        5      W2 joined",
     ]
-    assert state_table([]) == ("GROUP ASSIGNMENT-STRATEGY STATE GROUP-EPOCH #MEMBERS #TASKS")
+    assert state_table([], 0) == ("GROUP ASSIGNMENT-STRATEGY STATE GROUP-EPOCH #MEMBERS #TASKS")
+
+
+def test_times_are_told_as_ages() -> None:
+    """The clock of a group and a heartbeat as ages; a member that missed two is silent."""
+    assert state_table([SHOWN], 125_000, verbose=True).splitlines()[1].split() == (
+        ["orders", "sticky", "Reconciling", "7", "2", "5", "7", "3", "2", "min", "ago"]
+    )
+
+    silent = members_table([SHOWN], 57_990).splitlines()
+    assert [
+        line.endswith(end) for line, end in zip(silent[1:], ("silent 57 s", "-"), strict=True)
+    ] == [True, True]
+    assert members_table([SHOWN], 3_990).splitlines()[1].endswith(" 3 s ago")
 
 
 def test_member_columns() -> None:
     """One row a member, a dash where there is nothing, assignments as Kafka prints them."""
-    assert members_table([SHOWN], verbose=True).splitlines() == [
+    assert members_table([SHOWN], 1_990, verbose=True).splitlines() == [
         "GROUP  MEMBER-ID GROUP-INSTANCE-ID RACK CAPACITY MEMBER-EPOCH STATE     #ACTIVE #STANDBY "
-        "#LEARNER LAST-HEARTBEAT-MS DRAINING ACTIVE     STANDBY LEARNER REVOKING",
+        "#LEARNER LAST-HEARTBEAT DRAINING ACTIVE     STANDBY LEARNER REVOKING",
         "orders W1        -                 r0   1        7            unrevoked 2       0        "
-        "0        990               false    0(0),c1(-) -       -       0(1,2)",
+        "0        1 s ago        false    0(0),c1(-) -       -       0(1,2)",
         "orders W2        i2                -    2        6            stable    1       1        "
-        "1        -                 false    0(2)       0(0)    0(1)    -",
+        "1        -              false    0(2)       0(0)    0(1)    -",
     ]
 
 
@@ -42,18 +57,22 @@ def test_a_member_that_is_away() -> None:
     """A static member that left for a while is said to be so, in text and JSON."""
     first, second = orders().members
     shown = Shown(replace(orders(), members=(first, replace(second, away=True))), {})
-    states = [line.split()[6] for line in members_table([shown]).splitlines()]
+    states = [line.split()[6] for line in members_table([shown], 0).splitlines()]
     assert states == ["STATE", "unrevoked", "away"]
     assert [member["state"] for member in shown.as_json()["members"]] == ["unrevoked", "away"]
 
 
 def test_a_group_that_was_never_configured_says_what_to_do() -> None:
-    """Members that joined it wait for tasks; other groups need nothing."""
-    waits = Shown(replace(orders(), state=GroupState.NOT_READY, tasks=()), {})
-    assert hints([SHOWN, waits]) == [
-        "orders has members and no tasks: muster config set --group orders --tasks FILE gives the "
-        "group some"
+    """Members that joined it wait for tasks, perhaps under a misspelt name; others need nothing."""
+    waits = Shown(replace(orders(), group=GroupId("order"), state=GroupState.NOT_READY), {})
+    assert hints([SHOWN], lambda: pytest.fail("looked up for nothing")) == []
+    assert hints([SHOWN, waits], lambda: ["payments", "orders", "order"]) == [
+        "group 'order' has no tasks; configured groups: orders, payments; "
+        "muster config set --group order --tasks FILE gives it some"
     ]
+    many = [f"g{n}" for n in range(9)]
+    assert "configured groups: g0, g1, g2, g3, g4 and 4 more;" in hints([waits], lambda: many)[0]
+    assert "configured groups: none;" in hints([waits], list)[0]
 
 
 def test_standbys_without_state_are_said_to_be_nowhere() -> None:
@@ -61,7 +80,7 @@ def test_standbys_without_state_are_said_to_be_nowhere() -> None:
     settings = replace(orders().settings, num_standby_replicas=1)
     asked = replace(orders(), assignor="sticky", settings=settings)
     stateless = replace(asked, tasks=(Subtopology("0", 3), Connector("c1", 1)))
-    assert hints([Shown(asked, {}), Shown(stateless, {})]) == [
+    assert hints([Shown(asked, {}), Shown(stateless, {})], list) == [
         'orders: num.standby.replicas is ignored: it counts only where a task is "stateful": true'
     ]
 
@@ -141,6 +160,7 @@ def test_the_json_of_a_group() -> None:
         ],
         "unassigned": ["c1-0"],
         "waits": [],
+        "coordinator_last_seen_ms": None,
     }
     assert list(found["members"][0]) == [
         *("id", "instance_id", "epoch", "state", "rack", "capacity"),

@@ -12,6 +12,7 @@ import pytest
 from support.brokers import Topics
 from support.snapshots import orders, pairs
 
+from muster.cli.assign import as_text
 from muster.cli.errors import BadInput, NotFound
 from muster.cli.main import main
 from muster.cli.plan import planned
@@ -90,6 +91,9 @@ def test_a_member_leaves() -> None:
     ]
     assert {move["reason"] for move in found["moves"]} == {"W3 left"}
     assert {"0_0", "0_1"} < set(found["members"]["W1"]["active"])
+    columns, values = (line.split() for line in as_text(found).splitlines()[-2:])
+    told = dict(zip(columns, values, strict=True))
+    assert (told["MOVES"], told["FROM-STAYING"]) == ("2", "0")  # nobody that stays loses one
 
 
 def test_tasks_and_settings_change() -> None:

@@ -1,0 +1,132 @@
+"""Why a task is where it is: the generation that put it there, however long ago."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from support.snapshots import orders, pairs
+
+from muster.cli import explain, snapshots
+from muster.cli.main import main
+from muster.cli.snapshots import Published
+from muster.protocol.ids import GroupId, MemberId, Role
+from muster.protocol.records import GroupGone, GroupSnapshot, MemberEntry, Move
+
+W1 = MemberEntry(id=MemberId("W1"), slot=0, incarnation=1)
+W2 = MemberEntry(id=MemberId("W2"), slot=2, incarnation=2)
+W3 = MemberEntry(id=MemberId("W3"), slot=3, incarnation=3)
+
+
+def moved(task: str, before: str | None, after: str, reason: str) -> Move:
+    """An active that changed hands."""
+    return Move(task=task, role=Role.ACTIVE, from_member=before, to_member=after, reason=reason)
+
+
+def life() -> Iterator[GroupSnapshot | GroupGone]:
+    """W1 has all, W2 takes 0_1, W3 comes and goes and moves nothing; 0_2 was always W2's."""
+    first = replace(
+        orders(1, "W1 joined"),
+        members=(W1,),
+        moves=(moved("0_0", None, "W1", "had no owner"), moved("0_1", None, "W1", "had no owner")),
+    )
+    yield replace(first, cause="of a life before")
+    yield GroupGone(group=GroupId("orders"))
+    yield first
+    yield replace(
+        orders(2, "W2 joined"), members=(W1, W2), moves=(moved("0_1", "W1", "W2", "balance"),)
+    )
+    quiet = replace(
+        orders(3, "W3 joined"),
+        members=(W1, W2, W3),
+        moves=(),
+        holder=np.array([0, 2, 2, 0, -1], dtype=np.int32),
+        revoking=np.zeros(5, dtype=bool),
+        learner=pairs(),
+    )
+    yield quiet
+    yield replace(quiet, generation=4, cause="W3 left", members=(W1, W2))
+
+
+@pytest.fixture(autouse=True)
+def _published(monkeypatch: pytest.MonkeyPatch) -> None:
+    records = [Published(each, 1_700_000_000_000 + n * 1_000) for n, each in enumerate(life())]
+    monkeypatch.setattr(explain, "history", lambda *_: iter(records))
+    monkeypatch.setattr(snapshots, "history", lambda *_: iter(records))
+
+
+def said(capsys: pytest.CaptureFixture[str], *options: str) -> str:
+    """What the command prints."""
+    assert main(["explain", "--group", "orders", *options]) == 0
+    return capsys.readouterr().out
+
+
+def refused(capsys: pytest.CaptureFixture[str], *options: str) -> str:
+    """What it says of options that name nothing."""
+    assert main(["explain", "--group", "orders", *options]) == 1
+    return capsys.readouterr().err.strip()
+
+
+def test_the_newest_generation(capsys: pytest.CaptureFixture[str]) -> None:
+    """Without options: its cause, its moves."""
+    assert said(capsys).splitlines() == [
+        "generation 4, 2023-11-14T22:13:25.000+00:00: W3 left",
+        "no task moves",
+        "",
+    ]
+
+
+def test_where_a_task_is_and_since_when(capsys: pytest.CaptureFixture[str]) -> None:
+    """It is W2's for a reason of two generations ago, which is what is shown."""
+    assert said(capsys, "--task", "0_1").splitlines() == [
+        "GROUP  TASK ROLE   MEMBER-ID STATE",
+        "orders 0_1  active W2        running",
+        "",
+        "generation 2, 2023-11-14T22:13:23.000+00:00: W2 joined",
+        "TASK ROLE   FROM TO REASON",
+        "0_1  active W1   W2 balance",
+        "",
+    ]
+    (line,) = said(capsys, "--task", "0_1", "--format", "json").splitlines()
+    assert (json.loads(line)["generation"], json.loads(line)["moves"][0]["to"]) == (2, "W2")
+
+
+def test_a_task_whose_placement_is_forgotten(capsys: pytest.CaptureFixture[str]) -> None:
+    """Compaction has dropped what placed it."""
+    assert said(capsys, "--task", "0_2").splitlines()[3] == (
+        "it is there since before generation 1, the oldest that the topic still holds"
+    )
+
+
+def test_the_history_of_a_task_and_of_a_member(capsys: pytest.CaptureFixture[str]) -> None:
+    """Only generations that moved it; those in which a member came, went or was given something."""
+
+    def numbers(*options: str) -> list[int]:
+        lines = said(capsys, "--history", "--format", "json", *options).splitlines()
+        return [json.loads(line)["generation"] for line in lines]
+
+    assert numbers() == [1, 2, 3, 4]
+    assert numbers("--task", "0_1") == [1, 2]
+    assert numbers("--member", "W2") == [2]
+    assert numbers("--member", "W1") == [1, 2]
+    assert numbers("--member", "W3") == [3, 4]
+    assert numbers("--member", "W1", "--task", "0_0") == [1]
+
+
+def test_what_is_misspelt_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    """Tasks and members that the group does not have, with those it has."""
+    assert refused(capsys, "--task", "0_9") == (
+        "muster explain: no task '0_9' in group 'orders'; it has: 0 (3 tasks), c1 (2 tasks)"
+    )
+    assert refused(capsys, "--task", "nonsense").startswith("muster explain: no task 'nonsense'")
+    assert refused(capsys, "--member", "w1") == (
+        "muster explain: no member 'w1' in group 'orders'; there are: W1, W2"
+    )
+    assert refused(capsys, "--member", "W3") == (
+        "muster explain: no member 'W3' in group 'orders'; there are: W1, W2; it was one: "
+        "--history says more"
+    )
+    assert refused(capsys, "--member", "W9", "--history").endswith("there are: W1, W2")

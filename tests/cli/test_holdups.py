@@ -1,0 +1,86 @@
+"""Whom everybody waits for, and when the coordinator was last seen: text of what was published."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from support.snapshots import orders
+
+from muster.cli.holdups import Debts, Holdup
+from muster.cli.seen import is_overdue, seen_text
+from muster.cli.snapshots import Published
+from muster.protocol.ids import GroupId
+from muster.protocol.records import GroupGone, GroupSnapshot, MemberState
+from muster.protocol.settings import parse_settings
+
+ASKED_MS = 1_700_000_000_000  # 22:13:20 UTC
+SETTINGS = parse_settings({"rebalance.timeout.ms": 15_000}, "sticky")
+
+
+def owing(revision: int = 4, deadline_ms: int | None = 9) -> GroupSnapshot:
+    """W1 gives up 0_1, and a standby of 0_2 is of W1 as well."""
+    first, second = orders().members
+    told = replace(first, revoke_revision=revision, deadline_ms=deadline_ms)
+    return replace(orders(), settings=SETTINGS, members=(told, second))
+
+
+def found(*records: tuple[int, GroupSnapshot]) -> tuple[Holdup, ...]:
+    """What is told after these records, at these times after `ASKED_MS`."""
+    debts = Debts()
+    for after_ms, record in records:
+        debts.take(Published(record, ASKED_MS + after_ms))
+    return debts.holdups(records[-1][1])
+
+
+def test_a_member_that_does_not_stop_its_tasks() -> None:
+    """Since the first record that asked for it; fenced a step after its time at the latest."""
+    (holdup,) = found((0, owing()), (5_000, replace(owing(), generation=8)))
+    assert holdup.text(ASKED_MS + 12_000) == (
+        "0_1, 0_2: W1 was asked to stop them 12 s ago; fenced at 22:13:45 UTC"
+    )
+    late = [holdup.is_late(ASKED_MS + after_ms) for after_ms in (15_000, 15_001)]
+    assert late == [False, True]
+    assert holdup.as_json(ASKED_MS)["fenced_ms"] == ASKED_MS + 25_000
+
+
+def test_a_new_demand_is_another_one() -> None:
+    """What was stopped before does not count; a member that owes nothing is not named."""
+    stopped = replace(
+        orders(),
+        members=tuple(replace(each, state=MemberState.STABLE) for each in orders().members),
+    )
+    (holdup,) = found((0, owing(4)), (5_000, owing(6)))
+    assert holdup.asked_ms == ASKED_MS + 5_000
+    (again,) = found((0, owing(4)), (1_000, stopped), (2_000, owing(4)))
+    assert again.asked_ms == ASKED_MS + 2_000
+    assert found((0, owing(4)), (1_000, stopped)) == ()
+    debts = Debts()
+    debts.take(Published(owing(), ASKED_MS))
+    debts.take(Published(GroupGone(group=GroupId("orders")), ASKED_MS))
+    assert debts.holdups(owing()) == ()
+
+
+def test_a_member_that_was_fenced() -> None:
+    """It is told since when, and when others get its tasks."""
+    (holdup,) = found((0, owing()), (17_000, owing(deadline_ms=None)))
+    assert holdup.is_late(ASKED_MS + 17_000)
+    assert holdup.text(ASKED_MS + 20_000) == (
+        "0_1, 0_2: W1 did not stop them within 15 s (rebalance.timeout.ms) and was fenced 3 s ago; "
+        "others get them when it says that it has stopped, or after its session (45 s)"
+    )
+
+
+def test_when_the_coordinator_was_last_seen() -> None:
+    """An age; whether it is too long for a group that lives; that quiet is no silence."""
+    alive, empty = orders(), replace(orders(), members=())
+    assert seen_text(1_000, 3_000, [alive]) == "coordinator last seen 2 s ago"
+    assert seen_text(1_000, 58_000, [alive]) == (
+        "coordinator last seen 57 s ago, too long ago for a group with members: muster doctor says "
+        "more"
+    )
+    assert seen_text(1_000, 7_201_000, [empty]) == (
+        "coordinator last seen 2 h ago; it writes only when there is something to answer"
+    )
+    assert seen_text(None, 1_000, [alive]) == "coordinator never seen: start `muster run`"
+    assert not is_overdue(1_000, 16_000, [alive, empty])
+    assert is_overdue(1_000, 16_001, [alive])
