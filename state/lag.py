@@ -141,6 +141,19 @@ def believed(draft: Draft) -> BoolArray:
     return answer
 
 
+def unstarted(draft: Draft) -> Codes:
+    """Stateful actives that no member runs, on their way to a member that never said a lag of them.
+
+    That member is no owner yet: its copy is as far behind as any that has not caught up.
+    """
+    waits = draft.table.stateful & (draft.target != NO_MEMBER) & (draft.holder == NO_MEMBER)
+    tasks = np.flatnonzero(waits).astype(np.int32)
+    if len(tasks) == 0:
+        return codes_of(tasks, tasks)
+    said = union(draft.ready, draft.lags.pair[believed(draft)])
+    return np.setdiff1d(codes_of(tasks, draft.target[tasks]), said, assume_unique=True)
+
+
 def _copies(group: Group | Draft) -> Codes:
     """Copies that members have, or are to get."""
     copies = group.copies.values() if isinstance(group, Draft) else (group.standby, group.learner)
@@ -184,21 +197,21 @@ def _released_together(draft: Draft, learners: Codes) -> Codes:
 
 
 def _rescues(draft: Draft, near: Codes, late: Codes) -> Codes:
-    """Caught-up copies of tasks whose owner says that it is restoring."""
+    """Caught-up copies of tasks whose owner says that it is restoring, or has not started yet."""
     owned = np.flatnonzero(draft.target != NO_MEMBER).astype(np.int32)
     owners = codes_of(owned, draft.target[owned])
     limit = draft.settings.acceptable_recovery_lag
     behind = draft.lags.pair[believed(draft) & (draft.lags.offsets > limit)]
-    restoring = np.intersect1d(behind, owners, assume_unique=True)
+    restoring = union(np.intersect1d(behind, owners, assume_unique=True), unstarted(draft))
     if len(restoring) == 0:
         return restoring
     news = np.intersect1d(late, restoring, assume_unique=True)
-    asked = union(near, _usable(draft, caught_up(draft), task_of(news)) if len(news) else near[:0])
-    found = _usable(draft, asked, task_of(restoring))
+    asked = union(near, usable(draft, caught_up(draft), task_of(news)) if len(news) else near[:0])
+    found = usable(draft, asked, task_of(restoring))
     return np.setdiff1d(found, owners, assume_unique=True)
 
 
-def _usable(draft: Draft, pairs: Codes, tasks: IntArray) -> Codes:
+def usable(draft: Draft, pairs: Codes, tasks: IntArray) -> Codes:
     """Those of some copies that are of some tasks, on members that may be given something."""
     free = ~draft.columns.draining & ~draft.columns.away
     found: Codes = pairs[np.isin(task_of(pairs), tasks) & free[slot_of(pairs)]]

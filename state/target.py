@@ -194,15 +194,32 @@ def _beside(pairs: Codes, owner: IntArray) -> Codes:
 
 
 def _view_lags(draft: Draft, caught_up: Codes, index: IntArray) -> ViewLags:
-    """Lags that are believed; 0 where a member has said no more than that its copy is ready."""
+    """Lags that are believed; 0 where a member has said no more than that its copy is ready.
+
+    A member that a task is on its way to counts as its owner in the view, and an owner as caught
+    up. Where its copy is cold and another member's is not, a lag says so.
+    """
     told, sure = draft.lags, lag.believed(draft)
     silent = np.setdiff1d(caught_up, told.pair[sure], assume_unique=True)
-    pairs = np.concatenate((told.pair[sure], silent))
-    offsets = np.concatenate((told.offsets[sure], np.zeros(len(silent), dtype=np.int64)))
+    cold, limit = _overtaken(draft), min(draft.settings.acceptable_recovery_lag, lag.OFFSETS_MAX)
+    pairs = np.concatenate((told.pair[sure], silent, cold))
+    offsets = np.concatenate(
+        (told.offsets[sure], np.zeros(len(silent), np.int64), np.full(len(cold), limit + 1))
+    )
     task, member = task_of(pairs), index[slot_of(pairs)]
     order = np.lexsort((member, task))
     order = order[member[order] != NO_MEMBER]
     return ViewLags(task[order], member[order], offsets[order])
+
+
+def _overtaken(draft: Draft) -> Codes:
+    """Actives on their way to a cold copy, while another member's copy has caught up."""
+    cold = lag.unstarted(draft)
+    if len(cold) == 0:
+        return cold
+    warm = lag.usable(draft, lag.caught_up(draft), task_of(cold))
+    found: Codes = cold[np.isin(task_of(cold), task_of(warm))]
+    return found
 
 
 def _take(draft: Draft, found: Outcome) -> None:

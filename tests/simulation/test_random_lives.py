@@ -21,6 +21,7 @@ from muster.cli import lives
 from muster.cli.lives import Life, Tally
 from muster.cli.main import main
 from muster.cli.scenario import parse_scenario
+from muster.protocol.ids import Role
 from muster.simulation.lives import invented
 from muster.simulation.promises import Promises
 from muster.simulation.world import World
@@ -69,6 +70,30 @@ def test_two_that_join_three_get_their_tasks() -> None:
     assert world.timeline.changed_ms == 60_000
     counts = [len(held["active"]) for held in last(world).values()]
     assert sorted(counts) == [1, 1, 1, 1, 2]
+
+
+def test_a_task_on_its_way_to_a_cold_member_starts_where_a_copy_has_caught_up() -> None:
+    """M4 gives up one task before it takes another; until then M5 restores what M4 waits for."""
+    units = [("0", 3, True), ("1", 2, True), ("2", 1, False)]
+    tasks = [{"subtopology": u, "partitions": n, "stateful": kept} for u, n, kept in units]
+    events = [
+        {"at_ms": 0, "join": {"id": "M2", "topics": ["1", "2"]}},
+        {"at_ms": 0, "join": {"id": "M4", "restore_ms": 45_000, "ack_ms": 3_000}},
+        {"at_ms": 120_000, "crash": "M4"},
+        {"at_ms": 210_000, "return": "M4"},
+        {"at_ms": 213_000, "join": {"id": "M5"}},
+        {"at_ms": 216_000, "leave": "M2"},
+        {"at_ms": 216_500, "return": "M2"},
+    ]
+    raw = scenario(events, **{"num.standby.replicas": 1, "probing.rebalance.interval.ms": 600_000})
+    raw["group"]["tasks"] = tasks
+    raw["until_ms"] = 6_216_500
+    assert lives.judged(raw).broken == ()
+    world = World()
+    world.play(parse_scenario(raw))
+    early = [entry for entry in world.timeline.entries if entry.at_ms < 216_500]
+    moves = [move for entry in early for move in entry.moves if move.role is Role.ACTIVE]
+    assert [move.task for move in moves if move.to_member == "M5"][-1] == "1_1"
 
 
 def scenario(events: list[dict[str, Any]], **config: object) -> dict[str, Any]:
