@@ -315,8 +315,13 @@ class Draft:
         self.touched.update(slot[up].tolist())
 
     def claim(self, slot: int, tasks: IntArray, *, giving_up: bool = False) -> None:
-        """A member has these actives: as their holder, or as a second one who is to give up."""
-        free = self.holder[tasks] == NO_MEMBER
+        """A member has these actives: as their holder, or as a second one who is to give up.
+
+        A member that is away runs nothing: tasks that wait for its return are free for a claim.
+        Only another coordinator can have given them to the member that claims them.
+        """
+        owner = self.holder[tasks]
+        free = (owner == NO_MEMBER) | self.columns.away[owner]
         mine = tasks[free]
         holder, revoking = self.holder.copy(), self.revoking.copy()
         holder[mine], revoking[mine] = slot, giving_up

@@ -15,6 +15,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from muster.protocol.accepted import LONG_MAX
 from muster.protocol.dead_letters import DeadLetter
 from muster.protocol.events import PROFILE, Drain, GroupDeleted, Join, LagReport, Leave
@@ -23,7 +25,7 @@ from muster.protocol.settings import CONNECT_ASSIGNORS
 from muster.state import causes, holdings, lag, recovery
 from muster.state.causes import counted
 from muster.state.draft import Draft
-from muster.state.group import Member
+from muster.state.group import NO_MEMBER, Member
 from muster.state.liveness import FENCED, MUTE
 
 
@@ -73,7 +75,11 @@ def _admit(draft: Draft, event: Join) -> None:
 
 
 def _return(draft: Draft, there: Member, event: Join) -> None:
-    """A member is back, a static one perhaps as another process: it gets what waited for it."""
+    """A member is back, a static one perhaps as another process: it gets what waited for it.
+
+    While the group asks its members what they hold, the tasks become free instead: another
+    coordinator may have given them to a member that has not answered yet.
+    """
     if there.id != event.member and event.member in draft.by_id:
         message = f"member id {event.member} is in use by another member"
         draft.fault(event.member, event.incarnation, Fault.MEMBER_ID_IN_USE, message)
@@ -92,6 +98,10 @@ def _return(draft: Draft, there: Member, event: Join) -> None:
     )
     draft.rename(there.slot, member)
     draft.soft.flags[there.slot] = 0
+    if draft.recovering:  # their last grants may be newer than the snapshot
+        waits = draft.holder == there.slot
+        draft.holder = np.where(waits, np.int32(NO_MEMBER), draft.holder)
+        draft.revoking = draft.revoking & ~waits
     _answer_join(draft, there.slot, event)
 
 

@@ -132,3 +132,34 @@ def test_the_next_coordinator_is_wary_no_longer_than_the_one_before() -> None:
     for each in (story, again):
         each.at(1_000).take(tick())
     assert again.group.wary_until_ms == story.group.wary_until_ms == 1_011_000
+
+
+def away_while_another_coordinator_gave_its_task_away() -> Story:
+    """W2 is away, with two tasks; W1 got 0_2 from a coordinator whose snapshot was overwritten."""
+    story = two_members(static="i")
+    story.at(100).take(leave("W2", temporary=True))
+    lose_checkpoint(story)
+    story.at(200).take(tick())
+    return story
+
+
+def test_a_member_that_returns_while_others_are_asked_is_given_nothing() -> None:
+    """What waited for W2 may run on W1, which has not answered; W1 says so, and keeps it or stops."""
+    story = away_while_another_coordinator_gave_its_task_away()
+    back = join("W2", incarnation=2, instance_id="i")
+    assert story.at(300).told(back)["W2"].startswith("- | - | -")
+    holds = report("W1", 2, "0_0", "0_1", "0_2", epoch=2, coordinator_epoch=2)
+    told = story.at(400).told(holds, report("W2", 1, coordinator_epoch=2))
+    assert story.group.holder.tolist()[2] == story.group.by_id["W1"]
+    assert "0_2" not in told["W2"]
+
+
+def test_a_member_claims_what_waits_for_one_that_is_away() -> None:
+    """W1 runs it by its own word, so it is its holder; W2 gets it back only after W1 has stopped."""
+    story = away_while_another_coordinator_gave_its_task_away()
+    holds = report("W1", 2, "0_0", "0_1", "0_2", epoch=2, coordinator_epoch=2)
+    story.at(300).take(holds)
+    assert story.group.holder.tolist()[2] == story.group.by_id["W1"]
+    assert len(story.group.duplicate) == 0
+    told = story.at(400).told(join("W2", incarnation=2, instance_id="i"))
+    assert "0_2" not in told["W2"]
