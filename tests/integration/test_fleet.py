@@ -213,11 +213,11 @@ def test_garbage_on_every_input_topic(fleet: NewFleet, kafka: Topics, job: Job) 
         found = [r for r in kafka.records(TopicKind.REJECTED) if isinstance(r, Rejected)]
         return [r for r in found if r.reason == "UNDECODABLE"]
 
+    def quoted(value: bytes | None) -> bytes:
+        return (value or b"")[:QUOTED_VALUE_BYTES]
+
     wanted = sorted(
-        [
-            (kafka.name(kind), key or b"", (value or b"")[:QUOTED_VALUE_BYTES])
-            for kind, key, value in sent
-        ]
+        [(kafka.name(kind), key or b"", quoted(value)) for kind, key, value in sent]
         + [(kafka.name(TopicKind.MEMBERSHIP), b"beside-garbage", b"")]
     )
     until(lambda: len(letters()) >= len(wanted), "every dead letter is there", story=job.tail)

@@ -144,7 +144,7 @@ def away_while_another_coordinator_gave_its_task_away() -> Story:
 
 
 def test_a_member_that_returns_while_others_are_asked_is_given_nothing() -> None:
-    """What waited for W2 may run on W1, which has not answered; W1 says so, and keeps it or stops."""
+    """What waited for W2 may run on W1, which has not answered; W1 says so and keeps it."""
     story = away_while_another_coordinator_gave_its_task_away()
     back = join("W2", incarnation=2, instance_id="i")
     assert story.at(300).told(back)["W2"].startswith("- | - | -")
@@ -155,7 +155,7 @@ def test_a_member_that_returns_while_others_are_asked_is_given_nothing() -> None
 
 
 def test_a_member_claims_what_waits_for_one_that_is_away() -> None:
-    """W1 runs it by its own word, so it is its holder; W2 gets it back only after W1 has stopped."""
+    """W1 runs it by its own word, so it is its holder; W2 gets it only after W1 has stopped."""
     story = away_while_another_coordinator_gave_its_task_away()
     holds = report("W1", 2, "0_0", "0_1", "0_2", epoch=2, coordinator_epoch=2)
     story.at(300).take(holds)
