@@ -27,7 +27,7 @@ async def start(tasks: tuple[Task, ...], assignment: Assignment) -> None:
 
 
 async def end(tasks: tuple[Task, ...], assignment: Assignment) -> None:
-    """Give the tasks up: when this returns they are somebody else's."""
+    """Give the tasks up: when this returns another member may have them."""
     ended = [running.pop(task) for task in tasks if task in running]
     for each in ended:
         each.cancel()

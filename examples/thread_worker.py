@@ -35,7 +35,7 @@ def start(tasks: tuple[Task, ...], assignment: Assignment) -> None:
 
 
 def end(tasks: tuple[Task, ...], assignment: Assignment) -> None:
-    """Give the tasks up: when this returns they are somebody else's."""
+    """Give the tasks up: when this returns another member may have them."""
     ended = [running.pop(task) for task in tasks if task in running]
     for _, stop in ended:
         stop.set()

@@ -8,6 +8,7 @@ import (
 	"context"
 	"log"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
@@ -210,4 +211,10 @@ func listed(topic string, list listing) map[int32]kadm.ListedOffset {
 		log.Printf("no topic %s yet (%v)", topic, cmp.Or(err, listed.Error()))
 		time.Sleep(time.Second)
 	}
+}
+
+// partitionOf is where a record of a key belongs [GRAMMAR 2].
+func partitionOf(key string, partitions int) int32 {
+	owner := &kgo.Record{Key: []byte(strings.TrimSuffix(keyOfWhole(key), "||names"))}
+	return int32(kgo.StickyKeyPartitioner(nil).ForTopic("").Partition(owner, partitions)) // Java's murmur2
 }

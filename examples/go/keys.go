@@ -1,12 +1,8 @@
 package main
 
-// Record keys and the partitions they belong to [GRAMMAR 2]; the digest of what is held [7].
+// Record keys [GRAMMAR 2]; the digest of what is held [7].
 
-import (
-	"strings"
-
-	"github.com/twmb/franz-go/pkg/kgo"
-)
+import "strings"
 
 func keyOfWhole(key string) string {
 	fields := strings.SplitN(key, "|", 3)
@@ -19,11 +15,6 @@ func keyOfWhole(key string) string {
 		return fields[0] + "||names"
 	}
 	return fields[0]
-}
-
-func partitionOf(key string, partitions int) int32 {
-	owner := &kgo.Record{Key: []byte(strings.TrimSuffix(keyOfWhole(key), "||names"))}
-	return int32(kgo.StickyKeyPartitioner(nil).ForTopic("").Partition(owner, partitions)) // Java's murmur2
 }
 
 func digestOf(task Task, role int) uint64 {

@@ -133,7 +133,7 @@ func (w *Worker) fenced() bool {
 	return over
 }
 
-// lose stops everything a member has, then joins anew as somebody else.
+// lose stops everything a member has, then joins anew under another incarnation.
 func (w *Worker) lose(why string) {
 	if w.newest == nil {
 		return

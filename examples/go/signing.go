@@ -1,6 +1,6 @@
 package main
 
-// Session keys: who signs what we write, so that nobody else can say it [GRAMMAR 10].
+// Session keys: who signs what we write, so that no other client can say it [GRAMMAR 10].
 
 import (
 	"cmp"

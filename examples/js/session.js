@@ -85,7 +85,7 @@ export class Worker {
     return over;
   }
 
-  lose(why) { // everything, and return as somebody else
+  lose(why) { // everything, and return under another incarnation
     console.error(`lost everything: ${why}`);
     const incarnation = this.session;
     Object.assign(this, { newest: null, session: 0n, leaseMs: 0, attempts: 0, beating: false, tellMs: 0 });

@@ -1,4 +1,4 @@
-// Session keys: who signs what we write, so that nobody else can say it [GRAMMAR 10].
+// Session keys: who signs what we write, so that no other client can say it [GRAMMAR 10].
 import { createHmac } from "node:crypto";
 import { readFileSync } from "node:fs";
 import { check } from "./wire.js";

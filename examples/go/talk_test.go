@@ -1,0 +1,147 @@
+// Plays protocol/vectors/talk.json: what a member makes of the records it reads, one after the other.
+// Without Kafka: go test session.go work.go tasks.go wire.go keys.go talk_test.go
+package main
+
+import (
+	"encoding/binary"
+	"encoding/hex"
+	"encoding/json"
+	"os"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+type talk struct {
+	Name  string
+	Steps []step
+}
+
+// step is a record that is read (null: the tombstone), or tasks that have stopped, and what is so
+// after it.
+type step struct {
+	Incarnation    string
+	Read           *string
+	Stopped        map[string][]string
+	Obeyed, Report bool
+	Held           map[string][]string
+	Digest         string
+}
+
+func TestTalks(t *testing.T) {
+	data, err := os.ReadFile("../../protocol/vectors/talk.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	talks := []talk{}
+	if err := json.Unmarshal(data, &talks); err != nil || len(talks) == 0 {
+		t.Fatal("no talks: ", err)
+	}
+	for _, each := range talks {
+		t.Run(each.Name, func(t *testing.T) { each.play(t) })
+	}
+}
+
+func (each talk) play(t *testing.T) {
+	sent := []string{}
+	w := &Worker{member: "W1", inbox: make(chan func(), 1000), held: map[Held]*Running{},
+		send: func(value []byte, _ bool) { sent = append(sent, string(value)) }}
+	w.begin()
+	for i, step := range each.Steps {
+		w.session, _ = strconv.ParseUint(step.Incarnation, 16, 64)
+		w.acknowledged(bootMs())
+		w.caughtUp(bootMs())
+		before := names(w)
+		sent = nil
+		obeyed := w.take(t, step)
+		if step.Stopped == nil && obeyed != step.Obeyed {
+			t.Errorf("step %d: obeyed %v, expected %v", i, obeyed, step.Obeyed)
+		}
+		expected := step.Report
+		for _, task := range slices.Concat(step.Held["standby"], step.Held["learner"]) {
+			expected = expected || !slices.Contains(before, task) // ready at once here, and told
+		}
+		reports := 0
+		for _, value := range sent {
+			if strings.HasPrefix(value, reportFrame) {
+				reports++
+			}
+		}
+		if expected != (reports == 1) || reports > 1 {
+			t.Errorf("step %d: %d reports, expected one: %v", i, reports, expected)
+		}
+		for _, tasks := range step.Held {
+			slices.Sort(tasks)
+		}
+		if found := sets(w); !reflect.DeepEqual(found, step.Held) {
+			t.Errorf("step %d: holds %v, expected %v", i, found, step.Held)
+		}
+		digest := make([]byte, 8)
+		if w.newest != nil {
+			w.heartbeat()
+			beat := sent[len(sent)-1]
+			digest = []byte(beat[len(beat)-8:])
+		}
+		wanted, _ := strconv.ParseUint(step.Digest, 16, 64)
+		if found := binary.LittleEndian.Uint64(digest); found != wanted {
+			t.Errorf("step %d: digest %016x, expected %s", i, found, step.Digest)
+		}
+	}
+}
+
+// take lets a worker take a step, and says whether it obeyed.
+func (w *Worker) take(t *testing.T, step step) bool {
+	if step.Stopped != nil {
+		for anyStopping(w) {
+			(<-w.inbox)()
+		}
+		return true
+	}
+	if step.Read == nil {
+		w.lose("let go by the coordinator")
+		return w.newest == nil
+	}
+	value, err := hex.DecodeString(*step.Read)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := readAssignment(value)
+	a.readSets(Names{})
+	w.hear(a)
+	return w.newest == a
+}
+
+func anyStopping(w *Worker) bool {
+	for _, running := range w.held {
+		if running.stopping {
+			return true
+		}
+	}
+	return false
+}
+
+// names is the tasks a worker has in any role.
+func names(w *Worker) (all []string) {
+	for held := range w.held {
+		all = append(all, held.Task.String())
+	}
+	return all
+}
+
+// sets is what a worker holds, as the vectors have it.
+func sets(w *Worker) map[string][]string {
+	found := map[string][]string{"active": {}, "standby": {}, "learner": {}, "releasing": {}}
+	add := func(name string, held Held) { found[name] = append(found[name], held.Task.String()) }
+	for held, running := range w.held {
+		add([...]string{active: "active", standby: "standby", learner: "learner"}[held.Role], held)
+		if running.stopping && w.newest.wanted[held.Task] != held.Role {
+			add("releasing", held)
+		}
+	}
+	for _, tasks := range found {
+		slices.Sort(tasks)
+	}
+	return found
+}
