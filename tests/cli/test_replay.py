@@ -195,6 +195,18 @@ def test_a_life_comes_out_again(seed: int) -> None:
     assert (fold.whole, list(fold.missing())) == (True, [])
 
 
+def test_read_while_a_batch_writes() -> None:
+    """The members' records are there, their snapshot is not: nothing differs."""
+    story = Told()
+    story.take(config(FOUR), join("W1"))
+    story.take(join("W2"))
+    groups = topic_name(TopicKind.GROUPS)
+    story.tape.items.remove([item for item in story.tape.items if item.topic == groups][-1])
+    fold, steps = story.tape.fold(STORY)
+    assert [step.difference for step in steps] == [""]
+    assert [line for line in fold.missing() if "differs" in line] == []
+
+
 def test_it_begins_where_the_events_do() -> None:
     """Without the oldest events the fold begins with the first snapshot, and the rest is equal."""
     story = Told()
