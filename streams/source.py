@@ -191,11 +191,13 @@ def _packed(
         f"cast(unix_millis(timestamp) AS binary), CASE topic {number} END, "
         "cast(partition AS binary), cast(offset AS binary), if(value IS NULL, X'00', X'01')"
     )
-    length = f"cast(cast(least(length(key), {QUOTED_KEY_BYTES}) AS smallint) AS binary)"
+    # `least` passes over NULL, so a record without a key is asked for first.
+    size = f"cast(cast(least(length(key), {QUOTED_KEY_BYTES}) AS smallint) AS binary)"
+    length = f"if(key IS NULL, X'{NO_KEY:04x}', {size})"
     return frame.selectExpr(
         f"concat(CASE topic {lane} END, if(refused, X'{REFUSED.hex()}', "
         "coalesce(concat(X'00', key), X''))) AS lane",
-        f"if(refused, concat({header}, coalesce({length}, X'{NO_KEY:04x}'), "
+        f"if(refused, concat({header}, {length}, "
         f"coalesce(substring(key, 1, {QUOTED_KEY_BYTES}), X''), "
         f"coalesce(substring(value, 1, {QUOTED_VALUE_BYTES}), X'')), "
         f"concat({header}, {signature}coalesce(value, X''))) AS entry",

@@ -20,7 +20,7 @@ from muster.simulation import faults, trial
 from muster.simulation.ordeal import CALM_MS
 from muster.simulation.trial import Tally
 
-GENERATIONS = int(os.environ.get("MUSTER_ORDEAL_GENERATIONS", "20000"))
+GENERATIONS = int(os.environ.get("MUSTER_ORDEAL_GENERATIONS", "8000"))
 SEED = int(os.environ.get("MUSTER_ORDEAL_SEED", "1000000"))
 PROCESSES = int(os.environ.get("MUSTER_ORDEAL_PROCESSES", "2"))
 
