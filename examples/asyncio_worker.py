@@ -6,9 +6,7 @@ import asyncio
 import signal
 import sys
 
-from muster import Worker
-from muster.protocol.ids import Task
-from muster.worker.assignment import Assignment
+from muster import Assignment, Task, Worker
 
 running: dict[Task, asyncio.Task[None]] = {}
 

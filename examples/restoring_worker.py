@@ -11,9 +11,7 @@ import sys
 import threading
 from pathlib import Path
 
-from muster import Worker
-from muster.protocol.ids import Task
-from muster.worker.assignment import Assignment
+from muster import Assignment, Task, Worker
 
 CHANGELOG = 10_000
 """How much there is to restore: a stand-in for the end offset of a changelog topic."""

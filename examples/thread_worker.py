@@ -11,9 +11,8 @@ import sys
 import threading
 import time
 
-from muster import Worker
-from muster.protocol.ids import Task
-from muster.worker.assignment import Assignment, Token
+from muster import Assignment, Task, Worker
+from muster.worker.assignment import Token
 
 running: dict[Task, tuple[threading.Thread, threading.Event]] = {}
 

@@ -1,7 +1,9 @@
 """muster: Kafka-native task assignment as a service.
 
-`Worker` is what a member of a group is made of, `MusterError` the root of all errors. Both are
-loaded when first used: ``import muster`` is free, so the command line starts quickly.
+`Worker` is what a member of a group is made of; its callbacks get each `Task` with the `Assignment`
+that gave or took it, in a `Role`. `parse_task` reads a task's id. `MusterError` is the root of all
+errors. All are loaded when first used: ``import muster`` is free, so the command line starts
+quickly.
 """
 
 from __future__ import annotations
@@ -11,13 +13,22 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from muster.protocol.errors import MusterError
+    from muster.protocol.ids import Role, Task, parse_task
+    from muster.worker.assignment import Assignment
     from muster.worker.worker import Worker
 
     __version__: str
 
-__all__ = ["MusterError", "Worker", "__version__"]
+__all__ = ["Assignment", "MusterError", "Role", "Task", "Worker", "__version__", "parse_task"]
 
-_HOMES = {"MusterError": "muster.protocol.errors", "Worker": "muster.worker.worker"}
+_HOMES = {
+    "Assignment": "muster.worker.assignment",
+    "MusterError": "muster.protocol.errors",
+    "Role": "muster.protocol.ids",
+    "Task": "muster.protocol.ids",
+    "Worker": "muster.worker.worker",
+    "parse_task": "muster.protocol.ids",
+}
 
 
 def __getattr__(name: str) -> object:

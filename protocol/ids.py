@@ -20,7 +20,10 @@ CONNECTOR_ITSELF = -1
 
 
 class Role(IntEnum):
-    """What a member does with a task. The numbers are on the wire (digest, GRAMMAR.md)."""
+    """What a member does with a task: prints as a word, ``active``, ``standby`` or ``learner``.
+
+    The numbers are on the wire (digest, GRAMMAR.md).
+    """
 
     ACTIVE = 1
     """Runs it. One member at most at any time."""
@@ -29,9 +32,14 @@ class Role(IntEnum):
     LEARNER = 3
     """Restores a copy in order to take over (KIP-441's warm-up)."""
 
+    def __str__(self) -> str:
+        return self.name.lower()
+
 
 class Task(NamedTuple):
-    """One task: the unit of assignment.
+    """One task: the unit of assignment. `str` of it is its id, `parse_task` reads one.
+
+    Tasks are values: equal ones are the same task, and they may be keys of a dictionary.
 
     Attributes:
         unit: name of the subtopology or connector the task belongs to.
@@ -42,6 +50,11 @@ class Task(NamedTuple):
     unit: str
     number: int
     connector: bool = False
+
+    @property
+    def partition(self) -> int:
+        """`number`, by the name it has where the unit is a topic: ``orders_3`` is partition 3."""
+        return self.number
 
     def __str__(self) -> str:
         if not self.connector:

@@ -70,7 +70,7 @@ def move_to(draft: Draft, at_ms: int) -> None:
         if soft.flags[slot] & FENCED:
             membership.remove(draft, slot, causes.EXPIRED)
         else:
-            fencing.fence(draft, slot, "did not answer in time (rebalance.timeout.ms)")
+            fencing.fence_late(draft, slot)
     _decide_clock(draft, before_ms)
 
 

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from muster.protocol.ids import MemberId
 from muster.protocol.records import Fault
 from muster.state import causes
 from muster.state.draft import Draft
+from muster.state.group import COPY_ROLES, slot_of, task_of
 from muster.state.liveness import ASKED, FENCED, MUTE, REFUSED
 
+NAMED = 3
+"""So many tasks that were not stopped are named in a cause."""
 ANYBODY = 0
 """Incarnation of a fault that answers an event which named none (a heartbeat)."""
 
@@ -23,6 +28,22 @@ def fence(draft: Draft, slot: int, message: str) -> None:
     draft.answer.discard(slot)
     draft.causes.member(causes.FENCED, member.id)
     tell(draft, slot, message)
+
+
+def fence_late(draft: Draft, slot: int) -> None:
+    """A member had its time and has not done what it was told; the cause says what that was."""
+    member = draft.member(slot)
+    patience_ms = member.rebalance_timeout_ms or draft.settings.rebalance_timeout_ms
+    owed = np.flatnonzero(draft.revoking & (draft.holder == slot)).tolist()
+    for role in COPY_ROLES:
+        going = draft.copies[role].going
+        owed += task_of(going[slot_of(going) == slot]).tolist()
+    named = [str(draft.table.task(task)) for task in owed[:NAMED]]
+    more = f" and {len(owed) - NAMED} more" if len(owed) > NAMED else ""
+    what = f"stop {', '.join(named)}{more}" if named else "answer"
+    late = f"did not {what} within {patience_ms} ms (rebalance.timeout.ms)"
+    draft.causes.add(f"{member.id} {late}")
+    fence(draft, slot, late)
 
 
 def tell(draft: Draft, slot: int, message: str) -> None:

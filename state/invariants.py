@@ -111,9 +111,7 @@ def _only_members_have_tasks(group: Group) -> None:
     )
     for role, copies in _copies(group):
         for pairs in (*copies, group.ready, group.duplicate):
-            _require(
-                bool(there[slot_of(pairs)].all()), group, f"a {role.name.lower()} is a member's"
-            )
+            _require(bool(there[slot_of(pairs)].all()), group, f"a {role} is a member's")
             _require(bool((np.diff(pairs) > 0).all()), group, "pairs ascend")
     everywhere = np.concatenate([part for _, each in _copies(group) for part in each])
     _require(_within(group.ready, everywhere), group, "who is ready has a copy, or is to get one")

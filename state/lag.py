@@ -183,7 +183,7 @@ def _note(draft: Draft, causes: Causes, pairs: Codes) -> None:
     for pair in pairs.tolist():
         what = "copy"
         for role in COPY_ROLES:
-            what = role.name.lower() if pair in draft.copies[role].kept else what
+            what = str(role) if pair in draft.copies[role].kept else what
         task, slot = pair >> 32, pair & 0xFFFFFFFF
         causes.ready(what, str(draft.table.task(task)), draft.member(slot).id)
 

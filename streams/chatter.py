@@ -13,9 +13,12 @@ import os
 import re
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator
 
 import structlog
+
+from muster.repeats import Told
 
 _log = structlog.get_logger("spark")
 
@@ -30,6 +33,10 @@ _GREETINGS = (
     "Set SPARK_LOCAL_IP if you need to bind to another address",
     # RocksDB and the Kafka clients bring what they need.
     "Unable to load native-hadoop library",
+    # What a new checkpoint begins with, one number of partitions and another, and how it went.
+    "OffsetSeqMetadata: Updating the value of conf 'spark[.]sql[.]streaming[.]internal",
+    "StateStore: Loaded state store provider in loadTimeMs",
+    "contains a task of very large size",
     # Printed by the worker that looks at our operator before the first batch.
     "Streaming TransformWithStateInPandas Python worker",
 )
@@ -38,12 +45,22 @@ _TRACEBACK = "Traceback (most recent call last):"
 _DAEMON = "/pyspark/daemon.py"
 
 
-def news(lines: Iterable[str]) -> Iterator[str]:
-    """The lines that say something; a blank line belongs to the one before."""
-    passed = True
+_AWAY = re.compile(r"(Connection to node|Bootstrap broker|Node) .*(established|disconnected)")
+"""Kafka's Java client, several times a second for each client while a broker is away."""
+_NUMBERS = re.compile(r"-?\d+")
+
+
+def news(lines: Iterable[str], clock_s: Callable[[], float] = time.monotonic) -> Iterator[str]:
+    """The lines that say something; a blank line belongs to the one before.
+
+    That a broker is away is said once a minute, whichever clients of Kafka's say it.
+    """
+    passed, told = True, Told(clock_s=clock_s)
     for line in _without_farewells(lines):
         if line.strip():
-            passed = _GREETING.search(line) is None
+            away = _AWAY.search(line)
+            is_repeated = away is not None and not told.is_news(_NUMBERS.sub("", away[0]))
+            passed = not is_repeated and _GREETING.search(line) is None
         if passed:
             yield line
 

@@ -192,7 +192,7 @@ class Fold:
         label = self._label((prefix, record.group))
         self._metrics.generations.labels(prefix, label, cause).inc()
         for role, number in Counter(move.role for move in record.moves).items():
-            self._metrics.moved.labels(prefix, label, role.name.lower(), cause).inc(number)
+            self._metrics.moved.labels(prefix, label, str(role), cause).inc(number)
         return Generation(
             prefix,
             record.group,

@@ -18,17 +18,20 @@ from dataclasses import replace
 
 from muster import access
 from muster.cli import doctor_cluster, doctor_dates, doctor_job
-from muster.cli.doctor_job import Claim, Facts, Heard
+from muster.cli.doctor_claim import is_news
+from muster.cli.doctor_facts import Claim, Facts, Heard
 from muster.cli.errors import BadInput, Unreachable
 from muster.cli.finding import Finding, Level
-from muster.cli.kafka import read
+from muster.cli.holdups import Debts
+from muster.cli.kafka import Row, read
 from muster.cli.options import add_format, add_kafka, kafka_settings
 from muster.cli.snapshots import history
 from muster.cli.table import json_line, table
 from muster.clients import ClientSettings
 from muster.keyring import add_signing_keys, keyring_path
-from muster.protocol.codec import decode_record
+from muster.protocol.codec import decode, decode_record
 from muster.protocol.errors import DecodeError
+from muster.protocol.events import Join, Origin
 from muster.protocol.framing import PREFIX
 from muster.protocol.ids import GroupId
 from muster.protocol.keys import parse_key
@@ -128,12 +131,14 @@ def gather(settings: ClientSettings, prefix: str) -> Facts:
     groups: dict[GroupId, tuple[GroupSnapshot, int]] = {}
     answered: dict[GroupId, int] = {}
     writes: list[tuple[int, int]] = []
+    debts = Debts()
     for published in history(settings, prefix, None):
+        debts.take(published)
         record = published.record
         answered[record.group] = published.at_ms
         if isinstance(record, GroupSnapshot):
             before = groups.get(record.group)
-            if doctor_job.is_news(None if before is None else before[0], record):
+            if is_news(None if before is None else before[0], record):
                 writes.append((published.at_ms, record.coordinator_epoch))
             groups[record.group] = (record, published.at_ms)
         else:
@@ -167,6 +172,7 @@ def gather(settings: ClientSettings, prefix: str) -> Facts:
         wakeups=wakeups,
         heard=heard,
         rejected=rejected,
+        holdups={group: debts.holdups(snapshot) for group, (snapshot, _) in groups.items()},
         published_ms=max([published_ms, *(at_ms for at_ms, _ in rejected)]),
     )
 
@@ -205,10 +211,21 @@ def _heard(
             found[group] = replace(before, tick_ms=max(before.tick_ms, row.at_ms))
             continue
         found[group] = heard = replace(before, event_ms=max(before.event_ms, row.at_ms))
-        is_open = not before.unanswered_ms and row.at_ms > answered.get(group, 0)
-        if is_open and value.startswith(PREFIX["Join"]):
-            found[group] = replace(heard, unanswered_ms=row.at_ms)
+        if row.at_ms > answered.get(group, 0) and value.startswith(PREFIX["Join"]):
+            since_ms = before.unanswered_ms or row.at_ms
+            joined = before.joined | _joined(row)
+            found[group] = replace(heard, unanswered_ms=since_ms, joined=joined)
     return found
+
+
+def _joined(row: Row) -> frozenset[str]:
+    """Who joins; nobody whose join cannot be read."""
+    origin = Origin("", row.partition, row.offset, row.at_ms)
+    try:
+        event = decode(TopicKind.MEMBERSHIP, row.key, row.value, origin)
+    except DecodeError:
+        return frozenset()
+    return frozenset([event.member]) if isinstance(event, Join) else frozenset()
 
 
 # ---------------------------------------------------------------- the job's own figures

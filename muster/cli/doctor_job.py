@@ -17,85 +17,27 @@ it. What tells a living coordinator from a dead one:
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from importlib.metadata import version
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
 from muster.cli.ages import span
+from muster.cli.doctor_claim import START, claims
+from muster.cli.doctor_facts import GRACE_MS, Facts, Heard, who
 from muster.cli.finding import Finding, Level
 from muster.protocol.dead_letters import DeadLetter
 from muster.protocol.ids import GroupId
+from muster.protocol.misspelt import there_are
 from muster.protocol.records import (
-    CoordinatorClaim,
     GroupSnapshot,
     GroupState,
     MemberState,
-    Rejected,
 )
 
-GRACE_MS = 30_000
-"""A wake-up may be this late before something is wrong: start-ups and backlogs take a while."""
-CLAIMS_MS = 600_000
-CLAIMS_MAX = 3
-"""That many claims within that time are too many."""
 REJECTED_MS = 600_000
 """How far back dead letters are news."""
 SKEW_MS = 5_000
 _UNSETTLED = (GroupState.ASSIGNING, GroupState.RECONCILING)
-_START = "start `muster run` with the checkpoint it had"
-
-
-@dataclass(frozen=True, slots=True)
-class Claim:
-    """A claim to be the coordinator, as Kafka has it."""
-
-    offset: int
-    at_ms: int
-    record: CoordinatorClaim
-
-
-@dataclass(frozen=True, slots=True)
-class Heard:
-    """What the newest minutes of ``<prefix>.membership`` have of a group.
-
-    Attributes:
-        event_ms: newest record of members.
-        tick_ms: newest tick of a clock; 0 = none.
-        unanswered_ms: oldest join since the group's newest snapshot; 0 = none.
-    """
-
-    event_ms: int = 0
-    tick_ms: int = 0
-    unanswered_ms: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Facts:
-    """What was read. Times are epoch milliseconds.
-
-    Attributes:
-        now_ms: when it was read, by this machine's clock.
-        claims: oldest first.
-        groups: newest snapshot and its record's time.
-        writes: (time, coordinator epoch) of every snapshot that is still there and `is_news`.
-        wakeups: when groups want to be woken.
-        heard: newest records of members, by group.
-        rejected: dead letters and their times.
-        published_ms: when the coordinator wrote anything for the last time; 0 = never.
-        read_ms: when all of it had been read, which may take long; 0 = at `now_ms`.
-    """
-
-    now_ms: int
-    claims: Sequence[Claim] = ()
-    groups: Mapping[GroupId, tuple[GroupSnapshot, int]] = field(default_factory=dict)
-    writes: Sequence[tuple[int, int]] = ()
-    wakeups: Mapping[GroupId, int] = field(default_factory=dict)
-    heard: Mapping[GroupId, Heard] = field(default_factory=dict)
-    rejected: Sequence[tuple[int, Rejected]] = ()
-    published_ms: int = 0
-    read_ms: int = 0
 
 
 def look(facts: Facts, prefix: str, stuck_ms: int) -> Iterator[Finding]:
@@ -104,66 +46,6 @@ def look(facts: Facts, prefix: str, stuck_ms: int) -> Iterator[Finding]:
     yield from job(facts, prefix)
     yield from groups(facts, stuck_ms)
     yield from rejected(facts, prefix)
-
-
-# ---------------------------------------------------------------- the claim
-
-
-def claims(facts: Facts, prefix: str) -> Iterator[Finding]:
-    """Who is the coordinator, and whether there is but one."""
-    if not facts.claims:
-        what = "nobody has ever claimed to be the coordinator"
-        yield Finding("claim", prefix, Level.FAIL, what, "start `muster run`")
-        return
-    newest = facts.claims[-1]
-    who = _who(newest)
-    late = [
-        (at_ms, epoch)
-        for at_ms, epoch in facts.writes
-        if epoch < newest.offset and at_ms > newest.at_ms + GRACE_MS
-    ]
-    recent = [c for c in facts.claims if c.at_ms > facts.now_ms - CLAIMS_MS]
-    if late:
-        epoch = late[-1][1]
-        known = next((_who(c) for c in facts.claims if c.offset == epoch), f"epoch {epoch}")
-        yield Finding(
-            "claim",
-            prefix,
-            Level.FAIL,
-            f"two coordinators: {known} still writes, {_ago(facts, late[-1][0])} ago, although "
-            f"{who} has claimed after it. Members ignore the older one",
-            "stop the older one; it cannot read the claims (its log says why)",
-        )
-    elif len(recent) >= CLAIMS_MAX:
-        hosts = ", ".join(sorted({c.record.host for c in recent}))
-        yield Finding(
-            "claim",
-            prefix,
-            Level.WARN,
-            f"{len(recent)} claims within {CLAIMS_MS // 60_000} minutes, from {hosts}",
-            "it crashes and is restarted, or two are restarted against each other: read their logs",
-        )
-    else:
-        what = f"{who}, epoch {newest.offset}, since {_ago(facts, newest.at_ms)}"
-        yield Finding("claim", prefix, Level.OK, what)
-    ours = version("muster-kafka")
-    if newest.record.version != ours:
-        what = f"the coordinator is muster {newest.record.version}, this is {ours}"
-        yield Finding("claim", prefix, Level.WARN, what, "use the same version for both")
-
-
-def is_news(before: GroupSnapshot | None, snapshot: GroupSnapshot) -> bool:
-    """Whether it tells of a decision.
-
-    A group that rests is published again from time to time as it stands, with the epoch of the
-    coordinator that last changed it: such a record does not tell who wrote it.
-    """
-    told = (snapshot.coordinator_epoch, snapshot.generation)
-    return before is not None and (before.coordinator_epoch, before.generation) != told
-
-
-def _who(claim: Claim) -> str:
-    return f"job {claim.record.job} on {claim.record.host}"
 
 
 # ---------------------------------------------------------------- is it alive?
@@ -193,8 +75,8 @@ def job(facts: Facts, prefix: str) -> Iterator[Finding]:
             "job",
             prefix,
             Level.FAIL,
-            f"does not answer: events of {names} have waited for {_ago(facts, since_ms)}",
-            f"is {_who(facts.claims[-1])} running? {_START}; if it runs: /healthz, its log, and "
+            f"does not answer: events of {names} have waited for {facts.ago(since_ms)}",
+            f"is {who(facts.claims[-1])} running? {START}; if it runs: /healthz, its log, and "
             "muster_rows_behind say whether it is stuck or behind",
         )
     elif joined and facts.published_ms < joined_ms:
@@ -203,8 +85,8 @@ def job(facts: Facts, prefix: str) -> Iterator[Finding]:
             prefix,
             Level.FAIL,
             f"does not answer: who joined {_named(sorted(joined))} has waited for "
-            f"{_ago(facts, joined_ms)}",
-            f"is {_who(facts.claims[-1])} running? {_START}; if it runs, its log says why",
+            f"{facts.ago(joined_ms)}",
+            f"is {who(facts.claims[-1])} running? {START}; if it runs, its log says why",
         )
     elif facts.wakeups:
         awake = "1 group" if len(facts.wakeups) == 1 else f"{len(facts.wakeups)} groups"
@@ -224,9 +106,9 @@ def job(facts: Facts, prefix: str) -> Iterator[Finding]:
             "clock",
             prefix,
             Level.FAIL,
-            f"no clock: the wake-up of {_named(quiet)} is {_ago(facts, min(overdue.values()))} "
+            f"no clock: the wake-up of {_named(quiet)} is {facts.ago(min(overdue.values()))} "
             "past, and nobody has written a tick",
-            f"a clock runs in every coordinator: {_START}; may it write to {prefix}.membership?",
+            f"a clock runs in every coordinator: {START}; may it write to {prefix}.membership?",
         )
 
 
@@ -274,11 +156,21 @@ def groups(facts: Facts, stuck_ms: int) -> Iterator[Finding]:
 def _faults(
     facts: Facts, snapshot: GroupSnapshot, rest_ms: int, stuck_ms: int
 ) -> Iterator[tuple[Level, str, str]]:
+    late = [h for h in facts.holdups.get(snapshot.group, ()) if h.is_late(facts.now_ms)]
+    for holdup in late:
+        yield (
+            Level.WARN,
+            f"waits for {holdup.member}: {holdup.text(facts.now_ms)}",
+            f"read the log of {holdup.member}: what stops a task there (on_revoked, or the process "
+            "of --exec) does not return; end its process if it hangs",
+        )
     if snapshot.state is GroupState.NOT_READY:
         count = len(snapshot.members)
+        configured = [name for name, (each, _) in facts.groups.items() if each.tasks]
         yield (
             Level.FAIL if rest_ms > stuck_ms else Level.WARN,
-            f"has {count} member{'' if count == 1 else 's'} and no tasks",
+            f"has {count} member{'' if count == 1 else 's'} and no tasks; configured groups: "
+            f"{there_are(snapshot.group, configured)}",
             f"muster config set --group {snapshot.group} --tasks FILE",
         )
     elif snapshot.state in _UNSETTLED and rest_ms > stuck_ms:
@@ -353,7 +245,3 @@ def _action(reason: str) -> str:
     """What the reason asks for; a newer version may have written one that is not known here."""
     known = DeadLetter.__members__.get(reason)
     return f"{known.action}; " if known else ""
-
-
-def _ago(facts: Facts, at_ms: int) -> str:
-    return span(facts.now_ms - at_ms)

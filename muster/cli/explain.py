@@ -199,7 +199,7 @@ def move_json(move: Move) -> dict[str, object]:
     """One move as an object, as in `formats.md` section 1."""
     return {
         "task": move.task,
-        "role": move.role.name.lower(),
+        "role": str(move.role),
         "from": move.from_member,
         "to": move.to_member,
         "reason": move.reason,
@@ -210,7 +210,7 @@ def generation_text(snapshot: GroupSnapshot, moves: Sequence[Move], at_ms: int) 
     """One generation as a heading and a table."""
     when = datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(timespec="milliseconds")
     heading = f"generation {snapshot.generation}, {when}: {snapshot.cause or 'no cause given'}"
-    rows = [(m.task, m.role.name.lower(), m.from_member, m.to_member, m.reason) for m in moves]
+    rows = [(m.task, str(m.role), m.from_member, m.to_member, m.reason) for m in moves]
     body = table(("TASK", "ROLE", "FROM", "TO", "REASON"), rows) if rows else "no task moves"
     return f"{heading}\n{body}\n"
 

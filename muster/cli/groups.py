@@ -207,7 +207,7 @@ def _task_rows(each: Shown, verbose: bool) -> list[list[object]]:
                 "ready" if (t, slot) in ready else "restoring" if role is Role.LEARNER else "kept"
             )
             state = "revoking" if (t, slot) in leaving else calm
-            row = [s.group, str(each.table.task(t)), role.name.lower(), member.get(slot), state]
+            row = [s.group, str(each.table.task(t)), str(role), member.get(slot), state]
             if verbose:
                 row += [None, None, lag.get((t, slot))]
             keyed.append(((t, role, member.get(slot, "")), row))

@@ -77,7 +77,7 @@ class PlainShow:
 
 def move_text(move: Move) -> str:
     """A move in a line."""
-    role = "" if move.role is Role.ACTIVE else f" ({move.role.name.lower()})"
+    role = "" if move.role is Role.ACTIVE else f" ({move.role})"
     path = f"{move.from_member or NO_MEMBER} → {move.to_member or NO_MEMBER}"
     return f"{move.task}{role} {path}: {move.reason}"
 

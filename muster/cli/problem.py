@@ -254,7 +254,7 @@ def answer(problem: Problem, view: GroupView, placement: Placement) -> dict[str,
         "moves": [
             {
                 "task": printed(reason.task),
-                "role": reason.role.name.lower(),
+                "role": str(reason.role),
                 "from": who(reason.source),
                 "to": who(reason.destination),
                 "reason": reason.text,

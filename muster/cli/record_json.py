@@ -65,7 +65,7 @@ def _plain(name: str, value: object) -> object:
     if name == "tags" and isinstance(value, tuple):
         return dict(value)
     if isinstance(value, Enum):
-        return value.name.lower() if isinstance(value, Role) else value.value
+        return str(value) if isinstance(value, Role) else value.value
     shape = _SHAPES.get(type(value))
     return value if shape is None else shape(value)
 

@@ -215,7 +215,7 @@ class RichShow:
     def _moves(self, moves: list[Move]) -> Text:
         """Moves that differ in nothing but the task."""
         first = moves[0]
-        role = "" if first.role is Role.ACTIVE else f" ({first.role.name.lower()})"
+        role = "" if first.role is Role.ACTIVE else f" ({first.role})"
         return Text.assemble(
             "    ",
             self._name(first.from_member),

@@ -136,7 +136,7 @@ def _entry(entry: Entry) -> dict[str, Any]:
         "state": entry.state.value,
         "members": {
             member: {
-                **{role.name.lower(): list(held[role]) for role in Role},
+                **{str(role): list(held[role]) for role in Role},
                 "revoked": sorted(entry.revoked.get(member, ())),
             }
             for member, held in entry.members.items()
@@ -145,7 +145,7 @@ def _entry(entry: Entry) -> dict[str, Any]:
         "moves": [
             {
                 "task": move.task,
-                "role": move.role.name.lower(),
+                "role": str(move.role),
                 "from": move.from_member,
                 "to": move.to_member,
                 "reason": move.reason,
@@ -182,7 +182,7 @@ def as_text(world: World) -> str:
         lines += [f"  {line}" for line in table(columns, rows).splitlines()]
         for move in entry.moves:
             parties = f"{move.from_member or 'nobody'} → {move.to_member or 'nobody'}"
-            lines.append(f"  {move.task} {move.role.name.lower()}: {parties} ({move.reason})")
+            lines.append(f"  {move.task} {move.role}: {parties} ({move.reason})")
         lines.append(f"  then {entry.state.value}")
         lines.append("")
     lines += [f"{key}: {'-' if v is None else v}" for key, v in _summary(world).items()]

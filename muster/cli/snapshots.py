@@ -238,7 +238,7 @@ def waits_json(snapshot: GroupSnapshot) -> list[dict[str, Any]]:
     return [
         {
             "task": wait.task,
-            "role": wait.role.name.lower(),
+            "role": str(wait.role),
             "member": wait.member,
             "behind": wait.behind,
             "text": str(wait),

@@ -228,7 +228,7 @@ class Process:
 
     def _take(self, role: Role, tasks: TaskSet) -> None:
         if self._around.is_told:
-            self._around.tell(f"{self} takes {named(tasks)} ({role.name.lower()})")
+            self._around.tell(f"{self} takes {named(tasks)} ({role})")
         if role is Role.ACTIVE:
             self.using |= set(tasks)
             self._around.uses(self, tasks)
@@ -252,7 +252,7 @@ class Process:
             return
         if self.session.incarnation == number and self.session.record is not None:
             if self._around.is_told:
-                self._around.tell(f"{self} has stopped {named(tasks)} ({role.name.lower()})")
+                self._around.tell(f"{self} has stopped {named(tasks)} ({role})")
             if role is Role.ACTIVE:
                 self.using -= set(tasks)
             self.give(Released(role, tasks))

@@ -42,6 +42,6 @@ def said(record: MemberAssignment | MemberGone) -> str:
     if record.fault is not None:
         return f"{record.fault.value} ({head})"
     sets = zip(Role, (record.active, record.standby, record.learner), strict=True)
-    held = ", ".join(f"{role.name.lower()} {named(tasks)}" for role, tasks in sets if tasks)
+    held = ", ".join(f"{role} {named(tasks)}" for role, tasks in sets if tasks)
     asked = ", report" if record.report else ""
     return f"{held or 'nothing'} ({head}, epoch {record.epoch}{asked})"

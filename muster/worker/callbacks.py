@@ -40,6 +40,8 @@ Callback: TypeAlias = Callable[[tuple[Task, ...], Assignment], Awaitable[None] |
 
 STOP_ATTEMPTS: Final = 5
 """Times a callback that stops tasks is called before the worker gives up."""
+HUNG_S: Final = 10.0
+"""A callback that runs for so long, or twice, four times, … as long, is mentioned in the log."""
 LOOK_AGAIN_S: Final = 0.01
 _STOP_PAUSE = wait_random_exponential(multiplier=0.05, max=1)
 _START_PAUSE = wait_random_exponential(multiplier=0.2, max=30)
@@ -121,6 +123,7 @@ class Caller:
         self._era = 0
         self._running: _Call | None = None
         self._early = EMPTY  # tasks of the running call that were released before it returned
+        self._since_s, self._hung_s = 0.0, HUNG_S  # of the running call; when it is news
         self._started: _Lost = {}
         self._unstopped = 0  # what AllStopped still waits for
         self._thread = threading.Thread(target=self._run, name="muster-callbacks", daemon=True)
@@ -143,6 +146,20 @@ class Caller:
     def inside(self) -> bool:
         """Whether the caller of this is a callback in our thread."""
         return threading.current_thread() is self._thread
+
+    def hung(self) -> str | None:
+        """What the running callback keeps waiting, in words, when it is time to say so."""
+        with self._lock:
+            call, runs_s = self._running, time.monotonic() - self._since_s
+            if call is None or runs_s < self._hung_s:
+                return None
+            self._hung_s *= 2
+            rest = ", ".join(map(str, call.tasks - self._early)) or "tasks that were released"
+        if call.start:
+            what, effect = "start", "callbacks behind it wait"
+        else:
+            what, effect = "stop", "the group waits for it, and fences a member that is too slow"
+        return f"the callback that is to {what} {rest} has run for {runs_s:.0f} s; {effect}"
 
     def start(self, role: Role, tasks: TaskSet, assignment: Assignment) -> None:
         """Have tasks started."""
@@ -195,6 +212,7 @@ class Caller:
                 if call.era != self._era:
                     continue
                 self._running, self._early = call, EMPTY
+                self._since_s, self._hung_s = time.monotonic(), HUNG_S
             try:
                 called = self._start(call) if call.start else self._stop(call)
             except BaseException as error:  # whatever a callback raises, the worker must know

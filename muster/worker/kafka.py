@@ -40,6 +40,7 @@ from muster.protocol.topics import TopicKind, topic_name
 from muster.repeats import Repeats
 from muster.worker.dictionary import Dictionaries, find_names
 from muster.worker.exchange import Acknowledged, Begin, Failed, Input, Read, Send
+from muster.worker.others import configured_groups
 from muster.worker.progress import Progress
 from muster.worker.refusals import Refusals
 
@@ -144,6 +145,10 @@ class Link:
         """Start reading; `Begin` is posted when the reader stands at the end."""
         for thread in self._threads:
             thread.start()
+
+    def configured_groups(self) -> list[str] | None:
+        """Groups that have tasks, read now; None = Kafka did not say. Takes seconds."""
+        return configured_groups(self._consumer_config, self._groups)
 
     def send(self, sent: Send) -> None:
         """Write an event; `Acknowledged` or `Failed` is posted when its fate is known."""

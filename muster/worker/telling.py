@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import logging
+import threading
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TypeAlias
 
+from muster.protocol.misspelt import no_tasks_beside
 from muster.protocol.records import NO_TASKS
 from muster.worker.assignment import Assignment
 
@@ -18,7 +21,10 @@ class Teller:
 
     Attributes:
         log: takes lines; their fields name the group, the member and the newest generation.
+        others: looks up which groups have tasks; None = it cannot be said.
     """
+
+    others: Callable[[], Sequence[str] | None] = staticmethod(lambda: None)
 
     def __init__(self, group: str, member: str) -> None:
         self.log = _LogAdapter(log, {"group": group, "member": member})
@@ -33,10 +39,23 @@ class Teller:
             return
         self._told = news
         if now.message.startswith(NO_TASKS):  # else it would wait in silence, perhaps for ever
-            self.log.warning("%s: %s", self._member, now.message)
+            threading.Thread(
+                target=self._tell_bare, args=(now,), name="muster-groups", daemon=True
+            ).start()
             return
         held = f"{len(now.active)} active, {len(now.standby)} standby, {len(now.learner)} learner"
         self.log.info("%s: assigned %s (%s)", self._member, held, now.message or "no news")
+
+    def _tell_bare(self, now: Assignment) -> None:
+        """The group has no tasks: most often its name is misspelt, so the others are named."""
+        others = self.others()
+        told = now.message if others is None else no_tasks_beside(now.group, others)
+        self.log.warning("%s: %s", self._member, told)
+
+    def hung(self, call: str | None) -> None:
+        """A callback has not returned for long; None = none."""
+        if call is not None:
+            self.log.warning("%s: %s", self._member, call)
 
     def lost(self, reason: str) -> None:
         """Everything is lost, and the next assignment is news whatever it says."""

@@ -173,6 +173,7 @@ class Worker:
         clients = client_settings(bootstrap_servers, kafka=config)
         post, keys = self._inbox.put, key_file(signing_keys)
         self._link = Link(clients, topic_prefix, self.group, self.member_id, post, keys)
+        self._teller.others = self._link.configured_groups
         self._on_lease = on_lease
         lags = (lag_from_changelog, TaskSet.of(on_disk), post)
         self._lags = ChangelogLags(clients.librdkafka(), *lags)
@@ -321,6 +322,7 @@ class Worker:
     def _turn(self) -> bool:
         """Take what has happened, acknowledgements first; False = give up the session."""
         given = self._inbox.take(self._session.deadline_ms, self._link.take_acknowledgements)
+        self._teller.hung(self._caller.hung())
         for each in [*given, ClockMoved()]:
             if each is None:
                 if self.error is not None:

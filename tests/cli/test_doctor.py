@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from importlib.metadata import version
 from threading import Thread
 
 import numpy as np
@@ -12,9 +13,11 @@ from support.snapshots import orders
 
 from muster.acls import Role, acls_of
 from muster.cli import doctor, doctor_job
+from muster.cli.doctor_claim import is_news
 from muster.cli.doctor_cluster import differences, missing
-from muster.cli.doctor_job import Claim, Facts, Heard
+from muster.cli.doctor_facts import Claim, Facts, Heard
 from muster.cli.finding import Finding, Level
+from muster.cli.holdups import Holdup
 from muster.cli.main import COMMANDS
 from muster.protocol.events import Origin
 from muster.protocol.ids import GroupId
@@ -28,7 +31,7 @@ from muster.protocol.topics import BY_KIND, TopicKind
 
 NOW = 10_000_000
 ORDERS = GroupId("orders")
-VERSION = doctor_job.version("muster-kafka")
+VERSION = version("muster-kafka")
 STUCK_MS = 300_000
 
 
@@ -48,6 +51,7 @@ def facts(**changes: object) -> Facts:
         writes=((NOW - 5_000, 3),),
         wakeups={ORDERS: NOW + 2_000},
         heard={ORDERS: Heard(event_ms=NOW - 1_000, tick_ms=NOW - 4_000)},
+        published_ms=NOW - 3_000,
     )
     return replace(well, **changes)  # type: ignore[arg-type]
 
@@ -97,21 +101,75 @@ def test_two_coordinators() -> None:
 def test_a_group_at_rest_does_not_tell_who_writes() -> None:
     """Published again as it stands it has an older epoch; a decision has a generation or epoch."""
     rests = orders()
-    assert not doctor_job.is_news(rests, replace(rests, clock_ms=rests.clock_ms + 600_000))
-    assert not doctor_job.is_news(None, rests)
-    assert doctor_job.is_news(rests, replace(rests, generation=rests.generation + 1))
-    assert doctor_job.is_news(rests, replace(rests, coordinator_epoch=rests.coordinator_epoch + 1))
-    assert doctor_job.is_news(replace(rests, coordinator_epoch=rests.coordinator_epoch + 1), rests)
+    assert not is_news(rests, replace(rests, clock_ms=rests.clock_ms + 600_000))
+    assert not is_news(None, rests)
+    assert is_news(rests, replace(rests, generation=rests.generation + 1))
+    assert is_news(rests, replace(rests, coordinator_epoch=rests.coordinator_epoch + 1))
+    assert is_news(replace(rests, coordinator_epoch=rests.coordinator_epoch + 1), rests)
 
 
 def test_claims_that_come_and_go() -> None:
-    """Three within ten minutes are a crash loop or a fight; the hosts are named."""
-    many = tuple(claim(i, NOW - 60_000 * i, f"j{i}", f"h{i % 2}") for i in (5, 3, 1))
-    finding = told(facts(claims=many, writes=()), "claim")
-    assert (finding.level, "3 claims within 10 minutes, from h1" in finding.what) == (
+    """Three within ten minutes may be a crash loop or a fight, until the newest outlives them."""
+
+    def thrice(newest_ms: int) -> Facts:
+        ago_ms = (newest_ms + 180_000, newest_ms + 60_000, newest_ms)
+        claims = tuple(claim(n, NOW - ms, f"j{n}", f"h{n % 2}") for n, ms in enumerate(ago_ms))
+        return facts(claims=claims, writes=())
+
+    finding = told(thrice(20_000), "claim")
+    assert (finding.level, "3 claims within 10 minutes, from h0, h1" in finding.what) == (
         Level.WARN,
         True,
     )
+    (calm, *_) = doctor_job.look(thrice(120_001), "muster", STUCK_MS)
+    assert (calm.level, calm.what) == (
+        Level.OK,
+        "job j2 on h0, epoch 2, since 2 min; last seen 3 s ago; restarted 2 times within 10 min, "
+        "at rest since",
+    )
+
+
+def test_a_claim_proves_no_life() -> None:
+    """What a living coordinator would have answered waits: the claim is in doubt within seconds."""
+    late = facts(wakeups={ORDERS: NOW - 6_000}, published_ms=NOW - 12_000)
+    finding = told(late, "claim")
+    assert (finding.level, finding.what) == (
+        Level.WARN,
+        "held by job a on h1 since 60 min, life unproven: it should have written of orders 6 s "
+        "ago, last seen 12 s ago",
+    )
+    heard = Heard(
+        event_ms=NOW - 1_000, unanswered_ms=NOW - 9_000, joined=frozenset(["w1", "w2", "w3", "w4"])
+    )
+    started = facts(
+        claims=(claim(3, NOW - 25_000),),
+        groups={},
+        wakeups={},
+        heard={ORDERS: heard},
+        published_ms=0,
+    )
+    assert told(started, "claim").what == (
+        "held by job a on h1 since 25 s, life unproven: 4 joins waiting"
+    )
+    for fine in (
+        replace(started, heard={ORDERS: replace(heard, unanswered_ms=NOW - 4_000)}),
+        replace(started, published_ms=NOW - 8_000),  # it answers others
+    ):
+        assert levels(fine)["claim", "muster"] is Level.OK
+    (quiet, *_) = doctor_job.look(replace(started, heard={}), "muster", STUCK_MS)
+    assert quiet.what.endswith("life unproven: nothing has asked it for an answer yet")
+
+
+def test_a_member_that_does_not_stop_its_tasks() -> None:
+    """It is named once it has had its time, with what to do; before, it is no finding."""
+    holdup = Holdup("w5", ("orders_3",), NOW - 12_000, 15_000, NOW + 9_000, False, 45_000)
+    slow = facts(holdups={ORDERS: (holdup,)})
+    assert levels(slow)["group", "all"] is Level.OK
+    hung = replace(slow, now_ms=NOW + 4_000, wakeups={ORDERS: NOW + 5_000})
+    finding = told(hung, "group")
+    assert (finding.level, finding.subject) == (Level.WARN, "orders")
+    assert "waits for w5: orders_3: w5 was asked to stop it 16 s ago; fenced at" in finding.what
+    assert finding.action.startswith("read the log of w5")
 
 
 def test_another_version() -> None:

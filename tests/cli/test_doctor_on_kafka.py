@@ -7,6 +7,7 @@ import time
 import uuid
 from collections.abc import Callable
 from dataclasses import replace
+from importlib.metadata import version
 
 import pytest
 from confluent_kafka import Producer
@@ -35,7 +36,7 @@ from muster.protocol.records import (
 from muster.protocol.topics import TopicKind
 
 ORDERS = GroupId("orders")
-VERSION = doctor_job.version("muster-kafka")
+VERSION = version("muster-kafka")
 
 
 # ---------------------------------------------------------------- on a real Kafka

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from support import wire
 
+import muster
 from muster.protocol.errors import ConfigError
 from muster.protocol.ids import CONNECTOR_ITSELF, Task, parse_task
 from muster.protocol.tasks import EMPTY, Connector, Subtopology, TaskSet, TaskTable
@@ -20,6 +21,17 @@ UNITS = (
     Connector("c1", 0),
 )
 PRINTED = ["9_0", "10_0", "10_1", "topic_0", "c1", "c2", "c2-0", "c2-1"]
+
+
+def test_what_users_import() -> None:
+    """A task, read from its id: its partition by either name; a role prints as a word."""
+    task = muster.parse_task("orders_3")
+    assert (task, task.partition, str(task)) == (muster.Task("orders", 3), 3, "orders_3")
+    assert [f"{role} {role!s}" for role in muster.Role] == [
+        *("active active", "standby standby", "learner learner")
+    ]
+    assert set(muster.__all__) <= set(dir(muster))
+    assert all(getattr(muster, name) for name in muster.__all__)
 
 
 def test_a_table_orders_tasks_as_kafka_does() -> None:

@@ -47,6 +47,8 @@ def test_too_slow_a_release_fences() -> None:
     assert beats(story, 6_000, 14_000) == {}
     assert story.at(13_999).told(tick()) == {}
     assert story.at(14_000).told(tick())["W1"] == "FENCED_MEMBER_EPOCH"
+    why = "W1 did not stop 0_2, 0_3 within 10000 ms (rebalance.timeout.ms); W1 fenced"
+    assert story.group.cause.endswith(why)
     beats(story, 16_000, 18_000)
     story.at(18_000).take(tick())  # proves that W1 can have read that it is fenced
     told = beats(story, 20_000, 62_000)

@@ -18,6 +18,11 @@ Using Spark's default log4j profile: org/apache/spark/log4j2-defaults.properties
 Setting default log level to "WARN".
 To adjust logging level use sc.setLogLevel(newLevel). For SparkR, use setLogLevel(newLevel).
 Setting Spark log level to "WARN".
+26/11/23 03:46:03 WARN OffsetSeqMetadata: Updating the value of conf \
+'spark.sql.streaming.internal.stateStore.partitions' in current session from '1' to '3'.
+26/11/23 03:23:35 WARN TaskSetManager: [queryId = 188af] [batchId = 0] Stage 0 contains a task of \
+very large size (1040 KiB). The maximum recommended task size is 1000 KiB.
+26/11/23 03:23:35 WARN StateStore: Loaded state store provider in loadTimeMs=3012 for storeId=x
 Starting Streaming TransformWithStateInPandas Python worker.
 
 Streaming TransformWithStateInPandas Python worker received parameters for UDF.
@@ -37,6 +42,21 @@ def test_greetings_are_no_news() -> None:
     assert "".join(news(GREETINGS.splitlines(keepends=True))) == ""
     mixed = (NEWS + GREETINGS + NEWS).splitlines(keepends=True)
     assert "".join(news(mixed)) == NEWS + NEWS
+
+
+def test_a_broker_that_is_away_is_said_once_a_minute() -> None:
+    """Three clients say it several times a second, with and without JSON; other lines pass."""
+    away = """\
+26/11/23 03:04:24 WARN NetworkClient: [{0}] Connection to node {1} (/127.0.0.1:23718) could not be \
+established. Node may not be available.
+"""
+    clients = ("Producer clientId=producer-1", "AdminClient clientId=adminclient-1")
+    once = [away.format(client, node) for client in clients for node in (1, -1)]
+    json_line = '{{"level":"WARN","msg":"{0}","logger":"NetworkClient"}}\n'
+    once += [json_line.format(line.partition("NetworkClient: ")[2].strip()) for line in once]
+    times = iter([0.0, *[30.0] * (len(once) - 1), *[61.0] * len(once)])
+    told = [*news([*once, NEWS, *once], clock_s=lambda: next(times))]
+    assert told == [once[0], NEWS, once[0]]
 
 
 FAREWELL = """\

@@ -15,7 +15,14 @@ from muster.protocol.events import Event, Heartbeat, Join, Origin
 from muster.protocol.ids import GroupId, MemberId
 from muster.protocol.keys import key_of, partition_of
 from muster.protocol.parts import parts
-from muster.protocol.records import Dictionary, Fault, MemberAssignment, MemberGone
+from muster.protocol.records import (
+    Dictionary,
+    Fault,
+    GroupGone,
+    GroupSnapshot,
+    MemberAssignment,
+    MemberGone,
+)
 from muster.protocol.signing import HEADER
 from muster.protocol.tasks import TaskSet, TaskTable, Unit
 from muster.protocol.taskset import units_of_table
@@ -162,6 +169,11 @@ class ScriptedCoordinator:
         names = Dictionary(group=self.group, units=units_of_table(TaskTable(units)))
         self._write(self._groups, encode(names), beside)
         return names
+
+    def publish(self, *records: GroupSnapshot | GroupGone) -> None:
+        """Write what is known of groups, any."""
+        for record in records:
+            self._write(self._groups, encode(record))
 
     def let_go(self, member: str) -> None:
         """Write the tombstone of a member."""

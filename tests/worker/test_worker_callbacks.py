@@ -5,17 +5,19 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+from dataclasses import replace
 
 import pytest
 from support.mock_worker import Story, worker
 from support.scripted_coordinator import ScriptedCoordinator, eventually
+from support.snapshots import orders
 from support.waiting import PATIENCE_S
 
 from muster import Worker
 from muster.protocol.errors import ConfigError
 from muster.protocol.events import Join, Leave, Report
-from muster.protocol.ids import Task
-from muster.protocol.records import no_tasks
+from muster.protocol.ids import GroupId, Task
+from muster.protocol.records import GroupGone, no_tasks
 from muster.protocol.tasks import TaskSet
 from muster.worker import callbacks
 from muster.worker.assignment import Assignment
@@ -108,14 +110,40 @@ def test_a_log_line_an_assignment(
 def test_a_group_without_tasks_is_mentioned_once(
     mock_servers: str, coordinator: ScriptedCoordinator, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A worker of a group that nobody has configured says so, as a warning, and what to do."""
+    """A worker of a group that nobody has configured warns once: which are, and what to do."""
+    published = [replace(orders(), group=GroupId(name)) for name in ("configured", "gone")]
+    coordinator.publish(*published, GroupGone(group=GroupId("gone")))
     with worker(mock_servers, coordinator):
         join = coordinator.wait_for(Join)
         for report in (False, True):
             coordinator.assign(join, message=no_tasks(coordinator.group), report=report)
         coordinator.wait_for(Report)
-    (line,) = [r for r in caplog.records if "no tasks: muster config set" in r.getMessage()]
+        eventually(lambda: "has no tasks" in caplog.text)
+    (line,) = [r for r in caplog.records if "no tasks" in r.getMessage()]
     assert line.levelno == logging.WARNING
+    assert (
+        f"group {coordinator.group!r} has no tasks; configured groups: configured; muster config "
+        f"set --group {coordinator.group} --tasks FILE gives it some"
+    ) in line.getMessage()
+
+
+def test_a_callback_that_hangs_is_mentioned(
+    mock_servers: str,
+    coordinator: ScriptedCoordinator,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The worker's log names the tasks that a callback keeps, and that the group waits."""
+    monkeypatch.setattr(callbacks, "HUNG_S", 0.05)
+    go_on = threading.Event()
+    with worker(mock_servers, coordinator, on_revoked=lambda *_: go_on.wait(PATIENCE_S)):
+        join = coordinator.wait_for(Join)
+        coordinator.assign(join, ["0_0", "0_1"])
+        coordinator.assign(join, ["0_1"], generation=2)
+        wanted = "the callback that is to stop 0_0 has run for"
+        eventually(lambda: wanted in caplog.text)
+        go_on.set()
+        coordinator.wait_for(Report, lambda r: str(r.holding.active) == str(TaskSet.of(["0_1"])))
 
 
 def test_a_start_that_fails_is_given_up_with_its_task(
