@@ -40,15 +40,21 @@ class Partition(threading.Thread):
             consumer.assign([here])  # never subscribe: muster says whose the partition is
             while not self.told_to_stop.is_set():
                 message = consumer.poll(0.25)
-                if message is None or not worker.holds(self.task):
-                    continue
-                if message.error() is not None:  # a broker is away: the consumer tries again
-                    continue
-                process(self.task, message)
-                if worker.holds(self.task):
-                    self.commit(consumer, message)
+                if message is None or message.error() is not None:
+                    continue  # nothing new, or a broker is away: the consumer tries again
+                if self.is_ours():
+                    process(self.task, message)
+                    if worker.holds(self.task):
+                        self.commit(consumer, message)
         finally:
             consumer.close()
+
+    def is_ours(self) -> bool:
+        """Wait while the lease has run out: it goes on, or `on_lost` tells us to stop."""
+        while not worker.holds(self.task):
+            if self.told_to_stop.wait(0.05):
+                return False
+        return True
 
     def committed(self, consumer: Consumer, here: TopicPartition) -> int:
         """Where the last owner stopped; asked again while no broker answers."""

@@ -33,7 +33,10 @@ def configured_groups(config: Mapping[str, Any], topic: str) -> list[str] | None
     """
     consumer = Consumer({**config, "enable.partition.eof": True}, logger=log)
     try:
-        partitions = consumer.list_topics(topic, timeout=PATIENCE_S).topics[topic].partitions
+        found = consumer.list_topics(topic, timeout=PATIENCE_S).topics[topic]
+        if found.error is not None:
+            return None
+        partitions = found.partitions
         consumer.assign([TopicPartition(topic, each, OFFSET_BEGINNING) for each in partitions])
         newest = _newest(consumer, len(partitions))
     except KafkaException:
