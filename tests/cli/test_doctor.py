@@ -265,7 +265,10 @@ def test_a_group_that_was_never_configured() -> None:
     for since_ms, level in ((10_000, Level.WARN), (400_000, Level.FAIL)):
         snapshot = replace(waits, generation_ms=NOW - since_ms)
         finding = told(facts(groups={ORDERS: (snapshot, NOW)}), "group")
-        assert (finding.level, finding.what) == (level, "has 2 members and no tasks")
+        assert (finding.level, finding.what) == (
+            level,
+            "has 2 members and no tasks; configured groups: none",
+        )
         assert finding.action == "muster config set --group orders --tasks FILE"
 
 
