@@ -4,23 +4,21 @@ from __future__ import annotations
 
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, HTTPServer
-from importlib.metadata import version
 from threading import Thread
 
 import numpy as np
 import pytest
+from support.examined import NOW, ORDERS, VERSION, facts, levels, told
 from support.snapshots import orders
 
 from muster.acls import Role, acls_of
 from muster.cli import doctor, doctor_job
-from muster.cli.doctor_claim import is_news
 from muster.cli.doctor_cluster import differences, missing
-from muster.cli.doctor_facts import Claim, Facts, Heard
+from muster.cli.doctor_facts import Claim, Heard
 from muster.cli.finding import Finding, Level
 from muster.cli.holdups import Holdup
 from muster.cli.main import COMMANDS
 from muster.protocol.events import Origin
-from muster.protocol.ids import GroupId
 from muster.protocol.records import (
     CoordinatorClaim,
     GroupState,
@@ -28,43 +26,6 @@ from muster.protocol.records import (
     Rejected,
 )
 from muster.protocol.topics import BY_KIND, TopicKind
-
-NOW = 10_000_000
-ORDERS = GroupId("orders")
-VERSION = version("muster-kafka")
-STUCK_MS = 300_000
-
-
-def claim(offset: int, at_ms: int, job: str = "a", host: str = "h1") -> Claim:
-    """A claim of a job of our version."""
-    return Claim(offset, at_ms, CoordinatorClaim(job=job, host=host, version=VERSION))
-
-
-def facts(**changes: object) -> Facts:
-    """A group that is well and was heard just now."""
-    snapshot = replace(orders(), state=GroupState.STABLE, generation_ms=NOW - 5_000)
-    snapshot = replace(snapshot, holder=np.zeros(5, dtype=np.int32))
-    well = Facts(
-        now_ms=NOW,
-        claims=(claim(3, NOW - 3_600_000),),
-        groups={ORDERS: (snapshot, NOW - 5_000)},
-        writes=((NOW - 5_000, 3),),
-        wakeups={ORDERS: NOW + 2_000},
-        heard={ORDERS: Heard(event_ms=NOW - 1_000, tick_ms=NOW - 4_000)},
-        published_ms=NOW - 3_000,
-    )
-    return replace(well, **changes)  # type: ignore[arg-type]
-
-
-def levels(found: Facts) -> dict[tuple[str, str], Level]:
-    """(check, subject) → level, of all findings."""
-    return {(f.check, f.subject): f.level for f in doctor_job.look(found, "muster", STUCK_MS)}
-
-
-def told(found: Facts, check: str) -> Finding:
-    """The first finding of a check that is not fine."""
-    findings = doctor_job.look(found, "muster", STUCK_MS)
-    return next(f for f in findings if f.check == check and f.level is not Level.OK)
 
 
 def test_nothing_is_wrong() -> None:
@@ -82,82 +43,6 @@ def test_no_coordinator() -> None:
     finding = told(facts(claims=()), "claim")
     assert (finding.level, finding.action) == (Level.FAIL, "start `muster run`")
     assert ("job", "muster") not in levels(facts(claims=()))
-
-
-def test_two_coordinators() -> None:
-    """The older one writes on, long after the newer has claimed: both are named."""
-    two = facts(
-        claims=(claim(3, NOW - 9_000_000, "a", "h1"), claim(8, NOW - 600_001, "b", "h2")),
-        writes=((NOW - 5_000, 3),),
-    )
-    finding = told(two, "claim")
-    assert finding.level is Level.FAIL
-    assert "job a on h1 still writes, 5 s ago" in finding.what
-    assert "job b on h2" in finding.what
-    at_once = replace(two, writes=((NOW - 590_000, 3),))  # it was just being told
-    assert levels(at_once)["claim", "muster"] is Level.OK
-
-
-def test_a_group_at_rest_does_not_tell_who_writes() -> None:
-    """Published again as it stands it has an older epoch; a decision has a generation or epoch."""
-    rests = orders()
-    assert not is_news(rests, replace(rests, clock_ms=rests.clock_ms + 600_000))
-    assert not is_news(None, rests)
-    assert is_news(rests, replace(rests, generation=rests.generation + 1))
-    assert is_news(rests, replace(rests, coordinator_epoch=rests.coordinator_epoch + 1))
-    assert is_news(replace(rests, coordinator_epoch=rests.coordinator_epoch + 1), rests)
-
-
-def test_claims_that_come_and_go() -> None:
-    """Three within ten minutes may be a crash loop or a fight, until the newest outlives them."""
-
-    def thrice(newest_ms: int) -> Facts:
-        ago_ms = (newest_ms + 180_000, newest_ms + 60_000, newest_ms)
-        claims = tuple(claim(n, NOW - ms, f"j{n}", f"h{n % 2}") for n, ms in enumerate(ago_ms))
-        return facts(claims=claims, writes=())
-
-    finding = told(thrice(20_000), "claim")
-    assert (finding.level, "3 claims within 10 minutes, from h0, h1" in finding.what) == (
-        Level.WARN,
-        True,
-    )
-    (calm, *_) = doctor_job.look(thrice(120_001), "muster", STUCK_MS)
-    assert (calm.level, calm.what) == (
-        Level.OK,
-        "job j2 on h0, epoch 2, since 2 min; last seen 3 s ago; restarted 2 times within 10 min, "
-        "at rest since",
-    )
-
-
-def test_a_claim_proves_no_life() -> None:
-    """What a living coordinator would have answered waits: the claim is in doubt within seconds."""
-    late = facts(wakeups={ORDERS: NOW - 6_000}, published_ms=NOW - 12_000)
-    finding = told(late, "claim")
-    assert (finding.level, finding.what) == (
-        Level.WARN,
-        "held by job a on h1 since 60 min, life unproven: it should have written of orders 6 s "
-        "ago, last seen 12 s ago",
-    )
-    heard = Heard(
-        event_ms=NOW - 1_000, unanswered_ms=NOW - 9_000, joined=frozenset(["w1", "w2", "w3", "w4"])
-    )
-    started = facts(
-        claims=(claim(3, NOW - 25_000),),
-        groups={},
-        wakeups={},
-        heard={ORDERS: heard},
-        published_ms=0,
-    )
-    assert told(started, "claim").what == (
-        "held by job a on h1 since 25 s, life unproven: 4 joins waiting"
-    )
-    for fine in (
-        replace(started, heard={ORDERS: replace(heard, unanswered_ms=NOW - 4_000)}),
-        replace(started, published_ms=NOW - 8_000),  # it answers others
-    ):
-        assert levels(fine)["claim", "muster"] is Level.OK
-    (quiet, *_) = doctor_job.look(replace(started, heard={}), "muster", STUCK_MS)
-    assert quiet.what.endswith("life unproven: nothing has asked it for an answer yet")
 
 
 def test_a_member_that_does_not_stop_its_tasks() -> None:
