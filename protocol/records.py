@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import cached_property
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,6 +36,8 @@ class Fault(Enum):
     """A live process has this member id: try again when it has left or expired."""
     GROUP_MAX_SIZE_REACHED = "GROUP_MAX_SIZE_REACHED"
     """No place in the group: try again later."""
+    GROUP_ID_NOT_FOUND = "GROUP_ID_NOT_FOUND"
+    """The group was deleted: stop, and ask again; it is there once it has a config."""
     INVALID_REQUEST = "INVALID_REQUEST"
     """The event contradicts itself; the message says where."""
 
@@ -79,6 +81,14 @@ NO_TASKS = "no tasks: "
 def no_tasks(group: str) -> str:
     """What members of such a group are told, and whoever asks for it."""
     return f"{NO_TASKS}muster config set --group {group} --tasks FILE gives the group some"
+
+
+def group_deleted(group: str, origin: Origin) -> str:
+    """What the members of a deleted group are told, and who asks to join it: by which record."""
+    return (
+        f"group deleted by muster config delete ({origin.topic}-{origin.partition}"
+        f"@{origin.offset}); muster config set --group {group} makes it anew"
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -206,6 +216,21 @@ class Move:
     reason: str
 
 
+class KeptDrain(NamedTuple):
+    """A drain that outlives its member: whoever returns under one of the names is drained.
+
+    Attributes:
+        member, instance_id: its names.
+        gone_ms: broker time at which it went; None = it is a member again.
+        expelled: it was fenced, or expired, before it was empty.
+    """
+
+    member: MemberId
+    instance_id: str | None
+    gone_ms: int | None
+    expelled: bool
+
+
 def _no_pairs() -> NDArray[np.int32]:
     return np.empty((0, 2), dtype=np.int32)
 
@@ -234,6 +259,8 @@ class GroupSnapshot:
         next_ms: earliest deadline that is no session's (delay, follow-up, interval); None = none.
         memory: what the assignor wants to remember (JSON text), opaque here.
         recovering: members (slots) whose report is awaited after a lost checkpoint.
+        drains: drains of members that are gone, or were expelled; by member id. Those of all other
+            members are in their entries.
     """
 
     group: GroupId
@@ -268,11 +295,15 @@ class GroupSnapshot:
     generation_ms: int = 0
     memory: str = ""
     recovering: tuple[int, ...] = ()
+    drains: tuple[KeptDrain, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupGone:
-    """Tombstone of a group's snapshot: it was deleted."""
+    """Tombstone of a group's snapshot: it never had a generation with tasks, and is forgotten.
+
+    A group that had some and was deleted leaves a snapshot in state `DEAD`: generations go on.
+    """
 
     group: GroupId
 

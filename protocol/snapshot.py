@@ -7,6 +7,7 @@ in common (rack, tags, protocols) written once as a profile. Task vectors are th
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Sequence
 from operator import attrgetter
 from typing import Any, TypeVar
@@ -23,7 +24,14 @@ from muster.protocol.framing import Row
 from muster.protocol.ids import Role
 from muster.protocol.keys import Key
 from muster.protocol.owners import decode_owners, encode_owners
-from muster.protocol.records import GroupSnapshot, GroupState, MemberEntry, MemberState, Move
+from muster.protocol.records import (
+    GroupSnapshot,
+    GroupState,
+    KeptDrain,
+    MemberEntry,
+    MemberState,
+    Move,
+)
 from muster.protocol.tasks import IntArray, TaskTable
 from muster.protocol.vectors import (
     decode_flags,
@@ -55,6 +63,8 @@ _PAIRS = {
 """Pairs and what predicts them."""
 _STANDBY_READY = "standby_ready"
 """Extra: what is ready and no learner, predicted by `standby`. Before it only learners were."""
+_DRAINS = "drains"
+"""Extra: drains that outlive their member, as JSON."""
 _COLUMNS = ("slot", "epoch", "previous_epoch", "revision", "revoke_revision", "joined_ms")
 _PROFILE = (*PROFILE, "state", "draining", "away", "session_timeout_ms")
 _profile_of = attrgetter(*_PROFILE)
@@ -77,7 +87,7 @@ def snapshot_row(snapshot: GroupSnapshot) -> Row:
     for name, predicted in _PAIRS.items():
         known = getattr(snapshot, predicted) if predicted else None
         row[name] = encode_pairs(getattr(snapshot, name), count, known)
-    row |= _ready_row(snapshot, count)
+    row |= rows.with_extras(_ready_row(snapshot, count), _drains_row(snapshot.drains))
     lags = snapshot.lags
     row["lags"] = encode_pairs(lags[:, :2].astype(np.int32), count)
     row["lag_offsets"] = pack_numbers(lags[:, 2])
@@ -103,6 +113,7 @@ def snapshot_from(key: Key, row: Row) -> GroupSnapshot:
         moves=tuple(_move_from(each) for each in row["moves"]),
         through=tuple((t["topic"], t["partition"], t["offset"]) for t in row["through"]),
         recovering=tuple(row["recovering"]),
+        drains=_drains_from(row["extras"]),
         **{name: row[name] for name in _PLAIN},
         **_arrays_from(row, len(TaskTable(tasks))),
     )
@@ -136,6 +147,29 @@ def _ready_row(snapshot: GroupSnapshot, count: int) -> Row:
         rest = encode_pairs(ready[~learning], count, snapshot.standby)
         row["extras"] = {_STANDBY_READY: rest}
     return row
+
+
+def _drains_row(drains: tuple[KeptDrain, ...]) -> Row:
+    if not drains:
+        return {}
+    told = json.dumps(drains, ensure_ascii=False, separators=(",", ":"))
+    return {"extras": {_DRAINS: told.encode()}}
+
+
+def _drains_from(extras: Row) -> tuple[KeptDrain, ...]:
+    if _DRAINS not in extras:
+        return ()
+    try:
+        return tuple(_drain_from(*each) for each in json.loads(extras[_DRAINS]))
+    except (ValueError, TypeError, RecursionError) as error:
+        raise DecodeError(f"drains that are not as they should be: {error}") from None
+
+
+def _drain_from(member: object, instance: object, gone_ms: object, expelled: object) -> KeptDrain:
+    texts = isinstance(member, str) and isinstance(instance, str | None)
+    if not (texts and type(gone_ms) in (int, type(None)) and isinstance(expelled, bool)):
+        raise ValueError("expected [member id, instance id, milliseconds, true or false]")
+    return KeptDrain(rows.member_from(str(member)), instance, gone_ms, expelled)  # type: ignore[arg-type]  # checked
 
 
 def _codes(pairs: IntArray) -> NDArray[np.int64]:

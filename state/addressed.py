@@ -61,7 +61,7 @@ def _record(
         report=bool(draft.soft.flags[member.slot] & ASKED),
         session_timeout_ms=draft.settings.session_timeout_ms,
         heartbeat_interval_ms=draft.settings.heartbeat_interval_ms,
-        message=draft.cause if len(draft.table) else no_tasks(draft.id),
+        message=draft.cause if len(draft.table) or draft.dead else no_tasks(draft.id),
         dictionary=names,
     )
 

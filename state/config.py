@@ -17,7 +17,7 @@ from muster.protocol.ids import Role, Task
 from muster.protocol.settings import SETTINGS, Settings
 from muster.protocol.tasks import IntArray, TaskTable
 from muster.protocol.topics import TopicKind
-from muster.state import membership
+from muster.state import drains
 from muster.state.causes import counted
 from muster.state.draft import Draft
 from muster.state.group import (
@@ -38,7 +38,8 @@ _KEYS = {setting.field: setting.key for setting in SETTINGS}
 
 def configure(draft: Draft, event: GroupConfig) -> None:
     """The group is to be like this."""
-    draft.dead = False
+    if draft.dead:
+        draft.dead, draft.cause = False, ""
     draft.changed = True
     _catch_up(draft, event)
     if event.assignor != draft.assignor:
@@ -48,7 +49,7 @@ def configure(draft: Draft, event: GroupConfig) -> None:
     _set(draft, event.settings)
     table = TaskTable(event.tasks)
     if table != draft.table:
-        _declare(draft, table)
+        declare(draft, table)
 
 
 def _catch_up(draft: Draft, event: GroupConfig) -> None:
@@ -75,7 +76,7 @@ def _set(draft: Draft, settings: Settings) -> None:
     draft.causes.add(f"config changed: {', '.join(sorted(_KEYS[name] for name in differ))}")
     if "scale_down_timeout_ms" in differ:
         for slot in draft.roster:
-            membership.set_drain_deadline(draft, slot)
+            drains.set_deadline(draft, slot)
     if {"session_timeout_ms", "heartbeat_interval_ms"}.isdisjoint(differ):
         return
     for slot in draft.roster:
@@ -87,7 +88,7 @@ def _set(draft: Draft, settings: Settings) -> None:
         draft.answer.add(slot)
 
 
-def _declare(draft: Draft, table: TaskTable) -> None:
+def declare(draft: Draft, table: TaskTable) -> None:
     """Other tasks: renumber what is kept, remember who has what is gone."""
     old = draft.table
     new_index = _new_indexes(old, table)

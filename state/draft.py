@@ -20,6 +20,7 @@ from muster.protocol.events import NOWHERE, Origin
 from muster.protocol.ids import GroupId, MemberId, Role
 from muster.protocol.records import (
     Fault,
+    KeptDrain,
     MemberAssignment,
     MemberGone,
     MemberState,
@@ -57,8 +58,8 @@ _CARRIED = (
     *("id", "generation", "target_generation", "assignor", "settings", "table", "hashes"),
     *("target", "destination", "holder", "revoking", "ready", "duplicate", "orphans", "lags"),
     *("moves", "cause", "memory", "generation_ms", "followup_ms", "delay_until_ms", "again"),
-    *("recovering", "drain_until_ms", "wary_until_ms", "since_epoch", "kept", "dead"),
-    *("by_id", "by_instance", "roster"),
+    *("recovering", "drain_until_ms", "wary_until_ms", "since_epoch", "kept", "dead", "drains"),
+    *("floor", "by_id", "by_instance", "roster"),
 )
 
 
@@ -110,6 +111,8 @@ class Draft:
     drain_until_ms: Mapping[int, int]
     wary_until_ms: int | None
     since_epoch: int
+    floor: int
+    drains: tuple[KeptDrain, ...]
     kept: Outcome | None
     dead: bool
     by_id: dict[str, int]
@@ -130,18 +133,14 @@ class Draft:
         self.members: list[Member | None] = list(group.members)
         self.soft = group.soft.copy()
         self.causes, self.chances = Causes(), Causes()
-        self.departed = Departed()
-        self.answered = False
-        self.due = False
-        self.answer: set[int] = set()
-        self.acknowledged: set[int] = set()
-        self.touched: set[int] = set()
-        self.gone: set[int] = set()
+        self.departed, self.newest = Departed(), NOWHERE
+        self.answered = self.due = False
+        self.answer, self.acknowledged = set[int](), set[int]()
+        self.touched, self.gone = set[int](), set[int]()
         self.replies: list[tuple[str, Record]] = []
         self.turned_away: set[tuple[str, int, Fault]] = set()
         self.rejected: list[Rejected] = []
         self.changed = coordinator_epoch != group.coordinator_epoch and bool(group.recovering)
-        self.newest = NOWHERE
         self._index_is_own = False
         self._columns = group.columns
         self._renewed: set[int] = set()
@@ -163,7 +162,7 @@ class Draft:
     @property
     def columns(self) -> Columns:
         """What the members say of themselves by now, all at once."""
-        if self._columns is None:
+        if self._columns is None or len(self._columns.id) > len(self.members):
             self._columns = Columns.of(self.members)
         elif self._renewed or len(self._columns.id) < len(self.members):
             self._columns = self._columns.renewed(self.members, sorted(self._renewed))

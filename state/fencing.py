@@ -6,7 +6,7 @@ import numpy as np
 
 from muster.protocol.ids import MemberId
 from muster.protocol.records import Fault
-from muster.state import causes
+from muster.state import causes, drains
 from muster.state.draft import Draft
 from muster.state.group import COPY_ROLES, slot_of, task_of
 from muster.state.liveness import ASKED, FENCED, MUTE, REFUSED
@@ -24,6 +24,7 @@ def fence(draft: Draft, slot: int, message: str) -> None:
         return
     draft.soft.flags[slot] = (draft.soft.flags[slot] & (0xFF & ~ASKED)) | FENCED | MUTE
     member = draft.update(slot, revision=member.revision + 1, deadline_ms=None)
+    drains.expel(draft, slot)
     draft.soft.demand(slot)
     draft.answer.discard(slot)
     draft.causes.member(causes.FENCED, member.id)

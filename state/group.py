@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from muster.assignor.model import BoolArray
 from muster.protocol.digest import table_hashes
 from muster.protocol.ids import GroupId, Role, Task
-from muster.protocol.records import GroupSnapshot, GroupState, MemberEntry, Move
+from muster.protocol.records import GroupSnapshot, GroupState, KeptDrain, MemberEntry, Move
 from muster.protocol.settings import CONNECT_ASSIGNORS, DEFAULT_ASSIGNOR, Settings
 from muster.protocol.tasks import IntArray, TaskTable
 from muster.state.columns import Columns
@@ -163,7 +163,11 @@ class Group:
             what it holds: the one before may have let it in; None = it knows all.
         since_epoch: the coordinator that met the group without a checkpoint; whoever goes on from
             its checkpoints is a later one. None = no batch has been taken since.
+        floor: generations up to here may have been used for tokens by a coordinator whose last
+            batch is lost; the next one that is placed is above.
+        drains: drains that outlive their member (`drains.py`), by member id.
         kept: what a plug-in answered, to be taken by the next batch (`outcome.py`).
+        dead: it was deleted; members that still stop are the last.
         soft: sessions, clock and offsets: what every batch changes.
     """
 
@@ -201,6 +205,8 @@ class Group:
     drain_until_ms: Mapping[int, int] = field(default_factory=dict)
     wary_until_ms: int | None = None
     since_epoch: int | None = None
+    floor: int = 0
+    drains: tuple[KeptDrain, ...] = ()
     kept: Outcome | None = None
     dead: bool = False
     soft: Liveness = field(default_factory=Liveness.new)
@@ -208,7 +214,7 @@ class Group:
     @classmethod
     def new(cls, group: GroupId, *, wary: bool = False) -> Group:
         """A group nobody has heard of yet; `wary`: perhaps because a checkpoint was lost."""
-        return cls(id=group, wary_until_ms=UNPROVED if wary else None)
+        return cls(id=group, wary_until_ms=UNPROVED if wary else None, floor=int(wary))
 
     @classmethod
     def restore(cls, record: GroupSnapshot, liveness: bytes) -> Group:

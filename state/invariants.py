@@ -27,8 +27,6 @@ def check(group: Group) -> None:
     Raises:
         InvariantViolation: the first law that is broken, with the group's story.
     """
-    if group.dead:
-        return
     _members_are_listed_once(group)
     _only_members_have_tasks(group)
     _nobody_has_two_roles_of_a_task(group)

@@ -102,6 +102,11 @@ class Liveness:
             **{name: getattr(self, name).copy() for name in _FIELDS},
         )
 
+    def emptied(self) -> Liveness:
+        """The clocks and offsets alone, without slots."""
+        nobody = {name: getattr(self, name)[:0] for name in _FIELDS}
+        return replace(self, **nobody, _earliest_ms=None)
+
     def grow(self, slots: int) -> None:
         """Make room for this many slots."""
         missing = slots - len(self.last_ms)

@@ -41,6 +41,8 @@ from muster.state import (
     causes,
     config,
     deadlines,
+    deletion,
+    drains,
     fencing,
     holdings,
     lag,
@@ -97,9 +99,9 @@ def advance(
             draft.ask(slot)
             draft.soft.demand(slot)
     answered = _take_kept(draft)
-    gone = _absorb(draft, fresh)
+    _absorb(draft, fresh)
     _settle(draft)
-    wake_at_ms = None if draft.dead else deadlines.wake_ms(draft)
+    wake_at_ms = deadlines.wake_ms(draft)
     fencing.take_back(draft)
     records = [record for _, record in sorted(draft.replies, key=lambda reply: reply[0])]
     clock = deadlines.publish(draft, wake_at_ms)
@@ -107,9 +109,7 @@ def advance(
     names = Dictionary.of(draft.id, draft.table) if draft.table != group.table else None
     if names is not None:
         records.insert(0, names)  # before the first record that refers to it
-    if draft.dead:
-        records += gone
-    elif draft.changed:
+    if draft.changed:
         if answered is not None and answered.generation != done.generation:
             records.append(answered)  # or its moves and reasons would never be seen
         records.append(done.snapshot())
@@ -149,9 +149,8 @@ def _sort_key(event: Taken) -> tuple[int, str, int, int]:
     return at_ms, topic, partition, offset
 
 
-def _absorb(draft: Draft, events: list[Taken]) -> list[Record]:
-    """Take every event in; returns the tombstone of the group if it was deleted."""
-    gone: list[Record] = []
+def _absorb(draft: Draft, events: list[Taken]) -> None:
+    """Take every event in."""
     run: list[Heartbeat] = []
     for event in events:
         if isinstance(event, Heartbeat):
@@ -164,7 +163,7 @@ def _absorb(draft: Draft, events: list[Taken]) -> list[Record]:
             case GroupConfig():
                 config.configure(draft, event)
             case GroupDeleted():
-                gone += membership.delete(draft, event)
+                deletion.delete(draft, event)
             case LagReport():
                 membership.lag_report(draft, event)
             case Refused():
@@ -173,7 +172,6 @@ def _absorb(draft: Draft, events: list[Taken]) -> list[Record]:
                 deadlines.move_to(draft, event.origin.at_ms)
                 _take(draft, event)
     _beat(draft, run)
-    return gone
 
 
 def _take(draft: Draft, event: Join | Report | Leave | Drain | Tick) -> None:
@@ -185,7 +183,7 @@ def _take(draft: Draft, event: Join | Report | Leave | Drain | Tick) -> None:
         case Leave():
             membership.leave(draft, event)
         case Drain():
-            membership.drain(draft, event)
+            drains.order(draft, event)
         case Tick():
             deadlines.prove(draft, event)
         case _:
@@ -248,6 +246,7 @@ def _settle(draft: Draft) -> None:
     """After all events: generation, placement, one step of every touched member."""
     draft.drop_gone()
     if draft.dead:
+        deletion.wind_up(draft)
         return
     lag.keep_warm(draft)
     if draft.again and not deadlines.is_releasing(draft):

@@ -17,13 +17,10 @@ from typing import Any
 
 import numpy as np
 
-from muster.protocol.accepted import LONG_MAX
-from muster.protocol.dead_letters import DeadLetter
-from muster.protocol.events import PROFILE, Drain, GroupDeleted, Join, LagReport, Leave
-from muster.protocol.records import Fault, GroupGone, MemberState
+from muster.protocol.events import PROFILE, Join, LagReport, Leave
+from muster.protocol.records import Fault, MemberState
 from muster.protocol.settings import CONNECT_ASSIGNORS
-from muster.state import causes, holdings, lag, recovery
-from muster.state.causes import counted
+from muster.state import causes, drains, holdings, lag, recovery
 from muster.state.draft import Draft
 from muster.state.group import NO_MEMBER, Member
 from muster.state.liveness import FENCED, MUTE
@@ -31,7 +28,6 @@ from muster.state.liveness import FENCED, MUTE
 
 def join(draft: Draft, event: Join) -> None:
     """A member says who it is: new, returning, the same again, or in somebody's place."""
-    draft.dead = False
     slot = draft.by_id.get(event.member)
     if not holdings.has_room(draft, event.holding, slot):
         draft.fault(event.member, event.incarnation, Fault.INVALID_REQUEST, holdings.TOO_STRANGE)
@@ -40,6 +36,9 @@ def join(draft: Draft, event: Join) -> None:
         _rejoin(draft, slot, event)
         return
     seat = slot if event.instance_id is None else draft.by_instance.get(event.instance_id, slot)
+    if seat is None and draft.dead:
+        draft.fault(event.member, event.incarnation, Fault.GROUP_ID_NOT_FOUND, draft.cause)
+        return
     if seat is None:
         _admit(draft, event)
         return
@@ -72,6 +71,7 @@ def _admit(draft: Draft, event: Join) -> None:
     draft.seat(member)
     _answer_join(draft, member.slot, event)
     draft.causes.member(causes.JOINED, member.id)
+    drains.resume(draft, member.slot)
 
 
 def _return(draft: Draft, there: Member, event: Join) -> None:
@@ -164,47 +164,13 @@ def leave(draft: Draft, event: Leave) -> None:
 
 def remove(draft: Draft, slot: int, why: str) -> None:
     """A member is not one any more."""
+    drains.outlive(draft, slot, expelled=why == causes.EXPIRED)
     member = draft.unseat(slot)
     draft.departed.note(slot, member.id, why)
     draft.tombstone(member.id)
     draft.causes.member(why, member.id)
 
 
-def drain(draft: Draft, event: Drain) -> None:
-    """An operator wants a member empty, or takes that back."""
-    slot = draft.by_id.get(event.member)
-    if slot is None:
-        there = counted(len(draft.roster), "member")
-        message = f"no member {event.member} to drain; the group has {there}"
-        draft.reject(event.origin, DeadLetter.UNKNOWN_MEMBER_ID, message)
-        return
-    if draft.member(slot).draining == event.on:
-        return
-    draft.update(slot, draining=event.on)
-    draft.causes.member(causes.DRAINING if event.on else causes.KEPT, event.member)
-    set_drain_deadline(draft, slot)
-
-
-def set_drain_deadline(draft: Draft, slot: int) -> None:
-    """When a draining member is let go whatever its learners do (S2-F09)."""
-    until = {s: at for s, at in draft.drain_until_ms.items() if s != slot}
-    patience = draft.settings.scale_down_timeout_ms
-    if draft.member(slot).draining and patience < LONG_MAX - draft.soft.clock_ms:
-        until[slot] = draft.soft.clock_ms + patience
-    draft.drain_until_ms = until
-
-
 def lag_report(draft: Draft, event: LagReport) -> None:
     """Somebody says how far a member's copies are behind."""
     lag.tell(draft, event.member, event.lags, event.origin)
-
-
-def delete(draft: Draft, event: GroupDeleted) -> list[GroupGone]:
-    """The group is to be dead: every member is told so."""
-    for slot in list(draft.roster):
-        draft.tombstone(draft.unseat(slot).id)
-    draft.drop_gone()
-    draft.dead = True
-    draft.changed = True
-    draft.causes = causes.Causes()
-    return [GroupGone(group=event.group)]

@@ -13,7 +13,7 @@ from muster.assignor import registry
 from muster.assignor.model import GroupView, Reason
 from muster.protocol.events import Drain, GroupConfig, Join, Leave
 from muster.protocol.records import GroupSnapshot, Move
-from muster.state import config, membership, target
+from muster.state import config, drains, membership, target
 from muster.state.draft import Draft
 from muster.state.group import Group
 
@@ -46,7 +46,7 @@ def preview(record: GroupSnapshot, events: Iterable[Join | Leave | Drain | Group
             case Leave():
                 membership.leave(draft, event)
             case Drain():
-                membership.drain(draft, event)
+                drains.order(draft, event)
             case GroupConfig():
                 config.configure(draft, event)
     draft.drop_gone()

@@ -13,7 +13,7 @@ import numpy as np
 
 from muster.protocol.digest import table_hashes
 from muster.protocol.ids import Role
-from muster.protocol.records import GroupSnapshot
+from muster.protocol.records import GroupSnapshot, GroupState
 from muster.protocol.tasks import TaskTable
 from muster.state import outcome
 from muster.state.group import (
@@ -71,6 +71,7 @@ def snapshot_of(group: Group) -> GroupSnapshot:
         generation_ms=group.generation_ms,
         memory="" if group.memory is None else json.dumps(group.memory, sort_keys=True),
         recovering=tuple(sorted(group.recovering)),
+        drains=group.drains,
     )
 
 
@@ -93,6 +94,7 @@ def liveness_bytes(group: Group) -> bytes:
         "again": group.again,
         "drain": sorted(group.drain_until_ms.items()),
         "duplicate": group.duplicate.tolist(),
+        "floor": group.floor,
         "kept": outcome.to_json(group.kept),
         "orphans": group.orphans,
         "since": group.since_epoch,
@@ -115,6 +117,7 @@ def restored(record: GroupSnapshot, liveness: bytes) -> Group:
         orphans=tuple(Orphan(*each) for each in rest["orphans"]),
         wary_until_ms=rest["wary"],
         since_epoch=rest.get("since"),
+        floor=rest.get("floor", 0),
     )
 
 
@@ -132,6 +135,7 @@ def recovered(record: GroupSnapshot) -> Group:
         coordinator_epoch=-1 if present else record.coordinator_epoch,
         again=bool((record.target == NO_MEMBER).any()),  # a round that may have been waited for
         recovering=frozenset(member.slot for member in present),
+        floor=record.generation + 1,  # what the last batch began, and told before it was cut off
         wary_until_ms=UNPROVED,
     )
 
@@ -180,6 +184,8 @@ def _group(record: GroupSnapshot, soft: Liveness) -> Group:
         followup_ms=record.followup_ms,
         delay_until_ms=record.delay_until_ms,
         recovering=frozenset(record.recovering),
+        drains=record.drains,
+        dead=record.state is GroupState.DEAD,
         soft=soft,
     )
 

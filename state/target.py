@@ -231,6 +231,8 @@ def _take(draft: Draft, found: Outcome) -> None:
         draft.set_copies(role, wanted=pairs)
     draft.moves, draft.memory, draft.again = found.moves, found.memory, found.again
     now = draft.soft.clock_ms
+    draft.generation = max(draft.generation, draft.floor + 1)
+    draft.floor = 0
     draft.target_generation = draft.generation
     draft.generation_ms = now
     draft.delay_until_ms = now + found.delay_ms if found.delay_ms else None

@@ -32,7 +32,7 @@ from muster.protocol.errors import DecodeError
 from muster.protocol.events import Mark
 from muster.protocol.ids import GroupId
 from muster.protocol.parts import Joiner
-from muster.protocol.records import GroupGone, GroupSnapshot, Record, Rejected
+from muster.protocol.records import GroupGone, GroupSnapshot, GroupState, Record, Rejected
 from muster.protocol.topics import INPUTS, TopicKind, topic_name
 from muster.streams.errors import KafkaUnreachable
 from muster.streams.health import Health
@@ -176,13 +176,16 @@ class Observer(Loop):
             if self._fold.is_late(prefix, record):
                 self._overrule(prefix, record)
                 return
+            if record.state is GroupState.DEAD:
+                cause = record.cause
+                _log.info("group deleted", prefix=prefix, group=str(record.group), cause=cause)
             at_ms = message.timestamp()[1]
             news = self._fold.snapshot(prefix, record, at_ms, _since_ms(message))
             if news is not None:
                 _tell(news)
         elif isinstance(record, GroupGone):
             self._fold.gone(prefix, record.group)
-            _log.info("group deleted", prefix=prefix, group=str(record.group))
+            _log.info("group forgotten", prefix=prefix, group=str(record.group))
         elif isinstance(record, Rejected):
             reason = record.reason if record.reason in REASONS else "other"
             self._metrics.rejected.labels(prefix, reason).inc()

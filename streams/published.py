@@ -107,13 +107,16 @@ class Fold:
         self._groups_max = groups_max
         self._groups: dict[tuple[str, GroupId], Seen] = {}
         self._named: set[tuple[str, GroupId]] = set()
+        self._deleted: dict[tuple[str, GroupId], int] = {}  # epoch of their last record
         self._idle: dict[tuple[str, GroupId], None] = {}  # of these, those without tasks; in order
         self._lock = threading.Lock()
 
     def is_late(self, prefix: str, record: GroupSnapshot) -> bool:
         """Whether an older coordinator wrote this although our word of the group was out."""
-        ours, before = self._epochs.get(prefix, 0), self._groups.get((prefix, record.group))
-        return before is not None and record.coordinator_epoch < ours == before.coordinator_epoch
+        ours, place = self._epochs.get(prefix, 0), (prefix, record.group)
+        before = self._groups.get(place)
+        epoch = self._deleted.get(place) if before is None else before.coordinator_epoch
+        return epoch is not None and record.coordinator_epoch < ours == epoch
 
     def snapshot(
         self, prefix: str, record: GroupSnapshot, published_ms: int, since_ms: int | None
@@ -131,6 +134,11 @@ class Fold:
                 answer.
         """
         place = (prefix, record.group)
+        if record.state is GroupState.DEAD and not record.members:
+            self.gone(prefix, record.group)
+            self._deleted[place] = record.coordinator_epoch
+            return None
+        self._deleted.pop(place, None)
         with self._lock:
             before = self._groups.get(place)
             now = _seen(record, before, published_ms)
@@ -149,7 +157,8 @@ class Fold:
         return self._note_generation(prefix, record)
 
     def gone(self, prefix: str, group: GroupId) -> None:
-        """A group was deleted."""
+        """A group is no more: it was deleted, and its members have stopped, or it is forgotten."""
+        self._deleted.pop((prefix, group), None)
         with self._lock:
             self._groups.pop((prefix, group), None)
             if (prefix, group) not in self._named:

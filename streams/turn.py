@@ -243,7 +243,7 @@ def _went_well(
     flags, tag, clock_ms = _Header() if was is None else was.header
     flags &= ~_PARKED
     snapshot = stored.snapshot
-    published = [r for r in records if isinstance(r, GroupSnapshot | GroupGone)]
+    published = [r for r in records if isinstance(r, GroupSnapshot)]
     is_old = group.soft.clock_ms - clock_ms >= publisher.rebuild_ms
     if not published and snapshot is not None and is_old:
         published = [group.snapshot()]
@@ -260,8 +260,8 @@ def _went_well(
     if published:
         newest = published[-1]
         snapshot = _value(newest, inbox, written)
-        tag = b"" if snapshot is None else blake2b(snapshot, digest_size=8).digest()
-        clock_ms = newest.clock_ms if isinstance(newest, GroupSnapshot) else 0
+        tag = blake2b(snapshot, digest_size=8).digest()
+        clock_ms = newest.clock_ms
     if snapshot is None:
         return Turn(written, None, Stored())
     parts = _Parts(_Header(flags, tag, clock_ms), inbox.counted, group.liveness())
@@ -291,16 +291,21 @@ def _written(
 
 
 def _is_forgotten(group: Group) -> bool:
-    """Whether nothing of a group is worth keeping: no member is left, nobody has configured it."""
+    """Whether nothing of a group is worth keeping: no member is left, nobody has configured it.
+
+    One that was deleted is kept for its generations, unless it never had any.
+    """
+    if group.dead:
+        return not group.roster and max(group.generation, group.floor) == 0
     return (
-        not (group.roster or group.dead or len(group.table))
+        not (group.roster or len(group.table))
         and group.assignor == DEFAULT_ASSIGNOR
         and config.offset_of(group.soft.through) < 0
     )
 
 
 def _forgotten(before: Group, step: Step, inbox: Inbox, publisher: Publisher, post: Post) -> Turn:
-    """Take back what a group that was never configured has published.
+    """Take back what a group has published that never had a generation with tasks.
 
     What its members were told is taken back as they go; here go its snapshot and its wake-up.
     """
@@ -326,12 +331,11 @@ def _since_ms(inbox: Inbox, before: Group) -> int | None:
     return min(asking, default=None)
 
 
-def _value(newest: GroupSnapshot | GroupGone, inbox: Inbox, written: list[Row]) -> bytes | None:
+def _value(newest: GroupSnapshot, inbox: Inbox, written: list[Row]) -> bytes:
     """The value of a snapshot, which is among what is written unless it was split."""
     topic, key = topic_name(TopicKind.GROUPS, inbox.prefix), newest.group.encode()
-    value = [row.value for row in written if row.topic == topic and row.key == key][-1]
-    is_part = value is not None and value.startswith(PREFIX["Part"])
-    return codec.encode(newest).value if is_part else value
+    value: bytes = [row.value for row in written if row.topic == topic and row.key == key][-1]
+    return codec.encode(newest).value or b"" if value.startswith(PREFIX["Part"]) else value
 
 
 def _parked(

@@ -103,7 +103,7 @@ func (w *Worker) hearFault(a *Assignment) {
 	log.Printf("%s: %s", a.Fault, a.Message)
 	switch a.Fault {
 	case "MEMBER_ID_IN_USE", "UNRELEASED_INSTANCE_ID", "GROUP_MAX_SIZE_REACHED": // asks again
-	case "UNKNOWN_MEMBER_ID", "FENCED_MEMBER_EPOCH":
+	case "UNKNOWN_MEMBER_ID", "FENCED_MEMBER_EPOCH", "GROUP_ID_NOT_FOUND": // joining: asks again
 		w.lose(a.Fault)
 	default:
 		if w.newest == nil || a.Fault == "FENCED_INSTANCE_ID" {

@@ -51,7 +51,7 @@ export class Worker {
     console.error(`${fault}: ${message}`);
     const member = this.newest !== null;
     if (["MEMBER_ID_IN_USE", "UNRELEASED_INSTANCE_ID", "GROUP_MAX_SIZE_REACHED"].includes(fault)) return; // asks again
-    const lost = ["UNKNOWN_MEMBER_ID", "FENCED_MEMBER_EPOCH"].includes(fault);
+    const lost = ["UNKNOWN_MEMBER_ID", "FENCED_MEMBER_EPOCH", "GROUP_ID_NOT_FOUND"].includes(fault);
     if (member && fault !== "FENCED_INSTANCE_ID") this.lose(fault);
     else if (!lost) this.stopAll().then(() => process.exit(1));
   }

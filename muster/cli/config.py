@@ -2,7 +2,8 @@
 
 What is not given stays as it is. `config show --format json` prints what `config set --file` reads.
 Members and coordinator take a new configuration over at once; nothing needs a restart. A group that
-is deleted is dead: its members are told to stop, its snapshot goes.
+has members is deleted with --force only: they stop their tasks in order and wait for a new
+configuration. Its generations go on where they ended, whenever it is configured again.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from muster.assignor.ignored import ignored_settings
 from muster.assignor.registry import names as assignor_names
 from muster.cli import settings as settings_page
 from muster.cli.documents import load
-from muster.cli.errors import BadInput, NotFound, shown
+from muster.cli.errors import BadInput, InUse, NotFound, shown
 from muster.cli.kafka import append, read
 from muster.cli.options import (
     add_format,
@@ -26,6 +27,7 @@ from muster.cli.options import (
     kafka_settings,
     key_values,
 )
+from muster.cli.snapshots import snapshot_of
 from muster.cli.table import json_line, table
 from muster.cli.units import parse_tasks, tasks_json
 from muster.clients import ClientSettings
@@ -83,6 +85,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="K=V",
         help="set: a setting; K= puts it back to its default; may be repeated",
     )
+    parser.add_argument("--force", action="store_true", help="delete: although it has members")
     add_format(parser)
     add_signing_keys(add_kafka(parser))
 
@@ -94,6 +97,8 @@ def run(args: argparse.Namespace) -> int:
     if args.setting is not None or args.group is None:
         wanted = "give --group G" if args.group is None else f"no {shown(args.setting)}"
         raise BadInput(f"config {args.action}: {wanted}")
+    if args.force and args.action != "delete":
+        raise BadInput(f"config {args.action} takes no --force")
     settings, prefix = kafka_settings(args), args.topic_prefix
     if args.action == "set":
         if not (args.file or args.tasks or args.assignor or args.config):
@@ -112,12 +117,38 @@ def run(args: argparse.Namespace) -> int:
             raise NotFound(f"group {args.group!r} is not configured")
         group = found
     if args.action == "delete":
+        there = members_of(settings, prefix, group.group)
+        if there and not args.force:
+            raise InUse(refusal(group.group, there))
         gone = GroupDeleted(group=group.group)
         append(settings, topic_name(TopicKind.CONFIG, prefix), gone, key_file(args.signing_keys))
-        print(f"{group.group}: deleted")
+        stop = f"; {_some(there)} stop their tasks and wait for a new configuration"
+        print(f"{group.group}: deleted{stop if there else ''}")
         return 0
     print(json_line(as_json(group)) if args.format == "json" else as_text(group))
     return 0
+
+
+def members_of(settings: ClientSettings, prefix: str, group: str) -> list[str]:
+    """Ids of the members a group has, by its newest record."""
+    try:
+        snapshot = snapshot_of(settings, prefix, group)
+    except NotFound:
+        return []  # nobody has published it yet, or nothing is left of it
+    return sorted(member.id for member in snapshot.members)
+
+
+def refusal(group: str, there: list[str]) -> str:
+    """Why a group with members is not deleted, and what to do."""
+    return (
+        f"group {group!r} has {len(there)} live member{'s' * (len(there) != 1)} ({_some(there)}): "
+        "stop them first; or give --force: they stop their tasks in order, commit, and wait, "
+        f"without tasks, until muster config set --group {group}"
+    )
+
+
+def _some(names: list[str]) -> str:
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
 def describe(args: argparse.Namespace) -> int:

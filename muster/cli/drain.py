@@ -1,7 +1,9 @@
 """Empty a member before it is stopped: it gives its tasks away and gets no new ones.
 
-The member stays in the group and keeps nothing; --cancel takes the order back. With --wait the
-command returns when the member holds nothing any more, for use before a planned stop.
+The member stays in the group and keeps nothing. The order holds until --cancel takes it back, also
+when the member goes and returns under its member id or instance id. With --wait the command returns
+when the member holds nothing any more, for use before a planned stop; exit code 1 if it was fenced
+or expired before that, for its process may still run what it had.
 """
 
 from __future__ import annotations
@@ -9,14 +11,14 @@ from __future__ import annotations
 import argparse
 import time
 
-from muster.cli.errors import NotFound, Unreachable
-from muster.cli.kafka import append
+from muster.cli.errors import NotDrained, NotFound, Unreachable
+from muster.cli.kafka import Place, append
 from muster.cli.options import add_kafka, group_id, kafka_settings, member_id
 from muster.cli.snapshots import Shown, snapshot_of
 from muster.keyring import add_signing_keys, key_file
 from muster.protocol.events import Drain
 from muster.protocol.ids import GroupId, MemberId
-from muster.protocol.records import GroupSnapshot
+from muster.protocol.records import GroupSnapshot, MemberEntry
 from muster.protocol.topics import TopicKind, topic_name
 
 LOOK_EVERY_S = 0.5
@@ -44,29 +46,67 @@ def run(args: argparse.Namespace) -> int:
     """Write the order; perhaps wait until it is carried out."""
     settings, prefix = kafka_settings(args), args.topic_prefix
     snapshot = snapshot_of(settings, prefix, args.group)
-    if args.member not in {m.id for m in snapshot.members}:
-        there = ", ".join(sorted(m.id for m in snapshot.members)) or "none"
+    known = {m.id for m in snapshot.members}
+    gone = {kept.member for kept in snapshot.drains} - known
+    if args.member not in (known | gone if args.cancel else known):
+        there = ", ".join(sorted(known)) or "none"
         raise NotFound(f"no member {args.member!r} in group {args.group!r}; there are: {there}")
     order = Drain(group=GroupId(args.group), member=MemberId(args.member), on=not args.cancel)
     topic = topic_name(TopicKind.MEMBERSHIP, prefix)
-    append(settings, topic, order, key_file(args.signing_keys))
-    print(f"{args.member}: {'drain cancelled' if args.cancel else 'draining'}", flush=True)
+    place = append(settings, topic, order, key_file(args.signing_keys))
+    if args.cancel:
+        print(f"{args.member}: drain cancelled", flush=True)
+        return 0
+    print(f"{args.member}: draining, until it is undone with --cancel", flush=True)
     deadline = time.monotonic() + args.timeout_ms / 1000
-    while args.wait and not args.cancel:
-        left = _held(snapshot_of(settings, prefix, args.group), args.member)
-        if left == 0:
+    while args.wait:
+        snapshot = snapshot_of(settings, prefix, args.group)
+        left = still_to_do(snapshot, args.member, place)
+        if left is None:
             print(f"{args.member}: empty")
             break
         if time.monotonic() > deadline:
-            raise Unreachable(f"{args.member} still holds {left} tasks after {args.timeout_ms} ms")
+            raise Unreachable(f"{args.member} {left} after {args.timeout_ms} ms")
         time.sleep(LOOK_EVERY_S)
     return 0
 
 
-def _held(snapshot: GroupSnapshot, member: str) -> int:
+def still_to_do(snapshot: GroupSnapshot, member: str, order: Place) -> str | None:
+    """What keeps a member from being empty, in words; None = it is.
+
+    Args:
+        snapshot: the newest of the group.
+        member: its id.
+        order: where the drain is in the log; a record from before knows nothing of it.
+
+    Raises:
+        NotDrained: it was expelled, is gone, or is to have tasks again.
+    """
+    entry = next((m for m in snapshot.members if m.id == member), None)
+    kept = next((k for k in snapshot.drains if k.member == member), None)
+    if not _has_read(snapshot, order):
+        if entry is None and kept is None:
+            raise NotDrained(f"{member}: expelled or stopped before the order came, not drained")
+        return "has not been asked yet: no coordinator has read the order"
+    if kept is not None and kept.expelled:
+        raise NotDrained(
+            f"{member}: expelled, not drained: it was fenced or expired before it was empty, "
+            "and its process may still run what it had. The drain holds when it returns"
+        )
+    if entry is None and kept is not None:
+        return None  # it stopped everything, and left
+    if entry is None or not entry.draining:
+        raise NotDrained(f"{member}: not drained: the order was undone, or its group was deleted")
+    left = _held(snapshot, entry)
+    return None if left == 0 else f"still holds {left} tasks"
+
+
+def _has_read(snapshot: GroupSnapshot, order: Place) -> bool:
+    read = {(topic, partition): offset for topic, partition, offset in snapshot.through}
+    return read.get((order.topic, order.partition), -1) >= order.offset
+
+
+def _held(snapshot: GroupSnapshot, entry: MemberEntry) -> int:
     shown = Shown(snapshot, {})
-    for entry in snapshot.members:
-        if entry.id == member:
-            kept = (shown.active(entry), shown.standby(entry), shown.learner(entry))
-            return sum(map(len, (*kept, shown.revoking(entry))))
-    return 0
+    kept = (shown.active(entry), shown.standby(entry), shown.learner(entry))
+    return sum(map(len, (*kept, shown.revoking(entry))))

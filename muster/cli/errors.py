@@ -33,6 +33,20 @@ class NotFound(MusterError):
     """
 
 
+class InUse(MusterError):
+    """Members of the group are alive, and would lose what they do.
+
+    Operator action: stop them first, or say that it is meant: the message names them and the way.
+    """
+
+
+class NotDrained(MusterError):
+    """A member did not become empty: it was expelled, it went, or the order was undone.
+
+    Operator action: see what its process does before it is stopped; the message says what happened.
+    """
+
+
 class Unreachable(MusterError):
     """Kafka did not answer, or refused.
 

@@ -175,7 +175,7 @@ class Fold:
         for published in self._taken.published:
             record = published.record
             if isinstance(record, GroupGone):
-                yield self._deleted(published)
+                yield self._forgotten(published)
                 continue
             batch = self._batch(record)
             yield (
@@ -235,6 +235,7 @@ class Fold:
                 Group.recover(record),
                 recovering=frozenset(record.recovering),
                 wary_until_ms=None,
+                floor=0,
                 coordinator_epoch=record.coordinator_epoch,
             )
             found = Folded(published, group, group.snapshot(), began=True)
@@ -274,8 +275,11 @@ class Fold:
                 encoded = encode(record)
                 self.newest[kind, encoded.key] = encoded.value
 
-    def _deleted(self, published: Published) -> Folded:
-        """A tombstone names no offsets: all up to the deletion was taken in."""
+    def _forgotten(self, published: Published) -> Folded:
+        """A tombstone names no offsets: all that is known of the group is dropped with it.
+
+        Earlier versions wrote one when a group was deleted; now it is a group without generations.
+        """
         waiting = (event for events in self._pending.values() for event in events)
         ends = (event.origin.sort_key for event in waiting if isinstance(event, GroupDeleted))
         end = min(ends, default=None)
@@ -284,9 +288,8 @@ class Fold:
         epoch = group.coordinator_epoch
         step = advance(group, batch, coordinator_epoch=epoch, assignors=_named)
         self._publish(step.records)
-        gone = any(isinstance(record, GroupGone) for record in step.records)
-        self._groups = self._anew() if gone else [step.group]
-        difference = "" if gone else "the group was not deleted here"
+        self._groups = self._anew() if step.group.dead else [step.group]
+        difference = "" if step.group.dead else "the group was not deleted here"
         return Folded(published, step.group, step.group.snapshot(), difference)
 
 

@@ -19,6 +19,7 @@ from muster.cli.snapshots import (
     compact,
     configured,
     history,
+    is_deleted,
     last_heartbeats,
     no_group,
     waits_text,
@@ -83,7 +84,7 @@ def _read(
     debts = Debts()
     for published in history(settings, prefix, group):
         debts.take(published)
-        if isinstance(published.record, GroupSnapshot):
+        if isinstance(published.record, GroupSnapshot) and not is_deleted(published.record):
             found[published.record.group] = published.record
         else:
             found.pop(published.record.group, None)

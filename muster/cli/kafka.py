@@ -12,7 +12,7 @@ import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from confluent_kafka import (
     OFFSET_BEGINNING,
@@ -218,8 +218,18 @@ def _signature(message: Message) -> bytes:
     return next((value for name, value in headers if name == HEADER and value), b"")
 
 
-def append(settings: ClientSettings, topic: str, event: Event, keys: KeyFile | None = None) -> None:
-    """Write one event and wait until Kafka has it.
+class Place(NamedTuple):
+    """Where a record is."""
+
+    topic: str
+    partition: int
+    offset: int
+
+
+def append(
+    settings: ClientSettings, topic: str, event: Event, keys: KeyFile | None = None
+) -> Place:
+    """Write one event and wait until Kafka has it; where it is then.
 
     Args:
         settings: how to reach the cluster.
@@ -234,6 +244,12 @@ def append(settings: ClientSettings, topic: str, event: Event, keys: KeyFile | N
     partitions_of(settings, topic, "WRITE")
     record = signed(keys, encode(event), event, topic)
     outcome: list[KafkaError | None] = []
+    places: list[Place] = []
+
+    def delivered(error: KafkaError | None, message: Message) -> None:
+        outcome.append(error)
+        places.append(Place(topic, message.partition() or 0, message.offset() or 0))
+
     with failures_named(settings, topic, "WRITE"):
         more: dict[str, RdKafkaValue] = {"message.timeout.ms": TIMEOUT_S * 1000, **QUIET}
         producer = Producer(settings.producer(more), logger=_UNHEARD)
@@ -242,9 +258,10 @@ def append(settings: ClientSettings, topic: str, event: Event, keys: KeyFile | N
             key=record.key,
             value=record.value,
             headers=list(record.headers),
-            on_delivery=lambda error, _: outcome.append(error),
+            on_delivery=delivered,
         )
         with access.fatal_named():
             producer.flush(TIMEOUT_S + 1)
         if not outcome or outcome[0] is not None:
             raise KafkaException(outcome[0] if outcome else KafkaError(KafkaError._TIMED_OUT))
+    return places[0]

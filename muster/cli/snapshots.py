@@ -26,7 +26,7 @@ from muster.protocol.ids import GroupId
 from muster.protocol.keys import key_of, parse_key
 from muster.protocol.misspelt import there_are
 from muster.protocol.parts import Joiner
-from muster.protocol.records import GroupGone, GroupSnapshot, MemberEntry
+from muster.protocol.records import GroupGone, GroupSnapshot, GroupState, MemberEntry
 from muster.protocol.tasks import TaskSet, TaskTable
 from muster.protocol.topics import TopicKind, topic_name
 from muster.state.waits import waits_of
@@ -81,11 +81,11 @@ def _published(settings: ClientSettings, prefix: str, group: str | None) -> Iter
 
 
 def newest(settings: ClientSettings, prefix: str) -> dict[GroupId, GroupSnapshot]:
-    """The newest snapshot of every group there is, by id."""
+    """The newest snapshot of every group there is, by id; of one that was deleted, none."""
     found: dict[GroupId, GroupSnapshot] = {}
     for published in history(settings, prefix, None):
         record = published.record
-        if isinstance(record, GroupGone):
+        if isinstance(record, GroupGone) or is_deleted(record):
             found.pop(record.group, None)
         else:
             found[record.group] = record
@@ -96,14 +96,24 @@ def snapshot_of(settings: ClientSettings, prefix: str, group: str) -> GroupSnaps
     """The newest snapshot of one group.
 
     Raises:
-        NotFound: there is no such group.
+        NotFound: there is no such group, or it was deleted.
     """
     last: GroupSnapshot | GroupGone | None = None
     for published in history(settings, prefix, group):
         last = published.record
     if not isinstance(last, GroupSnapshot):
         raise no_group(settings, prefix, group)
+    if is_deleted(last):
+        raise NotFound(
+            f"no group {group!r}: {last.cause} (its last generation was {last.generation}; the "
+            "next one goes on from there)"
+        )
     return last
+
+
+def is_deleted(record: GroupSnapshot) -> bool:
+    """Whether nothing is left of a group but the memory of its generations."""
+    return record.state is GroupState.DEAD and not record.members
 
 
 def configured(settings: ClientSettings, prefix: str) -> list[str]:

@@ -98,6 +98,13 @@ class Configures:
 
 
 @dataclass(frozen=True, slots=True)
+class Deletes:
+    """An operator deletes the group, and gives it the config that it had this long after."""
+
+    for_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class BrokerLeaves:
     """The broker is away."""
 
@@ -147,7 +154,9 @@ class Usurps:
 
 ProcessFault: TypeAlias = Stops | Dies | Freezes | Deafens | Dawdles | Repeats
 JobFault: TypeAlias = FallsBehind | Skews | Restarts | Usurps
-Fault: TypeAlias = ProcessFault | JobFault | Starts | Drains | Lags | Configures | BrokerLeaves
+Fault: TypeAlias = (
+    ProcessFault | JobFault | Starts | Drains | Lags | Configures | Deletes | BrokerLeaves
+)
 Timed: TypeAlias = tuple[int, Fault]
 """(milliseconds from the beginning, what happens)."""
 
@@ -198,6 +207,7 @@ KINDS: dict[type, tuple[int, _Maker]] = {
     Drains: (8, lambda chance, name: Drains(name, on=chance.random() < 0.4)),
     Lags: (6, lambda chance, name: Lags(name, chance.choice((0, 5_000, 50_000)))),
     Configures: (6, lambda chance, name: _config(chance)),
+    Deletes: (2, lambda chance, name: Deletes(_span(chance, 50, 3 * SESSION_MS))),
     BrokerLeaves: (2, lambda chance, name: BrokerLeaves(_span(chance, 50, 3 * SESSION_MS))),
     FallsBehind: (3, lambda chance, name: FallsBehind(_span(chance, 50, 2 * SESSION_MS))),
     Skews: (

@@ -23,6 +23,7 @@ from muster.protocol.events import Event, Tick
 from muster.protocol.records import GroupSnapshot
 from muster.protocol.topics import TopicKind
 from muster.simulation import faults
+from muster.simulation.judge import LawBroken, forgotten_drain
 from muster.simulation.kafka import Kafka, MemberRecord
 from muster.simulation.process import GROUP, delay
 from muster.simulation.story import said
@@ -134,10 +135,14 @@ class Job:
 
         Raises:
             InvariantViolation: the group is not as it must be.
+            LawBroken: a drain was forgotten.
         """
         step = advance(self.group, events, coordinator_epoch=self.epoch, assignors=registry.get)
         if step.changed:
             invariants.check(step.group)
+        broken = forgotten_drain(self.group, events, step.group)
+        if broken is not None:
+            raise LawBroken(broken)
         self.generations += step.group.generation > self.group.generation
         return step
 

@@ -1,21 +1,28 @@
 """The judge of an ordeal, who knows true time and sees into every process.
 
-Its two laws: no active is ever used by two processes at one moment of true time, and once the
-faults have stopped the group settles: Stable, every task used, every process holding what the group
-thinks. The laws of the group itself are `muster.state.invariants`.
+Its laws: no active is ever used by two processes at one moment of true time; of one task, the
+tokens that processes are given with it only grow from owner to owner, whatever becomes of the
+group; a drain holds until it is undone; and once the faults have stopped the group settles: Stable,
+every task used, every process holding what the group thinks. The laws of the group itself are
+`muster.state.invariants`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import TypeAlias
 
 from muster.protocol.errors import MusterError
+from muster.protocol.events import Drain, Event, GroupDeleted
 from muster.protocol.ids import MemberId, Task
 from muster.protocol.records import GroupState
 from muster.protocol.tasks import TaskSet
 from muster.simulation.process import Process
 from muster.state import invariants
 from muster.state.group import Group
+
+Token: TypeAlias = tuple[int, int]
+"""A fencing token: generation and epoch of the assignment in force."""
 
 
 class LawBroken(MusterError):
@@ -33,6 +40,7 @@ class Judge:
         self.changes = 0
         self._users: dict[Task, list[Process]] = {}
         self._owner: dict[Task, Process] = {}
+        self._token: dict[Task, tuple[Token, Process, int]] = {}
 
     def uses(self, user: Process, tasks: TaskSet | None, now: float) -> None:
         """A process uses these from now on; None = what it used before, again.
@@ -53,6 +61,39 @@ class Judge:
                 self._owner[task] = user
                 self.changes += 1
             self._users[task] = [*others, user]
+
+    def granted(self, user: Process, tasks: TaskSet, token: Token) -> None:
+        """A process is given these with a token.
+
+        Raises:
+            LawBroken: another owner had one that is not older.
+        """
+        session = user.session.incarnation
+        for task in tasks:
+            newest, owner, was = self._token.get(task, ((-1, -1), user, session))
+            same = owner is user and was == session
+            if token < newest or (token == newest and not same):
+                raise LawBroken(f"{user} has {task} with token {token}; {owner} had {newest}")
+            self._token[task] = (token, user, session)
+
+
+def forgotten_drain(before: Group, events: Iterable[Event], after: Group) -> str | None:
+    """A drain that a batch has ended although nobody has undone it; None = there is none."""
+    events = tuple(events)
+    if any(isinstance(event, GroupDeleted) for event in events):
+        return None
+    undone = {event.member for event in events if isinstance(event, Drain) and not event.on}
+    ordered = [(m.id, m.instance_id) for m in before.live() if m.draining]
+    ordered += [(kept.member, kept.instance_id) for kept in before.drains]
+    kept = {each.member for each in after.drains}
+    for name, instance in ordered:
+        there = [
+            m for m in after.live() if name == m.id or (instance and instance == m.instance_id)
+        ]
+        holds = all(m.draining for m in there) if there else name in kept
+        if not holds and name not in undone:
+            return f"the drain of {name} was forgotten"
+    return None
 
 
 def unsettled(group: Group, processes: Sequence[Process], now: float) -> str | None:

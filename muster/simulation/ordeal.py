@@ -14,14 +14,14 @@ import itertools
 from collections.abc import Callable, Iterable
 from random import Random
 
-from muster.protocol.events import Drain, Event, GroupConfig, Lag, LagReport, Tick
+from muster.protocol.events import Drain, Event, GroupConfig, GroupDeleted, Lag, LagReport, Tick
 from muster.protocol.ids import MemberId
 from muster.protocol.settings import parse_settings
 from muster.protocol.tasks import TaskSet
 from muster.simulation import faults
 from muster.simulation.faults import Fault, ProcessFault, Timed
 from muster.simulation.jobs import Job, Jobs
-from muster.simulation.judge import Judge, LawBroken, unsettled
+from muster.simulation.judge import Judge, LawBroken, Token, unsettled
 from muster.simulation.kafka import Kafka, MemberRecord
 from muster.simulation.process import GROUP, Process, delay
 from muster.simulation.story import Story
@@ -63,8 +63,9 @@ class Ordeal:
         self._chance = Random(f"broker/{seed}")  # noqa: S311 — a play, not a secret
         self._numbers: dict[str, int] = {}
         self._ticked = 0
+        self._config = faults.Configures(seed % len(faults.ASSIGNORS), 0, 0)
         self.jobs = Jobs(self, self.kafka, self._chance, job)
-        self.configure(faults.Configures(seed % len(faults.ASSIGNORS), 0, 0))
+        self.configure(self._config)
         self.jobs.begin()
 
     @property
@@ -140,6 +141,10 @@ class Ordeal:
         """A process uses these from now on; None = what it used before, again."""
         self._judge.uses(user, tasks, self.now)
 
+    def granted(self, user: Process, tasks: TaskSet, token: Token) -> None:
+        """A process is given these, with the token that it shows outside systems."""
+        self._judge.granted(user, tasks, token)
+
     def tell(self, text: str) -> None:
         """A line for the story."""
         self.story.tell(self.clock_ms, text)
@@ -201,6 +206,9 @@ class Ordeal:
                 self._start(name, twin=twin)
             case faults.Configures():
                 self.configure(fault)
+            case faults.Deletes(for_ms):
+                self.send(GroupDeleted(group=GROUP))
+                self.at(self.now + for_ms, lambda: self.configure(self._config))
             case faults.Drains(name, on):
                 self.send(Drain(group=GROUP, member=MemberId(name), on=on))
             case faults.Lags(name, offsets):
@@ -243,6 +251,7 @@ class Ordeal:
 
     def configure(self, row: faults.Configures) -> None:
         """An operator writes a config."""
+        self._config = row
         assignor = faults.ASSIGNORS[row.assignor]
         values = {**faults.USUAL, **faults.VALUES[row.values]}
         settings = parse_settings(values, assignor)
@@ -275,6 +284,8 @@ class Ordeal:
         while self.clock_ms - began < CALM_MS:
             self.run(self.clock_ms + LOOK_MS)
             self._bury()
+            if isinstance(self.kafka.inputs["config"][-1], GroupDeleted):
+                self.configure(self._config)  # two records of the operator came the other way round
             if not self.processes:
                 self._start(faults.NAMES[0], twin=False)
             wrong = self._unsettled()

@@ -73,6 +73,9 @@ class Around(Protocol):
     def uses(self, user: Process, tasks: TaskSet | None) -> None:
         """The process uses these from now on; None = what it used, again."""
 
+    def granted(self, user: Process, tasks: TaskSet, token: tuple[int, int]) -> None:
+        """The process is given these, with that fencing token (generation, epoch)."""
+
     def tell(self, text: str) -> None:
         """A line for the story."""
 
@@ -189,7 +192,9 @@ class Process:
         match action:
             case Send():
                 self._send(action)
-            case Take(role, tasks):
+            case Take(role, tasks, record):
+                if role is Role.ACTIVE:
+                    self._around.granted(self, tasks, (record.generation, record.epoch))
                 self._take(role, tasks)
             case Lease(until_ms, stop_ms):
                 was, self.guard_ends = self.guard_ends, self._true(until_ms + stop_ms)

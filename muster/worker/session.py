@@ -54,7 +54,7 @@ from muster.worker.exchange import (
 from muster.worker.hands import Hands
 from muster.worker.lease import Proof, lease_until_ms, stop_ms
 from muster.worker.letters import Letters
-from muster.worker.states import FAULTS, TABLE, UNANSWERED, Duty, State
+from muster.worker.states import FAULTS, IN_USE, TABLE, UNANSWERED, Duty, State
 
 ANYONE: Final = 0
 """Incarnation of a fault that answers an event which named none (a heartbeat)."""
@@ -168,7 +168,7 @@ class Session:
         return []
 
     def _refused(self, record: MemberAssignment, fault: Fault, now_ms: int) -> list[Action]:
-        if self._previous is not None and fault is not Fault.GROUP_MAX_SIZE_REACHED:
+        if self._previous is not None and fault in IN_USE:
             # It is our own older session that stands in the way, and all of it has stopped.
             leave = self._leave_to_return(self._previous, now_ms)
             self._previous = None

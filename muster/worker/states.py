@@ -99,6 +99,9 @@ class Duty(Enum):
     END = "stop for good"
 
 
+IN_USE: Final = (Fault.MEMBER_ID_IN_USE, Fault.UNRELEASED_INSTANCE_ID)
+"""What is said of a process while an older session of its own may still count."""
+
 FAULTS: Final[dict[Fault, tuple[Duty, Duty]]] = {
     # fault: (while joining, while a member)
     Fault.UNKNOWN_MEMBER_ID: (Duty.IGNORE, Duty.LOSE),
@@ -107,5 +110,6 @@ FAULTS: Final[dict[Fault, tuple[Duty, Duty]]] = {
     Fault.UNRELEASED_INSTANCE_ID: (Duty.RETRY, Duty.IGNORE),
     Fault.MEMBER_ID_IN_USE: (Duty.RETRY, Duty.IGNORE),
     Fault.GROUP_MAX_SIZE_REACHED: (Duty.RETRY, Duty.IGNORE),
+    Fault.GROUP_ID_NOT_FOUND: (Duty.RETRY, Duty.LOSE),
     Fault.INVALID_REQUEST: (Duty.END, Duty.LOSE),
 }

@@ -30,10 +30,12 @@ class Teller:
         self.log = _LogAdapter(log, {"group": group, "member": member})
         self._member = member
         self._told: Assignment | None = None
+        self._noticed = ""
 
     def assigned(self, now: Assignment) -> None:
         """An assignment: one line, however often it comes."""
         self.log = _LogAdapter(log, now.about)
+        self._noticed = ""
         news = replace(now, revision=0)
         if news == self._told:
             return
@@ -63,7 +65,10 @@ class Teller:
         self._told = None
 
     def notice(self, text: str) -> None:
-        """Something a person should know."""
+        """Something a person should know: one line, however often it is said in a row."""
+        if text == self._noticed:
+            return
+        self._noticed = text
         self.log.warning("%s: %s", self._member, text)
 
     def left(self) -> None:

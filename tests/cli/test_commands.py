@@ -198,16 +198,22 @@ def test_explain_tells_the_history(kafka: Topics, capsys: Output) -> None:
 
 
 def test_drain_writes_the_order(fresh: Topics, capsys: Output) -> None:
-    """A known member gets its order on the membership topic; --wait returns when it is empty."""
+    """A known member gets its order on the membership topic; --wait returns when it is empty.
+
+    The record in Kafka is one of a coordinator that has read the orders.
+    """
     assert run(fresh, "topics", "create", "--partitions", "1") == 0
     empty = replace(orders(), holder=np.array([2, 2, 2, 2, 2]), standby_revoking=orders().ready)
-    publish(fresh, replace(empty, standby=orders().ready))
+    read_by_then = ((fresh.name(TopicKind.MEMBERSHIP), 0, 1_000),)
+    drained = tuple(replace(member, draining=True) for member in empty.members)
+    empty = replace(empty, standby=orders().ready, members=drained, through=read_by_then)
+    publish(fresh, empty)
     group = ("drain", "--group", "orders", "--member")
     assert run(fresh, *group, "W9") == 1
     said = "muster drain: no member 'W9' in group 'orders'; there are: W1, W2\n"
     assert capsys.readouterr().err == said
     assert run(fresh, *group, "W1", "--wait") == 0
-    assert capsys.readouterr().out == "W1: draining\nW1: empty\n"
+    assert capsys.readouterr().out == "W1: draining, until it is undone with --cancel\nW1: empty\n"
     assert run(fresh, *group, "W2", "--wait", "--timeout-ms", "0") == 1
     assert capsys.readouterr().err == "muster drain: W2 still holds 6 tasks after 0 ms\n"
     assert run(fresh, *group, "W2", "--cancel") == 0

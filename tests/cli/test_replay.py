@@ -252,13 +252,9 @@ def test_a_lost_checkpoint_shows_later() -> None:
     assert (fold.whole, list(fold.missing())) == (True, [])
 
 
-@pytest.mark.parametrize("deleted", [False, True])
-def test_a_group_met_just_after_a_lost_checkpoint(deleted: bool) -> None:
-    """A group of which nothing was stored asks its members; so does the fold, also for a second."""
+def test_a_group_met_just_after_a_lost_checkpoint() -> None:
+    """A group of which nothing was stored asks its members; so does the fold."""
     story = Told()
-    if deleted:
-        story.take(config(FOUR), join("W1"))
-        story.take(GroupDeleted(group=STORY))
     story.group, story.epoch = Group.new(STORY, wary=True), 7
     story.take(config(FOUR))
     story.take(join("W1"), join("W2"))
@@ -286,19 +282,23 @@ def test_a_batch_that_was_tried_twice() -> None:
     assert [step.group.coordinator_epoch for step in steps] == [1, 1, 2]
 
 
-def test_a_group_that_was_deleted() -> None:
-    """After the tombstone a new group of the same name begins."""
+@pytest.mark.parametrize("lost", [False, True], ids=["checkpoint kept", "checkpoint lost"])
+def test_a_group_that_was_deleted(lost: bool) -> None:
+    """It stops in order and is dead; configured again, its generations go on."""
     story = Told()
     story.take(config(FOUR), join("W1"))
     story.take(GroupDeleted(group=STORY))
-    story.group = Group.new(STORY)
-    story.take(config(FOUR), join("W3"))
-    _, steps = story.tape.fold(STORY)
-    assert [(step.difference, step.group.generation) for step in steps] == [
-        ("", 1),
-        ("", 1),
-        ("", 1),
-    ]
+    story.take(report("W1", 2), leave("W1"))
+    if lost:
+        story.group, story.epoch = Group.recover(story.group.snapshot()), 7
+    story.take(config(FOUR))
+    story.take(join("W3", 3))
+    if lost:
+        story.take(report("W3", 0, epoch=0, incarnation=3, coordinator_epoch=7))
+    fold, steps = story.tape.fold(STORY)
+    assert [step.difference for step in steps] == [""] * len(steps)
+    assert steps[-1].group.generation == 2 + lost
+    assert list(fold.missing()) == []
 
 
 def test_the_command_shows_and_compares(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

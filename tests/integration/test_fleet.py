@@ -20,9 +20,9 @@ from support.waiting import until
 from muster.cli.main import main
 from muster.clients import client_settings
 from muster.protocol import codec
-from muster.protocol.events import Drain, GroupConfig, GroupDeleted, Heartbeat, Tick
+from muster.protocol.events import Drain, GroupConfig, Heartbeat, Tick
 from muster.protocol.ids import GroupId, MemberId
-from muster.protocol.records import GroupGone, GroupSnapshot, Rejected
+from muster.protocol.records import GroupSnapshot, GroupState, Rejected
 from muster.protocol.settings import parse_settings
 from muster.protocol.tasks import Subtopology
 from muster.protocol.topics import INPUTS, TopicKind
@@ -161,23 +161,75 @@ def test_what_was_published_comes_out_again(
     assert ("W2 expired" in shown, "W1 left" in shown) == (True, True)
 
 
-def test_a_deleted_group_is_gone(fleet: NewFleet, kafka: Topics) -> None:
-    """A tombstone on config ends the group: its members stop, its snapshot is a tombstone.
+def test_a_drain_holds_though_its_member_is_expelled(
+    fleet: NewFleet, kafka: Topics, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """A callback that hangs: the member is fenced, and nobody is told that it is empty.
 
-    The processes wait; with a config again they work again.
+    Its process returns, and gets nothing until the drain is undone.
+    """
+    group = fleet("expelled")
+    group.configure(4, config={**QUICK, "rebalance.timeout.ms": "3000"})
+    hangs = tmp_path / "hangs"
+    group.start("W1")
+    group.start("W2", hangs_while=str(hangs))
+    group.settled()
+    hangs.touch()
+    drain = ["drain", "--group", group.group, "--member", "W2"]
+    where = ["--bootstrap-server", kafka.address, "--topic-prefix", kafka.prefix]
+    assert main([*drain, *where, "--wait"]) == 1
+    assert "W2: expelled, not drained" in capsys.readouterr().err
+    fenced = group.snapshots()[-1].generation
+    hangs.unlink()
+    until(lambda: _is_back(group, "W2", fenced), "W2 is back", story=group.story)
+    assert {name: len(tasks) for name, tasks in group.settled().items()} == {"W1": 4, "W2": 0}
+    assert main([*drain, *where, "--cancel"]) == 0
+    until(lambda: group.held()["W2"], "W2 has tasks again", story=group.story)
+    assert sizes(group.settled()) == [2, 2]
+
+
+def _is_back(group: Fleet, member: str, generation: int) -> bool:
+    """Whether it has joined anew since that generation."""
+    there = {entry.id: entry.epoch for entry in group.snapshots()[-1].members}
+    return there.get(member, 0) > generation
+
+
+def test_a_deleted_group_is_gone(
+    fleet: NewFleet, kafka: Topics, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With members only by force: they stop, ask for the group, and do not bring it back.
+
+    With a config again they work again, and the tokens of every task have grown.
     """
     group = fleet("deleted")
     group.configure(2)
-    group.start("W1")
+    group.start("W1", "W2")
     group.settled()
-    kafka.write(TopicKind.CONFIG, GroupDeleted(group=GroupId(group.group)))
-    until(lambda: not group.held()["W1"], "W1 has stopped", story=group.story)
-    until(
-        lambda: GroupGone(group=GroupId(group.group)) in kafka.records(TopicKind.GROUPS),
-        "the snapshot is gone",
-    )
+    name = ["--group", group.group]
+    where = ["--bootstrap-server", kafka.address, "--topic-prefix", kafka.prefix]
+    assert main(["config", "delete", *name, *where]) == 1
+    refused = capsys.readouterr().err
+    assert "has 2 live members (W1, W2): stop them first; or give --force" in refused
+    assert main(["config", "delete", *name, *where, "--force"]) == 0
+    until(lambda: group.snapshots()[-1].state is GroupState.DEAD, "dead", story=group.story)
+    until(lambda: not group.snapshots()[-1].members, "all have stopped", story=group.story)
+    assert not any(group.held().values())
+    for member in ("W1", "W2"):
+        until(
+            lambda member=member: "GROUP_ID_NOT_FOUND: group deleted by" in group.story(member),
+            f"{member} is told",
+            story=group.story,
+        )
+    last = group.snapshots()[-1]
+    capsys.readouterr()
+    assert main(["groups", "list", *where]) == 0
+    assert group.group not in capsys.readouterr().out.split()
+    before = max((t.generation, t.epoch) for t in group.check())
     group.configure(2)
-    assert sizes(group.settled()) == [2]
+    assert sizes(group.settled()) == [1, 1]
+    now = [t for t in group.check() if (t.generation, t.epoch) > before]
+    assert {t.task for t in now} == {"0_0", "0_1"}
+    assert group.snapshots()[-1].generation > last.generation
 
 
 def test_garbage_on_every_input_topic(fleet: NewFleet, kafka: Topics, job: Job) -> None:

@@ -277,6 +277,7 @@ def test_another_cluster(topics: Topics, elsewhere: EmbeddedKafka, tmp_path: Pat
         )
         assert job.stop(signal.SIGTERM) == 0
         left = fleet.check()
+        generation = fleet.snapshots()[-1].generation
     create_topics(elsewhere.bootstrap_server, topics.prefix)
     new = Topics(elsewhere.bootstrap_server, topics.prefix)
     for kind in (TopicKind.CONFIG, TopicKind.GROUPS):
@@ -290,6 +291,7 @@ def test_another_cluster(topics: Topics, elsewhere: EmbeddedKafka, tmp_path: Pat
         after = fleet.settled()
         assert all(after[name] <= before[name] for name in before)
         assert overlap.overlaps([*left, *fleet.check()]) == []
+        assert fleet.snapshots()[-1].generation > generation + 1  # tokens go on, above all that was
     new.close()
 
 

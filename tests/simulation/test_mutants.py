@@ -19,15 +19,20 @@ from muster.simulation import trial
 from muster.simulation.faults import (
     Configures,
     Deafens,
+    Deletes,
+    Drains,
     FallsBehind,
     Repeats,
+    Restarts,
     Usurps,
 )
 from muster.state import (
     addressed,
     config,
     deadlines,
+    deletion,
     draft,
+    drains,
     fencing,
     holdings,
     liveness,
@@ -165,6 +170,27 @@ MUTANTS = (
         session.Session._is_news,
         "record.incarnation == self.incarnation and",
         "True and",
+    ),
+    Mutant(
+        "a group that was deleted goes on with its generations",
+        deletion.wind_up,
+        "if not draft.roster:",
+        "if not draft.roster:\n        draft.generation = draft.target_generation = 0",
+        (Deletes,),
+    ),
+    Mutant(
+        "generations of a batch that is lost are not used again",
+        snapshot.recovered,
+        "floor=record.generation + 1",
+        "floor=0",
+        (Restarts,),
+    ),
+    Mutant(
+        "a drain outlives its member",
+        drains.outlive,
+        "if member.draining:",
+        "if False:",
+        (Drains,),
     ),
 )
 

@@ -21,7 +21,8 @@ def wary() -> Story:
 def test_who_joins_an_unknown_group_is_asked_first() -> None:
     """The coordinator before had let W1 in and given it all: W2 gets its part when W1 lets go.
 
-    Granting by the log alone would have made two owners.
+    Granting by the log alone would have made two owners. Its generation is none that the
+    coordinator before may have used.
     """
     story = wary()
     told = story.told(config(FOUR), join("W1"), join("W2"))
@@ -30,9 +31,10 @@ def test_who_joins_an_unknown_group_is_asked_first() -> None:
     assert story.at(100).told(report("W2", 1, epoch=0, coordinator_epoch=2)) == {}
     told = story.at(200).told(report("W1", 1, *everything, coordinator_epoch=2))
     assert told == {"W1": "0_0 0_1 | - | - @1"}
+    assert story.group.generation == 2
     assert story.group.holder.tolist() == [0, 0, 0, 0]
     told = story.at(300).told(report("W1", 2, "0_0", "0_1"))
-    assert told["W2"] == "0_2 0_3 | - | - @1"
+    assert told["W2"] == "0_2 0_3 | - | - @2"
 
 
 def test_an_answer_names_the_one_who_asked() -> None:
@@ -42,7 +44,7 @@ def test_an_answer_names_the_one_who_asked() -> None:
     assert story.at(100).told(report("W1", 1, "0_0", coordinator_epoch=1)) == {}
     assert story.group.recovering == frozenset({0})
     told = story.at(200).told(report("W1", 1, "0_0", coordinator_epoch=2))
-    assert told == {"W1": "0_0 0_1 0_2 0_3 | - | - @1"}
+    assert told == {"W1": "0_0 0_1 0_2 0_3 | - | - @2"}
 
 
 def test_it_ends_when_nobody_else_can_be_at_work() -> None:
@@ -55,7 +57,7 @@ def test_it_ends_when_nobody_else_can_be_at_work() -> None:
     last_ms = 30_100 + 2 * BEAT_MS
     assert story.at(last_ms - 1).told(join("W2"))["W2"].endswith("report")
     story.at(last_ms - 1).take(report("W2", 1, epoch=0))
-    assert story.at(last_ms).told(join("W3"))["W3"] == "- | - | - @3"
+    assert story.at(last_ms).told(join("W3"))["W3"] == "- | - | - @4"
     assert story.group.recovering == frozenset()
 
 

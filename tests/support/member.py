@@ -1,7 +1,8 @@
 """A member of a fleet, as a program: ``python member.py '{"group": ..., "log": ...}'``.
 
 It holds its tasks by logging that it does (`overlap` says how) until SIGTERM, then leaves. The
-argument is JSON: ``log`` is the file; everything else goes to `Worker`.
+argument is JSON: ``log`` is the file; while there is a file ``hangs_while``, stopping does not
+return; everything else goes to `Worker`.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ def main(argument: str) -> None:
     """Run until told to stop."""
     settings: dict[str, Any] = json.loads(argument)
     log = open(settings.pop("log"), "a", buffering=1)  # noqa: SIM115  lives as long as we do
+    hangs_while = settings.pop("hangs_while", "")
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
@@ -41,9 +43,22 @@ def main(argument: str) -> None:
             }
             log.write(json.dumps(line) + "\n")
 
+    running: set[Task] = set()
+
+    def assigned(tasks: tuple[Task, ...], by: Assignment) -> None:
+        running.update(tasks)
+        write("start", tasks, by)
+
+    def revoked(tasks: tuple[Task, ...], by: Assignment) -> None:
+        # A loss comes beside a callback that hangs, with the tasks that this one has stopped.
+        write("stop", tuple(task for task in tasks if task in running), by)
+        running.difference_update(tasks)
+        while os.path.exists(hangs_while):
+            time.sleep(0.05)
+
     worker = Worker(
-        on_assigned=lambda tasks, by: write("start", tasks, by),
-        on_revoked=lambda tasks, by: write("stop", tasks, by),
+        on_assigned=assigned,
+        on_revoked=revoked,
         **settings,
     )
     with worker:

@@ -174,7 +174,12 @@ def test_joins_are_retried_with_growing_pauses() -> None:
 
 @pytest.mark.parametrize(
     "fault",
-    [Fault.MEMBER_ID_IN_USE, Fault.UNRELEASED_INSTANCE_ID, Fault.GROUP_MAX_SIZE_REACHED],
+    [
+        Fault.MEMBER_ID_IN_USE,
+        Fault.UNRELEASED_INSTANCE_ID,
+        Fault.GROUP_MAX_SIZE_REACHED,
+        Fault.GROUP_ID_NOT_FOUND,
+    ],
 )
 def test_refused_for_now(fault: Fault) -> None:
     """A member that is not admitted yet says why, and asks again under the same incarnation."""
@@ -218,6 +223,29 @@ def test_faults_that_take_everything(fault: Fault, anyone: bool) -> None:
     *leave, join = sent(talk.give(AllStopped()))
     assert [type(e) for e in leave] == ([Leave] if fault is Fault.FENCED_MEMBER_EPOCH else [])
     assert join.incarnation == mixed63(2)
+
+
+def test_story_the_group_was_deleted() -> None:
+    """The member has stopped all, is told why, and asks until there is a group again.
+
+    Its older session is none that stands in the way: it leaves nothing.
+    """
+    talk = Talk().member("0_0")
+    talk.read()
+    talk.give(Released(Role.ACTIVE, TaskSet.of(["0_0"])))
+    why = "group deleted by muster config delete"
+    told = talk.read(fault=Fault.GROUP_ID_NOT_FOUND, message=why, revision=0)
+    assert told == [Lose(f"GROUP_ID_NOT_FOUND: {why}")]
+    assert talk.give(GONE) == []
+    asks = talk.give(AllStopped())
+    (join,) = sent(asks)
+    for _ in range(3):
+        talk.acknowledge(asks)
+        notice = talk.read(fault=Fault.GROUP_ID_NOT_FOUND, message=why, revision=0)
+        assert notice == [Notice(f"GROUP_ID_NOT_FOUND: {why}; asking again")]
+        asks = talk.later(JOIN_PAUSE_MAX_MS * 5 // 4)
+        assert sent(asks) == [join]
+    assert "Take" in kinds(talk.read("0_0"))
 
 
 def test_story_its_own_shadow_stands_in_the_way() -> None:

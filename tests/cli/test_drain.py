@@ -1,0 +1,84 @@
+"""What `muster drain --wait` makes of the group's records, one after the other."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from support.story import Story, config, join, leave, report, tick
+
+from muster.cli.drain import still_to_do
+from muster.cli.errors import NotDrained
+from muster.cli.kafka import Place
+from muster.protocol.events import Drain, GroupDeleted
+from muster.protocol.ids import GroupId, MemberId
+from muster.protocol.records import GroupSnapshot
+from muster.protocol.tasks import Subtopology
+
+QUICK = {"session_timeout_ms": 2_000, "heartbeat_interval_ms": 400, "rebalance_timeout_ms": 600}
+ORDER = Drain(group=GroupId("g"), member=MemberId("W2"))
+
+
+def drained() -> tuple[Story, Place]:
+    """W1 and W2 have two tasks each; W2 was just ordered to be empty. Where the order is."""
+    story = Story()
+    story.take(config(Subtopology("0", 4), **QUICK), join("W1"), join("W2"))
+    story.at(10).take(report("W1", 1, "0_0", "0_2"), report("W2", 1, "0_1", "0_3"))
+    story.at(100).take(ORDER)
+    return story, Place("membership", 0, story.offset)
+
+
+def now(story: Story) -> GroupSnapshot:
+    """The group's newest record."""
+    return story.group.snapshot()
+
+
+def test_it_is_empty_when_it_has_stopped_all() -> None:
+    """Not before the coordinator has read the order, nor while it stops."""
+    story, order = drained()
+    later = order._replace(offset=order.offset + 1)
+    waits = "has not been asked yet: no coordinator has read the order"
+    assert still_to_do(now(story), "W2", later) == waits
+    assert still_to_do(now(story), "W2", order) == "still holds 2 tasks"
+    story.at(200).take(report("W2", 2, "0_3", releasing=("0_3",)))
+    assert still_to_do(now(story), "W2", order) == "still holds 1 tasks"
+    story.at(300).take(report("W2", 2))
+    assert still_to_do(now(story), "W2", order) is None
+    story.at(400).take(leave("W2"))  # stopped, as soon as it was empty
+    assert still_to_do(now(story), "W2", order) is None
+
+
+def test_expelled_is_not_drained() -> None:
+    """It hangs: from when it is fenced, through its end, and when it is back without tasks."""
+    story, order = drained()
+    assert still_to_do(now(story), "W2", order) == "still holds 2 tasks"
+    for at_ms in range(500, 6_000, 400):
+        story.at(at_ms).take(tick(), report("W1", 1, "0_0", "0_2"))
+        if at_ms >= 2_500:  # fenced by then, but still a member with all it had
+            with pytest.raises(NotDrained, match="expelled, not drained: it was fenced"):
+                still_to_do(now(story), "W2", order)
+    story.at(7_000).take(join("W2", 2))
+    with pytest.raises(NotDrained, match="expelled, not drained"):
+        still_to_do(now(story), "W2", order)
+
+
+@pytest.mark.parametrize(
+    "event", [replace(ORDER, on=False), GroupDeleted(group=GroupId("g"))], ids=["undone", "deleted"]
+)
+def test_the_order_is_taken_back_meanwhile(event: Drain | GroupDeleted) -> None:
+    """Nobody is told that the member is empty."""
+    story, order = drained()
+    story.at(200).take(event)
+    if isinstance(event, GroupDeleted):
+        story.at(300).take(report("W2", 3))
+    with pytest.raises(NotDrained, match="the order was undone, or its group was deleted"):
+        still_to_do(now(story), "W2", order)
+
+
+def test_gone_before_the_order_came() -> None:
+    """The order is a dead letter; the command does not wait for its end."""
+    story, order = drained()
+    story.at(200).take(replace(ORDER, on=False), leave("W2"))
+    late = order._replace(offset=story.offset + 1)
+    with pytest.raises(NotDrained, match="before the order came"):
+        still_to_do(now(story), "W2", late)

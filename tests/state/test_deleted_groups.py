@@ -1,0 +1,161 @@
+"""A group that is deleted: its members stop in order, and its generations are never used again."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from support.groups import same_group
+from support.story import Story, beat, config, join, leave, report, snapshot, tick
+
+from muster.protocol import codec
+from muster.protocol.events import Event, GroupDeleted
+from muster.protocol.ids import GroupId
+from muster.protocol.records import GroupSnapshot, GroupState, MemberAssignment
+from muster.protocol.tasks import Subtopology
+from muster.protocol.topics import TopicKind
+from muster.state.group import Group
+
+FOUR = Subtopology("0", 4)
+DELETED = GroupDeleted(group=GroupId("g"))
+
+
+def working(**values: object) -> Story:
+    """W1 and W2 have two tasks each, W3 came last; generation 2."""
+    story = Story()
+    story.take(config(FOUR, **values), join("W1"), join("W2"))
+    story.at(10).take(report("W1", 1, "0_0", "0_2"), report("W2", 1, "0_1", "0_3"))
+    return story
+
+
+def read_back(group: Group) -> GroupSnapshot:
+    """The group's record as its bytes have it."""
+    encoded = codec.encode(group.snapshot())
+    found = codec.decode_record(TopicKind.GROUPS, encoded.key, encoded.value)
+    assert isinstance(found, GroupSnapshot)
+    return found
+
+
+def test_members_stop_in_order_and_are_let_go() -> None:
+    """Each is asked to release all, keeps it until it says so, and is then told why it ends."""
+    story = working()
+    step = story.at(1_000).take(DELETED)
+    told = [r for r in step.records if isinstance(r, MemberAssignment)]
+    assert [(r.member, len(r.active), r.fault) for r in told] == [("W1", 0, None), ("W2", 0, None)]
+    words = "group deleted by muster config delete (membership-0@6)"
+    assert all(r.message.startswith(words) for r in told)
+    dead = snapshot(step)
+    assert (dead.state, len(dead.members), dead.tasks) == (GroupState.DEAD, 2, ())
+    # W1 is slower with one of its tasks: it owes that, and is a member until it has stopped it.
+    assert story.at(1_100).told(report("W1", 2, "0_2", releasing=("0_2",))) == {}
+    assert story.at(1_200).told(report("W2", 2)) == {"W2": "GROUP_ID_NOT_FOUND"}
+    assert story.at(1_300).told(report("W1", 2)) == {"W1": "GROUP_ID_NOT_FOUND"}
+    last = read_back(story.group)
+    assert (last.state, last.members, last.generation) == (GroupState.DEAD, (), 1)
+    assert last.cause.startswith(words)
+
+
+def test_who_asks_to_join_is_told_and_waits() -> None:
+    """No join brings the group back; with a config again, the next one has its tasks."""
+    story = working()
+    story.at(1_000).take(DELETED)
+    story.at(1_100).take(report("W1", 2), report("W2", 2))
+    for at_ms in (2_000, 7_000, 60_000):
+        step = story.at(at_ms).take(join("W1", 2))
+        assert not step.changed
+        assert story.group.state is GroupState.DEAD
+    assert story.told(join("W9")) == {"W9": "GROUP_ID_NOT_FOUND"}
+    assert story.at(70_000).told(config(FOUR)) == {}
+    assert story.group.state is GroupState.EMPTY
+    assert story.at(71_000).told(join("W1", 2)) == {"W1": "0_0 0_1 0_2 0_3 | - | - @2"}
+    assert "group deleted" not in story.group.cause
+
+
+def test_generations_go_on_after_deletions() -> None:
+    """Thrice deleted and made anew, with another assignor and other tasks: tokens only grow."""
+    story, tokens = Story(), []
+    for life in range(1, 4):
+        assignor = ("sticky", "high-availability", "cooperative")[life - 1]
+        start = story.at(life * 100_000)
+        start.take(config(Subtopology("0", life), assignor=assignor))
+        step = start.take(join("W1", life))
+        granted = [r for r in step.records if isinstance(r, MemberAssignment) and r.active]
+        tokens += [(r.generation, r.epoch) for r in granted]
+        story.at(life * 100_000 + 1_000).take(leave("W1", life))
+        story.at(life * 100_000 + 2_000).take(DELETED)
+    assert tokens == sorted(set(tokens))
+    assert len(tokens) == 3
+
+
+@pytest.mark.parametrize("lost", [False, True], ids=["checkpoint kept", "checkpoint lost"])
+def test_the_record_of_a_dead_group_is_enough(lost: bool) -> None:
+    """Restored with its liveness or read back alone, it is dead, and its next generation is new."""
+    story = working()
+    story.at(1_000).take(DELETED, leave("W1"), leave("W2"))
+    record = read_back(story.group)
+    if lost:
+        story.group, story.epoch = Group.recover(record), 7
+    else:
+        group = Group.restore(record, story.group.liveness())
+        same_group(group, story.group)
+        story.group = group
+    assert story.at(2_000).told(join("W1", 5)) == {"W1": "GROUP_ID_NOT_FOUND"}
+    story.at(3_000).take(config(FOUR))
+    step = story.at(4_000).take(join("W1", 5))
+    if lost:  # it is asked first, for the coordinator before may have let it in
+        step = story.at(5_000).take(report("W1", 0, epoch=0, incarnation=5, coordinator_epoch=7))
+    assert snapshot(step).generation > record.generation
+
+
+def test_a_deletion_is_finished_by_the_next_coordinator() -> None:
+    """The checkpoint is lost while members stop: they are asked, and let go when they have."""
+    story = working()
+    story.at(1_000).take(DELETED)
+    story.group, story.epoch = Group.recover(read_back(story.group)), 7
+    assert set(story.at(2_000).told(tick())) == {"W1", "W2"}
+    told = story.at(2_100).told(report("W2", 2, coordinator_epoch=7))
+    assert told == {"W2": "GROUP_ID_NOT_FOUND"}
+    assert story.group.state is GroupState.DEAD
+    story.at(2_200).take(report("W1", 2, "0_0", coordinator_epoch=7))
+    revision = story.group.snapshot().members[0].revision
+    assert story.at(2_300).told(report("W1", revision, coordinator_epoch=7)) == {
+        "W1": "GROUP_ID_NOT_FOUND"
+    }
+    assert story.group.roster == ()
+
+
+@pytest.mark.parametrize(
+    "event", [join("W1"), leave("W1"), leave("W1", temporary=True), beat("W1", 1, epoch=9)]
+)
+def test_whatever_a_member_says_while_the_group_ends(event: Event) -> None:
+    """It says its join again, leaves, or breaks the rules: in the end nobody is left."""
+    story = working(session_timeout_ms=2_000, heartbeat_interval_ms=400, rebalance_timeout_ms=600)
+    story.at(1_000).take(DELETED)
+    story.at(1_010).take(replace(event, origin=event.origin))
+    for at_ms in range(1_400, 12_000, 400):
+        story.at(at_ms).take(tick())
+    assert (story.group.roster, story.group.state) == ((), GroupState.DEAD)
+    assert story.group.generation == 1
+
+
+def test_a_config_that_comes_while_members_stop() -> None:
+    """What a member has not stopped yet is its own again; nothing is granted twice."""
+    story = working()
+    story.at(1_000).take(DELETED)
+    story.at(1_100).take(report("W2", 2))
+    assert story.at(1_200).told(config(FOUR)) == {}
+    assert story.group.holder[[0, 2]].tolist() == [0, 0]
+    revision = story.group.snapshot().members[0].revision
+    told = story.at(1_300).told(report("W1", revision))
+    assert told == {"W1": "0_0 0_1 0_2 0_3 | - | - @2"}
+    assert story.group.state is GroupState.STABLE
+
+
+def test_deleted_twice_is_deleted_once() -> None:
+    """The second deletion changes nothing, not even the words."""
+    story = working()
+    story.at(1_000).take(DELETED, leave("W1"), leave("W2"))
+    record = story.group.snapshot()
+    step = story.at(2_000).take(DELETED)
+    assert not step.changed
+    assert story.group.snapshot().cause == record.cause

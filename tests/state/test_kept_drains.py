@@ -1,0 +1,177 @@
+"""A drain holds until it is undone: through fencing, expiry, leaving and joining again."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from support.story import Story, config, join, leave, report, tick
+
+from muster.protocol import codec
+from muster.protocol.events import Drain, Event
+from muster.protocol.ids import GroupId, MemberId
+from muster.protocol.records import GroupSnapshot, KeptDrain
+from muster.protocol.tasks import Subtopology
+from muster.protocol.topics import TopicKind
+from muster.state import drains
+from muster.state.group import Group
+
+FOUR = Subtopology("0", 4)
+QUICK = {"session_timeout_ms": 2_000, "heartbeat_interval_ms": 400, "rebalance_timeout_ms": 600}
+
+
+def drain(member: str, on: bool = True) -> Drain:
+    """An operator's order."""
+    return Drain(group=GroupId("g"), member=MemberId(member), on=on)
+
+
+def two(**more: object) -> Story:
+    """W1 and W2 have two tasks each; W2 may have an instance id."""
+    story = Story()
+    story.take(config(FOUR, **QUICK), join("W1"), join("W2", **more))
+    story.at(10).take(report("W1", 1, "0_0", "0_2"), report("W2", 1, "0_1", "0_3"))
+    return story
+
+
+def hung(**more: object) -> Story:
+    """W2 is drained, hangs in what it was asked to stop, and is expelled; W1 is alive."""
+    story = two(**more)
+    story.at(100).take(drain("W2"))
+    for at_ms in range(500, 6_000, 400):
+        story.at(at_ms).take(tick(), alive(story))
+    assert "W2" not in story.group.by_id
+    return story
+
+
+def alive(story: Story) -> Event:
+    """W1 says that it holds what it was told to."""
+    slot = story.group.by_id["W1"]
+    entry = story.group.members[slot]
+    assert entry is not None
+    held = np.flatnonzero((story.group.holder == slot) & ~story.group.revoking)
+    tasks = [str(story.group.table.task(t)) for t in held.tolist()]
+    return report("W1", entry.revision, *tasks, epoch=entry.epoch)
+
+
+def held_by(story: Story, member: str) -> int:
+    """How many tasks are the member's."""
+    return int((story.group.holder == story.group.by_id[member]).sum())
+
+
+def settled(story: Story, at_ms: int) -> Story:
+    """Everybody who is alive does what it was told."""
+    for step in range(3):
+        story.at(at_ms + step).take(alive(story))
+    return story
+
+
+def read_back(group: Group) -> GroupSnapshot:
+    """The group's record as its bytes have it."""
+    encoded = codec.encode(group.snapshot())
+    found = codec.decode_record(TopicKind.GROUPS, encoded.key, encoded.value)
+    assert isinstance(found, GroupSnapshot)
+    return found
+
+
+def test_fenced_before_it_was_empty_is_expelled() -> None:
+    """As soon as it is fenced the record says so, while it still has its tasks."""
+    story = two()
+    story.at(100).take(drain("W2"))
+    assert story.group.drains == ()
+    for at_ms in range(500, 2_000, 400):
+        story.at(at_ms).take(tick(), alive(story))
+        if story.group.drains:
+            break
+    assert story.group.drains == (KeptDrain(MemberId("W2"), None, None, expelled=True),)
+    assert held_by(story, "W2") == 2
+    assert read_back(story.group).drains == story.group.drains
+
+
+def test_it_returns_drained() -> None:
+    """Seven seconds later its process joins anew: no task, and W1 keeps all of them."""
+    story = hung()
+    (kept,) = story.group.drains
+    assert (kept.member, kept.expelled, kept.gone_ms is not None) == ("W2", True, True)
+    told = story.at(8_000).told(join("W2", 2))
+    assert told["W2"].startswith("- | - | - @")
+    settled(story, 8_100)
+    assert (held_by(story, "W1"), held_by(story, "W2")) == (4, 0)
+    assert "W2 joined; W2 draining" in story.group.cause
+    (kept,) = story.group.drains
+    assert kept == KeptDrain(MemberId("W2"), None, None, expelled=True)
+
+
+def test_undone_when_it_is_back_and_while_it_is_gone() -> None:
+    """Either way it has its share again, and nothing is kept."""
+    story = hung()
+    story.at(8_000).take(join("W2", 2))
+    story.at(8_100).take(drain("W2", on=False))
+    settled(story, 8_200)
+    assert (held_by(story, "W2"), story.group.drains) == (2, ())
+    gone = hung()
+    assert gone.at(7_000).take(drain("W2", on=False)).changed
+    gone.at(8_000).take(join("W2", 2))
+    settled(gone, 8_100)
+    assert (held_by(gone, "W2"), gone.group.drains) == (2, ())
+
+
+def test_by_instance_id_too() -> None:
+    """A static member comes back under another member id."""
+    story = hung(instance_id="i2")
+    story.at(8_000).take(join("W7", 2, instance_id="i2"))
+    settled(story, 8_100)
+    assert held_by(story, "W7") == 0
+    story.at(9_000).take(drain("W7", on=False))
+    settled(story, 9_100)
+    assert (held_by(story, "W7"), story.group.drains) == (2, ())
+
+
+def test_given_again_it_is_judged_again() -> None:
+    """The second order, to a member that is back and empty, is carried out at once."""
+    story = hung()
+    story.at(8_000).take(join("W2", 2))
+    step = story.at(8_100).take(drain("W2"))
+    assert step.changed  # whoever waits for the order sees that it was read
+    assert story.group.drains == ()
+    assert [m.draining for m in story.group.live()] == [False, True]
+
+
+@pytest.mark.parametrize("lost", [False, True], ids=["checkpoint kept", "checkpoint lost"])
+def test_a_member_that_left_in_order_was_not_expelled(lost: bool) -> None:
+    """It was emptied, stopped, and is started again days later: still drained."""
+    story = two()
+    story.at(100).take(drain("W2"))
+    story.at(200).take(report("W2", 2))
+    story.at(300).take(leave("W2"))
+    assert story.group.drains == (KeptDrain(MemberId("W2"), None, 1_000_300, expelled=False),)
+    record = read_back(story.group)
+    liveness = story.group.liveness()
+    story.group = Group.recover(record) if lost else Group.restore(record, liveness)
+    assert story.group.drains == record.drains
+    story.at(drains.KEPT_MS).take(join("W2", 2))
+    assert [m.draining for m in story.group.live() if m.id == "W2"] == [True]
+    assert story.group.drains == ()
+
+
+def test_a_drain_of_one_that_never_returns_is_dropped() -> None:
+    """A week after it went; and of very many the oldest go first."""
+    story = two()
+    story.at(100).take(drain("W2"))
+    story.at(200).take(report("W2", 2))
+    story.at(300).take(leave("W2"))
+    story.at(300 + drains.KEPT_MS).take(join("W2", 2))
+    assert [m.draining for m in story.group.live() if m.id == "W2"] == [False]
+    crowd = Story()
+    crowd.take(config(FOUR))
+    for number in range(drains.KEPT_MAX + 3):
+        name = f"M{number:04}"
+        crowd.at(number).take(join(name), drain(name), leave(name))
+    assert len(crowd.group.drains) == drains.KEPT_MAX
+    assert crowd.group.drains[0].member == "M0003"
+
+
+def test_an_order_for_one_that_was_never_there() -> None:
+    """Neither the order nor its end is kept: a dead letter each."""
+    story = two()
+    for on in (True, False):
+        step = story.at(100).take(drain("W9", on=on))
+        assert ([r.reason for r in step.records], step.changed) == (["UNKNOWN_MEMBER_ID"], False)
