@@ -41,7 +41,7 @@ class Pins:
 
     def astray(self, owner: IntArray) -> BoolArray:
         """bool[T]: jobs held where steps 3, 4 and 5 do not want them (S0-14..16)."""
-        if not len(self.named):
+        if self.wildcard.all():
             return np.zeros(len(owner), dtype=np.bool_)
         job = np.arange(len(owner), dtype=np.int64)
         at_home = np.isin(job << 32 | owner, self.named.code)

@@ -16,6 +16,8 @@ from muster.protocol.tasks import Connector, Subtopology, Unit
 NAMES = ("W1", "W2", "W3", "W4", "W5")
 """Processes of an ordeal. The last two are static members: they have an instance id."""
 STATIC = NAMES[-2:]
+PINNED = {"W2": ("c", "c-0", "1_0"), "W5": ("c-0", "1_1", "0_0")}
+"""Processes that name jobs (`--static`), which count in a group of assignor `static`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +162,7 @@ Fault: TypeAlias = (
 Timed: TypeAlias = tuple[int, Fault]
 """(milliseconds from the beginning, what happens)."""
 
-ASSIGNORS = ("sticky", "learner", "high-availability", "cooperative")
+ASSIGNORS = ("sticky", "learner", "high-availability", "cooperative", "static")
 TASKS: tuple[tuple[Unit, ...], ...] = (
     (Subtopology("0", 3, stateful=True), Subtopology("1", 2)),
     (Subtopology("0", 5, stateful=True),),

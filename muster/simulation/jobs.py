@@ -23,7 +23,7 @@ from muster.protocol.events import Event, Tick
 from muster.protocol.records import GroupSnapshot
 from muster.protocol.topics import TopicKind
 from muster.simulation import faults
-from muster.simulation.judge import LawBroken, forgotten_drain
+from muster.simulation.judge import LawBroken, forgotten_drain, misplaced
 from muster.simulation.kafka import Kafka, MemberRecord
 from muster.simulation.process import GROUP, delay
 from muster.simulation.story import said
@@ -118,7 +118,7 @@ class Job:
         """Compute the next batch; None = there is nothing new.
 
         Raises:
-            InvariantViolation: as `decide`.
+            InvariantViolation, LawBroken: as `decide`.
         """
         end = self.checkpoint.begun or self._end(now)
         if end == self.checkpoint.through:
@@ -135,7 +135,7 @@ class Job:
 
         Raises:
             InvariantViolation: the group is not as it must be.
-            LawBroken: a drain was forgotten.
+            LawBroken: a drain was forgotten, or a job was placed where it may not run.
         """
         step = advance(self.group, events, coordinator_epoch=self.epoch, assignors=registry.get)
         if step.changed:
@@ -143,6 +143,10 @@ class Job:
         broken = forgotten_drain(self.group, events, step.group)
         if broken is not None:
             raise LawBroken(broken)
+        if step.group.target_generation > self.group.target_generation:
+            wrong = misplaced(step.group)
+            if wrong is not None:
+                raise LawBroken(wrong)
         self.generations += step.group.generation > self.group.generation
         return step
 

@@ -2,8 +2,9 @@
 
 Its laws: no active is ever used by two processes at one moment of true time; of one task, the
 tokens that processes are given with it only grow from owner to owner, whatever becomes of the
-group; a drain holds until it is undone; and once the faults have stopped the group settles: Stable,
-every task used, every process holding what the group thinks. The laws of the group itself are
+group; a drain holds until it is undone; a `static` group never places a job on a member that may
+not run it; and once the faults have stopped the group settles: Stable, every task used that a
+member may run, every process holding what the group thinks. The laws of the group itself are
 `muster.state.invariants`.
 """
 
@@ -17,9 +18,11 @@ from muster.protocol.events import Drain, Event, GroupDeleted
 from muster.protocol.ids import MemberId, Task
 from muster.protocol.records import GroupState
 from muster.protocol.tasks import TaskSet
+from muster.simulation.faults import PINNED
 from muster.simulation.process import Process
 from muster.state import invariants
-from muster.state.group import Group
+from muster.state.group import NO_MEMBER, Group
+from muster.state.liveness import FENCED
 
 Token: TypeAlias = tuple[int, int]
 """A fencing token: generation and epoch of the assignment in force."""
@@ -114,7 +117,38 @@ def unsettled(group: Group, processes: Sequence[Process], now: float) -> str | N
             return f"{process} is no member ({process.session.state.value})"
         if invariants.holding_of(group, slot).digest() != held.digest():
             return f"{process} holds {held}, not {invariants.holding_of(group, slot)}"
+    wrong = misplaced(group)
+    if wrong is not None:
+        return wrong
     used = {task for process in processes for task in process.using if now < process.guard_ends}
     tasks = map(group.table.task, range(len(group.table)))
-    idle = [str(task) for task in tasks if task not in used]
+    idle = [str(task) for task in tasks if task not in used and able(group, str(task))]
     return f"nobody uses {' '.join(idle)}" if idle else None
+
+
+def able(group: Group, task: str) -> list[MemberId]:
+    """Members that may run a task: in a `static` group those that name it, or that name nothing.
+
+    A member that is fenced takes no part, nor does one that has drained for its whole time; one
+    that drains gets nothing unless all do, and what it names does not count.
+    """
+    now, late = group.soft.clock_ms, group.drain_until_ms
+    there = [m for m in group.live() if not group.soft.flags[m.slot] & FENCED]
+    there = [m for m in there if late.get(m.slot, now + 1) > now] or there
+    takers = [m.id for m in there if not m.draining] or [m.id for m in there]
+    if group.assignor != "static":
+        return takers
+    namers = [name for name in takers if task in PINNED.get(name, ())]
+    return namers or [name for name in takers if name not in PINNED]
+
+
+def misplaced(group: Group) -> str | None:
+    """A job of a `static` group that is to run where it may not; None = there is none."""
+    if group.assignor != "static":
+        return None
+    for index, slot in enumerate(group.target.tolist()):
+        member = None if slot == NO_MEMBER else group.members[slot]
+        task = str(group.table.task(index))
+        if member is not None and member.id not in (may := able(group, task)):
+            return f"{task} is to run on {member.id}, not on {' or '.join(may) or 'nobody'}"
+    return None

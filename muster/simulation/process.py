@@ -16,7 +16,7 @@ from typing import Protocol
 from muster.protocol.events import Event, Join, Lag, LagReport, Leave
 from muster.protocol.ids import GroupId, MemberId, Role, Task
 from muster.protocol.tasks import TaskSet
-from muster.simulation.faults import STATIC
+from muster.simulation.faults import PINNED, STATIC
 from muster.simulation.kafka import MemberRecord
 from muster.simulation.story import named
 from muster.worker.exchange import (
@@ -46,6 +46,8 @@ GROUP = GroupId("g")
 DRIFT = 0.01
 """How much faster or slower than true time a process' clock runs at most."""
 FOREVER = float("inf")
+TELLS = (("ready",), ("lag",), ("lag", "ready"))
+"""How a process tells that a copy, a standby or a learner, has caught up."""
 RARELY = 0.03
 """How often something takes ten times as long as usual."""
 
@@ -118,7 +120,9 @@ class Process:
             incarnation=0,
             instance_id=f"i-{name}" if name in STATIC else None,
             capacity=chance.choice((1, 1, 2)),
+            static=PINNED.get(name, ()),
         )
+        self._tells = chance.choice(TELLS)
         self.session = Session(join, chance.getrandbits(62))
         around.at(around.now + delay(chance, 5), lambda: self.give(Begin()))
 
@@ -240,13 +244,14 @@ class Process:
             return
         number = self.session.incarnation
         restored = self._around.now + self._chance.choice((20, 200, 800))
-        self._around.at(restored, lambda: self._restore(number, role, tasks))
+        self._around.at(restored, lambda: self._restore(number, tasks))
 
-    def _restore(self, number: int, role: Role, tasks: TaskSet) -> None:
+    def _restore(self, number: int, tasks: TaskSet) -> None:
         if self.session.incarnation != number or self.session.state is not State.MEMBER:
             return
-        self.give(Restored(tuple(Lag(task, 0) for task in tasks)))
-        if role is Role.LEARNER:
+        if "lag" in self._tells:
+            self.give(Restored(tuple(Lag(task, 0) for task in tasks)))
+        if "ready" in self._tells:
             self.give(Ready(tasks))
 
     def _release(self, number: int, role: Role, tasks: TaskSet) -> None:

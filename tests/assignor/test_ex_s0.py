@@ -116,6 +116,15 @@ def test_EX_S0_6_wildcard_job_on_static_worker() -> None:
     }
 
 
+def test_a_worker_that_names_only_unknown_jobs_runs_no_others() -> None:
+    """What it names may come later; it is a static worker already, and gives up what it runs."""
+    group = ConnectGroup(dict(JOBS), "static")
+    group.join("w1", runs=["c1", "c1-1", "c2-0", "c2"])
+    group.join("w2", runs=["c1-0", "c1-2", "c2-1"], static=("c9-0",))
+    group.settle(2)
+    assert group.runs() == {"w1": ["c1", "c1-0", "c1-1", "c1-2", "c2", "c2-0", "c2-1"], "w2": []}
+
+
 @pytest.mark.parametrize("delay_ms", [DELAY_MS, 0])
 def test_EX_S0_7_static_worker_leaves(delay_ms: int) -> None:
     """A job nobody names any more is a wildcard job: it waits the delay, then goes to w1."""

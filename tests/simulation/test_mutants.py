@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 import pytest
 
+from muster.assignor.connect import pins
 from muster.simulation import trial
 from muster.simulation.faults import (
     Configures,
@@ -191,6 +192,20 @@ MUTANTS = (
         "if member.draining:",
         "if False:",
         (Drains,),
+    ),
+    Mutant(
+        "a job runs on members that name it",
+        pins.Pins.astray,
+        "np.where(self.pinned, ~at_home, ~free_place)",
+        "np.where(self.pinned, False, ~free_place)",
+        (Configures,),
+    ),
+    Mutant(
+        "what a draining member names does not count",
+        pins.pins_of,
+        "if counted[worker]",
+        "if True",
+        (Configures, Drains),
     ),
 )
 

@@ -13,12 +13,19 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from collections.abc import Sequence
+from typing import ClassVar
 
 import pytest
 
-from muster.simulation import faults, trial
-from muster.simulation.ordeal import CALM_MS
+from muster.protocol.events import Event
+from muster.simulation import faults, process, trial
+from muster.simulation.jobs import Job
+from muster.simulation.judge import LawBroken
+from muster.simulation.ordeal import CALM_MS, Ordeal
 from muster.simulation.trial import Tally
+from muster.state.group import NOBODY
+from muster.state.machine import Step
 
 GENERATIONS = int(os.environ.get("MUSTER_ORDEAL_GENERATIONS", "8000"))
 SEED = int(os.environ.get("MUSTER_ORDEAL_SEED", "1000000"))
@@ -51,6 +58,44 @@ def test_many_thousands_of_generations(capsys: pytest.CaptureFixture[str]) -> No
     no_law_is_broken(tally)
     assert tally.generations >= GENERATIONS
     assert tally.settled_ms <= CALM_MS
+
+
+class Placed(Job):
+    """A coordinator that notes where a `static` group's jobs are placed."""
+
+    runners: ClassVar[dict[str, set[str]]] = {}
+
+    def decide(self, events: Sequence[Event]) -> Step:
+        """As always."""
+        step = super().decide(events)
+        group = step.group
+        for task, slot in enumerate(group.target.tolist()):
+            member = None if slot == NOBODY else group.members[slot]
+            if member is not None and group.assignor == "static":
+                self.runners.setdefault(str(group.table.task(task)), set()).add(member.id)
+        return step
+
+
+def test_pinned_jobs_live_through_faults() -> None:
+    """A `static` group: jobs go from one member that names them to the other, and back."""
+    Placed.runners.clear()
+    static = faults.Configures(faults.ASSIGNORS.index("static"), 2, 0)
+    faulty = [(at, f) for at, f in trial.stream(4) if not isinstance(f, faults.Configures)]
+    world = Ordeal(4, job=Placed)
+    world.play([(0, static), *faulty])
+    assert 0 < world.settle() <= CALM_MS
+    assert Placed.runners["c-0"] == {"W2", "W5"}
+    assert Placed.runners["c-1"] == {"W1", "W3", "W4"}
+
+
+def test_a_job_off_its_pins_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A member that is believed to have named another job is found to run the wrong one."""
+    monkeypatch.setitem(faults.PINNED, "W1", ("1_2",))  # the judge and the process know it
+    monkeypatch.setattr(process, "PINNED", {})  # the process says nothing of it
+    world = Ordeal(3)
+    static = faults.Configures(faults.ASSIGNORS.index("static"), 2, 0)
+    with pytest.raises(LawBroken, match="1_0 is to run on W1, not on nobody"):
+        world.play([(0, static), (1_000, faults.Starts("W1")), (5_000, faults.Dies("W1"))])
 
 
 def test_a_life_is_the_same_each_time() -> None:

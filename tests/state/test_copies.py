@@ -10,12 +10,15 @@ from support import story as stories
 from support.story import GROUP, Story, join, leave, report, tick
 
 from muster.protocol.codec import decode_record, encode
-from muster.protocol.events import Drain, GroupConfig, Lag, LagReport
+from muster.protocol.digest import Holding
+from muster.protocol.events import Drain, GroupConfig, Heartbeat, Lag, LagReport
 from muster.protocol.ids import MemberId, Task
 from muster.protocol.records import GroupSnapshot, MemberAssignment
-from muster.protocol.tasks import Subtopology
+from muster.protocol.tasks import Subtopology, TaskSet
 from muster.protocol.topics import TopicKind
 from muster.state.group import Group
+from muster.worker.exchange import Assigned, Begin, Lease, Read, Take, Wanted
+from muster.worker.session import Session
 
 TWO = Subtopology("0", 2, stateful=True)
 ONE = Subtopology("0", 1, stateful=True)
@@ -67,6 +70,38 @@ def test_a_member_is_told_which_of_its_standbys_come_next() -> None:
     granted = {r.member: r.next for r in step.records if isinstance(r, MemberAssignment)}
     assert granted.keys() == {"W1", "W2"}
     assert not any(granted.values())
+
+
+def test_a_record_whose_only_news_is_what_comes_next() -> None:
+    """W1 gets more threads, then fewer: W2 keeps its copies, and is told which are wanted.
+
+    Nothing is asked of W2: it reports nothing, and its heartbeats agree as before.
+    """
+    story = Story()
+    story.take(config(Subtopology("0", 4, stateful=True), num_standby_replicas=1), join("W1"))
+    story.at(100).take(join("W2"))
+    session = Session(replace(join("W2"), incarnation=0), seed=1)
+    session.step(Begin(), 0)
+    held = Holding(standby=TaskSet.of(["0_0", "0_1", "0_2", "0_3"]))
+    shown = []
+    for capacity in (3, 1):
+        step = story.at(story.now_ms + 1_000).take(join("W1", capacity=capacity))
+        told = [record for record in step.records if isinstance(record, MemberAssignment)]
+        (record,) = (record for record in told if record.member == "W2")
+        assert record.standby == held.standby
+        assert (len(record.active), len(record.learner), record.report) == (0, 0, False)
+        shown.append(record)
+        beat = Heartbeat(
+            group=GROUP, member=MemberId("W2"), epoch=record.epoch, digest=held.digest()
+        )
+        assert story.told(beat, beat, beat) == {}
+    assert [[*map(str, record.next)] for record in shown] == [["0_3"], ["0_2", "0_3"]]
+    records = [replace(record, incarnation=session.incarnation) for record in shown]
+    first, second = (session.step(Read(record), 1_000) for record in records)
+    assert [type(action) for action in first] == [Assigned, Lease, Take, Wanted]
+    assert [type(action) for action in second] == [Assigned, Lease, Wanted]
+    assert second[2] == Wanted(TaskSet.of(["0_2"]), records[1])
+    assert session.holding == held
 
 
 def test_a_standby_that_becomes_a_learner_changes_its_role_at_once() -> None:
