@@ -83,6 +83,7 @@ class Promises:
                     self._forget(event.member)
                     self._said(event.member, event.holding.ready, event.lags, after, at_ms)
                 case Report() if _is_in(after, event):
+                    self._gave_up(event)
                     self._said(event.member, event.holding.ready, event.lags, after, at_ms)
                 case LagReport():
                     self._said(event.member, (), event.lags, after, at_ms)
@@ -94,6 +95,13 @@ class Promises:
 
     def _forget(self, member: str) -> None:
         self._book = {pair: said for pair, said in self._book.items() if pair[1] != member}
+
+    def _gave_up(self, event: Report) -> None:
+        """A copy that a member has stopped is none any more, also if it is to begin anew at once."""
+        held = event.holding.active | event.holding.standby | event.holding.learner
+        for pair, said in list(self._book.items()):
+            if said.kept and pair[1] == event.member and pair[0] not in held:
+                del self._book[pair]
 
     def _said(
         self,

@@ -81,6 +81,17 @@ LIVES = {
             {"at_ms": 1_588_000, "crash": "W1"},
         ],
     ),
+    "a copy that was given up is no copy, also if it begins anew in the same batch": (
+        "high-availability",
+        STANDBY,
+        [unit(7), unit(8, "1")],
+        [
+            join("M1", restore_ms=45_000, ack_ms=300, **LAG),
+            join("M2", 200, restore_ms=5_000, ack_ms=3_000),
+            join("M3", 3_200, restore_ms=45_000, capacity=3),
+            {"at_ms": 6_200, "leave": "M1"},  # M2 says in that moment that it has stopped copies
+        ],
+    ),
     "while all members drain nothing is moved for the balance": (
         "high-availability",
         {},

@@ -24,7 +24,7 @@ from muster.simulation.jobs import Job
 from muster.simulation.judge import LawBroken
 from muster.simulation.ordeal import CALM_MS, Ordeal
 from muster.simulation.trial import Tally
-from muster.state.group import NOBODY
+from muster.state.group import NO_MEMBER
 from muster.state.machine import Step
 
 GENERATIONS = int(os.environ.get("MUSTER_ORDEAL_GENERATIONS", "8000"))
@@ -70,7 +70,7 @@ class Placed(Job):
         step = super().decide(events)
         group = step.group
         for task, slot in enumerate(group.target.tolist()):
-            member = None if slot == NOBODY else group.members[slot]
+            member = None if slot == NO_MEMBER else group.members[slot]
             if member is not None and group.assignor == "static":
                 self.runners.setdefault(str(group.table.task(task)), set()).add(member.id)
         return step
