@@ -97,7 +97,7 @@ class Promises:
         self._book = {pair: said for pair, said in self._book.items() if pair[1] != member}
 
     def _gave_up(self, event: Report) -> None:
-        """A copy that a member has stopped is none any more, also if it is to begin anew at once."""
+        """A copy that a member has stopped is none any more, even if it begins anew at once."""
         held = event.holding.active | event.holding.standby | event.holding.learner
         for pair, said in list(self._book.items()):
             if said.kept and pair[1] == event.member and pair[0] not in held:

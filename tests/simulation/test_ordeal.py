@@ -80,8 +80,8 @@ def test_pinned_jobs_live_through_faults() -> None:
     """A `static` group: jobs go from one member that names them to the other, and back."""
     Placed.runners.clear()
     static = faults.Configures(faults.ASSIGNORS.index("static"), 2, 0)
-    faulty = [(at, f) for at, f in trial.stream(4) if not isinstance(f, faults.Configures)]
-    world = Ordeal(4, job=Placed)
+    faulty = [(at, f) for at, f in trial.stream(3) if not isinstance(f, faults.Configures)]
+    world = Ordeal(3, job=Placed)
     world.play([(0, static), *faulty])
     assert 0 < world.settle() <= CALM_MS
     assert Placed.runners["c-0"] == {"W2", "W5"}
