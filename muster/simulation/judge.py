@@ -43,7 +43,7 @@ class Judge:
         self.changes = 0
         self._users: dict[Task, list[Process]] = {}
         self._owner: dict[Task, Process] = {}
-        self._token: dict[Task, tuple[Token, Process, int]] = {}
+        self._token: dict[Task, tuple[Token, Process]] = {}
 
     def uses(self, user: Process, tasks: TaskSet | None, now: float) -> None:
         """A process uses these from now on; None = what it used before, again.
@@ -69,22 +69,21 @@ class Judge:
         """A process is given these with a token.
 
         Raises:
-            LawBroken: another owner had one that is not older.
+            LawBroken: another member had one that is not older; a member that is back under its
+                name, after a short leave or a lost lease, may have the one it had.
         """
-        session = user.session.incarnation
         for task in tasks:
-            newest, owner, was = self._token.get(task, ((-1, -1), user, session))
-            same = owner is user and was == session
-            if token < newest or (token == newest and not same):
+            newest, owner = self._token.get(task, ((-1, -1), user))
+            if token < newest or (token == newest and owner.name != user.name):
                 raise LawBroken(f"{user} has {task} with token {token}; {owner} had {newest}")
-            self._token[task] = (token, user, session)
+            self._token[task] = (token, user)
 
 
 def forgotten_drain(before: Group, events: Iterable[Event], after: Group) -> str | None:
     """A drain that a batch has ended although nobody has undone it; None = there is none."""
     events = tuple(events)
-    if any(isinstance(event, GroupDeleted) for event in events):
-        return None
+    if before.dead or after.dead or any(isinstance(event, GroupDeleted) for event in events):
+        return None  # a group that is deleted keeps none
     undone = {event.member for event in events if isinstance(event, Drain) and not event.on}
     ordered = [(m.id, m.instance_id) for m in before.live() if m.draining]
     ordered += [(kept.member, kept.instance_id) for kept in before.drains]
