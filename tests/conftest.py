@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 from hypothesis import HealthCheck, settings
+from support.examples import examples
 
 pytest_plugins = [
     "support.brokers",
@@ -20,6 +21,7 @@ pytest_plugins = [
 
 settings.register_profile(
     "ci",
+    max_examples=examples(100),
     deadline=None,  # machines are noisy: a slow example is not a wrong one
     derandomize=True,  # a red build must be red again
     suppress_health_check=[HealthCheck.too_slow],

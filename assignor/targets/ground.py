@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 
@@ -46,7 +47,7 @@ def staying_owner(copies: Copies, capacity: Counts) -> IntArray:
     """int32[T]: present owners, `NO_MEMBER` where the owner is to be emptied or may not keep it."""
     if capacity.all():
         return copies.owner
-    usable = np.append(capacity > 0, True)  # entry -1: nobody
+    usable = np.append(capacity > 0, True)  # entry -1: no member
     return np.where(usable[copies.owner], copies.owner, NO_MEMBER).astype(np.int32)
 
 
@@ -67,65 +68,58 @@ def changelog_toll(view: GroupView, racks: Racks) -> Toll | None:
     return Toll(table.class_of, table.across * racks.stateful.traffic, view.rack)
 
 
-def cost_of(
-    view: GroupView,
-    racks: Racks,
-    plan: Plan,
-    home: IntArray,
-    wanted: Wanted | None,
-    *,
-    priced: bool,
-) -> int:
+class Bill(NamedTuple):
     """What racks and moves cost, of the steps that minimise them.
 
-    Args:
+    Attributes:
         view: the group.
         racks: its rack awareness.
-        plan: actives that are nobody's yet cost nothing.
-        home: int32[T], owners that tasks may stay with.
         wanted: what was asked for as standbys; None = nothing was.
         priced: whether the cost of actives was minimised.
     """
-    cost = 0 if wanted is None else wanted.cost(view, plan.standby)
-    if not priced:
+
+    view: GroupView
+    racks: Racks
+    wanted: Wanted | None
+    priced: bool
+
+    def of(self, plan: Plan, home: IntArray) -> int:
+        """What a plan costs.
+
+        Args:
+            plan: actives without an owner yet cost nothing.
+            home: int32[T], owners that tasks may stay with.
+        """
+        view, racks = self.view, self.racks
+        cost = 0 if self.wanted is None else self.wanted.cost(view, plan.standby)
+        if not self.priced:
+            return cost
+        placed = plan.active != NO_MEMBER
+        inputs = racks.inputs.across[racks.inputs.class_of, view.rack[plan.active]]
+        across = np.where(placed, inputs, 0)
+        left = placed & (home != NO_MEMBER) & (home != plan.active)
+        stateful = view.tasks.stateful
+        for kind, prices in ((stateful, racks.stateful), (~stateful, STATELESS)):
+            cost += prices.traffic * int(across[kind].sum())
+            cost += prices.overlap * int(np.count_nonzero(left[kind]))
         return cost
-    placed = plan.active != NO_MEMBER
-    across = np.where(placed, racks.inputs.across[racks.inputs.class_of, view.rack[plan.active]], 0)
-    left = placed & (home != NO_MEMBER) & (home != plan.active)
-    stateful = view.tasks.stateful
-    for kind, prices in ((stateful, racks.stateful), (~stateful, STATELESS)):
-        cost += prices.traffic * int(across[kind].sum())
-        cost += prices.overlap * int(np.count_nonzero(left[kind]))
-    return cost
 
+    def least(self, plan: Plan, usable: BoolArray) -> int:
+        """What racks cost at least, whatever the counts.
 
-def least_cost(
-    view: GroupView,
-    racks: Racks,
-    plan: Plan,
-    usable: BoolArray,
-    wanted: Wanted | None,
-    *,
-    priced: bool,
-) -> int:
-    """What racks cost at least, whatever the counts.
-
-    Args:
-        view: the group.
-        racks: its rack awareness.
-        plan: actives that are nobody's yet cost nothing.
-        usable: bool[M], members that take tasks.
-        wanted: what was asked for as standbys; None = nothing was.
-        priced: whether the cost of actives was minimised.
-    """
-    least = 0
-    if wanted is not None and wanted.toll is not None:
-        need = np.bincount(plan.standby.task, minlength=len(view.tasks))
-        least = wanted.toll.least(need)
-    if not priced:
-        return least
-    there = np.unique(view.rack[usable])
-    across = racks.inputs.across[:, there].min(axis=1)[racks.inputs.class_of]
-    traffic = np.where(view.tasks.stateful, racks.stateful.traffic, STATELESS.traffic)
-    traffic[plan.active == NO_MEMBER] = 0
-    return least + int((across * traffic).sum())
+        Args:
+            plan: actives without an owner yet cost nothing.
+            usable: bool[M], members that take tasks.
+        """
+        view, racks = self.view, self.racks
+        least = 0
+        if self.wanted is not None and self.wanted.toll is not None:
+            need = np.bincount(plan.standby.task, minlength=len(view.tasks))
+            least = self.wanted.toll.least(need)
+        if not self.priced:
+            return least
+        there = np.unique(view.rack[usable])
+        across = racks.inputs.across[:, there].min(axis=1)[racks.inputs.class_of]
+        traffic = np.where(view.tasks.stateful, racks.stateful.traffic, STATELESS.traffic)
+        traffic[plan.active == NO_MEMBER] = 0
+        return least + int((across * traffic).sum())

@@ -16,11 +16,10 @@ from muster.assignor.solvers.exact import small
 from muster.assignor.solvers.shares import Counts, filled_shares, shares
 from muster.assignor.targets.actives import Actives, settled_by_copies, settled_to, uneven
 from muster.assignor.targets.ground import (
+    Bill,
     Plan,
     changelog_toll,
     copies_apart,
-    cost_of,
-    least_cost,
     staying_owner,
     usable_capacity,
 )
@@ -28,6 +27,7 @@ from muster.assignor.targets.partial import settled_by_topics
 from muster.assignor.targets.racks import (
     STATELESS,
     Prices,
+    Racks,
     differ,
     racks_of,
     settled_by_cost,
@@ -96,8 +96,8 @@ class Planner:
         """Whether what is good for large groups is exact for a small one, and faster.
 
         So it is for equal members of which none has anything nor is to have a standby: counts are
-        plain, and racks, if they count, are one flow where tasks are of one kind. Whoever starts
-        at once may have decided counts without looking at racks, and is looked at again.
+        plain, and racks, if they count, are one flow where tasks are of one kind. The member that
+        starts at once may have decided counts without looking at racks, and is looked at again.
         """
         view, capacity = self.view, self.capacity
         if view.settings.num_standby_replicas or not self.copies.none:
@@ -205,8 +205,9 @@ class Planner:
             before: int64[M], tasks each member has beside these.
 
         Returns:
-            int32[K], `NO_MEMBER` where nobody may take a task, with the least traffic where racks
-            count and the fewest moves; and what racks and moves cost, 0 where racks do not count.
+            int32[K], `NO_MEMBER` where no member may take a task, with the least traffic where
+            racks count and the fewest moves; and what racks and moves cost, 0 where racks do not
+            count.
         """
         free = self.view.unrestricted
         if free and self.racks is None:
@@ -346,14 +347,12 @@ class Planner:
         if self.racks is not None:
             plan.cost += self._cost() - before
             if plan.cost < plan.bound:  # proven for other counts
-                plan.bound = least_cost(
-                    view, self.racks, plan, self.capacity > 0, self._wanted, priced=self._priced
-                )
+                plan.bound = self._bill(self.racks).least(plan, self.capacity > 0)
 
     def _settled_afresh(self) -> bool:
         """Whether traffic and evenness are all that counts, and are the best already.
 
-        So it is where nobody has anything yet, nobody is to have a standby, and members are equal:
+        So it is where no member has anything yet, none is to have a standby, and members are equal:
         of unequal ones one kind of task may make up for what another leaves uneven.
         """
         if len(self.plan.standby) or not self.copies.none or (self.racks and not self._priced):
@@ -379,11 +378,10 @@ class Planner:
         self.plan.active = settled_to(self.view, self.copies, Actives(tasks, self.home), share)
 
     def _cost(self) -> int:
-        if self.racks is None:
-            return 0
-        return cost_of(
-            self.view, self.racks, self.plan, self.home, self._wanted, priced=self._priced
-        )
+        return 0 if self.racks is None else self._bill(self.racks).of(self.plan, self.home)
+
+    def _bill(self, racks: Racks) -> Bill:
+        return Bill(self.view, racks, self._wanted, self._priced)
 
     def _weights(self, owner: IntArray) -> NDArray[np.float64]:
         """float64[M]: weight of the tasks of each owner."""

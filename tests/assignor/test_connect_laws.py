@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.connect_rounds import ConnectGroup, Worker
+from support.examples import examples
 
 from muster.assignor.connect import java
 from muster.assignor.connect.memory import Memory
@@ -19,7 +20,7 @@ from muster.assignor.errors import AssignorError
 from muster.assignor.registry import get
 from muster.protocol.tasks import Connector, Subtopology, TaskTable
 
-LIVES = settings(max_examples=60, deadline=None)
+LIVES = settings(max_examples=examples(60), deadline=None)
 connectors = st.dictionaries(
     st.sampled_from(["a", "b-1", "c", "10", "9"]), st.integers(0, 6), min_size=1, max_size=4
 )
@@ -248,7 +249,7 @@ def test_no_common_protocol_is_an_error() -> None:
 
 
 def test_S3_F11_config_mismatch_changes_nothing() -> None:
-    """A worker has read a newer config than the group: nobody starts or stops anything."""
+    """A worker has read a newer config than the group: no member starts or stops anything."""
     from dataclasses import replace
 
     group = ConnectGroup({"c": 2})

@@ -9,6 +9,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.connect_rounds import ConnectGroup
+from support.examples import examples
 
 from muster.assignor.model import NO_MEMBER, GroupView, Placement, Reason
 from muster.protocol.tasks import Connector
@@ -55,7 +56,7 @@ def true(view: GroupView, placement: Placement, reason: Reason) -> bool:
         "has room": lambda: weighed or fair(view, placement, reason),
     }
     text = reason.text.removeprefix(f"{named[0]} ") if who != NO_MEMBER else reason.text
-    if text.startswith(("its worker is gone, ", "nobody was told to run it, ")):
+    if text.startswith(("its worker is gone, ", "no worker was told to run it, ")):
         left = not set((view.memory or {}).get("members", ())) <= set(view.members)
         waited = (view.memory or {}).get("scheduled_ms", 0) > 0
         gone = text.startswith("its worker") == (left or waited)
@@ -82,7 +83,7 @@ def fair(view: GroupView, placement: Placement, reason: Reason) -> bool:
     return not takers or bool(after[reason.destination] <= after[takers].min() + 1)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.integers(0, 2**40))
 def test_every_reason_of_a_life_is_true(seed: int) -> None:
     """Workers join, leave, drain, claim and are pinned; weights now and then; claims checked."""

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.examples import examples
 from support.histories import Life
 from support.placing import Member
 
@@ -113,7 +114,7 @@ def _live(life: Life, rng: random.Random, steps: int) -> None:
     assert len(same.learner) == 0
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(lives())
 def test_random_lives_converge(start: tuple[Life, random.Random]) -> None:
     """Joins, losses and drains in any order: converges in S2-F29's bound to a fixed point."""
@@ -135,7 +136,7 @@ def test_hundreds_of_random_lives_converge() -> None:
         _live(life, rng, steps=4)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(lives(), st.sampled_from(["high-availability", "learner"]))
 def test_learners_are_never_bounced(start: tuple[Life, random.Random], name: str) -> None:
     """Copies restore at random, in any order: who learns what it is to run stays until it runs it.
@@ -166,7 +167,7 @@ def test_learners_are_never_bounced(start: tuple[Life, random.Random], name: str
         assert len(placement.learner) == 0
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(lives())
 def test_adding_and_dropping_one_member_converges_fast(start: tuple[Life, random.Random]) -> None:
     """Without standbys: floor(S/W)+1 rounds after a join, floor(S/W)+2 after a loss (S2-F29).

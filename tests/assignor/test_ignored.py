@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.examples import examples
 from support.placing import Member, group
 from support.random_groups import problems
 from support.story import Story, config, join
@@ -53,7 +54,7 @@ def test_the_table_says_which_settings_an_assignor_reads(assignor: str) -> None:
     """In random groups it reads those that the table says it uses; of the rest, none."""
     watched: set[str] = set()
 
-    @settings(max_examples=40, deadline=None)
+    @settings(max_examples=examples(40), deadline=None)
     @given(problems(racks=True), st.booleans())
     def place(problem: Any, weights: bool) -> None:
         units, members, config = problem

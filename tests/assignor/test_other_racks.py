@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.examples import examples
 from support.placing import Member, group, holdings, stateful
 from support.random_groups import placed, problems
 
@@ -17,7 +18,7 @@ from muster.protocol.tasks import Subtopology
 STRATEGIES = ["min_traffic", "balance_subtopology"]
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(
     problems(racks=True),
     st.sampled_from(STRATEGIES),
@@ -59,7 +60,7 @@ def test_a_standby_goes_to_another_rack(name: str, tasks: int, members: int) -> 
     assert (view.rack[placement.active[pairs.task]] != view.rack[pairs.member]).all()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.integers(0, 2**40))
 def test_no_standby_moves_for_its_rack(seed: int) -> None:
     """A group as it was placed without racks: with racks told, nothing moves."""

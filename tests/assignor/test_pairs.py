@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.examples import examples
 
 from muster.assignor.model import Pairs
 from muster.assignor.targets.wanted import joined
@@ -21,7 +22,7 @@ def _rows(pairs: Pairs) -> list[tuple[int, int]]:
     return list(zip(pairs.task.tolist(), pairs.member.tolist(), strict=True))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(SOME, SOME)
 def test_pairs_are_a_sorted_set(one: list[tuple[int, int]], other: list[tuple[int, int]]) -> None:
     """Made from any rows, and joined: what Python's own sets say."""

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.examples import examples
 from support.placing import Member, group, holdings
 from support.random_groups import allowed, caught_up, placed, problems, restricted
 
@@ -24,7 +25,7 @@ def assert_fair(counts: np.ndarray, capacity: np.ndarray) -> None:
     assert (counts <= -(-due // capacity.sum())).all()
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(problems())
 def test_high_availability_obeys_its_laws(problem: tuple) -> None:
     """Any group: lawful, balanced in the end, never cold beside warm, learners in budget."""
@@ -53,7 +54,7 @@ def test_high_availability_obeys_its_laws(problem: tuple) -> None:
     assert restricted(view) or (copies[stateful] == max(wanted, 0)).all()
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(problems())
 def test_high_availability_moves_no_stateful_task_in_vain(problem: tuple) -> None:
     """Moves of stateful tasks, now and to come, are as few as networkx finds for balanced counts.
@@ -112,7 +113,7 @@ def test_a_share_is_rounded_down_or_up(name: str, stateful: bool) -> None:
     assert np.bincount(destination).tolist() == [1, 2, 4]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(st.integers(0, 2**40), st.sampled_from(["high-availability", "sticky"]))
 def test_shares_of_large_groups_are_rounded_down_or_up(seed: int, name: str) -> None:
     """Groups too large to be placed exactly, any capacities and past: the same shares."""
@@ -132,7 +133,7 @@ def test_shares_of_large_groups_are_rounded_down_or_up(seed: int, name: str) -> 
     assert_fair(counts, view.capacity)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(problems(), st.randoms(use_true_random=False))
 def test_input_order_does_not_matter(problem: tuple, chance: random.Random) -> None:
     """Members and units in another order: the same placement, reasons included."""

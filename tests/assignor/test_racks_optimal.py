@@ -9,6 +9,7 @@ import networkx as nx
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.examples import examples
 from support.placing import Member, group
 from support.random_groups import balanced, crossings, placed
 
@@ -38,7 +39,7 @@ def _cheapest(view: GroupView, tasks: np.ndarray, by_unit: bool) -> int:
     return int(cost.min())
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=examples(120), deadline=None)
 @given(st.integers(0, 2**40))
 def test_racks_are_optimal(seed: int) -> None:
     """Up to 3 members and 6 tasks of one kind: the cost is the least any balanced answer has."""

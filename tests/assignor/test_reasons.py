@@ -12,6 +12,7 @@ from unittest import mock
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.examples import examples
 from support.placing import Member, group
 from support.random_groups import allowed, caught_up, crossings, placed, problems
 
@@ -25,7 +26,7 @@ from muster.protocol.ids import Role
 from muster.protocol.tasks import Subtopology
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(problems(racks=True))
 def test_every_move_has_a_reason(problem: tuple) -> None:
     """Whatever is held after and was not before, and nothing else, is given a reason."""
@@ -232,7 +233,7 @@ def lag(view: GroupView, task: int, member: int) -> float:
 
 
 def furthest(view: GroupView, task: int, source: int, destination: int) -> bool:
-    """Whether nobody but the owner has more of a task."""
+    """Whether no member but the owner has more of a task."""
     others = set(range(len(view.members))) - {source}
     return lag(view, task, destination) == min(lag(view, task, m) for m in others) < math.inf
 
@@ -278,7 +279,7 @@ def views(draw: st.DrawFn) -> GroupView:
 NAMES = ("high-availability", "sticky", "learner", "fallback")
 
 
-@settings(max_examples=200, deadline=None, derandomize=True)
+@settings(max_examples=examples(200), deadline=None, derandomize=True)
 @given(views())
 def test_every_reason_is_true(view: GroupView) -> None:
     """Each claim of each reason is looked up: loads got more even, traffic fell, owners left.
@@ -365,8 +366,8 @@ def test_a_copy_that_stands_in_says_so() -> None:
     }
 
 
-def test_a_task_that_nobody_takes_any_more_is_told() -> None:
-    """Its owner narrowed its topics and is the only member: the active goes to nobody."""
+def test_a_task_that_no_member_takes_any_more_is_told() -> None:
+    """Its owner narrowed its topics and is the only member: the active goes to no member."""
     view = group([Subtopology("0", 2, stateful=True)], {"A": Member(active=["0_0"], topics=["1"])})
     for name in ("high-availability", "sticky", "learner", "fallback"):
         told = [

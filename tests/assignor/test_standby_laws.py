@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.examples import examples
 from support.placing import Member, group, holdings
 
 from muster.assignor import check
@@ -64,7 +65,7 @@ def _assert_whole(view: GroupView, placement: Placement, standbys: int) -> None:
     assert (copies == standbys).all()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.integers(0, 2**40))
 def test_previous_standbys_end_at_the_optimum(seed: int) -> None:
     """3 or 4 members, up to 5 tasks: no exchange of all standbys at equal counts costs less."""
@@ -240,7 +241,7 @@ def test_further_copies_part_where_traffic_is_the_same() -> None:
 
 
 def test_a_copy_without_a_zone_of_its_own_keeps_clear_of_learners() -> None:
-    """Two members of equal tags, two standbys, a learner: what has no zone goes beside nobody."""
+    """Two members of equal tags, two standbys, a learner: what has no zone goes beside no other."""
     view = group(
         [Subtopology("0", 2, stateful=True)],
         {"P0": Member(active=["0_0"], standby=["0_1"]), "P1": Member()},
@@ -276,7 +277,7 @@ def test_a_member_that_takes_nothing_has_no_share_of_the_copies() -> None:
 def test_copies_are_as_even_as_actives(assignor: str) -> None:
     """Ten equal members with 0 to 3 of 20 standbys: two each, by the fewest copies made anew."""
     counts = (3, 2, 3, 3, 1, 2, 2, 0, 3, 1)
-    copies = iter([*range(6, 20), *range(6)])  # nobody has a copy of what it runs itself
+    copies = iter([*range(6, 20), *range(6)])  # no member has a copy of what it runs itself
     problem = {
         "assignor": assignor,
         "config": {"num.standby.replicas": 1},

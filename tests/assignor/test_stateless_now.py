@@ -7,6 +7,7 @@ import random
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.examples import examples
 from support.histories import Life
 from support.placing import Member, counts, group
 from support.random_groups import placed
@@ -46,7 +47,7 @@ def _evenest(fixed: np.ndarray, number: int) -> int:
     return int(held.max())
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.integers(0, 2**40))
 def test_stateless_tasks_fill_up_and_stay(seed: int) -> None:
     """While nothing catches up: equal members are as even as can be, and a second round is quiet.

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.examples import examples
 
 from muster.assignor import check, registry
 from muster.assignor.errors import InvalidPlacement, UnknownAssignor
@@ -38,7 +39,7 @@ def groups(draw: st.DrawFn) -> GroupView:
     return _view(tasks, owner, capacity, draining)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(groups())
 def test_every_placement_is_lawful_balanced_and_gives_a_reason(view: GroupView) -> None:
     """Any group: the law holds, loads differ by at most 1, every move has a reason."""
@@ -56,7 +57,7 @@ def test_every_placement_is_lawful_balanced_and_gives_a_reason(view: GroupView) 
     assert all(reason.text for reason in placement.reasons)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(
     st.lists(st.integers(1, 4), min_size=2, max_size=4),
     st.lists(st.integers(NO_MEMBER, 3), max_size=9),
@@ -78,7 +79,7 @@ def test_fewest_moves_where_capacities_differ(capacity: list[int], homes: list[i
     assert int(((active == view.active) & (active != NO_MEMBER)).sum()) == kept
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(groups())
 def test_a_second_look_moves_nothing(view: GroupView) -> None:
     """Placing a placement again changes nothing, whatever it started from."""
@@ -101,7 +102,7 @@ def test_a_join_takes_one_share_and_nothing_else() -> None:
     ]
 
 
-def test_topics_are_honoured_and_what_nobody_may_take_is_reported() -> None:
+def test_topics_are_honoured_and_what_no_member_may_take_is_reported() -> None:
     """Two units, one member for the first only, none for the third: left out and reported."""
     view = group_view(
         tasks=TaskTable([Subtopology("0", 4), Subtopology("1", 4), Subtopology("2", 2)]),
@@ -159,7 +160,7 @@ def test_a_member_has_one_role_of_a_task() -> None:
 
 
 def test_unknown_assignors_are_refused_with_the_names_there_are() -> None:
-    """A name nobody registered: the message lists the built-in names."""
+    """A name that is not registered: the message lists the built-in names."""
     with pytest.raises(UnknownAssignor, match="there are eager, cooperative, static, high-avail"):
         registry.get("wishful")
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.examples import examples
 from support.histories import Life
 from support.placing import Member, counts, group
 from support.random_groups import placed
@@ -45,7 +46,7 @@ def test_a_newcomer_gets_some_of_each(name: str, state: bool, size: int) -> None
     assert by_unit(view, owner).tolist() == [[size // 2] * 2] * 2
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.integers(0, 2**40), st.sampled_from(NAMES))
 def test_of_equally_few_moves_the_evenest(seed: int, name: str) -> None:
     """Up to 3 equal members and 6 tasks without state: no answer with as few moves is evener."""
@@ -111,8 +112,14 @@ def _life(chance: random.Random, name: str, members: int, most: int) -> Life:
     )
 
 
-def _lived(chance: random.Random, life: Life) -> None:
+def _lived(
+    seed: int, name: str, members: tuple[int, int], most: int, caught_up: float, **config: int
+) -> None:
     """Joins, losses, copies that catch up at random; each time the group ends within its bound."""
+    chance = random.Random(seed)
+    life = _life(chance, name, chance.randint(*members), most)
+    life.config.update(config)
+    life.restored = lambda _name, _task: chance.random() < caught_up
     for _ in range(3):
         for _ in range(400):
             view, placement = life.round()
@@ -128,28 +135,21 @@ def _lived(chance: random.Random, life: Life) -> None:
             del life.members[chance.choice(sorted(life.members))]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(st.integers(0, 2**40), st.sampled_from(NAMES))
 def test_a_bound_is_reached_and_kept(seed: int, name: str) -> None:
     """Small groups that begin clumped: within the bound in the end, and then nothing moves."""
-    chance = random.Random(seed)
-    life = _life(chance, name, chance.randint(1, 6), 9)
-    life.restored = lambda _name, _task: chance.random() < 0.6
-    _lived(chance, life)
+    _lived(seed, name, members=(1, 6), most=9, caught_up=0.6)
 
 
 @settings(max_examples=8, deadline=None)
 @given(st.integers(0, 2**40), st.sampled_from(NAMES))
 def test_a_bound_is_reached_in_large_groups(seed: int, name: str) -> None:
     """The same with 41 and more members, where no answer is found task by task."""
-    chance = random.Random(seed)
-    life = _life(chance, name, chance.randint(42, 50), 60)
-    life.config["max_warmup_replicas"] = 40
-    life.restored = lambda _name, _task: chance.random() < 0.8
-    _lived(chance, life)
+    _lived(seed, name, members=(42, 50), most=60, caught_up=0.8, max_warmup_replicas=40)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(st.integers(0, 2**40), st.sampled_from(NAMES))
 def test_a_bound_counts_by_capacity(seed: int, name: str) -> None:
     """Members of capacity 1 to 4: loads of a subtopology by capacity come within the bound."""

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from support.examples import examples
 from support.histories import Life
 from support.placing import Member, group
 
@@ -27,7 +28,7 @@ def _units(chance: random.Random, *, stateful: bool) -> list[Subtopology]:
     ]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(st.integers(0, 2**40), st.sampled_from(["sticky", "high-availability"]))
 def test_loads_differ_by_one_task_at_most(seed: int, name: str) -> None:
     """Any history: no spread beyond the heaviest task, and a second look moves nothing."""
@@ -127,8 +128,8 @@ def _joined_and_left(seed: int, name: str) -> tuple[GroupView, GroupView, GroupV
 def test_a_newcomer_gets_few_and_heavy_tasks(name: str) -> None:
     """One join in 30 lives: within twice the fewest tasks that bring a newcomer within tolerance.
 
-    The fewest are counted as if it could have the heaviest of all, whoever has them and whatever
-    is left to those.
+    The fewest are counted as if it could have the heaviest of all, whichever member has them and
+    whatever is left to those.
     """
     moves, fewest = [], []
     for seed in range(30):
@@ -157,7 +158,7 @@ def test_who_leaves_moves_little_else(name: str) -> None:
     assert beside <= had / 20
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(
     st.integers(0, 2**40),
     st.sampled_from(["sticky", "high-availability"]),
@@ -168,7 +169,7 @@ def test_only_what_is_tolerated_or_cannot_be_helped_is_left(
 ) -> None:
     """Any capacities: of two loads too far apart no task of the fuller helps the other one.
 
-    And nobody is without a task while another could give one; and a second look moves nothing.
+    And no member is without a task while another could give one; and a second look moves nothing.
     """
     chance = random.Random(seed)
     units = [

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from support.examples import examples
 
 from muster.cli.assign import solve
 from muster.cli.documents import parsed
@@ -168,7 +169,7 @@ def damaged(chance: random.Random) -> Any:
     return problem
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 @given(st.integers(0, 2**40))
 @example(0)
 def test_a_damaged_problem_is_answered_or_refused_in_one_line(seed: int) -> None:
@@ -215,11 +216,11 @@ REFUSED = {
         ' "members": []}',
         ": tasks[0].source_racks[0][0]: '\\udc00' in a text",
     ),
-    "an assignor nobody has, at the start": (
+    "an assignor that does not exist, at the start": (
         '{"tasks": [], "members": [], "assignor": "nope", "start": "previous"}',
         "assignor: no assignor is called 'nope'",
     ),
-    "an assignor nobody has, to check": (
+    "an assignor that does not exist, to check": (
         '{"tasks": [], "members": [], "assignor": "nope", "validate": {"members": {}}}',
         "assignor: no assignor is called 'nope'",
     ),
@@ -287,7 +288,7 @@ SCENARIOS_REFUSED = {
         ' {"at_ms": 1, "lag": {"member": "W", "0_0": 9223372036854775808}}]}',
         "events[1].lag.0_0: 1e+99; expected a whole number",
     ),
-    "nobody who ever joins": (
+    "no member ever joins": (
         '{"group": {}, "events": [{"at_ms": 0, "undelivered": ["W1", "W2"]},'
         ' {"at_ms": 1, "join": {"id": "W1"}}]}',
         "events[0].undelivered[1]: 'W2'; expected a member that joins",

@@ -8,13 +8,12 @@ shows that the job gives it what members said, and carries its answer out. Wheth
 is for a mutation to show.
 """
 
-import ast
 import re
-from functools import cache
 from pathlib import Path
 
 import pytest
 from support.reach import ROOMS, is_of_the_job, of_the_job, touched
+from support.sources import definitions
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted((ROOT / "docs" / "requirements").glob("*.md"))
@@ -36,21 +35,14 @@ def rows(page: Path) -> list[tuple[str, list[str]]]:
     return [(row, [cell.strip() for cell in cells.split("|")]) for row, cells in found]
 
 
-@cache
-def functions(path: Path) -> set[str]:
-    """The names of all functions and classes in a Python file."""
-    kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    return {node.name for node in ast.walk(tree) if isinstance(node, kinds)}
-
-
 def absent(named: str) -> bool:
     """Whether `path` or `path::test[::test]` points at nothing."""
     path, *names = named.split("::")
     file = ROOT / path
     if not file.exists():
         return True
-    return any(name.split("[")[0] not in functions(file) for name in names)
+    defined = {node.name for node in definitions(file)} if names else set()
+    return any(name.split("[")[0] not in defined for name in names)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import ast
 import re
 import subprocess
+from functools import cache
 from pathlib import Path
 
 import pytest
+from support.sources import functions, tree
 
 ROOT = Path(__file__).resolve().parents[2]
 CODE = ("protocol", "assignor", "state", "streams", "muster", "bench", "examples", "tests")
@@ -17,6 +19,7 @@ OLD_GIANTS: dict[str, int] = {}
 """Files that are longer, with the length they must not grow past. Keep it empty."""
 
 
+@cache
 def tracked(*endings: str) -> list[Path]:
     """Files git knows, links and vectors left out."""
     out = subprocess.run(
@@ -52,11 +55,10 @@ def test_functions_fit_on_a_screen() -> None:
     """No function is longer than a screen."""
     long = []
     for path in python_code():
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-                lines = (node.end_lineno or 0) - node.lineno + 1
-                if lines > FUNCTION_LINES_MAX:
-                    long.append(f"{path.relative_to(ROOT)}:{node.lineno} {node.name} {lines}")
+        for node in functions(path):
+            lines = (node.end_lineno or 0) - node.lineno + 1
+            if lines > FUNCTION_LINES_MAX:
+                long.append(f"{path.relative_to(ROOT)}:{node.lineno} {node.name} {lines}")
     assert long == []
 
 
@@ -78,7 +80,7 @@ def test_every_module_says_what_it_decides() -> None:
     silent = [
         str(p.relative_to(ROOT))
         for p in python_code()
-        if p.read_text().strip() and not ast.get_docstring(ast.parse(p.read_text()))
+        if p.read_text().strip() and not ast.get_docstring(tree(p))
     ]
     assert silent == []
 
@@ -89,11 +91,9 @@ def test_every_test_says_what_it_shows() -> None:
     for path in tracked(".py"):
         if path.relative_to(ROOT).parts[0] != "tests":
             continue
-        for node in ast.walk(ast.parse(path.read_text())):
-            if (
-                isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-                and node.name.startswith("test_")
-                and not ast.get_docstring(node)
-            ):
-                silent.append(f"{path.relative_to(ROOT)}:{node.lineno} {node.name}")
+        silent += [
+            f"{path.relative_to(ROOT)}:{node.lineno} {node.name}"
+            for node in functions(path)
+            if node.name.startswith("test_") and not ast.get_docstring(node)
+        ]
     assert silent == []

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import wire
+from support.examples import examples
 
 from muster.protocol.codec import Encoded, decode, decode_record, encode
 from muster.protocol.errors import DecodeError, EncodeError, UnknownRecord
@@ -15,7 +16,7 @@ from muster.protocol.heartbeats import heartbeats
 from muster.protocol.records import GroupGone, MemberGone, WakeUp
 from muster.protocol.topics import TopicKind
 
-quick = settings(max_examples=60, deadline=None)
+quick = settings(max_examples=examples(60), deadline=None)
 
 
 def again(kind: TopicKind, value: object) -> object:
@@ -178,7 +179,7 @@ def test_config_that_cannot_be(row: dict, reason: str) -> None:
         decode(TopicKind.CONFIG, b"g", write("GroupConfig", row), wire.ORIGIN)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(st.sampled_from(sorted(OWN)), st.binary(max_size=60), st.sampled_from(TopicKind))
 def test_any_bytes_behind_a_frame(name: str, body: bytes, kind: TopicKind) -> None:
     """Random bodies behind every known frame decode or raise DecodeError, nothing else."""
@@ -192,7 +193,7 @@ def test_any_bytes_behind_a_frame(name: str, body: bytes, kind: TopicKind) -> No
             continue
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(st.data())
 def test_mutated_records(data: st.DataObject) -> None:
     """A flipped, cut or repeated stretch of a good value decodes or raises DecodeError."""

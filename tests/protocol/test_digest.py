@@ -7,12 +7,13 @@ from dataclasses import replace
 import numpy as np
 from hypothesis import given, settings
 from support import wire
+from support.examples import examples
 
 from muster.protocol.digest import MASK, RELEASING, Holding, fnv1a64, mixed, table_hashes
 from muster.protocol.ids import Role
 from muster.protocol.tasks import TaskSet, TaskTable
 
-quick = settings(max_examples=60, deadline=None)
+quick = settings(max_examples=examples(60), deadline=None)
 
 
 def test_fnv1a_as_published() -> None:

@@ -18,6 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import grammar, wire
 from support.event_vectors import hex64
+from support.examples import examples
 from support.wire_vectors import VECTORS, held
 
 from muster.protocol.codec import decode_record
@@ -30,7 +31,7 @@ from muster.protocol.taskset import UnitRef, decode_set, encode_set, units_of
 from muster.protocol.topics import TopicKind
 
 ROOT = Path(__file__).parent.parent.parent / "protocol"
-quick = settings(max_examples=80, deadline=None)
+quick = settings(max_examples=examples(80), deadline=None)
 
 
 # ---- the page agrees with the schemas -------------------------------------------------------

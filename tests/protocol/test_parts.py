@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import wire
+from support.examples import examples
 
 from muster.protocol.codec import decode_record, encode
 from muster.protocol.errors import DecodeError, EncodeError, UnknownDictionary
@@ -21,7 +22,7 @@ from muster.protocol.tasks import Connector, Subtopology, TaskSet, TaskTable
 from muster.protocol.taskset import units_of_table
 from muster.protocol.topics import RECORD_BYTES_MAX, TopicKind
 
-quick = settings(max_examples=40, deadline=None)
+quick = settings(max_examples=examples(40), deadline=None)
 
 
 def group_of(tasks: int, members: int) -> GroupSnapshot:

@@ -6,13 +6,14 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from support import wire
+from support.examples import examples
 
 import muster
 from muster.protocol.errors import ConfigError
 from muster.protocol.ids import CONNECTOR_ITSELF, Task, parse_task
 from muster.protocol.tasks import EMPTY, Connector, Subtopology, TaskSet, TaskTable
 
-quick = settings(max_examples=60, deadline=None)
+quick = settings(max_examples=examples(60), deadline=None)
 UNITS = (
     Connector("c2", 2, 1, 4),
     Subtopology("10", 2, True, 3),

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import wire
+from support.examples import examples
 
 from muster.protocol.errors import DecodeError, EncodeError
 from muster.protocol.tasks import EMPTY, TaskSet
@@ -22,7 +23,7 @@ from muster.protocol.taskset import (
     units_of,
 )
 
-quick = settings(max_examples=80, deadline=None)
+quick = settings(max_examples=examples(80), deadline=None)
 
 
 def floor_bytes(size: int, count: int) -> float:
@@ -122,7 +123,7 @@ def test_limits_hold_across_units() -> None:
         decode_set(b"\x02\x80\x80\x80", units)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(st.binary(max_size=40), st.integers(0, 2**31 - 1), st.integers(0, 50))
 def test_any_bytes(data: bytes, large: int, small: int) -> None:
     """Random bytes are a set, or a DecodeError; nothing else, and no large allocation."""

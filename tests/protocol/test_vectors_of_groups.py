@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.examples import examples
 
 from muster.protocol.bits import inflate, pack_numbers, pack_words, take_numbers, take_words
 from muster.protocol.errors import DecodeError
@@ -36,7 +37,7 @@ from muster.protocol.vectors import (
     encode_vector,
 )
 
-quick = settings(max_examples=80, deadline=None)
+quick = settings(max_examples=examples(80), deadline=None)
 RANDOM = np.random.default_rng(5)
 
 
@@ -54,7 +55,7 @@ def zipf(tasks: int, members: int) -> np.ndarray:
 
 CASES = {
     "constant": (CONSTANT, np.full(1000, 7, dtype=np.int32)),
-    "nobody": (CONSTANT, np.full(10, -1, dtype=np.int32)),
+    "no member": (CONSTANT, np.full(10, -1, dtype=np.int32)),
     "ranges": (RUNS, np.repeat(np.arange(20), 50).astype(np.int32)),
     "even": (RADIX, RANDOM.permutation(np.arange(20_000) % 100).astype(np.int32)),
     "two": (RADIX, RANDOM.permutation(np.arange(5_000) % 2).astype(np.int32)),
@@ -107,7 +108,7 @@ def test_frequencies_fill_the_scale(counts: list[int]) -> None:
     assert int(found.min()) >= 1
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(st.binary(max_size=40), st.integers(0, 3000))
 def test_any_bytes_are_an_owner_vector_or_an_error(data: bytes, tasks: int) -> None:
     """Random bytes, and random bytes behind each form's header, raise DecodeError or read whole."""
@@ -210,7 +211,7 @@ def test_pairs_round_trip(pairs: np.ndarray, base: np.ndarray, alike: bool) -> N
         assert decode_pairs(data, 50, known).tolist() == pairs.tolist()
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(st.binary(max_size=30), pair_arrays())
 def test_any_bytes_are_pairs_or_an_error(data: bytes, base: np.ndarray) -> None:
     """Random bytes where vectors, pairs and flags stand raise DecodeError or read whole."""
@@ -226,10 +227,10 @@ def test_any_bytes_are_pairs_or_an_error(data: bytes, base: np.ndarray) -> None:
             continue
 
 
-def test_pairs_with_nobody_and_too_many_layers_are_refused() -> None:
+def test_pairs_without_a_member_and_too_many_layers_are_refused() -> None:
     """A pair names a member, and a task has only so many copies."""
     unheld = bytes((FULL, 1, 0x80, 1, CONSTANT, 1, 0x80))
-    with pytest.raises(DecodeError, match="nobody"):
+    with pytest.raises(DecodeError, match="without a member"):
         decode_pairs(unheld, 5)
     with pytest.raises(DecodeError, match="copies"):
         decode_pairs(bytes((FULL, 0xFF, 0x7F)), 5)

@@ -38,11 +38,11 @@ def no_law_is_broken(tally: Tally) -> None:
         pytest.fail(str(tally.broken), pytrace=False)
 
 
-def test_a_few_hundred_generations() -> None:
+def test_a_hundred_generations() -> None:
     """What CI does, in small: every kind of fault happens, tasks change hands, all laws hold."""
-    tally = trial.tried(seed=1, generations=250)
+    tally = trial.tried(seed=1, generations=120)
     no_law_is_broken(tally)
-    assert tally.generations >= 250
+    assert tally.generations >= 120
     assert tally.changes > tally.generations / 2
     assert set(tally.faults) == {kind.__name__ for kind in faults.KINDS}
     assert 0 < tally.settled_ms <= CALM_MS
@@ -101,13 +101,11 @@ def test_a_job_off_its_pins_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_life_is_the_same_each_time() -> None:
     """Same seed, same faults, same story; another process of the machine makes no difference."""
     given = trial.stream(7)
-    stories = [list(trial.play(7, given, told=True)[0].story.lines) for _ in range(2)]
-    assert len(stories[0]) > 100
-    assert stories[0] == stories[1]
-    silent, settled_ms, law = trial.play(7, given)
-    assert (list(silent.story.lines), law) == ([], "")
-    (life,) = trial.trial(7, generations=1)
-    assert (life.settled_ms, life.generations) == (settled_ms, silent.generations)
+    (told, settled_ms, law), (again, _, _) = (trial.play(7, given, told=True) for _ in range(2))
+    assert len(told.story.lines) > 100
+    assert (list(told.story.lines), law) == (list(again.story.lines), "")
+    (life,) = trial.trial(7, generations=1)  # it tells no story
+    assert (life.settled_ms, life.generations) == (settled_ms, told.generations)
     assert life.faults == Counter(type(fault).__name__ for _, fault in given)
 
 

@@ -9,6 +9,7 @@ from collections import deque
 import hypothesis.strategies as st
 from hypothesis import Phase, settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from support.examples import examples
 from support.groups import same_group
 
 from muster.protocol.events import (
@@ -269,7 +270,7 @@ class Life(RuleBasedStateMachine):
 
     @rule()
     def tick(self) -> None:
-        """Somebody's clock says that it is time."""
+        """A clock says that it is time."""
         self.write(Tick(group=GROUP, published=self.wake_up))
         self.advance_now()
 
@@ -346,7 +347,7 @@ class Life(RuleBasedStateMachine):
 TestLife = Life.TestCase
 _FAST = {"phases": [Phase.generate]} if "LIVES" in os.environ else {}
 TestLife.settings = settings(
-    max_examples=int(os.environ.get("LIVES", "40")),
+    max_examples=int(os.environ.get("LIVES", examples(40))),
     stateful_step_count=30,
     deadline=None,
     **_FAST,

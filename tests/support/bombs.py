@@ -7,7 +7,7 @@ operator in process and at the running job.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -30,7 +30,7 @@ from muster.protocol.events import (
 from muster.protocol.framing import PREFIX
 from muster.protocol.ids import GroupId, MemberId, Task
 from muster.protocol.settings import parse_settings
-from muster.protocol.tasks import Subtopology, TaskSet
+from muster.protocol.tasks import Connector, Subtopology, TaskSet
 from muster.protocol.topics import TopicKind
 
 Raw = tuple[TopicKind, bytes | None, bytes | None]
@@ -50,9 +50,16 @@ class Bomb(NamedTuple):
     records: Callable[[int], Iterator[Raw]]
 
 
-def _raw(kind: TopicKind, event: Event) -> Raw:
+def kind_of(event: Event) -> TopicKind:
+    """The topic of an event."""
+    if isinstance(event, GroupConfig | GroupDeleted):
+        return TopicKind.CONFIG
+    return TopicKind.LAG if isinstance(event, LagReport) else TopicKind.MEMBERSHIP
+
+
+def _raw(event: Event) -> Raw:
     encoded = codec.encode(event)
-    return kind, encoded.key, encoded.value
+    return kind_of(event), encoded.key, encoded.value
 
 
 def _member(number: int) -> MemberId:
@@ -69,9 +76,18 @@ def config(
 ) -> GroupConfig:
     """A config of one subtopology; settings with ``_`` for ``.``."""
     given = {key.replace("_", "."): value for key, value in settings.items()}
-    unit = Subtopology("0", partitions)
-    parsed = parse_settings(given, assignor)
-    return GroupConfig(group=group, assignor=assignor, settings=parsed, tasks=(unit,))
+    return configured(group, (Subtopology("0", partitions),), assignor, given)
+
+
+def configured(
+    group: GroupId,
+    tasks: tuple[Subtopology | Connector, ...],
+    assignor: str = "sticky",
+    settings: Mapping[str, object] | None = None,
+) -> GroupConfig:
+    """A config of any tasks."""
+    parsed = parse_settings(settings or {}, assignor)
+    return GroupConfig(group=group, assignor=assignor, settings=parsed, tasks=tasks)
 
 
 def _run(unit: str, size: int) -> TaskSet:
@@ -81,10 +97,9 @@ def _run(unit: str, size: int) -> TaskSet:
 def strangers(_: int) -> Iterator[Raw]:
     """A join, and reports, that hold a run of four million tasks of an unknown unit: 50 bytes."""
     held = Holding(active=_run("unknown", 1 << 22))
-    yield _raw(M, _join(0))
-    yield _raw(M, _join(1, holding=held))
+    yield _raw(_join(0))
+    yield _raw(_join(1, holding=held))
     yield _raw(
-        M,
         Report(group=HOSTILE, member=_member(0), incarnation=1, epoch=0, revision=1, holding=held),
     )
 
@@ -92,36 +107,36 @@ def strangers(_: int) -> Iterator[Raw]:
 def assignors(_: int) -> Iterator[Raw]:
     """Assignors that end, stop or abort the process that loads them."""
     for number, name in enumerate(("sys:exit", "signal:pause", "os:abort")):
-        yield _raw(C, config(assignor=name))
-        yield _raw(M, _join(number))
-    yield _raw(C, config())
+        yield _raw(config(assignor=name))
+        yield _raw(_join(number))
+    yield _raw(config())
 
 
 def lags(count: int) -> Iterator[Raw]:
     """Lags of tasks that do not exist, in a unit with a long name."""
     told = tuple(Lag(Task("x" * 500, n), 5) for n in range(count))
-    yield _raw(M, _join(0))
-    yield _raw(L, LagReport(group=HOSTILE, member=_member(0), lags=told))
+    yield _raw(_join(0))
+    yield _raw(LagReport(group=HOSTILE, member=_member(0), lags=told))
 
 
 def groups(count: int) -> Iterator[Raw]:
-    """A member joins each of very many groups that nobody has configured."""
+    """A member joins each of very many groups without a config."""
     for number in range(count):
         group = GroupId(f"flood{number}")
-        yield _raw(M, Join(group=group, member=_member(number), incarnation=1))
+        yield _raw(Join(group=group, member=_member(number), incarnation=1))
 
 
 def unknown_members(count: int) -> Iterator[Raw]:
     """Heartbeats of members that are none."""
-    yield _raw(C, config())
+    yield _raw(config())
     for number in range(count):
-        yield _raw(M, Heartbeat(group=HOSTILE, member=_member(number), epoch=1, digest=number))
+        yield _raw(Heartbeat(group=HOSTILE, member=_member(number), epoch=1, digest=number))
 
 
 def huge_config(_: int) -> Iterator[Raw]:
     """A config of sixteen million tasks: 50 bytes."""
-    yield _raw(M, _join(0))
-    yield _raw(C, config((1 << 24) - 1))
+    yield _raw(_join(0))
+    yield _raw(config((1 << 24) - 1))
 
 
 def ticking(count: int) -> Iterator[Raw]:
@@ -129,19 +144,18 @@ def ticking(count: int) -> Iterator[Raw]:
     for number in range(max(count // 100, 1)):
         group = GroupId(f"ticking{number}")
         settings = {"session_timeout_ms": 1_800_000, "heartbeat_interval_ms": 10}
-        yield _raw(C, config(group=group, **settings))
-        yield _raw(M, Join(group=group, member=_member(0), incarnation=1))
+        yield _raw(config(group=group, **settings))
+        yield _raw(Join(group=group, member=_member(0), incarnation=1))
 
 
 def escapes(_: int) -> Iterator[Raw]:
     """Escape sequences in units, racks and instance ids."""
     bad = "\x1b]0;owned\x07\n"
     unit = Subtopology(f"0{bad}", 2)
-    settings = parse_settings({}, "sticky")
-    yield _raw(C, GroupConfig(group=HOSTILE, assignor="sticky", settings=settings, tasks=(unit,)))
-    yield _raw(M, _join(0, rack=bad))
-    yield _raw(M, _join(1, instance_id=bad))
-    yield _raw(M, _join(2, holding=Holding(standby=TaskSet([(bad, False, np.arange(2))]))))
+    yield _raw(configured(HOSTILE, (unit,)))
+    yield _raw(_join(0, rack=bad))
+    yield _raw(_join(1, instance_id=bad))
+    yield _raw(_join(2, holding=Holding(standby=TaskSet([(bad, False, np.arange(2))]))))
 
 
 def rubbish(count: int) -> Iterator[Raw]:
@@ -171,44 +185,43 @@ def large(_: int) -> Iterator[Raw]:
         yield M, HOSTILE.encode(), PREFIX["Join"] + b"\xff" * 900_000
         yield L, HOSTILE.encode(), b"\x00" * 900_000
     names = tuple(Subtopology(f"unit{n}", 1) for n in range(30_000))
-    settings = parse_settings({}, "sticky")
     for _number in range(3):
-        yield _raw(C, GroupConfig(group=HOSTILE, assignor="sticky", settings=settings, tasks=names))
+        yield _raw(configured(HOSTILE, names))
 
 
 def forged(_: int) -> Iterator[Raw]:
     """Leaves, reports, drains, digests and joins in the name of a member of the same group."""
-    yield _raw(C, config())
-    yield _raw(M, _join(0))
+    yield _raw(config())
+    yield _raw(_join(0))
     victim = {"group": HOSTILE, "member": _member(0)}
     held = Holding(active=_run("0", 8))
     for incarnation in (0, 1, 2, 2**64 - 1):
         told = {**victim, "incarnation": incarnation}
-        yield _raw(M, Report(**told, epoch=2**31 - 1, revision=2**31 - 1, holding=held))  # type: ignore[arg-type]
-        yield _raw(M, Join(**told, holding=held))  # type: ignore[arg-type]
-        yield _raw(M, Leave(**told, temporary=True))  # type: ignore[arg-type]
-        yield _raw(M, Leave(**told))  # type: ignore[arg-type]
-    yield _raw(M, Heartbeat(**victim, epoch=2**31 - 1, digest=0))  # type: ignore[arg-type]
-    yield _raw(M, Drain(**victim))  # type: ignore[arg-type]
+        yield _raw(Report(**told, epoch=2**31 - 1, revision=2**31 - 1, holding=held))  # type: ignore[arg-type]
+        yield _raw(Join(**told, holding=held))  # type: ignore[arg-type]
+        yield _raw(Leave(**told, temporary=True))  # type: ignore[arg-type]
+        yield _raw(Leave(**told))  # type: ignore[arg-type]
+    yield _raw(Heartbeat(**victim, epoch=2**31 - 1, digest=0))  # type: ignore[arg-type]
+    yield _raw(Drain(**victim))  # type: ignore[arg-type]
 
 
 def capacities(count: int) -> Iterator[Raw]:
     """Members of the largest capacity, rebalance timeout and lag there are."""
-    yield _raw(C, config(64))
+    yield _raw(config(64))
     for number in range(count // 10):
         most = 2**31 - 1
         lag = (Lag(Task("0", 0), 2**62),)
         told = {"capacity": most, "rebalance_timeout_ms": most, "config_offset": most}
-        yield _raw(M, _join(number, lags=lag, **told))
+        yield _raw(_join(number, lags=lag, **told))
 
 
 def deletions(count: int) -> Iterator[Raw]:
     """A group that is configured, joined and deleted again and again."""
     for number in range(count // 20):
-        yield _raw(C, config(1 + number % 7))
-        yield _raw(M, _join(number))
-        yield _raw(C, GroupDeleted(group=HOSTILE))
-        yield _raw(M, Tick(group=HOSTILE))
+        yield _raw(config(1 + number % 7))
+        yield _raw(_join(number))
+        yield _raw(GroupDeleted(group=HOSTILE))
+        yield _raw(Tick(group=HOSTILE))
 
 
 BOMBS = tuple(

@@ -209,7 +209,7 @@ class Topics:
 
 
 def new_topics(address: str, partitions: int = PARTITIONS) -> Topics:
-    """Topics under a prefix nobody else has."""
+    """Topics under a prefix of their own."""
     prefix = f"t{uuid.uuid4().hex[:8]}"
     create_topics(address, prefix, partitions)
     until(lambda: _lead(address, prefix, partitions), "every partition has a leader that knows it")

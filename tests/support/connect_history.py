@@ -30,7 +30,7 @@ class Round:
         cause: what happened, for the story of a failure.
         problem: format 1; `active` in the order reported.
         delivered: whether the leader got its own answer of the last round.
-        new_leader: whether whoever leads now remembers nothing.
+        new_leader: whether the leader of now remembers nothing.
         mismatch: whether the workers have read a newer config than the leader can get hold of.
     """
 

@@ -265,7 +265,7 @@ def digest(held: list[tuple[str, int, int]]) -> int:
 
 
 def owner_vector(cursor: Cursor, tasks: int) -> list[int]:
-    """Section 9: slots by task, -1 = nobody."""
+    """Section 9: slots by task, -1 = no member."""
     assert cursor.byte() == 1
     if tasks == 0:
         return []

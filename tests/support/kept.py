@@ -130,7 +130,7 @@ def _exchange(folder: Path, there: str, wanted: str) -> None:
 
 
 def _anonymous(info: tarfile.TarInfo) -> tarfile.TarInfo:
-    """Whose files they were is nobody's business."""
+    """Whose files they were does not matter."""
     info.uid = info.gid = 0
     info.uname = info.gname = ""
     return info

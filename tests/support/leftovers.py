@@ -1,7 +1,8 @@
 """No process that a test started may outlive the session: looked for at its very end.
 
 Every session writes a mark into its environment, which whatever it starts inherits, however deep
-below and whoever its parent is by then. What bears the mark after all fixtures are closed has been
+below and whatever process its parent is by then. What bears the mark after all fixtures are closed
+has been
 left behind: the session fails, says which, and ends them.
 """
 

@@ -6,9 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 from support.mock_kafka import QUICK, mock_kafka
-from support.scripted_coordinator import ScriptedCoordinator
+from support.scripted_coordinator import ScriptedCoordinator, eventually
 
 from muster import Worker
+from muster.protocol.events import Join
 from muster.protocol.ids import Task
 from muster.worker import kafka
 from muster.worker.assignment import Assignment
@@ -50,3 +51,11 @@ class Story:
 def worker(mock_servers: str, coordinator: ScriptedCoordinator, **more) -> Worker:
     """A member of the coordinator's group, not yet started."""
     return Worker(group=coordinator.group, bootstrap_servers=mock_servers, config=QUICK, **more)
+
+
+def given(w: Worker, coordinator: ScriptedCoordinator, *tasks: str) -> Join:
+    """The join that a worker's first assignment answers, once it holds these tasks."""
+    join = coordinator.wait_for(Join)
+    coordinator.assign(join, tasks)
+    eventually(lambda: all(map(w.holds, tasks)))
+    return join

@@ -8,8 +8,8 @@ has stopped, after it has touched the last::
 
 or as ``muster worker --log`` and the examples in other languages write them (``docs/worker.md``),
 where the incarnation stands for the process. ``at_ns`` is CLOCK_BOOTTIME, which all processes of a
-machine share. A worker that is killed logs nothing more; whoever killed it logs ``died`` for it,
-once the process is gone. A task that never stopped is still running.
+machine share. A worker that is killed logs nothing more; the process that killed it logs ``died``
+for it, once the process is gone. A task that never stopped is still running.
 """
 
 from __future__ import annotations

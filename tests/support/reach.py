@@ -10,13 +10,15 @@ from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
 
+from support.sources import tree
+
 from muster.assignor.registry import BUILT_IN
 
 ROOT = Path(__file__).resolve().parents[2]
 ROOMS = ("protocol", "assignor", "state", "streams")
 """Folders of the package that lie beside it; `muster.state` is `state/`."""
 PLUG_INS_ONLY = ("muster.assignor.api",)
-"""What plug-ins import; the job loads a plug-in, which is somebody else's code."""
+"""What plug-ins import; the job loads a plug-in, which is others' code."""
 
 
 @cache
@@ -37,15 +39,10 @@ def file_of(module: str) -> Path | None:
 
 
 @cache
-def _tree(file: Path) -> ast.Module:
-    return ast.parse(file.read_text(encoding="utf-8"))
-
-
-@cache
 def _imports(file: Path) -> tuple[tuple[str, str, str | None], ...]:
     """(name here, module, name there) of each import of a file; None = the module itself."""
     found: list[tuple[str, str, str | None]] = []
-    for node in ast.walk(_tree(file)):
+    for node in ast.walk(tree(file)):
         if isinstance(node, ast.Import):
             found += [(a.asname or a.name.split(".")[0], a.name, None) for a in node.names]
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
@@ -117,7 +114,7 @@ def _step(file: Path, name: str) -> tuple[str | None, tuple[tuple[Path, str], ..
 def _used(file: Path) -> dict[str, set[str]]:
     """Each name defined at the top of a file, with the names that its definition uses."""
     found: dict[str, set[str]] = {}
-    for node in _tree(file).body:
+    for node in tree(file).body:
         names: list[str] = []
         if isinstance(node, ast.FunctionDef | ast.ClassDef):
             names = [node.name]

@@ -181,7 +181,7 @@ class ScriptedCoordinator:
         self._write(self._assignments, encode(gone))
 
     def garble(self, member: str) -> None:
-        """Write what nobody can read under the key of a member."""
+        """Write what cannot be read under the key of a member."""
         key = key_of(self.group, MemberId(member))
         self._write(self._assignments, Encoded(key, b"\xc3\x01 no such schema", ()))
 

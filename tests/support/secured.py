@@ -1,4 +1,4 @@
-"""A Kafka that lets nobody in without a name and nobody do what was not granted.
+"""A Kafka that lets no client in without a name, nor do what was not granted.
 
 TLS, SASL/SCRAM and, on a second listener, TLS client certificates; KRaft's `StandardAuthorizer`
 denies whatever no ACL allows. Certificates are made here, by an authority of the test's own.
@@ -125,7 +125,7 @@ class SecuredKafka:
         }
 
     def certified(self, certificate: Path) -> dict[str, str]:
-        """Client settings of whoever has a certificate."""
+        """Client settings of a client with a certificate."""
         return {
             "bootstrap.servers": f"127.0.0.1:{self.certificate_port}",
             "security.protocol": "SSL",

@@ -1,4 +1,4 @@
-"""No two members use a task at once, whoever coordinates: sessions under every fault.
+"""No two members use a task at once, under any coordinator: sessions under every fault.
 
 The ordeal with the coordinator as it is belongs to tests/simulation. Here a small eager one takes
 its place (any that keeps the contract must do); the two stories at the end are told with both.
@@ -11,6 +11,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.examples import examples
 from support.small_coordinator import TASKS, SmallJob
 
 from muster.protocol.digest import Holding
@@ -42,7 +43,7 @@ LAG_MAX_MS = REBALANCE_MS // 4
 
 
 def stream(seed: int, until_ms: int = 12_000, stressed: tuple[type, ...] = ()) -> list[Timed]:
-    """Everybody starts; then faults that befall members and the broker, or make it lag."""
+    """Every process starts; then faults of members and of the broker, or make it lag."""
     found = faults.invented(seed, 300, until_ms, every_ms=200, stressed=stressed)
     given = [(at, _brief(fault)) for at, fault in found if not isinstance(fault, NOT_OF_MEMBERS)]
     return [*((0, Starts(name)) for name in faults.NAMES), *given]
@@ -72,7 +73,7 @@ def is_settled(world: Ordeal) -> bool:
     )
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(seed=st.integers(0, 2**32))
 def test_no_task_has_two_users(seed: int) -> None:
     """Whatever goes wrong, no two processes use one task at one moment of true time."""
@@ -130,7 +131,7 @@ def test_a_reader_that_hangs(job: type[Job]) -> None:
 
 @pytest.mark.parametrize("job", COORDINATORS)
 def test_leaving_in_trouble(job: type[Job]) -> None:
-    """A member that leaves a troubled group ends, and its tasks are somebody else's."""
+    """A member that leaves a troubled group ends, and its tasks are another's."""
     world = Ordeal(0, job=job)
     world.play([(0, Starts("W1")), (0, Starts("W2")), (3_000, Freezes("W2", 1_500))])
     tasks = used(world)

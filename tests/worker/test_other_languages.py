@@ -6,6 +6,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -36,23 +37,42 @@ def language(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     return made
 
 
-@pytest.fixture
-def coordinator(kafka: Topics, request: pytest.FixtureRequest) -> Iterator[ScriptedCoordinator]:
-    """A coordinator for a group named after the test; sessions are short."""
+@contextmanager
+def working(
+    language: Language,
+    kafka: Topics,
+    folder: Path,
+    session_timeout_ms: int = 4_000,
+    member: str = "m",
+    **environment: str,
+) -> Iterator[tuple[ScriptedCoordinator, Running]]:
+    """A coordinator of a group named after the folder, and a worker of that group."""
+    group = folder.name
     with ScriptedCoordinator(
-        kafka.address, request.node.name, prefix=kafka.prefix, session_timeout_ms=4_000
-    ) as scripted:
-        yield scripted
+        kafka.address, group, prefix=kafka.prefix, session_timeout_ms=session_timeout_ms
+    ) as coordinator:
+        running = Running(language, kafka, group, member, folder / "out", **environment)
+        try:
+            yield coordinator, running
+        finally:
+            running.close()
+
+
+def given(coordinator: ScriptedCoordinator, worker: Running, *tasks: str) -> Join:
+    """The join that a worker's first assignment answers, once these tasks run."""
+    join = coordinator.wait_for(Join)
+    coordinator.assign(join, tasks)
+    eventually(lambda: worker.held() == set(tasks))
+    return join
 
 
 @pytest.fixture
-def worker(
-    language: Language, kafka: Topics, coordinator: ScriptedCoordinator, tmp_path: Path
-) -> Iterator[Running]:
-    """A worker of the test's group."""
-    running = Running(language, kafka, coordinator.group, "m", tmp_path / "out")
-    yield running
-    running.close()
+def both(
+    language: Language, kafka: Topics, tmp_path: Path
+) -> Iterator[tuple[ScriptedCoordinator, Running]]:
+    """A coordinator and a worker of a group of the test's own; sessions are short."""
+    with working(language, kafka, tmp_path) as made:
+        yield made
 
 
 def test_vectors(language: Language) -> None:
@@ -64,8 +84,9 @@ def test_vectors(language: Language) -> None:
     assert "vectors agree" in done.stdout
 
 
-def test_life(worker: Running, coordinator: ScriptedCoordinator) -> None:
+def test_life(both: tuple[ScriptedCoordinator, Running]) -> None:
     """Join, take, heartbeat with digest, give up and report, learn, be asked, leave."""
+    coordinator, worker = both
     join = coordinator.wait_for(Join)
     assert join.member == "m"
     many = [f"orders_{n}" for n in range(0, 900, 7)]
@@ -89,54 +110,41 @@ def test_waits_for_longer_than_a_session(language: Language, kafka: Topics, tmp_
 
     A copy is ready at once; when it becomes active nothing is released and nothing reported.
     """
-    with ScriptedCoordinator(
-        kafka.address, "patient", prefix=kafka.prefix, session_timeout_ms=5_000
-    ) as coordinator:
-        worker = Running(language, kafka, "patient", "m", tmp_path / "out")
-        try:
-            join = coordinator.wait_for(Join)
-            coordinator.assign(join, fault=Fault.MEMBER_ID_IN_USE, message="W1 is alive")
-            eventually(lambda: len(coordinator.events) == 4)
-            assert set(map(type, coordinator.events)) == {Join}
-            coordinator.assign(join, ["0_0"], standby=["0_1"], learner=["0_2"])
-            copies = TaskSet.of(["0_1", "0_2"])
-            coordinator.wait_for(Report, lambda r: r.holding.ready == copies)
-            told = len(coordinator.events)
-            coordinator.assign(join, ["0_0", "0_2"], learner=["0_1"], generation=2)
-            held = Holding(active=TaskSet.of(["0_0", "0_2"]), learner=TaskSet.of(["0_1"]))
-            coordinator.wait_for(Heartbeat, lambda h: h.epoch == 2 and h.digest == held.digest())
-            coordinator.assign(join, ["0_0", "0_1", "0_2"], generation=3)
-            run = ("0_1", "active")
-            eventually(lambda: (worker.lines()[-1]["task"], worker.lines()[-1]["role"]) == run)
-            coordinator.wait_for(Heartbeat, lambda h: h.epoch == 3)
-            assert set(map(type, coordinator.events[told:])) == {Heartbeat}
-            assert worker.held() == {"0_0", "0_1", "0_2"}
-        finally:
-            worker.close()
+    with working(language, kafka, tmp_path, 5_000) as (coordinator, worker):
+        join = coordinator.wait_for(Join)
+        coordinator.assign(join, fault=Fault.MEMBER_ID_IN_USE, message="W1 is alive")
+        eventually(lambda: len(coordinator.events) == 4)
+        assert set(map(type, coordinator.events)) == {Join}
+        coordinator.assign(join, ["0_0"], standby=["0_1"], learner=["0_2"])
+        copies = TaskSet.of(["0_1", "0_2"])
+        coordinator.wait_for(Report, lambda r: r.holding.ready == copies)
+        told = len(coordinator.events)
+        coordinator.assign(join, ["0_0", "0_2"], learner=["0_1"], generation=2)
+        held = Holding(active=TaskSet.of(["0_0", "0_2"]), learner=TaskSet.of(["0_1"]))
+        coordinator.wait_for(Heartbeat, lambda h: h.epoch == 2 and h.digest == held.digest())
+        coordinator.assign(join, ["0_0", "0_1", "0_2"], generation=3)
+        run = ("0_1", "active")
+        eventually(lambda: (worker.lines()[-1]["task"], worker.lines()[-1]["role"]) == run)
+        coordinator.wait_for(Heartbeat, lambda h: h.epoch == 3)
+        assert set(map(type, coordinator.events[told:])) == {Heartbeat}
+        assert worker.held() == {"0_0", "0_1", "0_2"}
 
 
 def test_a_record_that_cannot_be_read(language: Language, kafka: Topics, tmp_path: Path) -> None:
     """It may take a task away, so it counts as not read: the lease ends, and all is joined anew."""
-    with ScriptedCoordinator(
-        kafka.address, "puzzled", prefix=kafka.prefix, session_timeout_ms=3_000
-    ) as coordinator:
-        worker = Running(language, kafka, "puzzled", "m", tmp_path / "out")
-        try:
-            join = coordinator.wait_for(Join)
-            coordinator.assign(join, ["0_0"])
-            eventually(lambda: worker.held() == {"0_0"})
-            coordinator.garble(join.member)
-            again = coordinator.wait_for(Join, lambda j: j.incarnation != join.incarnation)
-            assert coordinator.wait_for(Leave).temporary
-            assert worker.held() == set()
-            coordinator.assign(again, ["0_1"], generation=2)
-            eventually(lambda: worker.held() == {"0_1"})
-        finally:
-            worker.close()
+    with working(language, kafka, tmp_path, 3_000) as (coordinator, worker):
+        join = given(coordinator, worker, "0_0")
+        coordinator.garble(join.member)
+        again = coordinator.wait_for(Join, lambda j: j.incarnation != join.incarnation)
+        assert coordinator.wait_for(Leave).temporary
+        assert worker.held() == set()
+        coordinator.assign(again, ["0_1"], generation=2)
+        eventually(lambda: worker.held() == {"0_1"})
 
 
-def test_large_groups(worker: Running, coordinator: ScriptedCoordinator) -> None:
+def test_large_groups(both: tuple[ScriptedCoordinator, Running]) -> None:
     """Records in parts are joined; the dictionary is looked up, in whatever partition it lies."""
+    coordinator, worker = both
     units = (Subtopology("orders-by-region" * 30, 500), Connector("c", 9))
     names = coordinator.publish_names(*units, beside=1)
     join = coordinator.wait_for(Join)
@@ -147,12 +155,11 @@ def test_large_groups(worker: Running, coordinator: ScriptedCoordinator) -> None
     eventually(lambda: worker.held() == {f"{unit}_1", "c-8"})
 
 
-def test_fences_itself(worker: Running, coordinator: ScriptedCoordinator) -> None:
-    """Frozen past its session it wakes up into losing its tasks, and returns as somebody else."""
-    join = coordinator.wait_for(Join)
-    coordinator.assign(join, ["0_0"])
+def test_fences_itself(both: tuple[ScriptedCoordinator, Running]) -> None:
+    """Frozen past its session it wakes up, loses its tasks and joins as another incarnation."""
+    coordinator, worker = both
+    join = given(coordinator, worker, "0_0")
     coordinator.wait_for(Heartbeat)
-    eventually(lambda: worker.held() == {"0_0"})
     worker.process.send_signal(signal.SIGSTOP)
     last = [e for e in coordinator.events if isinstance(e, Heartbeat)][-1]
     end_ms = last.origin.at_ms + coordinator.session_timeout_ms
@@ -166,11 +173,10 @@ def test_fences_itself(worker: Running, coordinator: ScriptedCoordinator) -> Non
     assert "0_1" not in {line["task"] for line in worker.lines()}
 
 
-def test_let_go(worker: Running, coordinator: ScriptedCoordinator) -> None:
+def test_let_go(both: tuple[ScriptedCoordinator, Running]) -> None:
     """A tombstone: everything stops, it joins anew."""
-    join = coordinator.wait_for(Join)
-    coordinator.assign(join, ["0_0"])
-    eventually(lambda: worker.held() == {"0_0"})
+    coordinator, worker = both
+    join = given(coordinator, worker, "0_0")
     coordinator.let_go("m")
     coordinator.wait_for(Join, lambda j: j.incarnation != join.incarnation)
     assert worker.held() == set()
@@ -179,34 +185,23 @@ def test_let_go(worker: Running, coordinator: ScriptedCoordinator) -> None:
 def test_heard_but_cannot_read(language: Language, bootstrap: str, tmp_path: Path) -> None:
     """The assignments are gone, heartbeats arrive: its tasks stop all the same, by its lease."""
     kafka = new_topics(bootstrap)
-    with ScriptedCoordinator(
-        kafka.address, "unread", prefix=kafka.prefix, session_timeout_ms=4_000
-    ) as coordinator:
-        worker = Running(language, kafka, "unread", "m", tmp_path / "out")
-        try:
-            join = coordinator.wait_for(Join)
-            coordinator.assign(join, ["0_0"])
-            eventually(lambda: worker.held() == {"0_0"})
-            admin = AdminClient({"bootstrap.servers": bootstrap})
-            for done in admin.delete_topics([kafka.name(TopicKind.ASSIGNMENTS)]).values():
-                done.result(60)
-            left = coordinator.wait_for(Leave)
-            assert worker.held() == set()
-        finally:
-            worker.close()
+    with working(language, kafka, tmp_path) as (coordinator, worker):
+        given(coordinator, worker, "0_0")
+        admin = AdminClient({"bootstrap.servers": bootstrap})
+        for done in admin.delete_topics([kafka.name(TopicKind.ASSIGNMENTS)]).values():
+            done.result(60)
+        left = coordinator.wait_for(Leave)
+        assert worker.held() == set()
     kafka.close()
     heard = [e.origin.at_ms for e in coordinator.events if isinstance(e, Heartbeat)]
     assert left.origin.at_ms - heard[-1] < coordinator.session_timeout_ms / 2
 
 
-def test_signs_what_it_writes(
-    language: Language, kafka: Topics, coordinator: ScriptedCoordinator, tmp_path: Path
-) -> None:
+def test_signs_what_it_writes(language: Language, kafka: Topics, tmp_path: Path) -> None:
     """Every event has the right signature, of the newest key; a lost file leaves the old keys."""
     ring = Ring(tmp_path / "ring.json")
-    out, keys = tmp_path / "out", {VARIABLE: str(ring.file)}
-    worker = Running(language, kafka, coordinator.group, "m", out, **keys)
-    try:
+    keys = {VARIABLE: str(ring.file)}
+    with working(language, kafka, tmp_path, **keys) as (coordinator, worker):
         join = coordinator.wait_for(Join)
         coordinator.assign(join, ["0_0"], report=True)
         coordinator.wait_for(Report)
@@ -219,8 +214,6 @@ def test_signs_what_it_writes(
         worker.process.send_signal(signal.SIGTERM)
         assert worker.process.wait(20) == 0
         coordinator.wait_for(Leave)
-    finally:
-        worker.close()
     topic, key = kafka.name(TopicKind.MEMBERSHIP), coordinator.group.encode()
     verifier = Verifier(keyring.read(ring.file), coordinator.group, topic, key)
     for event, (value, signature) in zip(coordinator.events, coordinator.signed, strict=True):
@@ -231,32 +224,26 @@ def test_signs_what_it_writes(
 def test_follows_a_topic_that_grows(language: Language, bootstrap: str, tmp_path: Path) -> None:
     """Its key belongs to another partition from then on: it reads that one, and keeps its tasks."""
     kafka = new_topics(bootstrap, partitions=1)
-    name = next(n for n in map("m{}".format, range(99)) if partition_of(key_of("grown", n), 3))
-    with ScriptedCoordinator(
-        kafka.address, "grown", prefix=kafka.prefix, session_timeout_ms=4_000
-    ) as coordinator:
-        worker = Running(language, kafka, "grown", name, tmp_path / "out")
-        try:
-            join = coordinator.wait_for(Join)
-            coordinator.assign(join, ["0_0"])
-            eventually(lambda: worker.held() == {"0_0"})
-            topic = kafka.name(TopicKind.ASSIGNMENTS)
-            admin = AdminClient({"bootstrap.servers": bootstrap})
-            for done in admin.create_partitions([NewPartitions(topic, 3)]).values():
-                done.result(60)
-            eventually(lambda: len(admin.list_topics(topic, 10).topics[topic].partitions) == 3)
-            coordinator.assign(join, ["0_0", "0_1"], generation=2)
-            eventually(lambda: worker.held() == {"0_0", "0_1"})
-            end_ms = coordinator.events[-1].origin.at_ms + coordinator.session_timeout_ms
-            eventually(lambda: coordinator.events[-1].origin.at_ms > end_ms)  # it does read on
-            assert {line["event"] for line in worker.lines()} == {"start"}
-        finally:
-            worker.close()
+    keys = ((n, key_of(tmp_path.name, n)) for n in map("m{}".format, range(99)))
+    name = next(n for n, key in keys if partition_of(key, 3))
+    with working(language, kafka, tmp_path, member=name) as (coordinator, worker):
+        join = given(coordinator, worker, "0_0")
+        topic = kafka.name(TopicKind.ASSIGNMENTS)
+        admin = AdminClient({"bootstrap.servers": bootstrap})
+        for done in admin.create_partitions([NewPartitions(topic, 3)]).values():
+            done.result(60)
+        eventually(lambda: len(admin.list_topics(topic, 10).topics[topic].partitions) == 3)
+        coordinator.assign(join, ["0_0", "0_1"], generation=2)
+        eventually(lambda: worker.held() == {"0_0", "0_1"})
+        end_ms = coordinator.events[-1].origin.at_ms + coordinator.session_timeout_ms
+        eventually(lambda: coordinator.events[-1].origin.at_ms > end_ms)  # it does read on
+        assert {line["event"] for line in worker.lines()} == {"start"}
     kafka.close()
 
 
-def test_a_new_coordinator_asks(worker: Running, coordinator: ScriptedCoordinator) -> None:
+def test_a_new_coordinator_asks(both: tuple[ScriptedCoordinator, Running]) -> None:
     """A question under an older revision is answered, to whom it is from, and changes nothing."""
+    coordinator, worker = both
     join = coordinator.wait_for(Join)
     coordinator.assign(join, ["0_0", "0_1"])
     coordinator.assign(join, ["0_0", "0_1", "0_2"], generation=2)

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 from confluent_kafka import Message
-from support.mock_worker import Story, worker
+from support.mock_worker import Story, given, worker
 from support.scripted_coordinator import ScriptedCoordinator, eventually
 from support.waiting import PATIENCE_S
 
@@ -147,9 +147,7 @@ def test_a_record_that_cannot_be_read(
     story = Story()
     coordinator.session_timeout_ms = 2_000
     with worker(mock_servers, coordinator, on_assigned=story.assigned, on_lost=story.lost) as w:
-        join = coordinator.wait_for(Join)
-        coordinator.assign(join, ["0_0"])
-        eventually(lambda: w.holds("0_0"))
+        join = given(w, coordinator, "0_0")
         coordinator.garble(w.member_id)
         again = coordinator.wait_for(Join, lambda j: j.incarnation != join.incarnation)
         assert story.lines == ["assigned 0_0 @1", "lost 0_0 @1"]
@@ -183,9 +181,7 @@ def test_turned_away_for_good(mock_servers: str, coordinator: ScriptedCoordinato
     story = Story()
     w = worker(mock_servers, coordinator, instance_id="i", on_lost=story.lost)
     w.start()
-    join = coordinator.wait_for(Join)
-    coordinator.assign(join, ["0_0"])
-    eventually(lambda: w.holds("0_0"))
+    join = given(w, coordinator, "0_0")
     coordinator.assign(join, fault=Fault.FENCED_INSTANCE_ID, message="another process has i")
     with pytest.raises(Fenced, match="another process has i"):
         w.wait(PATIENCE_S)
@@ -206,9 +202,7 @@ def test_the_lease_runs_out(mock_servers: str, request: pytest.FixtureRequest) -
             mock_servers, coordinator, on_lease=lambda until_ms, _: leases.append(until_ms)
         ) as w,
     ):
-        join = coordinator.wait_for(Join)
-        coordinator.assign(join, ["0_0"])
-        eventually(lambda: w.holds("0_0"))
+        join = given(w, coordinator, "0_0")
         sent = w._link.send
         w._link.send = lambda _: None  # type: ignore[method-assign]  # a broker that swallows all
         silent_ms = boottime_ms()
@@ -231,9 +225,7 @@ def test_a_reader_that_hangs(mock_servers: str, request: pytest.FixtureRequest) 
         ) as coordinator,
         worker(mock_servers, coordinator, on_assigned=story.assigned, on_lost=story.lost) as w,
     ):
-        join = coordinator.wait_for(Join)
-        coordinator.assign(join, ["0_0"])
-        eventually(lambda: w.holds("0_0"))
+        join = given(w, coordinator, "0_0")
         take = w._link._take
 
         def hang(message: Message) -> None:

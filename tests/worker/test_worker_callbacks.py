@@ -8,7 +8,7 @@ import threading
 from dataclasses import replace
 
 import pytest
-from support.mock_worker import Story, worker
+from support.mock_worker import Story, given, worker
 from support.scripted_coordinator import ScriptedCoordinator, eventually
 from support.snapshots import orders
 from support.waiting import PATIENCE_S
@@ -171,7 +171,7 @@ def test_a_start_that_fails_is_given_up_with_its_task(
 def test_a_stop_that_fails_is_never_reported(
     mock_servers: str, coordinator: ScriptedCoordinator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """on_revoked that keeps raising: no release is reported, nobody leaves, the error comes out."""
+    """on_revoked that keeps raising: no release is told, it does not leave, the error comes out."""
     monkeypatch.setattr(callbacks, "STOP_ATTEMPTS", 2)
     story = Story()
 
@@ -180,9 +180,7 @@ def test_a_stop_that_fails_is_never_reported(
 
     w = worker(mock_servers, coordinator, on_revoked=revoked, on_lost=story.lost)
     w.start()
-    join = coordinator.wait_for(Join)
-    coordinator.assign(join, ["0_0", "0_1"])
-    eventually(lambda: w.holds("0_0"))
+    join = given(w, coordinator, "0_0", "0_1")
     coordinator.assign(join, ["0_1"], generation=2)
     with pytest.raises(CallbackFailed) as caught:
         w.wait(PATIENCE_S)
@@ -211,9 +209,7 @@ def test_a_task_is_released_before_the_others(
             raise OSError("not yet")
 
     with worker(mock_servers, coordinator, on_revoked=revoked) as w:
-        join = coordinator.wait_for(Join)
-        coordinator.assign(join, ["0_0", "0_1", "0_2"])
-        eventually(lambda: w.holds("0_1"))
+        join = given(w, coordinator, "0_0", "0_1", "0_2")
         w.released("0_0")
         coordinator.assign(join, ["0_2"], generation=2)
         first = coordinator.wait_for(Report)

@@ -15,36 +15,23 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, note, settings
 from hypothesis import strategies as st
-from support.operator import INPUT, LANE, G, Operator, of_kind, record_of
+from support.bombs import configured, kind_of
+from support.examples import examples
+from support.operator import INPUT, LANE, G, Operator, of_kind
 
-from muster.protocol import codec
+from muster.protocol import codec, events
 from muster.protocol.dead_letters import DeadLetter
 from muster.protocol.digest import Holding
 from muster.protocol.errors import EncodeError
-from muster.protocol.events import (
-    Drain,
-    Event,
-    GroupConfig,
-    GroupDeleted,
-    Heartbeat,
-    Join,
-    Lag,
-    LagReport,
-    Leave,
-    Mark,
-    Origin,
-    Report,
-    Tick,
-)
+from muster.protocol.events import Event, Lag, Mark, Origin
 from muster.protocol.ids import MemberId, Task
 from muster.protocol.records import Rejected
-from muster.protocol.settings import parse_settings
 from muster.protocol.tasks import Connector, Subtopology, TaskSet
-from muster.protocol.topics import TopicKind, topic_name
+from muster.protocol.topics import topic_name
 from muster.streams import letters, processor
 from muster.streams.source import pack
 
-CASES = int(os.environ.get("MUSTER_FUZZ_CASES", "60"))
+CASES = int(os.environ.get("MUSTER_FUZZ_CASES", examples(60)))
 OUT_BYTES_MAX = 4_000_000
 KEPT_BYTES_MAX = 4_000_000
 
@@ -91,7 +78,7 @@ tasks = st.lists(
     unique_by=lambda unit: unit.name,
 ).map(tuple)
 tunings = st.fixed_dictionaries(
-    {},
+    {"heartbeat.interval.ms": st.just(50)},
     optional={
         "session.timeout.ms": st.sampled_from((100, 45_000, 1_800_000)),
         "rebalance.timeout.ms": st.sampled_from((1, 2**62)),
@@ -110,15 +97,9 @@ assignors = st.sampled_from(
 )
 
 
-def _config(assignor: str, tuning: dict[str, object], units: tuple) -> GroupConfig:
-    tuning = {**tuning, "heartbeat.interval.ms": 50}
-    parsed = parse_settings(tuning, assignor)
-    return GroupConfig(group=G, assignor=assignor, settings=parsed, tasks=units)
-
-
-events = st.one_of(
+any_event = st.one_of(
     st.builds(
-        Join,
+        events.Join,
         **who,
         **profile,
         incarnation=u64,
@@ -127,24 +108,23 @@ events = st.one_of(
         lags=lags,
     ),
     st.builds(
-        Report, **who, incarnation=u64, epoch=ints, revision=ints, holding=holdings, lags=lags
+        events.Report,
+        **who,
+        incarnation=u64,
+        epoch=ints,
+        revision=ints,
+        holding=holdings,
+        lags=lags,
     ),
-    st.builds(Heartbeat, **who, epoch=ints, digest=u64),
-    st.builds(Leave, **who, incarnation=u64, temporary=st.booleans()),
-    st.builds(Drain, **who, on=st.booleans()),
-    st.builds(LagReport, **who, lags=lags),
-    st.builds(_config, assignors, tunings, tasks),
-    st.builds(GroupDeleted, **group),
-    st.builds(Tick, **group, published=st.none() | st.builds(Mark, ints, longs)),
+    st.builds(events.Heartbeat, **who, epoch=ints, digest=u64),
+    st.builds(events.Leave, **who, incarnation=u64, temporary=st.booleans()),
+    st.builds(events.Drain, **who, on=st.booleans()),
+    st.builds(events.LagReport, **who, lags=lags),
+    st.builds(configured, st.just(G), tasks, assignors, tunings),
+    st.builds(events.GroupDeleted, **group),
+    st.builds(events.Tick, **group, published=st.none() | st.builds(Mark, ints, longs)),
 )
 """Events as a writer may put them together; some cannot be written, most can."""
-
-
-def kind_of(event: Event) -> TopicKind:
-    """The topic of an event."""
-    if isinstance(event, GroupConfig | GroupDeleted):
-        return TopicKind.CONFIG
-    return TopicKind.LAG if isinstance(event, LagReport) else TopicKind.MEMBERSHIP
 
 
 class Life:
@@ -170,9 +150,8 @@ class Life:
         if not entries:
             return
         before = len(self.operator.written)
-        self.operator.batch(LANE, entries)
+        told = of_kind(self.operator.batch(LANE, entries), Rejected)
         rows = self.operator.written[before:]
-        told = of_kind([record_of(row) for row in rows], Rejected)
         assert [r.message for r in told if r.reason == DeadLetter.GROUP_FAILED] == []
         assert sum(len(row.key) + len(row.value or b"") for row in rows) <= OUT_BYTES_MAX
         kept = self.operator.stored(LANE)
@@ -184,7 +163,9 @@ class Life:
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
-@given(st.lists(st.tuples(st.lists(events, min_size=1, max_size=5), ints), min_size=1, max_size=4))
+@given(
+    st.lists(st.tuples(st.lists(any_event, min_size=1, max_size=5), ints), min_size=1, max_size=4)
+)
 @pytest.mark.filterwarnings("ignore:Generating overly large repr")
 @pytest.mark.usefixtures("nothing_in_memory_ever")
 def test_no_event_fails_the_group(story: list[tuple[list[Event], int]]) -> None:

@@ -1,0 +1,16 @@
+"""How many examples a property is tried with: a third in `make fast`, all of them in `make test`.
+
+Hypothesis makes the same examples each time (`conftest`), so `make test` tries that third, too.
+"""
+
+from __future__ import annotations
+
+import os
+
+ALL = os.environ.get("MUSTER_EXAMPLES") == "all"
+FEWEST = 15
+
+
+def examples(count: int) -> int:
+    """The number of examples for this run, of so many in all."""
+    return count if ALL else max(count // 3, min(count, FEWEST))

@@ -1,0 +1,27 @@
+"""Python files of the tree, each parsed once in a process."""
+
+from __future__ import annotations
+
+import ast
+from functools import cache
+from pathlib import Path
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+@cache
+def tree(file: Path) -> ast.Module:
+    """The syntax tree of a file."""
+    return ast.parse(file.read_text(encoding="utf-8"))
+
+
+@cache
+def definitions(file: Path) -> tuple[Function | ast.ClassDef, ...]:
+    """Every function and class of a file, those inside others too."""
+    kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+    return tuple(node for node in ast.walk(tree(file)) if isinstance(node, kinds))
+
+
+def functions(file: Path) -> list[Function]:
+    """Every function of a file, methods too."""
+    return [node for node in definitions(file) if not isinstance(node, ast.ClassDef)]
