@@ -56,7 +56,7 @@ class HighAvailability:
         meanwhile = kept_for_want(planner.meanwhile(staged.active), copies)
         staged = replace(staged, active=meanwhile)
         destination = target.active
-        if view.draining.any():  # all of them: nobody is to learn what it then gives up
+        if view.draining.any():  # all of them: no member is to learn what it then gives up
             idle = view.draining[destination] & (stateful | view.draining.all())
             destination = np.where(idle, staged.active, destination).astype(np.int32)
         more = staged.unfinished or plan.provisional
@@ -75,7 +75,7 @@ class HighAvailability:
 
 
 def without_overtaken(view: GroupView) -> GroupView:
-    """The view in which nobody runs what its owner restores and another copy is warm of."""
+    """The view in which no member runs what its owner restores and another copy is warm of."""
     tasks = Copies(view).overtaken()
     if len(tasks) == 0:
         return view

@@ -1,4 +1,4 @@
-"""The law every placement obeys, whoever made it.
+"""The law every placement obeys, whichever assignor made it.
 
 `valid` raises at the first violation it finds; violations are looked for in a fixed order, and
 within one kind the lowest task is named, so that the same nonsense gives the same story. Names
@@ -34,9 +34,9 @@ def valid(view: GroupView, placement: Placement) -> None:
        members that exist, are ascending and distinct.
     2. Standbys and learners belong to stateful tasks only.
     3. No member has two roles of one task.
-    4. Nobody gets a task it may not take; a draining member gets nothing new
+    4. No member gets a task it may not take; a draining member gets nothing new
        (unless the whole group drains), and no learner in any case.
-    5. An active without an owner is declared: nobody can take it, it is being revoked, or it
+    5. An active without an owner is declared: no member can take it, it is being revoked, or it
        waits for a delay or another round.
 
     Raises:

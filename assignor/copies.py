@@ -43,7 +43,7 @@ class Copies:
 
     @property
     def none(self) -> bool:
-        """Whether nobody but the owners has any state."""
+        """Whether no member but the owners has any state."""
         view = self.view
         return not (
             len(view.standby) or len(view.learner) or len(view.ready) or len(view.lags.task)

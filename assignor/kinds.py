@@ -43,7 +43,7 @@ class Kinds:
         return columns, group.ravel().astype(np.int32)
 
     def may_take(self, unit: IntArray, member: IntArray) -> _BoolArray:
-        """bool[K]: whether each member may take a task of the unit beside it; nobody may."""
+        """bool[K]: whether each member may take a task of the unit beside it; none may."""
         units = self.allowed.shape[1]
         table = np.append(self.allowed.ravel(), np.ones(units, dtype=np.bool_))
         row = np.append(self.kind_of, len(self.allowed)).astype(np.intp) * units  # -1: the last

@@ -1,7 +1,7 @@
 """`learner`: the order of the early KIP-441 drafts (S2-02 to S2-15).
 
 Actives, then learners, then standbys. A stateful active goes to the first there is of: a ready
-learner, its owner, a standby that has caught up, an unready learner, a standby, whoever has room.
+learner, its owner, a standby that has caught up, an unready learner, a standby, a member with room.
 So a task changes hands only when its learner is ready, or when its owner is gone. A standby that is
 to take over is a learner like others: ready, it takes over at once. Learners stay where they are
 until they have taken over (S2-09); new ones are taken out of members above their share, tasks of
@@ -116,7 +116,7 @@ def _actives(planner: Planner, learning: IntArray) -> IntArray:
 
 
 def _run(active: IntArray, copies: Pairs) -> None:
-    """Give tasks that nobody runs to members with copies, of several to the lowest."""
+    """Give tasks that no member runs to members with copies, of several to the lowest."""
     usable = active[copies.task] == NO_MEMBER
     active[copies.task[usable][::-1]] = copies.member[usable][::-1]
 
@@ -136,7 +136,7 @@ def _taking_over(planner: Planner, learning: IntArray) -> IntArray:
 
 
 def _filled(planner: Planner, tasks: IntArray, owner: IntArray) -> IntArray:
-    """Priority 5: what nobody has goes to whoever has room; nobody else moves."""
+    """Priority 5: what no member has goes to a member with room; no other task moves."""
     count = np.where(planner.capacity > 0, held(owner, len(planner.capacity)), 0)
     filled = owner.copy()
     orphans = owner == NO_MEMBER

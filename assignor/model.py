@@ -100,7 +100,7 @@ class GroupView:
         settings: the group's settings.
         members: M member ids, ascending.
         capacity: int64[M], relative weight (threads), at least 1.
-        active: int32[T], who holds each active now, `NO_MEMBER` where nobody does.
+        active: int32[T], who holds each active now, `NO_MEMBER` where none does.
         standby, learner, ready: pairs held now; `ready` is a part of `learner`.
         lags: lags told, any role.
         draining: bool[M], members that are to be emptied.
@@ -109,7 +109,8 @@ class GroupView:
         topics: per member the subtopologies it may take; None = all.
         static: per member the jobs it is pinned to, printed ids; empty = wildcard (KIP-987).
         protocols: per member the protocols it speaks, best first; empty = all.
-        also_active: pairs that claim an active somebody else holds too (Connect's duplicates).
+        also_active: pairs that claim an active that another member holds, too (Connect's
+            duplicates).
         report_order: int32[T], place of each task in its holder's report; None = index order.
             Connect revokes the first reported (`kafka.md` 2.1.6).
         config_offsets: int64[M], newest config each member has read (Connect), -1 = not told.
@@ -228,7 +229,7 @@ class Reason:
     Attributes:
         task: task index.
         role: the role that moved.
-        source, destination: member indexes, `NO_MEMBER` = nobody.
+        source, destination: member indexes, `NO_MEMBER` = none.
         text: short and true, for a person: what was gained or forced.
     """
 
@@ -251,7 +252,7 @@ class Placement:
         standby, learner: pairs this generation asks for.
         reasons: one for every active, standby and learner that changes hands.
         revoked: pairs whose present active copy must stop in this round (Connect).
-        unassigned: task indexes nobody can take (reported, not an error).
+        unassigned: task indexes no member can take (reported, not an error).
         delay_ms: lost work waits this long (Connect); 0 = no delay runs.
         followup_ms: run again after this long; None = not needed.
         again: run again as soon as every release of this placement is acknowledged (Connect).

@@ -1,6 +1,6 @@
 """Reasons kept as arrays: a million moves cost a few arrays, not a million objects.
 
-An assignor says in bulk why tasks moved; a `Reason` is made when somebody reads it.
+An assignor says in bulk why tasks moved; a `Reason` is made when a caller reads it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from muster.protocol.ids import Role
 from muster.protocol.tasks import IntArray
 
 UNOWNED = "had no owner"
-"""What an assignor says of a task of nobody it sees, in front of what else it has to say."""
+"""What an assignor says of a task whose owner it does not see, before what else it says."""
 LOST = "its worker is gone"
 """The same, where the assignor knows better (Connect)."""
 
@@ -55,7 +55,7 @@ class Moves:
 
 
 class Reasons(Sequence[Reason]):
-    """Reasons of several batches of moves; nothing is computed before somebody looks."""
+    """Reasons of several batches of moves; nothing is computed before a caller looks."""
 
     __slots__ = ("_made", "_make")
 

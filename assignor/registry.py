@@ -7,7 +7,8 @@ Plug-ins are loaded and handed out behind the guard that the shell has set, if i
 have. Importing a module runs its code, so loading is guarded as well.
 
 A name that comes out of a record is not the operator's own word: anyone who may write to the config
-topic can choose it. `is_registered` tells the names that are safe to load whoever says them.
+topic can choose it. `is_registered` tells the names that are safe to load whichever record says
+them.
 """
 
 from __future__ import annotations

@@ -1,16 +1,16 @@
 """How to get there: who runs, warms up and keeps copies while destinations are still cold.
 
 The target says where everything belongs. A stateful active whose destination has no warm copy
-stays with somebody who has one while a learner restores at the destination (S2-F20, S2-F28); a
+stays with a member that has one while a learner restores at the destination (S2-F20, S2-F28); a
 standby that moves leaves its warm copy in place until the new one is ready. Learners are
 bounded by `max.warmup.replicas`: those on their way come first, then actives, then standbys.
 
 Rules, per task, first that applies:
 
 1. The destination is warm: it runs the task.
-2. Somebody is warm: the present owner runs it, without one the least loaded of the warm.
-3. Nobody is warm: whoever is furthest runs it, if further than the destination (EX-H6).
-4. The destination runs it cold: nobody has anything to lose.
+2. A member is warm: the present owner runs it, without one the least loaded of the warm.
+3. No member is warm: the furthest runs it, if further than the destination (EX-H6).
+4. The destination runs it cold: no member has anything to lose.
 
 In cases 2 and 3 the destination learns; where the one that runs the task was to be a standby, the
 two exchange their places and no budget is spent. Of copies that are otherwise alike the one that is
@@ -81,7 +81,7 @@ def stage(view: GroupView, copies: Copies, target: Target, movable: BoolArray) -
 
 
 def kept_for_want(wanted: IntArray, copies: Copies) -> IntArray:
-    """Owners, where nobody else may take a task: better with a leaving member than nowhere."""
+    """Owners, where no other member may take a task: better with a leaving member than nowhere."""
     nowhere = (wanted == NO_MEMBER) & (copies.owner != NO_MEMBER)
     return np.where(nowhere, copies.owner, wanted).astype(np.int32) if nowhere.any() else wanted
 
@@ -109,7 +109,7 @@ def _running(view: GroupView, copies: Copies, target: Target, movable: BoolArray
 def _furthest(
     view: GroupView, copies: Copies, running: IntArray, orphans: IntArray, movable: BoolArray
 ) -> None:
-    """Tasks nobody runs, cold at their destination: to the least loaded warm, else the furthest."""
+    """Tasks nothing runs, cold at their destination: to the least loaded warm, or the furthest."""
     pairs = copies.of(orphans)
     pairs = pairs.only(movable[pairs.member])
     task, member = pairs.task, pairs.member

@@ -41,7 +41,7 @@ class Sticky:
 
 
 class Fallback:
-    """Nobody gives anything up; what has no owner is spread as evenly as that allows."""
+    """No member gives anything up; what has no owner is spread as evenly as that allows."""
 
     name = "fallback"
 

@@ -1,6 +1,6 @@
 """Why things moved, in a few true words, for the assignors that stage.
 
-Texts are made when somebody reads a reason; until then a move is three numbers. A move may have
+Texts are made when a caller reads a reason; until then a move is three numbers. A move may have
 many causes; told is the first that is true of it alone: the owner must go, two members become more
 even, less is read across racks, a better copy. What is left is one side of an exchange that pays
 on the other side.
@@ -89,7 +89,7 @@ class _Why:
             return f"{UNOWNED}; {copy} copy runs it while {self._name(aim)} restores"
         return self._and_copy(UNOWNED, task, destination)
 
-    def stopped(self, task: int, source: int, _nobody: int) -> str:
+    def stopped(self, task: int, source: int, _no_member: int) -> str:
         return f"{self._name(source)} does not take it any more; nor may anybody else"
 
     def learner(self, task: int, source: int, destination: int) -> str:
@@ -275,7 +275,7 @@ class _Why:
         return self._lag(task, one) < self._lag(task, other)
 
     def _furthest(self, task: int, source: int, destination: int) -> bool:
-        """Whether nobody but the owner has more of a task."""
+        """Whether no member but the owner has more of a task."""
         mine = self._lag(task, destination)
         others = (m for m in range(len(self._view.members)) if m not in (source, destination))
         return mine != NO_COPY and all(self._lag(task, m) >= mine for m in others)

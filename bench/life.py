@@ -87,7 +87,7 @@ class Watched(Timeline):
                 could = self._warm.get(task, set()) & alive.keys()
                 self.cold += member not in could and bool(could)
             self._owner_seen[task] = member
-        # While nobody runs a task its changelog stands still, and who was caught up remains so.
+        # While no member runs a task its changelog stands still, and who was caught up remains so.
         warm = {t: {running[t]} if t in running else who for t, who in self._warm.items()}
         warm |= {task: {member} for task, member in running.items() if task not in warm}
         for member, process in alive.items():
@@ -153,7 +153,7 @@ def cooperative_restart(members: int, share: int) -> float:
 
 
 def group_restart(members: int, share: int) -> float:
-    """KIP-848: no barrier; whoever gains a task hears of it by its next heartbeat."""
+    """KIP-848: no barrier; a member that gains a task hears of it by its next heartbeat."""
     lost = 0.0
     for n in range(share):
         other = n * (members - 1) // share

@@ -73,7 +73,7 @@ NAMES = tuple(f.name for f in fields(Figures))
 
 
 NICETIES = ("stateful_spread", "copies_spread")
-"""Told, but nobody promises them: only what is had of them beyond 1 counts, and only as a gain."""
+"""Told, but not promised: only what is had of them beyond 1 counts, and only as a gain."""
 TOLD = ("unit_spread",)
 """Told and not judged: `unit_uneven` says the same, and finer."""
 

@@ -2,7 +2,7 @@
 
 Each member is a confluent-kafka consumer in a thread of its own, all with default timings.
 "Settled" means the same for every system measured (`latency.py`): every task has exactly one owner,
-every member its fair share, and nobody has more to give up.
+every member its fair share, and no member has more to give up.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Whether Kafka lets a client in and lets it do its work; if not, why not, in words.
 
 librdkafka tries again and again whatever the reason: a wrong password, a certificate that has
-expired and a broker that is away look alike to whoever waits for an answer, and a topic without
-ACLs looks like one that does not exist. `check` asks first: it logs in, compares what the
+expired and a broker that is away look alike to a client that waits for an answer, and a topic
+without ACLs looks like one that does not exist. `check` asks first: it logs in, compares what the
 principal may do (KIP-430) with what its role needs (`muster.acls`), and raises an error that names
 what is missing. `told` does the same for an error met later.
 

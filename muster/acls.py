@@ -6,7 +6,7 @@ run every role with nothing more.
 
 READ and WRITE bring DESCRIBE with them, as Kafka's authorizer has it, so it stands only where it
 is needed alone. Topics are named exactly: a prefix that begins like another one gives nothing
-away. Consumer group ids are prefixed: nobody of ours joins or commits, but librdkafka asks who
+away. Consumer group ids are prefixed: no client of ours joins or commits, but librdkafka asks who
 would coordinate the group id that each of its consumers must have.
 """
 
@@ -21,7 +21,7 @@ from muster.protocol.topics import TopicKind, topic_name
 
 
 class Role(StrEnum):
-    """Somebody who needs ACLs. The name is the word in ``--job-principal`` and the like."""
+    """A principal that needs ACLs. The name is the word in ``--job-principal`` and the like."""
 
     JOB = "job"
     CLOCK = "clock"
@@ -113,7 +113,7 @@ ROLES: Mapping[Role, Needs] = {
         },
     ),
     Role.EXPORTER: Needs(
-        "whoever reports lag of copies on behalf of members",
+        "what reports lag of copies on behalf of members",
         {TopicKind.LAG: ("WRITE",)},
         group=(),
     ),

@@ -135,7 +135,7 @@ class ClientSettings:
         return {f"kafka.{key}": value for key, value in self.java().items()}
 
     def hidden(self, text: str) -> str:
-        """A text of somebody else's (an error, a log line) without the secrets in these values."""
+        """A text that is not ours (an error, a log line) without the secrets in these values."""
         for secret in sorted(self._secrets(), key=len, reverse=True):
             text = text.replace(secret, HIDDEN)
         return text

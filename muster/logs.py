@@ -5,7 +5,7 @@ coordinator, through structlog on top of it; what a line is about is in its fiel
 ``generation``, ``member``, ``job``. `set_up` is for processes only: it renders all of them alike,
 ``console`` or ``json``. Services are quiet: one line for what changes, none for what goes on.
 
-A field whose name says that it is a secret is hidden, whoever logged it.
+A field whose name says that it is a secret is hidden, whichever library logged it.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """Assignors as the shell runs them: plug-ins behind a guard, and only those the operator wants.
 
 The core asks `muster.assignor.registry` for assignors and calls them like functions; it has no
-clock and no threads. A plug-in is code of others: it may raise, hang, or answer nonsense. Whoever
-starts a process that places (the job, the command line) therefore calls `install` once; from then
-on the registry hands plug-ins out behind a `Guarded`, which runs them on a thread of their own for
-at most `assignor.timeout.ms` and turns every failure into an `AssignorError`. The group
-keeps its target then and says why (S1-F08, S1-F09). They are loaded on such a thread as well,
+clock and no threads. A plug-in is code of others: it may raise, hang, or answer nonsense. The
+caller that starts a process that places (the job, the command line) therefore calls `install` once;
+from then on the registry hands plug-ins out behind a `Guarded`, which runs them on a thread of
+their own for at most `assignor.timeout.ms` and turns every failure into an `AssignorError`. The
+group keeps its target then and says why (S1-F08, S1-F09). They are loaded on such a thread as well,
 because importing a module runs its code.
 
 A thread cannot be killed. One that hangs is left to itself (it is a daemon and holds nothing but a

@@ -143,7 +143,7 @@ def released(found: Document, groups: Sequence[str], until_ms: int) -> Document:
 def extract(
     found: Document, groups: Sequence[str] | None, callers: Sequence[str] | None
 ) -> Document:
-    """The keyring for somebody who signs only so much: keys made for that and nothing else.
+    """The keyring for a client that signs only so much: keys made for that and nothing else.
 
     Args:
         found: a keyring that `keyring.parsed` accepts.

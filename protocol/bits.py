@@ -3,7 +3,7 @@
 Bits fill bytes from the lowest up. A Rice code of parameter k writes a value's high part
 ``value >> k`` in unary (that many zeros, then a one) and its low k bits as they are; the unary
 parts of a list come first, then the low parts, so that both are read without a loop. Parameter
-`ZEROS` stands for a list of zeros and has no bits; so whoever reads a list must know a bound on its
+`ZEROS` stands for a list of zeros and has no bits; so a reader of a list must know a bound on its
 length beforehand.
 """
 

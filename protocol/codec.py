@@ -112,7 +112,7 @@ def decode(
         origin: where they were read.
         schemas: what is known beside our own schemas.
         tasks_max: how many tasks a join or report may name in each role, and how many units a lag
-            report: a few bytes can name millions, and whoever reads the event pays for each.
+            report: a few bytes can name millions, and a reader of the event pays for each.
 
     Raises:
         DecodeError: the bytes are no event of this topic.

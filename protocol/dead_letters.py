@@ -66,7 +66,7 @@ class DeadLetter(StrEnum):
     )
     TOO_MANY_GROUPS = (
         "TOO_MANY_GROUPS",
-        "an event of a group that nobody has configured, behind very many such groups in one"
+        "an event of a group without a config, behind very many such groups in one"
         " batch; members join again by themselves",
         "find who writes to so many groups; a group that is configured is never refused",
     )
@@ -103,11 +103,11 @@ class DeadLetter(StrEnum):
     STALE_SIGNATURE = (
         "STALE_SIGNATURE",
         "the record was signed too long before, or after, the broker's time",
-        "set the sender's clock; a record that somebody wrote again late comes to this, too",
+        "set the sender's clock; a record that was written again late comes to this, too",
     )
     REPEATED_SIGNATURE = (
         "REPEATED_SIGNATURE",
-        "this very record has counted before: somebody wrote it again",
+        "this very record has counted before: it was written again",
         "find who writes it, where it is not a producer that repeats itself",
     )
     MALFORMED_SIGNATURE = (

@@ -79,7 +79,7 @@ class UnknownRecord(DecodeError):
 class UnknownDictionary(DecodeError):
     """An assignment refers to a dictionary that was not given.
 
-    Operator action: none; whoever reads it finds the dictionary on `muster.groups` under the key
+    Operator action: none; the reader finds the dictionary on `muster.groups` under the key
     ``group||names`` and reads the assignment again.
 
     Attributes:

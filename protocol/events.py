@@ -224,7 +224,7 @@ class GroupDeleted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tick:
-    """Somebody's clock said that a group may have a deadline; its broker timestamp is what counts.
+    """A clock said that a group may have a deadline; its broker timestamp is what counts.
 
     Attributes:
         published: what the newest wake-up said of the group's records, if the clock has read one.
@@ -242,9 +242,9 @@ Event: TypeAlias = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refused:
-    """An event in a member's name that was not believed (`protocol.signing`); nobody writes one.
+    """An event in a member's name that was not believed (`protocol.signing`); no client writes one.
 
-    It is no sign of life. But whoever wrote it may be the member itself, with a key that is no
+    It is no sign of life. But its writer may be the member itself, with a key that is no
     longer accepted, and may count on having been heard: the record is in Kafka. So a member that
     falls silent after it is told to stop before its tasks go to others.
     """

@@ -49,7 +49,7 @@ Row: TypeAlias = dict[str, Any]
 
 
 class Writer(NamedTuple):
-    """A schema somebody may have written with.
+    """A schema that a writer may have used.
 
     Attributes:
         name: record name without namespace; ours of the same name is what it is read as.

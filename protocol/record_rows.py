@@ -93,7 +93,7 @@ def assignment_from(key: Key, row: Row, dictionaries: Dictionaries) -> MemberAss
 def _fault(name: str) -> Fault | None:
     if not name:
         return None
-    # A fault only newer coordinators know: whoever is told of it has to stop either way.
+    # A fault only newer coordinators know: the member that is told of it has to stop either way.
     return Fault.__members__.get(name, Fault.INVALID_REQUEST)
 
 

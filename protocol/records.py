@@ -75,11 +75,11 @@ class Dictionary:
 
 
 NO_TASKS = "no tasks: "
-"""How the message of an assignment begins while nobody has configured the group."""
+"""How the message of an assignment begins while the group has no config."""
 
 
 def no_tasks(group: str) -> str:
-    """What members of such a group are told, and whoever asks for it."""
+    """What members of such a group are told, and users who ask for it."""
     return f"{NO_TASKS}muster config set --group {group} --tasks FILE gives the group some"
 
 
@@ -205,7 +205,7 @@ class Move:
     Attributes:
         task: printed task id.
         role: the role that moved.
-        from_member, to_member: None = nobody.
+        from_member, to_member: None = no member.
         reason: short and true, for a person.
     """
 
@@ -239,7 +239,7 @@ def _no_pairs() -> NDArray[np.int32]:
 class GroupSnapshot:
     """The whole public state of a group (`muster.groups`, key ``group``; design, idea 2).
 
-    Task vectors are indexed by `TaskTable(tasks)`; their values are member slots, -1 = nobody.
+    Task vectors are indexed by `TaskTable(tasks)`; their values are member slots, -1 = no member.
     Pair arrays are int32[K, 2] of (task index, slot), ascending.
 
     Attributes:

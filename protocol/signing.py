@@ -5,12 +5,12 @@ that knows nothing of it reads the record as before. It is an HMAC over everythi
 record its meaning: full topic name, record key (the group), when it was signed, by which key, and
 the value or that there is none. So no record can be passed off as another group's, another
 prefix' or another topic's, and none can be kept back for later: it counts only while the broker's
-timestamp is within the key's window of the time it was signed. (That it counts once is for whoever
-keeps state: `muster.streams.counted`.)
+timestamp is within the key's window of the time it was signed. (`muster.streams.counted`,
+which keeps state, sees to it that it counts once.)
 
 All times are compared with the *broker's* timestamp of the record, and a key is never changed but
 to give it an end. So a verdict depends on the record and on what the keyring said at the record's
-time, not on when somebody looks: a batch that is worked off again after the keys have rotated, or
+time, not on when a reader looks: a batch that is worked off again after the keys have rotated, or
 a log that is folded a week later, comes to the same events (`muster.keyring` has the times).
 
 Keys have ids. All in a keyring verify until they end; the newest that has begun to sign signs.
@@ -294,7 +294,7 @@ class Verifier:
             name = key_id.decode("ascii", "replace")
             key = next((key for key in self._keyring.keys if key.id == name), None)
             if key is None:
-                return None  # not kept: whoever forges has many names
+                return None  # not kept: a forger has many names
             self._macs[key_id] = _Mac(key, self._topic, self._key)
         return self._macs[key_id]
 

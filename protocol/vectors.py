@@ -153,7 +153,7 @@ def _read_layers(data: bytes, at: int, tasks: int) -> tuple[NDArray[np.int64], i
         slot, at = decode_owners(data, at, len(task))
         total += len(task)
         if total > PAIRS_MAX or (len(slot) and int(slot.min()) < 0):
-            raise DecodeError("too many pairs, or a pair with nobody", at)
+            raise DecodeError("too many pairs, or a pair without a member", at)
         parts.append(task << 32 | slot)
     code = np.concatenate(parts)
     return code if layers < 2 else np.unique(code), at

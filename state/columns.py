@@ -1,4 +1,4 @@
-"""What members say of themselves, in columns by slot, for whoever looks at all of them at once.
+"""What members say of themselves, in columns by slot, for code that looks at all of them at once.
 
 A placement looks at every member. Read from ten thousand entries one by one that takes longer than
 the placement itself, and nearly all of them are as they were the last time. So the columns are
@@ -73,7 +73,7 @@ class Columns:
 
 
 def seated(column: Objects | None, seats: IntArray) -> tuple[Any, ...] | None:
-    """A column in the order of some seats; None if nobody says anything."""
+    """A column in the order of some seats; None if no member says anything."""
     return None if column is None else tuple(column[seats].tolist())
 
 

@@ -35,7 +35,7 @@ from muster.state.group import Group, places
 from muster.state.liveness import FENCED, MUTE, NEVER, REFUSED
 
 PAUSES = 12
-"""Joining has paused when nobody came for this part of `initial.rebalance.delay.ms`."""
+"""Joining has paused when no member came for this part of `initial.rebalance.delay.ms`."""
 LONG_AGO = 0
 """A wake-up that has passed, so that another is published."""
 
@@ -124,7 +124,7 @@ def is_pending(group: Draft | Group) -> bool:
 
 
 def is_releasing(draft: Draft) -> bool:
-    """Whether somebody, fenced members aside, still holds what it was told to give up."""
+    """Whether a member, fenced ones aside, still holds what it was told to give up."""
     return any(
         draft.member(slot).state is MemberState.UNREVOKED
         and slot not in draft.acknowledged
@@ -222,7 +222,7 @@ def publish(draft: Draft, wanted_ms: int | None) -> list[Record]:
 
 
 def _would_prove(draft: Draft, written: Mark) -> bool:
-    """Whether somebody's time waits for this mark, and for no older one."""
+    """Whether a member's time waits for this mark, and for no older one."""
     shown = draft.soft.shown
     waiting = set(draft.soft.unproved(written.taken))
     if shown.coordinator_epoch == written.coordinator_epoch:

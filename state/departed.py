@@ -1,8 +1,8 @@
 """Who a move comes from when its member is in the group no more, and what became of that member.
 
 An assignor sees only the members it may place on; a task of one that left, expired, was fenced or
-drained for long enough looks to it like one that nobody had. People ask where it was. Kept for one
-batch: a move that comes later (a delay, an interval) comes from nobody.
+drained for long enough looks to it like one without an owner. People ask where it was. Kept for one
+batch: a move that comes later (a delay, an interval) has no source.
 """
 
 from __future__ import annotations

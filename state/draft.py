@@ -72,7 +72,7 @@ class Draft:
         causes: why a new generation is due; empty = none is.
         chances: why one may be due: it is if the assignor answers otherwise than it did.
         departed: what members had that are gone since this batch, for people.
-        answered: a plug-in's answer was taken in this batch; nobody has carried it out yet.
+        answered: a plug-in's answer was taken in this batch; no step has carried it out yet.
         due: the assignor is to run although nothing changed (a deadline, a last release).
         answer: slots to be sent a record whatever changed.
         acknowledged: slots whose release was acknowledged in this batch.
@@ -176,7 +176,7 @@ class Draft:
         return member
 
     def free_slot(self) -> int:
-        """The lowest slot nobody has, nor had earlier in this batch."""
+        """The lowest slot no member has, nor had earlier in this batch."""
         if len(self.roster) + len(self.gone) == len(self.members):
             self.members.append(None)
             if len(self.members) > len(self.soft.last_ms):
@@ -298,7 +298,7 @@ class Draft:
         self.lags = Lags(*(part[stays] for part in self.lags))
 
     def promote_duplicates(self) -> None:
-        """Who claimed a task that nobody holds any more is its holder."""
+        """Who claimed a task that no member holds any more is its holder."""
         if len(self.duplicate) == 0:
             return
         task, slot = task_of(self.duplicate), slot_of(self.duplicate)
@@ -319,8 +319,7 @@ class Draft:
         A member that is away runs nothing: tasks that wait for its return are free for a claim.
         Only another coordinator can have given them to the member that claims them.
         """
-        owner = self.holder[tasks]
-        free = (owner == NO_MEMBER) | self.columns.away[owner]
+        free = (self.holder[tasks] == NO_MEMBER) | self.columns.away[self.holder[tasks]]
         mine = tasks[free]
         holder, revoking = self.holder.copy(), self.revoking.copy()
         holder[mine], revoking[mine] = slot, giving_up

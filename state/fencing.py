@@ -1,4 +1,4 @@
-"""Turning members away: those that broke the rules, and those nobody knows."""
+"""Turning members away: those that broke the rules, and strangers."""
 
 from __future__ import annotations
 
@@ -59,13 +59,13 @@ def tell(draft: Draft, slot: int, message: str) -> None:
 
 
 def unknown(draft: Draft, member: str, incarnation: int) -> None:
-    """An event of somebody who is no member."""
+    """An event of a client that is no member."""
     message = "not a member of the group (any more); drop everything and join"
     draft.fault(member, incarnation, Fault.UNKNOWN_MEMBER_ID, message)
 
 
 def refused(draft: Draft, member: str) -> None:
-    """An event in somebody's name was not believed: should he fall silent, he is told first."""
+    """An event in a member's name was not believed: a member that falls silent is told."""
     slot = draft.by_id.get(MemberId(member))
     if slot is not None:
         draft.soft.flags[slot] |= REFUSED
@@ -74,7 +74,7 @@ def refused(draft: Draft, member: str) -> None:
 def take_back(draft: Draft) -> None:
     """Behind the answers to those who are no members put tombstones.
 
-    `muster.assignments` is compacted: an answer under a key that is nobody's would stay for ever.
+    `muster.assignments` is compacted: an answer under a stranger's key would stay for ever.
     Readers take it first, and by then they ignore the tombstone.
     """
     strangers = {member for member, _, _ in draft.turned_away if member not in draft.by_id}

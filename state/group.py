@@ -74,7 +74,7 @@ def no_codes() -> Codes:
 
 
 def unowned(count: int) -> IntArray:
-    """An owner vector in which nobody has anything."""
+    """An owner vector in which no task has an owner."""
     return np.full(count, NO_MEMBER, dtype=np.int32)
 
 
@@ -93,7 +93,7 @@ class Copies(NamedTuple):
 
 
 def no_copies() -> Copies:
-    """Nobody has a copy."""
+    """No member has a copy."""
     return Copies(no_codes(), no_codes(), no_codes())
 
 
@@ -151,7 +151,7 @@ class Group:
 
     Attributes:
         members: by slot; None = the slot is free.
-        columns: the same as columns, once somebody wanted them.
+        columns: the same as columns, once a caller wanted them.
         by_id, by_instance: slot of a member id, of an instance id.
         roster: slots in the order of member ids.
         hashes: uint64[T], digest hash of every task.
@@ -159,9 +159,9 @@ class Group:
         orphans: what members still have of tasks that left the table.
         again: the assignor wants another round when all releases are acknowledged (Connect).
         drain_until_ms: slot → when a draining member is let go, learners ready or not.
-        wary_until_ms: until then a coordinator that started without a checkpoint asks whoever joins
-            what it holds: the one before may have let it in; None = it knows all.
-        since_epoch: the coordinator that met the group without a checkpoint; whoever goes on from
+        wary_until_ms: until then a coordinator that started without a checkpoint asks every member
+            that joins what it holds: the one before may have let it in; None = it knows all.
+        since_epoch: the coordinator that met the group without a checkpoint; one that goes on from
             its checkpoints is a later one. None = no batch has been taken since.
         floor: generations up to here may have been used for tokens by a coordinator whose last
             batch is lost; the next one that is placed is above.

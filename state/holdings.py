@@ -180,7 +180,7 @@ def keep_all(draft: Draft, slot: int) -> None:
 
 
 def claim(draft: Draft, slot: int, holding: Holding) -> None:
-    """A member joins with what it holds already: taken as given where nobody else has it."""
+    """A member joins with what it holds already: taken as given where no other member has it."""
     active, unknown = draft.table.indexes_of(holding.active)
     lost = {Role.ACTIVE: unknown}
     if len(active):

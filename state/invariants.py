@@ -1,7 +1,7 @@
 """The laws every group obeys after every `advance`, as code (`kips.md` section 11).
 
 `check` is run after every step in tests and, sampled, in production. It looks at one group; laws
-about history (nobody is granted what another still runs) are looked at by the tests that play
+about history (no member is granted what another still runs) are looked at by the tests that play
 members.
 """
 
@@ -29,7 +29,7 @@ def check(group: Group) -> None:
     """
     _members_are_listed_once(group)
     _only_members_have_tasks(group)
-    _nobody_has_two_roles_of_a_task(group)
+    _no_member_has_two_roles_of_a_task(group)
     _epochs_are_ordered(group)
     _states_say_what_is_waited_for(group)
     _time_runs_for_who_owes(group)
@@ -90,7 +90,7 @@ def _members_are_listed_once(group: Group) -> None:
     static = {(m.instance_id, m.slot) for m in group.live() if m.instance_id is not None}
     _require(set(group.by_instance.items()) == static, group, "by_instance")
     seated = set(np.flatnonzero(group.soft.timeout_ms > 0).tolist())
-    _require(seated == taken, group, "every member, and nobody else, has a session")
+    _require(seated == taken, group, "every member, and no other slot, has a session")
     told = group.columns is None or group.columns.tell_of(group.members)
     _require(told, group, "the columns say what the members say")
 
@@ -119,7 +119,7 @@ def _within(part: Codes, whole: Codes) -> bool:
     return bool(np.isin(part, whole).all())
 
 
-def _nobody_has_two_roles_of_a_task(group: Group) -> None:
+def _no_member_has_two_roles_of_a_task(group: Group) -> None:
     held = np.flatnonzero(group.holder != NO_MEMBER).astype(np.int32)
     roles = [codes(held, group.holder[held]), group.duplicate]
     for _, copies in _copies(group):

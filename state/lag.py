@@ -32,7 +32,7 @@ from muster.state.liveness import FENCED
 from muster.state.texts import cut
 
 OFFSETS_MAX = 2**62
-"""No topic is this long; more is a mistake of whoever says so."""
+"""No topic is this long; more is a mistake of the member that says so."""
 
 
 NAME_CHARS_MAX = 120
@@ -245,7 +245,7 @@ def settle(draft: Draft) -> None:
 
 
 def _pass_on(draft: Draft, copies: Codes) -> None:
-    """What was said of a copy ends with it: nobody follows the task there any more.
+    """What was said of a copy ends with it: no copy follows the task there any more.
 
     Of one that runs the task now it ages from now on.
     """

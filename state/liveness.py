@@ -10,7 +10,7 @@ of the broker is no silence of the members. Sessions and debts are kept in sessi
 
 What a member must answer within a time is a *debt*: to release, or, once fenced, to be gone. Its
 time runs from a tick that proves that the demand had been published (`deadlines.py`): a coordinator
-that is behind reads on for a while in a past in which nobody could have answered.
+that is behind reads on for a while in a past in which no member could have answered.
 
 A heartbeat that disagrees (other digest than expected, or a report was asked for and has not
 come) is a *miss*. At the 2nd, 4th, 8th … miss in a row the member's record is to be published
@@ -62,7 +62,7 @@ class Liveness:
         shown: what that wake-up said was published.
         through: (topic, partition) → newest offset taken in.
         last_ms: session time of the last sign of life.
-        timeout_ms: session timeout in force; 0 = nobody is in the slot.
+        timeout_ms: session timeout in force; 0 = the slot is free.
         debt: 0 = the member owes nothing. Above: session time at which it has had its time (to
             release, or, fenced, to be gone). Below: minus what `taken` was when it was told;
             nothing has proved yet that it could have read it.
@@ -90,7 +90,7 @@ class Liveness:
 
     @classmethod
     def new(cls, slots: int = 0) -> Liveness:
-        """Nobody, and no clock yet."""
+        """No member, and no clock yet."""
         rows = (np.zeros(slots, dtype=kind) for kind in _TYPES)
         return cls(0, 0, None, UNSEEN, {}, *rows)  # type: ignore[arg-type]  # one array per field, in order
 
@@ -124,7 +124,7 @@ class Liveness:
         self._earliest_ms = None
 
     def clear(self, slot: int) -> None:
-        """Nobody is in the slot any more."""
+        """The slot is free again."""
         self.seat(slot, 0)
 
     def hear(self, slot: int) -> None:

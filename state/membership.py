@@ -149,7 +149,7 @@ def leave(draft: Draft, event: Leave) -> None:
     """A member has stopped everything and goes, for good or for a while."""
     slot = draft.by_id.get(event.member)
     if slot is None or draft.member(slot).incarnation != event.incarnation:
-        return  # somebody of another process, or gone already
+        return  # of another process, or gone already
     is_fenced = bool(draft.soft.flags[slot] & FENCED)  # what it had is placed elsewhere already
     if event.temporary and not is_fenced:
         draft.soft.hear(slot)
@@ -172,5 +172,5 @@ def remove(draft: Draft, slot: int, why: str) -> None:
 
 
 def lag_report(draft: Draft, event: LagReport) -> None:
-    """Somebody says how far a member's copies are behind."""
+    """A client says how far a member's copies are behind."""
     lag.tell(draft, event.member, event.lags, event.origin)

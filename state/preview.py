@@ -1,7 +1,7 @@
 """What if: the view an assignor would get, had some events happened to a published group.
 
 Made of the same steps as `machine.advance`, up to the point where the assignor is asked; so a plan
-is what the coordinator would do, not a guess at it. Nothing is decided and nobody is told.
+is what the coordinator would do, not a guess at it. Nothing is decided and no member is told.
 """
 
 from __future__ import annotations

@@ -11,15 +11,15 @@ UNRELEASED if something of X − A was not free, STABLE otherwise. An acknowledg
 epoch by one before that.
 
 The rules are written per member in Kafka; here each is one expression over the task vectors,
-restricted to members that may step. An active is free when nobody has it.
+restricted to members that may step. An active is free when no member has it.
 
 A copy whose member is to have the task in another role is not in A − X: the member keeps it until
 the other role is granted, and changes roles within that one record. So it is never without its
 state, and never has two roles of a task. A member that is to keep a copy of what it runs releases
 the active first, as others wait for that.
 
-Who is touched follows from the vectors: whoever has what it should not, or lacks what it should
-have. So members that a generation leaves alone cost nothing and notice nothing.
+Who is touched follows from the vectors: a member that has what it should not, or lacks what it
+should have. So members that a generation leaves alone cost nothing and notice nothing.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from muster.state.liveness import FENCED
 
 @dataclass(slots=True)
 class _Stride:
-    """Masks by slot of one call; the last entry stands for nobody.
+    """Masks by slot of one call; the last entry stands for no member.
 
     Attributes:
         open: members that may step.
@@ -75,7 +75,7 @@ def settle(draft: Draft) -> list[int]:
 
 
 def _remember(draft: Draft) -> None:
-    """While reports are awaited nobody steps, but a release counts as acknowledged."""
+    """While reports are awaited no member steps, but a release counts as acknowledged."""
     for slot in sorted(draft.acknowledged):
         member = draft.member(slot)
         if member.state is not MemberState.UNREVOKED or draft.soft.flags[slot] & FENCED:
@@ -102,9 +102,9 @@ def _stride(draft: Draft) -> _Stride:
     count = len(draft.members) + 1
     wanting = np.flatnonzero(draft.target != draft.holder)
     slots = [draft.holder[wanting], draft.target[wanting]]
-    before = draft.group  # whoever waited then may wait for nothing now
+    before = draft.group  # a member that waited then may wait for nothing now
     slots.append(before.target[before.target != before.holder])
-    # Whoever was told by a coordinator that is gone, or of a task that has come back since.
+    # Members told by a coordinator that is gone, or of a task that has come back since.
     slots.append(draft.holder[draft.revoking])
     for role in COPY_ROLES:
         wanted, kept, going = draft.copies[role]

@@ -1,6 +1,6 @@
 """Starting from a published snapshot: what the new coordinator must ask before it may act.
 
-Whoever is in the snapshot is asked what it holds (`Group.recover`), and nothing is granted or
+Every member in the snapshot is asked what it holds (`Group.recover`), and nothing is granted or
 revoked before all have answered. The answer must name the new coordinator: reports that were
 written before the question, and are read again because the snapshot is older, say nothing of what
 the old coordinator did afterwards. Who joins is asked as well while the old one may have let it in:
@@ -20,7 +20,7 @@ from muster.state.group import UNPROVED
 
 
 def ask_newcomer(draft: Draft, slot: int) -> None:
-    """Somebody joins: it may have been let in by a coordinator that is gone."""
+    """A member joins: it may have been let in by a coordinator that is gone."""
     until = draft.wary_until_ms
     if until is None or slot in draft.recovering:
         return
@@ -34,7 +34,7 @@ def ask_newcomer(draft: Draft, slot: int) -> None:
 
 
 def prove(draft: Draft, coordinator_epoch: int | None) -> None:
-    """Somebody wrote this who had read something of this coordinator, or of a later one."""
+    """A client wrote this that had read something of this coordinator, or of a later one."""
     told = coordinator_epoch is not None and coordinator_epoch >= draft.since_epoch
     if told and draft.wary_until_ms == UNPROVED:
         draft.wary_until_ms = draft.soft.clock_ms + 2 * draft.settings.heartbeat_interval_ms

@@ -28,7 +28,7 @@ _GREETINGS = (
     "Using Spark's default log4j profile",
     "(Setting default|Setting Spark) log level to",
     "To adjust logging level use sc[.]setLogLevel",
-    # Nobody has to reach a driver in local mode; executors elsewhere say so when they cannot.
+    # No executor has to reach a driver in local mode; executors elsewhere say so when they cannot.
     "Your hostname, .* resolves to a loopback address",
     "Set SPARK_LOCAL_IP if you need to bind to another address",
     # RocksDB and the Kafka clients bring what they need.
@@ -87,7 +87,7 @@ def _without_farewells(lines: Iterable[str]) -> Iterator[str]:
     yield from held
 
 
-def aloud(line: str) -> None:
+def told(line: str) -> None:
     """Pass a line on as it is."""
     sys.stderr.write(line)
     sys.stderr.flush()
@@ -96,7 +96,7 @@ def aloud(line: str) -> None:
 def as_log(line: str) -> None:
     """Pass a line on as one of our log."""
     if line.startswith("{"):
-        aloud(line)
+        told(line)
     elif line.strip():
         tell = _log.error if _TROUBLE.search(line) else _log.warning
         tell(line.rstrip())
@@ -112,7 +112,7 @@ class Chatter:
         entrance: file descriptor for the JVM's standard output and error.
     """
 
-    def __init__(self, say: Callable[[str], object] = aloud) -> None:
+    def __init__(self, say: Callable[[str], object] = told) -> None:
         """Start to read.
 
         Args:

@@ -3,7 +3,7 @@
 At start a job writes a claim to the one-partition topic ``<prefix>.coordinator``. The offset Kafka
 gives it is the job's coordinator epoch; it goes into every assignment, and members ignore records
 of an older one. So an older job is harmless from that moment on, whether it notices or not; it
-should notice, and `Watch` sees to it: whoever reads a later claim than his own stops.
+should notice, and `Watch` sees to it: a job that reads a later claim than its own stops.
 """
 
 from __future__ import annotations

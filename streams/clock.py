@@ -111,7 +111,7 @@ class Schedule:
     def due(self, now_ms: int, most: int | None = None) -> list[tuple[Sleeper, Mark | None]]:
         """Groups whose time has come, and what they have published.
 
-        Each is put off, in case nobody answers the tick.
+        Each is put off, in case the job does not answer the tick.
 
         Args:
             now_ms: the time.
@@ -280,7 +280,7 @@ class Clock(Loop):
         try:
             record = codec.decode_record(TopicKind.CLOCK, message.key(), message.value())
         except DecodeError:
-            return  # somebody else's record on our topic: no wake-up of ours
+            return  # another writer's record on our topic: no wake-up of ours
         if isinstance(record, WakeUp):
             prefix = str(message.topic()).rpartition(".")[0]
             self._schedule.note(Sleeper(prefix, record.group), record.at_ms, record.published)

@@ -1,12 +1,13 @@
 """Signed once, counted once: what a group remembers of signatures, so that none counts again.
 
-Whoever may write to a topic can write there again what he read, and for as long as the key's window
-the signature is right. Most of that is idle: a leave names an incarnation that has gone, a release
-is acknowledged at the revision that asked for it. But a join said again would free the tasks of a
-member that was fenced and still runs them, an older report of the same revision would fence one
-that broke no rule, and an order that was taken back would be given once more. So of the events
-that change a group (`ONCE`) each signature is kept with it until it would be stale anyway: 16 bytes
-each, none in a quiet group. Of members with the same clock, name or host nothing is assumed.
+A client that may write to a topic can write there again what it read, and for as long as the key's
+window the signature is right. Most of that is idle: a leave names an incarnation that has gone, a
+release is acknowledged at the revision that asked for it. But a join said again would free the
+tasks of a member that was fenced and still runs them, an older report of the same revision would
+fence one that broke no rule, and an order that was taken back would be given once more. So of the
+events that change a group (`ONCE`) each signature is kept with it until it would be stale anyway:
+16 bytes each, none in a quiet group. Of members with the same clock, name or host nothing is
+assumed.
 
 What is forgotten with the rest: a group that is deleted (who may write to the config topic could
 delete it again within the window), and all groups when a checkpoint is lost.
@@ -56,7 +57,7 @@ class Counted:
         if self._until is None:
             entries = (self._kept[at : at + _ENTRY] for at in range(0, len(self._kept), _ENTRY))
             self._until = {entry[_TIME:]: entry[:_TIME] for entry in entries}
-        mark = signature[-_TIME:]  # the end of a keyed hash: nobody can choose it
+        mark = signature[-_TIME:]  # the end of a keyed hash: no client can choose it
         if mark in self._until:
             return False
         self._until[mark] = until_ms.to_bytes(_TIME, "big")

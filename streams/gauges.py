@@ -1,4 +1,4 @@
-"""Gauges about groups, made from what a `Fold` knows whenever somebody looks.
+"""Gauges about groups, made from what a `Fold` knows whenever they are read.
 
 Nothing is kept here: a group that is deleted, or comes to lie beyond the first `groups_max`, simply
 is not told any more. Groups without a label of their own are told together: sums of what can be
@@ -21,7 +21,7 @@ SUMS: Mapping[str, tuple[tuple[str, ...], str]] = {
     "member_state": (("prefix", "state"), "members, by where they stand on their way"),
     "group_members": (_GROUP, "members"),
     "group_tasks": (_GROUP, "tasks declared"),
-    "unassigned_tasks": (_GROUP, "tasks that nobody holds"),
+    "unassigned_tasks": (_GROUP, "tasks that no member holds"),
     "learner_tasks": (_GROUP, "learners that are restoring or waiting to take over"),
     "copy_lag_offsets": (_GROUP, "offsets that copies are behind, summed over those that tell"),
     "cross_rack_tasks": (_GROUP, "active tasks that read from another rack"),
@@ -34,7 +34,7 @@ PEAKS: Mapping[str, tuple[tuple[str, ...], str]] = {
 
 
 class GroupsCollector(Collector):
-    """Turns what a `Fold` knows into gauges, whenever somebody looks.
+    """Turns what a `Fold` knows into gauges, whenever they are read.
 
     Args:
         fold: of the published records.

@@ -5,7 +5,7 @@ ready while it works off what comes, as long as it is well.
 
 *Well*: it gets on. A query that neither finishes a batch nor finds nothing waiting for `stall_s` is
 stuck, and so is a process one of whose threads has died: a restart is what helps. While Kafka does
-not answer nothing can get on, and a restart would help nobody: that time does not count. Before the
+not answer nothing can get on, and a restart would not help: that time does not count. Before the
 query runs, every step has its own limit, so a start is never called stuck.
 
 Times are `now_s` of a monotonic clock; the caller's, so that the rules can be read without one.

@@ -131,7 +131,7 @@ def turned_away(
     """Refuse the rows of a group that is one new group too many."""
     return _all_dead(
         *(lane, entries, topics, signed, DeadLetter.TOO_MANY_GROUPS),
-        "a group that nobody has configured, behind too many such in this batch",
+        "a group without a config, behind too many such in this batch",
     )
 
 

@@ -56,7 +56,7 @@ _log = structlog.get_logger("muster.streams")
 
 DONE, FAILURE, USAGE = 0, 1, 2
 _JSON_LOG = ("spark.log.structuredLogging.enabled=true",)
-"""The JVM's lines shall be JSON, too."""
+"""The JVM's lines are JSON, too."""
 LOOK_S = 0.25
 """How often the main loop looks at its signals."""
 _REFUSAL = re.compile(r"Authori[sz]ation|Authentication|SSL|Ssl")
@@ -343,7 +343,7 @@ def run_arguments(args: argparse.Namespace) -> int:
     try:
         return run(config)
     except MusterError as error:
-        if args.log_format == "json":  # whoever reads the log sees nothing else
+        if args.log_format == "json":  # a reader of the log sees nothing else
             _log.error("ended", why=str(error))
         raise
 

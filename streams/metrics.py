@@ -119,7 +119,7 @@ class Metrics:
             self._epoch.labels(prefix).set(epoch)
 
     def probed(self, *, ready: Callable[[], bool], healthy: Callable[[], bool]) -> None:
-        """What the probes say, asked whenever somebody looks."""
+        """What the probes say, asked at each request."""
         self.ready.set_function(lambda: float(ready()))
         self.healthy.set_function(lambda: float(healthy()))
 

@@ -43,7 +43,7 @@ def check(
         checkpoint: its folder or URL.
         clients: how to reach Kafka.
         topics: the input topics.
-        is_new: nothing was committed in it yet, so it is nobody's.
+        is_new: nothing was committed in it yet, so it has no owner.
 
     Raises:
         OtherTopics: it is of others.

@@ -178,8 +178,9 @@ class GroupProcessor(StatefulProcessor):
     def _is_one_too_many(self, entries: Sequence[bytes]) -> bool:
         """Whether these rows of a group that is new are refused, for there are so many such.
 
-        A group of which nothing is stored costs ten times as much as one that is known. Whoever may
-        write to `membership` can name a million; those that an operator configures are all taken.
+        A group of which nothing is stored costs ten times as much as one that is known. A client
+        that may write to `membership` can name a million; those that an operator configures are all
+        taken.
         """
         if any(is_config(entry, self._topics) for entry in entries):
             return False
@@ -200,7 +201,7 @@ class GroupProcessor(StatefulProcessor):
         kept = _cache.get(lane)
         if kept is None:
             snapshot = _read(self._snapshot)
-            # A look into the store is a fifth of what a group costs that nobody has heard of.
+            # A look into the store is a fifth of what a new group costs.
             return (Stored() if snapshot is None else Stored(_read(self._liveness), snapshot)), None
         liveness = _read(self._liveness)
         if liveness is not None and kept.stored.liveness == liveness:

@@ -2,7 +2,7 @@
 
 Spark keeps the newest reports of a query; the main loop comes for them. A listener would be told of
 each at once, but PySpark takes such a report apart in hundreds of calls into the JVM: a fifth of
-all that the driver computed, for figures nobody reads that often.
+all that the driver computed, for figures that are not read that often.
 
 A report never stops the query: a field that a Spark version does not report is left out.
 """

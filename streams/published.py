@@ -1,11 +1,11 @@
 """What was published, folded into figures: the groups as anybody can read them off Kafka.
 
 The published record is the state (design, idea 2), so figures about groups need nothing from the
-operator, which runs elsewhere and has better things to do: whoever reads ``<prefix>.groups`` knows
+operator, which runs elsewhere and has better things to do: a reader of ``<prefix>.groups`` knows
 them. `Fold` takes the snapshots one by one, keeps a few numbers of each group, and tells `Metrics`
 what happened in between; `observer` does the reading.
 
-What was published before this job's claim is somebody else's news: it sets what groups are like,
+What was published before this job's claim is another job's news: it sets what groups are like,
 and counts nothing.
 
 **Ownerless time** of a task runs from the moment it surely had an owner for the last time to the
@@ -88,7 +88,7 @@ class Seen:
 
     @property
     def unassigned(self) -> int:
-        """Tasks that nobody holds."""
+        """Tasks that no member holds."""
         return int(np.count_nonzero(self.holder == NO_MEMBER))
 
 
@@ -239,7 +239,7 @@ class Fold:
     def _label(self, place: tuple[str, GroupId]) -> str:
         return str(place[1]) if place in self._named else REST
 
-    # ---- for whoever collects
+    # ---- for collectors
 
     def rows(self) -> Iterator[tuple[str, str, Seen]]:
         """(prefix, group label, what it is like) of every group."""

@@ -105,7 +105,7 @@ def wary_until_ms(
 ) -> dict[str, int]:
     """Until when, in broker time, a group may have been met by a coordinator we know nothing of.
 
-    Nobody was there before the first claim of a prefix.
+    No job was there before the first claim of a prefix.
 
     Args:
         spark: the session.

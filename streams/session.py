@@ -24,7 +24,7 @@ from muster.broker.jars import jars
 from muster.broker.java import java_home
 from muster.clients import HIDDEN_NAMES
 from muster.streams import progress
-from muster.streams.chatter import Chatter, aloud, as_log
+from muster.streams.chatter import Chatter, as_log, told
 from muster.streams.config import JobConfig
 
 
@@ -228,11 +228,11 @@ _chatter: list[Chatter] = []
 
 
 def _launch(settings: SparkConf) -> None:
-    """Start the JVM with somebody who listens to it, unless there is one already."""
+    """Start the JVM with a thread that listens to it, unless there is one already."""
     if SparkContext._gateway is not None or "PYSPARK_GATEWAY_PORT" in os.environ:
         return
     is_json = settings.get("spark.log.structuredLogging.enabled", "false") == "true"
-    chatter = Chatter(as_log if is_json else aloud)
+    chatter = Chatter(as_log if is_json else told)
     try:
         streams = {"stdout": chatter.entrance, "stderr": chatter.entrance}
         gateway = launch_gateway(settings, streams)  # type: ignore[no-untyped-call]  # Spark's own

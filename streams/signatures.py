@@ -4,11 +4,12 @@ The operator asks before the state sees an event, so nothing unsigned or wrongly
 group. What it is told instead, `Refused`, is no sign of life; it says only that the member may
 count on having been heard. Of many in a row in a member's name it is told the first.
 
-Whoever may write to the topics may write a million forgeries. Each costs us a hash; letters are
-written for the first `LETTERS_MAX` of a group and batch, and the last one says how many there were.
+A client that may write to the topics may write a million forgeries. Each costs us a hash; letters
+are written for the first `LETTERS_MAX` of a group and batch, and the last one says how many there
+were.
 
 What is right and has counted before is a repetition (`counted`), and a letter as well; of that the
-group is told nothing, because whoever wrote the first was heard.
+group is told nothing, because the writer of the first was heard.
 
 The same batch, worked off again, comes to the same: a verdict depends on the broker's time of the
 record and on keys that are never changed but to give them an end in the future (`muster.rotation`).

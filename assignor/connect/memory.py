@@ -2,8 +2,8 @@
 
 Sets of jobs are kept as runs of numbers per unit, so that "everything" costs two numbers a
 connector. Jobs that are configured no more drop out when the memory is read: the group takes them
-from whoever holds them without being asked. A memory that cannot be read is no memory: the round is
-then that of a new leader.
+from the workers that hold them without being asked. A memory that cannot be read is no memory: the
+round is then that of a new leader.
 """
 
 from __future__ import annotations

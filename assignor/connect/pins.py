@@ -22,8 +22,8 @@ class Pins:
     """The static assignments in force.
 
     Attributes:
-        wildcard: bool[M], workers for jobs nobody names.
-        pinned: bool[T], jobs somebody names.
+        wildcard: bool[M], workers for jobs that no worker names.
+        pinned: bool[T], jobs that some worker names.
         named: (job, worker) pairs.
     """
 
@@ -68,7 +68,7 @@ class Pins:
 
 
 def no_pins(view: GroupView) -> Pins:
-    """Nobody names anything: every worker takes every job."""
+    """No worker names anything: every worker takes every job."""
     return Pins(
         np.ones(len(view.members), dtype=np.bool_),
         np.zeros(len(view.tasks), dtype=np.bool_),

@@ -76,7 +76,7 @@ def by_protocol(view: GroupView, best: str) -> Placement:
 
 
 def _config_mismatch(view: GroupView) -> Placement | None:
-    """A member has read a newer config than the group: nobody starts or stops anything (S3-F11)."""
+    """A member has read a newer config than its group: none starts or stops anything (S3-F11)."""
     newest = int(view.config_offsets.max(initial=-1))
     if view.config_offset < 0 or newest <= view.config_offset:
         return None

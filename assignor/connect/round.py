@@ -78,7 +78,7 @@ class _Round:
         """All steps, in Kafka's order."""
         memory = self.memory
         whole = self.view.whole_generation
-        if not memory.has_reached(whole=whole):  # the last plan, maybe nobody (S3-F09)
+        if not memory.has_reached(whole=whole):  # the last plan, perhaps for no worker (S3-F09)
             memory.previous = np.zeros_like(memory.previous)
         memory.reached = None
         if (memory.revocation & self.reported).any():  # it was not honoured (S3-F08)
@@ -127,10 +127,10 @@ class _Round:
             return none
         if memory.scheduled_ms <= 0 and set(memory.members) <= set(self.view.members):
             self.why.undelivered = True
-            return lost  # nobody left: records got lost, not workers
+            return lost  # no worker left: records got lost, not workers
         if self.limit_ms == 0:
             return lost
-        if not self.workers.any():  # nobody to wait for and nobody to give it to
+        if not self.workers.any():  # no worker to wait for, none to give it to
             self._reset_delay()
             return lost
         if 0 < memory.scheduled_ms <= now:

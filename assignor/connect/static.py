@@ -2,11 +2,11 @@
 
 Eight steps: static and wildcard workers (1), static and wildcard jobs (2), stop what runs in the
 wrong place (3-5), start static jobs on workers that name them (6), and play a cooperative round
-with the wildcard jobs on the wildcard workers (7-8). A static job never waits for a delay: whoever
-names it may run it. Without a wildcard worker, jobs nobody names are reported as unassigned. A
-group in which not every worker speaks ``static`` is a cooperative group (S0-09); so is one in
-which no worker names anything (S0-22), and one whose `connect.protocol` is set to `sessioned` or
-`compatible`. `eager` makes it deal round robin.
+with the wildcard jobs on the wildcard workers (7-8). A static job never waits for a delay: every
+worker that names it may run it. Without a wildcard worker, jobs that no worker names are reported
+as unassigned. A group in which not every worker speaks ``static`` is a cooperative group (S0-09);
+so is one in which no worker names anything (S0-22), and one whose `connect.protocol` is set to
+`sessioned` or `compatible`. `eager` makes it deal round robin.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ class Why:
 
     Attributes:
         view: the group.
-        undelivered: whether lost jobs are lost because nobody was told of them.
+        undelivered: whether lost jobs are lost because no worker was told of them.
         returned: bool[T], jobs given to workers that came during the delay; None = there are none.
     """
 
@@ -87,7 +87,7 @@ class Why:
             if self.returned is not None and self.returned[job]:
                 return f"{LOST}, {worker} came during the delay"
             if lost[job] and self.undelivered:
-                return f"nobody was told to run it, {worker} has room"
+                return f"no worker was told to run it, {worker} has room"
             return f"{LOST}, {worker} has room" if lost[job] else f"{worker} has room"
 
         def moves() -> list[Moves]:

@@ -1,4 +1,4 @@
-"""KIP-924's checks of an assignment that somebody else made (S1-F07), by printed names.
+"""KIP-924's checks of an assignment that a plug-in made (S1-F07), by printed names.
 
 The order is fixed, so that the same assignment always gives the same error: unknown tasks first,
 then what concerns one task, then members. Beyond Kafka's released checks a task that is active

@@ -78,7 +78,7 @@ def surplus(
     over = count > share
     if not over.any():
         return np.empty(0, dtype=np.int32)
-    over = np.append(over, False)  # entry -1: nobody
+    over = np.append(over, False)  # entry -1: no member
     mine = np.flatnonzero(over.take(owner))
     mine = mine[np.argsort(owner[mine], kind="stable")]
     members = owner[mine]

@@ -30,7 +30,7 @@ class Choices:
         need: int64[K], copies each task needs.
         room: int64[M], copies each member takes.
         pool, pools: int32[M], int64[P]: members of a pool may take one more copy, of which each
-            pool has so many; None = nobody may.
+            pool has so many; None = no member may.
         task, member, price: int32[P], int32[P], int64[P]: the choices; tasks as places in `need`.
         value: int32[M], tag value of each member; None = copies need not differ.
         taken: int32[K], value already used by the task's active.

@@ -52,7 +52,7 @@ def boxes(
     before: Counts | None = None,
     *,
     fair: bool = True,
-    nobody_idle: bool = False,
+    none_idle: bool = False,
 ) -> list[Box]:
     """Boxes that together hold every even count, the most even first.
 
@@ -62,7 +62,7 @@ def boxes(
         before: int64[M], tasks each member has beside these; they count as load.
         fair: even is where each member's load is its exact due by capacity rounded down or up;
             else where two loads by capacity, capacities in lowest terms, differ by at most 1.
-        nobody_idle: everybody gets a task if there are enough (EX-H10); with `fair` only.
+        none_idle: every member gets a task if there are enough (EX-H10); with `fair` only.
 
     Returns:
         None at all if what was placed before leaves no even count.
@@ -75,7 +75,7 @@ def boxes(
         if found_fair is None:
             return []
         bounds = found_fair
-        if nobody_idle and total + int(beside.sum()) >= np.count_nonzero(usable):
+        if none_idle and total + int(beside.sum()) >= np.count_nonzero(usable):
             bounds = _busy(total, bounds, usable & (beside == 0))
     size = np.where(usable, capacity // np.gcd.reduce(capacity[usable]), 0)
     found: dict[tuple[bytes, bytes], Box] = {}
@@ -148,7 +148,7 @@ def _near(mean: Fraction, size: Counts) -> list[Fraction]:
 
 
 def least_uneven(total: int, capacity: Counts, held: Counts) -> list[Box]:
-    """Boxes of counts nobody gives anything up for, whose loads differ the least.
+    """Boxes of counts for which no member gives anything up, whose loads differ the least.
 
     Args:
         total: tasks to place, those that are held among them.

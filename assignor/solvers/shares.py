@@ -2,7 +2,8 @@
 
 A member of capacity c among total capacity C is due ``total * c / C`` tasks. Its *share* is that
 number rounded down or up, never further away, so that the loads (tasks per capacity) of any two
-members differ by at most 1. Rounding up is the only freedom; whoever rounds up gets an *extra*.
+members differ by at most 1. Rounding up is the only freedom; a member that rounds up gets an
+*extra*.
 
 Kinds of tasks (stateful, stateless, standbys) are shared out one after the other. Each kind is
 fair by itself, and the sum over the kinds so far is fair too: extras go first to members that
@@ -148,7 +149,7 @@ def bounded_shares(
 def undecided(
     share: Counts, capacity: Counts, beside: Counts
 ) -> tuple[Counts, NDArray[np.int32], Counts]:
-    """Shares with the extras taken back that somebody else could have had as well.
+    """Shares with the extras taken back that another member could have had as well.
 
     Two members of equal capacity may change places if one is to end with one task more than the
     other, of this kind and altogether. They are in one pool, from which one of them gets the task.
@@ -176,7 +177,7 @@ def undecided(
 
 
 def filled_shares(total: int, capacity: Counts, held: Counts, here: Counts | None = None) -> Counts:
-    """Shares where nobody gives anything up: as even as that allows.
+    """Shares where no member gives anything up: as even as that allows.
 
     Args:
         total: tasks to share out, at least `held` of them.

@@ -95,7 +95,7 @@ class Spread:
         return int(self.levels(np.full_like(self.capacity, len(self.unit))).price.max(initial=0))
 
     def beyond(self, member: IntArray) -> int:
-        """How many tasks a placement (int32[K, n], below 0 = nobody) has outside the window."""
+        """How many tasks a placement (int32[K, n], below 0 = no member) has outside the window."""
         if self.window is None:
             return 0
         count = self.beside.copy()

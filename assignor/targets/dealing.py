@@ -98,7 +98,7 @@ def _without_clashes(
     stride: int,
     racks: bool = False,
 ) -> Pairs:
-    """Exchange slots until nobody gets a task twice; what cannot be exchanged is left out.
+    """Exchange slots until no member gets a task twice; what cannot be exchanged is left out.
 
     Partners are looked for in steps of `stride`: 1 where neighbours cost the same, more where
     neighbours clash alike. With `racks`, slots in the rack of a task's active are exchanged too,

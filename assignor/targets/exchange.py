@@ -1,8 +1,9 @@
 """Exchanging standbys pairwise until no exchange is cheaper: when copies must differ in many tags.
 
 Several keys at once cannot be written as one flow, so this is a local optimum: KIP-925's option I
-for that case. Two standbys change places if that is cheaper, nobody gets a task twice, and neither
-task's copies lose a distinct tag value (the rule of Kafka's client-tag-aware assignor, T-03).
+for that case. Two standbys change places if that is cheaper, no member gets a task twice, and
+neither task's copies lose a distinct tag value (the rule of Kafka's client-tag-aware assignor,
+T-03).
 """
 
 from __future__ import annotations

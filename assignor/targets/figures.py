@@ -91,11 +91,11 @@ class Figures:
         return self.somewhere_warm & ~self.warm
 
     def outrun(self, standbys: int) -> BoolArray:
-        """bool[T, M]: nobody is warm or runs it, and a copy elsewhere is further.
+        """bool[T, M]: no member is warm or runs it, and a copy elsewhere is further.
 
         That copy would run it meanwhile. Where standbys are wanted, a mere lag left from an earlier
         life does not count: it may become a standby (EX-H6); unless there is a place for all state
-        there is whoever runs the task, or everybody gets a copy anyway.
+        there is the member that runs the task, or everybody gets a copy anyway.
         """
         state = (~self.bare & self._usable).sum(axis=1, keepdims=True)
         any_state = state <= standbys
@@ -110,7 +110,7 @@ class Figures:
         return outrun
 
     def late(self, standbys: int) -> BoolArray:
-        """bool[T, M]: somebody else runs an active meanwhile, while a learner restores here."""
+        """bool[T, M]: another member runs an active meanwhile, while a learner restores here."""
         late: BoolArray = (self.moved & ~self.warm & self.stateful) | self.cold
         late |= self.outrun(standbys)
         return late
@@ -119,7 +119,7 @@ class Figures:
         """bool[T, M]: an active here leaves a copy without use, and one more is restored.
 
         A task has `standbys` + 1 copies. As long as no more members than that have state, all of
-        them find use whoever runs it.
+        them find use whichever member runs it.
         """
         enough = (~self.bare & self._usable).sum(axis=1, keepdims=True) > standbys
         wasted: BoolArray = enough & self.bare

@@ -65,7 +65,7 @@ def restricted(
 
     Args:
         view: the group.
-        task: int32[K], tasks to share out; those nobody may take are shared to nobody.
+        task: int32[K], tasks to share out; those no member may take are shared to none.
         home: int32[K], owners that may keep them, `NO_MEMBER` = none.
         capacity: int64[M], 0 = takes nothing.
         before: int64[M], tasks shared out before these; None = none.
@@ -307,7 +307,7 @@ def counts(size: Counts, can: BoolArray, own: Counts, takers: Takers) -> Counts:
     """Share groups of tasks out evenly, each among those that may take it.
 
     Args:
-        size: int64[G], tasks of each group; those of groups nobody may take must be 0.
+        size: int64[G], tasks of each group; those of groups no member may take must be 0.
         can: bool[G, C], who may take which group.
         own: int64[G, C], tasks that may stay where they are.
         takers: the classes.

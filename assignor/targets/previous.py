@@ -4,7 +4,7 @@ Every member keeps as many stateful actives, stateless actives and standbys as i
 many standbys (S4-21); within these counts the placement with the least cost is found (KIP-925).
 
 What a member may not have any more (its topics changed, the task has lost its state) does not
-stand: copies are given up, actives are nobody's, and nothing is placed anew.
+stand: copies are given up, actives have no owner, and nothing is placed anew.
 
 Standbys are one exact flow. Where tags are configured, the copies of a task lose no distinct value
 (EX-R10): with one key that is part of the flow; with several keys, cheaper exchanges of two
@@ -64,7 +64,7 @@ class FromPrevious:
         standing = _standing(view)
         found = optimized(standing, self.prices, actives=everything, standbys=True)
 
-        def text(_task: int, source: int, _nobody: int) -> str:
+        def text(_task: int, source: int, _no_member: int) -> str:
             return f"{view.members[source]} does not take it any more; nothing is placed anew"
 
         def moves() -> list[Moves]:

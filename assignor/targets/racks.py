@@ -147,12 +147,12 @@ def settled_by_cost(
         capacity: int64[M], 0 = takes nothing.
         racks: None = all racks cost the same.
         prices: of traffic and moves.
-        counts: int64[M], how many each member takes, summing up to the tasks that somebody may
+        counts: int64[M], how many each member takes, summing up to the tasks that some member may
             take; None = its share.
         window: tasks of each unit each member should have, before all cost; None = any number.
 
     Returns:
-        int32[K], `NO_MEMBER` where nobody may take a task, and the cost.
+        int32[K], `NO_MEMBER` where no member may take a task, and the cost.
     """
     classes = _classes(view, actives.task, racks, prices, apart=window is not None)
     owner = np.full(len(actives.task), NO_MEMBER, dtype=np.int32)

@@ -9,7 +9,7 @@ makes room; an active that goes where a standby of its task is leaves that stand
 former owner, or wherever state is.
 
 Nothing that counts first is given up: a learner on its way or a standby that exists is never lost
-to a gain elsewhere, nobody gets further from its share of the actives and of the stateful ones,
+to a gain elsewhere, no member gets further from its share of the actives and of the stateful ones,
 copies stay as even as they were or within 1 by capacity, `balance_subtopology` keeps every unit
 spread (S4-25), and copies stay as different in their tags as they were (T-03).
 """
@@ -97,7 +97,7 @@ def refined(
         tags: int32[M, K], value number of each member under each key; None = tags do not count.
         spread: of all tasks over the members; no more of them get outside its window.
         strict: whether standbys are balanced by themselves and with the stateful actives, and
-            nobody is idle while there is work for everybody (EX-H10).
+            no member is idle while there is work for all (EX-H10).
 
     Returns:
         The plan, changed or not.

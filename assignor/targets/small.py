@@ -2,7 +2,7 @@
 
 The order of what counts, for actives: what racks and moves cost where racks count (S4-F04), tasks
 moved, starts without a caught-up copy, copies left without use, learners on their way that would be
-lost; at last the better copy. A task whose owner is gone belongs to whoever is caught up: a
+lost; at last the better copy. A task whose owner is gone belongs to a member that is caught up: a
 destination elsewhere is a move still to come, because that is what the next generation will see.
 
 For standbys: traffic, copies restored from nothing, standbys moved, whose copy is better, then
@@ -37,7 +37,7 @@ class SmallGroup:
         home: int32[T], owners tasks may stay with.
         racks: None = all racks cost the same.
         bound: `subtopology.imbalance.max`, where it counts; None = it does not.
-        at_once: whether actives start where they belong, with state or without; else somebody
+        at_once: whether actives start where they belong, with state or without; else a member
             caught up runs them while a learner restores there.
     """
 
@@ -75,7 +75,7 @@ class SmallGroup:
         """
         later = len(self._view.tasks) - len(tasks) if before is None else 0
         busy = not self._at_once and later < int(np.count_nonzero(self._capacity))
-        choices = boxes(len(tasks), self._capacity, before, nobody_idle=busy)
+        choices = boxes(len(tasks), self._capacity, before, none_idle=busy)
         unit = self._view.tasks.unit_of[tasks] if self._racks and self._racks.by_unit else None
         priced = self._priced(tasks)
         judged = [priced, *self._judged(tasks)]
@@ -95,7 +95,7 @@ class SmallGroup:
         return owner, int(priced[np.arange(len(tasks)), owner].sum())
 
     def filled(self, tasks: IntArray) -> IntArray | None:
-        """The best owners of tasks nobody has, while everybody keeps what is theirs.
+        """The best owners of tasks no member has, while all members keep what they have.
 
         Args:
             tasks: all tasks.

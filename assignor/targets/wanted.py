@@ -106,7 +106,7 @@ class Wanted:
         """bool[K]: whether each member is in the rack of the task's active."""
         if self.rack is None:
             return np.zeros(len(task), dtype=np.bool_)
-        rack = np.append(self.rack, -2)  # entry -1: nobody
+        rack = np.append(self.rack, -2)  # entry -1: no member
         near: BoolArray = (rack[self.target[task]] == rack[member]) & (rack[member] >= 0)
         return near
 

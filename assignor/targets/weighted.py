@@ -2,7 +2,7 @@
 
 Finding the fewest moves is hard then, so tasks are moved one by one, as few and as heavy as do.
 Owners stay; what has no owner goes, heaviest first, where the load ends lowest. Only if two loads
-then differ by more than is tolerated somebody gives: members too far below their due are filled,
+then differ by more than is tolerated, a member gives: members too far below their due are filled,
 then those too far above relieved, by the largest task that leaves giver and taker within bounds.
 
 Tolerated is the weight of an average task, as counts may differ by one; or, if that is more, the
@@ -16,9 +16,9 @@ are too heavy to go anywhere stays as it is, and its load is not held against th
 
 Learners on their way are moves begun already: they count as done while they still help. Where tasks
 wait for learners, the next generation will find a part of what is planned here done, whichever, and
-go on from there. Therefore nobody gives who is to get such a task, nor gets who is to give: so each
-part brings the group forward, and generations cannot send tasks to and fro. What that leaves undone
-is planned when the rest is done.
+go on from there. Therefore a member that is to get such a task gives none, and one that is to give
+gets none: so each part brings the group forward, and generations cannot send tasks to and fro. What
+that leaves undone is planned when the rest is done.
 """
 
 from __future__ import annotations
@@ -67,8 +67,8 @@ def settled_by_weight(
         at_once: whether all of it is carried out now, and not as learners become ready.
 
     Returns:
-        int32[K], `NO_MEMBER` where nobody may take a task; and whether that is all. It is not where
-        somebody is to give tasks who is to get some first, or the other way round.
+        int32[K], `NO_MEMBER` where no member may take a task; and whether that is all. It is not
+        where a member is to give tasks that is to get some first, or the other way round.
     """
     search = _Search(copies, actives, capacity, load, at_once=at_once)
     search.continue_learning(copies.view.learner)
@@ -159,7 +159,7 @@ class _Search:
     # ------------------------------------------------------------ before levelling
 
     def continue_learning(self, learner: Pairs) -> None:
-        """Carry on moves that have begun, while they help; what nobody has, while there is room."""
+        """Carry on begun moves while they help; place unowned tasks while there is room."""
         where = {task: place for place, task in enumerate(self._task.tolist())}
         pairs = zip(learner.task.tolist(), learner.member.tolist(), strict=True)
         coming = [(where[task], m) for task, m in pairs if task in where and self._usable[m]]
@@ -172,7 +172,7 @@ class _Search:
                     self._move(place, member)
 
     def _has_room(self, place: int, member: int) -> bool:
-        """Whether a member may take what nobody has and not stand out for it."""
+        """Whether a member may take what no member has and not stand out for it."""
         after = self._after(place)
         usable = self._usable
         everything = sum(self._weight) + float(self._beside[usable].sum())
@@ -239,7 +239,7 @@ class _Search:
         return max(self._average, wide, 2 * due * self._percentage / 100)
 
     def _from_fullest(self, level: Floats, full: int, tolerance: float) -> Gift | None:
-        """What the fullest could give at all: at best so much that nobody gives it back."""
+        """What the fullest could give at all: at best so much that no member gives it back."""
         takes = self._takes
         if self._restricted:
             units = [self._unit[-place] for _, _, place in self._of[full]]
@@ -256,7 +256,7 @@ class _Search:
         return None
 
     def _filling(self, level: Floats, empty: int, bounds: tuple[float, float]) -> Gift | None:
-        """The largest task that brings nobody beyond the bounds, for a member below them."""
+        """The largest task that brings no member beyond the bounds, for a member below them."""
         low, high = bounds
         room = (high - level[empty]) * self._size[empty]
         spare = (level - low) * self._size
@@ -310,7 +310,7 @@ class _Search:
 
 
 def _known(copies: Copies, task: IntArray) -> tuple[set[int], set[tuple[int, int]]]:
-    """Places of tasks that somebody has state of, and (place, member) where not only owners do."""
+    """Places of tasks that have state, and (place, member) where not only owners have it."""
     pairs = copies.of(task)
     places = np.searchsorted(task, pairs.task)
     warm = copies.view.active[pairs.task] != pairs.member

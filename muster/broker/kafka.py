@@ -164,7 +164,9 @@ class EmbeddedKafka:
                 taken = "already in use" in str(error)
                 if not (taken and may_choose and attempt < PORT_ATTEMPTS):
                     raise
-                self.port = self._controller_port = None  # somebody was quicker: choose again
+                self.port = self._controller_port = (
+                    None  # another process was quicker: choose again
+                )
         raise AssertionError("unreachable")
 
     def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> None:
@@ -330,7 +332,7 @@ def _filled(value: str, words: Mapping[str, str]) -> str:
 
 
 def free_port(besides: int | None = None) -> int:
-    """A TCP port on the loopback address that nobody listens on.
+    """A TCP port on the loopback address that no process listens on.
 
     Taken from below the range the system gives to outgoing connections: a port from within it could
     be lost to any client while the broker is stopped, and a restart would fail.

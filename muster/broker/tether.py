@@ -173,7 +173,7 @@ def _end_with(child: subprocess.Popen[bytes]) -> None:
 
 
 def _is_cut() -> bool:
-    """Whether nobody holds the other end of the pipe; looked at, not read."""
+    """Whether no process holds the other end of the pipe; looked at, not read."""
     rope = select.poll()
     rope.register(0, 0)  # a hang-up is reported unasked
     return bool(rope.poll(0))

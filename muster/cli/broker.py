@@ -34,7 +34,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run until somebody asks to stop, or Kafka ends by itself."""
+    """Run until it is asked to stop, or Kafka ends by itself."""
     if not 0 <= args.port <= 65_535:
         raise BadInput(f"--port {args.port}: expected 0 to 65535")
     signal.signal(signal.SIGTERM, _interrupt)

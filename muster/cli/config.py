@@ -152,7 +152,7 @@ def _some(names: list[str]) -> str:
 
 
 def describe(args: argparse.Namespace) -> int:
-    """What settings there are; asks nobody."""
+    """What settings there are; asks no broker."""
     if args.setting is not None:
         found = settings_page.one(args.setting)
         print(json_line(found.as_json()) if args.format == "json" else settings_page.as_text(found))

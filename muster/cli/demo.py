@@ -56,7 +56,7 @@ class Show(Protocol):
         """From now on there is a group to look at."""
 
     def breathe(self) -> None:
-        """Time to read, where somebody reads."""
+        """Time to read, where a person reads."""
 
     def summary(self, summary: Summary) -> None:
         """The end."""
@@ -170,7 +170,7 @@ def _fleet(stage: Stage, show: Show, watcher: Watcher) -> None:
     show.act(5, "W2 is drained before it is stopped")
     stage.drain("W2")
     settle("W1", "W3", "W4")
-    show.act(6, "W3 is killed, and nobody is told")
+    show.act(6, "W3 is killed, without a word")
     show.note(f"kill -9 {stage.kill_worker('W3')}")
     settle("W1", "W4")
 

@@ -185,7 +185,7 @@ def _records(
         try:
             yield row.offset, row.at_ms, decode_record(kind, row.key, row.value)
         except DecodeError:
-            continue  # somebody else's record
+            continue  # another writer's record
 
 
 def _heard(

@@ -237,7 +237,7 @@ def _word(value: object) -> str:
 
 
 def missing(needed: Sequence[Acl], granted: Sequence[tuple[str, str, str, str]]) -> list[Acl]:
-    """Rights that nobody has, as far as ACLs tell.
+    """Rights that no principal has, as far as ACLs tell.
 
     Args:
         needed: of a role.

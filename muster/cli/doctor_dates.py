@@ -16,7 +16,7 @@ from muster.protocol.signing import SigningKey
 SOON = timedelta(days=21)
 """A certificate that ends within this time is to be renewed."""
 LATE = 2
-"""Times its TTL that a key may sign before somebody asks why it was not rotated."""
+"""Times its TTL that a key may sign before `doctor` asks why it was not rotated."""
 SYNC = "bring the newest file to every part that uses it"
 
 

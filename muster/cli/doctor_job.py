@@ -1,13 +1,13 @@
 """What `muster doctor` makes of what the coordinator and the members have written.
 
-The job is looked at from outside, through Kafka, so it needs no way to the job's machine: whoever
-may read the topics may ask. `Facts` is what was read, everything else here is a pure function of
-it. What tells a living coordinator from a dead one:
+The job is looked at from outside, through Kafka, so it needs no way to the job's machine: a user
+that may read the topics may ask. `Facts` is what was read, everything else here is a pure function
+of it. What tells a living coordinator from a dead one:
 
 * A group with members always has a wake-up (``<prefix>.clock``) no further away than two heartbeat
   intervals. One that is long past, with events behind it, has not been answered: **the job** does
   not work.
-* One that is long past, and nobody has written a tick: **no clock** runs, and a group whose
+* One that is long past, and no tick was written: **no clock** runs, and a group whose
   members have all died is not noticed.
 * A join that a group without members has not answered, with nothing published since: again **the
   job**; such a group has no wake-up.
@@ -113,7 +113,7 @@ def job(facts: Facts, prefix: str) -> Iterator[Finding]:
 
 
 def _unanswered(facts: Facts) -> dict[GroupId, int]:
-    """Groups without members that somebody has tried to join, and since when."""
+    """Groups without members that a client has tried to join, and since when."""
     return {
         group: heard.unanswered_ms
         for group, heard in facts.heard.items()
@@ -136,7 +136,7 @@ def _named(groups: Sequence[GroupId]) -> str:
 
 
 def groups(facts: Facts, stuck_ms: int) -> Iterator[Finding]:
-    """Groups that do not come to rest, and tasks that nobody has."""
+    """Groups that do not come to rest, and tasks that no member has."""
     fine = 0
     for name, (snapshot, at_ms) in sorted(facts.groups.items()):
         rest_ms = facts.now_ms - (snapshot.generation_ms or at_ms)
@@ -183,7 +183,7 @@ def _faults(
     if snapshot.tasks and not snapshot.members and rest_ms > stuck_ms:
         yield (
             Level.WARN,
-            f"has no member for {span(rest_ms)}: nobody runs its {len(snapshot.holder)} tasks",
+            f"has no member for {span(rest_ms)}: no worker runs its {len(snapshot.holder)} tasks",
             f"start its workers; if it has come to its end: muster config delete --group "
             f"{snapshot.group}",
         )
@@ -194,8 +194,8 @@ def _faults(
             yield (
                 Level.WARN,
                 f"{unowned} of {len(snapshot.holder)} tasks have no owner",
-                f"muster explain --group {snapshot.group}: topics nobody subscribes to, or a static"
-                " assignment without its member",
+                f"muster explain --group {snapshot.group}: topics no member subscribes to, or a "
+                "static assignment without its member",
             )
 
 

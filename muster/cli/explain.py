@@ -84,7 +84,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _refuse_unknown(found: Sequence[Generation], args: argparse.Namespace) -> None:
-    """A task or member nobody has heard of is misspelt.
+    """An unknown task or member is misspelt.
 
     Raises:
         NotFound: the group has, and had, no such task or member.

@@ -230,7 +230,7 @@ class Fold:
         found = self._step(self._anew(), published, batch)
         self.whole = not found.difference
         if not self.whole:
-            # Who was heard when is not known; nobody is asked, for the coordinator asked nobody.
+            # Who was heard when is not known; no member is asked, for the coordinator asked none.
             group = replace(
                 Group.recover(record),
                 recovering=frozenset(record.recovering),

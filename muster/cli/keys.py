@@ -4,7 +4,7 @@ create   a keyring, or one key more in it (--group, --caller: for these alone)
 rotate   a new key in place of each that signs; the old ones end when nothing of theirs can be
          on its way any more
 require  from soon on, events of groups without a signature are dead letters; --off takes it back
-export   a keyring for somebody who signs only so much (--group, --caller) into another file
+export   a keyring for a client that signs only so much (--group, --caller) into another file
 show     ids, times and what each key may sign
 
 Nothing takes effect before --spread-ms have passed: until then the file must have reached everybody

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from muster.cli.startup import Part, StartUp
     from muster.cli.watcher import Watcher
 
-NO_MEMBER = "nobody"
+NO_MEMBER = "no member"
 
 
 class PlainShow:
@@ -61,7 +61,7 @@ class PlainShow:
         """Lines come by themselves."""
 
     def breathe(self) -> None:
-        """Nobody reads along."""
+        """No person reads along."""
 
     def summary(self, summary: Summary) -> None:
         """One line a figure."""

@@ -81,7 +81,7 @@ class Problem:
         return self._with_claims(view) if self.assignor in CONNECT_ASSIGNORS else view
 
     def _with_claims(self, view: GroupView) -> GroupView:
-        """Who claims a job somebody else has as well, and its place in its holder's report."""
+        """Who claims a job that another member has, too, and its place in its holder's report."""
         task, member = self._held["active"]
         place = np.zeros(len(view.tasks), dtype=np.int32)
         place[task] = np.arange(len(task), dtype=np.int32)
@@ -90,7 +90,7 @@ class Problem:
 
     @cached_property
     def _columns(self) -> dict[str, NDArray[Any]]:
-        """What members say of themselves, in columns; one that nobody says anything in is left out.
+        """What members say of themselves, in columns; an empty one is left out.
 
         The running job keeps the like (`muster.state.columns`); Kafka's classes get it as objects.
         """

@@ -2,7 +2,7 @@
 
 Shows every generation with its cause and the reason of each move, and says for every published
 record whether the same events give the same bytes here; the exit code is 1 if they do not. Reads
-Kafka, or with --file what --save wrote: a whole life in one file, for whoever looks into it. Where
+Kafka, or with --file what --save wrote: a whole life in one file, to look into. Where
 events are signed, --signing-keys tells those that were refused from those that counted.
 """
 

@@ -31,7 +31,7 @@ EVENTS = (
 )
 DEFAULTS = {"ack_ms": 0, "ack_step_ms": 0, "restore_ms": 0, "heartbeat_ms": 3_000}
 AT_ONCE = {"initial.rebalance.delay.ms": 0}
-"""Who comes together in a scenario comes at one instant; nobody need be waited for."""
+"""Who comes together in a scenario comes at one instant; none need be waited for."""
 SETTLE_MS = 600_000
 """A scenario without an end is played for so long after its last event."""
 _MOST_MS = 2**53

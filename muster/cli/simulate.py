@@ -181,7 +181,7 @@ def as_text(world: World) -> str:
         ]
         lines += [f"  {line}" for line in table(columns, rows).splitlines()]
         for move in entry.moves:
-            parties = f"{move.from_member or 'nobody'} → {move.to_member or 'nobody'}"
+            parties = f"{move.from_member or 'no member'} → {move.to_member or 'no member'}"
             lines.append(f"  {move.task} {move.role}: {parties} ({move.reason})")
         lines.append(f"  then {entry.state.value}")
         lines.append("")

@@ -171,7 +171,7 @@ class Shown:
 
     @cached_property
     def unassigned(self) -> TaskSet:
-        """Tasks nobody holds."""
+        """Tasks no member holds."""
         holder = self.snapshot.holder
         return self.table.set_of(np.flatnonzero(holder == NO_MEMBER).astype(np.int32))
 

@@ -123,7 +123,7 @@ class Story:
             self.generations.append(generation)
             news.append(generation)
         elif (record.cause, record.moves) != (before.cause, before.moves):
-            # One that could not be placed at first (nobody was there) is told again when it is.
+            # One that could not be placed at first (no member was there) is told again when it is.
             self.generations[-1] = generation
             news.append(generation)
         if before is None or record.state is not before.state:

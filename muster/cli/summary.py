@@ -21,7 +21,7 @@ class Summary:
     Attributes:
         generations: how many there were.
         moves: actives that went from one member to another.
-        placements: actives that went from nobody to a member.
+        placements: actives without an owner that went to a member.
         events: how many events were answered.
         p50_ms, p99_ms: from event to published assignment, broker timestamps; None = no events.
         planned: longest time a task had no owner when it was moved; None = no task had none.
@@ -45,7 +45,7 @@ class Summary:
         """Label and text, one row a line."""
         return [
             ("generations", str(self.generations)),
-            ("moves", f"{self.moves} (and {self.placements} placements of tasks nobody had)"),
+            ("moves", f"{self.moves} (and {self.placements} placements of tasks no member had)"),
             ("event to published assignment", self._waits()),
             ("longest without an owner, planned", _gap(self.planned)),
             ("longest without an owner, kill -9", _gap(self.crash)),

@@ -4,9 +4,9 @@ A worker writes one JSON line when it starts a task and one when the task has st
 
     {"at_ns": 12, "what": "start", "task": "0_3", "member": "W1"}
 
-``at_ns`` is a monotonic clock that all processes of the machine share. Whoever kills a worker
-writes ``died`` for it. Two questions are answered: was a task ever run twice at once, and how long
-did it have no owner?
+``at_ns`` is a monotonic clock that all processes of the machine share. The process that kills a
+worker writes ``died`` for it. Two questions are answered: was a task ever run twice at once, and
+how long did it have no owner?
 """
 
 from __future__ import annotations

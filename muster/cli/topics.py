@@ -161,7 +161,7 @@ def create(
 
 
 def _create(client: AdminClient, topics: list[NewTopic]) -> set[str]:
-    """Names of those that are new; one that somebody else made meanwhile is not."""
+    """Names of those that are new; one that another client made meanwhile is not."""
     created: set[str] = set()
     futures = client.create_topics(topics, request_timeout=TIMEOUT_S)
     for name, future in futures.items():
@@ -176,7 +176,7 @@ def _create(client: AdminClient, topics: list[NewTopic]) -> set[str]:
 
 
 def _await_leaders(client: AdminClient, names: list[str]) -> None:
-    """Kafka announces a topic before it can be used; whoever hears of it from us may use it."""
+    """Kafka announces a topic before it can be used; who hears of it from us may use it."""
     deadline = time.monotonic() + TIMEOUT_S
     while True:
         known = client.list_topics(timeout=TIMEOUT_S).topics

@@ -1,6 +1,6 @@
 """The state of tasks on the disk of a simulated member: what is caught up, restoring, or old.
 
-A changelog grows by one offset a millisecond, so a copy that nobody kept up to date for five
+A changelog grows by one offset a millisecond, so a copy that was not kept up to date for five
 seconds is 5,000 offsets behind. A copy with nothing on the disk restores for `restore_ms`; one that
 is only some milliseconds behind needs no longer than it was away. The first owner of a task has
 nothing to restore: there is no changelog yet.

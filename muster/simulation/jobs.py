@@ -2,9 +2,9 @@
 
 What a batch decided is published a while after it was computed, and only then is the checkpoint
 moved. So a coordinator that ends in between leaves some of its records behind, and one that has
-been replaced may write late. As in Spark, whoever starts from a checkpoint takes the batch that was
-cut off again, with the same events; two coordinators never share one. Whoever starts without reads
-the newest snapshot of the group back (`Group.recover`), and config from its beginning.
+been replaced may write late. As in Spark, a job that starts from a checkpoint takes the batch that
+was cut off again, with the same events; two coordinators never share one. One that starts without
+reads the newest snapshot of the group back (`Group.recover`), and config from its beginning.
 
 `Job` is one coordinator and knows no time; `Jobs` lets all of them run.
 """
@@ -234,7 +234,7 @@ class Jobs:
         for job in self.running:
             self._wake(job, delay(self._chance, 5))
 
-    def befall(self, fault: faults.JobFault) -> None:
+    def suffer(self, fault: faults.JobFault) -> None:
         """Something happens to the newest coordinator."""
         job = self.newest
         if job is None:
@@ -324,7 +324,7 @@ class Jobs:
         kept = job.checkpoint if checkpoint else None
 
         def again() -> None:
-            if self.newest is None:  # else somebody has claimed meanwhile
+            if self.newest is None:  # else another job has claimed meanwhile
                 self.begin(kept)
 
         self._around.at(self._around.now + delay(self._chance, 50), again)

@@ -5,7 +5,8 @@ each further one `ack_step_ms` more, and what has stopped it reports, gathered f
 restores for `restore_ms`; then the member says that it has caught up, a standby as well as a
 learner. One that tells lags does not say so: it tells how far behind a copy is when it begins to
 restore, and that it is not behind any more when it is done, for an active that restores too. It
-heartbeats. It knows no network and no chance: whoever plays it decides what it reads and when.
+heartbeats. It knows no network and no chance: the world that plays it decides what it reads and
+when.
 """
 
 from __future__ import annotations
@@ -56,9 +57,10 @@ class SimulatedMember:
         releasing: (role, task) → when it will have let go.
         stopped_ms: when the first task stopped that it has not reported yet; None = none.
         alive: whether the process runs.
-        crashed: whether it ended without a word, which nobody knows before its session is over.
+        crashed: whether it ended without a word, which the coordinator cannot know before its
+            session is over.
         member: whether the group has answered its join.
-        now_ms: what its clock shows; whoever plays it moves it.
+        now_ms: what its clock shows; the world moves it.
     """
 
     join: Join

@@ -1,4 +1,4 @@
-"""A group under every fault at once, and a judge who sees what nobody in it can.
+"""A group under every fault at once, and a judge that sees what no process in it can.
 
 Real sessions, real coordinators, a log that keeps its promises, and true time, which only the judge
 knows. An ordeal plays faults from a list; between them everything takes its natural course: events
@@ -34,7 +34,7 @@ CALM_MS = 90_000
 is over, a release is waited for and fenced (4 s), a second session is over, work waits 2 s for its
 worker, then six learners restore two at a time, each told of by a heartbeat that disagreed."""
 CALM_STOP_MS = 300
-"""Nobody dawdles longer than this once the faults have stopped."""
+"""No process dawdles longer than this once the faults have stopped."""
 LOOK_MS = 250
 TICK_AGAIN_MS = 1_000
 
@@ -157,7 +157,7 @@ class Ordeal:
     # ------------------------------------------------------------------------------- the broker
 
     def send(self, event: Event) -> None:
-        """Somebody outside writes an event."""
+        """A client outside writes an event."""
         arrives = self.now + self._delay(4)
         self.at(arrives, lambda: self._when_back(lambda: self._append(event)))
 
@@ -216,7 +216,7 @@ class Ordeal:
             case faults.BrokerLeaves(for_ms):
                 self.away_until = max(self.away_until, self.now + for_ms)
             case faults.FallsBehind() | faults.Skews() | faults.Restarts() | faults.Usurps():
-                self.jobs.befall(fault)
+                self.jobs.suffer(fault)
             case _:
                 for process in [p for p in self.processes if p.name == fault.member]:
                     self._hit(process, fault)
@@ -280,7 +280,7 @@ class Ordeal:
             process.stop_ms = min(process.stop_ms, CALM_STOP_MS)
         if all(process.session.state is State.ENDED for process in self.processes):
             self._start(faults.NAMES[0], twin=False)
-        wrong: str | None = "nobody looked"
+        wrong: str | None = "not looked at"
         while self.clock_ms - began < CALM_MS:
             self.run(self.clock_ms + LOOK_MS)
             self._bury()

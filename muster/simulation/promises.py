@@ -228,7 +228,7 @@ def _unsettled(group: Group, still_ms: int) -> list[str]:
     late = np.flatnonzero(group.destination != group.holder).tolist()
     for task in late[:3]:
         where = [
-            _name(group, int(at[task])) or "nobody" for at in (group.holder, group.destination)
+            _name(group, int(at[task])) or "no member" for at in (group.holder, group.destination)
         ]
         wrong.append(f"settled: {group.table.task(task)} is on {where[0]}, not on {where[1]}")
     if len(group.learner.kept) or len(group.learner.wanted):

@@ -34,7 +34,7 @@ class Entry:
         delay_ms: how long lost work waits.
         followup_ms: when the assignor wants to run again.
         score: what the placement is worth.
-        unassigned: actives nobody is meant to have.
+        unassigned: actives no member is meant to have.
     """
 
     generation: int
@@ -111,7 +111,8 @@ class Timeline:
         for member in group.live():
             process = members.get(member.id)
             if process is not None and process.crashed and member.id in self._shown:
-                shown[member.id] = self._shown[member.id]  # nobody can know yet that it is dead
+                # The coordinator cannot know yet that it is dead.
+                shown[member.id] = self._shown[member.id]
                 continue
             held = process.held if process is not None else {role: set() for role in Role}
             shown[member.id] = {

@@ -78,7 +78,7 @@ class World:
         members: process by member id, those that have gone included until another one comes.
         records: everything published, in order.
         log: everything written, in order.
-        promises: what is watched while the life is played; None = nobody watches.
+        promises: what is watched while the life is played; None = nothing is.
     """
 
     lookup: Lookup = registry.get
@@ -328,7 +328,7 @@ class World:
         return member.joining()
 
     def _has_state(self, task: Task) -> bool:
-        """Whether a task has written a changelog: it is stateful, and somebody ran it."""
+        """Whether a task has written a changelog: it is stateful, and a member ran it."""
         table = self.group.table
         index = table.find(task)
         return task in self._started and index is not None and bool(table.stateful[index])

@@ -6,7 +6,8 @@ The talk goes on while a callback takes its time. What holds:
   their tasks are taken away; other callbacks are not held up. The group is not told: a task that
   fails here would fail elsewhere too, and moving it around would fail the fleet one by one.
 - `on_revoked`, `on_forget`, `on_lost` that raise are called again a few times. When that does not
-  help nobody knows whether the tasks stopped, so they are not reported as released: `fail` is told.
+  help it is not known whether the tasks stopped, so they are not reported as released: `fail` is
+      told.
 - While `on_revoked` or `on_forget` runs, `Caller.released` takes those of its tasks that have
   stopped; they are reported before the others. When the callback returns, the rest has stopped.
 - A loss does not wait: `on_lost` is called at once, beside a callback that is still running, with

@@ -31,7 +31,7 @@ class Fenced(WorkerError):
 
 
 class CallbackFailed(WorkerError):
-    """A callback that had to stop tasks kept raising, so nobody knows whether they stopped.
+    """A callback that had to stop tasks kept raising, so it is not known whether they stopped.
 
     The worker no longer says that it is alive; the tasks are given away when its session is over.
     Operator action: end the process before that, and mend the callback (its error is the cause).

@@ -200,7 +200,7 @@ class Guard:
 
     def _lose(self, told: Mapping[str, Any]) -> None:
         # When the lease is over they have been asked to end and are killed in time. When it is
-        # not, the coordinator has taken them from us: somebody else may have them this moment.
+        # not, the coordinator has taken them from us: another member may have them this moment.
         lease_over = boottime_ms() >= self._until_ms
         for process in self._processes.values():
             process.asked = True
@@ -298,7 +298,7 @@ def _spawn(command: list[str], environment: dict[str, str], prepare: Callable[[]
     pid = os.fork()
     if pid:
         with contextlib.suppress(PermissionError, ProcessLookupError):
-            os.setpgid(pid, pid)  # the child does so too; whoever is first, no signal is missed
+            os.setpgid(pid, pid)  # the child does so too; in either order no signal is missed
         return pid
     try:
         os.setpgid(0, 0)

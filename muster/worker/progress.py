@@ -6,7 +6,7 @@ reads the right partition, the session is told `CaughtUp`; else nothing is said,
 
 The question takes a connection of its own (an admin client's): a broker answers the requests of one
 connection in turn, and the reader's wait there for records for seconds. It is also what tells a
-reader whose connection died in silence from one to which nothing was written. Nobody waits here:
+reader whose connection died in silence from one to which nothing was written. No thread waits here:
 answers come in librdkafka's thread, the count of partitions in one of ours, the reader's position
 in the reader's.
 
@@ -131,7 +131,7 @@ class Progress:
             if self._asked_ms is not None:
                 if at_ms - self._asked_ms < LOST_MS:  # one question at a time is enough
                     return
-                log.info("%s-%d: nobody says where it ends", *self._place)
+                log.info("%s-%d: no broker says where it ends", *self._place)
                 self._is_stale = True
             self._asked_ms = at_ms
             self._question += 1

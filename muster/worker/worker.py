@@ -87,13 +87,13 @@ class Worker:
         signing_keys: keyring file (``docs/security.md``); None = `MUSTER_SIGNING_KEYS`, if set.
         rebalance_timeout_ms: how long it may need to stop a task; None = the group's.
         on_assigned: run these tasks.
-        on_revoked: stop these; they are somebody else's as soon as it returns, or as soon as
+        on_revoked: stop these; they are another member's as soon as it returns, or as soon as
             `released` names them.
         on_learn: keep a copy of these (learner or standby, see `Assignment.role_of`). Call `ready`
             when it has caught up. Without it copies are ready at once. A copy that becomes active
             is named by `on_assigned`, and not by `on_forget` before.
         on_forget: these copies are not wanted any more.
-        on_lost: these are ours no more, now; somebody else may run them in a moment. Without
+        on_lost: these are ours no more, now; another member may run them in a moment. Without
             it `on_revoked` and `on_forget` are called.
         on_wanted: restore these copies first: they become active here once they have caught up.
         lag_from_changelog: for a task, how far each partition of its changelog is restored, as

@@ -112,7 +112,7 @@ def test_worked_example_is_what_ours_does(name: str) -> None:
 
 
 def test_ex_h10_every_client_gets_an_active(kafka: Kafka) -> None:
-    """EX-H10: with capacities 100/50/1 and everybody warm, nobody stays without an active."""
+    """EX-H10: with capacities 100/50/1 and everybody warm, no member stays without an active."""
     given = problem(9, THREADS)
     for answer in (kafka.ask("high-availability", given), ours.answer(given)):
         assert all(held["active"] for held in answer["members"].values())

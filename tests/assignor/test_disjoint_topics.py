@@ -43,7 +43,7 @@ def test_a_join_moves_what_the_newcomer_is_due_and_nothing_else() -> None:
 
 
 def test_equal_topics_are_one_object_in_a_view() -> None:
-    """Whoever groups members by topics compares a few objects, not all members' sets."""
+    """Code that groups members by topics compares a few objects, not all members' sets."""
     view = parse_problem(_problem(12, 2, {})).view()
     assert len({id(topics) for topics in view.topics}) == 3
 
@@ -55,7 +55,7 @@ def test_dealing_unit_by_unit_is_dealing_by_class(
     """However many tasks a unit has, both ways to hand out loose tasks give the same answer."""
     chance = random.Random(seed)
     problem = _problem(chance.randint(3, 9), chance.randint(1, 30), {})
-    problem["tasks"] += [{"subtopology": "nobody's", "partitions": 3}]
+    problem["tasks"] += [{"subtopology": "no topic's", "partitions": 3}]
     for number, row in enumerate(problem["members"]):  # some of each topic stay where they are
         row["active"] = (
             [f"{number % 3}_{number // 3}"]

@@ -38,7 +38,7 @@ def _example_1(**config: object) -> GroupView:
 
 
 def test_EX_H1() -> None:
-    """A newcomer beside two warm members: nobody loses a copy, it gets two warm-ups."""
+    """A newcomer beside two warm members: no member loses a copy, it gets two warm-ups."""
     view = _example_1(acceptable_recovery_lag=11)
     placement = _placed(view)
     held = {name: sum(three) for name, three in counts(view, placement).items()}
@@ -81,7 +81,7 @@ def test_EX_H4_EX_H5(standbys: int, newcomer: tuple[int, int, int]) -> None:
 
 
 def test_EX_H6() -> None:
-    """Nobody is caught up: the furthest runs, the target warms up, the other keeps a copy."""
+    """No member is caught up: the furthest runs, the target warms up, the other keeps a copy."""
     view = group(
         stateful(1),
         {"P1": Member(), "P2": Member(lag={"0_0": 1000}), "P3": Member(lag={"0_0": 500})},

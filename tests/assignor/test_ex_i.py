@@ -129,7 +129,7 @@ def test_EX_I8_leader_bounces() -> None:
 
 
 def test_EX_I9_first_assignment_is_lost() -> None:
-    """Nobody left, so what nobody runs was never delivered: it is assigned without a delay."""
+    """No worker left, so what none runs was never delivered: it is assigned without a delay."""
     group = ConnectGroup(dict(TWO_BY_FOUR))
     group.join("worker1", "worker2")
     group.round(undelivered=("worker1", "worker2"))
@@ -139,7 +139,7 @@ def test_EX_I9_first_assignment_is_lost() -> None:
 
 @pytest.mark.parametrize("whole", [True, False])
 def test_EX_I10_EX_I11_later_assignment_is_lost(whole: bool) -> None:
-    """A revocation that reached nobody is asked for again after 40 ms, known as lost or not."""
+    """A revocation that reached no worker is asked for again after 40 ms, known as lost or not."""
     group = started(TWO_BY_FOUR, "worker1", "worker2")
     group.join("worker3")
     group.round(undelivered=("worker1", "worker2", "worker3"))

@@ -127,7 +127,7 @@ def test_a_worker_that_names_only_unknown_jobs_runs_no_others() -> None:
 
 @pytest.mark.parametrize("delay_ms", [DELAY_MS, 0])
 def test_EX_S0_7_static_worker_leaves(delay_ms: int) -> None:
-    """A job nobody names any more is a wildcard job: it waits the delay, then goes to w1."""
+    """A job no worker names any more is a wildcard job: it waits the delay, then goes to w1."""
     group = group_g3()
     group.delay_ms = delay_ms
     group.leave("w3")
@@ -156,7 +156,7 @@ def test_EX_S0_8_mixed_protocols() -> None:
 
 
 def test_EX_S0_9_opt_in_identity() -> None:
-    """Nobody names anything: `static` and `sessioned` answer alike through a group's life."""
+    """No worker names anything: `static` and `sessioned` answer alike through a group's life."""
     static, sessioned = group_g("static"), group_g("cooperative")
     for event in ("join w3", "", "leave w1", "sleep", "join w1", "", ""):
         answers = []

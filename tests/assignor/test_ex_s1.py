@@ -1,4 +1,4 @@
-"""EX-S1: KIP-924 plug-ins: validation, utilities, follow-ups, failures that harm nobody."""
+"""EX-S1: KIP-924 plug-ins: validation, utilities, follow-ups, failures that do no harm."""
 
 from __future__ import annotations
 
@@ -166,7 +166,7 @@ def test_EX_S1_12_the_named_assignor_is_used() -> None:
     view = two_members()
     placement = plugins.get("support.plugin_assignors:FirstTakesAll").assign(view)
     assert holdings(view, placement)["A"][0] == ["0_0", "0_1", "1_0"]
-    for name in ("nobody", "no.such.module:Thing", "support.plugin_assignors:Thing"):
+    for name in ("unknown", "no.such.module:Thing", "support.plugin_assignors:Thing"):
         with pytest.raises(UnknownAssignor, match=name):
             plugins.get(name)
 
@@ -210,7 +210,7 @@ def test_a_plugin_that_hangs_is_given_up() -> None:
 
 
 def test_a_plugin_that_breaks_the_law_is_refused() -> None:
-    """An active left out passes the KIP's checks and still harms nobody."""
+    """An active left out passes the KIP's checks and still does no harm."""
     view = two_members()
     plugin = Adapted("mine", Scripted(lambda found: found["C"].remove_task(active(Task("1", 0)))))
     with pytest.raises(InvalidPlacement, match="ACTIVE_TASK_NOT_ASSIGNED task 1_0"):

@@ -288,7 +288,7 @@ def test_lives_with_racks_converge(seed: int, config: dict[str, object]) -> None
 def test_a_fresh_small_group_needs_no_exact_look(
     name: str, config: dict[str, object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nobody has anything yet: with and without the exact placement of small groups the same."""
+    """No member has anything yet: with and without the exact placement of small groups the same."""
     for seed in range(10):
         chance = random.Random(seed)
         units = [

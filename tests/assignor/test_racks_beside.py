@@ -69,7 +69,7 @@ def test_weights_balance_and_racks_choose_among_equals(seed: int, name: str) -> 
 def test_learner_heads_for_the_least_traffic(seed: int) -> None:
     """From anywhere: in the end no answer with these counts reads less across racks.
 
-    Meanwhile every round is lawful and nobody stops before a learner is ready.
+    Meanwhile every round is lawful and no member stops before a learner is ready.
     """
     chance = random.Random(seed)
     units = [_unit("0", chance.randint(2, 6), 1, chance, True)]

@@ -21,7 +21,7 @@ def _placed(view: GroupView, name: str) -> Placement:
 def _with_and_without(
     view: GroupView, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> tuple[Placement, Placement]:
-    """The answer, and what it would be had nobody looked once more."""
+    """The answer, and what it would be without a second look."""
     refined = _placed(view, name)
     with monkeypatch.context() as patch:
         patch.setattr(Planner, "refine", lambda self, *, at_once: None)
@@ -89,7 +89,7 @@ def test_unequal_members_that_start_afresh_are_as_even_as_can_be(name: str) -> N
 
 @pytest.mark.parametrize("keeper", ["P1", "P2", "P3"])
 def test_the_only_state_there_is_runs_the_task_at_once(keeper: str) -> None:
-    """Far behind, but the others have nothing, and the standby restores whoever runs it."""
+    """Far behind, but the others have nothing, and the standby restores in any case."""
     members = {f"P{n}": Member() for n in range(1, 4)}
     members[keeper] = Member(lag={"0_0": 50_000})
     view = group(stateful(1), members, num_standby_replicas=1, acceptable_recovery_lag=100)

@@ -60,7 +60,7 @@ def test_a_silent_owner_has_caught_up(lag: dict[str, int]) -> None:
     assert len(placement.reasons) == 0
 
 
-def test_an_owner_that_restores_keeps_what_nobody_else_has() -> None:
+def test_an_owner_that_restores_keeps_what_no_other_member_has() -> None:
     """A copy that is not caught up either takes nothing over."""
     one = [Subtopology("0", 1, stateful=True)]
     members = {"R": Member(lag={"0_0": 20_000}), "S": Member(active=["0_0"], lag={"0_0": 90_000})}
@@ -69,7 +69,7 @@ def test_an_owner_that_restores_keeps_what_nobody_else_has() -> None:
 
 @pytest.mark.parametrize("assignor", ["high-availability", "learner"])
 def test_a_member_that_drains_learns_nothing(assignor: str) -> None:
-    """Also when all drain: whoever runs a task goes on, and no follow-up is asked for."""
+    """Also when all drain: the member that runs a task goes on, and no follow-up is asked for."""
     members = {
         "A": Member(active=["0_0", "0_1", "0_2", "0_3"], draining=True),
         "B": Member(draining=True),

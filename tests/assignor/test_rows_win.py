@@ -86,7 +86,7 @@ def test_S4_17_actives_come_before_the_racks_of_their_standbys() -> None:
 
 
 def test_S2_F21_a_caught_up_copy_comes_before_evenness() -> None:
-    """Two tasks of nobody, and the smallest member has caught up with one: it runs it.
+    """Two tasks without an owner, and the smallest member has caught up with one: it runs it.
 
     The two larger ones would be more even with a task each, and the one with state start cold.
     """
@@ -104,7 +104,7 @@ def test_S2_F21_a_caught_up_copy_comes_before_evenness() -> None:
 
 
 def test_EX_H6_the_furthest_runs_it_and_the_target_restores_all_the_same() -> None:
-    """Nobody has caught up: where the task belongs is decided without looking at lags.
+    """No member has caught up: where the task belongs is decided without looking at lags.
 
     P3 is the furthest and runs it, yet P1, which has nothing, is the target and restores. Were P3
     the target, nothing would be restored; the example wants a warm-up on P1, and a standby on P2.

@@ -42,7 +42,11 @@ def old_group(protocol: str) -> ConnectGroup:
 def test_S0_32_to_S0_40_upgrade(protocol: str) -> None:
     """Roll to `static`, pin a connector, a task, both again, cover everything, drop the rest."""
     group = old_group(protocol)
-    for name in ("w1", "w2", "w3"):  # S0-34: a bounce each, jobs come back to whoever returns
+    for name in (
+        "w1",
+        "w2",
+        "w3",
+    ):  # S0-34: a bounce each, jobs come back to the worker that returns
         group.leave(name)
         group.round()
         group.workers[name] = Worker(protocols=NEW)
@@ -50,7 +54,7 @@ def test_S0_32_to_S0_40_upgrade(protocol: str) -> None:
     rolled = group.runs()
 
     def pinned(name: str, *jobs: str) -> None:
-        """A static worker joins; nobody else's jobs move but to it, or for balance among others."""
+        """A static worker joins; no other jobs move but to it, or for balance among others."""
         before = group.runs()
         group.join(name, protocols=NEW, static=jobs)
         settle(group)

@@ -38,7 +38,7 @@ def test_a_kind_there_is_not() -> None:
 
 
 def test_an_engine_is_asked_only_where_it_decides() -> None:
-    """With an address nobody waits for Docker."""
+    """With an address Docker is not waited for."""
     asked: list[bool] = []
     choice(GIVEN, lambda: bool(asked.append(True)))
     assert asked == []

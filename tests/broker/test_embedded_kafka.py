@@ -98,7 +98,7 @@ def test_a_failed_start_shows_the_log(tmp_path: Path) -> None:
 
 
 def test_a_taken_port_is_an_error() -> None:
-    """A port the user insists on and somebody else has is reported with Kafka's words."""
+    """A port the user insists on and another process has is reported with Kafka's words."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -116,7 +116,7 @@ def test_another_broker_on_the_port_is_not_taken_for_ours() -> None:
 
 
 def test_another_port_is_chosen_when_one_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
-    """When somebody takes the chosen port before Kafka does, it starts on another."""
+    """When another process takes the chosen port before Kafka does, it starts on another."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()

@@ -222,7 +222,7 @@ def brokers_rolled(stage: Stage) -> Iterator[None]:
 def broker_slow(stage: Stage) -> Iterator[None]:
     """All that goes to and from Kafka takes 100 to 300 ms longer; meanwhile a worker restarts.
 
-    It hits workers as well as brokers: settled in the slow network, with nobody else away.
+    It hits workers as well as brokers: settled in the slow network, with no other process away.
     """
     each_s = stage.chance.uniform(0.1, 0.3)
     stage.mainland.delay(each_s)

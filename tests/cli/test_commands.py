@@ -67,7 +67,7 @@ def test_topics_are_created_once(fresh: Topics, capsys: Output) -> None:
 
 
 def test_topics_that_differ_are_named_and_left_alone(fresh: Topics, capsys: Output) -> None:
-    """A topic made by somebody else is reported setting by setting, and not touched."""
+    """A topic made by another client is reported setting by setting, and not touched."""
     name = f"{fresh.prefix}.config"
     client = AdminClient({"bootstrap.servers": fresh.address})
     client.create_topics([NewTopic(name, 3, 1, config={"cleanup.policy": "delete"})])[name].result(

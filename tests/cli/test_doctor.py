@@ -39,7 +39,7 @@ def test_nothing_is_wrong() -> None:
 
 
 def test_no_coordinator() -> None:
-    """Nobody ever claimed: one finding says to start it, and nothing is guessed about the job."""
+    """No job ever claimed: one finding says to start it, and nothing is guessed about the job."""
     finding = told(facts(claims=()), "claim")
     assert (finding.level, finding.action) == (Level.FAIL, "start `muster run`")
     assert ("job", "muster") not in levels(facts(claims=()))
@@ -74,7 +74,7 @@ def test_a_job_that_does_not_answer() -> None:
 
 
 def test_a_dead_clock() -> None:
-    """A wake-up long past and not one record since: nobody writes ticks, the job may be fine."""
+    """A wake-up long past and not one record since: no clock writes ticks, the job may be fine."""
     quiet = facts(wakeups={ORDERS: NOW - 130_000}, heard={})
     assert levels(quiet)["clock", "muster"] is Level.FAIL
     assert levels(quiet)["job", "muster"] is Level.OK
@@ -99,7 +99,7 @@ def test_reading_may_take_long() -> None:
 
 
 @pytest.mark.parametrize("known", [False, True])
-def test_joins_that_nobody_answers(known: bool) -> None:
+def test_joins_that_are_not_answered(known: bool) -> None:
     """A group without members has no wake-up: its joins tell that the job does nothing."""
     snapshot = replace(orders(), members=(), state=GroupState.EMPTY)
     there = {ORDERS: (snapshot, NOW - 70_000)} if known else {}
@@ -167,10 +167,10 @@ def test_tasks_without_an_owner() -> None:
 
 
 def test_a_group_whose_members_are_all_gone() -> None:
-    """Its tasks are nobody's: a warning, once it is no restart; a group without tasks is fine."""
+    """Its tasks have no owner: a warning, once it is no restart; a group without tasks is fine."""
     empty = replace(orders(), state=GroupState.EMPTY, members=(), generation_ms=NOW - 400_000)
     finding = told(facts(groups={ORDERS: (empty, NOW)}), "group")
-    assert finding.what == "has no member for 6 min: nobody runs its 5 tasks"
+    assert finding.what == "has no member for 6 min: no worker runs its 5 tasks"
     for fine in (replace(empty, generation_ms=NOW - 200_000), replace(empty, tasks=())):
         assert levels(facts(groups={ORDERS: (fine, NOW)}))["group", "all"] is Level.OK
 
@@ -222,7 +222,7 @@ def test_settings_of_a_topic() -> None:
     )
 
 
-def test_rights_that_nobody_has() -> None:
+def test_rights_that_no_principal_has() -> None:
     """Exact, prefixed and wildcard grants count, so does ALL, and what another right implies."""
     needed = acls_of(Role.WORKER, "muster")
     assert missing(needed, []) == list(needed)

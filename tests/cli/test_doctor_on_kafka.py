@@ -118,7 +118,7 @@ def test_a_topic_that_is_not_what_it_must_be(
 
 @pytest.mark.broker
 def test_a_dead_job_then_a_dead_clock(examine: Examine, bootstrap: str) -> None:
-    """A wake-up long past is the clock's fault while nobody spoke, and the job's once one has."""
+    """A wake-up long past is the clock's fault while no member spoke, then the job's."""
     topics = new_topics(bootstrap)
     record = CoordinatorClaim(job="gone", host="somewhere", version=VERSION)
     publish(topics, TopicKind.COORDINATOR, record)

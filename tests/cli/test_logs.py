@@ -68,7 +68,7 @@ def test_an_exception_is_one_json_line(capsys: pytest.CaptureFixture[str]) -> No
 
 
 def test_console_lines_name_what_they_are_about(capsys: pytest.CaptureFixture[str]) -> None:
-    """Event, logger and fields on one line, without colours where nobody looks."""
+    """Event, logger and fields on one line, without colours where the output is no terminal."""
     logs.set_up("console")
     structlog.get_logger("muster.streams").info("generation", group="g", generation=7)
     line = capsys.readouterr().err
@@ -104,7 +104,7 @@ def test_quiet_by_default(capsys: pytest.CaptureFixture[str]) -> None:
     """Chatter of libraries and of Kafka's client stays out; ours is shown from INFO on."""
     logs.set_up()
     logging.getLogger("py4j.clientserver").info("every call")
-    logging.getLogger("somebody.else").info("every request")
+    logging.getLogger("another.library").info("every request")
     logging.getLogger("muster.worker.kafka").info("every reconnect")
     logging.getLogger("muster.worker").debug("detail")
     logging.getLogger("muster.worker").info("news")

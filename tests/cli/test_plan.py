@@ -93,11 +93,11 @@ def test_a_member_leaves() -> None:
     assert {"0_0", "0_1"} < set(found["members"]["W1"]["active"])
     columns, values = (line.split() for line in as_text(found).splitlines()[-2:])
     told = dict(zip(columns, values, strict=True))
-    assert (told["MOVES"], told["FROM-STAYING"]) == ("2", "0")  # nobody that stays loses one
+    assert (told["MOVES"], told["FROM-STAYING"]) == ("2", "0")  # no member that stays loses one
 
 
 def test_tasks_and_settings_change() -> None:
-    """New tasks are placed, tasks that go are nobody's, a setting is in force."""
+    """New tasks are placed, tasks that go have no owner, a setting is in force."""
     more = planned(calm(0, 1), tasks=[{"subtopology": "0", "partitions": 4}])
     assert [(source, to is None) for _, source, to in ends(more)] == [(None, False)] * 2
     fewer = planned(calm(0, 0, 1, 1), tasks=[{"subtopology": "0", "partitions": 2}])

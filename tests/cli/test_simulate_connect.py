@@ -125,7 +125,7 @@ def test_ex_i8_leader_bounces() -> None:
 
 
 def test_ex_i9_first_assignment_lost() -> None:
-    """Nobody left, so there is no delay: the next round hands everything out."""
+    """No worker left, so there is no delay: the next round hands everything out."""
     events = [{"at_ms": 0, "undelivered": ["w1", "w2"]}, join(0, "w1"), join(0, "w2"), again(100)]
     assert rounds(*events) == [((0, 0), (0, 0), 0), ((1, 1), (4, 4), 0)]
 

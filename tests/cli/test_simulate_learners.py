@@ -16,7 +16,7 @@ FOUR = [{"subtopology": "0", "partitions": 4, "stateful": True}]
 
 
 def played(*events: dict[str, Any], tasks: object = FIVE, **config: object) -> list[Any]:
-    """Generations of the learner assignor; nobody is ready before it is told."""
+    """Generations of the learner assignor; none is ready before it says so."""
     values = {key.replace("_", "."): value for key, value in config.items()}
     scenario = {
         "group": {"assignor": "learner", "config": values, "tasks": tasks},
@@ -73,7 +73,7 @@ def test_ex_l2_scale_up_from_an_empty_group() -> None:
 
 
 def test_ex_l3_scale_down() -> None:
-    """A draining member keeps what nobody has learned yet, and ends empty."""
+    """A draining member keeps what no member has learned yet, and ends empty."""
     drain = {"at_ms": 1_000, "drain": "S2"}
     found = played(*START, drain)
     assert shape(found[1])["S2"] == (2, 0)
@@ -173,7 +173,7 @@ def test_a_timeline_for_people(capsys: pytest.CaptureFixture[str], tmp_path: Any
         "  MEMBER ACTIVE  STANDBY LEARNER REVOKED",
         "  W1     0_0,0_1 -       -       -",
         "  W2     -       -       0_1     -",
-        "  0_1 learner: nobody → W2 (balance 2/0 -> 1/1; restores before it takes over from W1)",
+        "  0_1 learner: no member → W2 (balance 2/0 -> 1/1; restores before it takes over from W1)",
         "  then Stable",
         "",
         "6,000 ms  generation 3: learner of 0_1 on W2 ready",
@@ -191,6 +191,6 @@ def test_a_timeline_for_people(capsys: pytest.CaptureFixture[str], tmp_path: Any
 
 
 def test_a_crashed_member_is_shown_with_what_it_held() -> None:
-    """Until its session is over nobody knows that it is dead; then its tasks have new owners."""
+    """Until its session is over it is not known to be dead; then its tasks have new owners."""
     found = played(join(0, "S1"), {"at_ms": 20_000, "crash": "S1"}, tasks=FOUR)
     assert shape(found[0]) == {"S1": (4, 0)}

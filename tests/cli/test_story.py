@@ -174,7 +174,7 @@ def test_the_figures_of_a_story() -> None:
     )
     assert summary_of(story, 0, LOG).rows() == [
         ("generations", "2"),
-        ("moves", "2 (and 0 placements of tasks nobody had)"),
+        ("moves", "2 (and 0 placements of tasks no member had)"),
         ("event to published assignment", "p50 5 ms, p99 70 ms (2 events, broker timestamps)"),
         ("longest without an owner, planned", "5 ms (0_0, W1 → W2)"),
         ("longest without an owner, kill -9", "900 ms (0_1, W1 → W2)"),
@@ -184,7 +184,7 @@ def test_the_figures_of_a_story() -> None:
     nothing = summary_of(Story(G, "muster"), 0, [])
     assert [text for _, text in nothing.rows()] == [
         "0",
-        "0 (and 0 placements of tasks nobody had)",
+        "0 (and 0 placements of tasks no member had)",
         *("no events", "none", "none", "never", machine()),
     ]
 
@@ -200,16 +200,16 @@ def test_plain_lines(capsys: pytest.CaptureFixture[str]) -> None:
         "== 1. begins",
         "generation 3: W2 joined",
         "  0_1 W1 → W2: balance",
-        "  0_0 (standby) nobody → W2: copy",
+        "  0_0 (standby) no member → W2: copy",
         "group is Not Ready",
         "settled: W1 0_9,0_10 | W2 0_1",
     ]
 
 
-def test_a_task_that_goes_to_nobody() -> None:
-    """Moves have two ends, either of which may be nobody."""
+def test_a_task_that_goes_to_no_member() -> None:
+    """Moves have two ends, either of which may be no member."""
     move = Move(task="c1", role=Role.ACTIVE, from_member="W1", to_member=None, reason="removed")
-    assert move_text(move) == "c1 W1 → nobody: removed"
+    assert move_text(move) == "c1 W1 → no member: removed"
 
 
 def test_the_live_view_draws_any_moment(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The broker goes away for 20 seconds and comes back: nobody loses a task for it."""
+"""The broker goes away for 20 seconds and comes back: no member loses a task for it."""
 
 from __future__ import annotations
 

@@ -69,9 +69,9 @@ def _same_decisions(published: list[MemberAssignment]) -> None:
 def test_stopped_and_started_again(topics: Topics, tmp_path: Path) -> None:
     """SIGTERM: exit code 0. The next start repeats nothing and misses nothing written meanwhile.
 
-    W3 joins and W1 is asked to be empty while nobody reads. Every record before the stop is still
-    there, no revision and no state is published a second time, and a replay of the inputs gives
-    all of them once more.
+    W3 joins and W1 is asked to be empty while no coordinator reads. Every record before the stop is
+    still there, no revision and no state is published a second time, and a replay of the inputs
+    gives all of them once more.
     """
     with Job(topics, tmp_path) as job, Fleet(topics, tmp_path, "g") as fleet:
         job.start()

@@ -284,7 +284,7 @@ def test_garbage_on_every_input_topic(fleet: NewFleet, kafka: Topics, job: Job) 
 
 
 def test_a_stranger_is_told(kafka: Topics, job: Job) -> None:
-    """A heartbeat of a member nobody knows is answered, and leaves no group behind."""
+    """A heartbeat of an unknown member is answered, and leaves no group behind."""
     stranger = Heartbeat(group=GroupId("nobody"), member=MemberId("S"), epoch=3, digest=1)
     kafka.write(TopicKind.MEMBERSHIP, stranger)
     until(

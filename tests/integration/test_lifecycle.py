@@ -52,7 +52,7 @@ def test_goes_on_from_the_checkpoint_of_another_version(
 ) -> None:
     """Spark's files, the operator's state and the last batch, which was cut off, are read as kept.
 
-    Both members are still in the group although nobody asked them anything; they answer what they
+    Both members are still in the group although they were asked nothing; they answer what they
     are told, so that a newcomer gets its share of their tasks, and neither any of the other's.
     """
     topics, checkpoint = kept.resume(file, elsewhere.bootstrap_server, tmp_path)
@@ -75,7 +75,7 @@ def test_goes_on_from_the_checkpoint_of_another_version(
     assert len(moved) == kept.TASKS // 3
     assert {after[task] for task in moved} == {"W3"}
     epochs = [s.coordinator_epoch for s in snapshots(topics) if s.recovering]
-    assert epochs == [], "the state was there: nobody had to be asked"
+    assert epochs == [], "the state was there: no member had to be asked"
     topics.close()
 
 

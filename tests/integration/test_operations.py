@@ -103,7 +103,7 @@ def test_metrics_tell_the_life(life: Page) -> None:
     assert life.get("unassigned_tasks", group=GROUP) == 0
     assert life.get("imbalance_ratio", group=GROUP) == 1
     assert life.get("groups", state="Stable") >= 1
-    # Every task that came from somebody: 3 and 3 to newcomers, 3 of the dead, 3 of the leaver.
+    # Every task that came from a member: 3 and 3 to newcomers, 3 of the dead, 3 of the leaver.
     assert life.get("task_ownerless_seconds_count") == 12
     assert life.get("event_to_assignment_seconds_count") >= 5
     assert life.get("assignment_bytes_count") >= 5

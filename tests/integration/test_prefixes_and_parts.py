@@ -126,7 +126,7 @@ def test_two_prefixes_and_a_group_in_parts(prefixes: tuple[Topics, Topics], tmp_
 
 
 def _answered(topics: Topics) -> bool:
-    """Answer for whoever is asked; whether both are members then, and nobody is asked any more."""
+    """Answer for members that are asked; whether both are members then, and none is asked."""
     state = newest(topics)
     assert state is not None
     for entry in state.members:

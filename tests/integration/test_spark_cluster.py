@@ -55,7 +55,7 @@ def test_executors_are_killed_one_by_one_and_all_at_once(
 
     The query goes on by itself, only the newcomers' shares move, and no task has two owners. The
     checkpoint is given by a URL that no operating system knows, as an object store's is; a restart
-    finds the groups there and has nobody to ask.
+    finds the groups there and has no member to ask.
     """
     command = (*MUSTER_RUN, "--master", cluster.master)
     (tmp_path / "store").mkdir()

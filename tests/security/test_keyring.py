@@ -196,7 +196,7 @@ def test_a_record_is_signed_among_its_headers(
 
 
 def test_all_who_sign_use_a_key_that_all_who_verify_have() -> None:
-    """Through three rotations: whoever has the file of now or of a spread ago can verify.
+    """Through three rotations: a reader of the file of now or of a spread ago can verify.
 
     At every moment the signer of the newest file and of the one a spread older is looked up; the
     key must be in both and must not have ended for records that are on their way for a window.

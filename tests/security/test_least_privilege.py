@@ -34,7 +34,7 @@ pytestmark = pytest.mark.broker
 
 PREFIX, OTHER = "acme", "globex"
 STRANGER, NO_RIGHTS, LATECOMER = "stranger", "nobody", "latecomer"
-"""A worker of the other prefix; somebody with a login and no rights; one who gets them later."""
+"""A worker of the other prefix; a client with a login and no rights; one who gets them later."""
 QUICK = ("session.timeout.ms=6000", "heartbeat.interval.ms=1000")
 Output = pytest.CaptureFixture[str]
 

@@ -77,7 +77,7 @@ class Signers:
 
 
 def forge(topics: Topics, fleet: Fleet, forger: KeyFile | None) -> int:
-    """Write one of each kind that would hurt: unsigned, or with a key that nobody knows."""
+    """Write one of each kind that would hurt: unsigned, or with an unknown key."""
     (member, *_) = fleet.snapshots()[-1].members
     m = member.id
     events: list[tuple[TopicKind, Event]] = [

@@ -57,7 +57,7 @@ def test_signing_is_turned_on_for_a_running_group(
 
     An executor that has no keyring ends the job, by a line with the file's name, and takes nothing
     in; what it did not take in is there for the next job, which runs without keys. The one after
-    has the keyring: nobody's task stops for that, signed or not. Once signatures are required, the
+    has the keyring: no task stops for that, signed or not. Once signatures are required, the
     member without a key is told to stop, and only its tasks move.
     """
     with coordinator(kafka, tmp_path / "job", ring) as job:

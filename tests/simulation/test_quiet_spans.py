@@ -1,4 +1,4 @@
-"""Spans in which only hearts beat are cut short, and nobody can tell."""
+"""Spans in which only hearts beat are cut short, and the result is the same."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ LIVES: dict[str, dict[str, Any]] = {
         "events": [*_joins("P1", "P2"), {"at_ms": 400_000, "drain": "P2"}],
         "until_ms": 2_000_000,
     },
-    "nobody is answered": {
+    "no member is answered": {
         "group": {"assignor": "sticky", "tasks": [{"subtopology": "0", "partitions": 4}]},
         "events": [
             *_joins("P1", "P2"),

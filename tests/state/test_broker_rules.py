@@ -22,7 +22,7 @@ def test_b_01_defaults() -> None:
 
 
 def test_b_01_a_full_group() -> None:
-    """Who comes when it is full is told so, and may try again when somebody has left."""
+    """Who comes when it is full is told so, and may try again when a member has left."""
     story = Story()
     story.take(config(FOUR, group_max_size=2), join("W1"), join("W2"))
     assert story.at(100).told(join("W3")) == {"W3": "GROUP_MAX_SIZE_REACHED"}

@@ -51,7 +51,7 @@ def test_what_happened_to_members_is_counted_as_told(
     ],
 )
 def test_what_happened_to_the_group_is_counted(text: str, kind: str) -> None:
-    """Every text that the state room adds has its word; what nobody knows is other."""
+    """Every text that the state room adds has its word; an unknown one is other."""
     told = Causes()
     if text:
         told.add(text)

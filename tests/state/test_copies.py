@@ -114,7 +114,7 @@ def test_a_standby_that_becomes_a_learner_changes_its_role_at_once() -> None:
 
 
 def test_a_former_owner_keeps_a_caught_up_copy() -> None:
-    """W1 gives 0_1 up to W2 and keeps a copy, which nobody has to say is caught up."""
+    """W1 gives 0_1 up to W2 and keeps a copy, which need not be told to be caught up."""
     story = exchanging()
     story.at(200).take(report("W2", 1, standby=["0_0", "0_1"], ready=["0_1"], epoch=2))
     story.at(300).take(report("W1", 2, "0_0"))
@@ -145,7 +145,7 @@ def test_what_is_told_of_a_disk_ages() -> None:
 
 
 def test_what_was_said_of_a_copy_ends_with_it() -> None:
-    """B gives its copy up: nobody follows the task there, so B's lag of 0 is true no more."""
+    """B gives its copy up: no copy follows the task there, so B's lag of 0 is true no more."""
     story = Story()
     story.take(config(ONE, num_standby_replicas=1), join("A"))
     story.at(1_000).take(join("B"))

@@ -59,7 +59,7 @@ def test_too_slow_a_release_fences() -> None:
     assert story.at(63_000).told(tick()) == {"W1": "gone", "W2": "0_0 0_1 0_2 0_3 | - | - @4"}
 
 
-def test_a_coordinator_that_is_behind_fences_nobody() -> None:
+def test_a_coordinator_that_is_behind_fences_no_member() -> None:
     """Ten minutes of heartbeats from before the demand was published cost W1 none of its time."""
     story = owing()
     assert set(beats(story, 2_000, 600_000).values()) <= {"0_0 0_1 | - | - @1 report"}
@@ -139,7 +139,7 @@ def test_the_wake_up_vouches_for_the_batches_before() -> None:
 
 
 def test_a_fenced_member_reads_so_late() -> None:
-    """It is told to drop everything by a coordinator that is ten minutes behind: nobody gets it."""
+    """It is told to drop everything by a coordinator ten minutes behind: no member gets it."""
     story = owing()
     story.at(200).take(report("W1", 2, *ALL))  # keeps what it should give up, which is no crime
     assert story.at(300).told(report("W2", 1, "0_0", epoch=2))["W2"] == "FENCED_MEMBER_EPOCH"
@@ -163,7 +163,7 @@ def test_a_lost_checkpoint_gives_everybody_its_time_again() -> None:
 
 
 @pytest.mark.parametrize("returns", [False, True])
-def test_a_lost_checkpoint_waits_for_nobody_for_ever(returns: bool) -> None:
+def test_a_lost_checkpoint_waits_for_no_member_for_ever(returns: bool) -> None:
     """Who is alive and does not say what it holds is fenced; what it has is its own for a session.
 
     The group goes on when it has returned with empty hands, or is gone.

@@ -73,7 +73,7 @@ def test_a_member_that_left_a_plug_in() -> None:
 
 
 def test_a_worker_whose_jobs_waited() -> None:
-    """Kept for one batch: when Connect's delay ends, its worker is gone, and nobody says more."""
+    """Kept for one batch: when Connect's delay ends, its worker is gone, and no more is said."""
     story = fleet("cooperative", Connector("a", 2), JOBS, scheduled_rebalance_max_delay_ms=1_000)
     assert actives(moved(story.at(100), leave("W2"))) == set()
     assert actives(moved(story.at(1_100), tick())) == {

@@ -87,7 +87,7 @@ def test_a_follow_up_waits_until_the_generation_is_carried_out() -> None:
 
 
 def test_a_group_without_members_has_no_follow_up() -> None:
-    """Nobody is there to be placed."""
+    """No member is there to take tasks."""
     story = wishing(60_000)
     story.at(1_000).take(leave("W1"))
     assert story.group.followup_ms is None

@@ -66,7 +66,7 @@ def test_a_member_that_waited_is_stable_when_the_reports_show_nothing_is_missing
     assert [m.state for m in story.group.live()] == [STABLE, STABLE, STABLE]
 
 
-def test_a_question_nobody_answers_fences_whoever_has_that_name() -> None:
+def test_a_question_that_is_not_answered_fences_the_member_of_that_name() -> None:
     """Coordinator 1 let another process in as W2 after its last snapshot.
 
     Coordinator 2 knows the old one only, hears heartbeats, and waits in vain for the report. So

@@ -76,7 +76,7 @@ def test_a_member_falls_silent() -> None:
     assert story.group.cause == "W2 expired"
 
 
-def test_a_broker_away_expires_nobody() -> None:
+def test_a_broker_away_expires_no_member() -> None:
     """A jump of the clock by an hour counts for two heartbeat intervals."""
     story = two_members()
     assert story.at(3_600_000).told(tick()) == {}
@@ -112,7 +112,7 @@ def test_two_heartbeats_that_disagree() -> None:
 
 
 def test_strangers_are_told_to_join() -> None:
-    """A heartbeat or a report of somebody unknown is answered UNKNOWN_MEMBER_ID."""
+    """A heartbeat or a report of an unknown member is answered UNKNOWN_MEMBER_ID."""
     story = two_members()
     assert story.at(100).told(beat("W9", 1), report("W8", 1)) == {
         "W9": "UNKNOWN_MEMBER_ID",
@@ -281,7 +281,7 @@ def test_a_learner_is_promoted_by_its_report() -> None:
 
 
 def test_moves_say_where_a_task_was() -> None:
-    """A task of a member that left or expired moves from that member, not from nobody."""
+    """A task of a member that left or expired moves from that member, and has a source."""
     for silent_ms, happens, cause in (
         (5_000, leave("W2"), "W2 left"),
         (45_000, tick(), "W2 expired"),
@@ -296,8 +296,8 @@ def test_moves_say_where_a_task_was() -> None:
         ]
 
 
-def test_moves_of_what_nobody_had() -> None:
-    """A task is from nobody only when nobody had it."""
+def test_moves_of_what_had_no_owner() -> None:
+    """A task has no source only when no member had it."""
     story = Story()
     said = snapshot(story.take(config(Subtopology("0", 1)), join("W1")))
     assert [(m.from_member, m.reason) for m in said.moves] == [(None, "had no owner")]

@@ -127,7 +127,7 @@ def test_who_returns_in_time_does_not_wait() -> None:
 
 
 def test_tasks_that_come_late_do_not_wait() -> None:
-    """Members of a group nobody had configured have waited long enough."""
+    """Members of a group without a config have waited long enough."""
     story = Story()
     story.take(config(**START), join("W1"), join("W2"))
     story.at(59_000).take(tick())

@@ -1,4 +1,4 @@
-"""What another coordinator, or somebody in a member's name, may have done: asked before acting."""
+"""What another coordinator, or a client in a member's name, may have done: asked before acting."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SESSION_MS, BEAT_MS = 45_000, 5_000
 
 
 def wary() -> Story:
-    """A group nobody has stored, met by coordinator 2 just after a checkpoint was lost."""
+    """A group that is not stored, met by coordinator 2 just after a checkpoint was lost."""
     return Story(group=Group.new(GroupId("g"), wary=True), epoch=2)
 
 
@@ -47,8 +47,8 @@ def test_an_answer_names_the_one_who_asked() -> None:
     assert told == {"W1": "0_0 0_1 0_2 0_3 | - | - @2"}
 
 
-def test_it_ends_when_nobody_else_can_be_at_work() -> None:
-    """Two heartbeat intervals after a tick that repeats its own word, nobody is asked any more."""
+def test_it_ends_when_no_other_coordinator_can_be_at_work() -> None:
+    """Two heartbeat intervals after a tick that repeats its own word, no member is asked."""
     story = wary()
     story.take(config(FOUR))
     story.at(1_000).take(Tick(group=GroupId("g"), published=Mark(1, 10_000)))  # another's

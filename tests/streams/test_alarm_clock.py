@@ -38,7 +38,7 @@ def test_a_newer_wake_up_replaces_the_older() -> None:
 
 
 def test_a_tick_says_what_the_newest_wake_up_said() -> None:
-    """What a group has published is repeated, also when nobody answers."""
+    """What a group has published is repeated, also when the job does not answer."""
     schedule = Schedule()
     schedule.note(A, 100, Mark(1, 7))
     schedule.note(A, 100, Mark(1, 9))

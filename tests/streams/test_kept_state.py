@@ -42,7 +42,7 @@ def upgraded(moment: dict[str, Any], liveness: bytes | None = None) -> KeptGroup
 
 
 def goes_on(group: KeptGroup, moment: dict[str, Any]) -> None:
-    """Nobody is lost, nothing moves that was not on its way, and a newcomer is taken in."""
+    """No member is lost, nothing moves that was not on its way, and a newcomer is taken in."""
     group.take(Tick(group=group.group))
     # A digest that disagrees twice is asked about: so those who owe a release report it now.
     for entry in 2 * group.snapshot.members:
@@ -50,7 +50,7 @@ def goes_on(group: KeptGroup, moment: dict[str, Any]) -> None:
     assert group.members() == moment["members"]
     if moment["state"] in ("Stable", "Empty"):
         assert group.holders() == moment["holders"]
-    else:  # somebody was asked to release, and now has
+    else:  # a member was asked to release, and now has
         assert group.holders().keys() == moment["holders"].keys()
         assert group.snapshot.state is GroupState.STABLE
     generation = group.snapshot.generation
@@ -67,7 +67,7 @@ def test_goes_on_from_what_another_version_stored(moment: dict[str, Any]) -> Non
 
 @pytest.mark.parametrize("moment", KEPT)
 @pytest.mark.parametrize("place", ["the job's part", "the core's part"])
-def test_goes_on_from_a_liveness_nobody_can_read(moment: dict[str, Any], place: str) -> None:
+def test_goes_on_from_a_liveness_that_cannot_be_read(moment: dict[str, Any], place: str) -> None:
     """A version of the liveness from the future (a rollback): its members are asked instead."""
     liveness = bytearray(b64decode(moment["liveness"]))
     liveness[0 if place == "the job's part" else turn._HEADER.size] = 250

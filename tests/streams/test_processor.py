@@ -157,7 +157,7 @@ def codec_digest(assignment: MemberAssignment) -> int:
     return Holding(active=assignment.active).digest()
 
 
-def test_nobody_is_not_remembered() -> None:
+def test_a_group_without_members_is_not_remembered() -> None:
     """Ticks and heartbeats of a group that does not exist leave nothing in the store."""
     operator = Operator()
     operator.feed(1_000, Tick(group=G), Heartbeat(group=G, member=M, epoch=3, digest=9))

@@ -157,7 +157,7 @@ def test_another_attempt_of_a_batch_says_the_same() -> None:
 
 
 def spoilt(name: str) -> Operator:
-    """An operator whose stored value of a group nobody can read."""
+    """An operator whose stored value of a group cannot be read."""
     operator = Operator()
     operator.feed(1_000, config(), join())
     value = operator.stored(LANE)[name == "snapshot"]
@@ -168,13 +168,13 @@ def spoilt(name: str) -> Operator:
 
 
 def test_an_unreadable_snapshot_parks_the_group() -> None:
-    """Stored bytes nobody can read do not raise either; they are kept for whoever can."""
+    """Stored bytes that cannot be read do not raise either; a version that can gets them."""
     records = spoilt("snapshot").feed(2_000, join("n"))
     assert [r.reason for r in of_kind(records, Rejected)] == [DeadLetter.GROUP_FAILED]
 
 
 def test_an_unreadable_liveness_is_asked_for() -> None:
-    """Whoever was heard when can be found out again: the member keeps its tasks and is asked."""
+    """When a member was heard can be found out again: it keeps its tasks and is asked."""
     records = spoilt("liveness").feed(2_000, join("n"))
     assert of_kind(records, Rejected) == []
     asked = {r.member: (r.report, len(r.active)) for r in of_kind(records, MemberAssignment)}
@@ -195,7 +195,7 @@ def test_a_lost_checkpoint() -> None:
     assert len(assignment.active) == 4
 
 
-def test_a_group_nobody_stored_may_have_had_a_coordinator() -> None:
+def test_a_group_that_is_not_stored_may_have_had_a_coordinator() -> None:
     """Just after a checkpoint was lost who joins a new group is asked; later, and elsewhere, not.
 
     The time is that of the events, so a batch that is replayed decides alike.

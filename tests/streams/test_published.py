@@ -40,7 +40,7 @@ class Watched:
 
 
 def settled(*holder: int, **changes: object) -> GroupSnapshot:
-    """Group g, one subtopology; whoever holds something is a member (slot n is "Wn")."""
+    """Group g, one subtopology; each that holds something is a member (slot n is "Wn")."""
     members = tuple(
         MemberEntry(id=MemberId(f"W{slot}"), slot=slot, incarnation=slot + 100)
         for slot in sorted({*holder} - {-1})

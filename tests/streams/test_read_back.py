@@ -133,7 +133,7 @@ def test_reading_begins_behind_what_all_have_taken_in() -> None:
 
 
 def test_how_long_a_start_without_a_checkpoint_is_wary(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A minute from the claim, where somebody claimed before; a restart reads the same again."""
+    """A minute from the claim, where a job claimed before; a restart reads the same again."""
     files: dict[str, object] = {}
     monkeypatch.setattr(
         beside, "write", lambda _, at, name, value: files.update({at + name: value})

@@ -166,7 +166,7 @@ def test_where_signatures_are_optional_only_wrong_ones_are_refused() -> None:
     assert found.events == [bare, Refused(group=G, member=N, origin=at(2))]
 
 
-def test_rubbish_is_undecodable_whoever_signed_it() -> None:
+def test_rubbish_is_undecodable_even_when_signed() -> None:
     """What is no event stays what it was: a letter that says so."""
     rubbish = pack(at(1), b"rubbish", TOPICS, b"sig")
     (letter,) = opened(rubbish).rejected
@@ -227,7 +227,7 @@ def again(row: bytes, offset: int) -> bytes:
 
 
 def test_a_join_said_again_does_not_free_what_a_fenced_member_still_runs() -> None:
-    """A fenced member keeps its tasks until it is sure to be gone, whoever says its join again."""
+    """A fenced member keeps its tasks until it is sure to be gone, even if its join is repeated."""
     life = Life()
     joined = row(Join(group=G, member=M, incarnation=5, origin=at(2)))
     life.batch(row(config(1)), joined)
@@ -242,7 +242,8 @@ def test_a_join_said_again_does_not_free_what_a_fenced_member_still_runs() -> No
 def test_nothing_that_changes_a_group_counts_twice() -> None:
     """Every kind, written again in the same batch, in the next, and after others: letters only.
 
-    Heartbeats, ticks and lags count again. Nobody is doubted for it: who wrote the first was heard.
+    Heartbeats, ticks and lags count again. No member is doubted for it: the writer of the first was
+    heard.
     """
     once: list[Event] = [
         Join(group=G, member=M, incarnation=5, origin=at(1)),

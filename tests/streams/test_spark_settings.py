@@ -17,7 +17,7 @@ JARS = Path(pyspark.__file__).parent / "jars"
 READERS = ("core", "common-utils", "sql", "sql-api", "catalyst", "yarn", "kubernetes")
 """Spark's jars that read settings."""
 OPEN = ("spark.hadoop.", "spark.executorEnv.", "spark.yarn.appMasterEnv.")
-"""What follows these is somebody else's name."""
+"""What follows these is a name that others choose."""
 ROCKSDB = "spark.sql.streaming.stateStore.rocksdb."
 """What follows this is a constant of its own."""
 SETTING = re.compile(r"(?<![.\w])spark\.[A-Za-z][A-Za-z0-9.]+")

@@ -182,7 +182,7 @@ def test_nothing_starts_without_a_lease(run, folder: Folder) -> None:
 
 
 def test_lost_tasks_are_killed_at_once(run, folder: Folder) -> None:
-    """on_lost while the lease still runs gives no grace: somebody else may have the tasks."""
+    """on_lost while the lease still runs gives no grace: another member may have the tasks."""
     processes = run("trap '' TERM; echo $$ > $MUSTER_TASK; while :; do sleep 0.05; done")
     on(processes, "0_0", "0_1")
     eventually(lambda: folder.pids("0_0") and folder.pids("0_1"))

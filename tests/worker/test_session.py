@@ -256,7 +256,7 @@ def test_story_its_own_shadow_stands_in_the_way() -> None:
     leave, join = sent(talk.read(fault=Fault.MEMBER_ID_IN_USE))
     assert leave == Leave(group=GROUP, member=MEMBER, incarnation=mixed63(1), temporary=True)
     assert join.incarnation == mixed63(2)
-    # Once is enough; from then on it is somebody else.
+    # Once is enough; from then on it is another process.
     assert kinds(talk.read(fault=Fault.MEMBER_ID_IN_USE)) == ["Notice"]
 
 
