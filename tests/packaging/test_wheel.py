@@ -75,4 +75,5 @@ def test_public_names() -> None:
     """What users import is what was promised, no more."""
     import muster
 
-    assert sorted(muster.__all__) == ["MusterError", "Worker", "__version__"]
+    names = ["Assignment", "MusterError", "Role", "Task", "Worker", "__version__", "parse_task"]
+    assert sorted(muster.__all__) == names
