@@ -6,7 +6,6 @@ import (
 	"compress/zlib"
 	"encoding/hex"
 	"encoding/json"
-	"flag"
 	"fmt"
 	"io"
 	"log"
@@ -108,10 +107,7 @@ func inflated(data []byte) string {
 }
 
 func TestVectors(t *testing.T) {
-	folder, checked := "../../protocol/vectors", 0
-	if len(flag.Args()) > 0 {
-		folder = flag.Arg(0)
-	}
+	folder, checked := vectorsFolder(), 0
 	load := func(name string) (all []vector) {
 		data, err := os.ReadFile(filepath.Join(folder, name+".json"))
 		if err == nil {
