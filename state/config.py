@@ -14,10 +14,11 @@ import numpy as np
 from muster.protocol.digest import table_hashes
 from muster.protocol.events import GroupConfig
 from muster.protocol.ids import Role, Task
+from muster.protocol.records import MemberState
 from muster.protocol.settings import SETTINGS, Settings
 from muster.protocol.tasks import IntArray, TaskTable
 from muster.protocol.topics import TopicKind
-from muster.state import drains
+from muster.state import drains, holdings
 from muster.state.causes import counted
 from muster.state.draft import Draft
 from muster.state.group import (
@@ -108,6 +109,12 @@ def declare(draft: Draft, table: TaskTable) -> None:
     draft.touched |= {o.slot for o in orphans}  # what is reclaimed counts otherwise now
     draft.orphans = tuple(sorted(o for o in orphans if not _reclaimed(draft, o)))
     draft.answer |= {o.slot for o in draft.orphans}
+    for slot in sorted({o.slot for o in orphans}):
+        # It has reported all it was asked for, and what else had left the table is back.
+        member = draft.members[slot]  # None: it left in this batch
+        owed = member is not None and member.state is MemberState.UNREVOKED
+        if owed and not holdings.owes(draft, slot):
+            holdings.owes_nothing(draft, slot)
 
 
 def _new_indexes(old: TaskTable, new: TaskTable) -> IntArray:

@@ -132,7 +132,7 @@ def _release(draft: Draft, slot: int, holding: Holding) -> None:
     owed = (draft.holder == slot) & draft.revoking
     freed = owed.copy()
     freed[active] = False
-    owes, frees = bool((owed & ~freed).any()), bool(freed.any())
+    owes_more, frees = bool((owed & ~freed).any()), bool(freed.any())
     pairs = {Role.ACTIVE: _pairs(active, slot)}
     for role, tasks in _copies_of(holding):
         indexes, held[role] = draft.table.indexes_of(tasks)
@@ -143,10 +143,10 @@ def _release(draft: Draft, slot: int, holding: Holding) -> None:
     for role, going in given_up.items():
         mine = slot_of(going) == slot
         stays = mine & np.isin(going, pairs[role])
-        owes, frees = owes or bool(stays.any()), frees or bool((mine & ~stays).any())
+        owes_more, frees = owes_more or bool(stays.any()), frees or bool((mine & ~stays).any())
         kept[role] = going[~mine | stays]
     lost = {o for o in draft.orphans if o.slot == slot and o.task not in held[Role(o.role)]}
-    owes = owes or any(o.slot == slot and o not in lost for o in draft.orphans)
+    owes_more = owes_more or any(o.slot == slot and o not in lost for o in draft.orphans)
     if frees or lost:
         draft.holder = np.where(freed, np.int32(NO_MEMBER), draft.holder)
         draft.revoking = draft.revoking & ~freed
@@ -160,12 +160,27 @@ def _release(draft: Draft, slot: int, holding: Holding) -> None:
         draft.orphans = tuple(o for o in draft.orphans if o not in lost)
         draft.touched.add(slot)
         draft.changed = True
-    if owes:
+    if owes_more:
         return
+    owes_nothing(draft, slot)
+
+
+def owes_nothing(draft: Draft, slot: int) -> None:
+    """A member has let go of all it was told to give up."""
     draft.acknowledged.add(slot)
     if slot not in draft.recovering:
         draft.soft.acquit(slot)  # whatever else this batch is behind, it has answered in time
     draft.changed = True
+
+
+def owes(draft: Draft, slot: int) -> bool:
+    """Whether a member has still to let go of something it was told to give up."""
+    pairs = [draft.duplicate, *(copies.going for copies in draft.copies.values())]
+    return (
+        bool((draft.revoking & (draft.holder == slot)).any())
+        or any(bool((slot_of(each) == slot).any()) for each in pairs)
+        or any(orphan.slot == slot for orphan in draft.orphans)
+    )
 
 
 def keep_all(draft: Draft, slot: int) -> None:

@@ -167,7 +167,8 @@ def test_groups_listed_and_described(fresh: Topics, capsys: Output) -> None:
     assert heard["W1"] is None
     assert heard["W2"] > 1_700_000_000_000
     assert run(fresh, "groups", "describe", "--group", "orders", "--members") == 0
-    assert str(heard["W2"]) in capsys.readouterr().out
+    (line,) = [row for row in capsys.readouterr().out.splitlines() if " W2 " in row]
+    assert line.endswith(" ago") or "silent " in line
     assert run(fresh, "groups", "describe", "--tasks") == 0
     assert len(capsys.readouterr().out.splitlines()) == 1 + 2 * 8
     assert run(fresh, "groups", "describe", "--group", "none") == 1
@@ -178,7 +179,7 @@ def test_groups_listed_and_described(fresh: Topics, capsys: Output) -> None:
 
 
 def test_explain_tells_the_history(kafka: Topics, capsys: Output) -> None:
-    """Generations in order with their moves; --task and --member leave out the others."""
+    """Generations in order with their moves; --task and --member leave out the rest."""
     calm = replace(orders(8, "W1 drained"), moves=())
     publish(kafka, orders(6, "W1 joined"), orders(7), orders(7), calm)
     group = ("explain", "--group", "orders", "--format", "json")
@@ -191,7 +192,7 @@ def test_explain_tells_the_history(kafka: Topics, capsys: Output) -> None:
     ]
     assert run(kafka, *group, "--history", "--task", "0_0") == 0
     shown = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert [[m["role"] for m in g["moves"]] for g in shown] == [["standby"], ["standby"], []]
+    assert [[m["role"] for m in g["moves"]] for g in shown] == [["standby"], ["standby"]]
     assert run(kafka, "explain", "--group", "orders") == 0
     assert capsys.readouterr().out.splitlines()[1:] == ["no task moves", ""]
     assert run(kafka, "explain", "--group", "none") == 1
