@@ -179,8 +179,8 @@ def test_two_claims_and_a_stuck_group(examine: Examine, bootstrap: str) -> None:
     assert code == 1
     (two,) = found["claim", topics.prefix]
     assert "job old on old-host still writes" in two["what"]
-    (stuck,) = found["group", "orders"]
-    assert "waits for W1 to release tasks" in stuck["what"]
+    said = [each["what"] for each in found["group", "orders"]]
+    assert any("waits for W1 to release tasks" in what for what in said), said
 
 
 @pytest.mark.broker

@@ -24,7 +24,6 @@ from muster.simulation.faults import (
     Drains,
     FallsBehind,
     Repeats,
-    Restarts,
     Usurps,
 )
 from muster.state import (
@@ -32,7 +31,6 @@ from muster.state import (
     config,
     deadlines,
     deletion,
-    draft,
     drains,
     fencing,
     holdings,
@@ -125,13 +123,6 @@ MUTANTS = (
         "return []",
     ),
     Mutant(
-        "a second holder is remembered until it has let go",
-        draft.Draft.claim,
-        "self.duplicate = union(self.duplicate, _pairs(others, slot))",
-        "pass",
-        (Usurps,),
-    ),
-    Mutant(
         "a new coordinator without a checkpoint asks everybody",
         snapshot.recovered,
         "recovering=frozenset(member.slot for member in present)",
@@ -178,13 +169,6 @@ MUTANTS = (
         "if not draft.roster:",
         "if not draft.roster:\n        draft.generation = draft.target_generation = 0",
         (Deletes,),
-    ),
-    Mutant(
-        "generations of a batch that is lost are not used again",
-        snapshot.recovered,
-        "floor=record.generation + 1",
-        "floor=0",
-        (Restarts,),
     ),
     Mutant(
         "a drain outlives its member",
