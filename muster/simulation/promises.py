@@ -23,6 +23,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from muster.protocol.digest import Holding
 from muster.protocol.events import Event, Heartbeat, Join, Lag, LagReport, Report, Tick
 from muster.protocol.ids import Task
 from muster.protocol.records import GroupState
@@ -83,7 +84,7 @@ class Promises:
                     self._forget(event.member)
                     self._said(event.member, event.holding.ready, event.lags, after, at_ms)
                 case Report() if _is_in(after, event):
-                    self._gave_up(event)
+                    self._gave_up(event, before)
                     self._said(event.member, event.holding.ready, event.lags, after, at_ms)
                 case LagReport():
                     self._said(event.member, (), event.lags, after, at_ms)
@@ -96,11 +97,16 @@ class Promises:
     def _forget(self, member: str) -> None:
         self._book = {pair: said for pair, said in self._book.items() if pair[1] != member}
 
-    def _gave_up(self, event: Report) -> None:
-        """A copy that a member has stopped is none any more, even if it begins anew at once."""
-        held = event.holding.active | event.holding.standby | event.holding.learner
+    def _gave_up(self, event: Report, before: Group) -> None:
+        """A copy that a member has stopped is none any more, even if it begins anew at once.
+
+        One that it has yet to begin was not stopped: what it said of the state on its disk stands.
+        """
+        slot = before.by_id.get(event.member)
+        had = _held(Holding() if slot is None else invariants.holding_of(before, slot))
+        stopped = had - _held(event.holding)
         for pair, said in list(self._book.items()):
-            if said.kept and pair[1] == event.member and pair[0] not in held:
+            if said.kept and pair[1] == event.member and pair[0] in stopped:
                 del self._book[pair]
 
     def _said(
@@ -164,6 +170,10 @@ class Promises:
             if said or (said is None and member.id == owner):
                 found.append(member.id)
         return found
+
+
+def _held(holding: Holding) -> set[Task]:
+    return {*holding.active, *holding.standby, *holding.learner}
 
 
 def _name(group: Group, slot: int) -> str:

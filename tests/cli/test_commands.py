@@ -170,7 +170,8 @@ def test_groups_listed_and_described(fresh: Topics, capsys: Output) -> None:
     (line,) = [row for row in capsys.readouterr().out.splitlines() if " W2 " in row]
     assert line.endswith(" ago") or "silent " in line
     assert run(fresh, "groups", "describe", "--tasks") == 0
-    assert len(capsys.readouterr().out.splitlines()) == 1 + 2 * 8
+    table, _, _ = capsys.readouterr().out.partition("\n\n")
+    assert len(table.splitlines()) == 1 + 2 * 8
     assert run(fresh, "groups", "describe", "--group", "none") == 1
     assert capsys.readouterr().err == (
         f"muster groups: no group 'none' on {fresh.prefix}.groups; it is there once it is "
@@ -194,7 +195,7 @@ def test_explain_tells_the_history(kafka: Topics, capsys: Output) -> None:
     shown = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [[m["role"] for m in g["moves"]] for g in shown] == [["standby"], ["standby"]]
     assert run(kafka, "explain", "--group", "orders") == 0
-    assert capsys.readouterr().out.splitlines()[1:] == ["no task moves", ""]
+    assert capsys.readouterr().out.splitlines()[1] == "no task moves"
     assert run(kafka, "explain", "--group", "none") == 1
 
 
