@@ -31,6 +31,8 @@ Changelog: TypeAlias = Callable[[Task], Positions | None]
 
 ANSWER_S: Final = 3.0
 """How long one question to the brokers may take."""
+FIRST_TRIES: Final = 3
+"""How often the first join asks: without these lags the coordinator takes the copies for lost."""
 SOON_S: Final = 1.0
 RARELY_S: Final = 30.0
 _LATEST: Final[OffsetSpec] = OffsetSpec.latest()  # type: ignore[no-untyped-call]  # of the client
@@ -104,7 +106,10 @@ class ChangelogLags:
     # --------------------------------------------------------------------------------- the thread
 
     def _run(self, positions: Changelog, then: Callable[[], None]) -> None:
-        self._look(positions, self._on_disk, EMPTY)
+        for _ in range(FIRST_TRIES):
+            if self._look(positions, self._on_disk, EMPTY) or self._closing:
+                break
+            self._kicked.wait(SOON_S)
         then()
         while not self._closing:
             with self._lock:
@@ -117,10 +122,13 @@ class ChangelogLags:
             if not self._closing:
                 self._look(positions, copies, restoring)
 
-    def _look(self, positions: Changelog, copies: Iterable[Task], restoring: TaskSet) -> None:
+    def _look(self, positions: Changelog, copies: Iterable[Task], restoring: TaskSet) -> bool:
+        """Post the lags that changed; False when the brokers left a lag unknown."""
         told = {task: _position(positions, task) for task in (*copies, *restoring)}
         stand = {task: at for task, at in told.items() if at is not None}
-        behind = self._behind({task: at for task, at in stand.items() if at})
+        asked = {task: at for task, at in stand.items() if at}
+        behind = self._behind(asked)
+        is_known = len(behind) == len(asked)
         behind |= {task: 0 for task in restoring if stand.get(task) == {}}
         with self._lock:
             # From now on its lag is what it writes itself.
@@ -132,6 +140,7 @@ class ChangelogLags:
             self._told.update(news)
         if news:
             self._post(Restored(tuple(Lag(t, n) for t, n in sorted(news.items()))))
+        return is_known
 
     def _behind(self, stand: Mapping[Task, Positions]) -> dict[Task, int]:
         """Lags of those tasks whose partitions have all told where they end."""

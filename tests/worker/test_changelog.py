@@ -110,3 +110,23 @@ def test_the_disk_is_told_with_the_join(
         written, coordinator, lag_from_changelog=restoring.position, on_disk=["0_7", "0_8"]
     ):
         assert coordinator.wait_for(Join).lags == (Lag(Task("0", 7), 5),)
+
+
+def test_the_first_join_asks_again(
+    written: str,
+    coordinator: ScriptedCoordinator,
+    restoring: Restoring,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A broker that does not answer the first question does not make a copy look lost."""
+    answer, asked = ChangelogLags._ends, []
+
+    def slow(self: ChangelogLags, places: set[tuple[str, int]]) -> dict[tuple[str, int], int]:
+        asked.append(places)
+        return answer(self, places) if len(asked) > 1 else {}
+
+    monkeypatch.setattr(ChangelogLags, "_ends", slow)
+    monkeypatch.setattr(changelog, "SOON_S", 0.02)
+    restoring.at["0_7"] = {(CHANGELOG, 1): 2}
+    with worker(written, coordinator, lag_from_changelog=restoring.position, on_disk=["0_7"]):
+        assert coordinator.wait_for(Join).lags == (Lag(Task("0", 7), 5),)
