@@ -27,7 +27,8 @@ test: $(READY) ## the whole suite: the fast tests, then those with a real Kafka 
 	@status=0; \
 	echo "== fast tests, every example"; \
 	MUSTER_EXAMPLES=all $(BIN)/python -m pytest -q $(TWO) -m "not ($(SERVICES))" || status=1; \
-	echo "== tests with services"; $(BIN)/python -m pytest -q $(TWO) -m "$(SERVICES)" || status=1; \
+	echo "== tests with services"; \
+	$(BIN)/python -m pytest -q $(TWO) --durations=20 --durations-min=30 -m "$(SERVICES)" || status=1; \
 	exit $$status
 
 fast: $(READY) ## the fast tests: no JVM, a third of the examples, under two minutes
