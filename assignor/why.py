@@ -8,8 +8,9 @@ on the other side.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cached_property
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +25,8 @@ from muster.protocol.ids import Role
 from muster.protocol.tasks import IntArray
 
 Loads = NDArray[np.float64]
+_Better: TypeAlias = Callable[[GroupView, Loads, Loads, int, int], bool]
+"""Whether loads before and after are better for two members."""
 
 
 def explained(
@@ -77,6 +80,8 @@ class _Why:
         self._staged = staged
         self.weight: Loads = view.tasks.weight
         self._by_kind: dict[tuple[str, bool], tuple[Loads, Loads]] = {}
+        # Two members exchange many tasks for one reason: it is found once.
+        self._judged: dict[tuple[str, bool, _Better, int, int], str] = {}
 
     # ------------------------------------------------------------ roles
 
@@ -169,29 +174,33 @@ class _Why:
         task: int,
         source: int,
         destination: int,
-        better: Callable[[GroupView, Loads, Loads, int, int], bool],
+        better: _Better,
     ) -> str:
         """The first kind of load that is better for two members, in words; empty = none is."""
+        now = not self._view.tasks.stateful[task]
         for kind, mine in self._kinds(task):
-            loads = self._loads(kind, mine, now=not self._view.tasks.stateful[task])
-            if better(self._view, *loads, source, destination):
-                one, other = ([_number(load[m]) for m in (source, destination)] for load in loads)
-                return f"balance {kind}{'/'.join(one)} -> {'/'.join(other)}"
+            asked = (kind, now, better, source, destination)
+            text = self._judged.get(asked)
+            if text is None:
+                loads, text = self._loads(kind, mine, now=now), ""
+                if better(self._view, *loads, source, destination):
+                    pairs = ([_number(load[m]) for m in (source, destination)] for load in loads)
+                    one, other = map("/".join, pairs)
+                    text = f"balance {kind}{one} -> {other}"
+                self._judged[asked] = text
+            if text:
+                return text
         return ""
 
-    def _kinds(self, task: int) -> list[tuple[str, Callable[[], BoolArray]]]:
+    def _kinds(self, task: int) -> Iterator[tuple[str, Callable[[], BoolArray]]]:
         """What may be balanced: all tasks, those with or without state, those of the unit."""
         tasks = self._view.tasks
+        yield "", lambda: np.ones(len(tasks), dtype=np.bool_)
         stateful = bool(tasks.stateful[task])
+        state = "stateful" if stateful else "stateless"
+        yield f"of {state} tasks ", lambda: tasks.stateful == stateful
         unit = int(tasks.unit_of[task])
-        return [
-            ("", lambda: np.ones(len(tasks), dtype=np.bool_)),
-            (
-                f"of {'stateful' if stateful else 'stateless'} tasks ",
-                lambda: tasks.stateful == stateful,
-            ),
-            (f"of subtopology {tasks.units[unit].name} ", lambda: tasks.unit_of == unit),
-        ]
+        yield f"of subtopology {tasks.units[unit].name} ", lambda: tasks.unit_of == unit
 
     def _loads(self, kind: str, mine: Callable[[], BoolArray], *, now: bool) -> tuple[Loads, Loads]:
         """float64[M] each: weight of the actives of a kind before and after, summed once.

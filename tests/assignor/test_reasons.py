@@ -16,7 +16,7 @@ from support.examples import examples
 from support.placing import Member, group
 from support.random_groups import allowed, caught_up, crossings, placed, problems
 
-from muster.assignor import availability, learner, sticky
+from muster.assignor import availability, learner, sticky, why
 from muster.assignor.copies import Copies
 from muster.assignor.model import NO_MEMBER, GroupView, Pairs, Placement, Reason
 from muster.assignor.reasons import Reasons
@@ -375,3 +375,15 @@ def test_a_task_that_no_member_takes_any_more_is_told() -> None:
         ]
         text = "A does not take it any more; nor may anybody else"
         assert told == [(0, Role.ACTIVE, 0, NO_MEMBER, text)]
+
+
+def test_many_tasks_of_two_members_are_judged_once() -> None:
+    """A third member joins 2,000 tasks: what a reason costs follows the members, not the tasks."""
+    tasks = [f"0_{i}" for i in range(2_000)]
+    members = {"A": Member(active=tasks[:1_000]), "B": Member(active=tasks[1_000:]), "C": Member()}
+    view = group([Subtopology("0", 2_000)], members)
+    with mock.patch("muster.assignor.why._evener", wraps=why._evener) as judged:
+        told = [reason.text for reason in placed(view, "sticky").reasons]
+    assert len(told) == 666
+    assert set(told) <= {"balance 1000/0 -> 667/666", "balance 1000/0 -> 667/667"}
+    assert judged.call_count <= 2
