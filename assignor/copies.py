@@ -63,6 +63,16 @@ class Copies:
         behind[contains(self.view.ready, pairs)] = 0
         return behind
 
+    def lag_of(self, task: int, member: int) -> int:
+        """`lag` of one pair, without the cost of arrays."""
+        if holds(self.view.ready, task, member):
+            return 0
+        told, pair = self._told, task << 32 | member
+        place = int(told.searchsorted(pair))
+        if place < len(told) and told[place] == pair:
+            return int(self.view.lags.offsets[place])
+        return 0 if self.view.active[task] == member else NO_COPY
+
     def warm(self, task: IntArray, member: IntArray) -> BoolArray:
         """bool[K]: whether each pair's copy may take over at once."""
         if self.acceptable == LONG_MAX:
@@ -74,6 +84,11 @@ class Copies:
         behind = self.lag(task, member)
         answer: BoolArray = (behind >= 0) & (behind <= self.acceptable) & (behind != NO_COPY)
         return answer
+
+    def told_warm_of(self, task: int, member: int) -> bool:
+        """`told_warm` of one pair."""
+        behind = self.lag_of(task, member)
+        return 0 <= behind <= self.acceptable and behind != NO_COPY
 
     def overtaken(self) -> IntArray:
         """Tasks whose owner restores while a member that may go on running them has caught up."""
@@ -117,6 +132,13 @@ class Copies:
 def code(task: IntArray, member: IntArray) -> Longs:
     """int64[K]: pairs as single numbers, ``task << 32 | member``."""
     return task.astype(np.int64) << 32 | member.astype(np.int64)
+
+
+def holds(pairs: Pairs, task: int, member: int) -> bool:
+    """Whether one pair is among some pairs."""
+    held, pair = pairs.code, task << 32 | member
+    place = int(held.searchsorted(pair))
+    return place < len(held) and bool(held[place] == pair)
 
 
 def contains(pairs: Pairs, wanted: Longs) -> BoolArray:

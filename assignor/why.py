@@ -15,7 +15,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from muster.assignor.copies import NO_COPY, Copies, code, contains
+from muster.assignor.copies import NO_COPY, Copies, code, contains, holds
 from muster.assignor.model import NO_MEMBER, BoolArray, GroupView, Pairs
 from muster.assignor.reasons import UNOWNED, Moves, Reasons, Text, changed, stopped
 from muster.assignor.solvers.balance import held
@@ -270,11 +270,11 @@ class _Why:
         )
 
     def _lag(self, task: int, member: int) -> int:
-        return int(self._copies.lag(*_pair(task, member))[0])
+        return self._copies.lag_of(task, member)
 
     def _stays_standby(self, task: int, member: int) -> bool:
         """Whether a standby is where it belongs in the end."""
-        return bool(contains(self._target.standby, code(*_pair(task, member)))[0])
+        return holds(self._target.standby, task, member)
 
     def _takes(self, task: int, member: int) -> bool:
         """Whether a member may have copies of a task."""
@@ -290,7 +290,7 @@ class _Why:
         return mine != NO_COPY and all(self._lag(task, m) >= mine for m in others)
 
     def _warm(self, task: int, member: int) -> bool:
-        return bool(self._copies.told_warm(*_pair(task, member))[0])
+        return self._copies.told_warm_of(task, member)
 
     def _overtaken(self, task: int, owner: int) -> bool:
         """Whether an owner gives a task to a copy that has caught up when it has not itself."""
@@ -301,7 +301,7 @@ class _Why:
     def _and_copy(self, cause: str, task: int, destination: int) -> str:
         if not self._view.tasks.stateful[task] or not self._warm(task, destination):
             return cause
-        ready = contains(self._view.ready, code(*_pair(task, destination)))[0]
+        ready = holds(self._view.ready, task, destination)
         return f"{cause}; {'learner ready' if ready else 'copy caught up'}"
 
     def _name(self, member: int) -> str:
