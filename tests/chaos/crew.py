@@ -9,16 +9,18 @@ from __future__ import annotations
 import signal
 import sys
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
+from types import MappingProxyType
 
 from support import overlap
 from support.brokers import Topics
 from support.waiting import until
 
 from muster.broker.tether import Tethered
-from muster.protocol.events import GroupConfig
-from muster.protocol.ids import GroupId
+from muster.protocol.events import Drain, GroupConfig, GroupDeleted
+from muster.protocol.ids import GroupId, MemberId
 from muster.protocol.records import GroupSnapshot, GroupState
 from muster.protocol.settings import parse_settings
 from muster.protocol.tasks import TaskTable, Unit
@@ -39,6 +41,7 @@ class Crew:
         unit: its tasks.
         config: its settings.
         addresses: member → bootstrap servers it is given.
+        pins: member → the jobs it names (`--static`); a group of assignor `static` has them.
     """
 
     def __init__(
@@ -50,8 +53,10 @@ class Crew:
         unit: Unit,
         config: Mapping[str, object],
         addresses: Mapping[str, str],
+        pins: Mapping[str, Sequence[str]] = MappingProxyType({}),
     ) -> None:
         self.group = group
+        self.pins = pins
         self.folder = folder / group
         self.folder.mkdir(parents=True)
         self.addresses = dict(addresses)
@@ -70,6 +75,15 @@ class Crew:
         """What an operator does first: configure the group."""
         self.topics.write(TopicKind.CONFIG, self.config)
 
+    def delete(self) -> None:
+        """`muster config delete --force`: members are to stop what they run."""
+        self.topics.write(TopicKind.CONFIG, GroupDeleted(group=self.config.group))
+
+    def drain(self, name: str, *, on: bool) -> None:
+        """`muster drain`, or its `--cancel`."""
+        order = Drain(group=self.config.group, member=MemberId(name), on=on)
+        self.topics.write(TopicKind.MEMBERSHIP, order)
+
     # ---- what is done to members
 
     def start(self, name: str) -> None:
@@ -79,6 +93,7 @@ class Crew:
             *("--bootstrap-server", self.addresses[name]),
             *("--topic-prefix", self.topics.prefix, "--member-id", name),
             *("--log", str(self.folder / f"{name}.jsonl"), "--stop-timeout-ms", "500"),
+            *(f"--static={job}" for job in self.pins.get(name, ())),
             *("--exec", TASK),
         ]
         with (self.folder / f"{name}.err").open("ab") as errors:
@@ -104,6 +119,31 @@ class Crew:
     def tenures(self) -> list[overlap.Tenure]:
         """Who had what and when, by the logs."""
         return overlap.tenures(overlap.lines(self.folder))
+
+    def misplaced(self) -> list[overlap.Tenure]:
+        """Jobs that ran where the group had no leave to put them: on a worker that names others."""
+        if not self.pins:
+            return []
+        return [one for one in self.tenures() if one.task not in self.pins[one.member]]
+
+    def backward(self) -> list[tuple[overlap.Tenure, overlap.Tenure]]:
+        """Owners of a task that were given a token below the owner's before them.
+
+        One member that is back under its name is the same owner and may have the token it had.
+        """
+        found: list[tuple[overlap.Tenure, overlap.Tenure]] = []
+        for one, other in pairwise(self.tenures()):
+            is_new = one.task == other.task and one.member != other.member
+            older = (other.generation, other.epoch) <= (one.generation, one.epoch)
+            if (is_new and older) or (one.task == other.task and other.generation < one.generation):
+                found.append((one, other))
+        return found
+
+    def rests(self, name: str) -> bool:
+        """Whether a drained member is back in the group and runs nothing."""
+        snapshot = self.newest()
+        known = {} if snapshot is None else {str(m.id): m for m in snapshot.members}
+        return name in known and known[name].draining and name not in self.held()
 
     def held(self) -> dict[str, set[str]]:
         """Who runs what right now, by the logs."""

@@ -163,6 +163,35 @@ worker_frozen = _worker(
 """SIGSTOP to a worker; then it wakes up."""
 
 
+@contextmanager
+def drained_and_fenced(stage: Stage) -> Iterator[None]:
+    """A worker is to be empty and hangs instead: expelled, it wakes up, joins and gets nothing."""
+    crew, name = stage.pick()
+    with stage.spared(crew, name):
+        crew.signal(name, signal.SIGSTOP)
+        crew.drain(name, on=True)
+        yield
+        stage.await_moved(crew, name)
+        crew.signal(name, signal.SIGCONT)
+        until(lambda: crew.rests(name), f"{name} is back, drained", story=stage.story)
+        crew.drain(name, on=False)
+
+
+@contextmanager
+def group_deleted(stage: Stage) -> Iterator[None]:
+    """`config delete --force` under a running group: its members stop, and do not bring it back."""
+    crew = stage.chance.choice([c for c in stage.crews if not _has_victim(stage, c)])
+    crew.delete()
+    until(lambda: not crew.held(), f"{crew.group} has stopped", story=stage.story)
+    yield
+    assert crew.held() == {}, "members brought a deleted group back"
+    crew.declare()
+
+
+def _has_victim(stage: Stage, crew: Crew) -> bool:
+    return any(group == crew.group for group, _ in stage.victims)
+
+
 def _islander(inject: Callable[[Stage], None]) -> Callable[[Stage], Injected]:
     """A fault of the islanders' proxy, until what they ran runs elsewhere."""
 
@@ -242,6 +271,8 @@ _LOST = SESSION_S + 2 * HEARTBEAT_S + 2
 """A session, the tick that finds it over, two batches."""
 _LEFT = 2 + 3
 """Two batches; and the delay Connect's assignor grants to one that may come back."""
+_DELETED = 60
+"""As long as the members wait before they ask again; the group is gone for that time on purpose."""
 _START = 20
 """Spark, the claim, the groups' state; what is to change waits for it."""
 _EXECUTOR = 6
@@ -261,6 +292,8 @@ FAULTS: tuple[Fault, ...] = (
     Fault("worker cut off", WORKER, _islander(lambda s: s.island.cut()), _LOST, brief=False),
     Fault("worker's network silent", WORKER, _islander(lambda s: s.island.stall()), _LOST),
     Fault("worker deaf", WORKER, _islander(lambda s: s.island.stall(FROM_BROKER)), _LOST, False),
+    Fault("drained and fenced", WORKER, drained_and_fenced, _LOST, False),
+    Fault("group deleted", WORKER, group_deleted, _DELETED, False),
     Fault("broker killed", KAFKA, broker_killed, _LOST),
     Fault("broker frozen", KAFKA, broker_frozen, _LOST, brief=False),
     Fault("rolling restart", KAFKA, brokers_rolled, _LOST, brief=False),

@@ -23,7 +23,7 @@ class Played:
     Attributes:
         fault: its name; two at once are joined by `` + ``.
         began_s: since the run began.
-        settled_s: how long until both groups had settled again.
+        settled_s: how long until all groups had settled again.
         ownerless_s: longest time a task had no owner.
         stopped: how many times a task stopped.
         bound_s: what `ownerless_s` should not exceed on a quiet machine.

@@ -1,4 +1,4 @@
-"""The stage of the chaos tests: three brokers, a Spark cluster, the coordinator, two crews.
+"""The stage of the chaos tests: three brokers, a Spark cluster, the coordinator, three crews.
 
 All of it is what an operator would run: a Kafka of three nodes with replication 3, a standalone
 Spark master with two workers, ``muster run`` submitted to it, ``muster worker --exec`` processes.
@@ -15,9 +15,10 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from types import MappingProxyType
 
 import psutil
 from chaos.crew import Crew
@@ -27,7 +28,7 @@ from support.spark import Job
 from support.spark_cluster import CONF, SparkCluster, environment
 from support.waiting import until
 
-from muster.protocol.tasks import Connector, Subtopology
+from muster.protocol.tasks import Connector, Subtopology, Unit
 
 ISLAND, MAINLAND = "ISLAND", "MAINLAND"
 SESSION_S, HEARTBEAT_S = 10.0, 1.0
@@ -41,6 +42,8 @@ LIMIT_S = 150.0
 CHECKPOINT_BYTES = 96 << 20
 ISLANDER = "W3"
 NAMES = ("W1", "W2", ISLANDER)
+PINS = {"W1": ("p", "p-0", "p-1"), "W2": ("p", "p-1", "p-2"), ISLANDER: ("p-0", "p-2")}
+"""Two workers name each job of the static group, so any one of the three can be lost."""
 
 
 class Stage:
@@ -82,6 +85,7 @@ class Stage:
         self.crews = [
             self._crew("rows", "sticky", Subtopology("0", 6), SETTINGS),
             self._crew("connectors", "cooperative", Connector("c", 5), CONNECT),
+            self._crew("pinned", "static", Connector("p", 3), CONNECT, PINS),
         ]
         for crew in self.crews:
             crew.declare()
@@ -102,14 +106,21 @@ class Stage:
         self._jobs.append(self._stack.enter_context(job))
         return job
 
-    def _crew(self, group: str, assignor: str, unit: object, config: dict[str, str]) -> Crew:
+    def _crew(
+        self,
+        group: str,
+        assignor: str,
+        unit: Unit,
+        config: dict[str, str],
+        pins: Mapping[str, Sequence[str]] = MappingProxyType({}),
+    ) -> Crew:
         addresses = {
             name: self.kafka.address(ISLAND if name == ISLANDER else MAINLAND) for name in NAMES
         }
         observer = type(self.topics)(self.kafka.address(), self.topics.prefix)
         self._stack.callback(observer.close)
         return self._stack.enter_context(
-            Crew(observer, self.folder, group, assignor, unit, config, addresses)
+            Crew(observer, self.folder, group, assignor, unit, config, addresses, pins)
         )
 
     # ---- what faults are made of
@@ -151,7 +162,7 @@ class Stage:
     # ---- what must hold
 
     def settle(self) -> None:
-        """Wait until both groups are stable, every task runs once, and the logs say the same."""
+        """Wait until all groups are stable, every task runs once, and the logs say the same."""
         for crew in self.crews:
             until(crew.is_settled, f"{crew.group} has settled", timeout_s=LIMIT_S, story=self.story)
 
