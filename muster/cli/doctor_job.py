@@ -25,6 +25,7 @@ from muster.cli.ages import span
 from muster.cli.doctor_claim import START, claims
 from muster.cli.doctor_facts import GRACE_MS, Facts, Heard, who
 from muster.cli.finding import Finding, Level
+from muster.cli.snapshots import is_deleted
 from muster.protocol.dead_letters import DeadLetter
 from muster.protocol.ids import GroupId
 from muster.protocol.misspelt import there_are
@@ -118,8 +119,13 @@ def _unanswered(facts: Facts) -> dict[GroupId, int]:
         group: heard.unanswered_ms
         for group, heard in facts.heard.items()
         if 0 < heard.unanswered_ms < facts.now_ms - GRACE_MS
-        and not (group in facts.groups and facts.groups[group][0].members)
+        and not (group in facts.groups and _is_answered(facts.groups[group][0]))
     }
+
+
+def _is_answered(snapshot: GroupSnapshot) -> bool:
+    """Whether a join shows in the group's record; a deleted group answers in the member's own."""
+    return bool(snapshot.members) or is_deleted(snapshot)
 
 
 def _is_asked(facts: Facts, group: GroupId, since_ms: int) -> bool:
@@ -140,16 +146,35 @@ def groups(facts: Facts, stuck_ms: int) -> Iterator[Finding]:
     fine = 0
     for name, (snapshot, at_ms) in sorted(facts.groups.items()):
         rest_ms = facts.now_ms - (snapshot.generation_ms or at_ms)
-        faults = [*_faults(facts, snapshot, rest_ms, stuck_ms)]
+        is_gone = is_deleted(snapshot)
+        if is_gone:
+            faults = [*_asked_in_vain(facts, snapshot, at_ms)]
+        else:
+            faults = [*_faults(facts, snapshot, rest_ms, stuck_ms)]
         for level, what, action in faults:
             yield Finding("group", name, level, what, action)
-        fine += not faults
+        fine += not faults and not is_gone
     if fine:
         yield Finding(
             "group",
             "all others" if fine < len(facts.groups) else "all",
             Level.OK,
             f"{fine} settled, or on their way",
+        )
+
+
+def _asked_in_vain(
+    facts: Facts, snapshot: GroupSnapshot, deleted_ms: int
+) -> Iterator[tuple[Level, str, str]]:
+    """Workers that go on asking for a group that was deleted."""
+    joined = sorted(facts.heard.get(snapshot.group, Heard()).joined)
+    if joined:
+        ask = "worker asks" if len(joined) == 1 else "workers ask"
+        yield (
+            Level.WARN,
+            f"was deleted {facts.ago(deleted_ms)} ago, and {len(joined)} {ask} to join it: "
+            f"{_some(joined)}",
+            f"stop them, or: muster config set --group {snapshot.group} --tasks FILE",
         )
 
 
@@ -163,6 +188,13 @@ def _faults(
             f"waits for {holdup.member}: {holdup.text(facts.now_ms)}",
             f"read the log of {holdup.member}: what stops a task there (on_revoked, or the process "
             "of --exec) does not return; end its process if it hangs",
+        )
+    for drain in (kept for kept in snapshot.drains if kept.expelled):
+        yield (
+            Level.WARN,
+            f"{drain.member} was expelled before it was empty: its process may still run its tasks",
+            f"end that process, then muster drain --group {snapshot.group} "
+            f"--member {drain.member} --cancel",
         )
     if snapshot.state is GroupState.NOT_READY:
         count = len(snapshot.members)

@@ -18,6 +18,7 @@ from muster.cli.snapshots import (
     Shown,
     compact,
     configured,
+    drains_text,
     history,
     is_deleted,
     last_heartbeats,
@@ -68,7 +69,7 @@ def run(args: argparse.Namespace) -> int:
         return 0
     print(_table(shown, args, now_ms))
     if is_described:
-        for paragraph in _waits(shown, debts, now_ms):
+        for paragraph in (*_waits(shown, debts, now_ms), *drains(shown, now_ms)):
             print(paragraph)
         for hint in hints(shown, lambda: configured(settings, prefix)):
             print(f"\n{hint}")
@@ -134,6 +135,15 @@ def _waits(shown: Sequence[Shown], debts: Debts, now_ms: int) -> list[str]:
     for snapshot in (each.snapshot for each in shown):
         lines = [holdup.text(now_ms) for holdup in debts.holdups(snapshot)]
         lines += waits_text(snapshot).splitlines()
+        told += ["\n".join([f"\n{snapshot.group}:", *lines])] if lines else []
+    return told
+
+
+def drains(shown: Sequence[Shown], now_ms: int) -> list[str]:
+    """Drains of members that are gone; a paragraph for each group where some are kept."""
+    told = []
+    for snapshot in (each.snapshot for each in shown):
+        lines = drains_text(snapshot, now_ms)
         told += ["\n".join([f"\n{snapshot.group}:", *lines])] if lines else []
     return told
 

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from muster.cli.ages import ago
 from muster.cli.errors import NotFound
 from muster.cli.kafka import read
 from muster.clients import ClientSettings
@@ -26,7 +27,7 @@ from muster.protocol.ids import GroupId
 from muster.protocol.keys import key_of, parse_key
 from muster.protocol.misspelt import there_are
 from muster.protocol.parts import Joiner
-from muster.protocol.records import GroupGone, GroupSnapshot, GroupState, MemberEntry
+from muster.protocol.records import GroupGone, GroupSnapshot, GroupState, KeptDrain, MemberEntry
 from muster.protocol.tasks import TaskSet, TaskTable
 from muster.protocol.topics import TopicKind, topic_name
 from muster.state.waits import waits_of
@@ -34,6 +35,8 @@ from muster.state.waits import waits_of
 NO_MEMBER = -1
 WAITS_SHOWN = 10
 """How many of the tasks that wait are told one by one."""
+DRAINS_MAX = 10
+"""The same for drains of members that are gone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,6 +222,7 @@ class Shown:
             "unassigned": names(self.unassigned),
             "waits": waits_json(s),
             "coordinator_last_seen_ms": self.seen_ms,
+            "drains": [drain._asdict() for drain in s.drains],
         }
 
     def _member_json(self, member: MemberEntry) -> dict[str, Any]:
@@ -241,6 +245,29 @@ class Shown:
 
     def _pairs(self, pairs: np.ndarray[Any, np.dtype[np.int32]], member: MemberEntry) -> TaskSet:
         return self.table.set_of(pairs[pairs[:, 1] == member.slot, 0].astype(np.int32))
+
+
+def drains_text(snapshot: GroupSnapshot, now_ms: int) -> list[str]:
+    """A line for each drain whose member is gone or was expelled: what holds, how to undo it."""
+    lines = []
+    for drain in sorted(snapshot.drains, key=lambda drain: drain.member):
+        gone = "is back" if drain.gone_ms is None else f"went {ago(now_ms, drain.gone_ms)}"
+        if drain.expelled:
+            lines.append(
+                f"{drain.member} was expelled before it was empty and {gone}: its process may "
+                f"still run what it had; drained until {_cancel(snapshot, drain)}"
+            )
+        elif drain.gone_ms is not None:
+            lines.append(
+                f"{drain.member} {gone}; it gets no tasks when it returns, until "
+                f"{_cancel(snapshot, drain)}"
+            )
+    rest = len(lines) - DRAINS_MAX
+    return lines if rest <= 0 else [*lines[:DRAINS_MAX], f"and {rest} more drained members"]
+
+
+def _cancel(snapshot: GroupSnapshot, drain: KeptDrain) -> str:
+    return f"muster drain --group {snapshot.group} --member {drain.member} --cancel"
 
 
 def waits_json(snapshot: GroupSnapshot) -> list[dict[str, Any]]:

@@ -19,9 +19,11 @@ from muster.cli.finding import Finding, Level
 from muster.cli.holdups import Holdup
 from muster.cli.main import COMMANDS
 from muster.protocol.events import Origin
+from muster.protocol.ids import MemberId
 from muster.protocol.records import (
     CoordinatorClaim,
     GroupState,
+    KeptDrain,
     MemberState,
     Rejected,
 )
@@ -55,6 +57,32 @@ def test_a_member_that_does_not_stop_its_tasks() -> None:
     assert (finding.level, finding.subject) == (Level.WARN, "orders")
     assert "waits for w5: orders_3: w5 was asked to stop it 16 s ago; fenced at" in finding.what
     assert finding.action.startswith("read the log of w5")
+
+
+def test_workers_that_ask_for_a_deleted_group() -> None:
+    """They are named with what to do; a deleted group that has no callers is no finding."""
+    dead = replace(orders(), state=GroupState.DEAD, members=(), tasks=())
+    asking = Heard(event_ms=NOW, unanswered_ms=NOW - 60_000, joined=frozenset(["w1", "w2"]))
+    found = facts(groups={ORDERS: (dead, NOW - 120_000)}, heard={ORDERS: asking}, wakeups={})
+    finding = told(found, "group")
+    assert (finding.level, finding.subject) == (Level.WARN, "orders")
+    assert finding.what == "was deleted 2 min ago, and 2 workers ask to join it: w1, w2"
+    assert finding.action == "stop them, or: muster config set --group orders --tasks FILE"
+    assert ("job", "joins") not in levels(found)
+    assert not any(check == "group" for check, _ in levels(replace(found, heard={})))
+
+
+def test_a_drained_member_that_was_expelled() -> None:
+    """Its process may still run tasks: said until the drain is undone."""
+    expelled = KeptDrain(MemberId("w5"), None, NOW - 9_000, True)
+    snapshot, at_ms = facts().groups[ORDERS]
+    kept = replace(snapshot, drains=(expelled,))
+    finding = told(facts(groups={ORDERS: (kept, at_ms)}), "group")
+    assert finding.level is Level.WARN
+    assert finding.what.startswith("w5 was expelled before it was empty")
+    assert finding.action.endswith("muster drain --group orders --member w5 --cancel")
+    left = replace(snapshot, drains=(expelled._replace(expelled=False),))
+    assert levels(facts(groups={ORDERS: (left, at_ms)}))["group", "all"] is Level.OK
 
 
 def test_another_version() -> None:

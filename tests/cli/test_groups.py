@@ -10,10 +10,10 @@ from support.snapshots import orders
 
 from muster.cli.explain import generation_json, generation_text
 from muster.cli.groups import hints, members_table, state_table, tasks_table
-from muster.cli.snapshots import Shown, compact, waits_text
+from muster.cli.snapshots import Shown, compact, drains_text, waits_text
 from muster.cli.table import table
-from muster.protocol.ids import GroupId
-from muster.protocol.records import GroupState
+from muster.protocol.ids import GroupId, MemberId
+from muster.protocol.records import GroupState, KeptDrain
 from muster.protocol.tasks import Connector, Subtopology, TaskSet
 
 SHOWN = Shown(orders(), {"W1": 990})
@@ -83,6 +83,29 @@ def test_standbys_without_state_are_said_to_be_nowhere() -> None:
     assert hints([Shown(asked, {}), Shown(stateless, {})], list) == [
         'orders: num.standby.replicas is ignored: it counts only where a task is "stateful": true'
     ]
+
+
+def test_drains_of_members_that_are_gone() -> None:
+    """An operator sees that they hold, and how to undo them; of many the first ten."""
+    kept = (
+        KeptDrain(MemberId("W9"), "i9", 0, False),
+        KeptDrain(MemberId("W7"), None, 60_000, True),
+        KeptDrain(MemberId("W2"), None, None, True),
+        KeptDrain(MemberId("W1"), None, None, False),
+    )
+    cancel = "muster drain --group orders --member"
+    expelled = "was expelled before it was empty"
+    assert drains_text(replace(orders(), drains=kept), 180_000) == [
+        f"W2 {expelled} and is back: its process may still run what it had; drained until {cancel} "
+        "W2 --cancel",
+        f"W7 {expelled} and went 2 min ago: its process may still run what it had; drained until "
+        f"{cancel} W7 --cancel",
+        f"W9 went 3 min ago; it gets no tasks when it returns, until {cancel} W9 --cancel",
+    ]
+    many = tuple(KeptDrain(MemberId(f"W{n}"), None, 0, False) for n in range(14))
+    lines = drains_text(replace(orders(), drains=many), 0)
+    assert (len(lines), lines[-1]) == (11, "and 4 more drained members")
+    assert drains_text(orders(), 0) == []
 
 
 def test_what_tasks_wait_for() -> None:
@@ -161,6 +184,7 @@ def test_the_json_of_a_group() -> None:
         "unassigned": ["c1-0"],
         "waits": [],
         "coordinator_last_seen_ms": None,
+        "drains": [],
     }
     assert list(found["members"][0]) == [
         *("id", "instance_id", "epoch", "state", "rack", "capacity"),
