@@ -1,1 +1,1 @@
-"""Placement as pure functions over integer arrays."""
+"""Task placement: pure functions over integer arrays, without I/O, clock or randomness."""

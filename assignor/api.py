@@ -1,16 +1,16 @@
-"""KIP-924 in Python: assignors of third parties, in the words Kafka Streams users know.
+"""KIP-924 in Python: the interface for assignors of third parties.
 
 A plug-in subclasses `TaskAssignor`, answers an `ApplicationState` with a `TaskAssignment`, and is
 registered under the entry point group ``muster.assignors`` or named as ``module:Class``:
 
     class Mine(TaskAssignor):
         def assign(self, state):
-            found = identity_assignment(state)
+            assignment = identity_assignment(state)
             ...
-            return TaskAssignment.of(found.values())
+            return TaskAssignment.of(assignment.values())
 
-Names are the KIP's, spelled as Python spells names; a process id is a member id. A plug-in that
-raises, hangs or answers nonsense never harms its group (`muster.plugins`).
+Names are those of the KIP in Python spelling; a process id is a member id. A plug-in that raises,
+hangs or gives an invalid answer does not harm its group (`muster.plugins`).
 """
 
 from muster.assignor.kip924.application import Adapted, ApplicationState, TaskAssignor

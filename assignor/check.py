@@ -1,10 +1,8 @@
-"""The law every placement obeys, whichever assignor made it.
+"""The rules every placement obeys, whichever assignor made it.
 
-`valid` raises at the first violation it finds; violations are looked for in a fixed order, and
-within one kind the lowest task is named, so that the same nonsense gives the same story. Names
-are KIP-924's where it has one (S1-F07).
-
-The law does not say that a placement is good (see `muster.assignor.score`).
+`valid` checks in a fixed order and names the lowest task of a kind, so the same bad placement
+always gives the same error. Error names are KIP-924's where it has one (S1-F07). Whether a
+placement is good is another question (`muster.assignor.score`).
 """
 
 from __future__ import annotations
@@ -28,14 +26,14 @@ LEFT_OUT = "ACTIVE_TASK_NOT_ASSIGNED"
 
 
 def valid(view: GroupView, placement: Placement) -> None:
-    """Check a placement against the law.
+    """Check a placement.
 
     1. Owner vectors have one entry per task and name members that exist; pairs name tasks and
        members that exist, are ascending and distinct.
     2. Standbys and learners belong to stateful tasks only.
     3. No member has two roles of one task.
     4. No member gets a task it may not take; a draining member gets nothing new
-       (unless the whole group drains), and no learner in any case.
+       (unless the whole group drains), and never a learner.
     5. An active without an owner is declared: no member can take it, it is being revoked, or it
        waits for a delay or another round.
 
@@ -45,7 +43,7 @@ def valid(view: GroupView, placement: Placement) -> None:
     _well_formed(view, placement)
     _roles(view, placement)
     _takers(view, placement)
-    _everything_is_somewhere(view, placement)
+    _no_active_is_lost(view, placement)
 
 
 def _fail(view: GroupView, error: str, task: int | None = None, member: int | None = None) -> None:
@@ -117,35 +115,35 @@ def _draining(
 ) -> None:
     bad = gained & view.draining[member] & (never or not view.draining.all())
     if bad.any():
-        place = int(np.argmax(bad))
-        _fail(view, DRAINING, int(task[place]), int(member[place]))
+        index = int(np.argmax(bad))
+        _fail(view, DRAINING, int(task[index]), int(member[index]))
 
 
 def _eligible(view: GroupView, task: IntArray, member: IntArray) -> None:
     bad = ~view.may_take(task, member)
     if bad.any():
-        place = int(np.argmax(bad))
-        _fail(view, NOT_ELIGIBLE, int(task[place]), int(member[place]))
+        index = int(np.argmax(bad))
+        _fail(view, NOT_ELIGIBLE, int(task[index]), int(member[index]))
 
 
-def _everything_is_somewhere(view: GroupView, placement: Placement) -> None:
+def _no_active_is_lost(view: GroupView, placement: Placement) -> None:
     if placement.again or placement.delay_ms:
         return
-    nowhere = placement.active == NO_MEMBER
-    if not nowhere.any():
+    lost = placement.active == NO_MEMBER
+    if not lost.any():
         return
-    nowhere[placement.unassigned] = False
-    nowhere[placement.revoked.task] = False
-    _first(view, LEFT_OUT, nowhere, None)
+    lost[placement.unassigned] = False
+    lost[placement.revoked.task] = False
+    _first(view, LEFT_OUT, lost, None)
 
 
 def _first(view: GroupView, error: str, bad: BoolArray, member: IntArray | None) -> None:
     if bad.any():
-        place = int(np.argmax(bad))
-        _fail(view, error, place, None if member is None else int(member[place]))
+        index = int(np.argmax(bad))
+        _fail(view, error, index, None if member is None else int(member[index]))
 
 
 def _first_pair(view: GroupView, error: str, bad: BoolArray, pairs: Pairs) -> None:
     if bad.any():
-        place = int(np.argmax(bad))
-        _fail(view, error, int(pairs.task[place]), int(pairs.member[place]))
+        index = int(np.argmax(bad))
+        _fail(view, error, int(pairs.task[index]), int(pairs.member[index]))

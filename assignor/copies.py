@@ -1,9 +1,9 @@
-"""Copies of state: who has how much of a task, and which copies are good enough to take over.
+"""Copies of state: how far behind each is, and which may take over.
 
-A copy is *warm* (Kafka: caught up, S2-F27) when its member said its learner is ready, or told a lag
-within `acceptable.recovery.lag`. Nothing told means a full restore; of a task that the member runs
-now it means that it has caught up. A task is *overtaken* when who runs it told that it is still
-restoring, and a copy elsewhere is warm.
+A copy is *warm* (Kafka: caught up, S2-F27) when its learner is ready, or its member reported a lag
+within `acceptable.recovery.lag`. Without a report, the owner is caught up and any other member has
+nothing. A task is *overtaken* when its owner reported that it still restores while another copy is
+warm.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from muster.protocol.tasks import IntArray
 
 Longs = NDArray[np.int64]
 NO_COPY = LONG_MAX
-"""Lag of a member that has told nothing about a task."""
+"""Lag of a member that has reported nothing about a task."""
 
 
 class Copies:
@@ -27,8 +27,8 @@ class Copies:
 
     Attributes:
         view: the group.
-        acceptable: largest lag of a warm copy.
-        owner: int32[T], present owners that may go on running the task, `NO_MEMBER` elsewhere.
+        acceptable: largest lag of a warm copy, in offsets.
+        owner: int32[T], present owners that may still take the task, `NO_MEMBER` elsewhere.
     """
 
     def __init__(self, view: GroupView) -> None:
@@ -50,76 +50,79 @@ class Copies:
         )
 
     @cached_property
-    def _told(self) -> Longs:
+    def _reported(self) -> Longs:
         return code(self.view.lags.task, self.view.lags.member)
 
     def lag(self, task: IntArray, member: IntArray) -> Longs:
-        """int64[K]: offsets each member is behind; 0 for a silent owner and for ready learners."""
+        """int64[K]: offsets each member is behind; 0 for ready learners and unreported owners."""
         behind: Longs = np.where(self.view.active[task] == member, 0, NO_COPY).astype(np.int64)
         pairs = code(task, member)
-        if len(self._told):
-            place = np.minimum(np.searchsorted(self._told, pairs), len(self._told) - 1)
-            behind = np.where(self._told[place] == pairs, self.view.lags.offsets[place], behind)
+        if len(self._reported):
+            index = np.minimum(np.searchsorted(self._reported, pairs), len(self._reported) - 1)
+            behind = np.where(self._reported[index] == pairs, self.view.lags.offsets[index], behind)
         behind[contains(self.view.ready, pairs)] = 0
         return behind
 
     def lag_of(self, task: int, member: int) -> int:
-        """`lag` of one pair, without the cost of arrays."""
+        """`lag` of one pair, without arrays."""
         if holds(self.view.ready, task, member):
             return 0
-        told, pair = self._told, task << 32 | member
-        place = int(told.searchsorted(pair))
-        if place < len(told) and told[place] == pair:
-            return int(self.view.lags.offsets[place])
+        reported, pair = self._reported, task << 32 | member
+        index = int(reported.searchsorted(pair))
+        if index < len(reported) and reported[index] == pair:
+            return int(self.view.lags.offsets[index])
         return 0 if self.view.active[task] == member else NO_COPY
 
     def warm(self, task: IntArray, member: IntArray) -> BoolArray:
-        """bool[K]: whether each pair's copy may take over at once."""
+        """bool[K]: whether each copy may take over at once.
+
+        Always True where `acceptable.recovery.lag` is the largest possible number.
+        """
         if self.acceptable == LONG_MAX:
             return np.ones(len(task), dtype=np.bool_)
-        return self.told_warm(task, member)
+        return self.reported_warm(task, member)
 
-    def told_warm(self, task: IntArray, member: IntArray) -> BoolArray:
-        """bool[K]: as `warm`, but a member that told nothing has nothing."""
+    def reported_warm(self, task: IntArray, member: IntArray) -> BoolArray:
+        """bool[K]: as `warm`, but False for members without any state whatever the setting."""
         behind = self.lag(task, member)
-        answer: BoolArray = (behind >= 0) & (behind <= self.acceptable) & (behind != NO_COPY)
-        return answer
+        warm: BoolArray = (behind >= 0) & (behind <= self.acceptable) & (behind != NO_COPY)
+        return warm
 
-    def told_warm_of(self, task: int, member: int) -> bool:
-        """`told_warm` of one pair."""
+    def reported_warm_of(self, task: int, member: int) -> bool:
+        """`reported_warm` of one pair."""
         behind = self.lag_of(task, member)
         return 0 <= behind <= self.acceptable and behind != NO_COPY
 
     def overtaken(self) -> IntArray:
-        """Tasks whose owner restores while a member that may go on running them has caught up."""
+        """Tasks whose owner restores while a member that does not drain has a warm copy."""
         view, lags = self.view, self.view.lags
         late = (view.active[lags.task] == lags.member) & (lags.offsets > self.acceptable)
         tasks: IntArray = lags.task[late]
         if len(tasks) == 0:
             return tasks
         pairs = self.of(tasks)
-        usable = self.told_warm(pairs.task, pairs.member) & ~view.draining[pairs.member]
-        found: IntArray = np.unique(pairs.task[usable])
-        return found
+        usable = self.reported_warm(pairs.task, pairs.member) & ~view.draining[pairs.member]
+        overtaken: IntArray = np.unique(pairs.task[usable])
+        return overtaken
 
     def of(self, tasks: IntArray) -> Pairs:
-        """Every copy of some tasks, owners included: held in any role, or told a lag about.
+        """Every copy of the given tasks, owners included: held in any role, or with a reported lag.
 
         Tasks without state have none. Copies on members that may not take the task are left out.
 
         Args:
-            tasks: their indexes, in any order.
+            tasks: task indexes, in any order.
         """
         view = self.view
-        wanted = np.zeros(len(view.tasks), dtype=np.bool_)
-        wanted[tasks] = True
-        wanted &= view.tasks.stateful
-        if not wanted.any():
+        asked = np.zeros(len(view.tasks), dtype=np.bool_)
+        asked[tasks] = True
+        asked &= view.tasks.stateful
+        if not asked.any():
             return no_pairs()
-        owned = np.flatnonzero(wanted & (view.active >= 0)).astype(np.int32)
+        owned = np.flatnonzero(asked & (view.active >= 0)).astype(np.int32)
         task, member = [owned], [view.active[owned]]
         for source in (view.standby, view.learner, view.ready, view.lags):
-            keep = wanted.take(source.task)
+            keep = asked.take(source.task)
             task.append(source.task[keep])
             member.append(source.member[keep])
         pairs = Pairs.of(np.concatenate(task), np.concatenate(member))
@@ -135,17 +138,17 @@ def code(task: IntArray, member: IntArray) -> Longs:
 
 
 def holds(pairs: Pairs, task: int, member: int) -> bool:
-    """Whether one pair is among some pairs."""
-    held, pair = pairs.code, task << 32 | member
-    place = int(held.searchsorted(pair))
-    return place < len(held) and bool(held[place] == pair)
+    """Whether `pairs` contains one pair."""
+    codes, pair = pairs.code, task << 32 | member
+    index = int(codes.searchsorted(pair))
+    return index < len(codes) and bool(codes[index] == pair)
 
 
-def contains(pairs: Pairs, wanted: Longs) -> BoolArray:
-    """bool[K]: which codes are among some pairs."""
+def contains(pairs: Pairs, codes: Longs) -> BoolArray:
+    """bool[K]: which of the given codes are among the pairs."""
     if len(pairs) == 0:
-        return np.zeros(len(wanted), dtype=np.bool_)
-    held = pairs.code
-    place = np.minimum(np.searchsorted(held, wanted), len(held) - 1)
-    answer: BoolArray = held[place] == wanted
-    return answer
+        return np.zeros(len(codes), dtype=np.bool_)
+    present = pairs.code
+    index = np.minimum(np.searchsorted(present, codes), len(present) - 1)
+    contained: BoolArray = present[index] == codes
+    return contained

@@ -17,12 +17,12 @@ class UnknownAssignor(AssignorError):
 
 
 class InvalidPlacement(AssignorError):
-    """A placement that breaks the law (`check.valid`): the first violation found.
+    """The first violation of the placement rules that `check.valid` met.
 
     Attributes:
         error: the violation's name (KIP-924's where it has one).
-        task: printed id of the task concerned; None when it is about a member.
-        member: member concerned, None when it is about a task alone.
+        task: printed id of the task concerned; None when the violation is about a member.
+        member: member concerned, None when the violation is about a task alone.
     """
 
     def __init__(self, error: str, task: str | None = None, member: str | None = None) -> None:

@@ -1,10 +1,8 @@
-"""What a group asks for and its assignor does not use: said where it is asked, not passed over.
+"""Warnings about settings and pins that the assignor of a group does not use.
 
-Two kinds: settings of the group that its assignor does not use (`muster config set`, `plan` and
-`assign` say so; `groups describe` of standbys that are nowhere), and jobs that workers are pinned
-to (`--static`) where nothing is pinned (the cause of every generation says so, hence
-`groups describe`, `explain` and the workers' own logs).
-Of plug-ins nothing is known, so nothing is said.
+`muster config set`, `plan` and `assign` print those about settings, `groups describe` the one about
+standbys. Those about pinned jobs (`--static`) are in the cause of every generation, hence in
+`groups describe`, `explain` and the workers' logs. Nothing is known about plug-ins.
 """
 
 from __future__ import annotations
@@ -30,7 +28,7 @@ def _standbys(_assignor: str, settings: Settings, _table: TaskTable) -> bool:
 
 
 def _state(_assignor: str, _settings: Settings, table: TaskTable) -> bool:
-    """Of a group that has no tasks yet it is not known whether they will have state."""
+    """Whether tasks have state; True for a group without tasks, because that is not known yet."""
     return not table.units or any(_is_stateful(unit) for unit in table.units)
 
 
@@ -52,14 +50,14 @@ CONDITIONS: Mapping[str, _Counts] = {
     ),
     "subtopology.imbalance.max": lambda _assignor, _settings, table: table.weigh_alike,
 }
-"""What the `condition` of a setting says in words."""
+"""Per setting, its `condition` as code: whether the setting has an effect in a group."""
 
 
 def ignored_settings(assignor: str, settings: Settings, table: TaskTable) -> tuple[str, ...]:
-    """A line for each setting that differs from its default and changes nothing.
+    """A line for each setting that differs from its default and has no effect.
 
     Args:
-        assignor: name; of one that is not built in nothing is known.
+        assignor: name; a plug-in gets no lines.
         settings: of the group.
         table: its tasks.
     """
@@ -69,16 +67,16 @@ def ignored_settings(assignor: str, settings: Settings, table: TaskTable) -> tup
 
 
 def ignored_standbys(assignor: str, settings: Settings, table: TaskTable) -> tuple[str, ...]:
-    """The same of `num.standby.replicas` alone: who set it counts on copies that are not there."""
-    wanted = [s for s in SETTINGS if s.key == "num.standby.replicas"]
-    return () if assignor not in BUILT_IN else _lines(assignor, settings, table, wanted)
+    """The line about `num.standby.replicas` alone, for a group that counts on standbys."""
+    looked_at = [s for s in SETTINGS if s.key == "num.standby.replicas"]
+    return () if assignor not in BUILT_IN else _lines(assignor, settings, table, looked_at)
 
 
 def _lines(
-    assignor: str, settings: Settings, table: TaskTable, looked_at: Sequence[Setting]
+    assignor: str, settings: Settings, table: TaskTable, candidates: Sequence[Setting]
 ) -> tuple[str, ...]:
-    given = [s for s in looked_at if getattr(settings, s.field) != s.default_for(assignor)]
-    lines = (_line(setting, assignor, settings, table) for setting in given)
+    changed = [s for s in candidates if getattr(settings, s.field) != s.default_for(assignor)]
+    lines = (_line(setting, assignor, settings, table) for setting in changed)
     return tuple(line for line in lines if line)
 
 
@@ -94,12 +92,12 @@ def _line(setting: Setting, assignor: str, settings: Settings, table: TaskTable)
 
 def ignored_pins(assignor: str, view: GroupView) -> tuple[str, ...]:
     """A line when workers are pinned to jobs and nothing is pinned in this group."""
-    named = [member for member, jobs in zip(view.members, view.static, strict=True) if jobs]
-    if not named or assignor not in BUILT_IN:
+    pinned = [member for member, jobs in zip(view.members, view.static, strict=True) if jobs]
+    if not pinned or assignor not in BUILT_IN:
         return ()
-    who = named[0] if len(named) == 1 else f"{named[0]} and {len(named) - 1} more"
+    workers = pinned[0] if len(pinned) == 1 else f"{pinned[0]} and {len(pinned) - 1} more"
     if assignor not in CONNECT_ASSIGNORS or assignor == "eager":
-        return (f"--static of {who} is ignored: {assignor} pins nothing (static does)",)
+        return (f"--static of {workers} is ignored: {assignor} pins nothing (static does)",)
     try:
         spoken = negotiated(view, view.settings.connect_protocol)
     except AssignorError:
@@ -107,4 +105,4 @@ def ignored_pins(assignor: str, view: GroupView) -> tuple[str, ...]:
     if spoken == "static":
         return ()
     why = "connect.protocol and every worker must speak static"
-    return (f"--static of {who} is ignored: the group speaks {spoken}; {why}",)
+    return (f"--static of {workers} is ignored: the group speaks {spoken}; {why}",)

@@ -1,7 +1,7 @@
-"""Members by what they may take: few kinds, however many members there are.
+"""Members grouped by what they may take: few groups (kinds), however many members there are.
 
-Knows topics and units by name; neither owners nor counts. A view has its kinds as
-`GroupView.kinds`, found when they are first asked for.
+This module knows topics and units by name; it knows no owners and no counts. `GroupView.kinds`
+computes the kinds of a view on first use.
 """
 
 from __future__ import annotations
@@ -43,30 +43,32 @@ class Kinds:
         return columns, group.ravel().astype(np.int32)
 
     def may_take(self, unit: IntArray, member: IntArray) -> _BoolArray:
-        """bool[K]: whether each member may take a task of the unit beside it; none may."""
+        """bool[K]: whether ``member[k]`` may take a task of ``unit[k]``; True for `NO_MEMBER`."""
         units = self.allowed.shape[1]
         table = np.append(self.allowed.ravel(), np.ones(units, dtype=np.bool_))
         row = np.append(self.kind_of, len(self.allowed)).astype(np.intp) * units  # -1: the last
-        place = row.take(member)
-        place += unit
-        answer: _BoolArray = table.take(place)
-        return answer
+        index = row.take(member)
+        index += unit
+        allowed: _BoolArray = table.take(index)
+        return allowed
 
 
 def kinds(topics: Sequence[Topics], units: Sequence[Unit]) -> Kinds:
     """Group members by their topics.
 
     Args:
-        topics: per member the units it may take; None = all. Equal sets are found fastest where
-            they are one object.
+        topics: per member the units it may take; None = all. Passing one object for equal sets
+            is fastest.
         units: the group's units.
     """
-    number: defaultdict[Topics, int] = defaultdict()
-    number.default_factory = number.__len__
-    kind_of = np.fromiter(map(number.__getitem__, topics), dtype=np.int32, count=len(topics))
-    allowed = np.ones((len(number), len(units)), dtype=np.bool_)
+    kind_by_topics: defaultdict[Topics, int] = defaultdict()
+    kind_by_topics.default_factory = kind_by_topics.__len__
+    kind_of = np.fromiter(
+        map(kind_by_topics.__getitem__, topics), dtype=np.int32, count=len(topics)
+    )
+    allowed = np.ones((len(kind_by_topics), len(units)), dtype=np.bool_)
     names = [unit.name for unit in units]
-    for some, kind in number.items():
-        if some is not None:
-            allowed[kind] = list(map(some.__contains__, names))
+    for topic_set, kind in kind_by_topics.items():
+        if topic_set is not None:
+            allowed[kind] = list(map(topic_set.__contains__, names))
     return Kinds(kind_of, allowed)

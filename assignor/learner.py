@@ -1,20 +1,16 @@
 """`learner`: the order of the early KIP-441 drafts (S2-02 to S2-15).
 
-Actives, then learners, then standbys. A stateful active goes to the first there is of: a ready
-learner, its owner, a standby that has caught up, an unready learner, a standby, a member with room.
-So a task changes hands only when its learner is ready, or when its owner is gone. A standby that is
-to take over is a learner like others: ready, it takes over at once. Learners stay where they are
-until they have taken over (S2-09); new ones are taken out of members above their share, tasks of
-leaving members first of all, and go to members below it: where a standby of the task is, newcomers
-included.
+The assignor places actives, then learners, then standbys. A stateful active goes to the first of
+these that exists: a ready learner, its owner, a caught-up standby, an unready learner, a standby, a
+member with room. So a task changes hands only when its learner is ready, or its owner is gone.
+Learners stay until they have taken over (S2-09). New ones take tasks from members above their
+share, of leaving members first, and go to members below theirs, preferably to a standby.
 
-Members may stay within `stream.imbalance.percentage` of their due by capacity (S2-28); stateful and
-stateless tasks are balanced apart (S2-30). Ready learners take over one by one, or,
-with `learner.partial.rebalance` off, all of a member together (S2-32).
-
-Where racks count, whatever is free to move does so at the least traffic for these counts, as
-KIP-925's module does for any assignor (S4-F01). A member's due is a number of tasks (S2-28),
-whatever their weight; where tasks differ in weight the placement warns.
+Members may stay within `stream.imbalance.percentage` of their due, a number of tasks by capacity
+(S2-28); where tasks differ in weight the placement carries a warning. Stateful and stateless tasks
+are balanced separately (S2-30). Ready learners take over one by one, or, with
+`learner.partial.rebalance` off, all learners of a member together (S2-32). Where racks count, tasks
+that are free to move go where these counts allow the least traffic (S4-F01).
 """
 
 from __future__ import annotations
@@ -26,7 +22,7 @@ from muster.assignor.copies import Copies, code, contains
 from muster.assignor.model import NO_MEMBER, BoolArray, GroupView, Pairs, Placement
 from muster.assignor.solvers.balance import held
 from muster.assignor.solvers.shares import Counts, filled_shares, tolerant_shares
-from muster.assignor.staging import Staged, Target, kept_for_want
+from muster.assignor.staging import Staged, Target, with_fallback_owners
 from muster.assignor.sticky import Sticky, unplaced
 from muster.assignor.targets.plan import Planner
 from muster.assignor.targets.racks import AVAILABILITY
@@ -45,14 +41,14 @@ class Learner:
             return unplaced(view)
         if view.settings.stream_rebalancing_mode == "upgrading":
             return Sticky().assign(view)
-        given, view = view, without_overtaken(view)
+        original, view = view, without_overtaken(view)
         planner = Planner(view, Copies(view), AVAILABILITY, bounded=False)
         learning = _on_their_way(planner)
         active = _actives(planner, learning)
         goal = _goal(planner, active, learning)
-        if view.draining.any():  # a member that drains learns nothing, though all of them do
-            idle = view.tasks.stateful & np.append(view.draining, False)[goal]
-            goal = np.where(idle, active, goal).astype(np.int32)
+        if view.draining.any():  # a draining member learns nothing, even if all members drain
+            drains = view.tasks.stateful & np.append(view.draining, False)[goal]
+            goal = np.where(drains, active, goal).astype(np.int32)
         moving = view.tasks.stateful & (goal != active) & (goal != NO_MEMBER)
         warm = _taking_over(planner, np.where(moving, goal, NO_MEMBER).astype(np.int32))
         active[warm] = goal[warm]
@@ -68,7 +64,7 @@ class Learner:
             destination=goal,
             standby=staged.standby,
             learner=learner,
-            reasons=explained(given, Copies(given), target, staged, by_number=True),
+            reasons=explained(original, Copies(original), target, staged, by_number=True),
             unassigned=np.flatnonzero(active == NO_MEMBER).astype(np.int32),
             cost=planner.plan.cost,
             cost_lower_bound=planner.plan.bound,
@@ -77,14 +73,14 @@ class Learner:
 
 
 def _ignored(planner: Planner) -> tuple[str, ...]:
-    """What the group asks for and this assignor leaves out."""
+    """Warnings about what the group configures and this assignor does not use."""
     if planner.view.tasks.weigh_alike:
         return ()
     return ("task weights are ignored: learner balances the number of tasks (S2-28)",)
 
 
 def _on_their_way(planner: Planner) -> IntArray:
-    """int32[T]: the member that learns each task (the ready one, else the lowest), `NO_MEMBER`."""
+    """int32[T]: the learner of each task (a ready one, else the lowest member), or `NO_MEMBER`."""
     view = planner.view
     pairs = planner.taking(view.learner)
     learning = np.full(len(view.tasks), NO_MEMBER, dtype=np.int32)
@@ -97,35 +93,40 @@ def _on_their_way(planner: Planner) -> IntArray:
 
 
 def _actives(planner: Planner, learning: IntArray) -> IntArray:
-    """int32[T]: who runs each task now, by the five priorities (S2-04 to S2-08)."""
+    """int32[T]: the member that runs each task now, by the five priorities (S2-04 to S2-08)."""
     view = planner.view
     active = planner.copies.owner.copy()
     ready = _taking_over(planner, learning)
     active[ready] = learning[ready]
-    learner = learning != NO_MEMBER
-    loose = np.flatnonzero(active == NO_MEMBER).astype(np.int32)
-    found = planner.taking(planner.copies.of(loose))
-    _run(active, found.only(planner.copies.told_warm(found.task, found.member)))
-    _run(active, Pairs(np.flatnonzero(learner).astype(np.int32), learning[learner]))
-    _run(active, planner.taking(view.standby))
-    for kind in (view.tasks.stateful, ~view.tasks.stateful):
-        mine = np.flatnonzero(kind).astype(np.int32)
-        if (active[mine] == NO_MEMBER).any():
-            active[mine] = _filled(planner, mine, active[mine])
+    has_learner = learning != NO_MEMBER
+    unowned = np.flatnonzero(active == NO_MEMBER).astype(np.int32)
+    usable_copies = planner.taking(planner.copies.of(unowned))
+    _run_on_copies(
+        active,
+        usable_copies.only(planner.copies.reported_warm(usable_copies.task, usable_copies.member)),
+    )
+    _run_on_copies(
+        active, Pairs(np.flatnonzero(has_learner).astype(np.int32), learning[has_learner])
+    )
+    _run_on_copies(active, planner.taking(view.standby))
+    for of_kind in (view.tasks.stateful, ~view.tasks.stateful):
+        tasks = np.flatnonzero(of_kind).astype(np.int32)
+        if (active[tasks] == NO_MEMBER).any():
+            active[tasks] = _filled(planner, tasks, active[tasks])
     return active
 
 
-def _run(active: IntArray, copies: Pairs) -> None:
-    """Give tasks that no member runs to members with copies, of several to the lowest."""
-    usable = active[copies.task] == NO_MEMBER
-    active[copies.task[usable][::-1]] = copies.member[usable][::-1]
+def _run_on_copies(active: IntArray, copies: Pairs) -> None:
+    """Give tasks that no member runs to members with copies; the lowest of several members wins."""
+    unowned = active[copies.task] == NO_MEMBER
+    active[copies.task[unowned][::-1]] = copies.member[unowned][::-1]
 
 
 def _taking_over(planner: Planner, learning: IntArray) -> IntArray:
     """Tasks whose learner, or standby that is to learn, has caught up: it takes over at once."""
     view = planner.view
     known: IntArray = np.flatnonzero(learning != NO_MEMBER).astype(np.int32)
-    ready = planner.copies.told_warm(known, learning[known])
+    ready = planner.copies.reported_warm(known, learning[known])
     if view.settings.learner_partial_rebalance:
         return known[ready]
     waiting = np.zeros(len(view.members), dtype=np.bool_)
@@ -136,7 +137,7 @@ def _taking_over(planner: Planner, learning: IntArray) -> IntArray:
 
 
 def _filled(planner: Planner, tasks: IntArray, owner: IntArray) -> IntArray:
-    """Priority 5: what no member has goes to a member with room; no other task moves."""
+    """Priority 5: tasks without an owner go to members with room; no other task moves."""
     count = np.where(planner.capacity > 0, held(owner, len(planner.capacity)), 0)
     filled = owner.copy()
     orphans = owner == NO_MEMBER
@@ -147,7 +148,7 @@ def _filled(planner: Planner, tasks: IntArray, owner: IntArray) -> IntArray:
 
 
 def _goal(planner: Planner, active: IntArray, learning: IntArray) -> IntArray:
-    """int32[T]: who should run each task in the end; learners on their way keep their aim."""
+    """int32[T]: the final owner of each task; running learners keep their destination."""
     view, capacity = planner.view, planner.capacity
     bound = (learning != NO_MEMBER) & (learning != active)
     home = np.where(bound, learning, active)
@@ -163,18 +164,18 @@ def _goal(planner: Planner, active: IntArray, learning: IntArray) -> IntArray:
         )
         free = tasks[~bound[tasks]]
         fixed = held(home[tasks[bound[tasks]]], len(capacity))
-        room = _beside(len(free), share, fixed)
+        room = _room_left(len(free), share, fixed)
         if len(free):
             goal[free], cost = planner.settled(free, home[free], room, fixed)
             planner.plan.cost += cost
             planner.plan.bound += cost
     stateless = ~view.tasks.stateful
-    active[stateless] = kept_for_want(goal, planner.copies)[stateless]
+    active[stateless] = with_fallback_owners(goal, planner.copies)[stateless]
     return goal
 
 
-def _beside(number: int, share: Counts, fixed: Counts) -> Counts:
-    """int64[M]: room left by tasks that are bound elsewhere, cut where these exceed a share."""
+def _room_left(number: int, share: Counts, fixed: Counts) -> Counts:
+    """int64[M]: room beside fixed tasks, cut to `number` where these exceed some shares."""
     room: Counts = np.maximum(share - fixed, 0)
     while (beyond := int(room.sum()) - number) > 0:
         fullest = np.flatnonzero(room == room.max())[:beyond]

@@ -1,12 +1,12 @@
-"""What an assignor sees and what it answers: frozen arrays in, frozen arrays out.
+"""The contract of an assignor: a `GroupView` in, a `Placement` out, both frozen arrays.
 
 Tasks are indexes into a `TaskTable`; members are indexes into `GroupView.members`, which is sorted
-by id. An assignor is a pure function of the view: it knows no clock, no epochs, no records.
+by id. An assignor is a pure function of the view: it sees no clock, epochs or records.
 
-`Placement` answers two questions apart (design, idea 4). ``destination`` says where each active
-belongs in the end. ``active``, ``standby`` and ``learner`` say what this generation asks for: a
-stateful active whose destination is still cold stays with a warm owner while a learner restores.
-The two are equal when nothing is staged.
+A `Placement` separates the target from the way there. ``destination`` is the member that runs each
+active in the end. ``active``, ``standby`` and ``learner`` are what this generation asks for: while
+the destination of a stateful active has no caught-up copy, a member that has one runs the active
+and a learner restores at the destination. Otherwise ``active`` equals ``destination``.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ NO_MEMBER = -1
 
 @dataclass(frozen=True, eq=False)
 class Pairs:
-    """Some (task, member) pairs, ascending by task, then member.
+    """(task, member) pairs, ascending by task, then member.
 
     Attributes:
         task: int32[K] task indexes.
@@ -56,13 +56,13 @@ class Pairs:
     def __len__(self) -> int:
         return len(self.task)
 
-    def only(self, which: BoolArray | NDArray[np.int64]) -> Pairs:
-        """Some of the pairs: a mask, or ascending places."""
-        return Pairs(self.task[which], self.member[which])
+    def only(self, selected: BoolArray | NDArray[np.int64]) -> Pairs:
+        """The pairs that a mask or ascending indexes select."""
+        return Pairs(self.task[selected], self.member[selected])
 
     @cached_property
     def code(self) -> NDArray[np.int64]:
-        """int64[K], ``task << 32 | member``: ascending, for set algebra."""
+        """int64[K], ``task << 32 | member``: ascending, for set operations."""
         return self.task.astype(np.int64) << 32 | self.member.astype(np.int64)
 
 
@@ -73,10 +73,10 @@ def no_pairs() -> Pairs:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Lags:
-    """How far copies are behind, in offsets, ascending by (task, member).
+    """How many offsets copies are behind, ascending by (task, member).
 
-    A pair that is absent has no state at all: a full restore is needed. An owned active needs no
-    entry, it is caught up; with an entry above `acceptable.recovery.lag` it is still restoring.
+    A pair without an entry has no state: the member must restore all of it. An owner without an
+    entry is caught up; an owner with one above `acceptable.recovery.lag` is still restoring.
     """
 
     task: IntArray
@@ -85,7 +85,7 @@ class Lags:
 
 
 def no_lags() -> Lags:
-    """Nothing is known about any copy."""
+    """No lag is known."""
     return Lags(
         np.empty(0, dtype=np.int32), np.empty(0, dtype=np.int32), np.empty(0, dtype=np.int64)
     )
@@ -93,31 +93,31 @@ def no_lags() -> Lags:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class GroupView:
-    """A group as an assignor sees it. Build with `group_view`, which fills in what is not given.
+    """A group as an assignor sees it. Build it with `group_view`, which sets defaults.
 
     Attributes:
         tasks: the group's tasks.
         settings: the group's settings.
         members: M member ids, ascending.
         capacity: int64[M], relative weight (threads), at least 1.
-        active: int32[T], who holds each active now, `NO_MEMBER` where none does.
+        active: int32[T], present owner of each active, `NO_MEMBER` = none.
         standby, learner, ready: pairs held now; `ready` is a part of `learner`.
-        lags: lags told, any role.
-        draining: bool[M], members that are to be emptied.
+        lags: reported lags, any role.
+        draining: bool[M], members that must give up all tasks.
         racks: distinct rack ids, ascending; rack: int32[M], index into it, -1 = unknown.
         tags: per member its tags.
         topics: per member the subtopologies it may take; None = all.
         static: per member the jobs it is pinned to, printed ids; empty = wildcard (KIP-987).
         protocols: per member the protocols it speaks, best first; empty = all.
-        also_active: pairs that claim an active that another member holds, too (Connect's
+        also_active: pairs that claim an active which another member holds too (Connect's
             duplicates).
-        report_order: int32[T], place of each task in its holder's report; None = index order.
-            Connect revokes the first reported (`kafka.md` 2.1.6).
-        config_offsets: int64[M], newest config each member has read (Connect), -1 = not told.
+        report_order: int32[T], position of each task in its holder's report; None = index order.
+            Connect revokes the first reported.
+        config_offsets: int64[M], newest config each member has read (Connect), -1 = not reported.
         now_ms: time of the group's clock.
         memory: what the same assignor asked to remember last time (JSON-able); None = nothing.
         whole_generation: whether the last placement reached every member (Connect's S3-F09).
-        config_offset: newest config the group itself has read (Connect's S3-F11), -1 = not told.
+        config_offset: newest config the group itself has read (Connect's S3-F11), -1 = unknown.
     """
 
     tasks: TaskTable
@@ -152,11 +152,11 @@ class GroupView:
 
     @cached_property
     def kinds(self) -> Kinds:
-        """Members by what they may take."""
+        """Members grouped by what they may take."""
         return kinds(self.topics, self.tasks.units)
 
     def may_take(self, task: IntArray, member: IntArray) -> BoolArray:
-        """bool[K]: whether each member may take the task beside it."""
+        """bool[K]: whether ``member[k]`` may take ``task[k]``."""
         return self.kinds.may_take(self.tasks.unit_of.take(task), member)
 
 
@@ -188,7 +188,7 @@ def group_view(
     """Build a view; `rack` is given by name per member, everything else as in `GroupView`."""
     count = len(members)
     racks = tuple(sorted({r for r in rack or () if r is not None}))
-    number: dict[str | None, int] = {r: i for i, r in enumerate(racks)} | {None: -1}
+    rack_index: dict[str | None, int] = {r: i for i, r in enumerate(racks)} | {None: -1}
     return GroupView(
         tasks=tasks,
         settings=settings,
@@ -204,7 +204,7 @@ def group_view(
         rack=(
             np.full(count, -1, dtype=np.int32)
             if rack is None
-            else np.fromiter(map(number.__getitem__, rack), dtype=np.int32, count=count)
+            else np.fromiter(map(rack_index.__getitem__, rack), dtype=np.int32, count=count)
         ),
         tags=({},) * count if tags is None else tags,
         topics=(None,) * count if topics is None else topics,
@@ -230,7 +230,7 @@ class Reason:
         task: task index.
         role: the role that moved.
         source, destination: member indexes, `NO_MEMBER` = none.
-        text: short and true, for a person: what was gained or forced.
+        text: for a person: what the move gains, or what forces it.
     """
 
     task: int
@@ -245,19 +245,19 @@ class Placement:
     """An assignor's answer.
 
     Attributes:
-        active: int32[T], who should hold each active in this generation; `NO_MEMBER` where it is
-            unassigned on purpose (a Connect round that stops first, work that waits for a delay, no
-            eligible member).
-        destination: int32[T], who should hold it in the end.
+        active: int32[T], owner of each active in this generation; `NO_MEMBER` where the assignor
+            leaves it unassigned on purpose (a Connect round that stops first, work that waits for
+            a delay, no eligible member).
+        destination: int32[T], owner of each active in the end.
         standby, learner: pairs this generation asks for.
         reasons: one for every active, standby and learner that changes hands.
         revoked: pairs whose present active copy must stop in this round (Connect).
-        unassigned: task indexes no member can take (reported, not an error).
-        delay_ms: lost work waits this long (Connect); 0 = no delay runs.
-        followup_ms: run again after this long; None = not needed.
-        again: run again as soon as every release of this placement is acknowledged (Connect).
+        unassigned: indexes of tasks no member can take (reported, not an error).
+        delay_ms: how long lost work waits (Connect); 0 = no delay runs.
+        followup_ms: run the assignor again after this long; None = not needed.
+        again: run it again as soon as every release of this placement is acknowledged (Connect).
         cost, cost_lower_bound: objective reached and a proven bound; equal = optimal.
-        memory: to be remembered until the next call; None = nothing.
+        memory: handed back at the next call; None = nothing.
         warnings: what could not be honoured, one line each.
     """
 
@@ -278,7 +278,7 @@ class Placement:
 
 
 class Assignor(Protocol):
-    """Anything that places. Must be deterministic in the view."""
+    """What places tasks. Must be deterministic in the view."""
 
     name: str
 

@@ -1,6 +1,6 @@
-"""Reasons kept as arrays: a million moves cost a few arrays, not a million objects.
+"""Reasons kept as arrays, so that a million moves cost a few arrays, not a million objects.
 
-An assignor says in bulk why tasks moved; a `Reason` is made when a caller reads it.
+An assignor explains moves in bulk; a `Reason` is made when a caller reads it.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from muster.protocol.ids import Role
 from muster.protocol.tasks import IntArray
 
 UNOWNED = "had no owner"
-"""What an assignor says of a task whose owner it does not see, before what else it says."""
+"""How a reason begins for a task that has no owner in the view."""
 LOST = "its worker is gone"
-"""The same, where the assignor knows better (Connect)."""
+"""The same for a Connect job, whose assignor remembers that a worker ran it."""
 
 Text = Callable[[int, int, int], str]
 """(task, source, destination) -> the reason in words."""
@@ -26,7 +26,7 @@ Text = Callable[[int, int, int], str]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Moves:
-    """Moves of one role that share a way to say why.
+    """Moves of one role that share a way to explain them.
 
     Attributes:
         role: the role that moved.
@@ -43,31 +43,31 @@ class Moves:
     def __len__(self) -> int:
         return len(self.task)
 
-    def reason(self, place: int) -> Reason:
+    def reason(self, index: int) -> Reason:
         """The reason of one move."""
         task, source, destination = (
-            int(self.task[place]),
-            int(self.source[place]),
-            int(self.destination[place]),
+            int(self.task[index]),
+            int(self.source[index]),
+            int(self.destination[index]),
         )
         text = self.text(task, source, destination)
         return Reason(task, self.role, source, destination, text)
 
 
 class Reasons(Sequence[Reason]):
-    """Reasons of several batches of moves; nothing is computed before a caller looks."""
+    """Reasons of several batches of moves, computed when a caller first reads them."""
 
-    __slots__ = ("_made", "_make")
+    __slots__ = ("_cached", "_make")
 
     def __init__(self, make: Callable[[], Sequence[Moves]]) -> None:
         self._make = make
-        self._made: tuple[Moves, ...] | None = None
+        self._cached: tuple[Moves, ...] | None = None
 
     @property
     def _batches(self) -> tuple[Moves, ...]:
-        if self._made is None:
-            self._made = tuple(batch for batch in self._make() if len(batch))
-        return self._made
+        if self._cached is None:
+            self._cached = tuple(batch for batch in self._make() if len(batch))
+        return self._cached
 
     def __len__(self) -> int:
         return sum(len(batch) for batch in self._batches)
@@ -90,8 +90,8 @@ class Reasons(Sequence[Reason]):
 
     def __iter__(self) -> Iterator[Reason]:
         for batch in self._batches:
-            for place in range(len(batch)):
-                yield batch.reason(place)
+            for index in range(len(batch)):
+                yield batch.reason(index)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Sequence) and tuple(self) == tuple(other)
@@ -104,19 +104,19 @@ class Reasons(Sequence[Reason]):
 
 
 def told_of(gone: str, text: str) -> str:
-    """An assignor's text for a task whose owner it did not see, with what became of that owner."""
+    """An assignor's text for a task without an owner, after the cause of that (`gone`)."""
     for unowned in (UNOWNED, LOST):
         text = text.removeprefix(unowned).removeprefix("; ").removeprefix(", ")
     return f"{gone}; {text}" if text else gone
 
 
 def changed(before: IntArray, after: IntArray) -> tuple[IntArray, IntArray, IntArray]:
-    """Tasks whose owner differs, with old and new owner; tasks that end unowned are left out."""
+    """Tasks that get another owner, with old and new owner; not those that end without an owner."""
     task = np.flatnonzero((before != after) & (after != NO_MEMBER)).astype(np.int32)
     return task, before[task], after[task]
 
 
 def stopped(before: IntArray, after: IntArray) -> tuple[IntArray, IntArray, IntArray]:
-    """Tasks that had an owner and have none any more, with that owner."""
+    """Tasks that lose their owner and get none, with old owner and `NO_MEMBER`."""
     task = np.flatnonzero((before != NO_MEMBER) & (after == NO_MEMBER)).astype(np.int32)
     return task, before[task], after[task]

@@ -1,14 +1,12 @@
-"""Assignors by name. Modules are imported when their assignor is asked for, not before.
+"""Assignors by name. A module is imported when its assignor is first asked for.
 
 Third parties register under the entry point group ``muster.assignors``, or are named as
-``module:Class``. A plug-in is either an `Assignor` of this package or a KIP-924 `TaskAssignor`.
-Plug-ins are loaded and handed out behind the guard that the shell has set, if it has
-(`guard_with`): running foreign code safely takes threads and a clock, which this room does not
-have. Importing a module runs its code, so loading is guarded as well.
+``module:Class``; a plug-in is an `Assignor` or a KIP-924 `TaskAssignor`. The process sets a guard
+(`guard_with`) that loads plug-ins and hands them out: running foreign code safely takes threads and
+a clock, which this package does not have, and importing a module runs its code.
 
-A name that comes out of a record is not the operator's own word: anyone who may write to the config
-topic can choose it. `is_registered` tells the names that are safe to load whichever record says
-them.
+Anyone who may write to the config topic can choose the name in a record. `is_registered` says which
+names are safe to load from one.
 """
 
 from __future__ import annotations
@@ -53,7 +51,7 @@ def names() -> tuple[str, ...]:
 
 
 def is_registered(name: str) -> bool:
-    """Whether the name is built in or an installed entry point, so that no record invented it."""
+    """Whether the name is built in or an installed entry point, hence safe to load."""
     return name in BUILT_IN or name in _plugged()
 
 
@@ -76,7 +74,7 @@ def get(name: str) -> Assignor:
 
 
 def guard_with(guard: Guard) -> None:
-    """Load plug-ins, and hand them out, by `guard` from now on. For the shell, when it starts."""
+    """Load plug-ins, and hand them out, through `guard` from now on; called at process start."""
     if _guards[-1] is not guard:
         _guards.append(guard)
         get.cache_clear()
@@ -84,21 +82,21 @@ def guard_with(guard: Guard) -> None:
 
 @cache
 def _plugged() -> Mapping[str, str]:
-    """Name → path of the installed plug-ins; to find them takes a look at every distribution."""
+    """Name → path of the installed plug-ins. Cached: the lookup scans every distribution."""
     return {point.name: point.value for point in entry_points(group=ENTRY_POINTS)}
 
 
 def _load(name: str, path: str) -> Assignor:
     module, _, attribute = path.partition(":")
     try:
-        made = getattr(import_module(module), attribute)()
+        instance = getattr(import_module(module), attribute)()
     except Exception as failure:  # a plug-in may fail in any way
         raise UnknownAssignor(f"assignor {name!r} cannot be loaded: {failure}") from failure
-    if not callable(getattr(made, "assign", None)):
+    if not callable(getattr(instance, "assign", None)):
         raise UnknownAssignor(f"assignor {name!r}: {path} has no method assign(view)")
     from muster.assignor.kip924.application import Adapted, TaskAssignor  # plug-ins alone need it
 
-    if isinstance(made, TaskAssignor):
-        return Adapted(name, made)
-    assignor: Assignor = made
+    if isinstance(instance, TaskAssignor):
+        return Adapted(name, instance)
+    assignor: Assignor = instance
     return assignor

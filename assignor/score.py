@@ -1,6 +1,6 @@
-"""What a placement is worth, in the figures of `formats.md` section 1.
+"""Figures that judge a placement: moves, imbalance, cross-rack reads, cost.
 
-Scores judge the answer as it stands in this generation, not where it is heading.
+The figures are of this generation's placement, not of its destinations.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ class Score:
     Attributes:
         moved: actives that had an owner and get another one.
         imbalance: largest difference of two members' load; load is the weight of a member's
-            actives by its capacity. Draining members do not count. A whole number where it is one.
+            actives by its capacity. Draining members do not count, unless all members drain. An int
+            where it is a whole number.
         cross_rack: topic partitions read by members in whose rack no replica is: inputs of
             actives, changelogs of standbys. 0 where racks are unknown.
         cost: objective the assignor minimised.
@@ -34,7 +35,7 @@ class Score:
 
 
 def score(view: GroupView, placement: Placement) -> Score:
-    """Judge a placement of the view."""
+    """Compute the figures of a placement of the view."""
     active = placement.active
     moved = (view.active != NO_MEMBER) & (active != NO_MEMBER) & (view.active != active)
     return Score(

@@ -1,20 +1,21 @@
-"""How to get there: who runs, warms up and keeps copies while destinations are still cold.
+"""How to reach a target: which members run, restore and keep copies while destinations are cold.
 
-The target says where everything belongs. A stateful active whose destination has no warm copy
-stays with a member that has one while a learner restores at the destination (S2-F20, S2-F28); a
-standby that moves leaves its warm copy in place until the new one is ready. Learners are
-bounded by `max.warmup.replicas`: those on their way come first, then actives, then standbys.
+While the destination of a stateful active is cold, another member runs it and a learner restores
+there (S2-F20, S2-F28). A standby that moves leaves its warm copy in place until the new one is
+ready. `max.warmup.replicas` bounds the learners: running ones first, then for actives, then for
+standbys.
 
-Rules, per task, first that applies:
+The first of these rules that applies to a task decides:
 
 1. The destination is warm: it runs the task.
-2. A member is warm: the present owner runs it, without one the least loaded of the warm.
-3. No member is warm: the furthest runs it, if further than the destination (EX-H6).
-4. The destination runs it cold: no member has anything to lose.
+2. The task has an owner: it goes on running the task.
+3. Members are warm: the least loaded of them runs the task.
+4. The member that is least behind runs the task, if less behind than the destination (EX-H6).
+5. The destination runs the task cold.
 
-In cases 2 and 3 the destination learns; where the one that runs the task was to be a standby, the
-two exchange their places and no budget is spent. Of copies that are otherwise alike the one that is
-less behind goes first. A member that drains learns nothing.
+In cases 2 to 4 the destination learns, or, if the target makes the running member a standby of the
+task, takes that standby's place. Of otherwise equal copies the less behind goes first. A draining
+member learns nothing.
 """
 
 from __future__ import annotations
@@ -26,13 +27,13 @@ import numpy as np
 from muster.assignor.copies import Copies, code, contains
 from muster.assignor.model import NO_MEMBER, BoolArray, GroupView, Pairs, no_pairs
 from muster.assignor.solvers.balance import held
-from muster.assignor.targets.wanted import joined
+from muster.assignor.targets.standby_request import joined
 from muster.protocol.tasks import IntArray
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Target:
-    """Where everything belongs.
+    """The placement that staging leads to.
 
     Attributes:
         active: int32[T].
@@ -50,7 +51,7 @@ class Staged:
     Attributes:
         active: int32[T].
         standby, learner: pairs.
-        unfinished: whether something is not yet where it belongs.
+        unfinished: whether a copy or an active is not yet at its target.
     """
 
     active: IntArray
@@ -60,13 +61,13 @@ class Staged:
 
 
 def stage(view: GroupView, copies: Copies, target: Target, movable: BoolArray) -> Staged:
-    """Turn a target into what is asked for now.
+    """Compute what this generation asks for.
 
     Args:
         view: the group.
         copies: its copies.
-        target: where everything belongs.
-        movable: bool[M], members that may be given something new.
+        target: the placement to reach.
+        movable: bool[M], members that may be given tasks.
     """
     active = _running(view, copies, target, movable)
     late = np.flatnonzero((active != target.active) & (target.active != NO_MEMBER)).astype(np.int32)
@@ -74,50 +75,53 @@ def stage(view: GroupView, copies: Copies, target: Target, movable: BoolArray) -
     standby, waiting = _standbys(view, copies, active, standby, movable)
     stays = ~view.draining
     waiting, learning = (pairs.only(stays[pairs.member]) for pairs in (waiting, learning))
-    wishes = _in_order(view, copies, learning), _in_order(view, copies, waiting)
-    learner = _funded(view, wishes)
+    requests = _in_order(view, copies, learning), _in_order(view, copies, waiting)
+    learner = _within_budget(view, requests)
     unfinished = len(waiting) > 0 or bool(stays[target.active[late]].any())
     return Staged(active, standby, learner, unfinished)
 
 
-def kept_for_want(wanted: IntArray, copies: Copies) -> IntArray:
-    """Owners, where no other member may take a task: better with a leaving member than nowhere."""
-    nowhere = (wanted == NO_MEMBER) & (copies.owner != NO_MEMBER)
-    return np.where(nowhere, copies.owner, wanted).astype(np.int32) if nowhere.any() else wanted
+def with_fallback_owners(owner: IntArray, copies: Copies) -> IntArray:
+    """The placement, with present owners where no member is chosen: an owner beats no owner."""
+    unplaced = (owner == NO_MEMBER) & (copies.owner != NO_MEMBER)
+    return np.where(unplaced, copies.owner, owner).astype(np.int32) if unplaced.any() else owner
 
 
 def _running(view: GroupView, copies: Copies, target: Target, movable: BoolArray) -> IntArray:
-    """int32[T]: who runs each active now."""
-    wanted = target.active
-    wanted = kept_for_want(wanted, copies)
-    differs = view.tasks.stateful & (wanted != view.active) & (wanted != NO_MEMBER)
+    """int32[T]: the member that runs each active now."""
+    destination = target.active
+    destination = with_fallback_owners(destination, copies)
+    differs = view.tasks.stateful & (destination != view.active) & (destination != NO_MEMBER)
     changes = np.flatnonzero(differs).astype(np.int32)
     if len(changes) == 0:
-        return wanted
-    cold: IntArray = changes[~copies.warm(changes, wanted[changes])]
-    running = wanted.copy()
+        return destination
+    cold: IntArray = changes[~copies.warm(changes, destination[changes])]
+    running = destination.copy()
     if len(cold) == 0:
         return running
     owned = copies.owner[cold] != NO_MEMBER
     running[cold[owned]] = copies.owner[cold[owned]]
     orphans = cold[~owned]
     if len(orphans):
-        _furthest(view, copies, running, orphans, movable)
+        _run_by_best_copy(view, copies, running, orphans, movable)
     return running
 
 
-def _furthest(
+def _run_by_best_copy(
     view: GroupView, copies: Copies, running: IntArray, orphans: IntArray, movable: BoolArray
 ) -> None:
-    """Tasks nothing runs, cold at their destination: to the least loaded warm, or the furthest."""
+    """Place tasks without an owner whose destination is cold.
+
+    Each goes to the least loaded warm member, else to the one that is least behind; in place.
+    """
     pairs = copies.of(orphans)
     pairs = pairs.only(movable[pairs.member])
     task, member = pairs.task, pairs.member
     behind = copies.lag(task, member)
-    warm = copies.told_warm(task, member)
+    warm = copies.reported_warm(task, member)
     load = held(running, len(view.members)) / view.capacity
-    further = behind < copies.lag(task, running[task])
-    usable = np.flatnonzero(warm | further)
+    less_behind = behind < copies.lag(task, running[task])
+    usable = np.flatnonzero(warm | less_behind)
     ranks = member, behind, load[member], np.where(warm, -1, behind), task
     order = usable[np.lexsort([rank[usable] for rank in ranks])]
     first = np.unique(task[order], return_index=True)[1]
@@ -125,10 +129,10 @@ def _furthest(
 
 
 def _exchanged(active: IntArray, target: Target, late: IntArray) -> tuple[Pairs, Pairs]:
-    """Standbys after exchanges, and the (task, destination) pairs that want a learner.
+    """Standbys after exchanges, and the (task, destination) pairs that need a learner.
 
-    A destination that waits for an active run by one of the task's own standbys takes that
-    standby's place: it restores just the same.
+    Where a standby of the task runs it meanwhile, the destination takes that standby's place: it
+    restores in that role just the same.
     """
     if len(late) == 0:
         return target.standby, no_pairs()
@@ -141,55 +145,57 @@ def _exchanged(active: IntArray, target: Target, late: IntArray) -> tuple[Pairs,
 
 
 def _standbys(
-    view: GroupView, copies: Copies, active: IntArray, wanted: Pairs, movable: BoolArray
+    view: GroupView, copies: Copies, active: IntArray, target: Pairs, movable: BoolArray
 ) -> tuple[Pairs, Pairs]:
     """Standbys now, and the (task, destination) pairs that are still cold.
 
-    A cold standby leaves the place to a spare warm copy of its task, if there is one.
+    A spare warm copy of the task, if there is one, takes the place of a cold standby.
     """
-    codes = wanted.code
+    codes = target.code
     new = ~contains(view.standby, codes)
-    new[new] = ~copies.warm(wanted.task[new], wanted.member[new])
+    new[new] = ~copies.warm(target.task[new], target.member[new])
     if not new.any():
-        return wanted, no_pairs()
-    spare = copies.of(wanted.task[new])
-    free = (active[spare.task] != spare.member) & ~contains(wanted, spare.code)
-    free &= copies.told_warm(spare.task, spare.member)
+        return target, no_pairs()
+    spare = copies.of(target.task[new])
+    free = (active[spare.task] != spare.member) & ~contains(target, spare.code)
+    free &= copies.reported_warm(spare.task, spare.member)
     free &= movable[spare.member] | contains(view.standby, spare.code)
     held_now = contains(view.standby, spare.code)[free]
     task, member = spare.task[free], spare.member[free]
     order = np.lexsort((member, copies.lag(task, member), ~held_now, task))
     task, member = task[order], member[order]
     cold = np.flatnonzero(new)
-    behind = copies.lag(wanted.task[cold], wanted.member[cold])
-    cold = cold[np.lexsort((-behind, wanted.task[cold]))]  # the furthest behind leaves first
+    behind = copies.lag(target.task[cold], target.member[cold])
+    cold = cold[np.lexsort((-behind, target.task[cold]))]  # the one most behind leaves first
     nth_spare = np.arange(len(task)) - np.searchsorted(task, task)
-    nth_cold = np.arange(len(cold)) - np.searchsorted(wanted.task[cold], wanted.task[cold])
-    spares, asked = code(task, nth_spare), code(wanted.task[cold], nth_cold)
-    _, which, by = np.intersect1d(asked, spares, assume_unique=True, return_indices=True)
-    late = cold[which]
-    stays = np.ones(len(wanted), dtype=np.bool_)
+    nth_cold = np.arange(len(cold)) - np.searchsorted(target.task[cold], target.task[cold])
+    spare_keys, cold_keys = code(task, nth_spare), code(target.task[cold], nth_cold)
+    _, cold_index, spare_index = np.intersect1d(
+        cold_keys, spare_keys, assume_unique=True, return_indices=True
+    )
+    late = cold[cold_index]
+    stays = np.ones(len(target), dtype=np.bool_)
     stays[late] = False
-    now = joined(wanted.only(stays), Pairs(task[by], member[by]))
-    return now, wanted.only(np.sort(late))
+    now = joined(target.only(stays), Pairs(task[spare_index], member[spare_index]))
+    return now, target.only(np.sort(late))
 
 
-def _in_order(view: GroupView, copies: Copies, wishes: Pairs) -> Pairs:
-    """Learners in the order they are funded: fewest warm copies first, then task (S2-F28)."""
-    if len(wishes) <= 1:
-        return wishes
-    pairs = copies.of(wishes.task)
-    warm = copies.told_warm(pairs.task, pairs.member)
-    number = np.bincount(pairs.task[warm], minlength=len(view.tasks))
-    behind = copies.lag(wishes.task, wishes.member)
-    order = np.lexsort((wishes.member, behind, wishes.task, number[wishes.task]))
-    return wishes.only(order)
+def _in_order(view: GroupView, copies: Copies, requests: Pairs) -> Pairs:
+    """Learners in the order they start: fewest warm copies first, then by task (S2-F28)."""
+    if len(requests) <= 1:
+        return requests
+    pairs = copies.of(requests.task)
+    warm = copies.reported_warm(pairs.task, pairs.member)
+    warm_copies = np.bincount(pairs.task[warm], minlength=len(view.tasks))
+    behind = copies.lag(requests.task, requests.member)
+    order = np.lexsort((requests.member, behind, requests.task, warm_copies[requests.task]))
+    return requests.only(order)
 
 
-def _funded(view: GroupView, wishes: tuple[Pairs, Pairs]) -> Pairs:
-    """The learners the budget allows: those on their way, then actives, then standbys."""
-    task = np.concatenate([w.task for w in wishes])
-    member = np.concatenate([w.member for w in wishes])
-    coming = contains(view.learner, code(task, member))
-    order = np.argsort(~coming, kind="stable")[: view.settings.max_warmup_replicas]
+def _within_budget(view: GroupView, requests: tuple[Pairs, Pairs]) -> Pairs:
+    """The learners that fit `max.warmup.replicas`: running ones, then actives', then standbys'."""
+    task = np.concatenate([w.task for w in requests])
+    member = np.concatenate([w.member for w in requests])
+    running = contains(view.learner, code(task, member))
+    order = np.argsort(~running, kind="stable")[: view.settings.max_warmup_replicas]
     return Pairs.of(task[order], member[order])

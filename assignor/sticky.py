@@ -1,12 +1,12 @@
-"""`sticky` and `fallback`: stay where you are.
+"""`sticky` and `fallback`: assignors that keep tasks where they are.
 
-`sticky` is balanced over capacity with the fewest moves a balanced answer needs: a task stays with
-its owner unless the owner is gone, is draining, may not take it, or holds more than its share.
-What moves goes to a copy if there is room at one, and starts there at once: no learners. Serves
-plain partitions too.
+`sticky` balances by capacity with the fewest moves a balanced answer needs: a task stays with its
+owner unless the owner is gone, is draining, may not take the task, or holds more than its share. A
+task that moves goes to a member with a copy if one has room, and starts there at once: there are no
+learners. `sticky` serves plain partitions too.
 
-`fallback` keeps every owner, balanced or not, and asks to be run again: the answer when
-lags cannot be known (Kafka's FallbackPriorTaskAssignor).
+`fallback` keeps every owner, balanced or not, and asks to be run again. It is the answer when lags
+cannot be known (Kafka's FallbackPriorTaskAssignor).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from muster.assignor.copies import Copies
 from muster.assignor.model import NO_MEMBER, GroupView, Placement, no_pairs
 from muster.assignor.solvers.balance import held
 from muster.assignor.solvers.exact import least_uneven_shares
-from muster.assignor.staging import Staged, Target, kept_for_want
+from muster.assignor.staging import Staged, Target, with_fallback_owners
 from muster.assignor.targets.actives import Actives, settled_to
 from muster.assignor.targets.plan import Planner
 from muster.assignor.targets.racks import STICKINESS
@@ -41,12 +41,12 @@ class Sticky:
 
 
 class Fallback:
-    """No member gives anything up; what has no owner is spread as evenly as that allows."""
+    """Keeps every owner and spreads tasks without one as evenly as that allows."""
 
     name = "fallback"
 
     def assign(self, view: GroupView) -> Placement:
-        """Place what has no owner, and the standbys."""
+        """Place tasks without an owner, and the standbys."""
         if not view.members:
             return unplaced(view)
         planner = Planner(view, Copies(view), STICKINESS, at_once=True, bounded=False)
@@ -57,9 +57,9 @@ class Fallback:
     def _kept(self, planner: Planner) -> IntArray:
         home, view = planner.home, planner.view
         if not view.unrestricted:
-            loose = np.flatnonzero(home == NO_MEMBER).astype(np.int32)
+            unowned = np.flatnonzero(home == NO_MEMBER).astype(np.int32)
             planner.plan.active = home.copy()
-            planner.actives(loose, before=held(home, len(view.members)))
+            planner.actives(unowned, before=held(home, len(view.members)))
             return planner.plan.active
         filled = planner.filled()
         if filled is not None:
@@ -70,17 +70,17 @@ class Fallback:
 
 
 def at_once(planner: Planner, followup_ms: int | None = None) -> Placement:
-    """The placement of a plan that is carried out without learners."""
+    """Turn a plan into a placement without learners."""
     planner.refine(at_once=True)
     view, plan = planner.view, planner.plan
-    active = kept_for_want(plan.active, planner.copies)
-    staged = Staged(active, plan.standby, no_pairs(), unfinished=False)
+    owner = with_fallback_owners(plan.active, planner.copies)
+    staged = Staged(owner, plan.standby, no_pairs(), unfinished=False)
     return Placement(
-        active=active,
+        active=owner,
         destination=plan.active,
         standby=plan.standby,
         reasons=explained(view, planner.copies, Target(plan.active, plan.standby), staged),
-        unassigned=np.flatnonzero(active == NO_MEMBER).astype(np.int32),
+        unassigned=np.flatnonzero(owner == NO_MEMBER).astype(np.int32),
         followup_ms=followup_ms,
         cost=plan.cost,
         cost_lower_bound=plan.bound,

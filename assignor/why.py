@@ -1,9 +1,8 @@
-"""Why things moved, in a few true words, for the assignors that stage.
+"""Reasons of moves in words, for the assignors that stage.
 
-Texts are made when a caller reads a reason; until then a move is three numbers. A move may have
-many causes; told is the first that is true of it alone: the owner must go, two members become more
-even, less is read across racks, a better copy. What is left is one side of an exchange that pays
-on the other side.
+A text is made when a caller reads the reason. It names the first cause, in a fixed order, that is
+true of this move alone: the owner must give the task up, two members become more even, less is read
+across racks, a better copy. Other moves are half of an exchange whose gain is on the other half.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from muster.protocol.tasks import IntArray
 
 Loads = NDArray[np.float64]
 _Better: TypeAlias = Callable[[GroupView, Loads, Loads, int, int], bool]
-"""Whether loads before and after are better for two members."""
+"""Whether the loads after a change are better for two members than those before it."""
 
 
 def explained(
@@ -37,33 +36,35 @@ def explained(
     Args:
         view: the group.
         copies: its copies.
-        target: where everything belongs.
-        staged: what is asked for now.
-        by_number: whether a task counts as one whatever it weighs.
+        target: where tasks belong in the end.
+        staged: what this generation asks for.
+        by_number: whether a task counts as one whatever its weight.
     """
-    why = _Why(view, copies, target, staged)
+    explainer = _Explainer(view, copies, target, staged)
     if by_number:
-        why.weight = np.ones(len(view.tasks))
+        explainer.weight = np.ones(len(view.tasks))
     return Reasons(
         lambda: [
-            Moves(Role.ACTIVE, *changed(view.active, staged.active), why.active),
-            Moves(Role.ACTIVE, *stopped(view.active, staged.active), why.stopped),
-            gained(Role.STANDBY, view.standby, staged.standby, why.standby),
-            gained(Role.LEARNER, view.learner, staged.learner, why.learner),
+            Moves(Role.ACTIVE, *changed(view.active, staged.active), explainer.active),
+            Moves(Role.ACTIVE, *stopped(view.active, staged.active), explainer.stopped),
+            gained(Role.STANDBY, view.standby, staged.standby, explainer.standby),
+            gained(Role.LEARNER, view.learner, staged.learner, explainer.learner),
         ]
     )
 
 
 def gained(role: Role, before: Pairs, after: Pairs, text: Text) -> Moves:
-    """Pairs that are new, each with the member that gave the same task up, if one did."""
+    """New pairs, each with the member that gave up the same task, if one did."""
     new = ~contains(before, after.code)
     gone = ~contains(after, before.code)
     task, member = after.task[new], after.member[new]
     source = np.full(len(task), NO_MEMBER, dtype=np.int32)
-    mine = code(task, _nth(task))
-    theirs = code(before.task[gone], _nth(before.task[gone]))
-    _, here, there = np.intersect1d(mine, theirs, assume_unique=True, return_indices=True)
-    source[here] = before.member[gone][there]
+    new_keys = code(task, _nth(task))
+    gone_keys = code(before.task[gone], _nth(before.task[gone]))
+    _, new_index, gone_index = np.intersect1d(
+        new_keys, gone_keys, assume_unique=True, return_indices=True
+    )
+    source[new_index] = before.member[gone][gone_index]
     return Moves(role, task, source, member, text)
 
 
@@ -72,7 +73,7 @@ def _nth(task: IntArray) -> IntArray:
     return (np.arange(len(task)) - np.searchsorted(task, task)).astype(np.int32)
 
 
-class _Why:
+class _Explainer:
     def __init__(self, view: GroupView, copies: Copies, target: Target, staged: Staged) -> None:
         self._view = view
         self._copies = copies
@@ -80,8 +81,8 @@ class _Why:
         self._staged = staged
         self.weight: Loads = view.tasks.weight
         self._by_kind: dict[tuple[str, bool], tuple[Loads, Loads]] = {}
-        # Two members exchange many tasks for one reason: it is found once.
-        self._judged: dict[tuple[str, bool, _Better, int, int], str] = {}
+        # Many tasks move between two members for one reason: compute it once.
+        self._balance_texts: dict[tuple[str, bool, _Better, int, int], str] = {}
 
     # ------------------------------------------------------------ roles
 
@@ -95,7 +96,7 @@ class _Why:
         return self._and_copy(UNOWNED, task, destination)
 
     def stopped(self, task: int, source: int, _no_member: int) -> str:
-        return f"{self._name(source)} does not take it any more; nor may anybody else"
+        return f"{self._name(source)} does not take it any more; no other member may"
 
     def learner(self, task: int, source: int, destination: int) -> str:
         runner = int(self._staged.active[task])
@@ -122,7 +123,7 @@ class _Why:
     # ------------------------------------------------------------ causes
 
     def _standby_cause(self, task: int, source: int, destination: int) -> str:
-        """Why a standby leaves a member: the first of these that is true."""
+        """Why a standby leaves a member: the first cause that is true."""
         if self._view.draining[source]:
             return f"{self._name(source)} is draining"
         if int(self._staged.active[task]) == source:
@@ -132,19 +133,19 @@ class _Why:
         for kind, loads in self._copies_held.items():
             if _evener(self._view, *loads, source, destination):
                 return f"{kind} spread evenly"
-        fewer = self._saved(task, source, destination, changelog=True)
+        fewer = self._partitions_saved(task, source, destination, changelog=True)
         if fewer:
             return _less_traffic(fewer)
-        if self._further(task, destination, source):
+        if self._less_behind(task, destination, source):
             return "its copy is further"
         if self._likeness(task, destination) < self._likeness(task, source):
             return "differs in more tags from the other copies"
-        if self._given(source):
+        if self._gets_something(source):
             return f"{self._name(source)} makes room for another copy"
         return "one of several placements that are as good"
 
     def _cause(self, task: int, source: int, destination: int) -> str:
-        """Why an active leaves a living owner: the first of these that is true."""
+        """Why an active leaves a living owner: the first cause that is true."""
         view = self._view
         if view.draining[source]:
             return f"{self._name(source)} is draining"
@@ -155,7 +156,7 @@ class _Why:
         balanced = self._balanced(task, source, destination, _relieved)
         if balanced:
             return balanced
-        fewer = self._saved(task, source, destination, changelog=False)
+        fewer = self._partitions_saved(task, source, destination, changelog=False)
         if fewer:
             return _less_traffic(fewer)
         balanced = self._balanced(task, source, destination, _evener)
@@ -163,9 +164,9 @@ class _Why:
             return balanced
         if self._idle(destination):
             return f"{self._name(destination)} had no task"
-        if self._furthest(task, source, destination):
+        if self._has_best_copy(task, source, destination):
             return f"{self._name(destination)} has the furthest copy"
-        if self._given(source):
+        if self._gets_something(source):
             return f"{self._name(source)} makes room for another task"
         return "one of several placements that are as good"
 
@@ -176,24 +177,24 @@ class _Why:
         destination: int,
         better: _Better,
     ) -> str:
-        """The first kind of load that is better for two members, in words; empty = none is."""
-        now = not self._view.tasks.stateful[task]
-        for kind, mine in self._kinds(task):
-            asked = (kind, now, better, source, destination)
-            text = self._judged.get(asked)
+        """The first kind of load that gets better for two members, in words; empty = none does."""
+        this_generation = not self._view.tasks.stateful[task]
+        for kind, members_tasks in self._kinds(task):
+            key = (kind, this_generation, better, source, destination)
+            text = self._balance_texts.get(key)
             if text is None:
-                loads, text = self._loads(kind, mine, now=now), ""
+                loads, text = self._loads(kind, members_tasks, this_generation=this_generation), ""
                 if better(self._view, *loads, source, destination):
                     pairs = ([_number(load[m]) for m in (source, destination)] for load in loads)
-                    one, other = map("/".join, pairs)
-                    text = f"balance {kind}{one} -> {other}"
-                self._judged[asked] = text
+                    before, after = map("/".join, pairs)
+                    text = f"balance {kind}{before} -> {after}"
+                self._balance_texts[key] = text
             if text:
                 return text
         return ""
 
     def _kinds(self, task: int) -> Iterator[tuple[str, Callable[[], BoolArray]]]:
-        """What may be balanced: all tasks, those with or without state, those of the unit."""
+        """What can be balanced: all tasks, those with or without state, those of the unit."""
         tasks = self._view.tasks
         yield "", lambda: np.ones(len(tasks), dtype=np.bool_)
         stateful = bool(tasks.stateful[task])
@@ -202,23 +203,21 @@ class _Why:
         unit = int(tasks.unit_of[task])
         yield f"of subtopology {tasks.units[unit].name} ", lambda: tasks.unit_of == unit
 
-    def _loads(self, kind: str, mine: Callable[[], BoolArray], *, now: bool) -> tuple[Loads, Loads]:
-        """float64[M] each: weight of the actives of a kind before and after, summed once.
+    def _loads(
+        self, kind: str, of_kind: Callable[[], BoolArray], *, this_generation: bool
+    ) -> tuple[Loads, Loads]:
+        """float64[M] each: weight of the actives `of_kind` before and after, cached by `kind`.
 
-        Args:
-            kind: name of the kind.
-            mine: which tasks are of the kind.
-            now: whether after is this generation; else it is the end. Stateless tasks go by what
-                runs now.
+        "After" is the end, or with `this_generation` now: stateless tasks balance present loads.
         """
-        if (kind, now) not in self._by_kind:
-            chosen = mine()
-            after = self._staged.active if now else self._target.active
-            self._by_kind[kind, now] = (
+        if (kind, this_generation) not in self._by_kind:
+            chosen = of_kind()
+            after = self._staged.active if this_generation else self._target.active
+            self._by_kind[kind, this_generation] = (
                 self._weight(chosen, self._view.active),
                 self._weight(chosen, after),
             )
-        return self._by_kind[kind, now]
+        return self._by_kind[kind, this_generation]
 
     def _weight(self, mine: BoolArray, owner: IntArray) -> Loads:
         mine = mine & (owner != NO_MEMBER)
@@ -228,16 +227,23 @@ class _Why:
 
     @cached_property
     def _copies_held(self) -> dict[str, tuple[Loads, Loads]]:
-        """float64[M] each: standbys before and in the end; the same with the actives."""
+        """float64[M] pairs, before and in the end: standbys; standbys with the actives."""
         members = len(self._view.members)
         before, after = (
             np.bincount(pairs.member, minlength=members).astype(np.float64)
             for pairs in (self._view.standby, self._target.standby)
         )
-        ran, runs = (held(owner, members) for owner in (self._view.active, self._target.active))
-        return {"standbys": (before, after), "actives and standbys": (before + ran, after + runs)}
+        actives_before, actives_after = (
+            held(owner, members) for owner in (self._view.active, self._target.active)
+        )
+        return {
+            "standbys": (before, after),
+            "actives and standbys": (before + actives_before, after + actives_after),
+        }
 
-    def _saved(self, task: int, source: int, destination: int, *, changelog: bool) -> int:
+    def _partitions_saved(
+        self, task: int, source: int, destination: int, *, changelog: bool
+    ) -> int:
         """How many partitions fewer are read across racks, where racks count."""
         if self._view.settings.rack_aware_assignment_strategy == "none":
             return 0
@@ -251,7 +257,7 @@ class _Why:
         """Whether a member has no active now."""
         return not (self._view.active == member).any()
 
-    def _given(self, member: int) -> bool:
+    def _gets_something(self, member: int) -> bool:
         """Whether a member gets an active or a standby that it did not have in that role."""
         target, view = self._target, self._view
         if ((target.active == member) & (view.active != member)).any():
@@ -260,7 +266,7 @@ class _Why:
         return not contains(view.standby, target.standby.code[mine]).all()
 
     def _likeness(self, task: int, member: int) -> int:
-        """How many configured tags a member shares with those that hold the task in the end."""
+        """How many configured tags a member shares with the final holders of a task, summed."""
         pairs, tags = self._target.standby, self._view.tags
         holders = {int(self._target.active[task]), *pairs.member[pairs.task == task].tolist()}
         return sum(
@@ -273,27 +279,27 @@ class _Why:
         return self._copies.lag_of(task, member)
 
     def _stays_standby(self, task: int, member: int) -> bool:
-        """Whether a standby is where it belongs in the end."""
+        """Whether the target has a standby of the task on the member."""
         return holds(self._target.standby, task, member)
 
     def _takes(self, task: int, member: int) -> bool:
         """Whether a member may have copies of a task."""
         return bool(self._view.may_take(*_pair(task, member))[0])
 
-    def _further(self, task: int, one: int, other: int) -> bool:
+    def _less_behind(self, task: int, one: int, other: int) -> bool:
         return self._lag(task, one) < self._lag(task, other)
 
-    def _furthest(self, task: int, source: int, destination: int) -> bool:
-        """Whether no member but the owner has more of a task."""
-        mine = self._lag(task, destination)
+    def _has_best_copy(self, task: int, source: int, destination: int) -> bool:
+        """Whether no member but the present owner has a more complete copy of a task."""
+        own_lag = self._lag(task, destination)
         others = (m for m in range(len(self._view.members)) if m not in (source, destination))
-        return mine != NO_COPY and all(self._lag(task, m) >= mine for m in others)
+        return own_lag != NO_COPY and all(self._lag(task, m) >= own_lag for m in others)
 
     def _warm(self, task: int, member: int) -> bool:
-        return self._copies.told_warm_of(task, member)
+        return self._copies.reported_warm_of(task, member)
 
     def _overtaken(self, task: int, owner: int) -> bool:
-        """Whether an owner gives a task to a copy that has caught up when it has not itself."""
+        """Whether a restoring owner hands a task to a member with a warm copy."""
         runner = int(self._staged.active[task])
         moves = runner not in (owner, NO_MEMBER) and self._view.tasks.stateful[task]
         return bool(moves and not self._warm(task, owner) and self._warm(task, runner))
@@ -309,20 +315,20 @@ class _Why:
 
 
 def _evener(view: GroupView, before: Loads, after: Loads, source: int, destination: int) -> bool:
-    """Whether of two members the fuller one gets less, or as much with less of a difference."""
+    """Whether the fuller of two members gets less, or as much with a smaller difference."""
     pair = [source, destination]
 
     def uneven(load: Loads) -> tuple[float, float]:
-        each = load[pair] / view.capacity[pair]
-        return round(float(each.max()), 9), round(float(np.ptp(each)), 9)
+        levels = load[pair] / view.capacity[pair]
+        return round(float(levels.max()), 9), round(float(np.ptp(levels)), 9)
 
     return uneven(after) < uneven(before)
 
 
 def _relieved(view: GroupView, before: Loads, after: Loads, source: int, destination: int) -> bool:
-    """Whether one member has less in the end and the other more, and that made the two more even.
+    """Whether one member ends with less, the other with more, and the two are more even.
 
-    Two members may become more even by other tasks, while this one moves for another cause.
+    Two members may also become more even by other tasks while this one moves for another cause.
     """
     shifted = after[source] < before[source] and after[destination] > before[destination]
     return bool(shifted) and _evener(view, before, after, source, destination)

@@ -1,4 +1,4 @@
-"""Our assignors beside Kafka's own: how fast, and how good. See README.md.
+"""Muster's assignors beside Kafka's own: how fast, and how good. See README.md.
 
 python bench/assign.py [--only TEXT] [--repeat N] [--timeout S] [--short]
 python bench/assign.py --quality N [--first SEED] [--only TEXT]
@@ -28,9 +28,9 @@ class Cell:
     """One line of the table.
 
     Attributes:
-        name: what happens.
+        name: the event.
         kafka: the class, as the harness calls it; empty = Kafka has none.
-        make: makes the problem, and the round before where the class remembers.
+        make: makes the problem, and the previous round for a class with memory.
         short: whether `--short` has it.
     """
 
@@ -175,8 +175,8 @@ HEADER = (
 def speed(only: str, repeat: int, timeout_s: float, short: bool) -> None:
     """Print the table, line by line.
 
-    "Kafka's call / ours" is the hard ratio: Kafka's objects are there already, our view is built
-    anew. "like for like" counts both.
+    "Kafka's call / ours" is the stricter ratio: it counts building muster's view but not Kafka's
+    objects. "like for like" counts both.
     """
     print("| " + " | ".join(HEADER) + " |\n|---|--:|--:|--:|--:|--:|")
     too_slow: set[str] = set()
@@ -194,7 +194,7 @@ def _line(cell: Cell, kafka: Kafka, repeat: int, too_slow: set[str]) -> str:
     shown += f"{_ms(mine.view_ms)} + {_ms(mine.call_ms)} | "
     if not cell.kafka:
         return shown + "no such class | | |"
-    if cell.name in too_slow:  # it was smaller, and too slow already
+    if cell.name in too_slow:  # a smaller case was too slow already
         return shown + "- | - | - |"
     more = {} if before is None else {"before": before}
     try:
@@ -223,12 +223,12 @@ def _ms(value: float) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """Ours against one of Kafka's classes on random problems.
+    """Muster against one of Kafka's classes on random problems.
 
     Attributes:
         assignor, kafka: the two sides.
         racks, tags, topics, threads, state: what the problems have (`problems.small`).
-        events: place until converged, then again after each of so many joins and leaves; None =
+        events: place until converged, then again after each of this many joins and leaves; None =
             a single placement.
     """
 
@@ -243,14 +243,14 @@ class Match:
 
     @property
     def name(self) -> str:
-        """What the table calls it."""
+        """The match's name in the table."""
         kinds = ("racks", self.racks), ("tags", self.tags), ("topics", self.topics)
         named = "".join(f", {kind}" for kind, on in kinds if on)
         life = "" if self.events is None else f", until converged, {self.events} events"
         return f"{self.assignor} against {self.kafka}{named}{life}"
 
     def problem(self, seed: int) -> Problem:
-        """One of its random problems."""
+        """The random problem of a seed."""
         return problems.small(
             seed,
             self.assignor,
@@ -281,7 +281,7 @@ MATCHES = (
 
 
 def compare(seeds: range, only: str) -> int:
-    """Print wins, ties and losses per figure; returns how many problems Kafka dominated."""
+    """Print wins, ties and losses per figure; return how many problems Kafka dominated."""
     dominated = 0
     with Kafka() as kafka:
         for match in MATCHES:

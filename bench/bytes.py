@@ -1,17 +1,17 @@
-"""Bytes on the wire: ours beside the information-theoretic floor and Kafka's own forms.
+"""Bytes on the wire: muster beside the information-theoretic floor and Kafka's own forms.
 
 python bench/bytes.py [--short] [--members-sampled N]
 
-Three tables and the speeds. *Members*: what the record of one member takes on average: its task
-set (floor: log2 of the number of sets of this size) and its whole value, beside what carries the
-same in Kafka: the consumer protocol, Streams' AssignmentInfo v11 within it, the KIP-1071 heartbeat
-response, Connect's plain structs; then JSON and roaring bitmaps. "bound" is Kafka's best form by
-the floor: no code could do better. *Groups*: the owner vector (floor: log2 of the number of
-placements with these counts) and the whole snapshot, beside the records the broker keeps for a
-streams group. *Everything*: the group's record and one for every member, as values, with keys, with
-headers too, beside the broker's target and current records and a heartbeat response for every
-member. Kafka's sizes follow from its published layouts (S3-F13, E-03, E-04, KIP-848, KIP-1071),
-with a topic of 24 and a member id of 36 characters.
+Three tables and the speeds. *Members*: the average record of one member: its task set (floor: log2
+of the number of sets of this size) and its whole value, beside Kafka's forms of the same: the
+consumer protocol, Streams' AssignmentInfo v11 within it, the KIP-1071 heartbeat response, Connect's
+plain structs; then JSON and roaring bitmaps. "bound" is Kafka's best form divided by the floor: no
+encoding could do better. *Groups*: the owner vector (floor: log2 of the number of placements with
+these counts) and the whole snapshot, beside the records that the broker keeps for a streams group.
+*Everything*: the group's record and one for every member, as values, with keys, and with headers,
+beside the broker's target and current records and a heartbeat response for every member. Kafka's
+sizes follow from its published layouts (S3-F13, E-03, E-04, KIP-848, KIP-1071), with a topic of 24
+and a member id of 36 characters.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _TIMED_S = 0.01
 
 
 def random_placement(tasks: int, members: int) -> np.ndarray:
-    """Even shares, tasks drawn at random."""
+    """Even shares of tasks drawn at random."""
     return np.random.default_rng(tasks + members).permutation(np.arange(tasks) % members)
 
 
@@ -60,18 +60,18 @@ def contiguous(tasks: int, members: int) -> np.ndarray:
 
 
 def round_robin(tasks: int, members: int) -> np.ndarray:
-    """Even shares, dealt out in turn."""
+    """Even shares, assigned in turn."""
     return np.arange(tasks) % members
 
 
 def skewed(tasks: int, members: int) -> np.ndarray:
-    """Shares as 1, 1/2, 1/3, …; tasks drawn at random."""
+    """Shares of 1, 1/2, 1/3, …, with tasks drawn at random."""
     share = 1 / np.arange(1, members + 1)
     return np.random.default_rng(tasks + members).choice(members, tasks, p=share / share.sum())
 
 
 def after_churn(tasks: int, members: int) -> np.ndarray:
-    """Ranges, then a tenth of the members replaced, one after the other, as sticky would."""
+    """Ranges, then a tenth of the members is replaced one by one, as sticky would."""
     owners = contiguous(tasks, members)
     random = np.random.default_rng(tasks * members)
     for leaver in random.permutation(members)[: max(1, members // 10)]:
@@ -96,17 +96,17 @@ PLACEMENTS: dict[str, Callable[[int, int], np.ndarray]] = {
 
 
 def set_floor(tasks: int, count: int) -> float:
-    """Bytes that a set of this size takes at least, on average over all such sets."""
+    """Fewest bytes for a set of this size, on average over all such sets."""
     return (lgamma(tasks + 1) - lgamma(count + 1) - lgamma(tasks - count + 1)) / log(2) / 8
 
 
 def group_floor(counts: np.ndarray) -> float:
-    """Bytes that a placement with these counts takes at least."""
+    """Fewest bytes for a placement with these counts."""
     return (lgamma(int(counts.sum()) + 1) - sum(lgamma(int(c) + 1) for c in counts)) / log(2) / 8
 
 
 def uvarint(number: int) -> int:
-    """Bytes of Kafka's unsigned varint."""
+    """Bytes of a number as Kafka's unsigned varint."""
     return max(1, -(-number.bit_length() // 7))
 
 
@@ -143,7 +143,7 @@ def broker_records(counts: np.ndarray) -> int:
 
 
 def broker_total(counts: np.ndarray) -> int:
-    """All that a placement makes a broker write and say: target, current state, responses."""
+    """All bytes that a placement makes a broker write and send: records and responses."""
     key = 6 + GROUP_CHARS + MEMBER_CHARS
     # A current record: two epochs and a state; tasks of one role, none of five other kinds.
     current = sum(key + 2 + 9 + task_ids(int(c)) + 5 + 1 for c in counts)
@@ -171,7 +171,7 @@ def cases(sizes: list[tuple[int, int]]) -> Iterator[Case]:
 
 
 def member_value(table: TaskTable, positions: np.ndarray) -> tuple[int, Encoded]:
-    """Bytes of the task set of a member's record, and the record."""
+    """Bytes of a member's task set, and the member's record."""
     active = table.set_of(positions.astype(np.int32))
     record = MemberAssignment(
         group="g" * GROUP_CHARS,
@@ -189,9 +189,9 @@ def member_value(table: TaskTable, positions: np.ndarray) -> tuple[int, Encoded]
 
 
 def shares(case: Case, sampled: int) -> tuple[list[np.ndarray], np.ndarray]:
-    """What so many members have, and for how many members each of them stands.
+    """The tasks of at most `sampled` members, and how many members each of them stands for.
 
-    The first ones have most where shares are skewed: the sample is dense there.
+    Where shares are skewed the first members have most tasks, so the sample is dense there.
     """
     order = np.argsort(case.owners, kind="stable")
     ends = np.searchsorted(case.owners[order], np.arange(case.members), side="right")
@@ -205,7 +205,7 @@ def shares(case: Case, sampled: int) -> tuple[list[np.ndarray], np.ndarray]:
 
 
 def member_row(case: Case, sampled: int) -> list[object]:
-    """Averages over the members, or over so many of them."""
+    """Averages over the members, or over a sample of `sampled` members."""
     table = TaskTable([Subtopology("0", case.tasks)])
     sums, worst = np.zeros(10), 0.0
     for positions, weight in zip(*shares(case, sampled), strict=True):
@@ -232,7 +232,7 @@ def member_row(case: Case, sampled: int) -> list[object]:
 
 
 def everything_row(case: Case, sampled: int) -> list[object]:
-    """The group's record and one for every member, extrapolated from so many of them."""
+    """The group's record and all members' records, extrapolated from a sample."""
     table = TaskTable([Subtopology("0", case.tasks)])
     chosen, weights = shares(case, sampled)
     each = np.array([parts_of(member_value(table, positions)[1]) for positions in chosen])
@@ -271,7 +271,7 @@ def group_row(case: Case) -> list[object]:
 
 
 def snapshot(case: Case) -> GroupSnapshot:
-    """The group whole: settled, with members of random incarnations."""
+    """The whole group: settled, with members of random incarnations."""
     random = np.random.default_rng(0)
     members = tuple(
         MemberEntry(id=f"{i:036d}", slot=i, incarnation=int(random.integers(2**62)), epoch=9)
@@ -316,7 +316,7 @@ def speeds() -> list[list[object]]:
 
 
 def _best(call: Callable[[], object]) -> float:
-    """Seconds of CPU that a call takes, the least of five times."""
+    """CPU seconds of a call, the least of five runs."""
     taken = []
     for _ in range(5):
         # The clock of CPU time is too coarse for one call of a small case.
@@ -329,7 +329,7 @@ def _best(call: Callable[[], object]) -> float:
 
 
 def show(title: str, columns: list[str], rows: Iterator[list[object]] | list) -> None:
-    """Print one table, each line as soon as it is there."""
+    """Print a table, each line as soon as it is computed."""
     print(f"\n{title}")
     widths = [max(len(c), 8) + 1 for c in columns]
     widths[0] = max(widths[0], 21)
@@ -353,7 +353,7 @@ EVERYTHING_COLUMNS = [
 
 
 def main() -> None:
-    """Print everything."""
+    """Print all tables and the speeds."""
     parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
     parser.add_argument("--short", action="store_true", help="two sizes instead of all")
     parser.add_argument("--members-sampled", type=int, default=200, metavar="N")

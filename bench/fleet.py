@@ -1,17 +1,20 @@
-"""A whole fleet against the real job: what its start, its changes and its quiet cost.
+"""A whole fleet against the real job: the cost of its start, its changes and its quiet time.
 
-Members are real protocol machines (`muster.worker.session`) by the thousand in this one process
-(`machines.py`), beside a real broker and the real job. One group with default settings. Phases,
-each until all tasks have one owner and every member its share:
+Thousands of members are real protocol machines (`muster.worker.session`) in this one process
+(`machines.py`), beside a real broker and the real job. They are one group with default settings. A
+phase with changes ends when every task has one owner and every member its share:
 
-0. one worker has a group of ten tasks for itself; 1. all members join together; 2. nothing happens,
-and then a member of another group joins and leaves again and again (event → answer); 3. one joins,
-one leaves, 5 % leave and come back; 4. all leave and come again; 5. a rolling deploy: members go,
-one after the other, and return after seconds, as members that are gone and as members that said
-they would return; 6. with ``--killed`` all die without a word, and others come.
+0. One worker alone has a group of ten tasks.
+1. All members join together.
+2. Nothing happens; then a member of another group joins and leaves repeatedly (event → answer).
+3. One joins, one leaves, 5 % leave and join again.
+4. All leave and join again.
+5. A rolling deploy: one member after the other leaves and joins again seconds later, first with a
+   plain leave, then with a temporary one.
+6. With ``--killed`` all are killed, and others join.
 
-For each: seconds until settled, tasks started, tasks that went from one member to another, tasks
-that two members ran at once (must be 0), CPU of the job and of the broker.
+For each phase: seconds, tasks started, tasks moved between members, records read, CPU of the job
+and of the broker. For the whole run: tasks that two members ran at once (must be 0).
 
 ``python bench/fleet.py [--members 1000] [--tasks 10000] [--json]``
 """
@@ -73,11 +76,11 @@ class Trial:
             self.crew.settle()
 
     def start(self) -> None:
-        """All join together."""
+        """All members join together."""
         self._changes("all join together", lambda: self.crew.come(self._names))
 
     def alone(self, rounds: int) -> None:
-        """One worker has the group for itself: from its join to its tasks, again and again."""
+        """One worker joins its own group, gets all tasks and leaves, `rounds` times."""
         spent = []
         with Crew(self._stage.clients, ALONE, ALONE_TASKS) as crew:
             for _ in range(rounds):
@@ -90,7 +93,7 @@ class Trial:
         self.found["one worker alone: join to tasks"] = spread(spent)
 
     def quiet(self, seconds: float, probes: int) -> None:
-        """Nothing happens; then a member of another group joins and leaves beside that."""
+        """Nothing happens; then a member of another group joins and leaves meanwhile."""
         with self._measured("quiet"):
             self.crew.run_for(seconds)
         if probes:
@@ -116,7 +119,7 @@ class Trial:
         reader.close()
 
     def change(self) -> None:
-        """One joins, one leaves, one in twenty leaves, all those come back."""
+        """One member joins, one leaves, one in twenty leaves, and those join again."""
         crew, names = self.crew, self._names
         twentieth = names[::20]
         self._changes("one joins", lambda: crew.come(["newcomer"]))
@@ -125,7 +128,7 @@ class Trial:
         self._changes("they join", lambda: crew.come(twentieth))
 
     def restart(self) -> None:
-        """All leave, and join again when the last has said so."""
+        """All members leave; when all have left, they join again."""
         with self._measured("all restart"):
             self.crew.go(self._names)
             self.crew.await_gone()
@@ -133,7 +136,7 @@ class Trial:
             self.crew.settle()
 
     def roll(self, count: int, away_s: float) -> None:
-        """One member after the other is away for some seconds."""
+        """One member after the other leaves and joins again `away_s` seconds later."""
         for temporary, how in ((False, "leave"), (True, "leave for a while")) if count else ():
             phase = f"rolling deploy of {count}: they {how}"
             with self._measured(phase) as figures:
@@ -145,7 +148,7 @@ class Trial:
             figures["moves a member"] = figures["moves"] / count
 
     def kill(self) -> None:
-        """All die without a word; as many others come, and start when the first have expired."""
+        """All members are killed; as many others join, and start when the first have expired."""
         with self._measured("all killed, others come"):
             self.crew.drop_all()
             self.crew.come([f"other-{number:05d}" for number in range(len(self._names))])
@@ -153,12 +156,12 @@ class Trial:
 
 
 def spread(spent_ms: list[float]) -> Figures:
-    """Of some milliseconds."""
+    """Median and 99th percentile of times in ms."""
     return {"p50, ms": quantile(spent_ms, 0.5), "p99, ms": quantile(spent_ms, 0.99)}
 
 
 def configure(stage: Stage, tasks: int) -> None:
-    """Declare the groups; that of the probes places at once."""
+    """Configure the groups; the group of the probes has no initial delay."""
     for group, count, values in (
         (GROUP, tasks, {}),
         (ALONE, ALONE_TASKS, {}),
@@ -174,7 +177,7 @@ def configure(stage: Stage, tasks: int) -> None:
 
 
 def measure(args: argparse.Namespace) -> dict[str, Figures]:
-    """All phases, on a broker and a job of their own."""
+    """All phases, on their own broker and job."""
     with Stage(partitions=args.partitions) as stage:
         coordinator = stage.coordinate(page="/readyz")
         configure(stage, args.tasks)
@@ -197,7 +200,7 @@ def measure(args: argparse.Namespace) -> dict[str, Figures]:
 
 
 def main() -> int:
-    """Measure and print; exit code 1 when two members ran a task at once."""
+    """Measure and print; exit code 1 if two members ran a task at once."""
     parser = argparse.ArgumentParser(
         description=str(__doc__).partition("\n")[0], allow_abbrev=False
     )

@@ -1,10 +1,10 @@
-"""Kafka's released assignors as a second opinion: compiles and talks to `bench/java`.
+"""Kafka's released assignors for comparison: compiles `bench/java` and talks to it.
 
-`Kafka` is a running JVM that answers problems in format 1, one a line. A question may take at most
-`timeout_s` of CPU time, warm-up and repeats included (and ten times that on the clock); a JVM that
-does not answer in time is ended and the next question starts a new one.
+`Kafka` is a running JVM that answers problems (`docs/formats.md`), one a line. A question may take
+at most `timeout_s` of CPU time, warm-up and repeats included, and ten times that of elapsed time. A
+JVM that does not answer in time is killed, and the next question starts a new one.
 
-The jars come from the lock file's set ``bench`` (`muster.broker.jars`), downloaded once.
+The jars are the set ``bench`` of the lock file (`muster.broker.jars`), downloaded once.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ class Slow(Exception):
 
 
 def classpath() -> str:
-    """Kafka's jars, as the JVM wants them."""
+    """The class path of Kafka's jars."""
     return os.pathsep.join(map(str, jars("bench")))
 
 
 def compiled(path: str) -> Path:
-    """The folder of the compiled harness; compiles when a source has changed."""
+    """The folder of the compiled harness; compiles if a source has changed."""
     sources = sorted(SOURCES.glob("*.java"))
     digest = hashlib.sha256(b"".join(s.read_bytes() for s in sources)).hexdigest()[:16]
     target = cache_dir() / "bench" / digest
@@ -82,11 +82,11 @@ class Kafka:
             self._rest = b""
 
     def ask(self, name: str, problem: Mapping[str, Any], **more: Any) -> dict[str, Any]:
-        """Kafka's answer, in the output form of format 1.
+        """Kafka's answer, in the form of an answer of `muster assign`.
 
         Args:
             name: which assignor, as in `Harness.java`.
-            problem: format 1.
+            problem: as `muster assign` reads it.
             **more: `repeat`, `warmup_ms`, `session`, `before`, `delivered`, `config_offset`.
 
         Raises:
@@ -132,6 +132,6 @@ class Kafka:
             [*self._command, "muster.bench.Harness"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,  # slf4j says that it has nowhere to log
+            stderr=subprocess.DEVNULL,  # slf4j warns that it has no logger
         )
         return self._process

@@ -1,12 +1,12 @@
-"""How long from an event to the assignment, and until a whole fleet has settled.
+"""Time from an event to its assignment, and until a whole fleet has settled.
 
-Measured in one run, on one broker, on this machine:
+All figures are of one run, on one broker and one machine:
 
-1. *event → published assignment*: a member joins, and leaves, again and again; from the produce
-   call to the record read back. The stateless pass-through (Kafka → Spark → Kafka, no Python) is
-   alive at the same time and probed in turn, so the ratio holds on a noisy machine too.
+1. *event → published assignment*: a member joins and leaves repeatedly; the time from the produce
+   call to the record read back. The stateless pass-through (Kafka → Spark → Kafka, no Python) runs
+   at the same time and is probed in turn, so the ratio holds on a noisy machine too.
 2. *join → settled* and *leave → settled* for 10 members and 900 tasks, for muster and for Kafka's
-   own two cooperative protocols with confluent-kafka consumers, everybody with default timings.
+   two cooperative protocols with confluent-kafka consumers, all with default timings.
 
 ``python bench/latency.py [--events 200] [--rounds 5] [--json]``
 """
@@ -32,7 +32,7 @@ from muster.protocol.tasks import Subtopology
 from muster.protocol.topics import TopicKind, topic_name
 
 BLOCK = 25
-"""Probes of one system before it is the other's turn."""
+"""Probes of one system before the other is probed."""
 MEMBERS, TASKS = 10, 900
 
 
@@ -70,7 +70,7 @@ def probe_passthrough(stage: Stage, events: int) -> list[float]:
 
 
 def configure(stage: Stage, group: str, tasks: int) -> None:
-    """Declare a group of one subtopology that is placed at once when it starts."""
+    """Configure a group of one subtopology, placed without delay."""
     event = GroupConfig(
         group=GroupId(group),
         assignor="sticky",
@@ -81,7 +81,7 @@ def configure(stage: Stage, group: str, tasks: int) -> None:
 
 
 class Member:
-    """One of muster's workers; `held` is what it runs."""
+    """A muster worker; `held` are the tasks it runs."""
 
     def __init__(self, address: str, group: str) -> None:
         self.held: set[int] = set()
@@ -127,7 +127,7 @@ def muster_settle_times(stage: Stage, rounds: int) -> tuple[list[float], list[fl
 
 
 def measure(events: int, rounds: int, warm_up: int) -> dict[str, dict[str, float]]:
-    """Everything, as name → figures."""
+    """All measurements, as name → figures."""
     with Stage() as stage:
         stage.create(NewTopic("originals", 2, 1), NewTopic("copies", 1, 1))
         configure(stage, "probe", 1)

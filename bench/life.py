@@ -1,18 +1,19 @@
-"""A group's life in numbers: ours beside Kafka's rules.
+"""A group's life in numbers: muster beside Kafka's rules.
 
 python bench/life.py [--short] [--no-java]
 
-Ours is the real coordinator (`advance`), played by `muster.simulation` with members that behave;
-every change of an owner is charged `PUSH_MS` on top, the time from an event to the record read
-(`latency.py`). Kafka's side is its rules, played here: when members hear of a change (heartbeats),
-whom a rebalance stops, when a warm-up is looked at (the probing interval); where tasks go, and
-how many intervals that takes, say Kafka's released classes (`harness.py`). Without Java there are
-only the bounds: the fewest moves that balance, two warm-ups an interval. Rules: KIP-441 and KIP-848
-as released with 4.3.1, KIP-429 (cooperative) and the classic protocol. Kafka is charged nothing for
-requests on their way, for its assignors, or for waiting out a member that does not say goodbye.
+The muster side is the real coordinator (`advance`), played by `muster.simulation` with members that
+behave. Each change of an owner adds `PUSH_MS`, the time from an event to the record read
+(`latency.py`). Kafka's side plays its rules: when members hear of a change (heartbeats), which
+members a rebalance stops, and when a warm-up is checked (the probing interval). Kafka's released
+classes (`harness.py`) decide where tasks go and how many intervals that takes. Without Java there
+are only bounds: the fewest moves that balance, and two warm-ups an interval. Rules: KIP-441 and
+KIP-848 as released with 4.3.1, KIP-429 (cooperative) and the classic protocol. Kafka is charged
+nothing for requests under way, for its assignors, or for the session timeout of a member that does
+not leave.
 
-Both sides' members take `STOP_MS` to stop a task. A task counts as down from the moment its old
-owner has stopped it until the new one may start.
+On both sides a member takes `STOP_MS` to stop a task. A task is down from the moment its old owner
+has stopped it until the new owner may start it.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ Place = Callable[[Mapping[str, Any]], Mapping[str, Any]]
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One line of the table; `theirs` by the name of the rules, less is better throughout."""
+    """A line of the table; `theirs` is by the name of the rules. Less is better."""
 
     what: str
     unit: str
@@ -58,15 +59,15 @@ class Row:
     theirs: dict[str, float]
 
 
-# ---------------------------------------------------------------- ours
+# ---------------------------------------------------------------- the muster side
 
 
 @dataclass(slots=True)
 class Watched(Timeline):
-    """A timeline that also sees which stateful tasks start where no state is.
+    """A timeline that also counts the moves and the cold starts of tasks.
 
     Attributes:
-        cold: starts of a task on a member that has not caught up while another one has.
+        cold: starts of a task on a member that has not caught up while another member has.
         moves: how often each task has changed its owner.
     """
 
@@ -76,7 +77,7 @@ class Watched(Timeline):
     _owner_seen: dict[Task, str] = field(default_factory=dict)
 
     def look(self, at_ms: int, group: Group, members: Mapping[str, SimulatedMember]) -> None:
-        """See who runs what now, and who could have."""
+        """Note which member runs each task now, and which members have caught up with it."""
         # `super()` without arguments does not know a class with slots.
         Timeline.look(self, at_ms, group, members)
         alive = {m.id: m for m in members.values() if m.alive}
@@ -87,7 +88,7 @@ class Watched(Timeline):
                 could = self._warm.get(task, set()) & alive.keys()
                 self.cold += member not in could and bool(could)
             self._owner_seen[task] = member
-        # While no member runs a task its changelog stands still, and who was caught up remains so.
+        # While no member runs a task its changelog does not grow: members stay caught up.
         warm = {t: {running[t]} if t in running else who for t, who in self._warm.items()}
         warm |= {task: {member} for task, member in running.items() if task not in warm}
         for member, process in alive.items():
@@ -124,20 +125,20 @@ def comes(
 
 
 def problem_of(tasks: int, members: list[str], assignor: str) -> dict[str, Any]:
-    """A group that holds nothing yet, in format 1."""
+    """A group without owners, as `muster assign` reads it."""
     units = [{"subtopology": "0", "partitions": tasks, "stateful": True}]
     return {"assignor": assignor, "tasks": units, "members": [{"id": name} for name in members]}
 
 
 def heard(member: int, members: int, heartbeat_ms: int, since_ms: float = 0) -> float:
-    """When a member hears of a change at `since_ms`: heartbeats are spread evenly."""
+    """Time at which a member hears of a change; the members' heartbeats are spread evenly."""
     phase = heartbeat_ms * member / members
     beats = max(0, -(-(since_ms - phase) // heartbeat_ms))
     return phase + beats * heartbeat_ms
 
 
 def eager_restart(members: int, share: int) -> float:
-    """Task milliseconds lost in one restart: two rebalances that stop everybody."""
+    """Task milliseconds lost in one restart: two rebalances that stop every member."""
     stopped = [heard(m, members, CLASSIC_HEARTBEAT_MS) + STOP_MS for m in range(members - 1)]
     barrier = max(stopped)
     everybody = share * sum(barrier - at for at in stopped)
@@ -145,7 +146,7 @@ def eager_restart(members: int, share: int) -> float:
 
 
 def cooperative_restart(members: int, share: int) -> float:
-    """Only what moves stops; what is revoked waits for a second round."""
+    """Task milliseconds lost if only moved tasks stop, and wait for a second round."""
     barrier = max(heard(m, members, CLASSIC_HEARTBEAT_MS) for m in range(members - 1))
     stopped = barrier + STOP_MS
     second = max(heard(m, members, CLASSIC_HEARTBEAT_MS, stopped) for m in range(members - 1))
@@ -153,7 +154,7 @@ def cooperative_restart(members: int, share: int) -> float:
 
 
 def group_restart(members: int, share: int) -> float:
-    """KIP-848: no barrier; a member that gains a task hears of it by its next heartbeat."""
+    """Task milliseconds lost with KIP-848: no barrier; heartbeats tell members of new tasks."""
     lost = 0.0
     for n in range(share):
         other = n * (members - 1) // share
@@ -164,7 +165,7 @@ def group_restart(members: int, share: int) -> float:
 
 
 def probed(problem: Mapping[str, Any], place: Place) -> int:
-    """How many probing intervals pass until Kafka's assignor asks for no further one."""
+    """Number of probing intervals until Kafka's assignor asks for no further one."""
     intervals = 0
     while (answer := place(problem)).get("followup_ms") is not None:
         problem = after(problem, answer)
@@ -173,7 +174,7 @@ def probed(problem: Mapping[str, Any], place: Place) -> int:
 
 
 def trickled(problem: dict[str, Any], joins: Iterator[str], place: Place) -> Counter[str]:
-    """How often each task changes its owner while members join, one after the other."""
+    """How often each task changes its owner while members join one by one."""
     moves: Counter[str] = Counter()
     answer = place(problem)
     for name in joins:
@@ -190,7 +191,7 @@ def trickled(problem: dict[str, Any], joins: Iterator[str], place: Place) -> Cou
 
 
 def warm_up(kafka: Kafka | None, tasks: int, restore_ms: int) -> Row:
-    """A member joins one that has all: so many tasks move, each restored first, two at a time."""
+    """A member joins one that has all tasks: half move, each restored first, two at a time."""
     settled_ms = 0
     for assignor in ("high-availability", "learner"):
         unit = Subtopology("0", 2 * tasks, stateful=True)
@@ -227,7 +228,7 @@ def rolling_restart(members: int, share: int, down_ms: int) -> Iterator[Row]:
             events.append((leaves_ms + down_ms, comes(again, instance=name if static else None)))
         seen = played(unit, events, 60_000 * (members + 2))
         lost_ms = seen.downtime_ms + PUSH_MS * sum(seen.moves.values())
-        # A static member's tasks wait for it, with Kafka as with us.
+        # A static member's tasks wait for it, with Kafka and with muster.
         theirs = {"KIP-345": float(share * down_ms)} if static else plain
         kind = "static ids" if static else "plain ids"
         what = f"{members} members of {share} tasks restart in {down_ms / 1000:.0f} s, {kind}: down"
@@ -240,7 +241,7 @@ def rolling_restart(members: int, share: int, down_ms: int) -> Iterator[Row]:
 
 
 def trickle(kafka: Kafka | None, tasks: int, joins: int) -> Iterator[Row]:
-    """Members join, one after the other: moves in all, and of the task that moves most."""
+    """Members join one by one: all moves, and the moves of the task that moves most."""
     at_first = 10
     names = [f"m{n:06d}" for n in range(at_first + joins)]
     events: list[tuple[int, Happening]] = [(0, comes(name)) for name in names[:at_first]]
@@ -282,7 +283,7 @@ def cold_starts(kafka: Kafka | None, histories: int) -> Row:
 
 
 def asking(kafka: Kafka, name: str) -> Place:
-    """A class of Kafka's as something that places."""
+    """A placement function that asks one of Kafka's classes."""
     return lambda problem: kafka.ask(name, problem)
 
 
@@ -295,7 +296,7 @@ def rows(kafka: Kafka | None, *, short: bool) -> Iterator[Row]:
 
 
 def show(row: Row) -> None:
-    """Print a line: ours, theirs and the ratio."""
+    """Print a line: muster's figure, and Kafka's figures with their ratios."""
     told = []
     for name, value in row.theirs.items():
         ratio = f"{value / row.ours:.3g}" if row.ours else ("1" if not value else "all")

@@ -1,9 +1,9 @@
-"""Members by the thousand in one thread: real sessions over one producer and one consumer.
+"""Thousands of members in one thread: real sessions over one producer and one consumer.
 
-A `Crew` is the members of one group. Each is a `muster.worker.session.Session`, so what it writes
-and when is what a worker writes; tasks start and stop at once. What thousands of workers would each
-have for themselves they share here: the connections, and the proof that they read (asked of the
-broker once for all of them).
+A `Crew` is the members of one group. Each member is a `muster.worker.session.Session`, so it writes
+what a worker writes, when a worker writes it; tasks start and stop at once. The members share what
+each worker has for itself: the connections, and the check that they have read their records (one
+request to the broker for all of them).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from muster.protocol.records import MemberAssignment, MemberGone
 from muster.protocol.topics import DEFAULT_PREFIX, TopicKind, topic_name
 from muster.worker.clock import boottime_ms
 from muster.worker.dictionary import Dictionaries, find_names
-from muster.worker.exchange import (
+from muster.worker.messages import (
     Acknowledged,
     AllStopped,
     Begin,
@@ -50,13 +50,13 @@ from muster.worker.session import Session
 
 SETTLE_TIMEOUT_S = 300.0
 PROOF_S = 5.0
-"""How often the broker is asked where the partitions end."""
+"""Seconds between requests to the broker for the end offsets of the partitions."""
 READ_MAX = 2_000
-"""Records read at a time."""
+"""Most records read at a time."""
 
 
 class Machine:
-    """A member: its session, and what it runs."""
+    """A member: its session and its running tasks."""
 
     def __init__(self, group: str, name: str, seed: int) -> None:
         join = Join(
@@ -74,10 +74,10 @@ class Crew:
 
     Attributes:
         starts: actives that members began to run.
-        moves: those whose last owner was another member.
-        overlaps: those that another member still ran.
-        losses: sessions that lost their tasks against their will.
-        records: records to members read.
+        moves: starts of actives whose last owner was another member.
+        overlaps: starts of actives that another member still ran.
+        losses: sessions that lost their tasks involuntarily.
+        records: records read that are addressed to members.
     """
 
     def __init__(
@@ -121,13 +121,13 @@ class Crew:
 
     def __exit__(self, *_: object) -> None:
         self._producer.flush(5)
-        del self._producer  # or it would look for a broker that is gone
+        del self._producer  # otherwise it would reconnect to a stopped broker
         self._consumer.close()
 
     # ---- what happens to members
 
     def come(self, names: Iterable[str]) -> None:
-        """Processes start and join."""
+        """Start these members; they join."""
         for name in names:
             machine = Machine(self._group, name, self._chance.getrandbits(62))
             self._machines[machine.key] = machine
@@ -135,14 +135,14 @@ class Crew:
             self._give(machine, Begin())
 
     def go(self, names: Iterable[str], *, temporary: bool = False) -> None:
-        """Members are asked to leave."""
+        """Ask members to leave."""
         for name in names:
             self._alive.discard(name)
             machine = self._machines[key_of(self._group, name)]
             self._give(machine, LeaveAsked(temporary))
 
     def drop_all(self) -> None:
-        """All processes die without a word."""
+        """Kill all members: they write nothing more."""
         self._machines.clear()
         self._alive.clear()
         self._owner.clear()
@@ -150,21 +150,21 @@ class Crew:
     # ---- the loop
 
     def run_for(self, seconds: float) -> None:
-        """Let time pass."""
+        """Run the loop for some seconds."""
         until = time.monotonic() + seconds
         while time.monotonic() < until:
             self._turn()
 
     def settle(self) -> None:
-        """Until every task has an owner, every member its share, and Kafka has all that was said.
+        """Run until every task has an owner and every member its share.
 
         Raises:
-            TimeoutError: it never came to that.
+            TimeoutError: the members did not settle in time.
         """
         self._await(self._is_settled, "settled")
 
     def await_gone(self) -> None:
-        """Until all who were asked to leave have left."""
+        """Run until all members that were asked to leave have left."""
         self._await(lambda: len(self._machines) == len(self._alive), "gone")
 
     def _await(self, condition: object, what: str) -> None:
@@ -182,7 +182,7 @@ class Crew:
         return all(len(machine.held) in fair for machine in self._machines.values())
 
     def _turn(self) -> None:
-        """Take what is there: acknowledgements, records, times that have come."""
+        """Process acknowledgements, records and due timers."""
         self._producer.poll(0)
         if not self._inputs:
             first = self._consumer.poll(0.002)
@@ -201,7 +201,7 @@ class Crew:
 
     def _give(self, machine: Machine, given: Input) -> None:
         if self._machines.get(machine.key) is not machine:
-            return  # its process is gone
+            return  # its process has ended
         for action in machine.session.step(given, boottime_ms()):
             match action:
                 case Send():
@@ -292,7 +292,7 @@ class Crew:
         }
 
     def _prove(self) -> None:
-        """All that stood in the partitions some time ago has been read: so members may say."""
+        """Tell members up to which time they have read all their records."""
         if self._ends is None and time.monotonic() - self._proved_s >= PROOF_S:
             self._proved_s = time.monotonic()
             self._ends = (boottime_ms(), self._watermarks(self._read_to))

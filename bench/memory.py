@@ -1,4 +1,4 @@
-"""A million tasks in one process: time of a join, and what the process then weighs.
+"""A million tasks in one process: the time of a join, and the process's peak memory.
 
 python bench/memory.py [ASSIGNOR ...]
 """
@@ -21,7 +21,7 @@ TASKS, UNITS, MEMBERS, CALLS = 1_000_000, 100, 10_000, 3
 
 
 def main(names: list[str]) -> None:
-    """One process per assignor: the peak of a process never falls."""
+    """Run one process per assignor, because the peak memory of a process never falls."""
     if len(names) == 1:
         print(_join(names[0]))
         return
@@ -32,7 +32,7 @@ def main(names: list[str]) -> None:
 
 
 def _join(name: str) -> str:
-    """9,999 members share the tasks evenly, an empty one joins; stateful where it matters."""
+    """9,999 members share the tasks evenly, an empty one joins; stateful for high-availability."""
     tasks = TaskTable(
         Subtopology(str(n), TASKS // UNITS, stateful=name == "high-availability")
         for n in range(UNITS)

@@ -1,7 +1,7 @@
-"""Our side of the comparison, as `muster assign` does it.
+"""The muster side of the comparison, as `muster assign` does it.
 
-Timed is what a generation costs: the view is built, then the assignor runs. Reading JSON, checking
-the answer against the law and writing it are not.
+The time is that of a generation: building the view and running the assignor. Reading JSON, checking
+the answer's invariants and writing it are not counted.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ def timed(
     before: Mapping[str, Any] | None = None,
     limit_s: float = 60,
 ) -> Times:
-    """Time placements of one problem, after one to warm up.
+    """Time placements of one problem, after a warm-up.
 
     Args:
-        problem: what to place, format 1.
+        problem: what to place, as `muster assign` reads it.
         repeat: how many times.
-        before: the round before, for assignors that remember.
+        before: the previous round, for assignors with memory.
         limit_s: stop repeating after this long.
     """
     memory = None if before is None else _call(parse_problem(before), None)[0].memory

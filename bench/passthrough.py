@@ -1,6 +1,6 @@
-"""The least Spark can do: Kafka → Spark → Kafka without state, with the job's own settings.
+"""The least work for Spark: Kafka → Spark → Kafka without state, with the job's own settings.
 
-Run as a program beside the coordinator, by `latency.py`: ``passthrough.py BOOTSTRAP IN OUT DIR``.
+`latency.py` runs it beside the coordinator: ``passthrough.py BOOTSTRAP IN OUT DIR``.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from muster.streams.config import job_config
 
 
 def main(bootstrap: str, source: str, target: str, checkpoint: str) -> None:
-    """Copy a topic to another until killed."""
+    """Copy a topic to another until the process is killed."""
     config = job_config(checkpoint=checkpoint, bootstrap=bootstrap)
     spark = session.start(config)
     options = {

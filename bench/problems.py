@@ -1,7 +1,7 @@
-"""Problems to compare assignors on, in format 1; the same seed gives the same problem.
+"""Problems to compare assignors on, for `muster assign`; the same seed gives the same problem.
 
-Three kinds: big regular ones for speed (Kafka's own benchmark grid, its scale tests, Connect, rack
-aware), small random ones for quality, and histories (members come and go) for convergence.
+Three kinds: large regular problems for speed (Kafka's benchmark grid, its scale tests, Connect,
+rack aware), small random ones for quality, and histories (members join and leave) for convergence.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ TOPICS = 100
 BUCKETS = 5
 
 
-# ---------------------------------------------------------------- big ones, for speed
+# ---------------------------------------------------------------- large problems, for speed
 
 
 def grid(members: int, ratio: int, event: str, *, heterogeneous: bool = False) -> Problem:
@@ -52,7 +52,7 @@ def grid(members: int, ratio: int, event: str, *, heterogeneous: bool = False) -
 
 
 def scale(partitions: int, members: int, capacity: int, standbys: int, assignor: str) -> Problem:
-    """A row of Kafka's scale test: one stateful subtopology, nothing owned yet."""
+    """A row of Kafka's scale test: one stateful subtopology without owners."""
     return {
         "assignor": assignor,
         "config": {"num.standby.replicas": standbys},
@@ -62,7 +62,7 @@ def scale(partitions: int, members: int, capacity: int, standbys: int, assignor:
 
 
 def stateful_join(members: int, tasks: int, assignor: str, standbys: int = 0) -> Problem:
-    """A balanced group of stateful tasks that one empty member joins."""
+    """A balanced group of stateful tasks, and one empty member that joins."""
     owned = deal([f"0_{p}" for p in range(tasks)], [member_id(n) for n in range(members - 1)])
     copies = {name: [] for name in owned}
     for position, name in enumerate(owned):
@@ -105,7 +105,7 @@ def connect(workers: int, connectors: int, tasks: int, event: str) -> tuple[Prob
 
 
 def pinned(problems: tuple[Problem, Problem]) -> tuple[Problem, Problem]:
-    """The same rounds of a group whose every other worker names the jobs it has (KIP-987)."""
+    """The same rounds with every second worker naming its jobs (KIP-987)."""
 
     def named(problem: Problem) -> Problem:
         members = [
@@ -121,7 +121,7 @@ def pinned(problems: tuple[Problem, Problem]) -> tuple[Problem, Problem]:
 def rack_aware(
     members: int, tasks: int, strategy: str, assignor: str = "high-availability", seed: int = 0
 ) -> Problem:
-    """Stateless-free group in three racks, each task's topics on two of them, nothing owned."""
+    """A stateful group without owners in three racks; each topic is on two of the racks."""
     chance = random.Random(seed)
     units = []
     for unit in range(4):
@@ -153,7 +153,7 @@ def member_id(number: int) -> str:
 def deal(
     tasks: list[str], members: list[str], owned: dict[str, list[str]] | None = None
 ) -> dict[str, list[str]]:
-    """Deal tasks round robin, on top of what is owned."""
+    """Assign tasks round robin, in addition to what members own."""
     held = owned if owned is not None else {}
     for name in members:
         held.setdefault(name, [])
@@ -162,7 +162,7 @@ def deal(
     return held
 
 
-# ---------------------------------------------------------------- small ones, for quality
+# ---------------------------------------------------------------- small problems, for quality
 
 
 def small(
@@ -175,11 +175,11 @@ def small(
     threads: bool = True,
     state: bool = True,
 ) -> Problem:
-    """A random group of 2 to 7 members with any past: balanced or not, warm copies, dead owners.
+    """A random group of 2 to 7 members and its history: balance, warm copies, dead owners.
 
     Args:
         seed: the same seed and arguments give the same problem.
-        assignor: its name in the problem; each has problems of its own.
+        assignor: the assignor's name; each name gives other problems.
         racks: whether members and partitions have racks.
         tags: whether members have tags.
         topics: whether members may take a part of the units each.
@@ -257,7 +257,7 @@ def _restrict(chance: random.Random, units: list[Problem], members: Mapping[str,
 def _past(
     chance: random.Random, units: list[Problem], members: Mapping[str, Problem], standbys: int
 ) -> None:
-    """Write who held what: dealt round robin, at random or by few; some owners have died."""
+    """Write who held each task: round robin, at random or by few members; some owners died."""
     names = list(members)
     favoured = names[: max(1, len(names) // 2)]
     style = chance.choice(("deal", "random", "few", "none"))
@@ -276,7 +276,7 @@ def _past(
             members[name]["standby"].append(task)
             if chance.random() < 0.9:
                 members[name]["lag"][task] = chance.choice((0, 0, 50, 100, 101, 5000))
-        for name in others:  # state left on disk by an earlier life
+        for name in others:  # state left on disk by an earlier run
             if task not in members[name]["standby"] and chance.random() < 0.05:
                 members[name]["lag"][task] = chance.choice((50, 500, 50_000))
 
@@ -288,7 +288,7 @@ def _tasks(units: list[Problem]) -> Iterator[tuple[str, bool]]:
 
 
 def history(seed: int, events: int) -> Iterator[list[str]]:
-    """Who is there, event by event: one member joins or one leaves; names come back."""
+    """The members after each event: one joins or one leaves; names may return."""
     chance = random.Random(f"history/{seed}")
     pool = [f"P{n}" for n in range(1, 9)]
     present = sorted(chance.sample(pool, chance.randint(1, 4)))
@@ -302,11 +302,11 @@ def history(seed: int, events: int) -> Iterator[list[str]]:
 
 
 def tasks_of(problem: Mapping[str, Any]) -> list[tuple[str, bool]]:
-    """Every task of a Streams problem, printed, and whether it has state."""
+    """The name of every task of a Streams problem, and whether it has state."""
     return list(_tasks(problem["tasks"]))
 
 
 def size(problem: Mapping[str, Any]) -> str:
-    """How big a problem is, in the words of a table."""
+    """The size of a problem, as members x tasks."""
     tasks = sum(u["partitions"] if "partitions" in u else u["tasks"] + 1 for u in problem["tasks"])
     return f"{len(problem['members']):,} x {tasks:,}"

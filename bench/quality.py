@@ -1,7 +1,7 @@
-"""What an answer is worth, told from the problem and the answer alone, for either side.
+"""The quality of an answer, computed from the problem and the answer alone, for either side.
 
-Nothing here knows whose answer it is: the figures are counted from task ids and racks, not taken
-from an assignor. Less is better in every figure.
+The figures are counted from task ids and racks, not taken from an assignor. Less is better in every
+figure.
 """
 
 from __future__ import annotations
@@ -28,8 +28,7 @@ class Figures:
         moved: actives that had a living owner and got another one.
         spread: largest difference of two members' load at the end; load = actives by capacity.
         beyond_one: how far `spread` is above 1, where a group counts as unbalanced.
-        uneven: sum of load x actives, where members may take a part of the tasks each and a spread
-            does not say all.
+        uneven: sum of load x actives, for groups whose members may take only a part of the tasks.
         off_share: tasks by which members' actives are more than their exact share by capacity
             rounded up, or less than it rounded down, once settled.
         unit_uneven: how unevenly subtopologies lie: the sum of squared numbers of actives of one
@@ -40,11 +39,11 @@ class Figures:
         cold: stateful actives started on a member that is not caught up while another is.
         bare: stateful actives started on a member without any state while another has some.
         warmups: most extra copies at any time.
-        restored: copies, active or not, put where no state was.
+        restored: copies, active or not, placed on a member without state.
         cross_rack: inputs read from racks without a replica, once settled.
-        copies_cross_rack: changelogs so read; S4-17 puts the inputs first.
-        crowded: tasks beyond a member's even share of their unit, where that is asked for (S4-25).
-        missing: tasks without an active, and standbys that would have had room, once settled.
+        copies_cross_rack: changelogs read from racks without a replica (S4-17: inputs count first).
+        crowded: tasks beyond a member's even share of their unit (`balance_subtopology`, S4-25).
+        missing: tasks without an active, and standbys for which there is room, once settled.
         alike: tags that a standby shares with another copy of its task, once settled.
     """
 
@@ -73,13 +72,13 @@ NAMES = tuple(f.name for f in fields(Figures))
 
 
 NICETIES = ("stateful_spread", "copies_spread")
-"""Told, but not promised: only what is had of them beyond 1 counts, and only as a gain."""
+"""Figures without a promise: in `dominated` they count above 1 only, and only in our favour."""
 TOLD = ("unit_spread",)
-"""Told and not judged: `unit_uneven` says the same, and finer."""
+"""Figures that are printed and not judged: `unit_uneven` measures the same more finely."""
 
 
 def dominated(ours: Figures, theirs: Figures) -> bool:
-    """Whether theirs is nowhere worse and somewhere better: nothing was got for the loss."""
+    """Whether `theirs` is nowhere worse and somewhere better."""
     judged = [n for n in NAMES if n not in NICETIES and n not in TOLD]
     pairs = [(getattr(ours, n), getattr(theirs, n)) for n in judged]
     nice = [(max(getattr(ours, n), 1), max(getattr(theirs, n), 1)) for n in NICETIES]
@@ -96,13 +95,13 @@ def life(
 ) -> Figures:
     """Place until no follow-up is asked for, then again after each change of the members.
 
-    Between two rounds every copy catches up. The figures are sums over the whole life, what is so
-    *once settled* after every event; spreads are those of its end.
+    Between two rounds every copy catches up. Most figures are sums over the whole life; those
+    *once settled* are counted after every event, and spreads at the end.
 
     Args:
-        problem: where the life begins.
+        problem: the first problem.
         place: one side.
-        history: who is there, event by event.
+        history: the members after each event.
     """
     run = _Run()
     problem, answer = _converge(run, problem, place)
@@ -125,7 +124,7 @@ def _converge(
 
 
 def after(problem: Problem, answer: Answer) -> dict[str, Any]:
-    """The problem of the next round: what was assigned is held and caught up, the rest is gone."""
+    """The problem of the next round: assigned tasks are held and caught up, others are gone."""
     stateful = {task for task, state in tasks_of(problem) if state}
     members = []
     for member in problem["members"]:
@@ -143,7 +142,7 @@ def after(problem: Problem, answer: Answer) -> dict[str, Any]:
 
 
 def present(problem: Problem, names: list[str]) -> dict[str, Any]:
-    """The problem after members have come and gone; who stays keeps what it holds."""
+    """The problem after members have joined and left; the others keep what they hold."""
     known = {m["id"]: m for m in problem["members"]}
     racks = sorted({m["rack"] for m in problem["members"] if "rack" in m})
     tags = [m["tags"] for m in problem["members"] if "tags" in m]
@@ -232,7 +231,7 @@ class _Run:
 
 
 def holders(answer: Answer) -> tuple[dict[str, str], dict[str, set[str]]]:
-    """Who is to hold each active, and each other copy."""
+    """The member that is to hold each active, and the members of the other copies."""
     active: dict[str, str] = {}
     copies: dict[str, set[str]] = {}
     for name, held in answer["members"].items():
@@ -282,7 +281,7 @@ def _off_share(problem: Problem, held: Mapping[str, int]) -> int:
 
 
 def _by_unit(problem: Problem, active: Mapping[str, str]) -> Iterator[tuple[Fraction, Fraction]]:
-    """Per subtopology, among those who may take it: the spread, and the sum of squares."""
+    """For each subtopology, among the members that may take it: spread and sum of squares."""
     of_unit = Counter((task.rpartition("_")[0], name) for task, name in active.items())
     for unit in problem["tasks"]:
         name = unit["subtopology"]

@@ -1,8 +1,8 @@
-"""Kafka's own group protocols under the same load: members, tasks, one joins, one leaves.
+"""Kafka's own group protocols under the same load: members, tasks, one join, one leave.
 
-Each member is a confluent-kafka consumer in a thread of its own, all with default timings.
-"Settled" means the same for every system measured (`latency.py`): every task has exactly one owner,
-every member its fair share, and no member has more to give up.
+Each member is a confluent-kafka consumer in its own thread, with default timings. "Settled" means
+the same for every system (`latency.py`): every task has exactly one owner, every member has its
+fair share, and no member has to give up a task.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ PROTOCOLS: dict[str, dict[str, str]] = {
 
 
 def shares(tasks: int, members: int) -> set[int]:
-    """Sizes of a fair share."""
+    """The sizes of a fair share."""
     return {tasks // members, -(-tasks // members)}
 
 
 def await_settled(held: Callable[[], Sequence[set[int]]], tasks: int, members: int) -> float:
-    """Look until every task has one owner and every member its share; when that was seen.
+    """Wait until every task has one owner and every member its share.
 
     Returns:
-        `time.perf_counter` of the first look that found it so.
+        `time.perf_counter` when this was first seen.
 
     Raises:
-        TimeoutError: it never was.
+        TimeoutError: the members did not settle in time.
     """
     fair = shares(tasks, members)
     deadline = time.perf_counter() + SETTLE_TIMEOUT_S
@@ -53,7 +53,7 @@ def await_settled(held: Callable[[], Sequence[set[int]]], tasks: int, members: i
 
 
 class KafkaMember:
-    """One consumer and its thread; `held` is what it has been assigned and not had revoked."""
+    """A consumer and its thread; `held` are the partitions assigned and not revoked."""
 
     def __init__(self, address: str, topic: str, group: str, protocol: dict[str, str]) -> None:
         self.held: set[int] = set()
@@ -75,12 +75,12 @@ class KafkaMember:
         self._thread.start()
 
     def stop(self) -> None:
-        """Leave, and wait until that has been said."""
+        """Leave, and wait until the consumer is closed."""
         self._stop.set()
         self._thread.join()
 
     def _run(self) -> None:
-        # With the cooperative protocols the client applies assignments itself.
+        # With the cooperative protocols the client itself applies assignments.
         self._consumer.subscribe(
             [self._topic],
             on_assign=lambda _, partitions: self._add(partitions),

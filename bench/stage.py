@@ -1,4 +1,4 @@
-"""What the benchmarks of the running system stand on: a broker, topics, the coordinator."""
+"""What the benchmarks of the running system use: a broker, topics and the coordinator."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ READ_TIMEOUT_S = 60.0
 
 
 class Stage:
-    """A broker of its own, muster's topics, and processes that end with it.
+    """A broker, muster's topics, and processes that end with the stage.
 
     Args:
         partitions: of each topic.
@@ -56,7 +56,7 @@ class Stage:
         return self
 
     def __exit__(self, *_: object) -> None:
-        del self.producer  # or it would look for a broker that is gone
+        del self.producer  # otherwise it would reconnect to a stopped broker
         self._stack.close()
 
     @property
@@ -66,7 +66,7 @@ class Stage:
         return self._broker.pid
 
     def create(self, *topics: NewTopic) -> None:
-        """Create topics and wait until they are there."""
+        """Create topics and wait until they exist."""
         for future in self._admin.create_topics(list(topics)).values():
             future.result(60)
 
@@ -84,7 +84,7 @@ class Stage:
         page: str = "/readyz",
         signing_keys: str | None = None,
     ) -> Coordinator:
-        """Start the coordinator and wait until it has caught up, or until another page is there."""
+        """Start the coordinator and wait until a page answers (/readyz: it has caught up)."""
         port = free_port()
         settings = [f"muster.metrics.port={port}", "muster.metrics.host=127.0.0.1", *conf]
         process = self.run(
@@ -99,14 +99,14 @@ class Stage:
         return coordinator
 
     def write(self, kind: TopicKind, *events: Event) -> None:
-        """Append events; returns when Kafka has them."""
+        """Write events and wait until Kafka has them."""
         for event in events:
             encoded = codec.encode(event)
             self.producer.produce(topic_name(kind), key=encoded.key, value=encoded.value)
         self.producer.flush()
 
     def tail(self, topic: str) -> Consumer:
-        """A consumer that stands at the end of every partition of a topic."""
+        """A consumer at the end of every partition of a topic."""
         consumer = Consumer(
             self.clients.librdkafka(
                 {"group.id": uuid.uuid4().hex, "fetch.wait.max.ms": 10, "enable.auto.commit": False}
@@ -123,7 +123,7 @@ class Stage:
 
 
 class Coordinator:
-    """A running job, seen from outside."""
+    """A running job and its metrics port."""
 
     def __init__(self, process: Tethered, port: int, log: Path) -> None:
         self.process = process
@@ -131,7 +131,7 @@ class Coordinator:
         self._log = log
 
     def await_page(self, page: str) -> None:
-        """Wait until a page of its port is there."""
+        """Wait until a page of the metrics port answers."""
         deadline = time.monotonic() + READY_TIMEOUT_S
         while time.monotonic() < deadline and self.process.poll() is None:
             try:
@@ -146,13 +146,13 @@ class Coordinator:
             return page.read().decode()
 
     def metrics(self) -> dict[str, float]:
-        """Its Prometheus values, by name and labels."""
+        """The Prometheus values, by name and labels."""
         lines = [line for line in self._page("/metrics").splitlines() if line[0] != "#"]
         return {line.rpartition(" ")[0]: float(line.rpartition(" ")[2]) for line in lines}
 
 
 def cpu_s(pid: int) -> float:
-    """CPU seconds a process and those it started have used."""
+    """CPU seconds used by a process and its children."""
     first = psutil.Process(pid)
     total = 0.0
     for process in [first, *first.children(recursive=True)]:
@@ -168,7 +168,7 @@ def next_message(consumer: Consumer) -> Message:
     """The next message.
 
     Raises:
-        TimeoutError: there was none.
+        TimeoutError: no message arrived within `READ_TIMEOUT_S`.
     """
     deadline = time.monotonic() + READ_TIMEOUT_S
     while time.monotonic() < deadline:

@@ -1,11 +1,13 @@
-"""Heartbeats per second the coordinator sustains on two cores, and what one costs.
+"""Heartbeats per second that the coordinator sustains on two cores, and the cost of one.
 
-For 1, 100 and 2,000 groups: members join, then a backlog of their heartbeats is written while the
-coordinator is stopped; it is started, and works it off. Every heartbeat goes the whole way: read,
-decoded, laid against the group's liveness, state written. Rows per second are Spark's own, of the
-batches that were full; CPU is that of the job's whole process tree over the same time.
+For 1, 100 and 2,000 groups: members join, a backlog of their heartbeats is written while the
+coordinator is stopped, then the coordinator starts and processes it. Every heartbeat goes the whole
+way: it is read, decoded and compared with the group's liveness, and the state is written. Rows per
+second are Spark's count over the full batches; CPU is that of the job's whole process tree over the
+same time.
 
-With ``--signed`` each case runs a second time: the same heartbeats, signed, and required to be.
+With ``--signed`` each case runs a second time with the same heartbeats, signed, and with signatures
+required.
 
 ``python bench/throughput.py [--groups 1 100 2000] [--heartbeats 600000] [--signed] [--json]``
 """
@@ -34,14 +36,14 @@ from muster.protocol.tasks import Subtopology
 from muster.protocol.topics import TopicKind, topic_name
 
 MEMBERS = 1_000
-"""Spread over the groups; at least one in each."""
+"""Members in all groups together; each group has at least one."""
 BATCH_ROWS = 100_000
 REFUSED = "muster_rejected_events_total"
 AIMS = {1: 30_000, 100: 30_000, 2_000: 15_000}
 
 
 def fill(stage: Stage, prefix: str, groups: int) -> list[Heartbeat]:
-    """Configure groups, let members join and settle; a heartbeat of each member."""
+    """Configure groups, let members join and settle; return a heartbeat of each member."""
     names = [GroupId(f"{prefix}-{number}") for number in range(groups)]
     each = max(MEMBERS // groups, 1)
     reader = stage.tail(topic_name(TopicKind.ASSIGNMENTS))
@@ -106,7 +108,7 @@ def _heartbeat(record: MemberAssignment) -> Heartbeat:
 
 
 def backlog(stage: Stage, beats: list[Heartbeat], count: int, keys: KeyFile | None) -> None:
-    """Write heartbeats, every member in turn; each member's are signed once."""
+    """Write heartbeats of all members in turn; each member's heartbeat is signed once."""
     settings = {"linger.ms": 20, "queue.buffering.max.messages": 1_000_000}
     producer = Producer(stage.clients.producer(settings))
     topic = topic_name(TopicKind.MEMBERSHIP)
@@ -125,11 +127,11 @@ def backlog(stage: Stage, beats: list[Heartbeat], count: int, keys: KeyFile | No
 
 
 def work_off(coordinator: Coordinator, count: int) -> dict[str, float]:
-    """Watch a freshly started coordinator work a backlog off.
+    """Watch a newly started coordinator process a backlog.
 
     Returns:
-        Rows per second and CPU per row between the end of the first full batch, which warms the
-        JVM up, and the end of the last; and the longest batch.
+        Rows per second and CPU per row from the end of the first full batch, which warms the JVM
+        up, to the end of the last; and the longest batch.
     """
     ends: list[tuple[float, float, float]] = []
     rows = 0.0
@@ -137,7 +139,7 @@ def work_off(coordinator: Coordinator, count: int) -> dict[str, float]:
         seen = coordinator.metrics().get("muster_rows_total", 0.0)
         if seen > rows:
             rows = seen
-            if rows > BATCH_ROWS / 2:  # a few rows may come before the first full batch
+            if rows > BATCH_ROWS / 2:  # a small batch may come before the first full one
                 ends.append((time.perf_counter(), rows, cpu_s(coordinator.process.pid)))
         if coordinator.process.poll() is not None:
             raise RuntimeError("the coordinator ended")
@@ -152,7 +154,7 @@ def work_off(coordinator: Coordinator, count: int) -> dict[str, float]:
 
 
 def measure(groups: int, heartbeats: int, *, is_signed: bool = False) -> dict[str, float]:
-    """One case, on a broker and a coordinator of its own.
+    """One case, on its own broker and coordinator.
 
     Raises:
         RuntimeError: the coordinator ended, or refused a heartbeat.
@@ -174,7 +176,7 @@ def measure(groups: int, heartbeats: int, *, is_signed: bool = False) -> dict[st
 
 
 def keyring(stage: Stage) -> KeyFile:
-    """A keyring without which no event counts from now on."""
+    """A keyring that requires signatures of every event from now on."""
     now_ms = time.time_ns() // 1_000_000
     file = stage.folder / "keys.json"
     rotation.write(file, rotation.required(rotation.new_key({}, now_ms), ("*",), now_ms))
@@ -182,7 +184,7 @@ def keyring(stage: Stage) -> KeyFile:
 
 
 def main() -> int:
-    """Measure and print; exit code 1 when an aim is missed."""
+    """Measure and print; exit code 1 if an aim is missed."""
     parser = argparse.ArgumentParser(description="Heartbeats per second on two cores.")
     parser.add_argument("--groups", type=int, nargs="+", default=list(AIMS))
     parser.add_argument("--heartbeats", type=int, default=600_000, help="default: 600000")

@@ -19,30 +19,30 @@ async def work(task: Task, assignment: Assignment) -> None:
 
 
 async def start(tasks: tuple[Task, ...], assignment: Assignment) -> None:
-    """The tasks are ours."""
+    """Start the tasks: this worker owns them now."""
     for task in tasks:
         running[task] = asyncio.create_task(work(task, assignment))
 
 
 async def end(tasks: tuple[Task, ...], assignment: Assignment) -> None:
-    """Give the tasks up: when this returns another member may have them."""
+    """Stop the tasks: when this returns, other members may get them."""
     ended = [running.pop(task) for task in tasks if task in running]
-    for each in ended:
-        each.cancel()
+    for coroutine in ended:
+        coroutine.cancel()
     await asyncio.gather(*ended, return_exceptions=True)
 
 
 async def main(group: str, servers: str) -> None:
     """Work until SIGTERM or Ctrl-C."""
-    told = asyncio.Event()
+    signalled = asyncio.Event()
     for signum in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(signum, told.set)
+        asyncio.get_running_loop().add_signal_handler(signum, signalled.set)
     async with Worker(
         group=group, bootstrap_servers=servers, on_assigned=start, on_revoked=end
     ) as worker:
         ended = asyncio.create_task(worker.ended())
         await asyncio.wait(
-            [ended, asyncio.create_task(told.wait())], return_when=asyncio.FIRST_COMPLETED
+            [ended, asyncio.create_task(signalled.wait())], return_when=asyncio.FIRST_COMPLETED
         )
 
 

@@ -1,7 +1,7 @@
-"""Consume a topic, its partitions shared by all who run this.
+"""Consume a topic whose partitions are shared by all processes that run this program.
 
-``python consume_topic.py GROUP HOST:PORT``. The page that goes with it: docs/consume.md. One thread
-and one consumer a partition; offsets are committed to Kafka under the group's name.
+``python consume_topic.py GROUP HOST:PORT``; docs/consume.md explains it. Each partition has a
+thread and a consumer; offsets are committed to Kafka under the group's name.
 """
 
 from __future__ import annotations
@@ -19,29 +19,29 @@ SETTINGS = {"enable.auto.commit": False, "auto.offset.reset": "earliest"}
 
 
 def process(task: Task, message: Message) -> None:
-    """Your work. After a crash a message may come once more, so it must bear that."""
+    """Your work. After a crash a message may arrive again, so processing it twice must be safe."""
     print(f"{worker.member_id} {task} {message.offset()} {message.value().decode()}")
 
 
 class Partition(threading.Thread):
-    """Reads one partition from its committed offset on, until it is told to stop."""
+    """Reads one partition from its committed offset on, until `stopping` is set."""
 
     def __init__(self, task: Task) -> None:
         super().__init__(name=str(task))
         self.task = task
-        self.told_to_stop = threading.Event()
+        self.stopping = threading.Event()
 
     def run(self) -> None:
-        """The thread."""
+        """Consume until stopped."""
         here = TopicPartition(self.task.unit, self.task.partition)
         consumer = Consumer({"bootstrap.servers": servers, "group.id": group, **SETTINGS})
         try:
             here.offset = self.committed(consumer, here)
-            consumer.assign([here])  # never subscribe: muster says whose the partition is
-            while not self.told_to_stop.is_set():
+            consumer.assign([here])  # never subscribe: muster decides who owns the partition
+            while not self.stopping.is_set():
                 message = consumer.poll(0.25)
                 if message is None or message.error() is not None:
-                    continue  # nothing new, or a broker is away: the consumer tries again
+                    continue  # nothing new, or a broker is away: the consumer retries
                 if self.is_ours():
                     process(self.task, message)
                     if worker.holds(self.task):
@@ -50,15 +50,15 @@ class Partition(threading.Thread):
             consumer.close()
 
     def is_ours(self) -> bool:
-        """Wait while the lease has run out: it goes on, or `on_lost` tells us to stop."""
+        """Wait until the lease holds again; False when `on_lost` has stopped this thread."""
         while not worker.holds(self.task):
-            if self.told_to_stop.wait(0.05):
+            if self.stopping.wait(0.05):
                 return False
         return True
 
     def committed(self, consumer: Consumer, here: TopicPartition) -> int:
-        """Where the last owner stopped; asked again while no broker answers."""
-        while not self.told_to_stop.is_set():
+        """The offset where the last owner stopped; retried while no broker answers."""
+        while not self.stopping.is_set():
             try:
                 return consumer.committed([here], timeout=5)[0].offset
             except KafkaException as error:
@@ -66,7 +66,7 @@ class Partition(threading.Thread):
         return here.offset
 
     def commit(self, consumer: Consumer, message: Message) -> None:
-        """Processed up to here. One that fails is made good by the next."""
+        """Commit the offset after a message. After a failure the next commit includes it."""
         try:
             consumer.commit(message, asynchronous=False)
         except KafkaException as error:
@@ -74,24 +74,24 @@ class Partition(threading.Thread):
 
 
 def start(tasks: tuple[Task, ...], assignment: Assignment) -> None:
-    """These partitions are ours."""
+    """Start the partitions: this worker owns them now."""
     for task in tasks:
         running[task] = Partition(task)
         running[task].start()
 
 
 def stop(tasks: tuple[Task, ...], assignment: Assignment) -> None:
-    """Stop them; when this returns they are somebody else's, and all is committed."""
+    """Stop the partitions; everything is committed when this returns and others get them."""
     ended = [running.pop(task) for task in tasks if task in running]
     for partition in ended:
-        partition.told_to_stop.set()
+        partition.stopping.set()
     for partition in ended:
         partition.join()
         worker.released(partition.task)
 
 
 def lost(tasks: tuple[Task, ...], assignment: Assignment) -> None:
-    """They are somebody else's already: stop, and commit nothing. `holds` says no by now."""
+    """Others may own them already: stop, and commit nothing, because `holds` is False now."""
     stop(tasks, assignment)
 
 

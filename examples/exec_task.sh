@@ -1,7 +1,8 @@
 #!/bin/sh
-# One task, any language: run it with
+# One task in any language. Run it with
 #   muster worker --group GROUP --bootstrap-server HOST:PORT --exec './exec_task.sh {task}'
-# It is started when the task comes, started again when it dies, and told SIGTERM before it goes.
+# muster starts it when the task is assigned, starts it again when it dies, and sends it SIGTERM
+# when the task is revoked.
 trap 'echo "$1: stopping"; exit 0' TERM
 while :; do
     echo "$1: a step, token $MUSTER_GENERATION.$MUSTER_MEMBER_EPOCH, member $MUSTER_MEMBER_ID"

@@ -1,4 +1,4 @@
-"""The smallest worker: says which tasks are its own. ``python hello_worker.py GROUP HOST:PORT``."""
+"""The smallest worker: prints its tasks. ``python hello_worker.py GROUP HOST:PORT``."""
 
 import sys
 

@@ -1,8 +1,8 @@
 """Tasks with state: copies restore before they take over. ``... GROUP HOST:PORT FOLDER``.
 
-The state of a task is a number in a file, its changelog a count that only grows. A copy is brought
-up step by step, says how far behind it is, and that it is ready; the coordinator then moves the
-task, and no active task ever starts cold.
+The state of a task is a number in a file; its changelog is a number that only grows. A copy
+restores step by step, reports its lag, and then that it is ready. Only then does the coordinator
+move the task, so no active task starts without its state.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 from muster import Assignment, Task, Worker
 
 CHANGELOG = 10_000
-"""How much there is to restore: a stand-in for the end offset of a changelog topic."""
+"""How much there is to restore; in a real program, the end offset of a changelog topic."""
 STEP = 1_000
 
 group, servers, folder = sys.argv[1:4]
@@ -22,7 +22,7 @@ stops: dict[Task, threading.Event] = {}
 
 
 def restore(task: Task, stop: threading.Event) -> None:
-    """Bring our copy up to the end."""
+    """Restore the copy until it has caught up."""
     file = Path(folder, str(task))
     done = int(file.read_text()) if file.exists() else 0
     while done < CHANGELOG and not stop.wait(0.1):
@@ -34,20 +34,20 @@ def restore(task: Task, stop: threading.Event) -> None:
 
 
 def learn(tasks: tuple[Task, ...], assignment: Assignment) -> None:
-    """Keep a copy of these."""
+    """Keep copies of these tasks."""
     for task in tasks:
         stops[task] = threading.Event()
         threading.Thread(target=restore, args=(task, stops[task]), daemon=True).start()
 
 
 def forget(tasks: tuple[Task, ...], assignment: Assignment) -> None:
-    """These copies are not wanted any more. The files stay."""
+    """Stop restoring these copies. The files stay."""
     for task in tasks:
         stops.pop(task).set()
 
 
 def start(tasks: tuple[Task, ...], assignment: Assignment) -> None:
-    """Run these, from the state on disk; some may be copies that we keep."""
+    """Run these tasks from the state on disk; some of them may be copies until now."""
     for task in tasks:
         if task in stops:
             stops.pop(task).set()
@@ -63,7 +63,7 @@ worker = Worker(
     on_learn=learn,
     on_forget=forget,
 )
-# What is on disk from an earlier life lets the coordinator give us these tasks again.
+# With the lags of copies from an earlier run the coordinator can assign the same tasks again.
 worker.lag({file.name: CHANGELOG - int(file.read_text()) for file in Path(folder).iterdir()})
 with worker:
     worker.wait()

@@ -1,7 +1,7 @@
-"""A thread per task, stopped in order. ``python thread_worker.py GROUP HOST:PORT``.
+"""A thread per task. ``python thread_worker.py GROUP HOST:PORT``.
 
-Each thread asks `holds` before it touches anything, so it also stops when the lease ran out while
-the process was frozen. The token goes with every write to the outside world.
+Each thread asks `holds` before each step, so it also stops if the lease ended while the process was
+suspended. Send the token with every write to an outside system.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def work(task: Task, token: Token, stop: threading.Event) -> None:
 
 
 def start(tasks: tuple[Task, ...], assignment: Assignment) -> None:
-    """The tasks are ours."""
+    """Start the tasks: this worker owns them now."""
     for task in tasks:
         stop = threading.Event()
         thread = threading.Thread(target=work, args=(task, assignment.token, stop))
@@ -34,7 +34,7 @@ def start(tasks: tuple[Task, ...], assignment: Assignment) -> None:
 
 
 def end(tasks: tuple[Task, ...], assignment: Assignment) -> None:
-    """Give the tasks up: when this returns another member may have them."""
+    """Stop the tasks: when this returns, other members may get them."""
     ended = [running.pop(task) for task in tasks if task in running]
     for _, stop in ended:
         stop.set()

@@ -1,9 +1,9 @@
 """muster: Kafka-native task assignment as a service.
 
-`Worker` is what a member of a group is made of; its callbacks get each `Task` with the `Assignment`
-that gave or took it, in a `Role`. `parse_task` reads a task's id. `MusterError` is the root of all
-errors. All are loaded when first used: ``import muster`` is free, so the command line starts
-quickly.
+`Worker` makes a process a member of a group; its callbacks get tuples of `Task` with the
+`Assignment` that granted or revoked them, in a `Role`. `parse_task` reads a task's id.
+`MusterError` is the base class of all errors. Each name is loaded when first used, so that
+``import muster`` and the command line are quick.
 """
 
 from __future__ import annotations

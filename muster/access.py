@@ -1,12 +1,12 @@
-"""Whether Kafka lets a client in and lets it do its work; if not, why not, in words.
+"""Checks whether Kafka lets a client log in and do its work, and explains a refusal.
 
-librdkafka tries again and again whatever the reason: a wrong password, a certificate that has
-expired and a broker that is away look alike to a client that waits for an answer, and a topic
-without ACLs looks like one that does not exist. `check` asks first: it logs in, compares what the
-principal may do (KIP-430) with what its role needs (`muster.acls`), and raises an error that names
-what is missing. `told` does the same for an error met later.
+librdkafka retries whatever the reason. To a client that waits for an answer, a wrong password, an
+expired certificate and an absent broker look the same, and a topic without ACLs looks as if it did
+not exist. `check` runs first: it logs in, compares what the principal may do (KIP-430) with what
+its role needs (`muster.acls`), and raises an error that names what is missing. `explained` does the
+same for an error of a running client.
 
-Job and command line end with that error; a worker logs it once and goes on trying.
+The job and the command line end with that error; a worker logs it and keeps trying.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from muster.protocol.topics import DEFAULT_PREFIX, TOPICS, TopicKind
 
 TIMEOUT_S = 60.0
 SECOND_THOUGHT_S = 2.0
-"""A refusal by one broker counts when no other has answered after this long."""
+"""A refusal by one broker counts if no other broker has answered after this long."""
 LOOK_S = 0.05
 STEP_S = 0.5
 _UNSEEN = " (or there is no such topic: Kafka does not say)"
 _NOISE = re.compile(r"^\S+://\S+: | \(after .*\)$")
-"""Where librdkafka met an error, and in what state."""
+"""What librdkafka adds to an error: the broker's address and the connection's state."""
 _LOGIN_CODES = (KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED)
 _SILENCE = (KafkaError._TRANSPORT, KafkaError._TIMED_OUT)
 _ACL_CODES = (
@@ -45,7 +45,7 @@ _ACL_CODES = (
 
 
 class Refused(MusterError):
-    """Kafka does not let this client in, or not do what it must.
+    """Kafka refuses this client's login, or an operation it needs.
 
     Operator action: the message names the login, the certificate or the ACLs.
     """
@@ -61,7 +61,7 @@ class Silent(MusterError):
 
 
 class NoTopics(MusterError):
-    """Topics of muster's are not there.
+    """Some of muster's topics do not exist.
 
     Operator action: `muster topics create`; the message names them.
     """
@@ -70,58 +70,59 @@ class NoTopics(MusterError):
 def check(
     clients: ClientSettings, role: Role, prefixes: Iterable[str], timeout_s: float = TIMEOUT_S
 ) -> dict[str, int]:
-    """Log in, and see that the role's topics are there and may be used.
+    """Log in, and check that the role's topics exist and may be used.
 
     Args:
         clients: how to reach Kafka.
-        role: what the principal is going to do.
-        prefixes: topic prefixes served.
+        role: the role of the principal.
+        prefixes: topic prefixes it uses.
         timeout_s: how long Kafka may take to answer.
 
     Returns:
-        Partitions of every topic the role uses.
+        Number of partitions of every topic that the role uses.
 
     Raises:
         Refused: wrong login, certificate, or missing ACLs.
-        NoTopics: topics that are not there.
+        NoTopics: topics that do not exist.
         Silent: no answer.
     """
     prefixes = tuple(prefixes)
     names = [name for prefix in prefixes for name in _topics_of(role, prefix)]
-    gate = _Gate(clients, timeout_s)
-    allowed, partitions, absent = gate.topics(names)
+    admin = _Admin(clients, timeout_s)
+    allowed, partitions, absent = admin.topics(names)
     missing: dict[str, list[Acl]] = {}
     for prefix in prefixes:
         for acl in acls_of(role, prefix):
             if acl.resource is Resource.GROUP:
-                granted = gate.may_describe(f"{acl.name}check")
+                granted = admin.may_describe(f"{acl.name}check")
             else:
                 granted = acl.name not in allowed or _has(allowed[acl.name], acl.operation)
             if not granted:
                 missing.setdefault(prefix, []).append(acl)
     if missing:
         hint = _UNSEEN if any(operations == [] for operations in allowed.values()) else ""
-        told_ = [_lacking(clients, role, p, acls, hint) for p, acls in missing.items()]
-        raise Refused("; ".join(told_))
+        reasons = [_lacking(clients, role, p, acls, hint) for p, acls in missing.items()]
+        raise Refused("; ".join(reasons))
     if absent:
-        of = dict.fromkeys(name.rpartition(".")[0] for name in absent)
-        there = f"at {clients.bootstrap}; create them: {', '.join(map(create_command, of))}"
-        raise NoTopics(f"no topic {', '.join(absent)} {there}")
+        absent_prefixes = dict.fromkeys(name.rpartition(".")[0] for name in absent)
+        commands = ", ".join(map(create_command, absent_prefixes))
+        where = f"at {clients.bootstrap}; create them: {commands}"
+        raise NoTopics(f"no topic {', '.join(absent)} {where}")
     return partitions
 
 
 def reach(clients: ClientSettings, timeout_s: float = TIMEOUT_S) -> None:
-    """See that Kafka lets this client in.
+    """Check that this client can log in.
 
     Raises:
         Refused: wrong login or certificate.
         Silent: no answer.
     """
-    _Gate(clients, timeout_s).listed(None)
+    _Admin(clients, timeout_s).listed(None)
 
 
 def topic(clients: ClientSettings, name: str, operation: str, timeout_s: float = TIMEOUT_S) -> int:
-    """See that one topic is there and may be used.
+    """Check that one topic exists and may be used.
 
     Args:
         clients: how to reach Kafka.
@@ -130,38 +131,37 @@ def topic(clients: ClientSettings, name: str, operation: str, timeout_s: float =
         timeout_s: how long Kafka may take to answer.
 
     Returns:
-        How many partitions it has.
+        Number of its partitions.
 
     Raises:
         Refused, NoTopics, Silent: as `check`.
     """
-    gate = _Gate(clients, timeout_s)
-    found = gate.listed(name)
-    error = None if found is None else found.error
+    metadata = _Admin(clients, timeout_s).listed(name)
+    error = None if metadata is None else metadata.error
     if error is not None and error.code() in _ACL_CODES:
         raise Refused(lacking(clients, name, operation) + _UNSEEN)
-    if found is None or error is not None or not found.partitions:
+    if metadata is None or error is not None or not metadata.partitions:
         prefix, _, kind = name.rpartition(".")
-        ours = f"; make it with: {create_command(prefix)}" if kind in set(TopicKind) else ""
-        raise NoTopics(f"no topic {name!r} at {clients.bootstrap}{ours}")
-    return len(found.partitions)
+        hint = f"; make it with: {create_command(prefix)}" if kind in set(TopicKind) else ""
+        raise NoTopics(f"no topic {name!r} at {clients.bootstrap}{hint}")
+    return len(metadata.partitions)
 
 
 def create_command(prefix: str) -> str:
-    """The command that makes the topics of a prefix."""
+    """The command that creates the topics of a prefix."""
     return "muster topics create" + (
         f" --topic-prefix {prefix}" if prefix != DEFAULT_PREFIX else ""
     )
 
 
 def lacking(clients: ClientSettings, topic_name: str, operation: str) -> str:
-    """The words for one missing right on one topic."""
+    """The message about one missing permission on one topic."""
     acl = Acl(Resource.TOPIC, topic_name, Pattern.LITERAL, operation)
     return f"{principal_of(clients)} lacks {acl}"
 
 
 def why(clients: ClientSettings, role: Role, prefixes: Iterable[str]) -> str | None:
-    """What Kafka refuses, asked after something went wrong; None when it is not that."""
+    """After a failure: what Kafka refuses this client; None if it refuses nothing."""
     with suppress(Silent):
         try:
             check(clients, role, prefixes, timeout_s=10)
@@ -172,10 +172,10 @@ def why(clients: ClientSettings, role: Role, prefixes: Iterable[str]) -> str | N
 
 @contextmanager
 def fatal_named() -> Iterator[None]:
-    """Let a producer's fatal error out as what it is.
+    """Raise a producer's fatal error as itself.
 
-    The client raises it in whatever call happens to serve its callbacks, and a callback that is
-    called then turns it into a `SystemError` of which it is only the cause.
+    The client raises it in the call that serves its callbacks. A callback that runs then turns it
+    into a `SystemError` whose cause it is.
 
     Raises:
         KafkaException: the fatal error.
@@ -188,46 +188,46 @@ def fatal_named() -> Iterator[None]:
         raise
 
 
-def told(error: KafkaError, clients: ClientSettings, role: Role, prefix: str) -> str | None:
-    """What an error of a running client means; None when it is no refusal.
+def explained(error: KafkaError, clients: ClientSettings, role: Role, prefix: str) -> str | None:
+    """What an error of a running client means; None if it is no refusal.
 
-    May open a connection of its own, to look at the broker's certificate.
+    May open connections, to check the ACLs or to read the broker's certificate.
     """
     if error.code() in _ACL_CODES:
         text = clients.hidden(str(error.str()))
         return why(clients, role, (prefix,)) or f"{principal_of(clients)} is refused: {text}"
-    return _refusal(error, clients) if _is_closed(error) else None
+    return _refusal(error, clients) if _is_login_or_tls(error) else None
 
 
 def principal_of(clients: ClientSettings) -> str:
-    """Who the cluster takes this client for, as far as it can be known from here."""
-    spoken = clients.librdkafka()
-    user = spoken.get("sasl.username") or spoken.get("sasl.kerberos.principal")
+    """The principal of this client, as far as its settings show it."""
+    settings = clients.librdkafka()
+    user = settings.get("sasl.username") or settings.get("sasl.kerberos.principal")
     if user is not None:
         return f"User:{user}"
     own = (c for c in certificates.own(clients) if "ssl.ca" not in c.where)
-    mine = next(own, None)
-    return "this client" if mine is None else f"User:{mine.subject}"
+    certificate = next(own, None)
+    return "this client" if certificate is None else f"User:{certificate.subject}"
 
 
-class _Gate:
-    """An admin client that notices refusals at once instead of waiting for its timeout."""
+class _Admin:
+    """An admin client that raises a refusal soon, instead of waiting for its timeout."""
 
     def __init__(self, clients: ClientSettings, timeout_s: float) -> None:
         self._clients = clients
-        self._heard: list[KafkaError] = []
+        self._errors: list[KafkaError] = []
         self._deadline = time.monotonic() + timeout_s
         self._timeout_s = timeout_s
         config: dict[str, Any] = {**clients.librdkafka(), "log_level": 0}
-        config["error_cb"] = self._heard.append
+        config["error_cb"] = self._errors.append
         self._admin = AdminClient(config)
 
     def topics(
         self, names: Sequence[str]
     ) -> tuple[dict[str, list[AclOperation] | None], dict[str, int], list[str]]:
-        """Topic → what may be done with it, topic → partitions, and topics that are not there.
+        """Topic → allowed operations, topic → number of partitions, and topics that do not exist.
 
-        Operations are None where the broker does not say (it has no authorizer, or is older).
+        Operations are None if the broker does not return them (no authorizer, or an old broker).
         """
         allowed: dict[str, list[AclOperation] | None] = {}
         partitions: dict[str, int] = {}
@@ -255,24 +255,24 @@ class _Gate:
         return allowed, partitions, sorted(absent)
 
     def listed(self, name: str | None) -> TopicMetadata | None:
-        """What the cluster says of a topic; with None it is only asked whether it answers."""
-        found: list[TopicMetadata | None] = []
+        """A topic's metadata; with None, only wait until the cluster answers."""
+        answers: list[TopicMetadata | None] = []
 
-        def asked() -> bool:
-            # It hears of no refusal while it waits, so it waits in small steps.
+        def has_answered() -> bool:
+            # `error_cb` does not run during `list_topics`, so it waits in small steps.
             try:
                 topics = self._admin.list_topics(name, timeout=STEP_S).topics
-                found.append(topics.get(name) if name is not None else None)
+                answers.append(topics.get(name) if name is not None else None)
             except KafkaException as error:
                 if error.args[0].code() not in _SILENCE:
                     raise self._silent(error.args[0]) from None
-            return bool(found)
+            return bool(answers)
 
-        self._await(asked)
-        return found[0]
+        self._await(has_answered)
+        return answers[0]
 
     def may_describe(self, group: str) -> bool:
-        """Whether a consumer group, which need not exist, may be described."""
+        """Whether the principal may describe a consumer group, which need not exist."""
         (future,) = self._admin.describe_consumer_groups(
             [group], request_timeout=self._timeout_s
         ).values()
@@ -286,13 +286,13 @@ class _Gate:
         while not done():
             self._admin.poll(LOOK_S)
             now = time.monotonic()
-            refusal = next(filter(_is_closed, self._heard), None)
+            refusal = next(filter(_is_login_or_tls, self._errors), None)
             if refusal is not None:
                 refused_s = refused_s or now
                 if now > min(refused_s + SECOND_THOUGHT_S, self._deadline):
                     raise Refused(_refusal(refusal, self._clients))
             if now > self._deadline:
-                raise self._silent(self._heard[0] if self._heard else None)
+                raise self._silent(self._errors[0] if self._errors else None)
 
     def _silent(self, reason: KafkaError | None) -> MusterError:
         why = f" ({self._clients.hidden(str(reason.str()))})" if reason is not None else ""
@@ -302,12 +302,11 @@ class _Gate:
 
 
 def is_refusal(error: KafkaError) -> bool:
-    """Whether an error is one that trying again alone does not cure."""
-    return error.code() in _ACL_CODES or _is_closed(error)
+    """Whether an error goes away only when login, TLS or ACLs change."""
+    return error.code() in _ACL_CODES or _is_login_or_tls(error)
 
 
-def _is_closed(error: KafkaError) -> bool:
-    """Whether the door is closed: login or TLS."""
+def _is_login_or_tls(error: KafkaError) -> bool:
     code = error.code()
     tls = code == KafkaError._TRANSPORT and "SSL" in str(error.str())
     return code in _LOGIN_CODES or code == KafkaError._SSL or tls
@@ -321,25 +320,25 @@ def _refusal(error: KafkaError, clients: ClientSettings) -> str:
 
 
 def _login_refused(clients: ClientSettings, text: str) -> str:
-    spoken = clients.librdkafka()
-    mechanism = spoken.get("sasl.mechanism", spoken.get("sasl.mechanisms", "SASL"))
-    where = "sasl.jaas.config" if "sasl.jaas.config" in clients.values else "sasl.password"
-    said = _NOISE.sub("", text)
+    settings = clients.librdkafka()
+    mechanism = settings.get("sasl.mechanism", settings.get("sasl.mechanisms", "SASL"))
+    key = "sasl.jaas.config" if "sasl.jaas.config" in clients.values else "sasl.password"
+    reason = _NOISE.sub("", text)
     return (
         f"Kafka at {clients.bootstrap} refuses the login of {principal_of(clients)} ({mechanism}): "
-        f"{said}; check {where}: user name and password"
+        f"{reason}; check {key}: user name and password"
     )
 
 
 def _tls_refused(clients: ClientSettings, text: str) -> str:
     now = datetime.now(UTC)
-    found = certificates.involved(clients)
-    faults = [fault for each in found if (fault := each.fault(now)) is not None]
-    said = _NOISE.sub("", text)
+    involved = certificates.involved(clients)
+    faults = [fault for certificate in involved if (fault := certificate.fault(now)) is not None]
+    reason = _NOISE.sub("", text)
     if faults:
-        return f"Kafka at {clients.bootstrap}, TLS: {'; '.join(faults)} ({said})"
-    accepted = "check ssl.truststore.* (who signed the broker's certificate) and ssl.keystore.*"
-    return f"Kafka at {clients.bootstrap}, TLS: {said}; {accepted}"
+        return f"Kafka at {clients.bootstrap}, TLS: {'; '.join(faults)} ({reason})"
+    hint = "check ssl.truststore.* (who signed the broker's certificate) and ssl.keystore.*"
+    return f"Kafka at {clients.bootstrap}, TLS: {reason}; {hint}"
 
 
 def _topics_of(role: Role, prefix: str) -> list[str]:
@@ -354,9 +353,9 @@ def _has(allowed: list[AclOperation] | None, operation: str) -> bool:
 def _lacking(
     clients: ClientSettings, role: Role, prefix: str, missing: list[Acl], hint: str
 ) -> str:
-    who = principal_of(clients)
-    grant = f"--{role}-principal '{who if who.startswith('User:') else 'User:NAME'}'"
+    principal = principal_of(clients)
+    named = principal if principal.startswith("User:") else "User:NAME"
     return (
-        f"{who} lacks {', '.join(map(str, missing))}{hint}; "
-        f"grant: muster topics create --acls --topic-prefix {prefix} {grant}"
+        f"{principal} lacks {', '.join(map(str, missing))}{hint}; "
+        f"grant: muster topics create --acls --topic-prefix {prefix} --{role}-principal '{named}'"
     )

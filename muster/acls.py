@@ -1,13 +1,12 @@
-"""Who may do what in Kafka: the least each role needs, as one table.
+"""The Kafka ACLs that each role needs, and no more: the table `ROLES`.
 
-`ROLES` is the only place that knows it. `muster topics create --acls` creates these ACLs,
-``docs/security.md`` prints them, refusals are explained by them (`muster.access`), and the tests
-run every role with nothing more.
+`muster topics create --acls` creates these ACLs, ``docs/security.md`` lists them, `muster.access`
+explains refusals with them, and the tests run every role with exactly these.
 
-READ and WRITE bring DESCRIBE with them, as Kafka's authorizer has it, so it stands only where it
-is needed alone. Topics are named exactly: a prefix that begins like another one gives nothing
-away. Consumer group ids are prefixed: no client of ours joins or commits, but librdkafka asks who
-would coordinate the group id that each of its consumers must have.
+In Kafka's authorizer READ and WRITE imply DESCRIBE, so the table has DESCRIBE only where it is
+needed alone. Topic names are literal, so a role for one topic prefix gets nothing of a prefix that
+begins like it. Consumer group ids are prefixed: no client of muster joins a group or commits, but
+librdkafka looks up the coordinator of the group id that each of its consumers must have.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from muster.protocol.topics import TopicKind, topic_name
 
 
 class Role(StrEnum):
-    """A principal that needs ACLs. The name is the word in ``--job-principal`` and the like."""
+    """A role of principals. The name is part of an option, as in ``--job-principal``."""
 
     JOB = "job"
     CLOCK = "clock"
@@ -33,7 +32,7 @@ class Role(StrEnum):
 
 
 class Resource(StrEnum):
-    """What an ACL is about, in Kafka's words."""
+    """Kafka's resource types."""
 
     TOPIC = "Topic"
     GROUP = "Group"
@@ -41,14 +40,14 @@ class Resource(StrEnum):
 
 
 class Pattern(StrEnum):
-    """How the name of an ACL is meant, in Kafka's words."""
+    """Kafka's pattern types: how the name of an ACL matches."""
 
     LITERAL = "LITERAL"
     PREFIXED = "PREFIXED"
 
 
 class Acl(NamedTuple):
-    """One right on one resource, in Kafka's words."""
+    """One operation on one resource."""
 
     resource: Resource
     name: str
@@ -71,10 +70,10 @@ class Needs:
     """What a role needs.
 
     Attributes:
-        purpose: who plays it, for help and docs.
-        topics: kind → operations, each on the topic of that name.
+        purpose: what has this role, for help and docs.
+        topics: kind → operations on the topic of that kind.
         group: operations on consumer groups whose ids begin with the prefix.
-        every_topic: operations on whatever begins with the prefix, topics to come included.
+        every_topic: operations on all topics with the prefix, future ones included.
         cluster: operations on the cluster itself.
     """
 
@@ -141,13 +140,13 @@ ROLES: Mapping[Role, Needs] = {
 def acls_of(role: Role, prefix: str) -> tuple[Acl, ...]:
     """The ACLs of a role for one topic prefix, in the table's order."""
     needs = ROLES[role]
-    found = [
+    acls = [
         Acl(Resource.TOPIC, topic_name(kind, prefix), Pattern.LITERAL, operation)
         for kind, operations in needs.topics.items()
         for operation in operations
     ]
     below = f"{prefix}."
-    found += [Acl(Resource.TOPIC, below, Pattern.PREFIXED, each) for each in needs.every_topic]
-    found += [Acl(Resource.GROUP, below, Pattern.PREFIXED, each) for each in needs.group]
-    found += [Acl(Resource.CLUSTER, CLUSTER_NAME, Pattern.LITERAL, each) for each in needs.cluster]
-    return tuple(found)
+    acls += [Acl(Resource.TOPIC, below, Pattern.PREFIXED, name) for name in needs.every_topic]
+    acls += [Acl(Resource.GROUP, below, Pattern.PREFIXED, name) for name in needs.group]
+    acls += [Acl(Resource.CLUSTER, CLUSTER_NAME, Pattern.LITERAL, name) for name in needs.cluster]
+    return tuple(acls)

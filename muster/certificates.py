@@ -1,7 +1,7 @@
-"""Certificates that a connection depends on, and what is wrong with their dates.
+"""Finds certificates that have expired or are not valid yet.
 
-A handshake that fails says little. These are read where they lie, in the client's files and
-settings, and where the brokers show theirs, so that an error can name the one that has expired.
+The error of a failed TLS handshake says little. So the certificates of the connection are read from
+the client's files and settings, and from the brokers, and an error can name the one at fault.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ class Certificate:
 
     Attributes:
         where: the setting and file, or the broker's address.
-        subject: whose it is.
-        not_before, not_after: when it is valid.
+        subject: its owner.
+        not_before, not_after: its period of validity.
     """
 
     where: str
@@ -47,33 +47,36 @@ class Certificate:
 
 
 def involved(clients: ClientSettings) -> list[Certificate]:
-    """Those of the client and those its brokers show."""
+    """The client's certificates and those of its brokers."""
     return [*own(clients), *shown_by_brokers(clients)]
 
 
 def own(clients: ClientSettings) -> list[Certificate]:
-    """Certificates in the files and settings of a client; what cannot be read is left out."""
-    found: list[Certificate] = []
-    spoken = {key: str(value) for key, value in clients.librdkafka().items()}
+    """Certificates in the files and settings of a client; unreadable ones are left out."""
+    certificates: list[Certificate] = []
+    settings = {key: str(value) for key, value in clients.librdkafka().items()}
     for key in ("ssl.certificate.location", "ssl.ca.location"):
-        if key in spoken:
+        if key in settings:
             with suppress(OSError, ValueError):
-                found += _parsed(f"{spoken[key]} ({key})", Path(spoken[key]).read_bytes())
+                certificates += _parsed(
+                    f"{settings[key]} ({key})", Path(settings[key]).read_bytes()
+                )
     for key in ("ssl.certificate.pem", "ssl.ca.pem"):
-        if key in spoken:
+        if key in settings:
             with suppress(ValueError):
-                found += _parsed(key, spoken[key].encode())
-    store = spoken.get("ssl.keystore.location")
+                certificates += _parsed(key, settings[key].encode())
+    store = settings.get("ssl.keystore.location")
     if store is not None:
         with suppress(OSError, ValueError):
-            word = spoken.get("ssl.keystore.password", "").encode() or None
-            _, leaf, _ = pkcs12.load_key_and_certificates(Path(store).read_bytes(), word)
-            found += [] if leaf is None else [_described(f"{store} (ssl.keystore.location)", leaf)]
-    return found
+            password = settings.get("ssl.keystore.password", "").encode() or None
+            _, leaf, _ = pkcs12.load_key_and_certificates(Path(store).read_bytes(), password)
+            if leaf is not None:
+                certificates.append(_described(f"{store} (ssl.keystore.location)", leaf))
+    return certificates
 
 
 def shown_by_brokers(clients: ClientSettings) -> Iterator[Certificate]:
-    """Certificates that the brokers show, trusted or not: only to read their dates."""
+    """Certificates of the brokers, trusted or not, read only for their dates."""
     for address in clients.bootstrap.split(",")[:3]:
         host, _, port = address.strip().rpartition(":")
         with suppress(OSError, ValueError):
@@ -82,7 +85,7 @@ def shown_by_brokers(clients: ClientSettings) -> Iterator[Certificate]:
 
 
 def _parsed(where: str, pem: bytes) -> list[Certificate]:
-    return [_described(where, each) for each in x509.load_pem_x509_certificates(pem)]
+    return [_described(where, parsed) for parsed in x509.load_pem_x509_certificates(pem)]
 
 
 def _described(where: str, certificate: x509.Certificate) -> Certificate:

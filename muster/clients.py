@@ -1,12 +1,12 @@
-"""Settings of Kafka clients: read once, spoken in both dialects.
+"""Settings of Kafka clients, translated between the two clients that muster uses.
 
-muster talks to Kafka through two clients: the Java client inside Spark and librdkafka
-(confluent-kafka) everywhere else. Users write their settings once, in either dialect: a
-``--command-config FILE.properties`` as Kafka's own tools take it, or ``kafka.`` keys of a config.
-Most names are shared and pass through unchanged; the tables below hold those that are not (SASL
-logins and TLS stores). What cannot be said in the other dialect is an error that names the key.
+Spark uses the Java client, everything else librdkafka (confluent-kafka). Users write their settings
+once, under either client's names: in a ``--command-config FILE.properties`` as Kafka's own tools
+take it, or as ``kafka.`` keys of a config. Most names are shared and pass through unchanged; the
+tables below have the others (SASL logins and TLS stores). A setting that the other client does not
+have is an error that names the key.
 
-Knows no topic and opens no connection; imports neither client.
+This module opens no connection and imports neither client.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ DEFAULT_BOOTSTRAP = "localhost:9092"
 BOOTSTRAP = "bootstrap.servers"
 RdKafkaValue: TypeAlias = str | int | float | bool
 HOST_CHECK = "ssl.endpoint.identification.algorithm"
-"""Off is an empty value for Java, ``none`` for librdkafka."""
+"""To turn it off, Java takes an empty value, librdkafka ``none``."""
 HIDDEN = "(hidden)"
 SECRET_CHARS_MIN = 4
-"""Shorter secrets are not looked for in texts: they would be found in every word."""
+"""Shorter secrets are not replaced in texts: they would match parts of ordinary words."""
 
 PRODUCER: Mapping[str, str] = {
     # Every client must agree on a key's partition, the Java client and Spark among them.
@@ -37,15 +37,15 @@ PRODUCER: Mapping[str, str] = {
     "acks": "all",
     "linger.ms": "0",
     "reconnect.backoff.max.ms": "1000",
-    # A topic may be given more partitions, and a key then belongs to another one.
+    # When a topic is given more partitions, its keys belong to other partitions.
     "topic.metadata.refresh.interval.ms": "10000",
 }
-"""What every producer of muster sets, in librdkafka's names; users may change all but the first."""
+"""Defaults of every producer, under librdkafka's names; users may change all but the first."""
 
 HIDDEN_NAMES = (
     r"password|passphrase|secret|jaas|token(?!\.endpoint)|access\.?key|keystore\.key|key\.pem"
 )
-"""Settings whose values are never shown; Python and Java read the pattern alike."""
+"""Settings whose values are never shown; the pattern means the same in Python and Java."""
 _SECRET = re.compile(HIDDEN_NAMES, re.I)
 
 _JAVA_ONLY = re.compile(
@@ -60,7 +60,7 @@ _JAVA_ONLY = re.compile(
     |(send|receive)\.buffer\.bytes""",
     re.X,
 )
-"""Keys only the Java client has; librdkafka would refuse them, and does without."""
+"""Keys that only the Java client has. librdkafka would refuse them, so they are left out."""
 
 _JAAS_TO_RDKAFKA: Mapping[str, str] = {
     "username": "sasl.username",
@@ -92,10 +92,10 @@ _PEM_TO_RDKAFKA: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class ClientSettings:
-    """How to reach a Kafka cluster, in the user's own words. Printing it hides secrets.
+    """How to reach a Kafka cluster, as the user gave it. `repr` hides secrets.
 
     Attributes:
-        values: key -> value as given, ``bootstrap.servers`` among them.
+        values: key -> value as given, including ``bootstrap.servers``.
     """
 
     values: Mapping[str, str] = field(default_factory=dict)
@@ -106,47 +106,48 @@ class ClientSettings:
         return self.values.get(BOOTSTRAP, DEFAULT_BOOTSTRAP)
 
     def librdkafka(self, more: Mapping[str, RdKafkaValue] | None = None) -> dict[str, RdKafkaValue]:
-        """For confluent-kafka's clients; `more` wins over the user's values.
+        """Settings for confluent-kafka's clients; `more` overrides the user's values.
 
         Raises:
-            ConfigError: a setting librdkafka has no word for (a JKS store, say).
+            ConfigError: a setting that librdkafka does not have (such as a JKS store).
         """
         given = {BOOTSTRAP: self.bootstrap, **self.values}
         plain = {k: v for k, v in given.items() if not _JAVA_ONLY.fullmatch(k)}
         return {**plain, **_sasl_for_rdkafka(given), **_tls_for_rdkafka(given), **(more or {})}
 
     def producer(self, more: Mapping[str, RdKafkaValue] | None = None) -> dict[str, RdKafkaValue]:
-        """For confluent-kafka's Producer: `PRODUCER`, then the user's values, then `more`."""
+        """Settings for confluent-kafka's Producer: `PRODUCER`, the user's values, then `more`."""
         chosen = {**PRODUCER, **self.librdkafka(more)}
         return {**chosen, "partitioner": PRODUCER["partitioner"]}
 
     def java(self) -> dict[str, str]:
-        """For the Java client.
+        """Settings for the Java client.
 
         Raises:
-            ConfigError: a setting the Java client has no word for.
+            ConfigError: a setting that the Java client does not have.
         """
         given = {BOOTSTRAP: self.bootstrap, **self.values}
         plain = {k: v for k, v in given.items() if not _RDKAFKA_ONLY.fullmatch(k)}
         return {**plain, **_sasl_for_java(given), **_tls_for_java(given)}
 
     def spark(self) -> dict[str, str]:
-        """For Spark's Kafka source and sink: `java`, every key behind ``kafka.``."""
+        """Settings for Spark's Kafka source and sink: `java`, each key prefixed with ``kafka.``."""
         return {f"kafka.{key}": value for key, value in self.java().items()}
 
     def hidden(self, text: str) -> str:
-        """A text that is not ours (an error, a log line) without the secrets in these values."""
+        """A text of a client (an error, a log line), with the secrets in these values hidden."""
         for secret in sorted(self._secrets(), key=len, reverse=True):
             text = text.replace(secret, HIDDEN)
         return text
 
     def _secrets(self) -> set[str]:
-        spoken = {key: str(value) for key, value in self.values.items() if is_secret(key)}
-        words = {value for key, value in spoken.items() if key != "sasl.jaas.config"}
-        for name, quoted, single, bare in _JAAS_OPTION.findall(spoken.get("sasl.jaas.config", "")):
+        secrets = {key: str(value) for key, value in self.values.items() if is_secret(key)}
+        jaas = secrets.pop("sasl.jaas.config", "")
+        texts = set(secrets.values())
+        for name, quoted, single, bare in _JAAS_OPTION.findall(jaas):
             if is_secret(name):
-                words |= {quoted, re.sub(r"\\(.)", r"\1", quoted), single, bare}
-        return {word for word in words if len(word) >= SECRET_CHARS_MIN}
+                texts |= {quoted, re.sub(r"\\(.)", r"\1", quoted), single, bare}
+        return {text for text in texts if len(text) >= SECRET_CHARS_MIN}
 
     def __repr__(self) -> str:
         return f"ClientSettings({redacted(self.values)})"
@@ -157,13 +158,13 @@ def client_settings(
     command_config: str | Path | None = None,
     kafka: Mapping[str, str] | None = None,
 ) -> ClientSettings:
-    """Collect settings: the properties file, then ``kafka.`` keys, then the address given.
+    """Collect settings: the properties file, then ``kafka.`` keys, then `bootstrap`.
 
     Args:
         bootstrap: ``--bootstrap-server``; None = the file's ``bootstrap.servers``, else
             `DEFAULT_BOOTSTRAP`.
         command_config: a Java properties file, as Kafka's own tools take it.
-        kafka: further settings; a ``kafka.`` before a key is dropped.
+        kafka: further settings; the prefix ``kafka.`` of a key is dropped.
 
     Raises:
         ConfigError: the file cannot be read.
@@ -177,21 +178,21 @@ def client_settings(
 
 
 def read_properties(path: str | Path) -> dict[str, str]:
-    """Read a Java properties file; a ``kafka.`` before a key is dropped.
+    """Read a Java properties file; the prefix ``kafka.`` of a key is dropped.
 
     Raises:
-        ConfigError: there is no such file, or it is no properties file.
+        ConfigError: the file cannot be read, or is no properties file.
     """
     try:
         with Path(path).open(encoding="utf-8") as lines:
-            found = javaproperties.load(lines)
+            properties = javaproperties.load(lines)
     except OSError as error:
         problem = f"a readable properties file ({error.strerror})"
         raise ConfigError("--command-config", str(path), problem) from None
     except ValueError as error:
         problem = f"a properties file, UTF-8 ({error})"
         raise ConfigError("--command-config", str(path), problem) from None
-    return {str(key).removeprefix("kafka."): str(value) for key, value in found.items()}
+    return {str(key).removeprefix("kafka."): str(value) for key, value in properties.items()}
 
 
 def is_secret(key: str) -> bool:
@@ -204,7 +205,7 @@ def redacted(values: Mapping[str, object]) -> dict[str, object]:
     return {key: HIDDEN if is_secret(key) else value for key, value in values.items()}
 
 
-# ---------------------------------------------------------------- Java's words -> librdkafka's
+# ---------------------------------------------------------------- Java's names -> librdkafka's
 
 _JAAS_OPTION = re.compile(r"""(\w+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|'([^']*)'|([^\s;]+))""")
 
@@ -213,35 +214,35 @@ def _sasl_for_rdkafka(given: Mapping[str, str]) -> dict[str, str]:
     jaas = given.get("sasl.jaas.config")
     if jaas is None:
         return {}
-    spoken = {
+    settings = {
         _JAAS_TO_RDKAFKA[name]: re.sub(r"\\(.)", r"\1", quoted) or single or bare
         for name, quoted, single, bare in _JAAS_OPTION.findall(jaas)
         if name in _JAAS_TO_RDKAFKA
     }
-    if not spoken:
+    if not settings:
         accepted = 'a login such as ...LoginModule required username="U" password="P";'
         raise ConfigError("sasl.jaas.config", HIDDEN, accepted)
-    if "sasl.oauthbearer.client.id" in spoken:
-        spoken["sasl.oauthbearer.method"] = "oidc"
-    return spoken
+    if "sasl.oauthbearer.client.id" in settings:
+        settings["sasl.oauthbearer.method"] = "oidc"
+    return settings
 
 
 def _tls_for_rdkafka(given: Mapping[str, str]) -> dict[str, str]:
-    spoken = {HOST_CHECK: "none"} if given.get(HOST_CHECK) == "" else {}
+    settings = {HOST_CHECK: "none"} if given.get(HOST_CHECK) == "" else {}
     if "ssl.ca.location" not in given:
         _refuse_binary_store(given, "ssl.truststore")
-        spoken |= {new: given[old] for old, new in _PEM_TO_RDKAFKA.items() if old in given}
+        settings |= {new: given[old] for old, new in _PEM_TO_RDKAFKA.items() if old in given}
     store = given.get("ssl.keystore.location")
     kind = given.get("ssl.keystore.type", "JKS").upper()
     if store is not None and kind == "PEM":
-        spoken |= {"ssl.certificate.location": store, "ssl.key.location": store}
+        settings |= {"ssl.certificate.location": store, "ssl.key.location": store}
     elif store is not None and kind == "PKCS12":
-        spoken |= {
+        settings |= {
             k: given[k] for k in ("ssl.keystore.location", "ssl.keystore.password") if k in given
         }
     elif store is not None:
         raise ConfigError("ssl.keystore.type", kind, "PEM or PKCS12; librdkafka reads no JKS")
-    return spoken
+    return settings
 
 
 def _refuse_binary_store(given: Mapping[str, str], store: str) -> None:
@@ -251,7 +252,7 @@ def _refuse_binary_store(given: Mapping[str, str], store: str) -> None:
         raise ConfigError(f"{store}.type", kind, accepted)
 
 
-# ---------------------------------------------------------------- librdkafka's words -> Java's
+# ---------------------------------------------------------------- librdkafka's names -> Java's
 
 _RDKAFKA_ONLY = re.compile(
     r"""sasl\.(username|password|mechanisms|kerberos\.(keytab|principal)
@@ -261,25 +262,25 @@ _RDKAFKA_ONLY = re.compile(
     |enable\.ssl\.certificate\.verification|topic\.metadata\..*""",
     re.X,
 )
-"""Keys only librdkafka has; the Java client would warn about them, and does without."""
+"""Keys that only librdkafka has. The Java client would warn about them, so they are left out."""
 
 
 def _sasl_for_java(given: Mapping[str, str]) -> dict[str, str]:
-    spoken: dict[str, str] = {}
+    settings: dict[str, str] = {}
     mechanism = given.get("sasl.mechanism", given.get("sasl.mechanisms"))
     if mechanism is not None:
-        spoken["sasl.mechanism"] = mechanism
+        settings["sasl.mechanism"] = mechanism
     options = {jaas: given[key] for key, jaas in _RDKAFKA_TO_JAAS.items() if key in given}
     if not options or "sasl.jaas.config" in given:
-        return spoken
+        return settings
     module = _LOGIN_MODULES.get((mechanism or "").upper())
     if module is None:
         raise ConfigError("sasl.mechanism", mechanism, f"one of {', '.join(_LOGIN_MODULES)}")
     if "keyTab" in options:
         options["useKeyTab"] = "true"
-    words = " ".join(f"{name}={_quoted(value)}" for name, value in options.items())
-    spoken["sasl.jaas.config"] = f"{module} required {words};"
-    return spoken
+    login = " ".join(f"{name}={_quoted(value)}" for name, value in options.items())
+    settings["sasl.jaas.config"] = f"{module} required {login};"
+    return settings
 
 
 def _quoted(text: str) -> str:
@@ -288,17 +289,17 @@ def _quoted(text: str) -> str:
 
 
 def _tls_for_java(given: Mapping[str, str]) -> dict[str, str]:
-    spoken: dict[str, str] = {}
+    settings: dict[str, str] = {}
     if given.get("enable.ssl.certificate.verification", "true").lower() == "false":
         key = "enable.ssl.certificate.verification"
         raise ConfigError(key, "false", "true; the Java client of Spark always verifies")
     if not any(key.startswith("ssl.truststore.") for key in given):
         authority = {"ssl.ca.location": "location", "ssl.ca.pem": "certificates"}
-        found = {f"ssl.truststore.{name}": given[k] for k, name in authority.items() if k in given}
-        spoken |= {**found, "ssl.truststore.type": "PEM"} if found else {}
+        stores = {f"ssl.truststore.{name}": given[k] for k, name in authority.items() if k in given}
+        settings |= {**stores, "ssl.truststore.type": "PEM"} if stores else {}
     if given.get(HOST_CHECK) == "none":
-        spoken[HOST_CHECK] = ""
-    return {**spoken, **_keystore_for_java(given)}
+        settings[HOST_CHECK] = ""
+    return {**settings, **_keystore_for_java(given)}
 
 
 def _keystore_for_java(given: Mapping[str, str]) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Options that say where Kafka is: of every command, and of the coordinator's job."""
+"""Command-line options for the connection to Kafka, of every command and of the job."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from muster.protocol.topics import DEFAULT_PREFIX
 
 
 def add_client(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
-    """``--bootstrap-server --command-config``; the group, for what else belongs there."""
+    """Add ``--bootstrap-server --command-config``; return their group, for further options."""
     group = parser.add_argument_group("Kafka")
     group.add_argument(
         "--bootstrap-server",
@@ -25,7 +25,7 @@ def add_client(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
 
 
 def add_prefixes(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
-    """As `add_client`, and ``--topic-prefix`` for several: a list, empty = the default."""
+    """`add_client`, and a repeatable ``--topic-prefix``: a list, empty = the default."""
     group = add_client(parser)
     group.add_argument(
         "--topic-prefix",

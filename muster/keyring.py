@@ -1,7 +1,7 @@
-"""Signing keys: the file they are in, and how it is followed while everything runs.
+"""Signing keys: their file, and how running processes follow its changes.
 
 A keyring is one JSON file, given to job, clock, workers and command line by ``--signing-keys FILE``
-(or `MUSTER_SIGNING_KEYS`); without it nothing is signed and nothing is looked at::
+(or `MUSTER_SIGNING_KEYS`). Without it no event is signed and no signature is checked::
 
     {"inter.worker.key.generation.algorithm": "HmacSHA256",
      "inter.worker.key.size": null,
@@ -14,13 +14,13 @@ A keyring is one JSON file, given to job, clock, workers and command line by ``-
                "from_ms": 1795240800000, "until_ms": null, "window_ms": 300000,
                "groups": ["*"], "callers": ["member", "exporter", "operator", "clock"]}]}
 
-The ``inter.worker.`` names and defaults are KIP-507's and say how `muster keys` makes new keys; a
-key must sign with one of the verification algorithms. Only ``keys`` is required, and of a key only
-``id`` and ``secret``. `muster.rotation` makes and changes such files; by hand, too, a key that is
-there is only ever given an end, in the future.
+The ``inter.worker.`` names and defaults are KIP-507's and say how `muster keys` makes new keys. A
+key must sign with one of the verification algorithms. Only ``keys`` is required, and in a key only
+``id`` and ``secret``. `muster.rotation` makes and changes such files. When you edit one by
+hand, add keys or give a key an end in the future, and change nothing else of a key.
 
-A file that changes is read again within `LOOK_EVERY_S`; one that is gone or cannot be read leaves
-the keys that were there in force. *What* a signature is knows `muster.protocol.signing`.
+A file that changes is read again within `LOOK_EVERY_S`. If it is missing or cannot be read, the
+keys read before stay in force. `muster.protocol.signing` defines what a signature is.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ VARIABLE = "MUSTER_SIGNING_KEYS"
 LOOK_EVERY_S = 1.0
 
 Document: TypeAlias = dict[str, Any]
-"""A keyring as JSON has it."""
+"""A keyring as parsed JSON, unchecked."""
 
 GENERATION_ALGORITHM = "inter.worker.key.generation.algorithm"
 KEY_SIZE = "inter.worker.key.size"
@@ -80,7 +80,7 @@ DEFAULTS: Mapping[str, Any] = {
     WINDOW: WINDOW_MS,
     REQUIRED: [],
 }
-"""Every key of the file but ``keys``."""
+"""Default of every entry of the file except ``keys``."""
 _KEY_FIELDS = ("id", "secret", "algorithm", "from_ms", "until_ms", "window_ms", "groups", "callers")
 _REQUIREMENT_FIELDS = ("groups", "from_ms", "until_ms")
 
@@ -92,7 +92,7 @@ class KeyFile:
         path: of the file.
 
     Raises:
-        ConfigError: it cannot be read, or is not a keyring; no secret is named.
+        ConfigError: it cannot be read, or is not a keyring; the message has no secret.
     """
 
     def __init__(self, path: str) -> None:
@@ -103,7 +103,7 @@ class KeyFile:
         self._looked_s = time.monotonic()
 
     def current(self) -> Keyring:
-        """The keys as the file has them, or had them `LOOK_EVERY_S` ago."""
+        """The keys in the file now, or at most `LOOK_EVERY_S` ago."""
         if time.monotonic() - self._looked_s >= LOOK_EVERY_S:
             with self._lock:
                 self._looked_s = time.monotonic()
@@ -111,7 +111,7 @@ class KeyFile:
         return self._keyring
 
     def signed(self, encoded: Encoded, event: Event, topic: str) -> Encoded:
-        """A record with its signature among the headers.
+        """The record with its signature added to the headers.
 
         Raises:
             EncodeError: no key may sign it now.
@@ -144,7 +144,7 @@ def add_signing_keys(parser: argparse._ActionsContainer) -> None:
 
 
 def keyring_path(path: str | None) -> str | None:
-    """The file of an option, else of `MUSTER_SIGNING_KEYS`; None = nothing is signed."""
+    """The file of the option, otherwise of `MUSTER_SIGNING_KEYS`; None = nothing is signed."""
     return path or os.environ.get(VARIABLE) or None
 
 
@@ -154,12 +154,12 @@ def key_file(path: str | None) -> KeyFile | None:
     Raises:
         ConfigError: as `KeyFile`.
     """
-    found = keyring_path(path)
-    return None if found is None else KeyFile(found)
+    chosen = keyring_path(path)
+    return None if chosen is None else KeyFile(chosen)
 
 
 def signed(keys: KeyFile | None, encoded: Encoded, event: Event, topic: str) -> Encoded:
-    """A record as it goes to a topic: with a signature where there are keys.
+    """A record as it is written to a topic: with a signature if there are keys.
 
     Raises:
         EncodeError: no key may sign it now.
@@ -171,19 +171,19 @@ def read(path: str | Path) -> Keyring:
     """Read a keyring.
 
     Raises:
-        ConfigError: it cannot be read, or is not a keyring; no secret is named.
+        ConfigError: it cannot be read, or is not a keyring; the message has no secret.
     """
     return parsed(document(path), path)
 
 
 def document(path: str | Path) -> Document:
-    """A keyring as JSON has it, unchecked.
+    """Read a keyring as JSON, unchecked.
 
     Raises:
         ConfigError: it cannot be read, or is no JSON object.
     """
     try:
-        found: object = json.loads(Path(path).read_text(encoding="utf-8"))
+        content: object = json.loads(Path(path).read_text(encoding="utf-8"))
     except OSError as error:
         raise ConfigError(OPTION, str(path), f"a readable keyring ({error.strerror})") from None
     except UnicodeDecodeError:
@@ -191,22 +191,22 @@ def document(path: str | Path) -> Document:
     except json.JSONDecodeError as error:
         where = f"{error.msg} at line {error.lineno}, column {error.colno}"
         raise ConfigError(OPTION, str(path), f"a keyring, JSON ({where})") from None
-    if not isinstance(found, dict):
+    if not isinstance(content, dict):
         raise ConfigError(OPTION, str(path), "a JSON object with keys")
-    return found
+    return content
 
 
-def parsed(found: Document, path: str | Path) -> Keyring:
-    """Check a keyring and take it in.
+def parsed(content: Document, path: str | Path) -> Keyring:
+    """Check a keyring and convert it.
 
     Args:
-        found: as JSON has it.
-        path: for errors.
+        content: the parsed JSON.
+        path: its file, for error messages.
 
     Raises:
-        ConfigError: an unknown key or a value out of bounds; no secret is named.
+        ConfigError: an unknown key or a value out of bounds; the message has no secret.
     """
-    values = {**DEFAULTS, **_known(found, (*DEFAULTS, KEYS), "", path)}
+    values = {**DEFAULTS, **_known(content, (*DEFAULTS, KEYS), "", path)}
     verified = _algorithms(values, path)
     rows: object = values.get(KEYS)
     if not isinstance(rows, list) or not rows:
@@ -222,10 +222,10 @@ def parsed(found: Document, path: str | Path) -> Keyring:
 
 
 def _algorithms(values: Document, path: str | Path) -> tuple[str, ...]:
-    """What is accepted; everything about making keys is checked on the way."""
+    """The verification algorithms. Also checks the settings for making keys."""
     verified = _names(values[VERIFICATION_ALGORITHMS], VERIFICATION_ALGORITHMS, path)
     for name in (GENERATION_ALGORITHM, SIGNATURE_ALGORITHM):
-        if values[name] not in tuple(ALGORITHMS):  # JSON has values that no table can look up
+        if values[name] not in tuple(ALGORITHMS):  # a tuple: JSON's lists are not hashable
             raise _wrong(path, name, f"one of {', '.join(ALGORITHMS)}")
     if not set(verified) <= set(ALGORITHMS):
         raise _wrong(path, VERIFICATION_ALGORITHMS, f"some of {', '.join(ALGORITHMS)}")
@@ -295,7 +295,7 @@ def _known(row: Document, names: tuple[str, ...], where: str, path: str | Path) 
 
 def _names(value: object, where: str, path: str | Path) -> tuple[str, ...]:
     words = value.split(",") if isinstance(value, str) else value
-    if not isinstance(words, list) or not all(isinstance(each, str) and each for each in words):
+    if not isinstance(words, list) or not all(isinstance(word, str) and word for word in words):
         raise _wrong(path, where, "a list of words")
     return tuple(word.strip() for word in words)
 
@@ -311,9 +311,9 @@ def _wrong(path: str | Path, where: str, expected: str) -> ConfigError:
 
 
 def _mark(path: str) -> object:
-    """Changes whenever the file is replaced or written to."""
+    """A value that changes whenever the file is replaced or written to."""
     try:
-        found = os.stat(path)
+        status = os.stat(path)
     except OSError:
         return None
-    return found.st_ino, found.st_mtime_ns, found.st_size
+    return status.st_ino, status.st_mtime_ns, status.st_size

@@ -1,11 +1,11 @@
 """Log lines of muster's services: one event a line on standard error, for people or for machines.
 
-The code logs through Python's `logging` (a library must not decide how its user logs) or, in the
-coordinator, through structlog on top of it; what a line is about is in its fields: ``group``,
-``generation``, ``member``, ``job``. `set_up` is for processes only: it renders all of them alike,
-``console`` or ``json``. Services are quiet: one line for what changes, none for what goes on.
+The code logs through Python's `logging`, because a library must not decide how its user logs; the
+coordinator uses structlog on top of it. A line's fields name its subject: ``group``,
+``generation``, ``member``, ``job``. `set_up` is for programs: it renders all lines alike, as
+``console`` or ``json``. Services log what changes, one line each, and nothing while nothing does.
 
-A field whose name says that it is a secret is hidden, whichever library logged it.
+A field whose name marks a secret is hidden, whichever library logged it.
 """
 
 from __future__ import annotations
@@ -24,23 +24,28 @@ from muster.repeats import Repeats
 FORMATS = ("console", "json")
 
 KAFKA = logging.getLogger("muster.kafka")
-"""Where the coordinator's Kafka clients log; by themselves they write to standard error."""
-# One set of settings serves both clients; that each has no use for some of them is no news.
-KAFKA.addFilter(lambda record: "property and will be ignored" not in record.getMessage())
+"""The logger of the coordinator's Kafka clients, which otherwise write to standard error."""
+_NO_NEWS = (
+    # One set of settings serves both clients, and each warns about those it does not use.
+    "property and will be ignored",
+    # A broker's first seconds: an idempotent producer asks again until it has its number.
+    "Coordinator load in progress: retrying",
+)
+KAFKA.addFilter(lambda record: not any(text in record.getMessage() for text in _NO_NEWS))
 KAFKA.addFilter(Repeats())
 
 _LEVELS = {
-    # Their own news is about every batch, request or connection.
+    # At INFO these log every batch, request or connection.
     "py4j": logging.WARNING,
     "asyncio": logging.WARNING,
-    # What Kafka's client says while a broker is away; what matters of it is logged above this.
+    # At INFO Kafka's client logs each retry while a broker is away; what matters is a warning.
     "muster.kafka": logging.WARNING,
     "muster.worker.kafka": logging.WARNING,
 }
 
 
 def add_log_format(parser: argparse.ArgumentParser) -> None:
-    """``--log-format console|json``."""
+    """Add ``--log-format console|json``."""
     parser.add_argument(
         "--log-format",
         choices=FORMATS,
@@ -50,7 +55,7 @@ def add_log_format(parser: argparse.ArgumentParser) -> None:
 
 
 def set_up(form: str = FORMATS[0], level: int = logging.INFO) -> None:
-    """Render this process's log lines on standard error, instead of whatever was set up before.
+    """Render this process's log lines on standard error, replacing any earlier set-up.
 
     Args:
         form: one of `FORMATS`.
@@ -112,13 +117,13 @@ def _hidden(_: object, __: str, event: MutableMapping[str, Any]) -> MutableMappi
 
 
 def _shown(key: object, value: object) -> object:
-    """A field's value, secrets in it hidden however deep they lie."""
+    """A field's value, with secrets hidden at any depth."""
     if is_secret(str(key)):
         return HIDDEN
     if isinstance(value, Mapping):
-        return {inner: _shown(inner, each) for inner, each in value.items()}
+        return {inner_key: _shown(inner_key, inner) for inner_key, inner in value.items()}
     if isinstance(value, list | tuple):
-        return [_shown(key, each) for each in value]
+        return [_shown(key, item) for item in value]
     return value
 
 

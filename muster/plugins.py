@@ -1,21 +1,16 @@
-"""Assignors as the shell runs them: plug-ins behind a guard, and only those the operator wants.
+"""Runs plug-in assignors with a timeout, and only those that the operator allows.
 
-The core asks `muster.assignor.registry` for assignors and calls them like functions; it has no
-clock and no threads. A plug-in is code of others: it may raise, hang, or answer nonsense. The
-caller that starts a process that places (the job, the command line) therefore calls `install` once;
-from then on the registry hands plug-ins out behind a `Guarded`, which runs them on a thread of
-their own for at most `assignor.timeout.ms` and turns every failure into an `AssignorError`. The
-group keeps its target then and says why (S1-F08, S1-F09). They are loaded on such a thread as well,
-because importing a module runs its code.
+A plug-in may raise, hang, or return an invalid placement, and the core has no clock and no threads.
+So every process that places tasks calls `install` once. From then on the registry returns plug-ins
+wrapped in `Guarded`, which runs each on a thread for at most `assignor.timeout.ms` and turns every
+failure into an `AssignorError`: the group keeps its target and publishes the reason (S1-F08,
+S1-F09). Plug-ins are loaded on such a thread too. A thread that hangs cannot be killed; it is left
+running, and its plug-in is not called again before it has ended.
 
-A thread cannot be killed. One that hangs is left to itself (it is a daemon and holds nothing but a
-view it cannot write to), and its plug-in is not asked again before it has ended.
-
-To load ``module:Class`` is to run code. Where the name comes out of a record (the job, `muster
-plan`, `muster replay`), anyone who may write to the config topic has chosen it, and ``sys:exit`` is
-such a name. `from_record` therefore loads only what is built in, installed under the entry point
-group ``muster.assignors``, or allowed by name: ``--conf muster.assignors=…`` of the job,
-``MUSTER_ASSIGNORS`` of the commands.
+Loading ``module:Class`` runs code, such as ``sys:exit``, and a client that may write to the config
+topic can put any name into a record. So `from_record` loads only assignors that are built in,
+installed under the entry point group ``muster.assignors``, or allowed by name: with
+``--conf muster.assignors=…`` in the job and ``MUSTER_ASSIGNORS`` for commands.
 """
 
 from __future__ import annotations
@@ -40,18 +35,18 @@ _Number = TypeVar("_Number", bound=np.generic)
 _Result = TypeVar("_Result")
 
 LOAD_TIMEOUT_S = 10.0
-"""A plug-in that takes longer to import and make is given up."""
+"""Longest time for importing and creating a plug-in."""
 ALLOWED_VARIABLE = "MUSTER_ASSIGNORS"
-"""Names ``module:Class`` the commands may load when a record names them, commas between."""
+"""Names ``module:Class``, separated by commas, that commands load when a record names them."""
 
 
 def install() -> None:
-    """From now on plug-ins are loaded and run behind a guard, in this process."""
+    """Make the registry of this process load and run plug-ins with a timeout."""
     registry.guard_with(_guarded)
 
 
 def get(name: str) -> Assignor:
-    """The assignor of that name, guarded if it is a plug-in.
+    """The assignor of that name, wrapped in `Guarded` if it is a plug-in.
 
     Raises:
         UnknownAssignor: there is none.
@@ -64,11 +59,11 @@ def from_record(name: str, allowed: Collection[str] = ()) -> Assignor:
     """The assignor that a record names.
 
     Args:
-        name: as the record has it.
+        name: the name in the record.
         allowed: names ``module:Class`` that the operator allows.
 
     Raises:
-        UnknownAssignor: there is none, or a record is not enough to have it loaded.
+        UnknownAssignor: there is none, or the operator does not allow it.
     """
     if registry.is_registered(name) or name in allowed or ":" not in name:
         return get(name)
@@ -80,15 +75,15 @@ def from_record(name: str, allowed: Collection[str] = ()) -> Assignor:
 
 
 def allowed_here() -> frozenset[str]:
-    """What the environment of a command allows a record to name."""
+    """The names that a command's environment allows."""
     return names_in(os.environ.get(ALLOWED_VARIABLE, ""))
 
 
 def names_in(text: str) -> frozenset[str]:
-    """The names of an allow-list: ``module:Class``, commas between.
+    """The names in a list of ``module:Class``, separated by commas.
 
     Raises:
-        ValueError: something else is in it.
+        ValueError: an entry has another form.
     """
     names = frozenset(filter(None, (part.strip() for part in text.split(","))))
     for name in names:
@@ -98,35 +93,30 @@ def names_in(text: str) -> frozenset[str]:
     return names
 
 
-class _Aside(Generic[_Result]):
-    """Foreign code on a thread of its own; whatever it raises stays there.
-
-    Args:
-        name: of the thread.
-        work: what runs.
-    """
+class _Call(Generic[_Result]):
+    """A call of plug-in code on a thread of its own; `result` and `failure` are its outcome."""
 
     def __init__(self, name: str, work: Callable[[], _Result]) -> None:
         self._work = work
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
-        self.found: _Result | None = None
+        self.result: _Result | None = None
         self.failure: BaseException | None = None
         self._thread.start()
 
     def _run(self) -> None:
         try:
-            self.found = self._work()
+            self.result = self._work()
         except BaseException as failure:
             self.failure = failure
 
     def ends_within(self, timeout_s: float) -> bool:
-        """Wait for its end; whether it came."""
+        """Wait for its end. Return whether it has ended."""
         self._thread.join(timeout_s)
         return not self._thread.is_alive()
 
 
-_loading: dict[str, _Aside[Assignor]] = {}
-"""Plug-ins that were given up while they were loaded."""
+_loading: dict[str, _Call[Assignor]] = {}
+"""Plug-ins that took too long to load, and still load."""
 
 
 def _guarded(name: str, load: registry.Load) -> Guarded:
@@ -136,23 +126,23 @@ def _guarded(name: str, load: registry.Load) -> Guarded:
         UnknownAssignor: it raised, or took too long.
     """
     again = name in _loading
-    aside = _loading.pop(name, None) or _Aside(f"loads {name}", load)
-    if not aside.ends_within(0 if again else LOAD_TIMEOUT_S):
-        _loading[name] = aside
+    call = _loading.pop(name, None) or _Call(f"loads {name}", load)
+    if not call.ends_within(0 if again else LOAD_TIMEOUT_S):
+        _loading[name] = call
         raise UnknownAssignor(
             f"assignor {name!r} took more than {LOAD_TIMEOUT_S:.0f} s to load, and still does"
         )
-    if isinstance(aside.failure, AssignorError):
-        raise aside.failure
-    if aside.found is None:
-        told = f"{type(aside.failure).__name__}: {aside.failure}"
-        raise UnknownAssignor(f"assignor {name!r} cannot be loaded: {told}") from aside.failure
-    return Guarded(aside.found)
+    if isinstance(call.failure, AssignorError):
+        raise call.failure
+    if call.result is None:
+        reason = f"{type(call.failure).__name__}: {call.failure}"
+        raise UnknownAssignor(f"assignor {name!r} cannot be loaded: {reason}") from call.failure
+    return Guarded(call.result)
 
 
 @dataclass(slots=True)
 class Guarded:
-    """A plug-in that cannot harm its group.
+    """A plug-in with a timeout, whose failures and invalid placements become `AssignorError`.
 
     Attributes:
         assignor: the plug-in.
@@ -160,30 +150,30 @@ class Guarded:
 
     assignor: Assignor
     name: str = field(init=False)
-    _hanging: _Aside[Placement] | None = field(init=False, default=None)
+    _hanging: _Call[Placement] | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
         self.name = getattr(self.assignor, "name", type(self.assignor).__name__)
 
     def assign(self, view: GroupView) -> Placement:
-        """What the plug-in answers in time, checked against the law.
+        """The plug-in's placement, checked by `assignor.check.valid`.
 
         Raises:
-            AssignorError: it raised, took too long, or broke the law (`InvalidPlacement`).
+            AssignorError: it raised, took too long, or returned an invalid placement.
         """
         if self._hanging is not None and not self._hanging.ends_within(0):
             raise AssignorError(f"assignor {self.name} still hangs from an earlier call")
-        run = _Aside(f"assignor {self.name}", partial(self.assignor.assign, _sealed(view)))
+        call = _Call(f"assignor {self.name}", partial(self.assignor.assign, _sealed(view)))
         budget_ms = view.settings.assignor_timeout_ms
-        if not run.ends_within(min(budget_ms / 1000, threading.TIMEOUT_MAX)):
-            self._hanging = run
+        if not call.ends_within(min(budget_ms / 1000, threading.TIMEOUT_MAX)):
+            self._hanging = call
             raise AssignorError(f"assignor {self.name} took more than {budget_ms} ms")
-        if isinstance(run.failure, AssignorError):
-            raise run.failure
-        if run.failure is not None:
-            told = f"{type(run.failure).__name__}: {run.failure}"
-            raise AssignorError(f"assignor {self.name} failed: {told}") from run.failure
-        placement: object = run.found
+        if isinstance(call.failure, AssignorError):
+            raise call.failure
+        if call.failure is not None:
+            reason = f"{type(call.failure).__name__}: {call.failure}"
+            raise AssignorError(f"assignor {self.name} failed: {reason}") from call.failure
+        placement: object = call.result
         if not isinstance(placement, Placement):
             raise AssignorError(
                 f"assignor {self.name} answered {type(placement).__name__}, not a Placement"
@@ -193,7 +183,7 @@ class Guarded:
 
 
 def _sealed(view: GroupView) -> GroupView:
-    """The view with arrays and tags that cannot be written to: they may be the group's own."""
+    """The view with read-only arrays and tags, because they may be the group's own."""
     tasks = view.tasks
     for array in (tasks.start, tasks.unit_of, tasks.number_of, tasks.stateful, tasks.weight):
         array.flags.writeable = False

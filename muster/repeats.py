@@ -1,7 +1,7 @@
-"""Kafka's client says the same many times a second while a broker is away: once a minute will do.
+"""Drops repeated log lines of Kafka's client: each line passes once a minute.
 
-librdkafka holds its repetitions back, but not while no broker answers at all: it begins again with
-its bootstrap servers then, twenty times a second, and each of them says that it failed.
+librdkafka drops repeated lines itself, but not while no broker answers at all. Then it starts again
+with its bootstrap servers 20 times a second, and logs a failure for each of them.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from collections.abc import Callable
 PAUSE_S = 60.0
 _KAFKAS_OWN = re.compile(r"[A-Z_]+ \[")
 _VARYING = re.compile(r"\[[^\]]*\]|\(.*")
-"""Names of clients and threads; times, and how often it was not said."""
+"""What differs between repeated lines: names of clients and threads, times, and counts."""
 
 
 class Told:
-    """What was said lately, by anything that tells it apart.
+    """Remembers which lines were logged recently, by a key that identifies a line.
 
     Args:
-        pause_s: how long it is not news again.
+        pause_s: how long a key stays known.
         clock_s: seconds on a monotonic clock.
     """
 
@@ -30,21 +30,22 @@ class Told:
     ) -> None:
         self._pause_s = pause_s
         self._clock_s = clock_s
-        self._said_s: dict[str, float] = {}
+        self._logged_s: dict[str, float] = {}
 
     def is_news(self, key: str) -> bool:
-        """Whether it was not said within the pause; if so, it is said now."""
+        """Whether the key was not logged within the pause. If so, it counts as logged now."""
         now_s = self._clock_s()
-        recent = {said: at_s for said, at_s in self._said_s.items() if now_s < at_s + self._pause_s}
-        self._said_s = {key: now_s, **recent}
+        pause_s = self._pause_s
+        recent = {known: at_s for known, at_s in self._logged_s.items() if now_s < at_s + pause_s}
+        self._logged_s = {key: now_s, **recent}
         return key not in recent
 
 
 class Repeats(logging.Filter):
-    """Lets a line of Kafka's client pass again after a pause; all other lines always.
+    """Drops a line of Kafka's client that was logged within the pause; all other lines pass.
 
     Args:
-        pause_s: how long it is not repeated, whichever client of the process says it.
+        pause_s: the pause, counted over all clients that use this filter.
         clock_s: seconds on a monotonic clock.
     """
 
@@ -52,9 +53,9 @@ class Repeats(logging.Filter):
         self, pause_s: float = PAUSE_S, clock_s: Callable[[], float] = time.monotonic
     ) -> None:
         super().__init__()
-        self._told = Told(pause_s, clock_s)
+        self._logged = Told(pause_s, clock_s)
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Whether a line is news."""
+        """Whether the line passes."""
         text = record.getMessage()
-        return not _KAFKAS_OWN.match(text) or self._told.is_news(_VARYING.sub("", text))
+        return not _KAFKAS_OWN.match(text) or self._logged.is_news(_VARYING.sub("", text))

@@ -1,12 +1,12 @@
-"""Keys that come and go: a keyring's document before → after. Secrets are made here, none printed.
+"""Rotates signing keys: functions from a keyring's document to its next version.
 
-Nothing here takes effect at once but on purpose. A new key verifies as soon as a reader has the
-new file and signs `spread_ms` later, by when everybody must have it; the key it replaces ends
-`overlap_ms` after that. So at any time all who sign do so with a key that all who verify have, and
-a change says nothing about records that are there already: a micro-batch that is worked off again,
-under the newer file, comes to the same verdicts. The same holds for what must be signed.
+A change takes effect later, so that all processes have the new file by then. A new key verifies as
+soon as a reader has the new file, and signs from `spread_ms` later. The key it replaces ends
+`overlap_ms` after that. So every process that signs uses a key that every process that verifies
+already has. A change never concerns records written before it: a micro-batch that is repeated with
+the newer file accepts and refuses the same records. Requirements to sign change in the same way.
 
-`muster.keyring` has the format.
+Secrets are made here and never printed. `muster.keyring` describes the file's format.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from muster.keyring import (
 from muster.protocol.signing import Caller
 
 SPREAD_MS = 60_000
-"""Within this time a new file reaches everybody who has the old one."""
+"""Time for a new file to reach every process that has the old one."""
 KEPT_MS = 7 * 24 * 3_600_000
 """How long a key that has ended stays in the file: as long as muster's topics keep events."""
 
@@ -42,25 +42,25 @@ _Scope: TypeAlias = tuple[tuple[str, ...], tuple[str, ...]]
 
 
 def new_key(
-    found: Document,
+    document: Document,
     now_ms: int,
     *,
     from_ms: int | None = None,
     groups: Sequence[str] = ("*",),
     callers: Sequence[str] = tuple(Caller),
 ) -> Document:
-    """The document with one key more, made from the system's randomness.
+    """The document with a new random key added.
 
     Args:
-        found: a keyring that `keyring.parsed` accepts, or nothing.
+        document: a keyring that `keyring.parsed` accepts, or an empty document.
         now_ms: wall clock, epoch milliseconds.
         from_ms: when it begins to sign; None = now.
-        groups: whose events it may sign, as in `SigningKey`.
-        callers: in what parts.
+        groups: groups whose events it may sign, as in `SigningKey`.
+        callers: kinds of callers that may sign with it.
     """
-    values = {**DEFAULTS, **found}
+    values = {**DEFAULTS, **document}
     bits = values[KEY_SIZE] or int(values[GENERATION_ALGORITHM].removeprefix("HmacSHA"))
-    taken = {row["id"] for row in found.get(KEYS, ())}
+    taken = {row["id"] for row in document.get(KEYS, ())}
     stamp = datetime.fromtimestamp(now_ms / 1000, UTC).strftime("%Y%m%dT%H%M%SZ")
     names = (stamp, *(f"{stamp}-{n}" for n in range(2, len(taken) + 3)))
     key = {
@@ -73,33 +73,33 @@ def new_key(
         "groups": list(groups),
         "callers": list(callers),
     }
-    return {**found, KEYS: [key, *found.get(KEYS, ())]}
+    return {**document, KEYS: [key, *document.get(KEYS, ())]}
 
 
 def rotated(
-    found: Document,
+    document: Document,
     now_ms: int,
     *,
     spread_ms: int = SPREAD_MS,
     overlap_ms: int | None = None,
     only_due: bool = False,
 ) -> Document:
-    """The document with a new key in place of each that signs; those long ended are dropped.
+    """The document with a new key for each that signs. Keys that ended `KEPT_MS` ago are dropped.
 
     Args:
-        found: a keyring that `keyring.parsed` accepts.
+        document: a keyring that `keyring.parsed` accepts.
         now_ms: wall clock, epoch milliseconds.
         spread_ms: see `SPREAD_MS`.
-        overlap_ms: how long old keys verify after the new ones have begun to sign; None = as long
-            as a record may be on its way (their window). 0 = their secret is out.
-        only_due: leave keys alone that began to sign less than `KEY_TTL_MS` ago; a TTL of 0 means
-            that none is ever due.
+        overlap_ms: how long old keys verify after the new ones have begun to sign; None = their
+            window, the longest time a record may be on its way. 0 = their secret is compromised.
+        only_due: keep keys that began to sign less than `KEY_TTL_MS` ago; with a TTL of 0 no key is
+            ever due.
     """
-    ttl_ms = {**DEFAULTS, **found}[KEY_TTL_MS]
+    ttl_ms = {**DEFAULTS, **document}[KEY_TTL_MS]
     from_ms = now_ms + spread_ms
-    kept = [row for row in found[KEYS] if (row.get("until_ms") or now_ms) > now_ms - KEPT_MS]
+    recent = [row for row in document[KEYS] if (row.get("until_ms") or now_ms) > now_ms - KEPT_MS]
     newest: dict[_Scope, int] = {}
-    for row in kept:
+    for row in recent:
         if row.get("until_ms") is None:
             newest[_scope(row)] = max(newest.get(_scope(row), 0), row.get("from_ms", 0))
     due = {
@@ -115,55 +115,55 @@ def rotated(
         until_ms = from_ms + (window_ms if overlap_ms is None else overlap_ms)
         return {**row, "until_ms": max(until_ms, row.get("from_ms", 0))}
 
-    result = {**found, KEYS: [ended(row) for row in kept]}
+    result = {**document, KEYS: [ended(row) for row in recent]}
     for groups, callers in sorted(due):
         result = new_key(result, now_ms, from_ms=from_ms, groups=groups, callers=callers)
     return result
 
 
-def required(found: Document, groups: Sequence[str], from_ms: int) -> Document:
-    """The document that demands a signature of every event of some groups from a time on."""
+def required(document: Document, groups: Sequence[str], from_ms: int) -> Document:
+    """The document that also requires signatures on every event of these groups from a time on."""
     return {
-        **found,
-        REQUIRED: [*found.get(REQUIRED, ()), {"groups": list(groups), "from_ms": from_ms}],
+        **document,
+        REQUIRED: [*document.get(REQUIRED, ()), {"groups": list(groups), "from_ms": from_ms}],
     }
 
 
-def released(found: Document, groups: Sequence[str], until_ms: int) -> Document:
-    """The document whose demands on just these groups end at a time."""
+def released(document: Document, groups: Sequence[str], until_ms: int) -> Document:
+    """The document in which the requirements for exactly these groups end at a time."""
     rows = [
         {**row, "until_ms": until_ms}
         if set(row["groups"]) == set(groups) and row.get("until_ms") is None
         else row
-        for row in found.get(REQUIRED, ())
+        for row in document.get(REQUIRED, ())
     ]
-    return {**found, REQUIRED: rows}
+    return {**document, REQUIRED: rows}
 
 
 def extract(
-    found: Document, groups: Sequence[str] | None, callers: Sequence[str] | None
+    document: Document, groups: Sequence[str] | None, callers: Sequence[str] | None
 ) -> Document:
-    """The keyring for a client that signs only so much: keys made for that and nothing else.
+    """The keyring for one client: only the keys made for its groups and callers.
 
     Args:
-        found: a keyring that `keyring.parsed` accepts.
+        document: a keyring that `keyring.parsed` accepts.
         groups: keys whose groups are among these; None = all.
         callers: keys whose callers are among these; None = all.
     """
     rows = [
         row
-        for row in found[KEYS]
+        for row in document[KEYS]
         for has_groups, has_callers in (_scope(row),)
         if (groups is None or set(has_groups) <= set(groups))
         and (callers is None or set(has_callers) <= set(callers))
     ]
-    return {**found, KEYS: rows}
+    return {**document, KEYS: rows}
 
 
 def write(path: str | Path, content: Document) -> None:
-    """Replace a keyring's file at once, so that no reader sees half of it.
+    """Replace a keyring's file atomically, so that no reader sees a part of it.
 
-    A new file is its owner's alone; one that is there keeps its mode.
+    Only the owner can read a new file; an existing file keeps its mode.
 
     Raises:
         OSError: it cannot be written.

@@ -1,8 +1,7 @@
-"""Schemas of other writers, which an operator names: ``FILE.avsc`` or ``ID=FILE.avsc``.
+"""Avro schemas of other writers, given by the operator as ``FILE.avsc`` or ``ID=FILE.avsc``.
 
-A writer's schema is known by its fingerprint; one with an id is known by that too, so that values
-in Confluent's framing of it are read. What travels to Spark's workers is the text of the files;
-every process parses it once.
+A reader finds a writer's schema by its fingerprint, or by its ID, so that it also reads values in
+Confluent's framing. Spark's workers get the text of the files; each process parses it once.
 """
 
 from __future__ import annotations
@@ -20,48 +19,48 @@ ID_MAX = 2**31 - 1
 
 
 class WriterSchema(NamedTuple):
-    """One schema. `id` is its number in a schema registry, None without one."""
+    """One schema. `id` is its number in a schema registry; None = it has none."""
 
     id: int | None
     text: str
 
 
 def read_schemas(key: str, given: Iterable[str]) -> tuple[WriterSchema, ...]:
-    """Read the files an operator named.
+    """Read schema files.
 
     Args:
-        key: the option or setting they stand in, for the error.
+        key: the option or setting with their names, for the error message.
         given: each ``FILE`` or ``ID=FILE``.
 
     Raises:
-        ConfigError: a file that cannot be read, or is no Avro schema of a record of ours.
+        ConfigError: a file that cannot be read, or is no Avro schema of one of muster's records.
     """
-    found = tuple(_read(key, each) for each in given)
-    schemas_of(found)
-    return found
+    schemas = tuple(_read(key, name) for name in given)
+    schemas_of(schemas)
+    return schemas
 
 
-def _read(key: str, each: str) -> WriterSchema:
-    number, separator, path = each.rpartition("=")
+def _read(key: str, name: str) -> WriterSchema:
+    number, separator, path = name.rpartition("=")
     if separator and not (number.isdecimal() and int(number) <= ID_MAX):
-        raise ConfigError(key, each, "ID=FILE with the ID a number of the schema registry")
+        raise ConfigError(key, name, "ID=FILE with the ID a number of the schema registry")
     try:
         schema = WriterSchema(int(number) if separator else None, Path(path).read_text("utf-8"))
         schemas_of((schema,))
     except OSError as error:
-        raise ConfigError(key, each, f"a file that can be read ({error.strerror})") from None
+        raise ConfigError(key, name, f"a file that can be read ({error.strerror})") from None
     except DecodeError as error:
-        raise ConfigError(key, each, f"the Avro schema of a record of muster; {error}") from None
-    except Exception as error:  # fastavro and json have many for what is no schema
-        raise ConfigError(key, each, f"an Avro schema as JSON; {error}") from None
+        raise ConfigError(key, name, f"the Avro schema of a record of muster; {error}") from None
+    except Exception as error:  # fastavro and json raise many kinds for a text that is no schema
+        raise ConfigError(key, name, f"an Avro schema as JSON; {error}") from None
     return schema
 
 
 @lru_cache(maxsize=8)
 def schemas_of(given: tuple[WriterSchema, ...]) -> Schemas:
-    """What a reader knows with these schemas beside our own."""
+    """The schemas that a reader knows: muster's own and these."""
     if not given:
         return KNOWN
-    parsed = [(each.id, json.loads(each.text)) for each in given]
+    parsed = [(schema.id, json.loads(schema.text)) for schema in given]
     by_id = {number: schema for number, schema in parsed if number is not None}
     return Schemas(tuple(schema for _, schema in parsed), by_id)

@@ -1,1 +1,1 @@
-"""What coordinator and members must agree on: ids, events, records, bytes."""
+"""The protocol between members and coordinator: ids, events, records, and their bytes."""

@@ -1,7 +1,7 @@
-"""What a setting may be: its type and bounds in words, and the function that reads it.
+"""The accepted values of a setting: type and bounds in words, and a function that reads a value.
 
-A reader takes what a user wrote, as text or as JSON, and raises ValueError, TypeError, KeyError or
-OverflowError where it is not accepted; `settings.parse_settings` says which setting that was.
+The function takes a user's text or JSON value. It raises ValueError, TypeError, KeyError or
+OverflowError for a value that is not accepted; `settings.parse_settings` adds the setting's name.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ Value: TypeAlias = bool | int | float | str | tuple[str, ...] | None
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """What a setting may be.
+    """The accepted values of a setting.
 
     Attributes:
-        type: in words; empty where the bounds say all.
+        type: in words; empty if the bounds are enough.
         bounds: in words.
-        read: what the user wrote → the value.
+        read: the user's value → the setting's value.
     """
 
     type: str
@@ -36,13 +36,13 @@ class Accepted:
 
 
 def milliseconds(low: int, high: int | None = None, more: str = "") -> Accepted:
-    """A time."""
+    """A time in milliseconds."""
     bounds = _between(low, high) + more
     return Accepted("a whole number of milliseconds", bounds, _whole(low, high or LONG_MAX))
 
 
 def offsets(low: int) -> Accepted:
-    """A distance in a partition."""
+    """A number of offsets in a partition."""
     return Accepted("a whole number of offsets", _between(low, None), _whole(low, LONG_MAX))
 
 
@@ -61,11 +61,11 @@ def count_or_nothing(low: int = 0) -> Accepted:
 
 
 def percentage(high: int) -> Accepted:
-    """A share of a hundred, fractions too."""
+    """A percentage, also with fractions."""
 
     def read(value: object) -> Value:
-        _refuse_pythons_own(value)
-        number = float(value)  # type: ignore[arg-type]  # what is no number raises below
+        _refuse_python_only(value)
+        number = float(value)  # type: ignore[arg-type]  # raises if it is not a number
         if isinstance(value, bool) or not 0 <= number <= high:
             raise ValueError(value)
         return number
@@ -85,7 +85,7 @@ def truth() -> Accepted:
 
 
 def one_of(*words: str) -> Accepted:
-    """One of some words."""
+    """One of these words."""
 
     def read(value: object) -> Value:
         if value not in words:
@@ -96,7 +96,7 @@ def one_of(*words: str) -> Accepted:
 
 
 def tag_keys() -> Accepted:
-    """Names of tags, as a list or with commas between them."""
+    """Tag keys, as a list or separated by commas."""
 
     def read(value: object) -> Value:
         if isinstance(value, str):
@@ -106,14 +106,14 @@ def tag_keys() -> Accepted:
         if not all(isinstance(part, str) for part in value):
             raise ValueError(value)
         parts = [part.strip() for part in cast("Sequence[str]", value)]
-        found = tuple(part for part in parts if part)
-        distinct = len(set(found)) == len(found) <= TAGS_MAX
-        if not distinct or any(len(part) > KEY_CHARS_MAX for part in found):
-            raise ValueError(found)
-        return found
+        keys = tuple(part for part in parts if part)
+        distinct = len(set(keys)) == len(keys) <= TAGS_MAX
+        if not distinct or any(len(key) > KEY_CHARS_MAX for key in keys):
+            raise ValueError(keys)
+        return keys
 
-    told = f"at most {TAGS_MAX} distinct tag keys of at most {KEY_CHARS_MAX} characters"
-    return Accepted("", f"{told}, comma separated", read)
+    bounds = f"at most {TAGS_MAX} distinct tag keys of at most {KEY_CHARS_MAX} characters"
+    return Accepted("", f"{bounds}, comma separated", read)
 
 
 def _between(low: int, high: int | None) -> str:
@@ -126,8 +126,8 @@ def _whole(low: int, high: int) -> Callable[[object], Value]:
     def read(value: object) -> Value:
         if isinstance(value, bool) or (isinstance(value, float) and not value.is_integer()):
             raise ValueError(value)
-        _refuse_pythons_own(value)
-        number = int(value)  # type: ignore[call-overload]  # what is no number raises below
+        _refuse_python_only(value)
+        number = int(value)  # type: ignore[call-overload]  # raises if it is not a number
         if not low <= number <= high:
             raise ValueError(value)
         return int(number)
@@ -135,7 +135,7 @@ def _whole(low: int, high: int) -> Callable[[object], Value]:
     return read
 
 
-def _refuse_pythons_own(value: object) -> None:
-    """Numbers as text that only Python reads as numbers: 1_0, other scripts' digits."""
+def _refuse_python_only(value: object) -> None:
+    """Refuse texts that only Python reads as numbers: 1_0, digits of other scripts."""
     if isinstance(value, str) and ("_" in value or not value.isascii()):
         raise ValueError(value)

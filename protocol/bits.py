@@ -1,10 +1,9 @@
-"""Bits and varints, in numpy: what the task-set and owner-vector codecs are written with.
+"""Bits, words and varints in numpy, for the task-set and owner-vector codecs.
 
 Bits fill bytes from the lowest up. A Rice code of parameter k writes a value's high part
-``value >> k`` in unary (that many zeros, then a one) and its low k bits as they are; the unary
-parts of a list come first, then the low parts, so that both are read without a loop. Parameter
-`ZEROS` stands for a list of zeros and has no bits; so a reader of a list must know a bound on its
-length beforehand.
+``value >> k`` in unary (that many zeros, then a one) and its low k bits. The unary parts of a list
+come first, then the low parts, so that numpy reads both without a loop. Parameter `ZEROS` means a
+list of zeros and takes no bits, so a reader must know a bound of the list's length.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ RICE_PARAMETER_MAX = 31
 ZEROS = 32
 """The Rice parameter of a list of zeros, which takes no bits."""
 WORD_BITS_MAX = 56
-"""A word and the seven bits before it fit 64 bits, wherever it starts."""
+"""With up to seven bits before it in its first byte, such a word fits 64 bits."""
 
 
 def put_varint(out: bytearray, value: int) -> None:
@@ -32,7 +31,7 @@ def put_varint(out: bytearray, value: int) -> None:
 
 
 def take_varint(data: bytes, at: int) -> tuple[int, int]:
-    """Read an unsigned LEB128 number of at most 5 bytes; the number and where it ends."""
+    """Read an unsigned LEB128 number of at most 5 bytes; returns it and the offset of its end."""
     value = 0
     for shift in range(0, 35, 7):
         if at >= len(data):
@@ -46,14 +45,14 @@ def take_varint(data: bytes, at: int) -> tuple[int, int]:
 
 
 def rice_bits(values: NDArray[np.int64], k: int) -> int:
-    """How many bits a list takes."""
+    """Number of bits of a list in the Rice code of parameter `k`."""
     if k == ZEROS:
         return 0
     return int((values >> k).sum()) + len(values) * (k + 1)
 
 
 def rice_parameter(values: NDArray[np.int64]) -> int:
-    """The parameter with which a list is shortest; the smallest of equals."""
+    """The parameter that makes a list shortest; the smallest of equals."""
     if not values.any():
         return ZEROS
     mean = int(values.sum()) // len(values)
@@ -86,24 +85,24 @@ class BitWriter:
         self.fixed(values & ((1 << k) - 1), k)
 
     def bytes(self) -> bytes:
-        """Everything, the last byte filled with zeros."""
+        """All bits as bytes, the last byte filled up with zeros."""
         if not self._parts:
             return b""
         return np.packbits(np.concatenate(self._parts), bitorder="little").tobytes()
 
 
 def rice_bits_max(count: int, k: int, total: int) -> int:
-    """The most bits that `count` values of Rice parameter `k` and a sum up to `total` take."""
+    """Upper bound of the bits of `count` values with Rice parameter `k` and a sum up to `total`."""
     return count * (k + 1) + (total >> min(k, 63))
 
 
 class BitReader:
-    """Reads bits from a byte on; every read is bounded by the bytes that are there.
+    """Reads bits from a byte offset on, never beyond the data.
 
     Args:
         data: the bytes.
-        at: where to start.
-        bits_max: how many bits can be of interest; the rest is not even looked at.
+        at: offset of the first byte.
+        bits_max: bits beyond this number are not unpacked.
     """
 
     def __init__(self, data: bytes, at: int, bits_max: int) -> None:
@@ -148,13 +147,13 @@ class BitReader:
         return (high << k) + self.fixed(count, k)
 
     def end(self) -> int:
-        """Byte behind the last byte touched."""
+        """Offset behind the last byte that was read."""
         return self._at + -(-self._next // 8)
 
 
 def pack_words(words: NDArray[np.uint64], bits: int) -> bytes:
-    """Words of up to `WORD_BITS_MAX` bits, one behind the other from the lowest bit up."""
-    # Eight words fill whole bytes, so each of the eight columns lies at a fixed place.
+    """Words of up to `WORD_BITS_MAX` bits, packed without gaps from the lowest bit up."""
+    # Eight words fill whole bytes, so each of eight columns has a fixed place within its row.
     rows = -(-len(words) // 8)
     padded = np.zeros((rows, 8), dtype=np.uint64)
     padded.ravel()[: len(words)] = words
@@ -167,7 +166,7 @@ def pack_words(words: NDArray[np.uint64], bits: int) -> bytes:
 
 
 def take_words(data: bytes, at: int, count: int, bits: int) -> tuple[NDArray[np.uint64], int]:
-    """Read what `pack_words` wrote; the words and where they end."""
+    """Read what `pack_words` wrote; returns the words and the offset of their end."""
     size = -(-count * bits // 8)
     if at + size > len(data):
         raise DecodeError(f"{count} words of {bits} bits in {len(data) - at} bytes", at)
@@ -185,7 +184,7 @@ def take_words(data: bytes, at: int, count: int, bits: int) -> tuple[NDArray[np.
 
 
 def pack_numbers(numbers: NDArray[np.int64]) -> bytes:
-    """Numbers as what they exceed the smallest by, all in as many bits as the largest needs."""
+    """Numbers as differences from the smallest, in as many bits as the largest difference needs."""
     if len(numbers) == 0:
         return b""
     least = int(numbers.min())
@@ -213,7 +212,7 @@ def take_numbers(data: bytes, count: int) -> NDArray[np.int64]:
 
 
 def inflate(data: bytes, at: int, size_max: int) -> tuple[bytes, int]:
-    """Inflate a zlib stream, never to more than `size_max` bytes; the bytes and where it ends."""
+    """Inflate a zlib stream to at most `size_max` bytes; returns them and the stream's end."""
     stream = zlib.decompressobj()
     try:
         raw = stream.decompress(data[at:], size_max + 1)

@@ -1,10 +1,9 @@
-"""Events and records to bytes and back: one table from topic and schema to type.
+"""Converts events and records to bytes and back.
 
-`encode` gives key, value and headers of anything; `decode` reads what the coordinator reads
-(membership, config, lag), `decode_record` what it writes. Keys carry group and member and are not
-repeated in values where they say all; a missing value is a tombstone and means what the topic's
-tombstones mean. Whatever is wrong with bytes is a `DecodeError`, and nothing else: what they claim
-is checked before it is believed.
+`encode` gives the key, value and headers of an event or record. `decode` reads events (topics
+membership, config, lag), `decode_record` the coordinator's records. Values do not repeat the group
+and member of the key. A missing value is a tombstone. Invalid bytes raise `DecodeError` and nothing
+else, because every number is checked before it is used.
 """
 
 from __future__ import annotations
@@ -49,14 +48,14 @@ from muster.protocol.topics import EVENT_BYTES_MAX, TopicKind
 
 Headers: TypeAlias = tuple[tuple[str, bytes], ...]
 CONFIG_BYTES_MAX = 16 << 20
-"""To how many bytes a packed config may inflate."""
+"""A packed config may inflate to at most this many bytes."""
 _PACKED = ("GroupConfig", "GroupSnapshot", "Dictionary")
 _NO_DICTIONARIES: Dictionaries = {}
 CONTENT_TYPE = ("content-type", b"application/avro")
 
 
 class Encoded(NamedTuple):
-    """What goes to Kafka. A value of None is a tombstone."""
+    """A record as Kafka gets it. A value of None is a tombstone."""
 
     key: bytes
     value: bytes | None
@@ -75,14 +74,14 @@ EVENTS: dict[tuple[TopicKind, str], _EventFrom] = {
     (TopicKind.LAG, "LagReport"): event_rows.lag_report_from,
     (TopicKind.CONFIG, "GroupConfig"): event_rows.config_from,
 }
-"""(topic, schema) → how to read an event."""
+"""(topic, schema) → the function that reads the event."""
 
 _HOLDING: dict[tuple[TopicKind, str], Callable[[GroupId, Row, Origin, int], Event]] = {
     (TopicKind.MEMBERSHIP, "Join"): event_rows.join_from,
     (TopicKind.MEMBERSHIP, "Report"): event_rows.report_from,
     (TopicKind.LAG, "LagReport"): event_rows.lag_report_from,
 }
-"""Of these, the events that name tasks."""
+"""The events of `EVENTS` that name tasks; their readers take a limit."""
 
 RECORDS: dict[tuple[TopicKind, str], Callable[[Key, Row], Record]] = {
     (TopicKind.GROUPS, "Dictionary"): record_rows.dictionary_from,
@@ -91,7 +90,7 @@ RECORDS: dict[tuple[TopicKind, str], Callable[[Key, Row], Record]] = {
     (TopicKind.REJECTED, "Rejected"): lambda _key, row: record_rows.rejected_from(row),
     (TopicKind.COORDINATOR, "CoordinatorClaim"): lambda _key, row: record_rows.claim_from(row),
 }
-"""(topic, schema) → how to read a record; assignments also need dictionaries."""
+"""(topic, schema) → the function that reads the record; assignments also need dictionaries."""
 
 
 def decode(
@@ -107,15 +106,15 @@ def decode(
 
     Args:
         kind: membership, config or lag.
-        key: as Kafka has it.
-        value: the same; None is a tombstone.
+        key: as in Kafka.
+        value: as in Kafka; None is a tombstone.
         origin: where they were read.
-        schemas: what is known beside our own schemas.
-        tasks_max: how many tasks a join or report may name in each role, and how many units a lag
-            report: a few bytes can name millions, and a reader of the event pays for each.
+        schemas: the schemas that the reader knows.
+        tasks_max: limit of the tasks that a join or report names in each role, and of the units
+            that a lag report names, because a few bytes can name millions.
 
     Raises:
-        DecodeError: the bytes are no event of this topic.
+        DecodeError: the bytes are not a valid event of this topic.
     """
     group, member, part = parse_key(key)
     if member is not None or part:
@@ -124,7 +123,7 @@ def decode(
         if kind == TopicKind.CONFIG:
             return GroupDeleted(group=group, origin=origin)
         raise DecodeError(f"a tombstone on {kind}, where it means nothing")
-    # Only configs grow large, so nothing else needs to be packed.
+    # Only configs grow large, so other events are never packed.
     name, row = schemas.read(bytes(value), CONFIG_BYTES_MAX if kind == TopicKind.CONFIG else 0)
     if (kind, name) in _HOLDING:
         return _HOLDING[kind, name](group, row, origin, tasks_max)
@@ -142,18 +141,18 @@ def decode_record(
     dictionaries: Dictionaries = _NO_DICTIONARIES,
     schemas: Schemas = KNOWN,
 ) -> Record:
-    """Read a record the coordinator published. What was split must be joined first (`Joiner`).
+    """Read a record of the coordinator. The parts of a split one must be joined first (`Joiner`).
 
     Args:
         kind: assignments, groups, rejected, clock or coordinator.
-        key: as Kafka has it.
-        value: the same; None is a tombstone.
-        dictionaries: those an assignment may refer to.
-        schemas: what is known beside our own schemas.
+        key: as in Kafka.
+        value: as in Kafka; None is a tombstone.
+        dictionaries: those that an assignment may refer to.
+        schemas: the schemas that the reader knows.
 
     Raises:
-        UnknownDictionary: an assignment refers to one that was not given.
-        DecodeError: the bytes are no record of this topic.
+        UnknownDictionary: an assignment refers to a dictionary that was not given.
+        DecodeError: the bytes are not a valid record of this topic.
     """
     keyed = kind not in (TopicKind.REJECTED, TopicKind.COORDINATOR)
     parsed = parse_key(key) if keyed else Key(GroupId(""))
@@ -188,7 +187,7 @@ def encode(value: Event | Record) -> Encoded:
     """Key, value and headers of an event or record.
 
     Raises:
-        EncodeError: an id or number that cannot be written.
+        EncodeError: an id or number is not valid.
     """
     match value:
         case GroupDeleted() | GroupGone() | WakeUp(at_ms=None):
@@ -196,7 +195,7 @@ def encode(value: Event | Record) -> Encoded:
         case MemberGone():
             return Encoded(key_of(value.group, value.member), None, ())
         case Heartbeat():
-            # No headers: they would double what comes by the million.
+            # No headers: they would double the size of the most frequent event.
             row = event_rows.heartbeat_row(value)
             return Encoded(key_of(value.group), write("Heartbeat", row), ())
         case Rejected():
@@ -220,7 +219,7 @@ def encode(value: Event | Record) -> Encoded:
             row = snapshot_row(value)
             return _framed(key_of(value.group), "GroupSnapshot", row, generation)
         case Join() | Report() if value.lags:
-            # Lags are told on a topic of their own as well; what is held is told nowhere else.
+            # Lags that do not fit are left out: `LagReport`s carry them too.
             whole = _event(value)
             fits = len(whole.value or b"") <= EVENT_BYTES_MAX
             return whole if fits else _event(replace(value, lags=()))

@@ -1,9 +1,9 @@
-"""Why an event is a dead letter: every reason there is, with a sentence for a person.
+"""The reasons of dead letters, each with its meaning and the operator's action.
 
 A dead letter (`Rejected` on ``<prefix>.rejected``) is an event that changed nothing. Its reason is
-the label of the metric ``muster_rejected_events_total`` and what `muster doctor` counts by;
-docs/operations.md lists the reasons from here. Readers accept other words, too: a newer version
-may add some.
+a label of the metric ``muster_rejected_events_total``, and `muster doctor` counts by it.
+docs/operations.md lists the reasons of this file. Readers accept other words too, because a newer
+version may add some.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ class DeadLetter(StrEnum):
     action: str
 
     def __new__(cls, name: str, meaning: str, action: str) -> DeadLetter:
-        """Texts with a meaning."""
-        made = str.__new__(cls, name)
-        made._value_ = name
-        made.meaning = meaning
-        made.action = action
-        return made
+        """Make a text that also has a meaning and an action."""
+        reason = str.__new__(cls, name)
+        reason._value_ = name
+        reason.meaning = meaning
+        reason.action = action
+        return reason
 
     UNDECODABLE = (
         "UNDECODABLE",
@@ -57,6 +57,13 @@ class DeadLetter(StrEnum):
         " group stays as it was",
         "read the traceback in the message of the first letter, and report it; every batch of the"
         " group is tried anew",
+    )
+    QUARANTINED = (
+        "QUARANTINED",
+        "the group is quarantined: its events ended the process that worked on them, and it is set"
+        " aside until it is released",
+        "read the message of the first letter, correct what caused it, then: muster groups release"
+        " --group G",
     )
     TOO_LARGE = (
         "TOO_LARGE",

@@ -1,12 +1,10 @@
-"""What a member holds, and its 64-bit digest.
+"""The tasks that a member holds, and their 64-bit digest, which heartbeats carry.
 
-A heartbeat carries the digest instead of the holding. Every task held counts as
-``mix(name + (number + 1) * GOLDEN + role * ROLE)``, where name is the FNV-1a hash of the unit name
-with ``_`` (subtopology) or ``-`` (connector) behind it, role is `Role` plus `RELEASING` for a task
-the member was told to give up and still has, and mix is the finaliser of SplitMix64; the digest is
-the sum modulo 2^64. A sum needs no order and no memory of the others, so a coordinator updates it
-by what changed. A member that has not read its newest record has another digest than one that has,
-because tasks being given up count differently: a lost record is noticed (design, idea 3).
+Every task held adds ``mix(name + (number + 1) * GOLDEN + role * ROLE)``, modulo 2^64. Here name is
+the FNV-1a hash of the unit name followed by ``_`` (subtopology) or ``-`` (connector), role is
+`Role`, plus `RELEASING` for a task that the member must give up and still has, and mix is the
+finaliser of SplitMix64. Because of `RELEASING` the digest changes as soon as a member reads a
+record that takes a task away, so a wrong digest shows that a record was lost.
 """
 
 from __future__ import annotations
@@ -41,7 +39,7 @@ def unit_hash(name: str, connector: bool) -> int:
 
 
 def table_hashes(table: TaskTable) -> NDArray[np.uint64]:
-    """uint64[T]: hash of every task of a table, role not yet added."""
+    """uint64[T]: hash of every task of a table, before the role is added."""
     names = np.array(
         [
             unit_hash(u.name, bool(c))
@@ -55,7 +53,7 @@ def table_hashes(table: TaskTable) -> NDArray[np.uint64]:
 
 
 def set_hashes(tasks: TaskSet) -> NDArray[np.uint64]:
-    """uint64 hash of every task of a set, role not yet added."""
+    """uint64[K]: hash of every task of a set, before the role is added."""
     parts: list[NDArray[np.uint64]] = []
     for name, connector, numbers in tasks.units:
         steps = (numbers.astype(np.int64) + 1).astype(np.uint64)
@@ -65,7 +63,7 @@ def set_hashes(tasks: TaskSet) -> NDArray[np.uint64]:
 
 
 def mixed(hashes: NDArray[np.uint64], role: int) -> NDArray[np.uint64]:
-    """What each task adds to the digest when held in `role` (`Role`, plus `RELEASING`)."""
+    """What each task adds to the digest in a role (`Role`, plus `RELEASING`)."""
     with np.errstate(over="ignore"):
         x = hashes + np.uint64((role * ROLE) & MASK)
         x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
@@ -75,14 +73,14 @@ def mixed(hashes: NDArray[np.uint64], role: int) -> NDArray[np.uint64]:
 
 @dataclass(frozen=True, slots=True)
 class Holding:
-    """What one member holds, by role.
+    """The tasks of one member, by role.
 
     Attributes:
-        active: tasks it runs, those it is giving up included.
+        active: tasks it runs, including those it is giving up.
         standby: tasks it keeps a copy of.
         learner: tasks it restores in order to take over.
         ready: the learners and standbys that have caught up. Not part of the digest.
-        releasing: tasks of `active`, `standby` and `learner` it was told to give up and still has.
+        releasing: tasks of `active`, `standby` and `learner` that it must give up and still has.
     """
 
     active: TaskSet = EMPTY

@@ -1,7 +1,7 @@
-"""Errors of muster, and of the protocol.
+"""Base classes of muster's errors, and the errors of the protocol.
 
-Every error says what is wrong, where, and what would be right; every class knows whether trying
-again can help (`retriable`). Errors survive pickling, because Spark sends them between processes.
+Every error says what is wrong, where, and what would be right; `retriable` says whether another
+attempt may succeed. Errors can be pickled, because Spark sends them between processes.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 _LONGEST = 120
-"""A message shows so much of what a user wrote."""
+"""A message quotes at most this many characters of a user's input."""
 
 
 class MusterError(Exception):
@@ -22,14 +22,14 @@ class MusterError(Exception):
 
 
 class ConfigError(MusterError):
-    """A setting that cannot be used.
+    """A setting has a value that is not accepted.
 
-    Operator action: change the named key to what the message says is accepted.
+    Operator action: change the named key to a value that the message accepts.
 
     Attributes:
         key: the setting, as the user wrote it.
-        value: what was given.
-        accepted: what would be right.
+        value: the user's value.
+        accepted: the accepted values, in words.
     """
 
     def __init__(self, key: str, value: object, accepted: str) -> None:
@@ -49,7 +49,7 @@ class ProtocolError(MusterError):
 
 
 class DecodeError(ProtocolError):
-    """Bytes that are not a record of ours.
+    """The bytes are not a valid event or record.
 
     Operator action: find who writes to the topic; the dead letter names topic, partition, offset.
 
@@ -65,7 +65,7 @@ class DecodeError(ProtocolError):
         self.offset = offset
 
     def within(self, field: str) -> DecodeError:
-        """The same fault, said of a field whose bytes were read on their own."""
+        """The same error for a field whose bytes were read on their own."""
         return DecodeError(f"{field}: {self.reason}", self.offset)
 
     def __str__(self) -> str:
@@ -73,7 +73,7 @@ class DecodeError(ProtocolError):
 
 
 class UnknownRecord(DecodeError):
-    """A well-framed value of a schema this version does not know."""
+    """A value with a valid frame and a schema that this version does not know."""
 
 
 class UnknownDictionary(DecodeError):
@@ -83,7 +83,7 @@ class UnknownDictionary(DecodeError):
     ``group||names`` and reads the assignment again.
 
     Attributes:
-        version: which one.
+        version: version of the dictionary.
     """
 
     retriable: ClassVar[bool] = True
@@ -97,4 +97,4 @@ class UnknownDictionary(DecodeError):
 
 
 class EncodeError(ProtocolError):
-    """A value that cannot be written, or would exceed a topic's message limit."""
+    """A value cannot be written, or exceeds a topic's message limit."""

@@ -1,4 +1,4 @@
-"""Events and their Avro rows: one pair of functions per event, ``*_row`` and ``*_from``."""
+"""Avro rows of events: a pair of functions ``*_row`` and ``*_from`` for each."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ def join_row(event: Join) -> Row:
     }
 
 
-def join_from(group: GroupId, row: Row, origin: Origin, most: int = SET_TASKS_MAX) -> Join:
-    """A join from its row, checked; it names at most `most` tasks in each role."""
+def join_from(group: GroupId, row: Row, origin: Origin, tasks_max: int = SET_TASKS_MAX) -> Join:
+    """A join from its row, checked; it names at most `tasks_max` tasks in each role."""
     if row["capacity"] < 1:
         raise DecodeError(f"capacity {row['capacity']}; expected at least 1")
     timeout_ms = row["rebalance_timeout_ms"]
@@ -48,7 +48,7 @@ def join_from(group: GroupId, row: Row, origin: Origin, most: int = SET_TASKS_MA
     rows.check_names("a tag", (word for tag in row["tags"].items() for word in tag))
     for field in ("protocols", "topics", "static"):
         rows.check_names(field, row[field] or ())
-    holding, lags = rows.holding_from(row, most)
+    holding, lags = rows.holding_from(row, tasks_max)
     plain = ("instance_id", "rack", "capacity", "config_offset", "rebalance_timeout_ms")
     return Join(
         group=group,
@@ -74,13 +74,13 @@ def report_row(event: Report) -> Row:
         "epoch": event.epoch,
         "revision": event.revision,
     }
-    told = rows.coordinator_row(event.coordinator_epoch)
-    return rows.with_extras(own, rows.holding_row(event.holding, event.lags), told)
+    coordinator = rows.coordinator_row(event.coordinator_epoch)
+    return rows.with_extras(own, rows.holding_row(event.holding, event.lags), coordinator)
 
 
-def report_from(group: GroupId, row: Row, origin: Origin, most: int = SET_TASKS_MAX) -> Report:
-    """A report from its row, checked; it names at most `most` tasks in each role."""
-    holding, lags = rows.holding_from(row, most)
+def report_from(group: GroupId, row: Row, origin: Origin, tasks_max: int = SET_TASKS_MAX) -> Report:
+    """A report from its row, checked; it names at most `tasks_max` tasks in each role."""
+    holding, lags = rows.holding_from(row, tasks_max)
     return Report(
         group=group,
         member=rows.member_from(row["member"]),
@@ -144,11 +144,11 @@ def lag_report_row(event: LagReport) -> Row:
 
 
 def lag_report_from(
-    group: GroupId, row: Row, origin: Origin, most: int = SET_TASKS_MAX
+    group: GroupId, row: Row, origin: Origin, units_max: int = SET_TASKS_MAX
 ) -> LagReport:
-    """A lag report from its row, checked; it names at most `most` units."""
+    """A lag report from its row, checked; it names at most `units_max` units."""
     member = rows.member_from(row["member"])
-    lags = rows.lags_from(row["lags"], event_units(row, most))
+    lags = rows.lags_from(row["lags"], event_units(row, units_max))
     return LagReport(group=group, member=member, lags=lags, origin=origin)
 
 

@@ -1,8 +1,7 @@
-"""What reaches the coordinator: one class per event, frozen, with where it was read.
+"""The events that the coordinator reads: one frozen class each, with the place it was read from.
 
-An event's time is the broker's timestamp of its record (`Origin.at_ms`), never a clock of the
-sender: the log decides what happened when (design, idea 1). The group of an event is its record
-key and is not repeated in the value.
+An event's time is the broker's timestamp of its record (`Origin.at_ms`), never the sender's clock.
+Its group is the record key; the value does not repeat it.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from muster.protocol.tasks import Unit
 
 
 class Origin(NamedTuple):
-    """Where an event was read. Rows of a group are used in the order of `sort_key`.
+    """Where an event was read. A group's events are absorbed in the order of `sort_key`.
 
     Attributes:
         topic: full topic name.
@@ -33,7 +32,7 @@ class Origin(NamedTuple):
 
     @property
     def sort_key(self) -> tuple[int, str, int, int]:
-        """(broker timestamp, topic, partition, offset): Spark replays rows in another order."""
+        """(broker timestamp, topic, partition, offset); Spark gives the rows in any order."""
         return (self.at_ms, self.topic, self.partition, self.offset)
 
 
@@ -41,11 +40,11 @@ NOWHERE = Origin("", 0, -1, 0)
 
 
 class Mark(NamedTuple):
-    """How far a coordinator has come with a group.
+    """How far a coordinator has read a group's inputs.
 
     Attributes:
         coordinator_epoch: the coordinator's.
-        taken: records of the group's inputs behind it, or less: a number that grows with each.
+        taken: a number that grows with every record read (`Liveness.taken`).
     """
 
     coordinator_epoch: int
@@ -61,7 +60,7 @@ class Lag(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Profile:
-    """What a member says of itself when it joins, and its group keeps.
+    """A member's description of itself, sent with its join and kept by the group.
 
     Attributes:
         rack: `client.rack`.
@@ -70,10 +69,10 @@ class Profile:
         protocols: assignment protocols it speaks, best first.
         topics: subtopologies it may take; None = all.
         static: jobs a Connect worker is pinned to (KIP-987); empty = wildcard.
-        config_offset: newest config it has read (Connect); None = not told.
-        rebalance_timeout_ms: how long it may need to release; None = the group's.
-        make_before_break: whether it can release a task only after the new owner is ready;
-            written by members and kept, read by no assignor so far.
+        config_offset: offset of the newest config it has read (Connect); None = not given.
+        rebalance_timeout_ms: time it may take to release tasks; None = the group's setting.
+        make_before_break: whether it can release a task only after the new owner is ready; no
+            assignor reads it so far.
     """
 
     rack: str | None = None
@@ -87,22 +86,22 @@ class Profile:
     make_before_break: bool = True
 
 
-PROFILE = tuple(each.name for each in fields(Profile))
+PROFILE = tuple(attribute.name for attribute in fields(Profile))
 """The fields of a profile, in order."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Join(Profile):
-    """A member says who it is. Idempotent; a rejoin says it again.
+    """A process asks to be a member. Idempotent: a member may send it again.
 
     Attributes as in `Profile`, and:
         group: the group joined.
-        member: chosen by the member; a fresh one for each process unless the user names it.
-        incarnation: random 63-bit number of this process; tells a restarted process of the same
-            name from the old one, which may still be running.
+        member: member id, chosen by the process; new for each process unless the user sets it.
+        incarnation: random 63-bit number of the process; distinguishes a restarted process from
+            the old one with the same id, which may still run.
         instance_id: static membership (`group.instance.id`); None = dynamic.
-        holding: what it holds right now (a first join: nothing, or what it finds on its disk).
-        lags: how far its copies are behind.
+        holding: the tasks it holds now; at the first join usually none.
+        lags: how far its copies are behind, state found on its disk included.
     """
 
     group: GroupId
@@ -116,17 +115,17 @@ class Join(Profile):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """A member says in full what it holds: after a release, when a learner is ready, when asked.
+    """All that a member holds: sent after a release, when a copy has caught up, or when asked.
 
     Attributes:
         epoch: member epoch of the newest record it acted on.
-        revision: revision of that record. A release is acknowledged only by a report whose revision
-            is at least that of the record which asked for it, so no late or repeated report
-            can acknowledge what its sender had not yet been told.
+        revision: revision of that record. A report acknowledges a release only if its revision is
+            at least that of the record which asked for it, so a late or repeated report
+            acknowledges no release that its sender had not read.
         holding: everything it holds.
         lags: how far its copies are behind.
-        coordinator_epoch: newest its sender had seen: nothing that an older coordinator wrote can
-            change the holding any more. None = not told (a worker of an older version).
+        coordinator_epoch: the highest its sender has seen; the sender ignores records of older
+            coordinators from then on. None = not given (a worker of an older version).
     """
 
     group: GroupId
@@ -142,7 +141,7 @@ class Report:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Heartbeat:
-    """A member is alive and holds what the digest says. The event that comes by the million.
+    """A member is alive and holds the tasks of the digest. By far the most frequent event.
 
     Attributes:
         epoch: member epoch of the newest record it acted on.
@@ -158,12 +157,12 @@ class Heartbeat:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Leave:
-    """A member has stopped all its tasks and goes.
+    """A member has stopped all its tasks and leaves.
 
     Attributes:
-        incarnation: the process that goes; another process of the same name is not affected.
-        temporary: a member that will return, by its instance id if it has one (member epoch -2),
-            else by its member id: its tasks wait for it, a session at most.
+        incarnation: of the process that leaves; does not affect another process of the same id.
+        temporary: the member will return under its instance id if it has one, else under its
+            member id (member epoch -2 in Kafka); its tasks wait for it, at most for a session.
     """
 
     group: GroupId
@@ -175,10 +174,10 @@ class Leave:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drain:
-    """An operator wants a member empty: it gives its tasks away and gets no new ones.
+    """An operator drains a member: it gives its tasks away and gets no new ones.
 
     Attributes:
-        on: False takes it back.
+        on: False undoes the drain.
     """
 
     group: GroupId
@@ -199,7 +198,7 @@ class LagReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupConfig:
-    """What a group is configured to be (`muster.config`, compacted: the newest is the whole).
+    """A group's configuration (`muster.config`, compacted: the newest one counts).
 
     Attributes:
         assignor: name, or ``module:Class`` of a plug-in.
@@ -216,7 +215,7 @@ class GroupConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupDeleted:
-    """A tombstone on `muster.config`: the group is to be dead."""
+    """A tombstone on `muster.config`: the group is deleted."""
 
     group: GroupId
     origin: Origin = NOWHERE
@@ -224,10 +223,10 @@ class GroupDeleted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tick:
-    """A clock said that a group may have a deadline; its broker timestamp is what counts.
+    """The clock process moves a group's time to the broker timestamp of this record.
 
     Attributes:
-        published: what the newest wake-up said of the group's records, if the clock has read one.
+        published: the mark of the newest wake-up that the clock has read; None = none.
     """
 
     group: GroupId
@@ -242,11 +241,11 @@ Event: TypeAlias = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refused:
-    """An event in a member's name that was not believed (`protocol.signing`); no client writes one.
+    """Stands for an event whose signature was refused (`protocol.signing`); no client writes one.
 
-    It is no sign of life. But its writer may be the member itself, with a key that is no
-    longer accepted, and may count on having been heard: the record is in Kafka. So a member that
-    falls silent after it is told to stop before its tasks go to others.
+    It is not a sign of life. But its writer may be the member itself, with a key that has ended,
+    which takes Kafka's acknowledgement as a renewal of its session. So if the session ends after a
+    refused event, the group fences the member and waits before it grants the tasks to others.
     """
 
     group: GroupId
@@ -255,4 +254,4 @@ class Refused:
 
 
 Taken: TypeAlias = Event | Refused
-"""What a group takes in."""
+"""What `state.machine.advance` absorbs."""

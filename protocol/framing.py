@@ -1,13 +1,12 @@
-"""Frames: which schema a value was written with, and the Avro body behind it.
+"""Frames: the id of a value's schema, and the Avro body behind it.
 
 A value is ``C3 01``, the CRC-64-AVRO fingerprint of its schema (8 bytes, little endian) and the
-Avro body (Avro's single-object encoding). Where the operator configured a schema by its registry
-id, ``00``, the id (4 bytes, big endian) and the body are read too (Confluent's form).
+Avro body (Avro's single-object encoding). If the operator configured a schema by its registry id,
+``00``, the id (4 bytes, big endian) and the body are read too (Confluent's form).
 
-`Schemas` holds the schemas a reader knows: those of ``schemas/*.avsc`` and any the operator adds,
-of older and newer writers; a body is resolved to our schema of the same name by Avro's rules. What
-a value claims about itself (lengths, counts) is never trusted: reading costs time and memory in
-proportion to the bytes that are really there, because no schema of ours has an item of no bytes.
+A body is resolved to our schema of the same name by Avro's rules. Reading takes time and memory in
+proportion to the real bytes, whatever lengths and counts the value claims, because in our schemas
+every item takes at least one byte.
 """
 
 from __future__ import annotations
@@ -36,23 +35,23 @@ FRAME_BYTES = 10
 """Marker and fingerprint."""
 INT_MAX = 2**31 - 1
 VALUE_BYTES_MAX = 64 << 20
-"""No value is read beyond this, joined and inflated ones included."""
+"""Limit of a value, also after joining and inflating."""
 
 INFLATION_MAX = 32
-"""A `Packed` claims at most this many times its bytes: memory stays in proportion to them."""
+"""A `Packed` may inflate to at most this many times its bytes, which bounds the memory."""
 _PACKED_BYTES_MIN = 512
 _SAMPLE = 4096
 
 Schema: TypeAlias = Mapping[str, Any]
 Row: TypeAlias = dict[str, Any]
-"""A record as fastavro reads and writes it: field name to value."""
+"""A record as fastavro reads and writes it: field name → value."""
 
 
 class Writer(NamedTuple):
     """A schema that a writer may have used.
 
     Attributes:
-        name: record name without namespace; ours of the same name is what it is read as.
+        name: record name without namespace; values are read as our schema of that name.
         schema: parsed schema.
     """
 
@@ -62,7 +61,7 @@ class Writer(NamedTuple):
 
 def fingerprint_of(schema: object) -> bytes:
     """CRC-64-AVRO of a schema's parsing canonical form, little endian, 8 bytes."""
-    # fastavro prints the bytes in the order in which they go on the wire.
+    # fastavro gives the bytes in the order of the wire.
     canonical = to_parsing_canonical_form(schema)  # type: ignore[arg-type]  # any parsed schema
     return bytes.fromhex(fingerprint(canonical, "CRC-64-AVRO"))
 
@@ -71,8 +70,8 @@ def load(folder: Traversable) -> tuple[dict[str, Schema], tuple[Schema, ...]]:
     """Read a folder of schemas.
 
     Returns:
-        What is written today, by record name (``Join.avsc``), and what older versions wrote
-        (``Join.1.avsc`` and the like), which is read for ever.
+        The schemas written today, by record name (``Join.avsc``), and those of older versions
+        (such as ``Join.1.avsc``), which stay readable.
     """
     today: dict[str, Schema] = {}
     older: list[Schema] = []
@@ -90,7 +89,7 @@ def load(folder: Traversable) -> tuple[dict[str, Schema], tuple[Schema, ...]]:
 
 
 def _default_to_bytes(schema: Row) -> None:
-    """Turn defaults of bytes and fixed fields into bytes: JSON has only text, fastavro keeps it."""
+    """Turn the defaults of bytes and fixed fields, which JSON gives as text, into bytes."""
     fixed = {"bytes"}
     field: dict[str, Any]
     for field in schema["fields"]:
@@ -105,7 +104,7 @@ def _default_to_bytes(schema: Row) -> None:
         if inner.get("type") == "record":
             _default_to_bytes(inner)
             if inner is kind:
-                field["default"] = {each["name"]: each["default"] for each in inner["fields"]}
+                field["default"] = {part["name"]: part["default"] for part in inner["fields"]}
 
 
 _TODAY, _OLDER = load(files("muster.protocol") / "schemas")
@@ -127,7 +126,7 @@ class Schemas:
         confluent: registry id → schema, as parsed JSON.
 
     Raises:
-        DecodeError: a schema whose record name is none of ours.
+        DecodeError: a schema's record name is not one of ours.
     """
 
     def __init__(
@@ -140,27 +139,27 @@ class Schemas:
 
     @property
     def prefixes(self) -> frozenset[bytes]:
-        """The first `FRAME_BYTES` of every value that may be read, ids of a registry aside."""
+        """The first `FRAME_BYTES` of every readable value, except those with registry ids."""
         return frozenset(self._by_prefix)
 
     @property
     def reads_ids(self) -> bool:
-        """Whether values in Confluent's framing may be read."""
+        """Whether values in Confluent's framing are readable."""
         return bool(self._by_id)
 
     def read(self, value: bytes, inflated_max: int = VALUE_BYTES_MAX) -> tuple[str, Row]:
-        """Read a framed value whole, inflating it first if it is `Packed`.
+        """Read a framed value; a `Packed` one is inflated first.
 
         Args:
             value: the bytes.
-            inflated_max: to how many bytes a `Packed` may inflate.
+            inflated_max: a `Packed` may inflate to at most this many bytes.
 
         Returns:
-            Record name and row, the row in the shape of our schema of that name.
+            Record name, and the row in the shape of our schema of that name.
 
         Raises:
-            UnknownRecord: well framed, but no schema is known for it.
-            DecodeError: anything else that is wrong with the bytes.
+            UnknownRecord: the frame is valid, but its schema is not known.
+            DecodeError: the bytes are not valid for any other reason.
         """
         if len(value) > VALUE_BYTES_MAX:
             raise DecodeError(f"a value of {len(value)} bytes; {VALUE_BYTES_MAX} are accepted")
@@ -187,7 +186,7 @@ class Schemas:
         try:
             row = schemaless_reader(body, writer.schema, reader)  # type: ignore[arg-type]
         except Exception as error:
-            # Whatever fastavro meets in hostile bytes, the bytes are at fault.
+            # Hostile bytes make fastavro raise exceptions of any type.
             reason = str(error) or "the value ends too early"
             raise DecodeError(f"not a {writer.name}: {reason}"[:300], body.tell()) from None
         if body.tell() != len(value):
@@ -213,7 +212,7 @@ class Schemas:
 
 
 def _check_ints(name: str, row: Row) -> None:
-    # fastavro reads an int as it reads a long; what follows counts on 32 bits.
+    # fastavro reads an int like a long, without the bounds of 32 bits.
     for field in _INTS[name]:
         if not -INT_MAX - 1 <= row[field] <= INT_MAX:
             raise DecodeError(f"{field} is {row[field]}; expected a 32-bit number")
@@ -228,11 +227,11 @@ def _writer(schema: Schema) -> Writer:
 
 
 KNOWN = Schemas()
-"""What a reader knows without configuration."""
+"""The schemas that a reader knows without configuration."""
 
 
 def write(name: str, row: Row) -> bytes:
-    """Frame a row.
+    """The framed value of a row.
 
     Raises:
         EncodeError: the row does not fit the schema.
@@ -247,18 +246,18 @@ def write(name: str, row: Row) -> bytes:
 
 
 def pack(value: bytes) -> bytes:
-    """The value as a `Packed` record, or as it is when that is not at least an eighth smaller."""
+    """The value as a `Packed` record if that saves at least an eighth, else unchanged."""
     if len(value) < _PACKED_BYTES_MIN:
         return value
     if len(value) > 16 * _SAMPLE:
-        # Most of a large value are task vectors, which are entropy-coded already.
+        # A large value is mostly task vectors, which are entropy-coded already: try a sample first.
         step = len(value) // 4
         sample = b"".join(value[at : at + _SAMPLE] for at in range(0, 4 * step, step))
         if 8 * len(zlib.compress(sample, 1)) > 7 * len(sample):
             return value
     deflated = zlib.compress(value, 6)
     if len(value) > INFLATION_MAX * len(deflated):
-        # More than a reader believes: without repeats no byte takes less than a bit.
+        # Beyond the reader's limit. A Huffman code alone needs at least one bit for a byte.
         huffman = zlib.compressobj(6, strategy=zlib.Z_HUFFMAN_ONLY)
         deflated = huffman.compress(value) + huffman.flush()
     if 8 * len(deflated) > 7 * len(value):

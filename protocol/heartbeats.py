@@ -1,6 +1,6 @@
-"""Heartbeats by the million: read into columns, without an event for each.
+"""Reads many heartbeats into columns, without an event object for each.
 
-Whatever is not cleanly a heartbeat is left to `codec.decode`, which says what is wrong with it.
+It skips values that are not valid heartbeats; `codec.decode` reads those and names their faults.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Heartbeats:
     """The heartbeats among some values.
 
     Attributes:
-        position: int64[H], where in the input each stood, ascending.
+        position: int64[H], index of each in the input, ascending.
         members: H member ids.
         epoch: int64[H].
         digest: uint64[H].
@@ -41,7 +41,7 @@ class Heartbeats:
 
 
 def heartbeats(values: Sequence[bytes | bytearray | None]) -> Heartbeats:
-    """Read what is a heartbeat; time in proportion to the number of values."""
+    """Read the heartbeats among the values, in time proportional to their number."""
     positions: list[int] = []
     members: list[str] = []
     epochs: list[int] = []
@@ -69,7 +69,7 @@ def _row(value: bytes | bytearray) -> Row | None:
     body.seek(FRAME_BYTES)
     try:
         row: Any = schemaless_reader(body, _SCHEMA, None)
-    except Exception:  # hostile bytes: `codec.decode` says what is wrong with them
+    except Exception:  # hostile bytes may raise anything; `codec.decode` names the fault
         return None
     whole = body.tell() == len(value) and -INT_MAX - 1 <= row["epoch"] <= INT_MAX
     return row if whole else None

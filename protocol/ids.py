@@ -1,8 +1,8 @@
-"""Names of things: groups, members, tasks, roles.
+"""Ids of groups, members and tasks, and the roles.
 
-A task prints as Kafka prints it: ``0_3`` is partition 3 of subtopology 0, ``c1`` is connector c1
-itself, ``c1-0`` is its task 0. A plain topic partition is a task of a subtopology named after
-the topic.
+A task id looks as in Kafka: ``0_3`` is partition 3 of subtopology 0, ``c1`` is connector c1 itself,
+``c1-0`` is its task 0. The partition of a plain topic is a task of a subtopology with the topic's
+name.
 """
 
 from __future__ import annotations
@@ -14,32 +14,30 @@ GroupId = NewType("GroupId", str)
 MemberId = NewType("MemberId", str)
 
 TASK_NUMBERS = 2**31 - 2
-"""Tasks of a unit are numbered below this: with the connector itself they fit 31 bits."""
+"""Task numbers are below this, so that with the connector itself they fit 31 bits."""
 CONNECTOR_ITSELF = -1
-"""`Task.number` of the connector itself (the sentinel of Connect's wire format, S3-F13)."""
+"""`Task.number` of the connector itself, as in Connect's wire format (S3-F13)."""
 
 
 class Role(IntEnum):
-    """What a member does with a task: prints as a word, ``active``, ``standby`` or ``learner``.
+    """What a member does with a task. Its text is ``active``, ``standby`` or ``learner``.
 
-    The numbers are on the wire (digest, GRAMMAR.md).
+    The numbers are part of the digest on the wire (GRAMMAR.md).
     """
 
     ACTIVE = 1
-    """Runs it. One member at most at any time."""
+    """It runs the task. At most one member does at any time."""
     STANDBY = 2
-    """Keeps a warm copy for ever."""
+    """It keeps a warm copy."""
     LEARNER = 3
-    """Restores a copy in order to take over (KIP-441's warm-up)."""
+    """It restores a copy in order to take over (KIP-441's warm-up)."""
 
     def __str__(self) -> str:
         return self.name.lower()
 
 
 class Task(NamedTuple):
-    """One task: the unit of assignment. `str` of it is its id, `parse_task` reads one.
-
-    Tasks are values: equal ones are the same task, and they may be keys of a dictionary.
+    """One task, the unit of assignment. `str` gives its id, `parse_task` reads one.
 
     Attributes:
         unit: name of the subtopology or connector the task belongs to.
@@ -53,7 +51,7 @@ class Task(NamedTuple):
 
     @property
     def partition(self) -> int:
-        """`number`, by the name it has where the unit is a topic: ``orders_3`` is partition 3."""
+        """`number`, for units that are topics: ``orders_3`` is partition 3 of orders."""
         return self.number
 
     def __str__(self) -> str:
@@ -63,17 +61,17 @@ class Task(NamedTuple):
 
 
 def _is_number(text: str) -> bool:
-    # Ids come from anywhere: Python refuses to read thousands of digits, numpy more than 32 bits.
+    # Ids may be hostile: int() refuses thousands of digits, and numpy numbers above 32 bits.
     short = len(text) <= 10 and text.isascii() and text.isdigit()
     return short and int(text) < TASK_NUMBERS
 
 
 def parse_task(text: str) -> Task:
-    """Read a printed task id without knowing the group's tasks.
+    """Read a task id without the group's task table.
 
-    The rightmost ``_<digits>`` or ``-<digits>`` decides; without either the id is a connector. A
-    group that declares ids which print alike is refused when its config is read, so within one
-    group the answer is unique; `TaskTable.index` resolves against that group.
+    A final ``_<digits>`` or ``-<digits>`` is the number; an id without either is a connector. A
+    config whose tasks have equal ids is refused, so within a group the answer is unique;
+    `TaskTable.index` finds the task in its table.
 
     Raises:
         ValueError: the text is empty.

@@ -1,11 +1,10 @@
-"""Record keys: plain text, one rule, and the partition they belong to.
+"""Record keys as text, and the partition a key belongs to.
 
-A key is ``group``, ``group|member`` or, for the second and later parts of a record that was split,
-one of these with a part's name behind: ``group||a1``, ``group|member|a1``. Neither ids nor parts
-contain ``|``, so a key reads back one way only. A part lives in the partition of the record it is
-a part of (`partition_of`), because a member reads only one partition. The dictionary of a group
-stands beside its snapshot in the same way, as ``group||names``, its own parts as
-``group||names.a1``.
+A key is ``group`` or ``group|member``. The second and later parts of a split record add a part
+name: ``group||a1``, ``group|member|a1``. A group's dictionary has ``group||names``, and its parts
+``group||names.a1``. Ids and part names never contain ``|``, so a key can be parsed in one way only.
+A part has the partition of its whole record (`partition_of`), because a member reads only one
+partition.
 """
 
 from __future__ import annotations
@@ -16,21 +15,21 @@ from muster.protocol.errors import DecodeError, EncodeError
 from muster.protocol.ids import GroupId, MemberId
 
 GROUP_ID_CHARS_MAX = 249
-"""As a Kafka topic name: group ids end up in metrics, file names and topic-like places."""
+"""The limit of a Kafka topic name: group ids appear in metrics, file names and similar places."""
 MEMBER_ID_CHARS_MAX = 128
 NAME_CHARS_MAX = 512
-"""Names of racks, instances and the like."""
+"""Longest name of a rack, an instance and the like."""
 UNIT_CHARS_MAX = 8_192
-"""A unit may be called by a whole expression."""
+"""Longest name of a unit, which may be a whole expression."""
 SEPARATOR = "|"
 DICTIONARY_PART = "names"
 """Part name of a group's dictionary: ``group||names``."""
 COORDINATOR_KEY = b"coordinator"
-"""Key of every claim: only the newest is of interest."""
+"""Key of every claim, because only the newest claim counts."""
 
 
 class Key(NamedTuple):
-    """A key taken apart. `member` is None on topics keyed by group, `part` is empty for a whole."""
+    """A parsed key. `member` is None on topics keyed by group, `part` is empty for a whole."""
 
     group: GroupId
     member: MemberId | None = None
@@ -38,40 +37,40 @@ class Key(NamedTuple):
 
 
 def group_fault(group: str) -> str | None:
-    """What is wrong with a group id; None when it is fine."""
+    """What is wrong with a group id; None if it is valid."""
     return _id_fault("group id", group, GROUP_ID_CHARS_MAX)
 
 
 def member_fault(member: str) -> str | None:
-    """What is wrong with a member id; None when it is fine."""
+    """What is wrong with a member id; None if it is valid."""
     return _id_fault("member id", member, MEMBER_ID_CHARS_MAX)
 
 
-def name_fault(what: str, text: str, most: int = NAME_CHARS_MAX) -> str | None:
-    """What is wrong with a name that an event gives to something; None when it is fine.
+def name_fault(noun: str, text: str, chars_max: int = NAME_CHARS_MAX) -> str | None:
+    """What is wrong with a name in an event; None if it is valid. `noun` is such as "a rack".
 
-    Names are shown in terminals and logs, where a control character does harm, and they are kept.
+    Names are stored and shown in terminals and logs, where control characters do harm.
     """
-    if len(text) > most:
-        return f"{what} of {len(text)} characters; at most {most} are accepted"
+    if len(text) > chars_max:
+        return f"{noun} of {len(text)} characters; at most {chars_max} are accepted"
     if not text.isprintable():
-        return f"{what} {text[:40]!r} with a character that does not print"
+        return f"{noun} {text[:40]!r} with a character that does not print"
     return None
 
 
-def _id_fault(what: str, text: str, longest: int) -> str | None:
-    if not 1 <= len(text) <= longest:
-        return f"{what} of {len(text)} characters; 1 to {longest} are accepted"
+def _id_fault(noun: str, text: str, chars_max: int) -> str | None:
+    if not 1 <= len(text) <= chars_max:
+        return f"{noun} of {len(text)} characters; 1 to {chars_max} are accepted"
     if SEPARATOR in text or not text.isprintable():
-        return f"{what} {text[:40]!r} with '|' or a character that does not print"
+        return f"{noun} {text[:40]!r} with '|' or a character that does not print"
     return None
 
 
 def key_of(group: str, member: str | None = None, part: str = "") -> bytes:
-    """The key's bytes.
+    """The bytes of a key.
 
     Raises:
-        EncodeError: an id that breaks the rules above.
+        EncodeError: an id is not valid.
     """
     fault = group_fault(group) or (member_fault(member) if member is not None else None)
     if fault is not None:
@@ -83,10 +82,10 @@ def key_of(group: str, member: str | None = None, part: str = "") -> bytes:
 
 
 def parse_key(key: bytes | None) -> Key:
-    """Take a key apart.
+    """Parse a key.
 
     Raises:
-        DecodeError: no key, not UTF-8, or ids that break the rules above.
+        DecodeError: the key is missing, not UTF-8, or has ids that are not valid.
     """
     if not key:
         raise DecodeError("a record without a key; expected the group id")
@@ -106,7 +105,7 @@ def parse_key(key: bytes | None) -> Key:
 
 
 def whole_key(key: bytes) -> bytes:
-    """The key of the record a part belongs to; other keys stay as they are."""
+    """The key without a part name."""
     first, separator, rest = key.partition(b"|")
     member, again, _ = rest.partition(b"|")
     if not separator or not again:
@@ -115,7 +114,10 @@ def whole_key(key: bytes) -> bytes:
 
 
 def part_key(key: bytes, index: int, turn: int) -> bytes:
-    """Key of the part `index` of a record that was split; the first has the record's own."""
+    """Key of part `index` of a split record; part 0 has the record's own key.
+
+    Even and odd values of `turn` give different keys.
+    """
     if index == 0:
         return key
     separator = b"||" if b"|" not in key else b"." if key.count(b"|") == 2 else b"|"
@@ -123,7 +125,7 @@ def part_key(key: bytes, index: int, turn: int) -> bytes:
 
 
 def joined_key(key: bytes) -> bytes:
-    """The key `part_key` made this of; other keys stay as they are."""
+    """The key from which `part_key` made this one; other keys are returned unchanged."""
     first, _, name = key.rpartition(b"|")
     if key.count(b"|") == 2 and name.partition(b".")[0] == DICTIONARY_PART.encode():
         return first + b"|" + DICTIONARY_PART.encode()
@@ -131,10 +133,10 @@ def joined_key(key: bytes) -> bytes:
 
 
 def partition_of(key: bytes, partitions: int) -> int:
-    """The partition a key belongs to: the Java client's default partitioner.
+    """The partition of a key, as the Java client's default partitioner computes it.
 
-    Every producer must agree on it: confluent-kafka's ``partitioner=murmur2_random``, Spark's sink
-    and the Java client do. Parts go where the record they are parts of goes.
+    Every producer must use it; Spark's sink, the Java client and confluent-kafka with
+    ``partitioner=murmur2_random`` do. Part names do not count.
     """
     return (murmur2(whole_key(key)) & 0x7FFFFFFF) % partitions
 

@@ -1,4 +1,4 @@
-"""What to say of a name that nothing is known of: the names there are, those spelt alike first."""
+"""Messages about unknown names: they list the known names, similar ones first."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 
 NAMED = 5
-"""So many names are told, and how many more there are."""
+"""At most this many names are listed, then the number of the others."""
 
 
 def there_are(name: str, known: Iterable[str]) -> str:
-    """The known names in a row, those spelt much like `name` first; "none" where there are none."""
+    """The known names as text, those similar to `name` first; "none" if there are none."""
     others = sorted({*known} - {name})
-    alike = get_close_matches(name, others, NAMED)
-    named = [*alike, *(each for each in others if each not in alike)]
+    similar = get_close_matches(name, others, NAMED)
+    named = [*similar, *(other for other in others if other not in similar)]
     more = len(named) - NAMED
     return (", ".join(named[:NAMED]) or "none") + (f" and {more} more" if more > 0 else "")
 
 
 def no_tasks_beside(group: str, configured: Iterable[str]) -> str:
-    """For a person who may have misspelt a group: it has no tasks, these groups have some."""
+    """Message for a group without tasks, whose name may be misspelt: it lists configured groups."""
     return (
         f"group {group!r} has no tasks; configured groups: {there_are(group, configured)}; "
         f"muster config set --group {group} --tasks FILE gives it some"

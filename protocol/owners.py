@@ -1,17 +1,16 @@
-"""Owner vectors as bytes: who has each task, near the number of bits that must take.
+"""Codec of owner vectors, near the entropy of the vector.
 
-An owner vector is one slot (or -1) for each of a known number of tasks. Its bytes are the codec id
-(1), a form and the alphabet: the slots that occur, as a segment of the task-set codec over slot
-plus one. What follows are indexes into that alphabet, by the cheapest form:
+An owner vector has one slot (or -1) for each of a known number of tasks. Its bytes are the codec id
+(1), a form, and the alphabet: the slots that occur, plus one, as a segment of the task-set codec.
+Then come indexes into the alphabet, in the cheapest form:
 
-- `CONSTANT`: one slot has all; nothing follows.
-- `RUNS`: lengths of the runs of equal owners, Rice-coded, and the owner of each run.
-- `RADIX`: so many indexes to a word as waste the least of a bit; for even shares of any number of
-  owners within 1.5 % of the floor, which whole bits miss by up to 40 %.
-- `DEFLATE`: for what repeats, such as a round robin, and, as a mere Huffman code, for uneven shares
-  of up to 256 owners: a fiftieth of rANS's time where a group is small.
-- `RANS`: a range coder (rANS, 16-bit words, interleaved lanes), for uneven shares where it is worth
-  its time: of more owners, of very few (a Huffman code has whole bits), of large groups.
+- `CONSTANT`: all tasks have one slot; nothing follows.
+- `RUNS`: Rice-coded lengths of the runs of equal owners, and the owner of each run.
+- `RADIX`: words of several indexes as digits, within 1.5 % of the entropy for even shares, where
+  whole bits per index waste up to 40 %.
+- `DEFLATE`: for repeating patterns, and as a Huffman code for uneven shares of up to 256 owners,
+  in a fiftieth of rANS's time for small groups.
+- `RANS`: a range coder, for uneven shares of more than 256 owners, of very few, in large groups.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ SLOTS_MAX = 1 << 24
 RANS_OWNERS_MAX = 1 << 14
 _SAMPLE = 8192
 _FEW = 1 << 17
-"""So many tasks fill rANS's lanes well enough to be as fast as the rest."""
+"""From this many tasks on, rANS's lanes are full enough to be as fast as the other forms."""
 
 
 def encode_owners(owners: IntArray) -> bytes:
@@ -62,7 +61,7 @@ def encode_owners(owners: IntArray) -> bytes:
 
 
 def decode_owners(data: bytes, at: int, count: int) -> tuple[IntArray, int]:
-    """Read an owner vector of `count` tasks; the vector and where it ends."""
+    """Read an owner vector of `count` tasks; returns the vector and the offset of its end."""
     if at >= len(data) or data[at] != CODEC:
         raise DecodeError(f"an owner vector of another codec than {CODEC}", at)
     if count == 0:
@@ -100,7 +99,7 @@ def _cheapest(symbols: Positions, counts: Positions) -> tuple[int, bytes]:
         deflated = _deflated(symbols, owners, 6)
         if len(deflated) < fewest:
             return DEFLATE, deflated
-    # What rANS must save before it is worth its time.
+    # rANS must save a sixteenth (large groups: a 64th) of the bytes to be worth its time.
     enough = rans_bytes + rans_bytes // (16 if count < _FEW else 64)
     if radix_bytes <= enough:
         return RADIX, _radix(symbols, owners)
@@ -123,9 +122,9 @@ def _width(owners: int) -> str:
 
 
 def radix_word(owners: int) -> tuple[int, int]:
-    """Bits of a word, and how many indexes below `owners` it holds: the least bits per index.
+    """Bits of a word and number of indexes below `owners` in it, with the fewest bits per index.
 
-    The smallest word of equals.
+    Of equally good words it is the smallest.
     """
     best = (max(1, (owners - 1).bit_length()), 1)
     group, words = 1, owners

@@ -1,14 +1,11 @@
-"""Records too large for one: split when written, joined when read, all or nothing.
+"""Splits a record that is too large for one Kafka record into parts, and joins them again.
 
-A record that would exceed the limit is framed, then cut. The first slice is published last, under
-the record's own key; the others before it, under that key with ``a1``, ``a2``, … behind (``b1``, …
-on every other turn). A reader has the record when it has all slices of one id, which is a hash of
-the whole. So a reader sees the old record or the new one; and as the slices of a turn do not
-overwrite those of the turn before, what is left on a compacted topic after a crash in the middle
-is the old record, whole.
+The framed value is cut into slices. Slice 0 is published last, under the record's own key; the
+others come first, under that key with ``a1``, ``a2``, … added (``b1``, … every other time, so that
+after a crash the old slices are still complete on a compacted topic). A reader has the record when
+it has all slices with one id, a hash of the whole; so it sees the old record or the new one.
 
-Sizes are checked as the bytes that are handed to the producer: what its compression may save is
-not relied upon.
+The size limit applies to the bytes that the producer gets, before its compression.
 """
 
 from __future__ import annotations
@@ -25,9 +22,9 @@ from muster.protocol.records import Record
 from muster.protocol.topics import RECORD_BYTES_MAX
 
 _RECORD_OVERHEAD_BYTES = 100
-"""Lengths, timestamps and the batch header, generously."""
+"""Upper bound for lengths, timestamps and the batch header."""
 _PART_BYTES = 64
-"""Frame and fields of a part beside its slice."""
+"""Upper bound for the frame and the fields of a part without its slice."""
 
 
 def size_of(encoded: Encoded) -> int:
@@ -37,13 +34,13 @@ def size_of(encoded: Encoded) -> int:
 
 
 def parts(record: Event | Record, limit: int = RECORD_BYTES_MAX, *, turn: int = 0) -> list[Encoded]:
-    """A record as what is to be published, in order; nearly always one.
+    """The Kafka records to publish for a record, in order; nearly always one.
 
     Args:
-        record: anything `encode` takes.
-        limit: most bytes one record may take.
-        turn: a number that grows whenever the record is published again; only its lowest bit is
-            used. Anything that does so will do, such as the number of the micro-batch.
+        record: anything that `encode` takes.
+        limit: bytes that one Kafka record may take.
+        turn: grows whenever the record is published again, such as the number of the micro-batch;
+            its lowest bit selects the part keys.
 
     Raises:
         EncodeError: it cannot be written, or is larger than a reader accepts.
@@ -60,15 +57,15 @@ def parts(record: Event | Record, limit: int = RECORD_BYTES_MAX, *, turn: int = 
         raise EncodeError(f"a limit of {limit} bytes leaves no room for a part of {encoded.key!r}")
     slices = [value[at : at + room] for at in range(0, len(value), room)]
     row: Row = {"id": _id(value), "count": len(slices), "size": len(value)}
-    cut = [
+    records = [
         Encoded(
             part_key(encoded.key, index, turn),
-            write("Part", row | {"index": index, "slice": each}),
+            write("Part", row | {"index": index, "slice": part}),
             headers,
         )
-        for index, each in enumerate(slices)
+        for index, part in enumerate(slices)
     ]
-    return cut[1:] + cut[:1]
+    return records[1:] + records[:1]
 
 
 def _id(value: bytes) -> bytes:
@@ -76,7 +73,7 @@ def _id(value: bytes) -> bytes:
 
 
 class Whole(NamedTuple):
-    """A key and its value as they were before they were split; None is a tombstone."""
+    """The key and value of a record before it was split; None is a tombstone."""
 
     key: bytes
     value: bytes | None
@@ -91,10 +88,10 @@ class _Pending:
 
 
 class Joiner:
-    """Puts the parts of records together again; one for each topic read.
+    """Joins the parts of split records; one for each topic that is read.
 
-    It keeps at most `VALUE_BYTES_MAX` bytes of parts whose whole has not come; the keys heard of
-    the longest ago are given up first.
+    It holds at most `VALUE_BYTES_MAX` bytes of incomplete records; beyond that it drops those whose
+    last part is the oldest.
     """
 
     def __init__(self) -> None:
@@ -102,15 +99,15 @@ class Joiner:
         self._held = 0
 
     def feed(self, key: bytes, value: bytes | None) -> Whole | None:
-        """Take what was read; the record it completes, None while there is none.
+        """Take a Kafka record; returns the record that it completes, or None.
 
         Raises:
-            DecodeError: a part that contradicts itself or the others.
+            DecodeError: a part is not valid, or the parts do not fit together.
         """
         whole = joined_key(key)
         if value is None or not value.startswith(PREFIX["Part"]):
             if whole != key:
-                # Tombstones of parts tidy up; anything else under their keys is not ours.
+                # A tombstone of a part is ignored; other values under such a key are not parts.
                 return None if value is None else Whole(key, value)
             self._drop(key)
             return Whole(key, value)

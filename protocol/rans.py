@@ -1,12 +1,11 @@
-"""A range coder for symbols of uneven frequency (rANS), many lanes at a time.
+"""A range coder (rANS) for symbols of uneven frequency, with many lanes at a time.
 
-Frequencies are exact counts, scaled to 2^16. There are as many lanes as `lanes_of` says; symbol i
-belongs to lane i modulo lanes. A lane's state is a 32-bit number, at least 2^16. To read a symbol:
-the low 16 bits of the state are a slot; the symbol is the one whose range of slots holds it; the
-state becomes ``frequency * (state >> 16) + slot - start of the range``; if it is now below 2^16 it
-takes one 16-bit word from the stream into its low end. Lanes take words in turn. Writing is the
-reverse, from the last symbol to the first. After the last symbol every state is 2^16 again, which
-the reader checks.
+Frequencies are counts scaled to a sum of 2^16. Symbol i belongs to lane i modulo `lanes_of`. A
+lane's state is a 32-bit number, at least 2^16. To read a symbol, take the low 16 bits of the state
+as a slot; the symbol is the one whose range has that slot. The state becomes
+``frequency * (state >> 16) + slot - start of the range``; if it is below 2^16 then, it is shifted
+up by 16 bits and takes the next word of the stream. Writing is the reverse, from the last symbol to
+the first. After the last symbol every state must be 2^16 again.
 """
 
 from __future__ import annotations
@@ -29,19 +28,19 @@ SCALE_BITS = 16
 SCALE = 1 << SCALE_BITS
 LANES_MAX = 4096
 _LANE_SYMBOLS = 512
-"""A lane costs four bytes; with this many symbols of it that is 1 % of what they take."""
+"""Symbols per lane; a lane's four bytes are then some 1 % of the coded size."""
 
 
 def lanes_of(count: int) -> int:
-    """How many lanes code `count` symbols: the largest power of two with 512 symbols a lane."""
+    """Number of lanes for `count` symbols: the largest power of two with 512 symbols per lane."""
     return min(LANES_MAX, 1 << max(0, (count // _LANE_SYMBOLS).bit_length() - 1))
 
 
 def frequencies(counts: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Counts scaled to `SCALE`, each at least 1.
+    """Counts scaled to a sum of `SCALE`, each at least 1.
 
-    What is missing is added to the largest, the first of equals; what is too much is taken from
-    the largest, half of it at a time.
+    If the sum is too small, the rest is added to the largest (the first of equals). If it is too
+    large, the rest is taken from the largest, at most half of it at a time.
     """
     scaled = np.maximum(counts * SCALE // int(counts.sum()), 1)
     excess = int(scaled.sum()) - SCALE
@@ -54,7 +53,7 @@ def frequencies(counts: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def rans_size(counts: NDArray[np.int64]) -> int:
-    """About how many bytes `rans_encode` takes."""
+    """Estimated number of bytes that `rans_encode` gives."""
     total = int(counts.sum())
     entropy = float((counts * np.log2(total / counts)).sum())
     table = rice_bits(counts - 1, rice_parameter(counts - 1))
@@ -62,11 +61,11 @@ def rans_size(counts: NDArray[np.int64]) -> int:
 
 
 def rans_encode(symbols: NDArray[np.int64], counts: NDArray[np.int64]) -> bytes:
-    """Counts, final states and words; `counts[s]` is how often symbol s occurs, never 0."""
+    """The bytes of counts, final states and words; `counts[s]` is the count of symbol s, not 0."""
     scaled = frequencies(counts)
     frequency = scaled.astype(np.uint32).take(symbols)
     start = (np.cumsum(scaled) - scaled).astype(np.uint32).take(symbols)
-    most = ((scaled << SCALE_BITS) - 1).astype(np.uint32).take(symbols)
+    limit = ((scaled << SCALE_BITS) - 1).astype(np.uint32).take(symbols)
     beside = np.uint32(SCALE) - frequency
     lanes = lanes_of(len(symbols))
     state = np.full(lanes, SCALE, dtype=np.uint32)
@@ -75,11 +74,11 @@ def rans_encode(symbols: NDArray[np.int64], counts: NDArray[np.int64]) -> bytes:
     for first in range((len(symbols) - 1) // lanes * lanes, -1, -lanes):
         row = slice(first, first + lanes)
         x = state[: len(symbols) - first]
-        full = (x > most[row]).nonzero()[0]
+        full = (x > limit[row]).nonzero()[0]
         high = x.take(full)
         words.append(high.astype(np.uint16))
         x[full] = high >> shift
-        # x // f * SCALE + x % f + start, without a second division.
+        # Equals x // f * SCALE + x % f + start, with one division.
         x += x // frequency[row] * beside[row]
         x += start[row]
     k = rice_parameter(counts - 1)
@@ -93,7 +92,7 @@ def rans_encode(symbols: NDArray[np.int64], counts: NDArray[np.int64]) -> bytes:
 
 
 def rans_decode(data: bytes, at: int, count: int, owners: int) -> tuple[NDArray[np.int64], int]:
-    """Read `count` symbols below `owners`; the symbols and where they end."""
+    """Read `count` symbols below `owners`; returns the symbols and the offset of their end."""
     if at >= len(data) or owners > SCALE:
         raise DecodeError(f"range-coded symbols of {owners} owners", at)
     k = data[at]

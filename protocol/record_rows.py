@@ -1,6 +1,6 @@
-"""Records and their Avro rows: one pair of functions per record, ``*_row`` and ``*_from``.
+"""Avro rows of records: a pair of functions ``*_row`` and ``*_from`` for each.
 
-Snapshots have a file of their own.
+Snapshots are in `snapshot.py`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from muster.protocol.tasks import TaskSet
 from muster.protocol.taskset import LABELS_CHARS_MAX, Layout, UnitRef, encode_set, units_of
 
 REJECTED_BYTES_MAX = 500_000
-"""Of a dead letter's original key and value together; longer ones are clipped."""
+"""Limit of a dead letter's original key and value together; longer ones are clipped."""
 
 Dictionaries: TypeAlias = Mapping[int, Sequence[UnitRef]]
 """Dictionary version → units."""
@@ -66,7 +66,7 @@ def assignment_from(key: Key, row: Row, dictionaries: Dictionaries) -> MemberAss
     """An assignment from its row, checked.
 
     Raises:
-        UnknownDictionary: it refers to one that is not among those given.
+        UnknownDictionary: it refers to a dictionary that was not given.
     """
     if key.member is None:
         raise DecodeError("the key of an assignment names no member; expected group|member")
@@ -93,7 +93,7 @@ def assignment_from(key: Key, row: Row, dictionaries: Dictionaries) -> MemberAss
 def _fault(name: str) -> Fault | None:
     if not name:
         return None
-    # A fault only newer coordinators know: the member that is told of it has to stop either way.
+    # A fault that only newer coordinators know counts as INVALID_REQUEST: the member stops.
     return Fault.__members__.get(name, Fault.INVALID_REQUEST)
 
 
@@ -104,10 +104,10 @@ def dictionary_row(record: Dictionary) -> Row:
 
 def dictionary_from(key: Key, row: Row) -> Dictionary:
     """A dictionary from its row, checked."""
-    found = Dictionary(group=key.group, units=rows.units_from(row["units"]))
-    if rows.u64_from(row["version"]) != found.version:
+    dictionary = Dictionary(group=key.group, units=rows.units_from(row["units"]))
+    if rows.u64_from(row["version"]) != dictionary.version:
         raise DecodeError("a dictionary whose version does not follow from its units")
-    return found
+    return dictionary
 
 
 def wake_up_row(record: WakeUp) -> Row:

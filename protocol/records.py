@@ -1,7 +1,7 @@
-"""What leaves the coordinator: one class per record, frozen.
+"""The records that the coordinator writes: one frozen class each.
 
-Records are keyed (`keys.py`) and, but for `Rejected`, compacted: the newest of a key is the whole
-truth about it.
+Records are keyed (`keys.py`). All but `Rejected` are compacted: the newest record of a key replaces
+the earlier ones.
 """
 
 from __future__ import annotations
@@ -22,32 +22,32 @@ from muster.protocol.taskset import LABELS_CHARS_MAX, Layout, UnitRef, units_of_
 
 
 class Fault(Enum):
-    """Why a member or an event is turned away. Kafka's names where Kafka has the case."""
+    """Why a process or an event is refused, and what the process does; Kafka's names, if any."""
 
     UNKNOWN_MEMBER_ID = "UNKNOWN_MEMBER_ID"
-    """Not in the group (any more): drop everything and join."""
+    """The process is not a member (any more): drop everything and join."""
     FENCED_MEMBER_EPOCH = "FENCED_MEMBER_EPOCH"
-    """Claims what the group did not give it: drop everything and join."""
+    """The member claims what the group did not grant: drop everything and join."""
     FENCED_INSTANCE_ID = "FENCED_INSTANCE_ID"
     """Another process took over the instance id: stop for good."""
     UNRELEASED_INSTANCE_ID = "UNRELEASED_INSTANCE_ID"
-    """The instance id is in use by a live member: try again when it has left or expired."""
+    """A live member has the instance id: try again when it has left or expired."""
     MEMBER_ID_IN_USE = "MEMBER_ID_IN_USE"
-    """A live process has this member id: try again when it has left or expired."""
+    """A live process has the member id: try again when it has left or expired."""
     GROUP_MAX_SIZE_REACHED = "GROUP_MAX_SIZE_REACHED"
-    """No place in the group: try again later."""
+    """The group is full: try again later."""
     GROUP_ID_NOT_FOUND = "GROUP_ID_NOT_FOUND"
-    """The group was deleted: stop, and ask again; it is there once it has a config."""
+    """The group was deleted: stop, and ask again until it has a config."""
     INVALID_REQUEST = "INVALID_REQUEST"
-    """The event contradicts itself; the message says where."""
+    """The event is not valid; the message says why."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Dictionary:
-    """The units of a group, named once (`muster.groups`, key ``group||names``).
+    """The units of a group (`muster.groups`, key ``group||names``).
 
-    A member's record refers to it by version where naming its units would cost more than a
-    look-up. No units = tombstone.
+    Members' records refer to it by version where their own list of units would be long. No units =
+    tombstone.
 
     Attributes:
         units: label and size of every unit, in the order of `TaskTable`; see `units_of_table`.
@@ -58,33 +58,33 @@ class Dictionary:
 
     @classmethod
     def of(cls, group: GroupId, table: TaskTable) -> Dictionary | None:
-        """A group's dictionary; None when its names are so short that no record refers to one."""
+        """A group's dictionary; None if its names are so short that no record refers to one."""
         units = units_of_table(table)
         short = sum(len(unit.label) for unit in units) <= LABELS_CHARS_MAX
         return None if short else cls(group=group, units=units)
 
     @cached_property
     def version(self) -> int:
-        """Follows from the units: the same units have the same version, everywhere."""
+        """A hash of the units: equal units have equal versions."""
         return units_version(self.units)
 
     @cached_property
     def layout(self) -> Layout:
-        """The units in a row, for the sets that refer to them."""
+        """The layout that task sets referring to this dictionary use."""
         return Layout(self.units)
 
 
 NO_TASKS = "no tasks: "
-"""How the message of an assignment begins while the group has no config."""
+"""Start of an assignment's message while the group has no config."""
 
 
 def no_tasks(group: str) -> str:
-    """What members of such a group are told, and users who ask for it."""
+    """Message for members and users of a group without tasks."""
     return f"{NO_TASKS}muster config set --group {group} --tasks FILE gives the group some"
 
 
 def group_deleted(group: str, origin: Origin) -> str:
-    """What the members of a deleted group are told, and who asks to join it: by which record."""
+    """Message for members of a deleted group and processes that ask to join it."""
     return (
         f"group deleted by muster config delete ({origin.topic}-{origin.partition}"
         f"@{origin.offset}); muster config set --group {group} makes it anew"
@@ -93,26 +93,26 @@ def group_deleted(group: str, origin: Origin) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberAssignment:
-    """Everything a member should hold from now on (`muster.assignments`, key ``group|member``).
+    """All that a member must hold from now on (`muster.assignments`, key ``group|member``).
 
-    What the member holds beyond it must be released, then reported. With a `fault` the sets are
-    empty and the member does what `Fault` says.
+    The member releases what it holds beyond the record, then reports. With a `fault` the sets are
+    empty and the member acts as `Fault` says.
 
     Attributes:
         incarnation: the process addressed; others ignore the record.
         coordinator_epoch: offset of the coordinator's claim; a member ignores lower ones than seen.
-        generation: group epoch whose target this works towards.
+        generation: group epoch of the target that the record works towards.
         epoch: member epoch; with `generation` a fencing token for outside systems.
-        revision: counts the records published to this member; strictly increasing.
+        revision: number of the record among those published to this member; strictly increasing.
         active, standby, learner: the task sets.
-        next: the standbys that are to become active here as soon as they have caught up; a member
-            restores them first. Learners are wanted in any case.
-        report: the member is asked for a full `Report`.
-        session_timeout_ms, heartbeat_interval_ms: in force for this member once it has read this.
+        next: standbys that become active on this member when they have caught up; it restores them
+            first. Learners become active in any case.
+        report: whether the member must send a full `Report`.
+        session_timeout_ms, heartbeat_interval_ms: in force for the member once it has read this.
         message: one line for a person: cause of the generation, explanation of the fault, or
             `no_tasks`.
-        dictionary: the group's, which the record may refer to; it must have been published. None =
-            the record names its units itself.
+        dictionary: the group's published dictionary, which the record may refer to; None = the
+            record lists its units itself.
     """
 
     group: GroupId
@@ -136,17 +136,17 @@ class MemberAssignment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberGone:
-    """Tombstone of a member's assignment: it left or expired. That member, if alive, rejoins."""
+    """Tombstone of a member's assignment: it left or expired. If it is alive, it joins again."""
 
     group: GroupId
     member: MemberId
 
 
 class MemberState(Enum):
-    """Where a member stands on its way to the target (`kafka.md` 4.3).
+    """State of a member's step towards the target (KIP-848, KIP-1071).
 
-    STABLE waits for nothing. UNREVOKED waits for the member's report of a release. UNRELEASED
-    waits for other members to release. UNKNOWN was written by a newer version.
+    STABLE: it waits for nothing. UNREVOKED: the group waits for its report of a release.
+    UNRELEASED: it waits for other members to release. UNKNOWN: written by a newer version.
     """
 
     STABLE = "stable"
@@ -156,7 +156,7 @@ class MemberState(Enum):
 
 
 class GroupState(Enum):
-    """States of a group, printed as Kafka prints them (`kafka.md` 4.1)."""
+    """State of a group, printed as Kafka prints it."""
 
     EMPTY = "Empty"
     NOT_READY = "Not Ready"
@@ -168,18 +168,18 @@ class GroupState(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberEntry(Profile):
-    """One member in a `GroupSnapshot`; `slot` is what the task vectors call it, whatever its place.
+    """One member in a `GroupSnapshot`.
 
     Attributes as in `Profile`, and:
         id, incarnation, instance_id: as in `Join`.
-        slot: number that the task vectors use for this member.
+        slot: number that the task vectors use for this member; not its place in the list.
         epoch, previous_epoch, revision: see `MemberAssignment`.
-        revoke_revision: revision of the record that asked for the release it still owes; 0 = none.
+        revoke_revision: revision of the record that asked for a release still owed; 0 = none.
         joined_ms: broker time of the join.
-        away: a static member that left temporarily (member epoch -2).
-        session_timeout_ms: session timeout this member is known to keep.
-        deadline_ms: when a member in UNREVOKED is fenced at the earliest (rebalance timeout), by
-            the group's session clock; None = not waiting.
+        away: it left temporarily (member epoch -2 in Kafka).
+        session_timeout_ms: session timeout in force; a shorter one only once it is acknowledged.
+        deadline_ms: earliest time at which an UNREVOKED member is fenced (rebalance timeout), by
+            the group's session clock; None = not UNREVOKED.
     """
 
     id: MemberId
@@ -200,13 +200,13 @@ class MemberEntry(Profile):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Move:
-    """One task that changed hands in a generation, and why.
+    """One task that moved in a generation.
 
     Attributes:
         task: printed task id.
         role: the role that moved.
-        from_member, to_member: None = no member.
-        reason: short and true, for a person.
+        from_member, to_member: member ids; None = no member.
+        reason: why, in a few words.
     """
 
     task: str
@@ -217,12 +217,12 @@ class Move:
 
 
 class KeptDrain(NamedTuple):
-    """A drain that outlives its member: whoever returns under one of the names is drained.
+    """A drain that outlives its member: a process that joins under one of its names is drained.
 
     Attributes:
-        member, instance_id: its names.
-        gone_ms: broker time at which it went; None = it is a member again.
-        expelled: it was fenced, or expired, before it was empty.
+        member, instance_id: the member's names.
+        gone_ms: broker time at which it left or expired; None = it is a member.
+        expelled: whether it was fenced or expired before it was empty.
     """
 
     member: MemberId
@@ -235,32 +235,48 @@ def _no_pairs() -> NDArray[np.int32]:
     return np.empty((0, 2), dtype=np.int32)
 
 
+class Quarantine(NamedTuple):
+    """A group that the job has set aside, because its events ended the process that took them.
+
+    Attributes:
+        since_ms: broker time of the newest of these events.
+        story: how the process ended, one sentence.
+    """
+
+    since_ms: int
+    story: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class GroupSnapshot:
-    """The whole public state of a group (`muster.groups`, key ``group``; design, idea 2).
+    """The whole public state of a group (`muster.groups`, key ``group``).
 
     Task vectors are indexed by `TaskTable(tasks)`; their values are member slots, -1 = no member.
     Pair arrays are int32[K, 2] of (task index, slot), ascending.
 
     Attributes:
         generation: group epoch. target_generation: the generation `target` was computed for.
-        target: int32[T], where each active belongs (staged, where a learner is catching up).
-        holder: int32[T], who holds each active now, one that is being given up included.
-        revoking: bool[T], whether the holder was told to give it up.
-        destination: int32[T], where each active belongs in the end; equals `target` unless staged.
-        target_standby, target_learner: pairs the target asks for.
+        target: int32[T], the member that should have each active now.
+        holder: int32[T], the member that has each active, also while it gives it up.
+        revoking: bool[T], whether the holder must give the task up.
+        destination: int32[T], the final owner of each active; differs from `target` while a copy
+            there catches up.
+        target_standby, target_learner: pairs of the target.
         standby, learner: pairs held; standby_revoking, learner_revoking: pairs being given up.
         ready: learner and standby pairs that reported ready, or ran the task until now.
-        lags: int64[K, 3] of (task index, slot, offsets behind); lag_ms: int64[K], broker time told.
-        moves: what the newest generation moved, with reasons.
-        cause: what made the newest generation, one line.
-        through: newest offset taken in, by (topic, partition).
-        clock_ms: the group's clock: newest broker time of its membership records.
-        next_ms: earliest deadline that is no session's (delay, follow-up, interval); None = none.
-        memory: what the assignor wants to remember (JSON text), opaque here.
-        recovering: members (slots) whose report is awaited after a lost checkpoint.
-        drains: drains of members that are gone, or were expelled; by member id. Those of all other
-            members are in their entries.
+        lags: int64[K, 3] of (task index, slot, offsets behind); lag_ms: int64[K], broker time of
+            the report.
+        moves: the moves of the newest generation.
+        cause: the cause of the newest generation, one line.
+        through: newest offset read, by (topic, partition).
+        clock_ms: the group clock: newest broker time of its membership records.
+        next_ms: earliest of the delay, the follow-up and the scale-down deadlines; None = none.
+        memory: what the assignor remembers (JSON text), opaque here.
+        recovering: slots of members whose report is awaited after a lost checkpoint.
+        drains: kept drains, by member id: of members that are gone or were expelled. All other
+            members have theirs in their entry.
+        quarantine: since when and why the job has set the group aside; None = it has not. The rest
+            is then as it was before.
     """
 
     group: GroupId
@@ -296,13 +312,14 @@ class GroupSnapshot:
     memory: str = ""
     recovering: tuple[int, ...] = ()
     drains: tuple[KeptDrain, ...] = ()
+    quarantine: Quarantine | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupGone:
-    """Tombstone of a group's snapshot: it never had a generation with tasks, and is forgotten.
+    """Tombstone of the snapshot of a group that never had a config.
 
-    A group that had some and was deleted leaves a snapshot in state `DEAD`: generations go on.
+    A deleted group leaves a snapshot in state `DEAD` instead, so that its generations go on.
     """
 
     group: GroupId
@@ -310,12 +327,13 @@ class GroupGone:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WakeUp:
-    """When a group wants a `Tick` at the latest (`muster.clock`); None = never (tombstone).
+    """The latest time for a group's next `Tick` (`muster.clock`).
 
     Attributes:
-        published: all that followed from the group's inputs up to there had been written to Kafka,
-            and acknowledged, before this was written. The tick says it again, which proves that it
-            came after.
+        at_ms: epoch milliseconds; None = it needs none (tombstone).
+        published: when this was written, Kafka had acknowledged all records that follow from the
+            group's inputs up to this mark. The tick repeats the mark, which proves that the tick
+            was written later.
     """
 
     group: GroupId
@@ -325,13 +343,13 @@ class WakeUp:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rejected:
-    """A dead letter (`muster.rejected`): an input that changed nothing, untouched, with the reason.
+    """A dead letter (`muster.rejected`): an input that changed nothing, with the reason.
 
     Attributes:
         origin: where it was read.
-        reason: a word of `DeadLetter`, or of a newer version's; a metric label.
+        reason: a word of `DeadLetter`, or one that a newer version added; a metric label.
         message: what is wrong and what would be right, for a person.
-        key, value: the original bytes; empty when the record had none.
+        key, value: the original bytes; empty if the record had none.
     """
 
     origin: Origin
@@ -343,9 +361,9 @@ class Rejected:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CoordinatorClaim:
-    """A job says it is the coordinator (`muster.coordinator`, one partition).
+    """A job claims to be the coordinator (`muster.coordinator`, one partition).
 
-    The offset of the claim is the coordinator epoch. A job that sees a later claim stops.
+    The offset of the claim is the coordinator epoch. A job that reads a later claim stops.
 
     Attributes:
         job: random id of the job.

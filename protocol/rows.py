@@ -1,7 +1,7 @@
-"""Values and their Avro rows, shared by events and records.
+"""Avro rows of the values that events and records share.
 
-One pair of functions per value: ``*_row`` or ``put_*`` to write, ``*_from`` to read. What is read
-here is checked here; what breaks the protocol raises `DecodeError`.
+One pair of functions per value: ``*_row`` writes and ``*_from`` reads. The readers check the values
+and raise `DecodeError`.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from muster.protocol.unit_names import units_fields
 from muster.protocol.unit_names import units_from as event_units
 
 GROUP_TASKS_MAX = 1 << 24
-"""No group of more tasks is read."""
+"""Configs and snapshots with more tasks are refused."""
 HOLDING_SETS = ("active", "standby", "learner", "ready", "releasing")
 MAX_U64 = 2**64 - 1
 
@@ -54,7 +54,7 @@ def u64(number: int) -> bytes:
 
 
 def u64_from(data: bytes) -> int:
-    """The number back."""
+    """Read what `u64` wrote."""
     return int.from_bytes(data, "little")
 
 
@@ -64,13 +64,13 @@ def mark_row(mark: Mark | None) -> Row:
 
 
 def mark_from(row: Row) -> Mark | None:
-    """The mark back; None when there is none."""
-    found = row["extras"].get("published")
-    if found is None:
+    """Read what `mark_row` wrote; None if there is no mark."""
+    data = row["extras"].get("published")
+    if data is None:
         return None
-    if len(found) != 16:
-        raise DecodeError(f"published is {len(found)} bytes; expected two numbers of 8")
-    return Mark(u64_from(found[:8]), u64_from(found[8:]))
+    if len(data) != 16:
+        raise DecodeError(f"published is {len(data)} bytes; expected two numbers of 8")
+    return Mark(u64_from(data[:8]), u64_from(data[8:]))
 
 
 def coordinator_row(epoch: int | None) -> Row:
@@ -79,44 +79,44 @@ def coordinator_row(epoch: int | None) -> Row:
 
 
 def coordinator_from(row: Row) -> int | None:
-    """The epoch back; None when it was not told."""
-    found = row["extras"].get("coordinator_epoch")
-    if found is None:
+    """Read what `coordinator_row` wrote; None if there is no epoch."""
+    data = row["extras"].get("coordinator_epoch")
+    if data is None:
         return None
-    if len(found) != 8:
-        raise DecodeError(f"coordinator_epoch is {len(found)} bytes; expected a number of 8")
-    return u64_from(found)
+    if len(data) != 8:
+        raise DecodeError(f"coordinator_epoch is {len(data)} bytes; expected a number of 8")
+    return u64_from(data)
 
 
 def with_extras(*rows: Row) -> Row:
-    """Rows as one; each may have extras."""
+    """Rows merged into one, their extras too."""
     extras = {name: data for row in rows for name, data in row.get("extras", {}).items()}
     together = {name: value for row in rows for name, value in row.items()}
     return together | {"extras": extras} if extras else together
 
 
 def member_from(text: str) -> MemberId:
-    """A member id out of a value."""
+    """A member id from a value, checked."""
     fault = member_fault(text)
     if fault is not None:
         raise DecodeError(fault)
     return MemberId(text)
 
 
-def check_names(what: str, names: Iterable[str | None], most: int = NAME_CHARS_MAX) -> None:
-    """Refuse names that do not print, or are too long; None is no name.
+def check_names(noun: str, names: Iterable[str | None], chars_max: int = NAME_CHARS_MAX) -> None:
+    """Refuse names that do not print or are too long; None is skipped.
 
     Raises:
-        DecodeError: the first that is wrong.
+        DecodeError: names the first invalid one.
     """
     for name in names:
-        fault = None if name is None else name_fault(what, name, most)
+        fault = None if name is None else name_fault(noun, name, chars_max)
         if fault is not None:
             raise DecodeError(fault)
 
 
 def not_negative(row: Row, *names: str) -> None:
-    """Refuse negative numbers in fields that count something."""
+    """Refuse negative numbers in these fields."""
     for name in names:
         if row[name] is not None and row[name] < 0:
             raise DecodeError(f"{name} is {row[name]}; expected 0 or more")
@@ -152,10 +152,10 @@ def holding_row(holding: Holding, lags: tuple[Lag, ...]) -> Row:
     return row | units_fields(units) | {"lags": lags_row(lags, units)}
 
 
-def holding_from(row: Row, most: int = SET_TASKS_MAX) -> tuple[Holding, tuple[Lag, ...]]:
-    """Holding and lags of a join or report; at most `most` tasks in each role."""
-    units = event_units(row, len(HOLDING_SETS) * most)
-    holding = Holding(**sets_from(row, HOLDING_SETS, Layout(units), most))
+def holding_from(row: Row, tasks_max: int = SET_TASKS_MAX) -> tuple[Holding, tuple[Lag, ...]]:
+    """Holding and lags of a join or report; at most `tasks_max` tasks in each role."""
+    units = event_units(row, len(HOLDING_SETS) * tasks_max)
+    holding = Holding(**sets_from(row, HOLDING_SETS, Layout(units), tasks_max))
     return holding, lags_from(row["lags"], units)
 
 
@@ -163,16 +163,16 @@ def sets_from(
     row: Row,
     names: Iterable[str],
     units: Sequence[UnitRef] | Layout,
-    most: int = SET_TASKS_MAX,
+    tasks_max: int = SET_TASKS_MAX,
 ) -> dict[str, TaskSet]:
-    """The task sets of a row, at most `most` tasks in each; a fault says in which."""
-    found: dict[str, TaskSet] = {}
+    """The task sets of a row, at most `tasks_max` tasks in each; an error names the field."""
+    sets: dict[str, TaskSet] = {}
     for name in names:
         try:
-            found[name] = decode_set(row[name], units, most)
+            sets[name] = decode_set(row[name], units, tasks_max)
         except DecodeError as error:
             raise error.within(name) from None
-    return found
+    return sets
 
 
 def lag_report_row(lags: tuple[Lag, ...]) -> Row:
@@ -182,7 +182,7 @@ def lag_report_row(lags: tuple[Lag, ...]) -> Row:
 
 
 def lags_row(lags: tuple[Lag, ...], units: tuple[UnitRef, ...]) -> list[Row]:
-    """`Lag` list, given the units."""
+    """`Lag` list; the rows refer to the units by index."""
     index = {(unit.name, unit.connector): i for i, unit in enumerate(units)}
     return [
         {
@@ -196,7 +196,7 @@ def lags_row(lags: tuple[Lag, ...], units: tuple[UnitRef, ...]) -> list[Row]:
 
 def lags_from(rows: list[Row], units: tuple[UnitRef, ...]) -> tuple[Lag, ...]:
     """`Lag` list, checked."""
-    found: list[Lag] = []
+    lags: list[Lag] = []
     for row in rows:
         if not 0 <= row["unit"] < len(units):
             raise DecodeError(f"a lag in unit {row['unit']}; there are {len(units)}")
@@ -205,17 +205,17 @@ def lags_from(rows: list[Row], units: tuple[UnitRef, ...]) -> tuple[Lag, ...]:
             raise DecodeError(f"a lag at position {row['position']} of {unit.label[:40]!r}")
         not_negative(row, "offsets")
         task = Task(unit.name, row["position"] - unit.connector, unit.connector)
-        found.append(Lag(task, row["offsets"]))
-    return tuple(found)
+        lags.append(Lag(task, row["offsets"]))
+    return tuple(lags)
 
 
 def settings_row(settings: Settings, assignor: str) -> dict[str, str]:
     """The settings that differ from the assignor's defaults, by Kafka's name."""
-    plain = parse_settings({}, assignor)
+    defaults = parse_settings({}, assignor)
     return {
         setting.key: _text(getattr(settings, setting.field))
         for setting in SETTINGS
-        if getattr(settings, setting.field) != getattr(plain, setting.field)
+        if getattr(settings, setting.field) != getattr(defaults, setting.field)
     }
 
 
@@ -236,13 +236,13 @@ def settings_from(row: Mapping[str, str], assignor: str) -> Settings:
 
 
 def tasks_row(tasks: Sequence[Unit]) -> Row:
-    """Declared units; distinct replica racks are written once and referred to by number."""
+    """Declared units; equal replica racks are written once and referred to by index."""
     placements: dict[tuple[tuple[str, ...], ...], int] = {}
 
     def refer(racks: RackLists | None) -> list[int] | None:
         if racks is None:
             return None
-        return [placements.setdefault(each, len(placements)) for each in racks]
+        return [placements.setdefault(replicas, len(placements)) for replicas in racks]
 
     rows = [
         {
@@ -266,11 +266,11 @@ _RACKS = ("source_racks", "changelog_racks")
 def tasks_from(row: Row) -> tuple[Unit, ...]:
     """Declared units, checked to make a `TaskTable`."""
     listed: list[list[list[str]]] = row["placements"]
-    # Only those in use: a record may list millions of empty ones.
-    used: set[int] = set().union(*(each[field] or () for each in row["tasks"] for field in _RACKS))
+    # Only placements in use are converted: a record may list millions of empty ones.
+    used: set[int] = set().union(*(unit[field] or () for unit in row["tasks"] for field in _RACKS))
     known = (i for i in used if 0 <= i < len(listed))
     placements = {i: tuple(tuple(topic) for topic in listed[i]) for i in known}
-    units = tuple(_unit_from(each, placements) for each in row["tasks"])
+    units = tuple(_unit_from(unit, placements) for unit in row["tasks"])
     if sum(unit.size for unit in units) > GROUP_TASKS_MAX:
         raise DecodeError(f"a group of more than {GROUP_TASKS_MAX} tasks")
     try:
@@ -303,14 +303,14 @@ def _unit_from(row: Row, placements: Mapping[int, tuple[tuple[str, ...], ...]]) 
 
 
 def _number(value: float) -> float:
-    """Whole numbers as int, so that what was declared as 1 prints as 1."""
+    """A whole number as int, so that a weight declared as 1 prints as 1."""
     return int(value) if value.is_integer() and abs(value) < 2**53 else value
 
 
 def check_unit_names(units: Iterable[Unit]) -> None:
-    """Refuse names of units and racks as `check_names` does.
+    """Refuse invalid names of units and racks, as `check_names` does.
 
-    Not part of `tasks_from`, which also reads what a group has published.
+    `tasks_from` does not, because it also reads published snapshots.
     """
     racks: set[str] = set()
     for unit in units:

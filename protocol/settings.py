@@ -1,7 +1,7 @@
-"""Settings of a group: Kafka's names, Kafka's defaults, one table (`kips.md` section 10).
+"""Settings of a group, with Kafka's names and defaults, as one table.
 
-`SETTINGS` is the whole truth: key, what is accepted, meaning, default, which assignors use it, and
-Kafka's name. The command line, the job and docs/settings.md read it; nothing else knows a default.
+`SETTINGS` is the only source: key, accepted values, meaning, default, the assignors that use it,
+and Kafka's name. The command line, the job and docs/settings.md read it.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ from muster.protocol.errors import ConfigError
 CONNECT_ASSIGNORS = ("eager", "cooperative", "static")
 """Assignors of Kafka Connect: their groups default to Connect's timeouts."""
 STREAMS_ASSIGNORS = ("high-availability", "sticky", "fallback", "learner")
-"""Assignors of stateful tasks, for which standbys, warm-ups, lags and racks count."""
+"""Assignors of stateful tasks, which use standbys, warm-ups, lags and racks."""
 CONNECT_PROTOCOLS = ("static", "sessioned", "compatible", "eager")
-"""Best first; a worker that speaks one offers those below it as well (S0-F02)."""
+"""Best first; a worker that speaks one offers those after it too (S0-F02)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """The settings in force for one group. Times are milliseconds, lags are offsets.
+    """The settings of one group. Times are milliseconds, lags are offsets.
 
-    Build it with `parse_settings`; the plain constructor takes the streams defaults.
+    `parse_settings` uses the defaults of the assignor; the constructor has those of streams.
     """
 
     session_timeout_ms: int = 45_000
@@ -67,7 +67,7 @@ class Settings:
     group_max_size: int = INT_MAX
 
     def tuned(self) -> dict[str, Value]:
-        """The keys whose value is not the plain default, by Kafka's name."""
+        """The settings that differ from the constructor's defaults, by Kafka's name."""
         return {
             s.key: getattr(self, s.field)
             for s in SETTINGS
@@ -84,13 +84,13 @@ class Setting:
 
     Attributes:
         key: as the user writes it; the field of `Settings` has underscores for dots.
-        accepted: what is right, and the function that reads it.
+        accepted: the accepted values, and the function that reads one.
         meaning: one sentence for the command line and the docs.
-        kafka: Kafka's name for it and where it is set there; empty = it is muster's own.
-        defaults: the default for an assignor, by its name, where it differs; None = nowhere.
+        kafka: Kafka's name for it and where it is set there; empty = muster's own.
+        defaults: assignor name → default, where it differs; None = nowhere.
         assignors: the built-in assignors that use it; None = the coordinator uses it for every
-            group. Plug-ins may use all of them.
-        condition: what must hold for it to count, in words; empty = nothing.
+            group. Plug-ins may use all settings.
+        condition: when it has an effect, in words; empty = always.
     """
 
     key: str
@@ -107,9 +107,9 @@ class Setting:
         return self.key.replace(".", "_")
 
     def default_for(self, assignor: str) -> Value:
-        """The value of a group with this assignor in which the key is not set."""
-        plain: Value = getattr(_PLAIN, self.field)
-        return (self.defaults or {}).get(assignor, plain)
+        """The default in a group with this assignor."""
+        common: Value = getattr(_PLAIN, self.field)
+        return (self.defaults or {}).get(assignor, common)
 
 
 _CONNECT, _STREAMS = "a Connect worker's", "a Streams application's"
@@ -197,8 +197,8 @@ SETTINGS: tuple[Setting, ...] = (
     Setting(
         "probing.rebalance.interval.ms",
         milliseconds(60_000),
-        "how often the placement is looked at again while copies catch up, beside every word of a "
-        "member that one has",
+        "how often the placement is computed again while copies catch up, besides each report that "
+        "a copy has caught up",
         f"{_STREAMS} (KIP-441)",
         assignors=STREAMS_ASSIGNORS,
     ),
@@ -309,32 +309,32 @@ ELSEWHERE: Mapping[str, str] = {
     "inter.worker.signature.algorithm": _BY_FILE,
     "inter.worker.verification.algorithms": _BY_FILE,
 }
-"""Keys of Kafka that are no settings of a group here, and what stands for them."""
+"""Kafka's keys that are not settings of a group in muster, and what replaces them."""
 
 DEFAULT_ASSIGNOR = "high-availability"
-"""How the tasks of a group are placed for which nothing is said."""
+"""The assignor of a group whose config names none."""
 
 
 def parse_settings(values: Mapping[str, object], assignor: str = DEFAULT_ASSIGNOR) -> Settings:
-    """Read a group's settings; what is not given takes its default.
+    """Read a group's settings; missing ones have their defaults.
 
     Args:
         values: by Kafka's key; strings are accepted for every type.
         assignor: the group's; some defaults depend on it (`Setting.defaults`).
 
     Raises:
-        ConfigError: an unknown key, or a value out of bounds; it names the key.
+        ConfigError: an unknown key, or a value that is not accepted; it names the key.
     """
-    found = {s.field: s.default_for(assignor) for s in SETTINGS}
+    values_by_field = {s.field: s.default_for(assignor) for s in SETTINGS}
     for key, value in values.items():
         setting = _BY_KEY.get(key)
         if setting is None:
             raise ConfigError(key, value, instead_of(key))
         try:
-            found[setting.field] = setting.accepted.read(value)
+            values_by_field[setting.field] = setting.accepted.read(value)
         except (ValueError, TypeError, KeyError, OverflowError):
             raise ConfigError(key, value, str(setting.accepted)) from None
-    settings = Settings(**found)  # type: ignore[arg-type]  # each row reads its field's type
+    settings = Settings(**values_by_field)  # type: ignore[arg-type]  # each row reads its field's type
     if settings.heartbeat_interval_ms >= settings.session_timeout_ms:
         raise ConfigError(
             "heartbeat.interval.ms",
@@ -345,7 +345,7 @@ def parse_settings(values: Mapping[str, object], assignor: str = DEFAULT_ASSIGNO
 
 
 def instead_of(key: str) -> str:
-    """What is right for a key that is none: Kafka's brokers have the same ones behind a prefix."""
+    """What to use instead of an unknown key; brokers, for one, have the same keys with a prefix."""
     bare = next((known for known in KEYS if key.endswith(f".{known}")), None)
     if bare is not None:
         return f"the key {bare}, without what is before it"

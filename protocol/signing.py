@@ -1,21 +1,16 @@
-"""Signatures of events: who may say what in a group, shown by a keyed hash (KIP-507's idea).
+"""Signatures of events: keyed hashes that prove who may write what in a group (as in KIP-507).
 
-A signature travels in the record header `HEADER`, so keys and values stay as they are and a reader
-that knows nothing of it reads the record as before. It is an HMAC over everything that gives the
-record its meaning: full topic name, record key (the group), when it was signed, by which key, and
-the value or that there is none. So no record can be passed off as another group's, another
-prefix' or another topic's, and none can be kept back for later: it counts only while the broker's
-timestamp is within the key's window of the time it was signed. (`muster.streams.counted`,
-which keeps state, sees to it that it counts once.)
+A signature is in the record header `HEADER`. It is an HMAC over the full topic name, the record key
+(the group), the time of signing, the key's id, and the value or its absence. So a record is not
+valid for another group, prefix or topic. It counts only while the broker's timestamp is within the
+key's window around the time of signing. (The replay guard in `muster.streams` counts it once.)
 
-All times are compared with the *broker's* timestamp of the record, and a key is never changed but
-to give it an end. So a verdict depends on the record and on what the keyring said at the record's
-time, not on when a reader looks: a batch that is worked off again after the keys have rotated, or
-a log that is folded a week later, comes to the same events (`muster.keyring` has the times).
+All times are compared with the *broker's* timestamp of the record, and the only change to a key is
+an end. So a verdict depends on the record and on the keyring of its time, and a batch that is
+processed again after a rotation, or a log that is replayed later, gives the same events.
 
-Keys have ids. All in a keyring verify until they end; the newest that has begun to sign signs.
-What a key may sign can be narrowed to groups and to callers (`Caller`). Pure: keyrings are read,
-followed and rotated by `muster.keyring`.
+All keys verify until their end; the newest one that has begun signs. A key can be limited to groups
+and callers (`Caller`). This file is pure; `muster.keyring` reads, follows and rotates keyrings.
 """
 
 from __future__ import annotations
@@ -50,8 +45,8 @@ KEY_ID_CHARS_MAX = 64
 SIGNATURE_BYTES_MAX = 255
 SECRET_BYTES_MIN = 16
 WINDOW_MS = 300_000
-"""How far clocks may differ, and how long a record may wait for a broker that is away; librdkafka
-gives up a record after the same time."""
+"""Default window: how far clocks may differ, and how long a record may wait for an unavailable
+broker; librdkafka gives up a record after the same time."""
 
 _KEY_ID = re.compile(rf"[A-Za-z0-9._-]{{1,{KEY_ID_CHARS_MAX}}}")
 _FIXED = 11
@@ -61,7 +56,7 @@ _ABSENT, _PRESENT = b"\0", b"\1"
 
 
 OF_MEMBERS = Heartbeat | Join | Report | Leave
-"""Events in a member's name that are signs of its life."""
+"""Events in a member's name, which count as signs of life."""
 
 
 class _Algorithm(NamedTuple):
@@ -74,12 +69,12 @@ ALGORITHMS: Mapping[str, _Algorithm] = {
     "HmacSHA384": _Algorithm(2, sha384),
     "HmacSHA512": _Algorithm(3, sha512),
 }
-"""Java's name, as KIP-507 has it → number on the wire, the hash."""
+"""Java's name as in KIP-507 → number on the wire, and hash function."""
 DEFAULT_ALGORITHM = "HmacSHA256"
 
 
 class Caller(StrEnum):
-    """In what part an event is written."""
+    """The part that the writer of an event plays."""
 
     MEMBER = "member"
     EXPORTER = "exporter"
@@ -95,11 +90,11 @@ class Verdict(NamedTuple):
 
 
 class Subject(NamedTuple):
-    """What is signed: a record as it stands in Kafka.
+    """The Kafka record to sign.
 
     Attributes:
         topic: full name.
-        key: of the record.
+        key: record key.
         value: None = a tombstone.
     """
 
@@ -110,18 +105,18 @@ class Subject(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SigningKey:
-    """A secret shared by those who sign and those who verify. Printing it hides the secret.
+    """A secret that signers and verifiers share. Its `repr` hides the secret.
 
     Attributes:
         id: its name on the wire.
         secret: at least 16 bytes.
         algorithm: one of `ALGORITHMS`.
-        from_ms: it signs from this time on (the signer's clock); before, it only verifies, so that
-            every holder of the keyring has it by then.
-        until_ms: records the broker stamped later do not count; None = no end.
-        window_ms: how far the time of signing and the broker's timestamp may be apart.
-        groups: group ids it may sign for; one that ends in ``*`` means all that begin so.
-        callers: in what parts it may sign.
+        from_ms: it signs from this time on (signer's clock) and only verifies before, so that every
+            holder of the keyring has the key before its first signature.
+        until_ms: records that the broker stamped later do not count; None = no end.
+        window_ms: how far the time of signing and the broker's timestamp may differ.
+        groups: ids of groups it may sign for; ``x*`` means all ids that begin with x.
+        callers: the parts for which it may sign.
     """
 
     id: str
@@ -134,7 +129,7 @@ class SigningKey:
     callers: frozenset[Caller] = frozenset(Caller)
 
     def fault(self) -> str | None:
-        """What would be right, where something is wrong; None when it is fine."""
+        """What would be right, if something is wrong; None if the key is valid."""
         if not _KEY_ID.fullmatch(self.id):
             return f"a key id of 1 to {KEY_ID_CHARS_MAX} letters, digits, '.', '_' or '-'"
         if len(self.secret) < SECRET_BYTES_MIN:
@@ -144,7 +139,7 @@ class SigningKey:
         return None
 
     def covers(self, group: str, caller: Caller) -> bool:
-        """Whether it may sign events of a caller in a group; members report lag themselves."""
+        """Whether it may sign a caller's events in a group; a member's key may sign lag reports."""
         reports = caller is Caller.EXPORTER and Caller.MEMBER in self.callers
         return (reports or caller in self.callers) and matches(self.groups, group)
 
@@ -154,7 +149,7 @@ class SigningKey:
 
 
 class Requirement(NamedTuple):
-    """From when to when every event of some groups must be signed (broker time).
+    """A time (of the broker) in which every event of some groups must be signed.
 
     Attributes:
         groups: as in `SigningKey.groups`.
@@ -168,11 +163,11 @@ class Requirement(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Keyring:
-    """The keys of one topic prefix, or of several.
+    """The keys of one or several topic prefixes.
 
     Attributes:
-        keys: in any order; ids differ.
-        required: where events without a signature do not count.
+        keys: in any order, with distinct ids.
+        required: when and in which groups events without a signature are refused.
     """
 
     keys: tuple[SigningKey, ...]
@@ -180,28 +175,26 @@ class Keyring:
 
     def signer(self, group: str, caller: Caller, now_ms: int) -> SigningKey | None:
         """The key that signs now: of those that may, the one that began last; None = none may."""
-        fit = [key for key in self.keys if key.signs(now_ms) and key.covers(group, caller)]
-        return max(fit, key=lambda key: (key.from_ms, key.id), default=None)
+        allowed = [key for key in self.keys if key.signs(now_ms) and key.covers(group, caller)]
+        return max(allowed, key=lambda key: (key.from_ms, key.id), default=None)
 
     def requires(self, group: str, at_ms: int) -> bool:
-        """Whether an event that the broker stamped then must be signed."""
+        """Whether an event with this broker timestamp must be signed."""
         return any(
-            matches(each.groups, group)
-            and each.from_ms <= at_ms
-            and (each.until_ms is None or at_ms <= each.until_ms)
-            for each in self.required
+            matches(rule.groups, group)
+            and rule.from_ms <= at_ms
+            and (rule.until_ms is None or at_ms <= rule.until_ms)
+            for rule in self.required
         )
 
 
 def matches(patterns: tuple[str, ...], group: str) -> bool:
-    """Whether a group is one of them; a pattern that ends in ``*`` means all that begin so."""
-    return any(
-        group.startswith(each[:-1]) if each.endswith("*") else group == each for each in patterns
-    )
+    """Whether a group fits one of the patterns; ``x*`` means all ids that begin with x."""
+    return any(group.startswith(p[:-1]) if p.endswith("*") else group == p for p in patterns)
 
 
 def caller_of(event: Event) -> Caller:
-    """In what part an event is written."""
+    """The part that the writer of an event plays."""
     if isinstance(event, GroupConfig | GroupDeleted | Drain):
         return Caller.OPERATOR
     if isinstance(event, LagReport):
@@ -210,7 +203,7 @@ def caller_of(event: Event) -> Caller:
 
 
 def refusal(event: Event) -> Refused | None:
-    """What a group is told of an event that is not believed; None = nothing."""
+    """What a group absorbs instead of a refused event; None = nothing."""
     if not isinstance(event, OF_MEMBERS):
         return None
     return Refused(group=event.group, member=event.member, origin=event.origin)
@@ -220,9 +213,9 @@ def sign(keyring: Keyring, group: str, caller: Caller, subject: Subject, now_ms:
     """The signature of a record.
 
     Args:
-        keyring: the prefix' keys.
-        group: whose event it is.
-        caller: in what part it is written.
+        keyring: the keys of the topic prefix.
+        group: the event's group.
+        caller: the part of the event's writer.
         subject: the record.
         now_ms: wall clock, epoch milliseconds.
 
@@ -239,15 +232,15 @@ def sign(keyring: Keyring, group: str, caller: Caller, subject: Subject, now_ms:
 
 
 class Verifier:
-    """Judges the signatures of one group's records on one topic.
+    """Verifies the signatures of one group's records on one topic.
 
-    Made once for many records: what is the same in all of them is hashed once.
+    One instance serves many records, because it hashes what they have in common only once.
 
     Args:
-        keyring: the prefix' keys.
-        group: whose events they are.
+        keyring: the keys of the topic prefix.
+        group: the group.
         topic: full name.
-        key: of the records.
+        key: record key.
     """
 
     def __init__(self, keyring: Keyring, group: str, topic: str, key: bytes) -> None:
@@ -260,12 +253,12 @@ class Verifier:
     def verdict(
         self, caller: Caller, value: bytes | None, signature: bytes, at_ms: int
     ) -> Verdict | None:
-        """Why an event does not count; None when it does.
+        """Why an event does not count; None if it counts.
 
         Args:
-            caller: in what part it is written.
+            caller: the part of the event's writer.
             value: of the record; None = a tombstone.
-            signature: of the header; empty = it has none.
+            signature: value of the header; empty = the record has none.
             at_ms: the broker's timestamp of the record.
         """
         if not signature:
@@ -283,10 +276,10 @@ class Verifier:
         return self._judged(mac.key, caller, int.from_bytes(head[2:10], "big"), at_ms)
 
     def until_ms(self, signature: bytes) -> int:
-        """Broker time after which a signature that is right is stale."""
+        """Broker time after which a valid signature is stale; call `verdict` on it first."""
         end = _FIXED + signature[_FIXED - 1]
         mac = self._macs[signature[_FIXED:end]]
-        assert mac is not None  # there was a verdict on it
+        assert mac is not None
         return int.from_bytes(signature[2:10], "big") + mac.key.window_ms
 
     def _mac(self, key_id: bytes) -> _Mac | None:
@@ -294,12 +287,12 @@ class Verifier:
             name = key_id.decode("ascii", "replace")
             key = next((key for key in self._keyring.keys if key.id == name), None)
             if key is None:
-                return None  # not kept: a forger has many names
+                return None  # not cached: a forger may use any number of ids
             self._macs[key_id] = _Mac(key, self._topic, self._key)
         return self._macs[key_id]
 
     def _misfit(self, signature: bytes, end: int) -> Verdict:
-        """Of no key here, or not as a key here signs."""
+        """The verdict on a signature that is malformed or does not fit a key of the keyring."""
         key_id = signature[_FIXED:end].decode("ascii", "backslashreplace")
         whole = 0 < end <= len(signature) <= SIGNATURE_BYTES_MAX
         if not whole or signature[0] != VERSION or not _KEY_ID.fullmatch(key_id):
@@ -315,7 +308,7 @@ class Verifier:
     def _judged(
         self, key: SigningKey, caller: Caller, signed_ms: int, at_ms: int
     ) -> Verdict | None:
-        """Whether a signature that is right may be used here and now."""
+        """The verdict on a valid signature: whether the key may be used here and at this time."""
         if not key.covers(self._group, caller):
             message = f"key {key.id!r} may not sign the {caller} part of group {self._group!r}"
             return Verdict(DeadLetter.KEY_NOT_ALLOWED, message)
@@ -333,8 +326,8 @@ class Verifier:
 class _Mac:
     """HMAC (RFC 2104) of a key over records of one topic and record key.
 
-    The hashes of the padded secret and of what all records share are kept and copied: a quarter of
-    what `hmac.digest` takes, which begins anew for every record.
+    It keeps and copies the hash states of the padded secret and of the common fields. That takes a
+    quarter of the time of `hmac.digest`, which computes them for every record.
     """
 
     __slots__ = ("_inner", "_outer", "key", "start")
@@ -351,14 +344,14 @@ class _Mac:
         self._inner.update(_MAGIC + _measured(topic.encode()) + _measured(record_key))
 
     def of(self, head: bytes, value: bytes | None) -> bytes:
-        """The hash over head and value."""
+        """The HMAC over head and value."""
         inner, outer = self._inner.copy(), self._outer.copy()
         inner.update(head + _ABSENT if value is None else head + _PRESENT + value)
         outer.update(inner.digest())
-        found: bytes = outer.digest()
-        return found
+        mac: bytes = outer.digest()
+        return mac
 
 
 def _measured(text: bytes) -> bytes:
-    """Length before text, so that nothing can be shifted from one to the next."""
+    """A text after its length, so that adjacent fields cannot be confused."""
     return len(text).to_bytes(4, "big") + text

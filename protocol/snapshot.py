@@ -1,8 +1,8 @@
-"""A group's snapshot and its Avro row.
+"""Avro row of a group's snapshot.
 
-Tasks and settings are as in a config. Members are columns of numbers, with what many of them have
-in common (rack, tags, protocols) written once as a profile. Task vectors are the bytes of
-`vectors`: what is held is written as its difference from the target.
+Tasks and settings are as in a config. Members are columns of numbers; fields that many of them
+share (rack, tags, protocols) are written once as a profile. Task vectors are written by `vectors`,
+the held tasks as their difference from the target.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from muster.protocol.records import (
     MemberEntry,
     MemberState,
     Move,
+    Quarantine,
 )
 from muster.protocol.tasks import IntArray, TaskTable
 from muster.protocol.vectors import (
@@ -44,14 +45,14 @@ from muster.protocol.vectors import (
 
 _Array = TypeVar("_Array")
 MOVES_BYTES_MAX = 16 << 20
-"""What the moves of a snapshot may take: several hundred thousand of them."""
+"""Limit of the moves of a snapshot, several hundred thousand of them."""
 _PLAIN = (
     *("coordinator_epoch", "generation", "target_generation", "assignor", "cause", "clock_ms"),
     *("next_ms", "followup_ms", "delay_until_ms", "generation_ms", "memory"),
 )
 _DEADLINES = ("next_ms", "followup_ms", "delay_until_ms")
 _VECTORS = {"holder": "target", "destination": "target"}
-"""Owner vectors and what predicts them."""
+"""Owner vector → its base."""
 _PAIRS = {
     "target_standby": None,
     "target_learner": None,
@@ -60,11 +61,13 @@ _PAIRS = {
     "standby_revoking": None,
     "learner_revoking": None,
 }
-"""Pairs and what predicts them."""
+"""Pairs → their base."""
 _STANDBY_READY = "standby_ready"
-"""Extra: what is ready and no learner, predicted by `standby`. Before it only learners were."""
+"""Extra: ready pairs that are not learners, with base `standby`; older versions have none."""
 _DRAINS = "drains"
 """Extra: drains that outlive their member, as JSON."""
+_QUARANTINE = "quarantine"
+"""Extra: since when and why the group is set aside, as JSON."""
 _COLUMNS = ("slot", "epoch", "previous_epoch", "revision", "revoke_revision", "joined_ms")
 _PROFILE = (*PROFILE, "state", "draining", "away", "session_timeout_ms")
 _profile_of = attrgetter(*_PROFILE)
@@ -84,15 +87,19 @@ def snapshot_row(snapshot: GroupSnapshot) -> Row:
         row[name] = encode_vector(getattr(snapshot, name), getattr(snapshot, base))
     row["revoking"] = encode_flags(snapshot.revoking)
     count = len(snapshot.target)
-    for name, predicted in _PAIRS.items():
-        known = getattr(snapshot, predicted) if predicted else None
+    for name, base_name in _PAIRS.items():
+        known = getattr(snapshot, base_name) if base_name else None
         row[name] = encode_pairs(getattr(snapshot, name), count, known)
-    row |= rows.with_extras(_ready_row(snapshot, count), _drains_row(snapshot.drains))
+    row |= rows.with_extras(
+        _ready_row(snapshot, count),
+        _drains_row(snapshot.drains),
+        _quarantine_row(snapshot.quarantine),
+    )
     lags = snapshot.lags
     row["lags"] = encode_pairs(lags[:, :2].astype(np.int32), count)
     row["lag_offsets"] = pack_numbers(lags[:, 2])
     row["lag_ms"] = pack_numbers(snapshot.lag_ms)
-    row["moves"] = _listed(snapshot.moves)
+    row["moves"] = _move_rows(snapshot.moves)
     row["through"] = [
         {"topic": topic, "partition": partition, "offset": offset}
         for topic, partition, offset in snapshot.through
@@ -110,10 +117,11 @@ def snapshot_from(key: Key, row: Row) -> GroupSnapshot:
         settings=rows.settings_from(row["settings"], row["assignor"]),
         tasks=tasks,
         members=_members_from(row["members"], row["profiles"]),
-        moves=tuple(_move_from(each) for each in row["moves"]),
+        moves=tuple(_move_from(move) for move in row["moves"]),
         through=tuple((t["topic"], t["partition"], t["offset"]) for t in row["through"]),
         recovering=tuple(row["recovering"]),
         drains=_drains_from(row["extras"]),
+        quarantine=_quarantine_from(row["extras"]),
         **{name: row[name] for name in _PLAIN},
         **_arrays_from(row, len(TaskTable(tasks))),
     )
@@ -124,8 +132,8 @@ def _arrays_from(row: Row, count: int) -> dict[str, Any]:
     for name, base in _VECTORS.items():
         arrays[name] = _read(name, decode_vector, row, arrays[base])
     arrays["revoking"] = _read("revoking", decode_flags, row, count)
-    for name, predicted in _PAIRS.items():
-        known = arrays[predicted] if predicted else None
+    for name, base_name in _PAIRS.items():
+        known = arrays[base_name] if base_name else None
         arrays[name] = _read(name, decode_pairs, row, count, known)
     arrays["ready"] = _read("ready", decode_pairs, row, count, arrays["learner"])
     if _STANDBY_READY in row["extras"]:
@@ -139,7 +147,7 @@ def _arrays_from(row: Row, count: int) -> dict[str, Any]:
 
 
 def _ready_row(snapshot: GroupSnapshot, count: int) -> Row:
-    """Who is ready: learners in the field of that name, all others in an extra."""
+    """The ready pairs: learners in the field `ready`, the others in an extra."""
     ready = snapshot.ready
     learning = np.isin(_codes(ready), _codes(snapshot.learner))
     row: Row = {"ready": encode_pairs(ready[learning], count, snapshot.learner)}
@@ -152,15 +160,15 @@ def _ready_row(snapshot: GroupSnapshot, count: int) -> Row:
 def _drains_row(drains: tuple[KeptDrain, ...]) -> Row:
     if not drains:
         return {}
-    told = json.dumps(drains, ensure_ascii=False, separators=(",", ":"))
-    return {"extras": {_DRAINS: told.encode()}}
+    text = json.dumps(drains, ensure_ascii=False, separators=(",", ":"))
+    return {"extras": {_DRAINS: text.encode()}}
 
 
 def _drains_from(extras: Row) -> tuple[KeptDrain, ...]:
     if _DRAINS not in extras:
         return ()
     try:
-        return tuple(_drain_from(*each) for each in json.loads(extras[_DRAINS]))
+        return tuple(_drain_from(*fields) for fields in json.loads(extras[_DRAINS]))
     except (ValueError, TypeError, RecursionError) as error:
         raise DecodeError(f"drains that are not as they should be: {error}") from None
 
@@ -172,6 +180,25 @@ def _drain_from(member: object, instance: object, gone_ms: object, expelled: obj
     return KeptDrain(rows.member_from(str(member)), instance, gone_ms, expelled)  # type: ignore[arg-type]  # checked
 
 
+def _quarantine_row(quarantine: Quarantine | None) -> Row:
+    if quarantine is None:
+        return {}
+    text = json.dumps(quarantine, ensure_ascii=False, separators=(",", ":"))
+    return {"extras": {_QUARANTINE: text.encode()}}
+
+
+def _quarantine_from(extras: Row) -> Quarantine | None:
+    if _QUARANTINE not in extras:
+        return None
+    try:
+        since_ms, story = json.loads(extras[_QUARANTINE])
+    except (ValueError, TypeError, RecursionError) as error:
+        raise DecodeError(f"a quarantine that is not as it should be: {error}") from None
+    if type(since_ms) is not int or not isinstance(story, str):
+        raise DecodeError("a quarantine that is not [milliseconds, text]")
+    return Quarantine(since_ms, story)
+
+
 def _codes(pairs: IntArray) -> NDArray[np.int64]:
     return pairs[:, 0].astype(np.int64) << 32 | pairs[:, 1].astype(np.int64)
 
@@ -181,7 +208,7 @@ def _sorted(pairs: IntArray) -> IntArray:
 
 
 def _read(name: str, read: Callable[..., _Array], row: Row, *known: object) -> _Array:
-    """One field's bytes; a fault says in which."""
+    """Read one field; an error names the field."""
     try:
         return read(row[name], *known)
     except DecodeError as error:
@@ -213,11 +240,11 @@ def _members_row(members: tuple[MemberEntry, ...]) -> Row:
     deadlines = (_at_most_long(member.deadline_ms) for member in members)
     columns["deadline_ms"] = _column(-1 if at_ms is None else at_ms for at_ms in deadlines)
     columns["profile"] = _column(profile)
-    return {"members": columns, "profiles": [_profile_row(each) for each in profiles]}
+    return {"members": columns, "profiles": [_profile_row(profile) for profile in profiles]}
 
 
 def _at_most_long(at_ms: int | None) -> int | None:
-    """Timeouts of "for ever" added to a clock go past what a long can say; it means the same."""
+    """A time limited to the range of a long: an infinite timeout added to a clock exceeds it."""
     return None if at_ms is None else min(at_ms, LONG_MAX)
 
 
@@ -250,27 +277,27 @@ def _members_from(columns: Row, profiles: list[Row]) -> tuple[MemberEntry, ...]:
         raise DecodeError("a member's profile is not there")
     shared: list[dict[str, Any]] = [_profile_from(row) for row in profiles]
     members: list[MemberEntry] = []
-    for i, each in enumerate(map(int, profile)):
+    for i, profile_index in enumerate(map(int, profile)):
         own: dict[str, Any] = {name: column[i] for name, column in numbers.items()}
         own["id"] = rows.member_from(ids[i])
         own["incarnation"] = rows.u64_from(incarnations[8 * i : 8 * i + 8])
         own["instance_id"] = instance_ids[i]
         own["deadline_ms"] = None if deadlines[i] < 0 else deadlines[i]
-        members.append(MemberEntry(**own, **shared[each]))
+        members.append(MemberEntry(**own, **shared[profile_index]))
     return tuple(members)
 
 
 def _profile_from(row: Row) -> dict[str, Any]:
-    found: dict[str, Any] = {name: row[name] for name in _PROFILE}
-    found["tags"] = rows.tags_from(row["tags"])
-    found["state"] = _STATES.get(row["state"], MemberState.UNKNOWN)
-    found["protocols"], found["static"] = tuple(row["protocols"]), tuple(row["static"])
-    found["topics"] = rows.optional_names(row["topics"])
-    return found
+    fields: dict[str, Any] = {name: row[name] for name in _PROFILE}
+    fields["tags"] = rows.tags_from(row["tags"])
+    fields["state"] = _STATES.get(row["state"], MemberState.UNKNOWN)
+    fields["protocols"], fields["static"] = tuple(row["protocols"]), tuple(row["static"])
+    fields["topics"] = rows.optional_names(row["topics"])
+    return fields
 
 
-def _listed(moves: Sequence[Move]) -> list[Row]:
-    """The rows of the moves, of very many those before the limit: the group publishes first."""
+def _move_rows(moves: Sequence[Move]) -> list[Row]:
+    """The rows of the moves up to `MOVES_BYTES_MAX`, so that the group can always publish."""
     listed, left = [], MOVES_BYTES_MAX
     for move in moves:
         left -= 8 + len(move.task) + len(move.reason)

@@ -1,7 +1,7 @@
 """Tags of a member (``client.tag.<key>=<value>``) and Kafka's limits for them (KIP-708, T-01).
 
-Which tags copies of a task should differ in is a setting of the group,
-`rack.aware.assignment.tags`; a member may have others.
+The group's setting `rack.aware.assignment.tags` names the tags in which the copies of a task should
+differ; a member may have other tags too.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ VALUE_CHARS_MAX = 30
 
 
 def tags_fault(tags: Mapping[str, str]) -> str | None:
-    """What would be right instead of some tags; None when they are fine."""
+    """What would be right, if the tags are not accepted; None if they are."""
     if len(tags) > TAGS_MAX:
         return f"at most {TAGS_MAX} tags, not {len(tags)}"
     for key, value in tags.items():
@@ -31,7 +31,7 @@ def checked_tags(tags: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
     """A member's tags, sorted by key.
 
     Raises:
-        ConfigError: more or longer ones than are accepted.
+        ConfigError: there are too many tags, or a key or value is too long.
     """
     fault = tags_fault(tags)
     if fault is not None:

@@ -1,12 +1,9 @@
-"""The tasks of a group: declared by config, numbered densely, held in sets.
+"""The tasks of a group.
 
-Three values:
-
-- `Subtopology` and `Connector`: what a group's config declares (`formats.md` section 1).
-- `TaskTable`: every task of a group with a dense index, units in order, numbers ascending. All
-  arithmetic on tasks (owner vectors, placement) is over these indexes.
-- `TaskSet`: some tasks without a table: per unit an ascending array of numbers. It is what records
-  and reports carry, so that a member needs no table.
+- `Subtopology` and `Connector`, the units: what a group's config declares.
+- `TaskTable`: all tasks of a group with dense indexes, which owner vectors and placements use.
+- `TaskSet`: any tasks without a table, per unit an ascending array of numbers. Records and reports
+  carry task sets, so a member needs no table.
 """
 
 from __future__ import annotations
@@ -29,18 +26,18 @@ _SetOperation: TypeAlias = Callable[[IntArray, IntArray], IntArray]
 RackLists: TypeAlias = tuple[tuple[tuple[str, ...], ...], ...]
 """Per partition, per topic read by the task, the racks that hold a replica."""
 WEIGHT_MAX = 1e15
-"""The sum of all weights of a group stays a number."""
+"""Largest weight; it keeps the sum over a group finite."""
 
 
 @dataclass(frozen=True, slots=True)
 class Subtopology:
-    """Partitions that are assigned one by one.
+    """A unit of partitions, each of which is a task.
 
     Attributes:
         name: e.g. "0", or a topic.
-        partitions: how many tasks; they are numbered from 0.
-        stateful: whether a task has state to restore (standbys and learners make sense).
-        weight: load of each task, 1 by default.
+        partitions: number of tasks, numbered from 0.
+        stateful: whether a task has state to restore, and so may have standbys and learners.
+        weight: load of each task.
         source_racks: per partition the racks of its inputs' replicas; None = unknown.
         changelog_racks: the same for its changelogs.
     """
@@ -60,11 +57,11 @@ class Subtopology:
 
 @dataclass(frozen=True, slots=True)
 class Connector:
-    """A connector and its tasks. The connector itself is a task too, numbered -1.
+    """A unit of a connector and its tasks. The connector itself is a task too, numbered -1.
 
     Attributes:
         name: connector name.
-        tasks: how many tasks beside the connector itself.
+        tasks: number of tasks without the connector itself.
         weight: load of each task.
         connector_weight: load of the connector itself.
     """
@@ -84,19 +81,19 @@ Unit: TypeAlias = Subtopology | Connector
 
 
 def unit_order(name: str) -> tuple[int, int, str, str]:
-    """Sort key of unit names: numbers as numbers first (Kafka's TaskId order), then text."""
+    """Sort key of unit names: first numbers by value (Kafka's TaskId order), then text."""
     if name.isascii() and name.isdigit():
-        # Longer is larger. Names come from anywhere, and Python reads no thousands of digits.
+        # Not int(name): it refuses thousands of digits. The longer number is larger.
         digits = name.lstrip("0")
         return (0, len(digits), digits, name)
     return (1, 0, "", name)
 
 
 class RackClasses(NamedTuple):
-    """Tasks whose partitions are replicated in the same racks, topic by topic, as one class.
+    """Tasks grouped into classes with equal replica racks, topic by topic.
 
     Attributes:
-        class_of: int32[T], class of each task, -1 where its unit tells no racks.
+        class_of: int32[T], class of each task, -1 if its unit has no racks.
         racks: per class, per topic the racks that hold a replica.
     """
 
@@ -124,15 +121,15 @@ class TaskTable:
             np.int32
         )
         self._unit_index: dict[tuple[str, bool], int] = {}
-        self._printed: dict[str, int] = {}  # of the names asked for; pins ask each time anew
+        self._printed: dict[str, int] = {}  # cache of `index`: placements look up pins each time
         for position, unit in enumerate(self.units):
             key = (unit.name, isinstance(unit, Connector))
             if key in self._unit_index:
                 raise ConfigError("tasks", unit.name, "each subtopology and connector named once")
             self._unit_index[key] = position
-        self._refuse_ids_that_print_alike()
+        self._refuse_equal_ids()
 
-    def _refuse_ids_that_print_alike(self) -> None:
+    def _refuse_equal_ids(self) -> None:
         for unit in self.units:
             if not isinstance(unit, Connector):
                 continue
@@ -195,12 +192,12 @@ class TaskTable:
 
     @cached_property
     def sources(self) -> RackClasses:
-        """Tasks by the racks of their inputs."""
+        """The tasks' classes by the racks of their inputs."""
         return self._rack_classes("source_racks")
 
     @cached_property
     def changelogs(self) -> RackClasses:
-        """Tasks by the racks of their changelogs."""
+        """The tasks' classes by the racks of their changelogs."""
         return self._rack_classes("changelog_racks")
 
     def _rack_classes(self, field: str) -> RackClasses:
@@ -209,14 +206,14 @@ class TaskTable:
         class_of = np.full(len(self), -1, dtype=np.int32)
         for start, unit in zip(self.start.tolist(), self.units, strict=False):
             lists: RackLists = getattr(unit, field, None) or ()
-            found = map(number.__getitem__, lists)
+            classes = map(number.__getitem__, lists)
             end = start + len(lists)
-            class_of[start:end] = np.fromiter(found, dtype=np.int32, count=len(lists))
+            class_of[start:end] = np.fromiter(classes, dtype=np.int32, count=len(lists))
         return RackClasses(class_of, tuple(number))
 
     @cached_property
     def weigh_alike(self) -> bool:
-        """Whether every task has the same load (the common case)."""
+        """Whether all tasks have the same load (the common case)."""
         return bool((self.weight[1:] == self.weight[:-1]).all())
 
     def task(self, index: int) -> Task:
@@ -227,7 +224,7 @@ class TaskTable:
         )
 
     def find(self, task: Task) -> int | None:
-        """Index of a task, None when the group has no such task."""
+        """Index of a task; None if the group does not have it."""
         unit = self._unit_index.get((task.unit, task.connector))
         if unit is None:
             return None
@@ -235,7 +232,7 @@ class TaskTable:
         return int(self.start[unit]) + offset if 0 <= offset < self.units[unit].size else None
 
     def index(self, text: str) -> int | None:
-        """Index of a printed task id, None when the group has no such task."""
+        """Index of a printed task id; None if the group has no such task."""
         place = self._printed.get(text)
         if place is None:
             place = self.find(Task(text, CONNECTOR_ITSELF, connector=True))
@@ -259,7 +256,7 @@ class TaskTable:
         )
 
     def indexes_of(self, tasks: TaskSet) -> tuple[IntArray, TaskSet]:
-        """Indexes (ascending) of the tasks known here, and the set of those that are not."""
+        """Ascending indexes of the tasks that the table has, and the set of the others."""
         known: list[IntArray] = []
         unknown: list[tuple[str, bool, IntArray]] = []
         for name, connector, numbers in tasks.units:
@@ -272,12 +269,12 @@ class TaskTable:
             known.append((self.start[unit] + offsets[inside]).astype(np.int32))
             if not inside.all():
                 unknown.append((name, connector, numbers[~inside]))
-        found = np.sort(np.concatenate(known)) if known else np.empty(0, dtype=np.int32)
-        return found, TaskSet(unknown)
+        indexes = np.sort(np.concatenate(known)) if known else np.empty(0, dtype=np.int32)
+        return indexes, TaskSet(unknown)
 
 
 class TaskSet:
-    """Some tasks, per unit an ascending array of numbers; immutable, ordered, comparable.
+    """A set of tasks, per unit an ascending array of numbers; immutable, ordered, hashable.
 
     Attributes:
         units: (unit name, whether it is a connector, int32 numbers ascending), sorted as in
@@ -287,13 +284,13 @@ class TaskSet:
     __slots__ = ("units",)
 
     def __init__(self, units: Iterable[tuple[str, bool, IntArray]] = ()) -> None:
-        kept = [(n, c, np.asarray(a, dtype=np.int32)) for n, c, a in units if len(a)]
-        kept.sort(key=lambda u: (u[1], unit_order(u[0])))
-        self.units: tuple[tuple[str, bool, IntArray], ...] = tuple(kept)
+        parts = [(n, c, np.asarray(a, dtype=np.int32)) for n, c, a in units if len(a)]
+        parts.sort(key=lambda u: (u[1], unit_order(u[0])))
+        self.units: tuple[tuple[str, bool, IntArray], ...] = tuple(parts)
 
     @classmethod
     def of(cls, tasks: Iterable[Task | str]) -> TaskSet:
-        """Collect tasks, or printed task ids; duplicates fold into one."""
+        """The set of these tasks or printed task ids; duplicates count once."""
         numbers: dict[tuple[str, bool], set[int]] = {}
         for item in tasks:
             task = parse_task(item) if isinstance(item, str) else item

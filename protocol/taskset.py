@@ -1,17 +1,17 @@
-"""Task sets as bytes: near the number of bits that a set of this size must take.
+"""Codec of task sets, near the entropy of a set of the given size.
 
-A set is coded over *positions*: the units of the record stand one behind the other, each as long
-as its `UnitRef.size`, and a task's position is the sum of the sizes before its unit, plus its
-number (for connectors plus one, because the connector itself is -1). The empty set is no bytes;
-any other starts with a codec id:
+A set is coded as *positions*. The units of the record follow each other, each `UnitRef.size`
+positions long. A task's position is the sum of the sizes before its unit, plus its number (for
+connectors plus one, because the connector itself is -1). The empty set is no bytes; any other
+starts with a codec id:
 
 - `WHOLE` (1): one segment over all units;
 - `BY_UNIT` (2): one segment per unit.
 
-A segment is a form byte and its fields (GRAMMAR.md): nothing, runs, Rice-coded gaps, triplets or
-a bitmap, of the set or of its complement, whichever is smallest; of equals the first of that
-order. Rice's gaps come within 2.5 % of the entropy below a density of 0.35, a bitmap from 0.42 on;
-triplets (a fixed Huffman code of three positions) cover what is between.
+A segment is a form byte and its fields (GRAMMAR.md): nothing, runs, Rice-coded gaps, triplets or a
+bitmap, of the set or of its complement. The writer takes the shortest, the first of equals in this
+order. Gaps are within 2.5 % of the entropy below a density of 0.35, bitmaps from 0.42 on; triplets
+(a fixed Huffman code of three positions) cover the densities between.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ BY_UNIT = 2
 NOTHING, RUNS, GAPS, TRIPLETS, BITMAP = range(5)
 COMPLEMENT = 0x80
 SET_TASKS_MAX = 1 << 22
-"""No set of more tasks is read: a few bytes can name billions."""
+"""Larger sets are refused, because a few bytes can name billions of tasks."""
 UNIT_SIZE_MAX = 2**31 - 1
 LABELS_CHARS_MAX = 256
-"""An assignment whose labels take more characters refers to the group's dictionary, if it may."""
+"""An assignment whose labels take more characters refers to the group's dictionary if possible."""
 
 
 class UnitRef(NamedTuple):
@@ -74,12 +74,12 @@ class UnitRef(NamedTuple):
 
 
 class Layout:
-    """Units in a row, and where each begins. Worth keeping where many sets refer to the same.
+    """The units of a record and the position at which each begins; reused for several sets.
 
     Attributes:
         units: the units.
-        starts: int64[U], position of each unit's first task among all.
-        total: positions of all units together.
+        starts: int64[U], position of each unit's first task.
+        total: number of positions of all units.
         sizes: label → size.
         place: (name, whether it is a connector) → index of the unit.
     """
@@ -94,11 +94,11 @@ class Layout:
 
     @classmethod
     def of(cls, units: Sequence[UnitRef] | Layout) -> Layout:
-        """The units' layout; one that is there already stays."""
+        """The layout of the units; a `Layout` is returned unchanged."""
         return units if isinstance(units, Layout) else cls(units)
 
     def covers(self, needed: Sequence[UnitRef]) -> bool:
-        """Whether every unit needed is there, and large enough."""
+        """Whether every needed unit is in the layout and large enough."""
         return all(self.sizes.get(unit.label, -1) >= unit.size for unit in needed)
 
 
@@ -108,7 +108,7 @@ def label_of(name: str, connector: bool) -> str:
 
 
 def units_of(sets: Iterable[TaskSet]) -> tuple[UnitRef, ...]:
-    """The units that some sets refer to, as large as the sets need them."""
+    """The units of these sets, each as large as the sets need."""
     sizes: dict[tuple[str, bool], int] = {}
     for tasks in sets:
         for name, connector, numbers in tasks.units:
@@ -119,7 +119,7 @@ def units_of(sets: Iterable[TaskSet]) -> tuple[UnitRef, ...]:
 
 
 def units_of_table(table: TaskTable) -> tuple[UnitRef, ...]:
-    """All units of a group: what its dictionary lists."""
+    """All units of a group, as its dictionary lists them."""
     return tuple(
         UnitRef(label_of(unit.name, isinstance(unit, Connector)), unit.size) for unit in table.units
     )
@@ -136,10 +136,10 @@ def units_version(units: Sequence[UnitRef]) -> int:
 
 
 def check_units(units: Sequence[UnitRef]) -> None:
-    """Refuse unit lists that cannot be ours.
+    """Refuse invalid unit lists.
 
     Raises:
-        DecodeError: a label that is none, a unit named twice, a size out of bounds.
+        DecodeError: an invalid label, a unit named twice, or a size out of bounds.
     """
     for unit in units:
         if len(unit.label) < 2 or unit.label[-1] not in "_-":
@@ -151,10 +151,10 @@ def check_units(units: Sequence[UnitRef]) -> None:
 
 
 def encode_set(tasks: TaskSet, units: Sequence[UnitRef] | Layout) -> bytes:
-    """The bytes of a set, given the units its record refers to.
+    """The bytes of a set, given the units of its record.
 
     Raises:
-        EncodeError: a task outside the units, or more than `SET_TASKS_MAX`.
+        EncodeError: a task outside the units, or more than `SET_TASKS_MAX` tasks.
     """
     if not tasks.units:
         return b""
@@ -181,28 +181,28 @@ def encode_set(tasks: TaskSet, units: Sequence[UnitRef] | Layout) -> bytes:
 
 
 def decode_set(
-    data: bytes, units: Sequence[UnitRef] | Layout, most: int = SET_TASKS_MAX
+    data: bytes, units: Sequence[UnitRef] | Layout, tasks_max: int = SET_TASKS_MAX
 ) -> TaskSet:
-    """Read a set of at most `most` tasks; `units` as the writer had them, checked by `check_units`.
+    """Read what `encode_set` wrote with the same units, which `check_units` has checked.
 
     Raises:
-        DecodeError: anything else than what `encode_set` may have written.
+        DecodeError: the bytes are not a set of these units, or of more than `tasks_max` tasks.
     """
     if not data:
         return EMPTY
     layout = Layout.of(units)
     parts: list[Positions] = []
     if data[0] == WHOLE:
-        positions, at = decode_segment(data, 1, layout.total, most)
+        positions, at = decode_segment(data, 1, layout.total, tasks_max)
         parts = _cut(positions, layout.starts)
     elif data[0] == BY_UNIT:
         at, count = 1, 0
         for unit in layout.units:
-            positions, at = decode_segment(data, at, unit.size, most)
+            positions, at = decode_segment(data, at, unit.size, tasks_max)
             parts.append(positions)
             count += len(positions)
-            if count > most:
-                raise DecodeError(f"a set of more than {most} tasks", at)
+            if count > tasks_max:
+                raise DecodeError(f"a set of more than {tasks_max} tasks", at)
     else:
         raise DecodeError(f"task-set codec {data[0]}; known are {WHOLE} and {BY_UNIT}")
     if at != len(data):
@@ -218,11 +218,11 @@ def _cut(positions: Positions, starts: Positions) -> list[Positions]:
     return [positions[a:b] - s for (a, b), s in zip(pairwise(cuts), starts, strict=True)]
 
 
-def encode_segment(positions: Positions, size: int, most: int = SET_TASKS_MAX) -> bytes:
+def encode_segment(positions: Positions, size: int, count_max: int = SET_TASKS_MAX) -> bytes:
     """The shortest segment for ascending, distinct positions below `size`; see `decode_segment`."""
     best = _direct(positions, size)
     count = len(positions)
-    if 2 * count > size and size <= most:
+    if 2 * count > size and size <= count_max:
         rest = np.ones(size, dtype=np.bool_)
         rest[positions] = False
         other = _direct(np.flatnonzero(rest), size)
@@ -262,7 +262,7 @@ def _runs(positions: Positions) -> bytes:
 def _gaps(positions: Positions) -> bytes:
     gaps = np.diff(positions, prepend=-1) - 1
     base = int(gaps[1:].min()) if len(gaps) > 1 else 0
-    # The first gap stands apart: with a base it may be smaller than all others.
+    # The first gap is written on its own, because it may be smaller than the base of the others.
     values = gaps[1:] - base
     k = rice_parameter(values)
     out = bytearray((GAPS,))
@@ -300,22 +300,22 @@ def _bitmap(member: NDArray[np.uint8]) -> bytes:
 
 
 def decode_segment(
-    data: bytes, at: int, size: int, most: int = SET_TASKS_MAX
+    data: bytes, at: int, size: int, count_max: int = SET_TASKS_MAX
 ) -> tuple[Positions, int]:
-    """Read one segment of at most `most` of `size` positions; the positions and where it ends."""
+    """Read at most `count_max` positions below `size`; returns them and the offset of their end."""
     if at >= len(data):
         raise DecodeError("a task set ends too early", at)
     form, complement = data[at] & ~COMPLEMENT, bool(data[at] & COMPLEMENT)
-    if complement and size > most:
+    if complement and size > count_max:
         raise DecodeError(f"the complement of a set in {size} positions", at)
     readers = {RUNS: _read_runs, GAPS: _read_gaps, TRIPLETS: _read_triplets, BITMAP: _read_bitmap}
     if form == NOTHING:
         positions, end = np.empty(0, dtype=np.int64), at + 1
     elif form in readers:
-        positions, end = readers[form](data, at + 1, size, most)
+        positions, end = readers[form](data, at + 1, size, count_max)
     else:
         raise DecodeError(f"task-set form {form}; known are 0 to {BITMAP}", at)
-    if len(positions) and (positions[-1] >= size or len(positions) > most):
+    if len(positions) and (positions[-1] >= size or len(positions) > count_max):
         raise DecodeError(f"a task set beyond its {size} positions", at)
     if not complement:
         return positions, end
@@ -324,11 +324,11 @@ def decode_segment(
     return np.flatnonzero(rest), end
 
 
-def _read_runs(data: bytes, at: int, size: int, most: int) -> tuple[Positions, int]:
+def _read_runs(data: bytes, at: int, size: int, count_max: int) -> tuple[Positions, int]:
     count, at = take_varint(data, at)
     if at + 2 > len(data):
         raise DecodeError("a task set ends too early", at)
-    if not 1 <= count <= min(size, most):
+    if not 1 <= count <= min(size, count_max):
         raise DecodeError(f"{count} runs in {size} positions", at)
     k_between, k_length = data[at], data[at + 1]
     bits_max = rice_bits_max(count, k_between, size) + rice_bits_max(count, k_length, size)
@@ -337,15 +337,15 @@ def _read_runs(data: bytes, at: int, size: int, most: int) -> tuple[Positions, i
     lengths = bits.rice(count, k_length)
     if int(between.sum()) + int(lengths.sum()) + 2 * count - 1 > size:
         raise DecodeError(f"runs beyond their {size} positions", at)
-    if int(lengths.sum()) + count > most:
-        raise DecodeError(f"a set of more than {most} tasks", at)
+    if int(lengths.sum()) + count > count_max:
+        raise DecodeError(f"a set of more than {count_max} tasks", at)
     sizes = lengths + 1
     firsts = np.cumsum(between + 1) - 1 + np.append(0, np.cumsum(sizes[:-1]))
     inside = np.arange(int(sizes.sum())) - np.repeat(np.cumsum(sizes) - sizes, sizes)
     return np.repeat(firsts, sizes) + inside, bits.end()
 
 
-def _read_gaps(data: bytes, at: int, size: int, most: int) -> tuple[Positions, int]:
+def _read_gaps(data: bytes, at: int, size: int, count_max: int) -> tuple[Positions, int]:
     count, at = take_varint(data, at)
     first, at = take_varint(data, at)
     base, k = 0, ZEROS
@@ -354,7 +354,7 @@ def _read_gaps(data: bytes, at: int, size: int, most: int) -> tuple[Positions, i
         if at >= len(data):
             raise DecodeError("a task set ends too early", at)
         k, at = data[at], at + 1
-    if not 1 <= count <= most or max(count, first, base) > size:
+    if not 1 <= count <= count_max or max(count, first, base) > size:
         raise DecodeError(f"{count} gaps in {size} positions", at)
     bits = BitReader(data, at, rice_bits_max(count, k, size))
     steps = bits.rice(count - 1, k)
@@ -363,12 +363,12 @@ def _read_gaps(data: bytes, at: int, size: int, most: int) -> tuple[Positions, i
     return np.cumsum(np.append(first, steps + base + 1)), bits.end()
 
 
-def _read_triplets(data: bytes, at: int, size: int, most: int) -> tuple[Positions, int]:
+def _read_triplets(data: bytes, at: int, size: int, count_max: int) -> tuple[Positions, int]:
     bits = BitReader(data, at, size // 3 * 4 + 4)
     first = bits.fixed(-(-size // 3), 2)
     symbols = np.maximum(2 * first - 1, 0)
-    some = np.flatnonzero(first)
-    symbols[some] += bits.fixed(len(some), 1)
+    nonzero = np.flatnonzero(first)
+    symbols[nonzero] += bits.fixed(len(nonzero), 1)
     last = np.flatnonzero(symbols == 6)
     symbols[last] += bits.fixed(len(last), 1)
     triplets = _TRIPLET[symbols]
@@ -376,6 +376,6 @@ def _read_triplets(data: bytes, at: int, size: int, most: int) -> tuple[Position
     return np.flatnonzero(member.ravel()), bits.end()
 
 
-def _read_bitmap(data: bytes, at: int, size: int, most: int) -> tuple[Positions, int]:
+def _read_bitmap(data: bytes, at: int, size: int, count_max: int) -> tuple[Positions, int]:
     bits = BitReader(data, at, size)
     return np.flatnonzero(bits.take(size)), bits.end()

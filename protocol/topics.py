@@ -1,7 +1,7 @@
-"""The topics: what each is for, how it is keyed, and the settings that make it so.
+"""The topics: purpose, key layout and settings of each.
 
-Inputs use ``message.timestamp.type=LogAppendTime``: the broker's clock is the group's clock
-(design, idea 1). Compacted topics hold one truth per key; the others are history.
+Input topics use ``message.timestamp.type=LogAppendTime``, because the broker's timestamps are the
+group's time. On compacted topics the newest record of a key counts; the other topics are history.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from enum import StrEnum
 DEFAULT_PREFIX = "muster"
 
 RECORD_BYTES_MAX = 1_000_000
-"""What one record (key, value and headers, uncompressed) may take. Below Kafka's default
-``max.request.size`` and ``max.message.bytes``, so that a stock producer and broker take it."""
+"""Limit of one record (key, value and headers, uncompressed). It is below Kafka's default
+``max.request.size`` and ``max.message.bytes``, so producers and brokers accept it unconfigured."""
 
 EVENT_BYTES_MAX = RECORD_BYTES_MAX - 2_000
-"""What the value of an event may take; events are never split. The rest is for key and headers."""
+"""Limit of an event's value; events are never split. The difference is for key and headers."""
 
 _HOUR_MS = 3_600_000
 _DAY_MS = 24 * _HOUR_MS
 
 
 class TopicKind(StrEnum):
-    """What a topic carries. Its name is prefix, dot, kind."""
+    """What a topic carries. The topic's name is prefix, dot, kind."""
 
     MEMBERSHIP = "membership"
     CONFIG = "config"
@@ -38,7 +38,7 @@ class TopicKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """One topic as it should be.
+    """The specification of one topic.
 
     Attributes:
         kind: what it carries.
@@ -69,9 +69,9 @@ def _history(retention_ms: int, *, log_append_time: bool = True) -> dict[str, st
     }
 
 
-def _truth(*, log_append_time: bool = False, segment_bytes: int = 64 << 20) -> dict[str, str]:
-    # delete.retention.ms: a reader that was away for a day still sees that something was deleted.
-    # max.compaction.lag.ms and the segment size bound what a reader from the beginning must read.
+def _compacted(*, log_append_time: bool = False, segment_bytes: int = 64 << 20) -> dict[str, str]:
+    # delete.retention.ms: a reader that was away for a day still sees tombstones.
+    # max.compaction.lag.ms and the segment size bound how much a reader from the beginning reads.
     return {
         "cleanup.policy": "compact",
         "message.timestamp.type": "LogAppendTime" if log_append_time else "CreateTime",
@@ -93,7 +93,7 @@ TOPICS: tuple[Topic, ...] = (
         TopicKind.CONFIG,
         "what each group is configured to be; a tombstone deletes the group",
         "group",
-        _truth(log_append_time=True),
+        _compacted(log_append_time=True),
     ),
     Topic(
         TopicKind.LAG,
@@ -105,13 +105,13 @@ TOPICS: tuple[Topic, ...] = (
         TopicKind.ASSIGNMENTS,
         "what each member should hold; a tombstone when it left or expired",
         "group|member",
-        _truth(),
+        _compacted(),
     ),
     Topic(
         TopicKind.GROUPS,
         "the whole state of each group, for tools and for recovery",
         "group",
-        _truth(),
+        _compacted(),
     ),
     Topic(
         TopicKind.REJECTED,
@@ -123,13 +123,13 @@ TOPICS: tuple[Topic, ...] = (
         TopicKind.CLOCK,
         "when each group wants a tick at the latest",
         "group",
-        _truth(segment_bytes=4 << 20),
+        _compacted(segment_bytes=4 << 20),
     ),
     Topic(
         TopicKind.COORDINATOR,
         "claims of coordinators; the offset of the newest is the coordinator epoch",
         "coordinator",
-        _truth(segment_bytes=4 << 20),
+        _compacted(segment_bytes=4 << 20),
         partitions=1,
     ),
 )
@@ -137,7 +137,7 @@ TOPICS: tuple[Topic, ...] = (
 BY_KIND: Mapping[TopicKind, Topic] = {topic.kind: topic for topic in TOPICS}
 _KINDS = {str(kind): kind for kind in TopicKind}
 INPUTS = (TopicKind.MEMBERSHIP, TopicKind.CONFIG, TopicKind.LAG)
-"""What the coordinator reads as events."""
+"""The topics that the coordinator reads as events."""
 
 
 def topic_name(kind: TopicKind, prefix: str = DEFAULT_PREFIX) -> str:
@@ -146,6 +146,6 @@ def topic_name(kind: TopicKind, prefix: str = DEFAULT_PREFIX) -> str:
 
 
 def kind_of(topic: str, prefix: str = DEFAULT_PREFIX) -> TopicKind | None:
-    """What a topic carries; None when it is none of ours."""
+    """The kind of a topic; None if it is not one of muster's."""
     start, _, kind = topic.rpartition(".")
     return _KINDS.get(kind) if start == prefix else None

@@ -1,11 +1,8 @@
-"""The units an event names: rows as long as they are few, a deflated text where they are many.
+"""The unit list of an event: rows if it is short, a deflated text if it is long.
 
-An event cannot be split: its parts might be read in different batches. So a member that holds
-tasks of very many units names them in the extra ``units``: a zlib stream of the text that a
-dictionary's version is made from, one line for each unit. The number of lines is counted before
-anything is made of them, so what is read takes memory in proportion to `UNITS_MAX`.
-
-`names_fault` says at `muster config set` whether members of a group could name all its units.
+An event cannot be split, because its parts could be read in different batches. So a member that
+holds tasks of very many units lists them in the extra ``units``, a zlib stream of the text from
+which a dictionary's version is computed. The reader counts its lines first, which bounds memory.
 """
 
 from __future__ import annotations
@@ -20,34 +17,34 @@ from muster.protocol.keys import UNIT_CHARS_MAX, name_fault
 from muster.protocol.taskset import UnitRef, check_units, units_text
 
 UNITS_MAX = 1 << 18
-"""No group has more units, and no event names more."""
+"""Limit of the units of a group and of an event."""
 EXTRA = "units"
 _ROWS_CHARS_MAX = 1 << 16
-"""Labels that take more characters are deflated."""
+"""Unit lists whose labels take more characters are deflated."""
 _TEXT_BYTES_MAX = 16 << 20
 _DEFLATED_BYTES_MAX = 600_000
-"""Leaves room in an event for its task sets."""
+"""Limit of the extra, which leaves room in an event for its task sets."""
 
 
 def units_fields(units: Sequence[UnitRef]) -> Row:
-    """The field ``units`` of an event, and where they are many its extra."""
+    """The field ``units`` of an event, or its extra if the list is long and fits."""
     deflated = _deflated(units) if _are_many(units) else ""
     if isinstance(deflated, str):
         return {"units": [unit._asdict() for unit in units]}
     return {"units": [], "extras": {EXTRA: deflated}}
 
 
-def units_from(row: Row, most: int = UNITS_MAX) -> tuple[UnitRef, ...]:
-    """The units of an event, at most `most` of them, checked."""
+def units_from(row: Row, units_max: int = UNITS_MAX) -> tuple[UnitRef, ...]:
+    """The units of an event, at most `units_max` of them, checked."""
     deflated = row["extras"].get(EXTRA)
     if deflated is None:
-        units = tuple(UnitRef(each["label"], each["size"]) for each in row["units"])
+        units = tuple(UnitRef(unit["label"], unit["size"]) for unit in row["units"])
     elif row["units"]:
         raise DecodeError("units as a field and as an extra; expected one of them")
     else:
-        units = _read(deflated, min(most, UNITS_MAX))
-    if len(units) > most:
-        raise DecodeError(f"{len(units)} units; {most} are accepted")
+        units = _read(deflated, min(units_max, UNITS_MAX))
+    if len(units) > units_max:
+        raise DecodeError(f"{len(units)} units; {units_max} are accepted")
     check_units(units)
     for unit in units:
         fault = name_fault("a unit", unit.name, UNIT_CHARS_MAX)
@@ -57,9 +54,9 @@ def units_from(row: Row, most: int = UNITS_MAX) -> tuple[UnitRef, ...]:
 
 
 def names_fault(units: Sequence[UnitRef]) -> str | None:
-    """Why a member could not name all these units in one event; None when it can."""
-    found = _deflated(units) if _are_many(units) else b""
-    return found if isinstance(found, str) else None
+    """Why a member could not list all these units in one event; None if it can."""
+    deflated = _deflated(units) if _are_many(units) else b""
+    return deflated if isinstance(deflated, str) else None
 
 
 def _are_many(units: Sequence[UnitRef]) -> bool:
@@ -67,7 +64,7 @@ def _are_many(units: Sequence[UnitRef]) -> bool:
 
 
 def _deflated(units: Sequence[UnitRef]) -> bytes | str:
-    """The extra; or what is wrong, in words."""
+    """The extra, or the reason in words why there is none."""
     names = f"{len(units)} subtopologies and connectors"
     if len(units) > UNITS_MAX:
         return f"{names}; {UNITS_MAX} are accepted"
@@ -78,18 +75,18 @@ def _deflated(units: Sequence[UnitRef]) -> bytes | str:
         return f"names of {names} that take {len(text)} bytes; {_TEXT_BYTES_MAX} are accepted"
     deflated = zlib.compress(text, 6)
     if len(deflated) > _DEFLATED_BYTES_MAX:
-        told = f"names of {names} that take {len(deflated)} bytes when deflated"
-        return f"{told}; {_DEFLATED_BYTES_MAX} are accepted"
+        size = f"names of {names} that take {len(deflated)} bytes when deflated"
+        return f"{size}; {_DEFLATED_BYTES_MAX} are accepted"
     return deflated
 
 
-def _read(deflated: bytes, most: int) -> tuple[UnitRef, ...]:
+def _read(deflated: bytes, units_max: int) -> tuple[UnitRef, ...]:
     data, end = inflate(deflated, 0, _TEXT_BYTES_MAX)
     if end != len(deflated):
         raise DecodeError(f"{len(deflated) - end} bytes behind the units", end)
     count = data.count(b"\n")
-    if count > most:
-        raise DecodeError(f"{count} units; {most} are accepted")
+    if count > units_max:
+        raise DecodeError(f"{count} units; {units_max} are accepted")
     try:
         lines = data.decode().split("\n")
         pairs = [line.split("\0") for line in lines[:-1]]

@@ -1,11 +1,10 @@
-"""Vectors of a group that another one predicts, and (task, slot) pairs.
+"""Codecs of a snapshot's owner vectors, flags and (task, slot) pairs.
 
-What members hold is nearly what the target asks for, and where tasks belong in the end is nearly
-the target too. So such a vector is written as `SAME`, as `CHANGED` (which entries, and what they
-are instead) or in `FULL`.
+A vector that nearly equals another one, its *base* (holders nearly equal the target), is written as
+`SAME`, as `CHANGED` (the differing entries and their values) or in `FULL`.
 
-Pairs are layers: the tasks with at least one pair and the first slot of each, then the tasks with
-a second, and so on. A layer is a segment of the task-set codec and an owner vector.
+Pairs are written in layers: the tasks with at least one pair and the first slot of each, then the
+tasks with a second pair, and so on. A layer is a segment of the task-set codec and an owner vector.
 """
 
 from __future__ import annotations
@@ -14,20 +13,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from muster.protocol.bits import put_varint, take_varint
-from muster.protocol.errors import DecodeError
+from muster.protocol.errors import DecodeError, EncodeError
 from muster.protocol.owners import decode_owners, encode_owners
 from muster.protocol.tasks import IntArray
 from muster.protocol.taskset import decode_segment, encode_segment
 
 SAME, FULL, CHANGED = range(3)
-LAYERS_MAX = 1 << 10
-"""A task has no more copies than this."""
+LAYERS_MAX = 1 << 14
+"""Limit of the pairs of a task: every member of a large fleet may report something about it."""
 PAIRS_MAX = 1 << 25
 _NO_PAIRS = bytes((FULL, 0))
 
 
 def encode_vector(owners: IntArray, base: IntArray) -> bytes:
-    """An owner vector, given another of the same length."""
+    """The bytes of an owner vector, against a base of the same length."""
     changed = np.flatnonzero(owners != base)
     if len(changed) == 0:
         return bytes((SAME,))
@@ -48,25 +47,25 @@ def decode_vector(data: bytes, base: IntArray) -> IntArray:
     """Read what `encode_vector` wrote with the same base."""
     form = data[0] if data else -1
     if form == SAME:
-        found, end = base, 1
+        owners, end = base, 1
     elif form == FULL:
-        found, end = decode_owners(data, 1, len(base))
+        owners, end = decode_owners(data, 1, len(base))
     elif form == CHANGED:
         count, at = take_varint(data, 1)
         changed, at = decode_segment(data, at, len(base), len(base))
         if len(changed) != count:
             raise DecodeError(f"{len(changed)} changes; {count} were announced", at)
-        instead, end = decode_owners(data, at, count)
-        found = base.copy()
-        found[changed] = instead
+        values, end = decode_owners(data, at, count)
+        owners = base.copy()
+        owners[changed] = values
     else:
         raise DecodeError(f"a vector of form {form}")
-    _ends(data, end)
-    return found
+    _check_end(data, end)
+    return owners
 
 
 def encode_flags(flags: NDArray[np.bool_]) -> bytes:
-    """A vector of yes and no."""
+    """The bytes of a bool vector."""
     return encode_segment(np.flatnonzero(flags), len(flags), len(flags))
 
 
@@ -75,23 +74,27 @@ def decode_flags(data: bytes, count: int) -> NDArray[np.bool_]:
     positions, end = decode_segment(data, 0, count, count)
     flags = np.zeros(count, dtype=np.bool_)
     flags[positions] = True
-    _ends(data, end)
+    _check_end(data, end)
     return flags
 
 
 def encode_pairs(pairs: IntArray, tasks: int, base: IntArray | None = None) -> bytes:
-    """Pairs int32[K, 2] of (task, slot), ascending, of a group of so many tasks."""
-    if len(pairs) == 0 and (base is None or len(base) == 0):  # the rule, and soon done
+    """The bytes of pairs int32[K, 2] of (task, slot), ascending; `tasks` is the number of tasks.
+
+    Raises:
+        EncodeError: a task is in more pairs than a reader accepts.
+    """
+    if len(pairs) == 0 and (base is None or len(base) == 0):  # the common case
         return _NO_PAIRS if base is None else bytes((SAME,))
     code, known = _code(pairs), _code(base)
     if base is not None and np.array_equal(code, known):
         return bytes((SAME,))
-    gone = np.flatnonzero(~np.isin(known, code, assume_unique=True))
-    come = code[~np.isin(code, known, assume_unique=True)]
+    removed = np.flatnonzero(~np.isin(known, code, assume_unique=True))
+    added = code[~np.isin(code, known, assume_unique=True)]
     full = bytes((FULL,)) + _layers(code, tasks)
-    if 2 * len(come) > len(code):
+    if 2 * len(added) > len(code):
         return full
-    changes = encode_segment(gone, len(known), len(known)) + _layers(come, tasks)
+    changes = encode_segment(removed, len(known), len(known)) + _layers(added, tasks)
     part = bytes((CHANGED,)) + changes
     return part if len(part) < len(full) else full
 
@@ -107,17 +110,17 @@ def decode_pairs(data: bytes, tasks: int, base: IntArray | None = None) -> IntAr
     elif form == FULL:
         code, end = _read_layers(data, 1, tasks)
     elif form == CHANGED:
-        gone, at = decode_segment(data, 1, len(known), len(known))
-        come, end = _read_layers(data, at, tasks)
-        code = np.union1d(np.delete(known, gone), come)
+        removed, at = decode_segment(data, 1, len(known), len(known))
+        added, end = _read_layers(data, at, tasks)
+        code = np.union1d(np.delete(known, removed), added)
     else:
         raise DecodeError(f"pairs of form {form}")
     pairs = np.column_stack((code >> 32, code & 0xFFFFFFFF)).astype(np.int32)
-    _ends(data, end)
+    _check_end(data, end)
     return pairs
 
 
-def _ends(data: bytes, end: int) -> None:
+def _check_end(data: bytes, end: int) -> None:
     if end != len(data):
         raise DecodeError(f"{len(data) - end} bytes behind a vector", end)
 
@@ -134,10 +137,14 @@ def _layers(code: NDArray[np.int64], tasks: int) -> bytes:
     firsts = np.flatnonzero(np.diff(task, prepend=-1))
     rank = np.arange(len(task)) - np.repeat(firsts, np.diff(firsts, append=len(task)))
     layers = int(rank.max()) + 1 if len(rank) else 0
+    if layers > LAYERS_MAX:
+        raise EncodeError(f"{layers} pairs of one task; {LAYERS_MAX} can be written")
     out = bytearray()
     put_varint(out, layers)
-    for layer in range(layers):
-        inside = rank == layer
+    order = np.argsort(rank, kind="stable")
+    ends = np.cumsum(np.bincount(rank, minlength=layers)).tolist()
+    for first, end in zip([0, *ends], ends, strict=False):
+        inside = order[first:end]
         out += encode_segment(task[inside], tasks, tasks) + encode_owners(slot[inside])
     return bytes(out)
 
@@ -145,7 +152,7 @@ def _layers(code: NDArray[np.int64], tasks: int) -> bytes:
 def _read_layers(data: bytes, at: int, tasks: int) -> tuple[NDArray[np.int64], int]:
     layers, at = take_varint(data, at)
     if layers > LAYERS_MAX:
-        raise DecodeError(f"{layers} copies of a task; {LAYERS_MAX} are accepted", at)
+        raise DecodeError(f"{layers} pairs of one task; {LAYERS_MAX} are accepted", at)
     parts = [np.empty(0, dtype=np.int64)]
     total = 0
     for _ in range(layers):

@@ -1,4 +1,4 @@
-"""The records that go to members: each its whole assignment, in the order of member ids."""
+"""The records addressed to members; each has the member's whole assignment."""
 
 from __future__ import annotations
 
@@ -15,12 +15,14 @@ from muster.state.liveness import ASKED, FENCED
 
 
 def write(draft: Draft, slots: list[int]) -> None:
-    """Put one record for each of these members among the replies."""
+    """Add one record for each of these members to the replies; members that are away get none."""
     slots = [s for s in slots if draft.members[s] is not None and not draft.member(s).away]
     if not slots:
         return
-    told = set(slots)
-    draft.orphans = tuple(o._replace(told=o.told or o.slot in told) for o in draft.orphans)
+    addressed = set(slots)
+    draft.orphans = tuple(
+        o._replace(notified=o.notified or o.slot in addressed) for o in draft.orphans
+    )
     sets = {Role.ACTIVE: _actives(draft, slots)}
     for role in COPY_ROLES:
         kept = draft.copies[role].kept
@@ -32,11 +34,11 @@ def write(draft: Draft, slots: list[int]) -> None:
         member = draft.member(slot)
         if draft.soft.flags[slot] & FENCED:
             draft.update(slot, revision=member.revision + 1)
-            fencing.tell(draft, slot, "drop everything and join again")
+            fencing.notify(draft, slot, "drop everything and join again")
             continue
         if slot not in draft.recovering:
-            # A recovered group does not know what its members were told last: only what they
-            # have not seen yet may change them, so the number stays and just the report is asked.
+            # The question of a recovered group keeps the old revision: a member that has seen the
+            # record only reports, because a newer one of the old coordinator may be in force.
             member = draft.update(slot, revision=member.revision + 1)
         held = Holding(*(sets[role].get(slot, EMPTY) for role in Role))
         record = _record(draft, member, held, awaited.get(slot, EMPTY), names)
@@ -72,7 +74,7 @@ def _actives(draft: Draft, slots: list[int]) -> dict[int, TaskSet]:
 
 
 def _split(draft: Draft, task: IntArray, slot: IntArray, slots: list[int]) -> dict[int, TaskSet]:
-    """Per member the set of its tasks; `task` ascends."""
+    """Slot → the set of its tasks; `task` must ascend."""
     mine = draft.mask(slots)[slot]
     task, slot = task[mine], slot[mine]
     order = np.argsort(slot, kind="stable")

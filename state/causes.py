@@ -1,4 +1,4 @@
-"""What made a generation, in one line for a person: "W2 joined", "W2, W3 and 40 more joined"."""
+"""The cause of a generation, in one line: "W2 joined", "W2, W3 and 40 more joined"."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _LISTED_MAX = 3
 
 
 class Causes:
-    """Collects what happened in a batch. Says the same whatever the order it was told in."""
+    """Collects what happened in a batch. Its text does not depend on the order of the calls."""
 
     __slots__ = ("_events", "_members", "_ready")
 
@@ -33,25 +33,25 @@ class Causes:
         return bool(self._members or self._ready or self._events)
 
     def member(self, what: str, member: str) -> None:
-        """Something happened to a member."""
+        """Add what happened to a member, a word such as `JOINED`."""
         self._members.setdefault(what, set()).add(member)
 
     def ready(self, what: str, task: str, member: str) -> None:
-        """A copy has caught up: a learner, a standby, or another one ("copy")."""
+        """Add that a copy has caught up; `what` is "learner", "standby" or "copy"."""
         self._ready.add((task, member, what))
 
-    def tell_who(self, what: str) -> bool:
-        """Whether this happened to a member."""
+    def has_members(self, what: str) -> bool:
+        """Whether this happened to at least one member."""
         return what in self._members
 
     def add(self, text: str) -> None:
-        """Something happened to the group."""
+        """Add what happened to the group, in words."""
         if text not in self._events:
             self._events.append(text)
 
     def __str__(self) -> str:
-        told = [what for what in _ORDER if what in self._members]
-        parts = [*self._events, *(f"{_listed(sorted(self._members[w]))} {w}" for w in told)]
+        words = [what for what in _ORDER if what in self._members]
+        parts = [*self._events, *(f"{_listed(sorted(self._members[w]))} {w}" for w in words)]
         if len(self._ready) == 1:
             task, member, what = next(iter(self._ready))
             parts.append(f"{what} of {task} on {member} ready")
@@ -67,7 +67,7 @@ class Causes:
         )
 
     def absorb(self, other: Causes) -> None:
-        """Take over what another one has collected."""
+        """Add all that another one has collected."""
         for what, members in other._members.items():
             self._members.setdefault(what, set()).update(members)
         self._ready |= other._ready
@@ -82,18 +82,18 @@ def _listed(names: list[str]) -> str:
 
 
 def without(cause: str, what: str) -> str:
-    """A cause without the parts that say to whom this happened."""
+    """A cause without the parts that end with this word."""
     return "; ".join(part for part in cause.split("; ") if not part.endswith(f" {what}"))
 
 
 def counted(number: int, thing: str) -> str:
-    """A number and what is counted: "1 task", "12 tasks"."""
+    """A number and a noun: "1 task", "12 tasks"."""
     return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
 
 
 OTHER = "other"
 _KINDS: tuple[tuple[str, str], ...] = (
-    # (what a part of a cause ends with, kind): of several, the first found names the generation
+    # (how a part of a cause ends, kind): the first row that fits a part names the kind
     (EXPIRED, EXPIRED),
     (FENCED, FENCED),
     (LEFT, LEFT),
@@ -113,7 +113,7 @@ _CONFIG = re.compile(r"assignor .* → |config (changed|read)|\d+ tasks? |tasks 
 
 
 def kind_of(cause: str) -> str:
-    """One word of a fixed few for a cause as `Causes` tells it: a label for counting."""
+    """The kind of a cause that `Causes` made, one of a fixed set of words, as a metric label."""
     parts = cause.split("; ")
     for ending, kind in _KINDS:
         if any(part == ending or part.endswith(f" {ending}") for part in parts):

@@ -1,10 +1,7 @@
-"""What members say of themselves, in columns by slot, for code that looks at all of them at once.
+"""The members' fields as arrays by slot, for code that reads all members at once.
 
-A placement looks at every member. Read from ten thousand entries one by one that takes longer than
-the placement itself, and nearly all of them are as they were the last time. So the columns are
-kept with the group and only the entries that changed are read again.
-
-Derived from `Group.members` alone: never stored, never published, made anew after a restart.
+The group caches the columns and reads again only the entries that changed, because reading ten
+thousand entries takes longer than a placement. They are never stored or published.
 """
 
 from __future__ import annotations
@@ -27,13 +24,13 @@ Objects: TypeAlias = NDArray[np.object_]
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Columns:
-    """Members by slot; a free slot has what a member has that says nothing.
+    """Member fields by slot; a free slot has the default values.
 
     Attributes:
         id, capacity, draining, away: as in `MemberEntry`.
-        unsettled: whether the member's state is another than stable.
-        config_offset: -1 = not told.
-        rack, tags, topics, static, protocols: as in `GroupView`; None = no member says any.
+        unsettled: whether the member's state is not stable.
+        config_offset: -1 = not given.
+        rack, tags, topics, static, protocols: as in `GroupView`; None = no member gives any.
     """
 
     id: Objects
@@ -50,46 +47,46 @@ class Columns:
 
     @classmethod
     def of(cls, members: Sequence[MemberEntry | None]) -> Columns:
-        """The columns of some members by slot."""
+        """The columns of members by slot."""
         nothing = cls(**{f.name: np.empty(0, dtype=f.dtype) for f in _FIELDS if not f.optional})
         return nothing.renewed(members, range(len(members)))
 
     def renewed(self, members: Sequence[MemberEntry | None], slots: Iterable[int]) -> Columns:
-        """The columns after the members in some slots changed."""
+        """The columns after the members in these slots changed."""
         changed = [(slot, members[slot]) for slot in slots]
         parts: dict[str, Any] = {
             f.name: _renewed(f, getattr(self, f.name), changed, len(members)) for f in _FIELDS
         }
         return Columns(**parts)
 
-    def tell_of(self, members: Sequence[MemberEntry | None]) -> bool:
-        """Whether these are the columns of some members, for those who check."""
+    def agree_with(self, members: Sequence[MemberEntry | None]) -> bool:
+        """Whether these are the columns of the given members, for invariant checks."""
         fresh = Columns.of(members)
         return all(
-            _told(f, getattr(self, f.name), len(members))
-            == _told(f, getattr(fresh, f.name), len(members))
+            _values(f, getattr(self, f.name), len(members))
+            == _values(f, getattr(fresh, f.name), len(members))
             for f in _FIELDS
         )
 
 
 def seated(column: Objects | None, seats: IntArray) -> tuple[Any, ...] | None:
-    """A column in the order of some seats; None if no member says anything."""
+    """A column in the order of the given slots; None if the column is None."""
     return None if column is None else tuple(column[seats].tolist())
 
 
 class _Field(NamedTuple):
-    """How a column is made: what a member says, and what stands for nothing said."""
+    """How to read a column's values from members; `default` is the value of free slots."""
 
     name: str
     dtype: type
-    said: Callable[[MemberEntry], object]
-    nothing: object = None
+    value_of: Callable[[MemberEntry], object]
+    default: object = None
     optional: bool = False
 
 
 @lru_cache(maxsize=1024)
 def _set(names: tuple[str, ...]) -> frozenset[str]:
-    """Equal topics are one object, so that an assignor finds members that are alike at once."""
+    """One object for equal topics, so that an assignor groups equal members quickly."""
     return frozenset(names)
 
 
@@ -121,8 +118,8 @@ def _set_or_all(topics: tuple[str, ...] | None) -> frozenset[str] | None:
     return None if topics is None else _set(topics)
 
 
-def _told(field: _Field, column: NDArray[Any] | None, count: int) -> list[Any]:
-    return [field.nothing] * count if column is None else column.tolist()
+def _values(field: _Field, column: NDArray[Any] | None, count: int) -> list[Any]:
+    return [field.default] * count if column is None else column.tolist()
 
 
 def _renewed(
@@ -131,13 +128,13 @@ def _renewed(
     changed: Sequence[tuple[int, MemberEntry | None]],
     count: int,
 ) -> NDArray[Any] | None:
-    news = [(s, field.nothing if m is None else field.said(m)) for s, m in changed]
-    if field.optional and column is None and all(said == field.nothing for _, said in news):
+    news = [(s, field.default if m is None else field.value_of(m)) for s, m in changed]
+    if field.optional and column is None and all(value == field.default for _, value in news):
         return None
     renewed: NDArray[Any] = np.empty(count, dtype=field.dtype)
-    renewed.fill(field.nothing)
+    renewed.fill(field.default)
     if column is not None:
         renewed[: len(column)] = column
-    for slot, said in news:  # one by one: numpy would take a tuple for a row
-        renewed[slot] = said
+    for slot, value in news:  # one by one, because numpy would read a tuple as a row
+        renewed[slot] = value
     return renewed

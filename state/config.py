@@ -1,7 +1,7 @@
-"""What a new config does to a group: other settings, another assignor, other tasks.
+"""Applies a new config to a group: settings, assignor, tasks.
 
-When the table changes, everything is carried over by task, not by index. What a member has of a
-task that left the table becomes an orphan: the member releases it like anything else.
+When the task table changes, the vectors are renumbered task by task. A task that leaves the table
+while a member has it becomes an orphan, which the member must release.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _KEYS = {setting.field: setting.key for setting in SETTINGS}
 
 
 def configure(draft: Draft, event: GroupConfig) -> None:
-    """The group is to be like this."""
+    """Apply a config; a deleted group becomes alive again."""
     if draft.dead:
         draft.dead, draft.cause = False, ""
     draft.changed = True
@@ -54,15 +54,18 @@ def configure(draft: Draft, event: GroupConfig) -> None:
 
 
 def _catch_up(draft: Draft, event: GroupConfig) -> None:
-    """A Connect worker had read further than the group, which placed nothing (S3-F11)."""
+    """Open a generation if a Connect worker had read a newer config than the group (S3-F11).
+
+    Connect's assignors place nothing while a worker's config offset is above the group's.
+    """
     before = offset_of(draft.group.soft.through)
-    told = (draft.member(slot).config_offset for slot in draft.roster)
-    if any(offset is not None and offset > before for offset in told):
+    offsets = (draft.member(slot).config_offset for slot in draft.roster)
+    if any(offset is not None and offset > before for offset in offsets):
         draft.causes.add(f"config read up to {event.origin.offset}")
 
 
 def offset_of(through: Mapping[tuple[str, int], int]) -> int:
-    """Offset of the newest config taken in, -1 = none; see `Liveness.through`."""
+    """Offset of the newest config read, -1 = none; see `Liveness.through`."""
     kind = str(TopicKind.CONFIG)
     read = (at for (topic, _), at in through.items() if topic.rpartition(".")[2] == kind)
     return max(read, default=-1)
@@ -81,7 +84,7 @@ def _set(draft: Draft, settings: Settings) -> None:
     if {"session_timeout_ms", "heartbeat_interval_ms"}.isdisjoint(differ):
         return
     for slot in draft.roster:
-        # A longer timeout is used at once; a shorter one when the member has said that it knows.
+        # A longer timeout counts at once, a shorter one when the member has acknowledged it.
         if settings.session_timeout_ms > draft.member(slot).session_timeout_ms:
             draft.update(slot, session_timeout_ms=settings.session_timeout_ms)
             draft.soft.set_timeout(slot, settings.session_timeout_ms)
@@ -90,7 +93,7 @@ def _set(draft: Draft, settings: Settings) -> None:
 
 
 def declare(draft: Draft, table: TaskTable) -> None:
-    """Other tasks: renumber what is kept, remember who has what is gone."""
+    """Replace the task table: renumber the tasks that stay, make orphans of those that leave."""
     old = draft.table
     new_index = _new_indexes(old, table)
     kept = new_index[new_index != NO_MEMBER]
@@ -106,20 +109,20 @@ def declare(draft: Draft, table: TaskTable) -> None:
     }
     _carry(draft, table, new_index)
     draft.table, draft.hashes = table, table_hashes(table)
-    draft.touched |= {o.slot for o in orphans}  # what is reclaimed counts otherwise now
+    draft.touched |= {o.slot for o in orphans}  # a reclaimed task has another digest
     draft.orphans = tuple(sorted(o for o in orphans if not _reclaimed(draft, o)))
     draft.answer |= {o.slot for o in draft.orphans}
     for slot in sorted({o.slot for o in orphans}):
-        # It has reported all it was asked for, and what else had left the table is back.
-        member = draft.members[slot]  # None: it left in this batch
+        # If all orphans of an UNREVOKED member are back in the table, it may owe nothing more.
+        member = draft.members[slot]  # None: the member left in this batch
         owed = member is not None and member.state is MemberState.UNREVOKED
         if owed and not holdings.owes(draft, slot):
             holdings.owes_nothing(draft, slot)
 
 
 def _new_indexes(old: TaskTable, new: TaskTable) -> IntArray:
-    """int32[old T]: index of each old task in the new table, `NO_MEMBER` where it is gone."""
-    found = np.full(len(old), NO_MEMBER, dtype=np.int32)
+    """int32[old T]: index of each old task in the new table, `NO_MEMBER` (-1) if it left."""
+    indexes = np.full(len(old), NO_MEMBER, dtype=np.int32)
     place = {
         (u.name, bool(c)): i
         for i, (u, c) in enumerate(zip(new.units, new.is_connector_unit, strict=True))
@@ -129,18 +132,18 @@ def _new_indexes(old: TaskTable, new: TaskTable) -> IntArray:
         if j is not None:
             count = min(unit.size, new.units[j].size)
             start = int(new.start[j])
-            found[old.start[i] : old.start[i] + count] = np.arange(start, start + count)
-    return found
+            indexes[old.start[i] : old.start[i] + count] = np.arange(start, start + count)
+    return indexes
 
 
 def _orphaned(draft: Draft, lost: IntArray) -> list[Orphan]:
-    """Who has tasks that are gone from the table, in which role."""
-    found: list[Orphan] = []
+    """The tasks that left the table and that members have, one orphan for each holder and role."""
+    orphans: list[Orphan] = []
 
-    def add(task: int, slot: int, role: Role, told: bool) -> None:
+    def add(task: int, slot: int, role: Role, notified: bool) -> None:
         member = draft.members[slot]
         if member is not None and not member.away:
-            found.append(Orphan(slot, int(role), *draft.table.task(task), told))
+            orphans.append(Orphan(slot, int(role), *draft.table.task(task), notified))
 
     for task in lost.tolist():
         if draft.holder[task] != NO_MEMBER:
@@ -148,10 +151,10 @@ def _orphaned(draft: Draft, lost: IntArray) -> list[Orphan]:
     pairs = [(draft.duplicate, Role.ACTIVE, True)]
     for role, copies in draft.copies.items():
         pairs += [(copies.kept, role, False), (copies.going, role, True)]
-    for each, role, told in pairs:
-        for pair in each[np.isin(task_of(each), lost)].tolist():
-            add(pair >> 32, pair & 0xFFFFFFFF, role, told)
-    return found
+    for held, role, notified in pairs:
+        for pair in held[np.isin(task_of(held), lost)].tolist():
+            add(pair >> 32, pair & 0xFFFFFFFF, role, notified)
+    return orphans
 
 
 def _carry(draft: Draft, table: TaskTable, new_index: IntArray) -> None:
@@ -165,8 +168,8 @@ def _carry(draft: Draft, table: TaskTable, new_index: IntArray) -> None:
 
     def pairs(old: Codes) -> Codes:
         task = new_index[task_of(old)]
-        there = task != NO_MEMBER
-        return codes(task[there], slot_of(old)[there])
+        stays = task != NO_MEMBER
+        return codes(task[stays], slot_of(old)[stays])
 
     draft.target, draft.destination = vector(draft.target), vector(draft.destination)
     revoking = np.zeros(len(table), dtype=np.bool_)
@@ -177,26 +180,26 @@ def _carry(draft: Draft, table: TaskTable, new_index: IntArray) -> None:
     draft.ready, draft.duplicate = pairs(draft.ready), pairs(draft.duplicate)
     draft.departed.carry(pairs)
     task = new_index[task_of(draft.lags.pair)]
-    there = task != NO_MEMBER
-    pair = task[there].astype(np.int64) << 32 | slot_of(draft.lags.pair)[there].astype(np.int64)
+    stays = task != NO_MEMBER
+    pair = task[stays].astype(np.int64) << 32 | slot_of(draft.lags.pair)[stays].astype(np.int64)
     order = np.argsort(pair, kind="stable")
-    offsets, told_ms = draft.lags.offsets[there][order], draft.lags.told_ms[there][order]
-    draft.lags = Lags(pair[order], offsets, told_ms)
+    offsets, reported_ms = draft.lags.offsets[stays][order], draft.lags.reported_ms[stays][order]
+    draft.lags = Lags(pair[order], offsets, reported_ms)
 
 
 def _reclaimed(draft: Draft, orphan: Orphan) -> bool:
-    """A task that came back before it was released: its member still has it, giving it up."""
+    """Turn an orphan back into a held task if its task is in the table again; whether it is."""
     index = draft.table.find(Task(orphan.unit, orphan.number, orphan.connector))
     if index is None:
         return False
     at = np.array([index], dtype=np.int32)
     if orphan.role == Role.ACTIVE:
-        draft.claim(orphan.slot, at, giving_up=orphan.told)
+        draft.claim(orphan.slot, at, giving_up=orphan.notified)
         return True
     role = Role(orphan.role)
     pair = codes(at, np.array([orphan.slot], dtype=np.int32))
     copies = draft.copies[role]
-    if orphan.told:
+    if orphan.notified:
         draft.set_copies(role, going=union(copies.going, pair))
     else:
         draft.set_copies(role, kept=union(copies.kept, pair))

@@ -1,27 +1,26 @@
-"""Every deadline of a group, and the one wake-up that follows from them.
+"""Every deadline of a group, and the wake-up that follows from them.
 
 =====================  =============  ============================================================
-deadline               clock          when it is reached
+deadline               clock          what happens when it has passed
 =====================  =============  ============================================================
-session                session clock  the member has expired
+session                session clock  the member expires
 rebalance timeout      session clock  a member that did not answer a demand is fenced
-fenced for a session   session clock  a fenced member is gone
-initial delay          clock          a fleet that starts is placed: joining has paused, or lasts
-assignment interval    clock          a generation that had to wait is placed
-delay                  clock          the assignor decides what becomes of lost work (Connect)
-follow-up              clock          the assignor runs again, once the group has settled
-scale-down             clock          a draining member is let go, learners ready or not
+fenced for a session   session clock  a fenced member is removed
+initial delay          group clock    a starting fleet is placed: joins paused, or took too long
+assignment interval    group clock    a generation that had to wait is placed
+delay                  group clock    the assignor decides what becomes of lost work (Connect)
+follow-up              group clock    the assignor runs again, once the group has settled
+scale-down             group clock    placements leave a draining member out, learners ready or not
 =====================  =============  ============================================================
 
-A deadline is decided only by a record *behind* it, so everything appended before it has been seen.
-A wake-up that comes early is harmless, a late one only delays. While a group has members it is
-woken at most two heartbeat intervals after its newest record: the session clock counts no more.
+A deadline passes only when a record with a later time is read, so every record before it has been
+absorbed. While a group has members, its wake-up is at most one step (`step_of`) after its newest
+record, because the session clock counts no more than a step between two records.
 
-The two in which a member must do as it was told run from a *proof* that it could have read so. A
-coordinator that is behind takes in records that are older than its own demand; time in them is no
-time of the member's. So a wake-up says what of the group's records Kafka has acknowledged: all that
-followed from the batches before, for a batch begins when the one before is written. The tick that
-it brings repeats that. Whatever the log has behind such a tick is younger than the demand.
+The time of a demand starts with a *proof* that the member could have read it, because a coordinator
+that is behind reads records older than its own demands. Each wake-up has a mark: all records that
+follow from the inputs up to it are acknowledged by Kafka. The tick repeats the mark, and every
+record behind that tick in the log is younger than the demands before the mark.
 """
 
 from __future__ import annotations
@@ -35,26 +34,26 @@ from muster.state.group import Group, places
 from muster.state.liveness import FENCED, MUTE, NEVER, REFUSED
 
 PAUSES = 12
-"""Joining has paused when no member came for this part of `initial.rebalance.delay.ms`."""
+"""Joins have paused when none came for `initial.rebalance.delay.ms` divided by this."""
 LONG_AGO = 0
-"""A wake-up that has passed, so that another is published."""
+"""A wake-up time that has passed, so that another one is published."""
 
 
 def step_ms(draft: Draft) -> int:
-    """What a jump of the clock counts for at most, and how far apart ticks are."""
+    """The longest time in ms that one jump of the clock counts for, and the interval of ticks."""
     return step_of(draft.settings)
 
 
 def step_of(settings: Settings) -> int:
-    """Two heartbeat intervals, or a fortieth of the session where that is more.
+    """Two heartbeat intervals, or a fortieth of the session timeout if that is more, in ms.
 
-    Short intervals beside a long session would have the group ticked all the time to no end.
+    The second bound avoids needless ticks in groups with short intervals and a long session.
     """
     return max(2 * settings.heartbeat_interval_ms, settings.session_timeout_ms // 40)
 
 
 def move_to(draft: Draft, at_ms: int) -> None:
-    """Move the clocks, and decide what an event of this time is behind."""
+    """Move the clocks to an event's time and decide the deadlines that have passed."""
     soft = draft.soft
     if at_ms <= soft.clock_ms:
         return
@@ -75,11 +74,10 @@ def move_to(draft: Draft, at_ms: int) -> None:
 
 
 def prove(draft: Draft, tick: Tick) -> None:
-    """Let the time run of members that can have read by now what they were told.
+    """Start the time of members whose demands the tick proves to be readable.
 
-    A tick of an older coordinator than the one whose decisions the group has proves nothing: that
-    one may have come further, with other decisions. It may also have written last, and readers of
-    the compacted topics would take its word for the group's: they are told again.
+    A tick with an older coordinator's mark proves nothing, because that one may have decided
+    differently. Its records may be the newest on compacted topics, so the group publishes again.
     """
     if tick.published is None:
         return
@@ -88,13 +86,14 @@ def prove(draft: Draft, tick: Tick) -> None:
         draft.changed = True
         draft.soft.wake_ms = LONG_AGO
         return
-    before = min(tick.published.taken, draft.group.soft.taken)  # not what this very batch demands
-    for slot in draft.soft.unproved(before):
+    # The demands of this batch are not published yet.
+    before = min(tick.published.taken, draft.group.soft.taken)
+    for slot in draft.soft.demands_without_deadline(before):
         member = draft.member(slot)
         patience_ms = member.rebalance_timeout_ms or draft.settings.rebalance_timeout_ms
         if draft.soft.flags[slot] & FENCED:
             patience_ms = int(draft.soft.timeout_ms[slot])
-        draft.soft.give_time(slot, patience_ms)
+        draft.soft.set_response_deadline(slot, patience_ms)
 
 
 def _decide_clock(draft: Draft, before_ms: int) -> None:
@@ -107,24 +106,24 @@ def _decide_clock(draft: Draft, before_ms: int) -> None:
             draft.causes.add(f"{draft.member(slot).id} drained for scale.down.timeout.ms")
 
 
-def let_go(draft: Draft) -> list[int]:
-    """Slots of draining members that had their time."""
+def drained(draft: Draft) -> list[int]:
+    """Slots of draining members whose scale-down timeout has passed."""
     now = draft.soft.clock_ms
     return sorted(slot for slot, at_ms in draft.drain_until_ms.items() if at_ms <= now)
 
 
 def is_settled(draft: Draft) -> bool:
-    """Whether no member waits for anything."""
+    """Whether every member is stable."""
     return not draft.columns.unsettled.any()
 
 
 def is_pending(group: Draft | Group) -> bool:
-    """Whether a generation waits for its target."""
+    """Whether the newest generation has no target yet."""
     return group.generation > group.target_generation
 
 
 def is_releasing(draft: Draft) -> bool:
-    """Whether a member, fenced ones aside, still holds what it was told to give up."""
+    """Whether a member that is not fenced still holds something it must give up."""
     return any(
         draft.member(slot).state is MemberState.UNREVOKED
         and slot not in draft.acknowledged
@@ -134,7 +133,7 @@ def is_releasing(draft: Draft) -> bool:
 
 
 def gate_ms(group: Draft | Group) -> int:
-    """Before this time nothing is placed: assignment interval, and a start that is under way."""
+    """No placement before this time (group clock): assignment interval, delay of a start."""
     gate = 0
     if group.settings.assignment_interval_ms and group.target_generation:
         gate = group.generation_ms + group.settings.assignment_interval_ms
@@ -146,30 +145,29 @@ def gate_ms(group: Draft | Group) -> int:
 
 
 def is_starting(group: Draft | Group) -> bool:
-    """Whether there are members, and all of them came after the newest placement.
+    """Whether there are members, and all of them joined after the newest placement.
 
-    A fleet that starts, for the first time or after all of it was stopped: nothing would be moved,
-    so nothing is lost by waiting for those who come a moment later.
+    No task runs yet, so waiting a moment for more members interrupts nothing.
     """
     joined = _joined_ms(group)
     return bool(joined) and joined[0] > group.generation_ms
 
 
 def _joined_ms(group: Draft | Group) -> list[int]:
-    """When the members came, ascending."""
-    found = (group.members[slot] for slot in group.roster)
-    return sorted(member.joined_ms for member in found if member is not None)
+    """When the members joined, ascending."""
+    members = (group.members[slot] for slot in group.roster)
+    return sorted(member.joined_ms for member in members if member is not None)
 
 
 def is_shut(group: Draft | Group) -> bool:
-    """Whether a generation waits for nothing but its time."""
+    """Whether the pending generation may not be placed before a later time."""
     return is_pending(group) and gate_ms(group) > group.soft.clock_ms
 
 
 def follow_up_is_due(draft: Draft) -> bool:
-    """Never before the present generation has been carried out (S1-F06).
+    """Whether a follow-up's time has passed and every member has settled (S1-F06).
 
-    What a plug-in answered is not, in the batch that takes it: no member has heard of it yet.
+    Not in the batch that applies a plug-in's answer, because no member has its record yet.
     """
     at_ms = draft.followup_ms
     is_over = at_ms is not None and at_ms <= draft.soft.clock_ms
@@ -177,54 +175,54 @@ def follow_up_is_due(draft: Draft) -> bool:
 
 
 def next_ms(draft: Draft) -> int | None:
-    """The earliest deadline that is no session's, in clock time; None = none."""
-    wanted: list[int] = []
+    """The earliest deadline of the group clock; None = none."""
+    times: list[int] = []
     if draft.delay_until_ms is not None:
-        wanted.append(draft.delay_until_ms)
+        times.append(draft.delay_until_ms)
     if draft.followup_ms is not None and is_settled(draft):
-        wanted.append(draft.followup_ms)
+        times.append(draft.followup_ms)
     if draft.kept is not None or (draft.again and not is_releasing(draft)):
-        wanted.append(draft.soft.clock_ms)
-    wanted += [at for at in draft.drain_until_ms.values() if at > draft.soft.clock_ms]
+        times.append(draft.soft.clock_ms)
+    times += [at for at in draft.drain_until_ms.values() if at > draft.soft.clock_ms]
     if draft.roster and places(draft.table, draft.assignor) and is_shut(draft):
-        wanted.append(gate_ms(draft))
-    return min(wanted, default=None)
+        times.append(gate_ms(draft))
+    return min(times, default=None)
 
 
 def wake_ms(draft: Draft) -> int | None:
-    """When the group wants a tick at the latest."""
+    """The latest time for the group's next tick; None = it needs none."""
     if not draft.roster:
         return None
     soft = draft.soft
-    soft.recount()
-    wanted = [soft.clock_ms + step_ms(draft)]
+    soft.reset_earliest()
+    times = [soft.clock_ms + step_ms(draft)]
     if soft.earliest_ms < NEVER:
-        wanted.append(soft.clock_ms + soft.earliest_ms - soft.session_ms)
+        times.append(soft.clock_ms + soft.earliest_ms - soft.session_ms)
     other = next_ms(draft)
     if other is not None:
-        wanted.append(max(other, soft.clock_ms))
-    return min(wanted)
+        times.append(max(other, soft.clock_ms))
+    return min(times)
 
 
 def publish(draft: Draft, wanted_ms: int | None) -> list[Record]:
-    """A `WakeUp` only if the published one has passed, is too late, or vouches for too little."""
+    """A new `WakeUp` if the published one has passed, is too late, or has too old a mark."""
     soft = draft.soft
-    shown_ms = soft.wake_ms
+    old_ms = soft.wake_ms
     written = Mark(draft.coordinator_epoch, draft.group.soft.taken)
-    enough = written == soft.shown or not _would_prove(draft, written)
-    fits = shown_ms is not None and wanted_ms is not None and soft.clock_ms < shown_ms <= wanted_ms
-    if enough and (fits or wanted_ms == shown_ms):
+    enough = written == soft.published_mark or not _would_prove(draft, written)
+    fits = old_ms is not None and wanted_ms is not None and soft.clock_ms < old_ms <= wanted_ms
+    if enough and (fits or wanted_ms == old_ms):
         return []
     soft.wake_ms = wanted_ms
-    soft.shown = written
+    soft.published_mark = written
     published = None if wanted_ms is None else written
     return [WakeUp(group=draft.id, at_ms=wanted_ms, published=published)]
 
 
 def _would_prove(draft: Draft, written: Mark) -> bool:
-    """Whether a member's time waits for this mark, and for no older one."""
-    shown = draft.soft.shown
-    waiting = set(draft.soft.unproved(written.taken))
-    if shown.coordinator_epoch == written.coordinator_epoch:
-        waiting -= set(draft.soft.unproved(shown.taken))
+    """Whether this mark would start a member's time that the published mark does not start."""
+    published = draft.soft.published_mark
+    waiting = set(draft.soft.demands_without_deadline(written.taken))
+    if published.coordinator_epoch == written.coordinator_epoch:
+        waiting -= set(draft.soft.demands_without_deadline(published.taken))
     return bool(waiting)

@@ -1,12 +1,11 @@
-"""A group is deleted: in order, and with a memory of its generations.
+"""Deletes a group in order, and remembers its generations.
 
-Its tasks are gone at once, so its members are asked to give up all they have, as by any record;
-that one says that the group was deleted. Who has stopped everything is told once more, with a fault
-and a tombstone, and is no member any more. Its process asks to join again, is told the same, and
-asks on: it neither brings the group back without a config nor needs a restart when there is one.
+The tasks leave the table at once, so the members are asked to release all they have. A member that
+has stopped everything gets a fault and a tombstone and is removed. Its process asks to join again,
+and gets the fault until there is a config; so it needs no restart and brings nothing back.
 
-What stays is the group's record in state `Dead`, with nothing in it but its last generation. A
-config under the same name goes on from there: tokens of a task grow for as long as its name lives.
+The record stays in state `Dead` with the last generation. A later config under the same name
+continues from it, so the fencing tokens of a task only grow.
 """
 
 from __future__ import annotations
@@ -24,13 +23,13 @@ from muster.state.liveness import FENCED
 
 
 def delete(draft: Draft, event: GroupDeleted) -> None:
-    """The group is to be dead; deleted once more, it is as it was."""
+    """Mark the group as deleted; no effect if it already is."""
     if draft.dead:
         return
     draft.dead = draft.changed = True
     draft.cause = group_deleted(event.group, event.origin)
     config.declare(draft, TaskTable(()))
-    draft.causes, draft.chances = Causes(), Causes()
+    draft.causes, draft.possible_causes = Causes(), Causes()
     draft.target_generation = draft.generation
     draft.moves, draft.drains, draft.drain_until_ms = (), (), {}
     draft.memory = draft.kept = draft.followup_ms = draft.delay_until_ms = None
@@ -38,23 +37,24 @@ def delete(draft: Draft, event: GroupDeleted) -> None:
 
 
 def wind_up(draft: Draft) -> None:
-    """Ask members to stop, and let those go that have; nothing is placed any more."""
-    draft.causes, draft.chances = Causes(), Causes()
+    """Ask the members of a deleted group to stop, and remove those that have."""
+    draft.causes, draft.possible_causes = Causes(), Causes()
     slots = reconcile.settle(draft)
     owing = {orphan.slot for orphan in draft.orphans} | draft.recovering
     for slot in [slot for slot in draft.roster if slot not in owing]:
         if not draft.soft.flags[slot] & FENCED:
-            _let_go(draft, draft.unseat(slot))
+            _dismiss(draft, draft.unseat(slot))
     draft.drop_gone()
     addressed.write(draft, slots)
     draft.acknowledged.clear()
     if not draft.roster:
         draft.assignor, draft.settings = DEFAULT_ASSIGNOR, Settings()
-        # Slots are counted anew: those of ten thousand members would be kept for ever.
+        # Slots start again at 0; otherwise those of ten thousand members would stay for ever.
         draft.members, draft.gone, draft.soft = [], set(), draft.soft.emptied()
 
 
-def _let_go(draft: Draft, member: Member) -> None:
+def _dismiss(draft: Draft, member: Member) -> None:
+    """Write the fault and the tombstone to a member that has stopped everything."""
     draft.changed = True
     if not member.away:
         record = MemberAssignment(

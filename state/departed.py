@@ -1,8 +1,7 @@
-"""Who a move comes from when its member is in the group no more, and what became of that member.
+"""Sources of moves from members that left the placement, with the reason why they left it.
 
-An assignor sees only the members it may place on; a task of one that left, expired, was fenced or
-drained for long enough looks to it like one without an owner. People ask where it was. Kept for one
-batch: a move that comes later (a delay, an interval) has no source.
+An assignor sees only members it may place on. To it, the task of a member that left, expired, was
+fenced or has drained long enough has no owner. Kept for one batch: a later move has no source.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from muster.state.group import NO_MEMBER, Codes, no_codes, slot_of, task_of, uni
 
 
 class Departed:
-    """What members had that take no part any more."""
+    """What the members had that left the placement in this batch."""
 
     __slots__ = ("_had", "_members")
 
@@ -27,27 +26,27 @@ class Departed:
         self._had: dict[Role, Codes] = dict.fromkeys(Role, no_codes())
 
     def note(self, slot: int, member: str, why: str) -> None:
-        """A member takes no part any more; `why` is a word of `causes`."""
+        """Note a member that left the placement; `why` completes "<member id> …"."""
         self._members[slot] = (member, f"{member} {why}")
 
     def had(self, role: Role, pairs: Codes) -> None:
-        """Members that were or will be noted had these."""
+        """Note what members had, before or after `note` names them."""
         if len(pairs):
             self._had[role] = union(self._had[role], pairs)
 
     def carry(self, renumbered: Callable[[Codes], Codes]) -> None:
-        """The group's tasks have other numbers from now on."""
+        """Renumber the tasks after a change of the table."""
         self._had = {role: renumbered(pairs) for role, pairs in self._had.items()}
 
     def moves(
         self, table: TaskTable, members: tuple[str, ...], reasons: Iterable[Reason]
     ) -> tuple[Move, ...]:
-        """An assignor's reasons with names.
+        """An assignor's reasons as moves with task and member ids.
 
         Args:
             table: the group's tasks.
-            members: ids of those the assignor saw.
-            reasons: its own.
+            members: ids of the members that the assignor saw, in its order.
+            reasons: the assignor's.
         """
         left: dict[tuple[Role, int], list[int]] = {}
         for role, pairs in self._had.items():
@@ -58,14 +57,14 @@ class Departed:
         def named(member: int) -> str | None:
             return None if member == NO_MEMBER else members[member]
 
-        found: list[Move] = []
+        moves: list[Move] = []
         for reason in reasons:
             source, text = named(reason.source), reason.text
             slots = left.get((reason.role, reason.task)) if source is None else None
             if slots:
                 source, gone = self._members[slots.pop(0)]
                 text = told_of(gone, text)
-            found.append(
+            moves.append(
                 Move(
                     task=str(table.task(reason.task)),
                     role=reason.role,
@@ -74,4 +73,4 @@ class Departed:
                     reason=text,
                 )
             )
-        return tuple(found)
+        return tuple(moves)

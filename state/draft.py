@@ -1,7 +1,7 @@
-"""A group on the workbench: what one `advance` changes, before it becomes a `Group` again.
+"""The mutable twin of a group, on which one `advance` works before it makes the next `Group`.
 
-Task vectors are replaced, never written to in place, because the group the draft was made from
-still has them. What only this batch knows (who must be told, what was freed, why) is here too.
+Code replaces task vectors and never writes to them in place, because the original group shares
+them. The draft also collects what only this batch knows: records to write, freed slots, causes.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ from muster.state.liveness import ASKED
 from muster.state.outcome import Outcome
 from muster.state.texts import cut
 
-TURNED_AWAY_MAX = 1_000
-"""So many answers to processes that are no members a batch of one group writes."""
+TURNED_AWAY_MAX = 200
+"""At most this many faults for processes that are not members are written per group and batch."""
 Lookup = Callable[[str], Assignor]
 _CARRIED = (
     *("id", "generation", "target_generation", "assignor", "settings", "table", "hashes"),
@@ -64,25 +64,25 @@ _CARRIED = (
 
 
 class Draft:
-    """Mutable twin of a `Group`, with the group's attributes and what only this batch knows.
+    """Mutable twin of a `Group`: the group's attributes, and data of the batch.
 
     Attributes:
-        group: what it was made from.
+        group: the group before the batch.
         copies: role → `Copies`, the group's `standby` and `learner`.
-        causes: why a new generation is due; empty = none is.
-        chances: why one may be due: it is if the assignor answers otherwise than it did.
-        departed: what members had that are gone since this batch, for people.
-        answered: a plug-in's answer was taken in this batch; no step has carried it out yet.
-        due: the assignor is to run although nothing changed (a deadline, a last release).
-        answer: slots to be sent a record whatever changed.
+        causes: why a new generation is due; empty = none is due.
+        possible_causes: causes that count only if the assignor now gives another answer.
+        departed: what the members had that left the placement in this batch.
+        answered: this batch applied a plug-in's answer, of which no member has its record yet.
+        due: the assignor must run although no cause was added (a deadline, a last release).
+        answer: slots that get a record even if nothing changed for them.
         acknowledged: slots whose release was acknowledged in this batch.
         touched: slots whose expected digest or state may be stale.
-        gone: slots freed in this batch; not given to anybody else before the next one.
-        replies: records to members of this batch so far, with whom they are for.
+        gone: slots freed in this batch; no other member gets one before the next batch.
+        replies: (member id, record) of this batch.
         rejected: dead letters of this batch.
-        turned_away: whom and why this batch has turned away.
-        newest: where the newest event of this batch was read.
-        changed: whether anything public changed.
+        turned_away: (member id, incarnation, fault) of non-members answered in this batch.
+        newest: origin of the newest event of this batch.
+        changed: whether anything but liveness changed.
     """
 
     id: GroupId
@@ -132,7 +132,7 @@ class Draft:
         }
         self.members: list[Member | None] = list(group.members)
         self.soft = group.soft.copy()
-        self.causes, self.chances = Causes(), Causes()
+        self.causes, self.possible_causes = Causes(), Causes()
         self.departed, self.newest = Departed(), NOWHERE
         self.answered = self.due = False
         self.answer, self.acknowledged = set[int](), set[int]()
@@ -148,20 +148,20 @@ class Draft:
     # ------------------------------------------------------------------------------- members
 
     def member(self, slot: int) -> Member:
-        """The member in a slot that is taken."""
-        found = self.members[slot]
-        assert found is not None, f"slot {slot} is free"
-        return found
+        """The member in a slot, which must be taken."""
+        member = self.members[slot]
+        assert member is not None, f"slot {slot} is free"
+        return member
 
     def put(self, member: Member) -> None:
-        """Replace what is known of a member."""
+        """Replace a member's entry."""
         self.members[member.slot] = member
         self._renewed.add(member.slot)
         self.changed = True
 
     @property
     def columns(self) -> Columns:
-        """What the members say of themselves by now, all at once."""
+        """The members' present fields as arrays."""
         if self._columns is None or len(self._columns.id) > len(self.members):
             self._columns = Columns.of(self.members)
         elif self._renewed or len(self._columns.id) < len(self.members):
@@ -176,7 +176,7 @@ class Draft:
         return member
 
     def free_slot(self) -> int:
-        """The lowest slot no member has, nor had earlier in this batch."""
+        """The lowest slot that is free and was not freed in this batch."""
         if len(self.roster) + len(self.gone) == len(self.members):
             self.members.append(None)
             if len(self.members) > len(self.soft.last_ms):
@@ -188,7 +188,7 @@ class Draft:
         return int(np.argmin(taken))
 
     def seat(self, member: Member) -> None:
-        """A member takes its (free) slot."""
+        """Add a member in its slot, which must be free."""
         self._own_index()
         self.put(member)
         self.by_id[member.id] = member.slot
@@ -198,7 +198,7 @@ class Draft:
         self.soft.seat(member.slot, member.session_timeout_ms)
 
     def unseat(self, slot: int) -> Member:
-        """A member is gone; what it had is dropped by `drop_gone`, once for the batch."""
+        """Remove a member; `drop_gone` drops what it had, once per batch."""
         self._own_index()
         member = self.member(slot)
         self.roster.pop(self._place(member.id))
@@ -217,14 +217,14 @@ class Draft:
         return member
 
     def recovered(self, slot: int) -> None:
-        """A member's report is no longer awaited; after the last one all is known again."""
+        """Stop waiting for a member's report; after the last one a placement is due."""
         if slot in self.recovering:
             self.recovering -= {slot}
             self.due = not self.recovering
             self.changed = True
 
     def rename(self, slot: int, member: Member) -> None:
-        """Another process takes a member's place, under the same or another id."""
+        """Give a member's slot to another process, with the same or another member id."""
         old = self.member(slot)
         if old.id != member.id:
             self._own_index()
@@ -251,17 +251,17 @@ class Draft:
     # --------------------------------------------------------------------------------- tasks
 
     def mask(self, slots: Iterable[int]) -> BoolArray:
-        """bool[slots + 1]: which slots are meant; the last entry, `NO_MEMBER`, never is."""
+        """bool[slots + 1]: true for the given slots; the last entry, `NO_MEMBER`, is false."""
         mask = np.zeros(len(self.members) + 1, dtype=np.bool_)
         mask[list(slots)] = True
         return mask
 
     def set_copies(self, role: Role, **parts: Codes) -> None:
-        """Replace parts of a role's copies."""
+        """Replace fields of a role's `Copies`."""
         self.copies[role] = self.copies[role]._replace(**parts)
 
     def drop_gone(self) -> None:
-        """Nothing belongs to a slot that was freed in this batch."""
+        """Drop everything that belonged to slots freed in this batch."""
         if self.gone:
             self._remember_gone()
             self.release(self.gone, wanted=True)
@@ -277,7 +277,7 @@ class Draft:
             self.departed.had(role, pairs[gone[slot_of(pairs)]])
 
     def release(self, slots: Iterable[int], *, wanted: bool = False) -> None:
-        """These members hold nothing any more; with `wanted`, nothing is meant for them either."""
+        """Free all that these members hold; `wanted`: remove them from the target as well."""
         gone = self.mask(slots)
         lost = gone[self.holder]
         self.holder = np.where(lost, np.int32(NO_MEMBER), self.holder)
@@ -298,7 +298,7 @@ class Draft:
         self.lags = Lags(*(part[stays] for part in self.lags))
 
     def promote_duplicates(self) -> None:
-        """Who claimed a task that no member holds any more is its holder."""
+        """Where a task has no holder any more, a member with a duplicate becomes its holder."""
         if len(self.duplicate) == 0:
             return
         task, slot = task_of(self.duplicate), slot_of(self.duplicate)
@@ -306,18 +306,17 @@ class Draft:
         first[np.unique(task, return_index=True)[1]] = True
         up = first & (self.holder[task] == NO_MEMBER)
         holder, revoking = self.holder.copy(), self.revoking.copy()
-        # Its holder-to-be was told to give it up, unless this batch is the first to hear of it.
-        told = [self.member(s).state is MemberState.UNREVOKED for s in slot[up].tolist()]
-        holder[task[up]], revoking[task[up]] = slot[up], told
+        # An UNREVOKED member has a record that asks it to give the duplicate up; others have none.
+        asked = [self.member(s).state is MemberState.UNREVOKED for s in slot[up].tolist()]
+        holder[task[up]], revoking[task[up]] = slot[up], asked
         self.holder, self.revoking = holder, revoking
         self.duplicate = self.duplicate[~up]
         self.touched.update(slot[up].tolist())
 
     def claim(self, slot: int, tasks: IntArray, *, giving_up: bool = False) -> None:
-        """A member has these actives: as their holder, or as a second one who is to give up.
+        """Record that a member has these actives: as holder, or as a duplicate to give up.
 
-        A member that is away runs nothing: tasks that wait for its return are free for a claim.
-        Only another coordinator can have given them to the member that claims them.
+        Tasks of a member that is away count as free, because it runs nothing.
         """
         free = (self.holder[tasks] == NO_MEMBER) | self.columns.away[self.holder[tasks]]
         mine = tasks[free]
@@ -332,13 +331,13 @@ class Draft:
     def fault(
         self, member: str, incarnation: int, fault: Fault, message: str, revision: int = 0
     ) -> None:
-        """Turn a process away."""
+        """Write a record with a fault to a process; repeats within the batch are dropped."""
         is_member = member in self.by_id and fault is Fault.FENCED_MEMBER_EPOCH
         if not is_member:
             if (member, incarnation, fault) in self.turned_away:
                 return
             if len(self.turned_away) >= TURNED_AWAY_MAX:
-                return  # it asks again, and its turn comes
+                return  # the process asks again and is answered in a later batch
             self.turned_away.add((member, incarnation, fault))
         record = MemberAssignment(
             group=self.id,
@@ -357,11 +356,11 @@ class Draft:
             self.replies.append((member, record))
 
     def tombstone(self, member: MemberId) -> None:
-        """Say that a member is gone."""
+        """Write the tombstone of a member's assignment."""
         self.replies.append((member, MemberGone(group=self.id, member=member)))
 
     def reject(self, origin: Origin, reason: DeadLetter, message: str) -> None:
-        """An event that changed nothing."""
+        """Write a dead letter for an event that changed nothing."""
         self.rejected.append(Rejected(origin=origin, reason=reason, message=cut(message)))
 
     def ask(self, slot: int) -> None:
@@ -372,7 +371,7 @@ class Draft:
     # ---------------------------------------------------------------------------------- done
 
     def finished(self) -> Group:
-        """The group this draft has become."""
+        """The immutable group of this draft."""
         epoch = self.coordinator_epoch if self.changed else self.group.coordinator_epoch
         carried: Mapping[str, Any] = {name: getattr(self, name) for name in _CARRIED}
         return Group(

@@ -1,13 +1,11 @@
-"""Drains: a member is to be empty until that is undone, whatever becomes of it meanwhile.
+"""Drains: an operator's order to keep a member empty, in force until the operator undoes it.
 
-The order is with the member (`MemberEntry.draining`) while it is one. When it goes (it left, or it
-expired) the order is kept, and whoever returns under the same member id or instance id is drained
-from the start. A member that is fenced, or expires, before it is empty was *expelled*: its process
-may still run what it had, so nobody may take it for empty. That is kept with the order, too, also
-when the member is back, until the order is given again or undone.
+The order is in the member's entry (`MemberEntry.draining`). When the member leaves or expires, the
+group keeps the order, and a process that joins under the same member id or instance id is drained.
 
-Bounded: an order is kept for `KEPT_MS` after its member went, and for `KEPT_MAX` members that are
-gone, those that went last. A group that is deleted keeps none.
+A draining member that is fenced or expires before it is empty is *expelled*: its process may still
+run tasks, so tools must not report it as empty. This is kept too, until the order is given again or
+undone. A deleted group keeps no drains.
 """
 
 from __future__ import annotations
@@ -22,24 +20,24 @@ from muster.state.draft import Draft
 from muster.state.group import Member, slot_of
 
 KEPT_MS = 7 * 24 * 3_600_000
-"""For so long the drain of a member that is gone is kept, by the group's clock."""
+"""How long the drain of a member that has gone is kept, in ms of the group clock."""
 KEPT_MAX = 1_000
-"""Of so many members that are gone."""
+"""The drains of at most this many members that have gone are kept."""
 
 
 def order(draft: Draft, event: Drain) -> None:
-    """An operator wants a member empty, or takes that back."""
+    """Drain a member, or undo its drain."""
     slot = draft.by_id.get(event.member)
     if slot is None:
-        kept = [each for each in draft.drains if each.member != event.member]
-        if event.on or len(kept) == len(draft.drains):
-            there = counted(len(draft.roster), "member")
-            message = f"no member {event.member} to drain; the group has {there}"
+        others = [drain for drain in draft.drains if drain.member != event.member]
+        if event.on or len(others) == len(draft.drains):
+            members = counted(len(draft.roster), "member")
+            message = f"no member {event.member} to drain; the group has {members}"
             draft.reject(event.origin, DeadLetter.UNKNOWN_MEMBER_ID, message)
             return
-        _set(draft, kept)
+        _set(draft, others)
         return
-    draft.changed = True  # the record says that the order was read, whoever waits for that
+    draft.changed = True  # publish a record, so that the operator sees that the order was read
     _set(draft, _without(draft, draft.member(slot)))
     if draft.member(slot).draining == event.on:
         return
@@ -49,7 +47,7 @@ def order(draft: Draft, event: Drain) -> None:
 
 
 def set_deadline(draft: Draft, slot: int) -> None:
-    """When a draining member is let go whatever its learners do (S2-F09)."""
+    """Set when placements leave a draining member out even if learners are not ready (S2-F09)."""
     until = {s: at for s, at in draft.drain_until_ms.items() if s != slot}
     patience = draft.settings.scale_down_timeout_ms
     if draft.member(slot).draining and patience < LONG_MAX - draft.soft.clock_ms:
@@ -58,13 +56,16 @@ def set_deadline(draft: Draft, slot: int) -> None:
 
 
 def expel(draft: Draft, slot: int) -> None:
-    """A member is turned out, and may still run what it has."""
+    """Note that a draining member was fenced before it was empty."""
     if draft.member(slot).draining and _holds(draft, slot):
         _keep(draft, draft.member(slot), gone_ms=None, expelled=True)
 
 
 def outlive(draft: Draft, slot: int, *, expelled: bool) -> None:
-    """A member is about to go; `expelled`: nobody knows whether it has stopped what it has."""
+    """Keep the drain of a member that is about to be removed.
+
+    `expelled`: it may still run its tasks, because it expired.
+    """
     member = draft.member(slot)
     if member.draining:
         expelled = expelled and not member.away and _holds(draft, slot)
@@ -72,7 +73,7 @@ def outlive(draft: Draft, slot: int, *, expelled: bool) -> None:
 
 
 def resume(draft: Draft, slot: int) -> None:
-    """A member was let in: if it was being drained when it went, it still is."""
+    """Drain a member that joined, if its drain was kept."""
     member = draft.member(slot)
     kept = _of(draft, member)
     if kept is None:
@@ -88,8 +89,8 @@ def resume(draft: Draft, slot: int) -> None:
 
 def _of(draft: Draft, member: Member) -> KeptDrain | None:
     now = draft.soft.clock_ms
-    mine = (each for each in draft.drains if _is_of(each, member) and not _is_over(each, now))
-    return next(mine, None)
+    own = (drain for drain in draft.drains if _is_of(drain, member) and not _is_over(drain, now))
+    return next(own, None)
 
 
 def _is_of(kept: KeptDrain, member: Member) -> bool:
@@ -102,35 +103,35 @@ def _is_over(kept: KeptDrain, now_ms: int) -> bool:
 
 
 def _without(draft: Draft, member: Member) -> list[KeptDrain]:
-    return [each for each in draft.drains if not _is_of(each, member)]
+    return [drain for drain in draft.drains if not _is_of(drain, member)]
 
 
 def _keep(draft: Draft, member: Member, *, gone_ms: int | None, expelled: bool) -> None:
     known = _of(draft, member)
     expelled |= known is not None and known.expelled
-    mine = KeptDrain(member.id, member.instance_id, gone_ms, expelled)
-    _set(draft, [*_without(draft, member), mine])
+    drain = KeptDrain(member.id, member.instance_id, gone_ms, expelled)
+    _set(draft, [*_without(draft, member), drain])
 
 
-def _set(draft: Draft, kept: list[KeptDrain]) -> None:
-    """Keep these, but for those that are too old or too many."""
+def _set(draft: Draft, drains: list[KeptDrain]) -> None:
+    """Keep these drains, without those that are too old or too many."""
     now = draft.soft.clock_ms
-    there = [each for each in kept if each.gone_ms is None]
-    gone = [each for each in kept if each.gone_ms is not None and not _is_over(each, now)]
-    gone.sort(key=lambda each: (each.gone_ms, each.member), reverse=True)
-    found = tuple(sorted([*there, *gone[:KEPT_MAX]], key=lambda each: each.member))
-    if found != draft.drains:
-        draft.drains = found
+    of_members = [drain for drain in drains if drain.gone_ms is None]
+    gone = [drain for drain in drains if drain.gone_ms is not None and not _is_over(drain, now)]
+    gone.sort(key=lambda drain: (drain.gone_ms, drain.member), reverse=True)
+    kept = tuple(sorted([*of_members, *gone[:KEPT_MAX]], key=lambda drain: drain.member))
+    if kept != draft.drains:
+        draft.drains = kept
         draft.changed = True
 
 
 def _holds(draft: Draft, slot: int) -> bool:
-    """Whether a member has anything, in any role, what it gives up included."""
+    """Whether a member has any task in any role, including tasks that it is giving up."""
     pairs = [draft.duplicate]
     for copies in draft.copies.values():
         pairs += [copies.kept, copies.going]
     return (
         bool((draft.holder == slot).any())
-        or any(bool((slot_of(each) == slot).any()) for each in pairs)
+        or any(bool((slot_of(part) == slot).any()) for part in pairs)
         or any(orphan.slot == slot for orphan in draft.orphans)
     )

@@ -1,16 +1,16 @@
-"""Errors of the group's rules. Outside faults are records, not exceptions; these are bugs."""
+"""Exceptions of this package. They mean a bug in muster; faults of clients become records."""
 
 from __future__ import annotations
 
 
 class InvariantViolation(AssertionError):
-    """A group broke a law of its own: our bug.
+    """A group broke an invariant: a bug in muster.
 
-    Operator action: report it with the story; the group is parked until then.
+    Operator action: report it with the story; until it is fixed the group stays parked.
 
     Attributes:
-        law: which law, in words.
-        story: group, generation, and what happened last, one line each.
+        law: the invariant, in words.
+        story: the group's generation, state and members, one line each.
     """
 
     def __init__(self, law: str, story: tuple[str, ...] = ()) -> None:

@@ -1,4 +1,4 @@
-"""Turning members away: those that broke the rules, and strangers."""
+"""Faults: fencing members that broke the rules, and answering processes that are not members."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from muster.state.group import COPY_ROLES, slot_of, task_of
 from muster.state.liveness import ASKED, FENCED, MUTE, REFUSED
 
 NAMED = 3
-"""So many tasks that were not stopped are named in a cause."""
-ANYBODY = 0
-"""Incarnation of a fault that answers an event which named none (a heartbeat)."""
+"""A cause names at most this many tasks that were not stopped."""
+ANY_INCARNATION = 0
+"""Incarnation of a fault that addresses every process of the member id."""
 
 
 def fence(draft: Draft, slot: int, message: str) -> None:
-    """Tell a member to drop everything; what it holds stays its own until that is sure."""
+    """Fence a member: it must drop everything; its tasks are not granted on before that is sure."""
     member = draft.member(slot)
     if draft.soft.flags[slot] & FENCED:
         return
@@ -28,11 +28,11 @@ def fence(draft: Draft, slot: int, message: str) -> None:
     draft.soft.demand(slot)
     draft.answer.discard(slot)
     draft.causes.member(causes.FENCED, member.id)
-    tell(draft, slot, message)
+    notify(draft, slot, message)
 
 
 def fence_late(draft: Draft, slot: int) -> None:
-    """A member had its time and has not done what it was told; the cause says what that was."""
+    """Fence a member that did not meet a demand in time; the cause names the demand."""
     member = draft.member(slot)
     patience_ms = member.rebalance_timeout_ms or draft.settings.rebalance_timeout_ms
     owed = np.flatnonzero(draft.revoking & (draft.holder == slot)).tolist()
@@ -41,42 +41,41 @@ def fence_late(draft: Draft, slot: int) -> None:
         owed += task_of(going[slot_of(going) == slot]).tolist()
     named = [str(draft.table.task(task)) for task in owed[:NAMED]]
     more = f" and {len(owed) - NAMED} more" if len(owed) > NAMED else ""
-    what = f"stop {', '.join(named)}{more}" if named else "answer"
-    late = f"did not {what} within {patience_ms} ms (rebalance.timeout.ms)"
-    draft.causes.add(f"{member.id} {late}")
-    fence(draft, slot, late)
+    action = f"stop {', '.join(named)}{more}" if named else "answer"
+    message = f"did not {action} within {patience_ms} ms (rebalance.timeout.ms)"
+    draft.causes.add(f"{member.id} {message}")
+    fence(draft, slot, message)
 
 
-def tell(draft: Draft, slot: int, message: str) -> None:
-    """Say to a fenced member that it is.
+def notify(draft: Draft, slot: int, message: str) -> None:
+    """Write the fault to a fenced member.
 
-    One that never answered a new coordinator may not be the one that is alive: the old coordinator
-    may have let in another process of that name after what was read back. It is meant as well.
+    A member that has not answered a new coordinator may be another process, which the old one
+    admitted later; so the fault addresses every process of its id.
     """
     member = draft.member(slot)
-    to = ANYBODY if slot in draft.recovering else member.incarnation
-    draft.fault(member.id, to, Fault.FENCED_MEMBER_EPOCH, message, member.revision)
+    incarnation = ANY_INCARNATION if slot in draft.recovering else member.incarnation
+    draft.fault(member.id, incarnation, Fault.FENCED_MEMBER_EPOCH, message, member.revision)
 
 
-def unknown(draft: Draft, member: str, incarnation: int) -> None:
-    """An event of a client that is no member."""
+def answer_unknown(draft: Draft, member: str, incarnation: int) -> None:
+    """Answer an event of a process that is not a member."""
     message = "not a member of the group (any more); drop everything and join"
     draft.fault(member, incarnation, Fault.UNKNOWN_MEMBER_ID, message)
 
 
-def refused(draft: Draft, member: str) -> None:
-    """An event in a member's name was not believed: a member that falls silent is told."""
+def note_refused(draft: Draft, member: str) -> None:
+    """Note that a member's event was refused; if its session ends, it is fenced, not removed."""
     slot = draft.by_id.get(MemberId(member))
     if slot is not None:
         draft.soft.flags[slot] |= REFUSED
 
 
-def take_back(draft: Draft) -> None:
-    """Behind the answers to those who are no members put tombstones.
+def add_tombstones(draft: Draft) -> None:
+    """Write a tombstone behind each fault for a process that is not a member.
 
-    `muster.assignments` is compacted: an answer under a stranger's key would stay for ever.
-    Readers take it first, and by then they ignore the tombstone.
+    Otherwise the fault would stay on the compacted topic. Readers have acted on it by then.
     """
-    strangers = {member for member, _, _ in draft.turned_away if member not in draft.by_id}
-    for member in sorted(strangers):
+    non_members = {member for member, _, _ in draft.turned_away if member not in draft.by_id}
+    for member in sorted(non_members):
         draft.tombstone(MemberId(member))

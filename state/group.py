@@ -1,13 +1,9 @@
-"""A group as a value: who its members are, and who holds, should hold and will hold each task.
+"""A group as a value: its members, and which member holds and should hold each task.
 
-Members live in *slots*, small stable numbers that the task vectors use. A member's own fields are
-those of the published record (`MemberEntry`); the published record is the state (design, idea 2).
-
-Ownership is in arrays. `holder[t]` names the one member that has active task t, `revoking[t]` says
-that it was told to give it up: two owners cannot be written down. Copies (standbys, learners) are
-sets of (task, slot), each an ascending int64 array of ``task << 32 | slot``.
-
-This file knows no rule. A `Group` is never changed; `draft.Draft` is its workbench.
+A member has a *slot*, a small stable number that the task vectors use. `holder[t]` is the slot of
+the one member that has active task t; `revoking[t]` says whether it must give t up. So the arrays
+cannot express two owners. Copies (standbys, learners) are sets of (task, slot), each an ascending
+int64 array of ``task << 32 | slot``. A `Group` is immutable; `draft.Draft` is its mutable twin.
 """
 
 from __future__ import annotations
@@ -34,12 +30,12 @@ Codes: TypeAlias = NDArray[np.int64]
 """Pairs (task, slot), ascending and distinct, each ``task << 32 | slot``."""
 NO_MEMBER = -1
 UNPROVED = np.iinfo(np.int64).max
-"""`Group.wary_until_ms` before the first proof that what is read now came after the start."""
+"""`Group.wary_until_ms` until a record proves that it was written after the coordinator began."""
 COPY_ROLES = (Role.STANDBY, Role.LEARNER)
 
 
 def codes(task: IntArray, slot: IntArray) -> Codes:
-    """Pairs as codes, sorted, each once."""
+    """The pairs as codes, ascending and distinct."""
     return _distinct(task.astype(np.int64) << 32 | slot.astype(np.int64))
 
 
@@ -54,14 +50,14 @@ def slot_of(pairs: Codes) -> IntArray:
 
 
 def union(one: Codes, other: Codes) -> Codes:
-    """Pairs of either; nearly always one of the two is empty, and costs nothing then."""
+    """The pairs of both; free of cost if one of them is empty, which is the common case."""
     if len(one) == 0 or len(other) == 0:
         return one if len(other) == 0 else other
     return _distinct(np.concatenate((one, other)))
 
 
 def _distinct(pairs: Codes) -> Codes:
-    """Sorted, each once. What is made of sorted runs is merged; `np.unique` would hash it."""
+    """Sorted, each once. A stable sort merges sorted runs, where `np.unique` would hash."""
     if not (np.diff(pairs) > 0).all():
         pairs = np.sort(pairs, kind="stable")
         pairs = pairs[np.append(True, np.diff(pairs) > 0)]
@@ -82,9 +78,9 @@ class Copies(NamedTuple):
     """The copies of one role.
 
     Attributes:
-        wanted: what the target asks for.
-        kept: what members hold and keep.
-        going: what members were told to give up and still hold.
+        wanted: the copies of the target.
+        kept: the copies that members hold and keep.
+        going: the copies that members must give up and still hold.
     """
 
     wanted: Codes
@@ -98,10 +94,10 @@ def no_copies() -> Copies:
 
 
 class Orphan(NamedTuple):
-    """A task that left the table while a member had it: the member is to release it.
+    """A task that left the task table while a member had it, and that the member must release.
 
-    Remembered so that a task which comes back is not given away while it still runs. `told` says
-    whether a record without it was written to the member.
+    If the task returns to the table, it is not granted to others while it still runs here.
+    `notified`: a record without the task was written to the member.
     """
 
     slot: int
@@ -109,7 +105,7 @@ class Orphan(NamedTuple):
     unit: str
     number: int
     connector: bool
-    told: bool = False
+    notified: bool = False
 
     @property
     def task(self) -> Task:
@@ -118,29 +114,28 @@ class Orphan(NamedTuple):
 
 
 class Lags(NamedTuple):
-    """How far copies are behind, as told, ascending by pair.
+    """How far copies are behind, as reported, ascending by pair.
 
     Attributes:
         pair: (task, slot).
         offsets: offsets behind.
-        told_ms: broker time of the telling.
+        reported_ms: broker time of the report, epoch milliseconds.
     """
 
     pair: Codes
     offsets: NDArray[np.int64]
-    told_ms: NDArray[np.int64]
+    reported_ms: NDArray[np.int64]
 
 
 def no_lags() -> Lags:
-    """Nothing was told."""
+    """No lag was reported."""
     return Lags(no_codes(), no_codes(), no_codes())
 
 
 def places(table: TaskTable, assignor: str) -> bool:
-    """Whether a group is placed at all: one without tasks waits for them.
+    """Whether the group's generations are placed; a group without tasks waits for a config.
 
-    Not with Connect's assignors, whose rounds go on without connectors: the leader must know that
-    those it remembers were deleted, or it takes them for lost when they come back.
+    Connect's assignors run without tasks too: they must see that connectors were deleted.
     """
     return len(table) > 0 or assignor in CONNECT_ASSIGNORS
 
@@ -150,25 +145,24 @@ class Group:
     """A group. Attributes not explained here are those of `GroupSnapshot`.
 
     Attributes:
-        members: by slot; None = the slot is free.
-        columns: the same as columns, once a caller wanted them.
+        columns: the members' fields as arrays (`columns.py`); None = not computed yet.
         by_id, by_instance: slot of a member id, of an instance id.
         roster: slots in the order of member ids.
         hashes: uint64[T], digest hash of every task.
-        duplicate: actives that a member claimed although another holds them; it gives them up.
-        orphans: what members still have of tasks that left the table.
+        duplicate: actives that a member claimed while another holds them; it must give them up.
+        orphans: tasks that left the table and that members still have.
         again: the assignor wants another round when all releases are acknowledged (Connect).
-        drain_until_ms: slot → when a draining member is let go, learners ready or not.
-        wary_until_ms: until then a coordinator that started without a checkpoint asks every member
-            that joins what it holds: the one before may have let it in; None = it knows all.
-        since_epoch: the coordinator that met the group without a checkpoint; one that goes on from
-            its checkpoints is a later one. None = no batch has been taken since.
-        floor: generations up to here may have been used for tokens by a coordinator whose last
-            batch is lost; the next one that is placed is above.
+        drain_until_ms: slot → time from which placements leave a draining member out.
+        wary_until_ms: the group is unverified until then: members that join are asked for a report,
+            because another coordinator may have admitted them (`recovery.py`). None = verified.
+        since_epoch: epoch of the coordinator that started this group without a checkpoint; a
+            coordinator that continues from its checkpoint has a higher one. None = no batch yet.
+        floor: an earlier coordinator whose last batch is lost may have used generations up to this
+            one in fencing tokens; the next placement gets a higher one.
         drains: drains that outlive their member (`drains.py`), by member id.
-        kept: what a plug-in answered, to be taken by the next batch (`outcome.py`).
-        dead: it was deleted; members that still stop are the last.
-        soft: sessions, clock and offsets: what every batch changes.
+        kept: a plug-in's deferred outcome, which the next batch applies (`outcome.py`).
+        dead: the group was deleted; its last members are stopping their tasks.
+        soft: the liveness: sessions, clocks and offsets, which every batch changes.
     """
 
     id: GroupId
@@ -213,7 +207,7 @@ class Group:
 
     @classmethod
     def new(cls, group: GroupId, *, wary: bool = False) -> Group:
-        """A group nobody has heard of yet; `wary`: perhaps because a checkpoint was lost."""
+        """A group without history; `wary`: unverified, since a checkpoint may have been lost."""
         return cls(id=group, wary_until_ms=UNPROVED if wary else None, floor=int(wary))
 
     @classmethod
@@ -221,7 +215,7 @@ class Group:
         """The group that published `record` last and whose `liveness()` was these bytes.
 
         Raises:
-            ValueError: bytes that are no liveness, or of another version.
+            ValueError: the bytes are not a liveness of this version.
         """
         from muster.state.snapshot import restored
 
@@ -229,23 +223,23 @@ class Group:
 
     @classmethod
     def recover(cls, record: GroupSnapshot) -> Group:
-        """The group of a published record, its liveness lost.
+        """The group of a published record whose liveness is lost.
 
-        Every member has a fresh session and is asked what it holds; until all have said so, left or
-        expired, nothing is granted or revoked.
+        Every member gets a fresh session and is asked for a report. Nothing is granted or revoked
+        until each of them has reported, left or expired.
         """
         from muster.state.snapshot import recovered
 
         return recovered(record)
 
     def liveness(self) -> bytes:
-        """What the published record does not have: sessions, clock, offsets (`liveness.py`)."""
+        """What the published record does not hold: sessions, clocks, offsets (`liveness.py`)."""
         from muster.state.snapshot import liveness_bytes
 
         return liveness_bytes(self)
 
     def snapshot(self) -> GroupSnapshot:
-        """The published record of this very moment."""
+        """The record to publish for the group as it is."""
         from muster.state.snapshot import snapshot_of
 
         return snapshot_of(self)
@@ -256,7 +250,7 @@ class Group:
 
     @property
     def state(self) -> GroupState:
-        """The first that applies (`kafka.md` 4.1)."""
+        """The first state that applies, in this order."""
         if self.dead:
             return GroupState.DEAD
         if not self.roster:

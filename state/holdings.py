@@ -1,11 +1,12 @@
-"""What members say they hold, against what the group gave them (contracts 3, 5 and recovery).
+"""Reports: what members say they hold, compared with what the group granted.
 
-A report counts by its revision, the number of the newest record its sender acted on:
+A report's revision is that of the newest record its sender acted on:
 
-below one reported before → stale, a late or repeated one: nothing. At least the one that asked for
-a release → the tasks that it lacks are released, some or all of those that were asked for. At the
-newest record → it must agree: what it lacks is sent again, and an active beyond what it was given
-fences it. An active beyond it at an older revision only makes the group ask.
+- below a revision reported before: the report is late or repeated, and is ignored;
+- at least that of the record that asked for a release: asked-for tasks that it lacks are released;
+- that of the newest record: the report must agree. The record is sent again if granted tasks are
+  missing, and the member is fenced if it has an active that was not granted;
+- an older one, with an active that was not granted: the group asks for another report.
 """
 
 from __future__ import annotations
@@ -23,19 +24,19 @@ from muster.state.group import COPY_ROLES, NO_MEMBER, Codes, Orphan, codes, slot
 from muster.state.liveness import ASKED, FENCED
 from muster.state.texts import cut
 
-STRANGERS_MAX = 4_096
-"""So many tasks that a group does not know, and that members hold, it remembers in all."""
-TOO_STRANGE = (
-    f"holds more tasks that the group does not have than it can remember ({STRANGERS_MAX} of all"
+ORPHANS_MAX = 4_096
+"""A group remembers at most this many tasks that members hold and its table does not have."""
+TOO_MANY_UNKNOWN = (
+    f"holds more tasks that the group does not have than it can remember ({ORPHANS_MAX} of all"
     " its members); drop everything and join again"
 )
 
 
 def report(draft: Draft, event: Report) -> None:
-    """A member says in full what it holds."""
+    """Absorb a report, which says in full what a member holds."""
     slot = draft.by_id.get(event.member)
     if slot is None:
-        fencing.unknown(draft, event.member, event.incarnation)
+        fencing.answer_unknown(draft, event.member, event.incarnation)
         return
     member = draft.member(slot)
     if member.incarnation != event.incarnation:
@@ -43,7 +44,7 @@ def report(draft: Draft, event: Report) -> None:
             message = f"instance id {member.instance_id} has been taken over by another process"
             draft.fault(event.member, event.incarnation, Fault.FENCED_INSTANCE_ID, message)
         else:
-            fencing.unknown(draft, event.member, event.incarnation)
+            fencing.answer_unknown(draft, event.member, event.incarnation)
         return
     draft.soft.hear(slot)
     if draft.soft.flags[slot] & FENCED or event.revision < draft.soft.reported[slot]:
@@ -54,13 +55,13 @@ def report(draft: Draft, event: Report) -> None:
         if not recovery.is_answer(draft, slot, event):
             return
         if not has_room(draft, event.holding, slot):
-            fencing.fence(draft, slot, TOO_STRANGE)
+            fencing.fence(draft, slot, TOO_MANY_UNKNOWN)
             return
         _adopt(draft, slot, event)
     elif event.epoch > member.epoch or event.revision > member.revision:
-        given = f"epoch {member.epoch}, revision {member.revision}"
-        said = f"epoch {event.epoch}, revision {event.revision}"
-        fencing.fence(draft, slot, f"reported {said}; the group gave {given}")
+        granted = f"epoch {member.epoch}, revision {member.revision}"
+        reported = f"epoch {event.epoch}, revision {event.revision}"
+        fencing.fence(draft, slot, f"reported {reported}; the group gave {granted}")
         return
     elif not _compare(draft, slot, event):
         return
@@ -68,13 +69,13 @@ def report(draft: Draft, event: Report) -> None:
     draft.soft.misses[slot] = 0
     if event.revision >= draft.member(slot).revision:
         draft.soft.flags[slot] &= 0xFF & ~ASKED
-        _keep_timeout(draft, slot, was_told=not was_lost)
+        _adopt_timeout(draft, slot, has_read_it=not was_lost)
     _mark_ready(draft, slot, event.holding.ready)
-    lag.tell(draft, event.member, event.lags, event.origin, event.holding.ready)
+    lag.absorb(draft, event.member, event.lags, event.origin, event.holding.ready)
 
 
 def _compare(draft: Draft, slot: int, event: Report) -> bool:
-    """Hold a report against what was given; False = it was not taken in."""
+    """Compare a report with what was granted and apply it; False = it was refused."""
     member = draft.member(slot)
     newest = event.revision >= member.revision
     active, unknown = draft.table.indexes_of(event.holding.active)
@@ -97,14 +98,14 @@ def _compare(draft: Draft, slot: int, event: Report) -> bool:
 
 
 def _beyond(draft: Draft, slot: int, active: IntArray) -> IntArray:
-    """Actives that are neither the member's nor being given up by it."""
+    """The reported actives that the member was not granted and is not giving up."""
     others = active[draft.holder[active] != slot]
     mine = task_of(draft.duplicate[slot_of(draft.duplicate) == slot])
     return np.setdiff1d(others, mine, assume_unique=True)
 
 
 def _lacks(draft: Draft, slot: int, holding: Holding) -> bool:
-    """Whether the member does not hold what its newest record gave it."""
+    """Whether the report lacks a task that the member's newest record grants."""
     active, _ = draft.table.indexes_of(holding.active)
     if np.isin(np.flatnonzero((draft.holder == slot) & ~draft.revoking), active, invert=True).any():
         return True
@@ -117,15 +118,14 @@ def _lacks(draft: Draft, slot: int, holding: Holding) -> bool:
 
 
 def acknowledge(draft: Draft, slot: int) -> None:
-    """The member has let go of everything it was told to."""
+    """Release everything that the member was asked to give up."""
     _release(draft, slot, Holding())
 
 
 def _release(draft: Draft, slot: int, holding: Holding) -> None:
-    """What the member was told to give up and does not hold any more is free at once.
+    """Free the tasks that the member was asked to give up and no longer holds.
 
-    While it holds some of that in any role, it owes the rest: same state, same epoch, and its time
-    runs on from the demand.
+    While it still holds others of them, it keeps state and epoch, and its timeout runs on.
     """
     active, strangers = draft.table.indexes_of(holding.active)
     held = {Role.ACTIVE: strangers}
@@ -152,8 +152,8 @@ def _release(draft: Draft, slot: int, holding: Holding) -> None:
         draft.revoking = draft.revoking & ~freed
         for role in COPY_ROLES:
             gone = np.setdiff1d(draft.copies[role].going, kept[role], assume_unique=True)
-            gone = np.setdiff1d(gone, union(*(pairs[each] for each in COPY_ROLES)))
-            draft.ready = np.setdiff1d(draft.ready, gone, assume_unique=True)
+            gone = np.setdiff1d(gone, union(*(pairs[other] for other in COPY_ROLES)))
+            lag.end(draft, np.setdiff1d(gone, pairs[Role.ACTIVE]))
             draft.set_copies(role, going=kept[role])
         draft.duplicate = kept[Role.ACTIVE]
         draft.promote_duplicates()
@@ -166,25 +166,25 @@ def _release(draft: Draft, slot: int, holding: Holding) -> None:
 
 
 def owes_nothing(draft: Draft, slot: int) -> None:
-    """A member has let go of all it was told to give up."""
+    """Note that a member has given up everything it was asked to give up."""
     draft.acknowledged.add(slot)
     if slot not in draft.recovering:
-        draft.soft.acquit(slot)  # whatever else this batch is behind, it has answered in time
+        draft.soft.cancel_demand(slot)  # now: a later event of this batch could pass the deadline
     draft.changed = True
 
 
 def owes(draft: Draft, slot: int) -> bool:
-    """Whether a member has still to let go of something it was told to give up."""
+    """Whether a member still holds something it was asked to give up."""
     pairs = [draft.duplicate, *(copies.going for copies in draft.copies.values())]
     return (
         bool((draft.revoking & (draft.holder == slot)).any())
-        or any(bool((slot_of(each) == slot).any()) for each in pairs)
+        or any(bool((slot_of(part) == slot).any()) for part in pairs)
         or any(orphan.slot == slot for orphan in draft.orphans)
     )
 
 
 def keep_all(draft: Draft, slot: int) -> None:
-    """What the member was told to give up is its own again, until the next step says otherwise."""
+    """Withdraw all releases asked of a member; its next step may ask for them again."""
     draft.revoking = draft.revoking & (draft.holder != slot)
     for role in COPY_ROLES:
         copies = draft.copies[role]
@@ -195,7 +195,7 @@ def keep_all(draft: Draft, slot: int) -> None:
 
 
 def claim(draft: Draft, slot: int, holding: Holding) -> None:
-    """A member joins with what it holds already: taken as given where no other member has it."""
+    """Record what a joining member holds already; tasks that another has become duplicates."""
     active, unknown = draft.table.indexes_of(holding.active)
     lost = {Role.ACTIVE: unknown}
     if len(active):
@@ -206,60 +206,55 @@ def claim(draft: Draft, slot: int, holding: Holding) -> None:
         claimed = _pairs(np.setdiff1d(indexes, active, assume_unique=True), slot)
         new = np.setdiff1d(claimed, copies.going, assume_unique=True)
         draft.set_copies(role, kept=union(copies.kept, new))
-    _remember_strangers(draft, slot, lost)
+    _add_orphans(draft, slot, lost)
     _mark_ready(draft, slot, holding.ready)
     if len(holding):
         draft.changed = True
 
 
 def has_room(draft: Draft, holding: Holding, slot: int | None = None) -> bool:
-    """Whether the group can remember all tasks of a holding that it does not know.
+    """Whether the group has room to remember the holding's tasks that its table does not have.
 
-    Each takes room in the group's state until its member has let go of it, and a few bytes can name
-    millions of them.
-
-    Args:
-        draft: the group.
-        holding: what a member says that it holds.
-        slot: of the member, if it has one: what is remembered of it already takes no more room.
+    A few bytes of an event can name millions of tasks. The tasks of the member in `slot` that are
+    remembered already take no new room.
     """
     kept = sum(orphan.slot == slot for orphan in draft.orphans) if slot is not None else 0
-    room = max(STRANGERS_MAX - len(draft.orphans), 0) + kept
+    room = max(ORPHANS_MAX - len(draft.orphans), 0) + kept
     if len(holding) <= room:
         return True
     sets = (holding.active, holding.standby, holding.learner)
     return sum(len(draft.table.indexes_of(tasks)[1]) for tasks in sets) <= room
 
 
-def _remember_strangers(draft: Draft, slot: int, lost: dict[Role, TaskSet]) -> None:
-    """What a member has of tasks the group does not know is to be released as well."""
+def _add_orphans(draft: Draft, slot: int, lost: dict[Role, TaskSet]) -> None:
+    """Make the member's tasks that are not in the table orphans, to be released too."""
     if not any(lost.values()):
         return
-    known = {orphan._replace(told=False) for orphan in draft.orphans if orphan.slot == slot}
+    known = {o._replace(notified=False) for o in draft.orphans if o.slot == slot}
     strangers = {Orphan(slot, int(role), *task) for role, tasks in lost.items() for task in tasks}
     draft.orphans = tuple(sorted((strangers - known).union(draft.orphans)))
 
 
 def _mark_ready(draft: Draft, slot: int, ready: TaskSet) -> None:
-    """Learners and standbys that have caught up may take over."""
+    """Note which of the member's learners and standbys have caught up."""
     pairs = _pairs(draft.table.indexes_of(ready)[0], slot)
     kept = union(*(draft.copies[role].kept for role in COPY_ROLES))
-    lag.say_ready(draft, np.intersect1d(pairs, kept, assume_unique=True))
+    lag.absorb_ready(draft, np.intersect1d(pairs, kept, assume_unique=True))
 
 
 def _adopt(draft: Draft, slot: int, event: Report) -> None:
-    """After a lost checkpoint the report is the truth.
+    """After a lost checkpoint, take what a member reports as what it holds.
 
-    Nothing on its way can change the holding any more: the member has seen the new coordinator
-    epoch, and all that was written under it is the question it answers.
+    The member ignores older records from now on, and the only record of the new coordinator epoch
+    is the question that it answers.
     """
     member = draft.member(slot)
     active, strangers = draft.table.indexes_of(event.holding.active)
     lost = {Role.ACTIVE: strangers}
-    let_go = draft.holder == slot
-    let_go[active] = False
-    draft.holder = np.where(let_go, np.int32(NO_MEMBER), draft.holder)
-    draft.revoking = draft.revoking & ~let_go
+    released = draft.holder == slot
+    released[active] = False
+    draft.holder = np.where(released, np.int32(NO_MEMBER), draft.holder)
+    draft.revoking = draft.revoking & ~released
     draft.claim(slot, active)
     draft.promote_duplicates()
     for role, tasks in _copies_of(event.holding):
@@ -273,7 +268,7 @@ def _adopt(draft: Draft, slot: int, event: Report) -> None:
     draft.orphans = tuple(
         o for o in draft.orphans if o.slot != slot or o.task in lost[Role(o.role)]
     )
-    _remember_strangers(draft, slot, lost)
+    _add_orphans(draft, slot, lost)
     draft.generation = max(draft.generation, event.epoch)
     draft.update(
         slot,
@@ -283,9 +278,9 @@ def _adopt(draft: Draft, slot: int, event: Report) -> None:
     if _owes_nothing(draft, slot):
         draft.update(slot, state=MemberState.STABLE, revoke_revision=0, deadline_ms=None)
     if draft.member(slot).state is MemberState.UNREVOKED:
-        draft.soft.demand(slot)  # of the coordinator before; it has its whole time once more
+        draft.soft.demand(slot)  # the earlier coordinator's demand; its time starts again
     else:
-        draft.soft.acquit(slot)
+        draft.soft.cancel_demand(slot)
     draft.touched.add(slot)
     draft.recovered(slot)
 
@@ -297,16 +292,16 @@ def _owes_nothing(draft: Draft, slot: int) -> bool:
     )
 
 
-def _keep_timeout(draft: Draft, slot: int, *, was_told: bool) -> None:
-    """The member has read the newest record, so it keeps the session timeout of the group.
+def _adopt_timeout(draft: Draft, slot: int, *, has_read_it: bool) -> None:
+    """Use the group's session timeout for a member that has read the newest record.
 
-    Unless that was a new coordinator's question: a member that has seen the revision before reads
-    nothing but the question, so it is told now.
+    An answer to a new coordinator's question does not prove that, because its revision is not new;
+    such a member gets another record and is asked to report.
     """
     timeout_ms = draft.settings.session_timeout_ms
     if draft.member(slot).session_timeout_ms == timeout_ms:
         return
-    if was_told:
+    if has_read_it:
         draft.update(slot, session_timeout_ms=timeout_ms)
         draft.soft.set_timeout(slot, timeout_ms)
     else:

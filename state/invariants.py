@@ -1,8 +1,7 @@
-"""The laws every group obeys after every `advance`, as code (`kips.md` section 11).
+"""The invariants of a group, which hold after every `advance` (docs/requirements/invariants.md).
 
-`check` is run after every step in tests and, sampled, in production. It looks at one group; laws
-about history (no member is granted what another still runs) are looked at by the tests that play
-members.
+`check` runs after every step in tests, and after a sample of the steps in production. Simulations
+check invariants over time, such as that no task is granted while another member runs it.
 """
 
 from __future__ import annotations
@@ -22,22 +21,22 @@ from muster.state.liveness import FENCED
 
 
 def check(group: Group) -> None:
-    """Hold a group against the laws.
+    """Check all invariants of a group.
 
     Raises:
-        InvariantViolation: the first law that is broken, with the group's story.
+        InvariantViolation: the first invariant that is broken, with the group's story.
     """
     _members_are_listed_once(group)
     _only_members_have_tasks(group)
     _no_member_has_two_roles_of_a_task(group)
     _epochs_are_ordered(group)
-    _states_say_what_is_waited_for(group)
-    _time_runs_for_who_owes(group)
+    _states_fit_what_is_waited_for(group)
+    _demands_are_of_members_that_owe(group)
     _digests_are_those_of_the_holdings(group)
 
 
 def holding_of(group: Group, slot: int) -> Holding:
-    """What the group thinks a member holds once it has read its newest record."""
+    """What a member should report to hold once it has read its newest record."""
     held: dict[Role, TaskSet] = {Role.ACTIVE: _set(group, np.flatnonzero(group.holder == slot))}
     going: list[NDArray[np.integer[Any]]] = []
     going.append(np.flatnonzero((group.holder == slot) & group.revoking))
@@ -45,10 +44,10 @@ def holding_of(group: Group, slot: int) -> Holding:
         mine = np.union1d(copies.kept, copies.going)
         held[role] = _set(group, task_of(mine[slot_of(mine) == slot]))
         going.append(task_of(copies.going[slot_of(copies.going) == slot]))
-    double = task_of(group.duplicate[slot_of(group.duplicate) == slot])
-    held[Role.ACTIVE] |= _set(group, double)
+    duplicate = task_of(group.duplicate[slot_of(group.duplicate) == slot])
+    held[Role.ACTIVE] |= _set(group, duplicate)
     releasing = TaskSet()
-    for tasks in (*going, double):
+    for tasks in (*going, duplicate):
         releasing |= _set(group, tasks)
     for orphan in group.orphans:
         if orphan.slot == slot:
@@ -86,33 +85,37 @@ def _members_are_listed_once(group: Group) -> None:
     _require(set(group.roster) == taken, group, "every member is in the roster")
     names = [member.id for member in group.live()]
     _require(names == sorted(names), group, "the roster is in the order of ids")
-    _require(set(group.by_id.items()) == {(m.id, m.slot) for m in group.live()}, group, "by_id")
+    _require(
+        set(group.by_id.items()) == {(m.id, m.slot) for m in group.live()},
+        group,
+        "by_id has every member",
+    )
     static = {(m.instance_id, m.slot) for m in group.live() if m.instance_id is not None}
-    _require(set(group.by_instance.items()) == static, group, "by_instance")
+    _require(set(group.by_instance.items()) == static, group, "by_instance has every static member")
     seated = set(np.flatnonzero(group.soft.timeout_ms > 0).tolist())
     _require(seated == taken, group, "every member, and no other slot, has a session")
-    told = group.columns is None or group.columns.tell_of(group.members)
-    _require(told, group, "the columns say what the members say")
+    agree = group.columns is None or group.columns.agree_with(group.members)
+    _require(agree, group, "the columns have the members' fields")
 
 
 def _only_members_have_tasks(group: Group) -> None:
-    there = np.zeros(len(group.members) + 1, dtype=np.bool_)
-    there[list(group.roster)] = there[NO_MEMBER] = True
+    known = np.zeros(len(group.members) + 1, dtype=np.bool_)
+    known[list(group.roster)] = known[NO_MEMBER] = True
     for name in ("target", "destination", "holder"):
         vector = getattr(group, name)
         _require(len(vector) == len(group.table), group, f"{name} has an entry for every task")
-        _require(bool(there[vector].all()), group, f"{name} names members")
+        _require(bool(known[vector].all()), group, f"{name} names members")
     _require(
         not (group.revoking & (group.holder == NO_MEMBER)).any(),
         group,
-        "who gives up has something",
+        "only held tasks are being given up",
     )
     for role, copies in _copies(group):
         for pairs in (*copies, group.ready, group.duplicate):
-            _require(bool(there[slot_of(pairs)].all()), group, f"a {role} is a member's")
+            _require(bool(known[slot_of(pairs)].all()), group, f"a {role} belongs to a member")
             _require(bool((np.diff(pairs) > 0).all()), group, "pairs ascend")
-    everywhere = np.concatenate([part for _, each in _copies(group) for part in each])
-    _require(_within(group.ready, everywhere), group, "who is ready has a copy, or is to get one")
+    everywhere = np.concatenate([part for _, copies in _copies(group) for part in copies])
+    _require(_within(group.ready, everywhere), group, "a ready pair is a copy, held or wanted")
 
 
 def _within(part: Codes, whole: Codes) -> bool:
@@ -125,25 +128,41 @@ def _no_member_has_two_roles_of_a_task(group: Group) -> None:
     for _, copies in _copies(group):
         roles += [copies.kept, copies.going]
     together = np.concatenate(roles)
-    _require(len(np.unique(together)) == len(together), group, "one role of a task for a member")
-    wanted = [
+    _require(
+        len(np.unique(together)) == len(together), group, "no member holds two roles of a task"
+    )
+    target_pairs = [
         codes(
             held := np.flatnonzero(group.target != NO_MEMBER).astype(np.int32), group.target[held]
         )
     ]
-    wanted += [copies.wanted for _, copies in _copies(group)]
-    together = np.concatenate(wanted)
-    _require(len(np.unique(together)) == len(together), group, "one role of a task is wanted")
+    target_pairs += [copies.wanted for _, copies in _copies(group)]
+    together = np.concatenate(target_pairs)
+    _require(
+        len(np.unique(together)) == len(together),
+        group,
+        "no member has two roles of a task in the target",
+    )
 
 
 def _epochs_are_ordered(group: Group) -> None:
-    _require(group.target_generation <= group.generation, group, "targets follow generations")
+    _require(
+        group.target_generation <= group.generation,
+        group,
+        "targets follow generations",
+    )
     for member in group.live():
-        _require(member.epoch <= group.generation, group, f"epoch of {member.id} is reached")
-        _require(member.revoke_revision <= member.revision, group, f"{member.id} was told")
+        _require(
+            member.epoch <= group.generation,
+            group,
+            f"the epoch of {member.id} is at most the generation",
+        )
+        _require(
+            member.revoke_revision <= member.revision, group, f"{member.id} has a record that asks"
+        )
 
 
-def _states_say_what_is_waited_for(group: Group) -> None:
+def _states_fit_what_is_waited_for(group: Group) -> None:
     if group.recovering:
         return
     owed = [group.holder[group.revoking], slot_of(group.duplicate)]
@@ -169,12 +188,16 @@ def _states_say_what_is_waited_for(group: Group) -> None:
             _require(waits == (slot in missing), group, f"{name} is UNRELEASED while it waits")
 
 
-def _time_runs_for_who_owes(group: Group) -> None:
+def _demands_are_of_members_that_owe(group: Group) -> None:
     for member in group.live():
         slot = member.slot
         owes = bool(group.soft.flags[slot] & FENCED) or slot in group.recovering
         owes |= member.state is MemberState.UNREVOKED
-        _require(owes == bool(group.soft.debt[slot]), group, f"{member.id} has time while it owes")
+        _require(
+            owes == bool(group.soft.response_due[slot]),
+            group,
+            f"{member.id} has a demand while it owes",
+        )
 
 
 def _digests_are_those_of_the_holdings(group: Group) -> None:
@@ -187,8 +210,8 @@ def _digests_are_those_of_the_holdings(group: Group) -> None:
 
 
 def _digests(group: Group) -> NDArray[np.uint64]:
-    """uint64[slots]: the digest of `holding_of` for every slot, from the vectors at once."""
-    found = np.zeros(len(group.members), dtype=np.uint64)
+    """uint64[slots]: the digest of `holding_of` for every slot, computed from the vectors."""
+    digests = np.zeros(len(group.members), dtype=np.uint64)
     held = np.flatnonzero(group.holder != NO_MEMBER).astype(np.int32)
     active = codes(held, group.holder[held])
     going = group.revoking[held]
@@ -201,8 +224,8 @@ def _digests(group: Group) -> NDArray[np.uint64]:
         parts += [(copies.kept, int(role)), (copies.going, role + RELEASING)]
     with np.errstate(over="ignore"):
         for pairs, number in parts:
-            np.add.at(found, slot_of(pairs), mixed(group.hashes[task_of(pairs)], number))
+            np.add.at(digests, slot_of(pairs), mixed(group.hashes[task_of(pairs)], number))
         for orphan in group.orphans:
             task = TaskSet.of([Task(orphan.unit, orphan.number, orphan.connector)])
-            found[orphan.slot] += mixed(set_hashes(task), orphan.role + RELEASING)[0]
-    return found
+            digests[orphan.slot] += mixed(set_hashes(task), orphan.role + RELEASING)[0]
+    return digests

@@ -1,14 +1,12 @@
-"""How far copies are behind, and which have caught up: as told by members or by an exporter.
+"""Lags: how far copies are behind, and which have caught up, as members or an exporter report.
 
-A member says so in two ways: a lag (in a join, a report or on `muster.lag`), or "ready" for a
-learner or standby (in a report). The newest word counts. It stays true while the member keeps the
-copy, and ends with it; what is told of anything else (state on a disk, a running task that
-restores) is believed for `probing.rebalance.interval.ms`. Who gives up a running task and keeps a
-copy of it has caught up.
+The newest report of a lag or of "ready" counts. For a copy it is valid until the member loses the
+copy. For other state (files on a disk, an active that restores) it is believed for
+`probing.rebalance.interval.ms`. A copy of a task that its member just released has caught up.
 
-Lags are kept as small arrays. A new value replaces a known one when it says something new: when it
-crosses `acceptable.recovery.lag`, halves or doubles, or when the known one is half-way to being too
-old. So a fleet that reports every few seconds does not make the group's record new each time.
+A new lag replaces a known one only if it is on the other side of `acceptable.recovery.lag`, is at
+most half or at least twice the known one, or if half the time for which that one is believed has
+passed. So a fleet that reports every few seconds does not change the group's snapshot each time.
 """
 
 from __future__ import annotations
@@ -32,26 +30,26 @@ from muster.state.liveness import FENCED
 from muster.state.texts import cut
 
 OFFSETS_MAX = 2**62
-"""No topic is this long; more is a mistake of the member that says so."""
+"""Larger lags are refused: no topic is this long."""
 
 
 NAME_CHARS_MAX = 120
-"""So much of a task's name is quoted."""
+"""Messages quote at most this much of a task's name."""
 
 
-def tell(
-    draft: Draft, member: str, told: Sequence[Lag], origin: Origin, ready: TaskSet = EMPTY
+def absorb(
+    draft: Draft, member: str, lags: Sequence[Lag], origin: Origin, ready: TaskSet = EMPTY
 ) -> None:
-    """Take lags in; refuse what cannot be, with one letter for all of an event.
+    """Absorb an event's lags; invalid ones are refused with one dead letter for the event.
 
     Args:
         draft: the group.
-        member: whose copies.
-        told: the lags.
-        origin: where they were read.
-        ready: what the same event says is ready, which goes before a lag in it.
+        member: the member that has the copies.
+        lags: the lags.
+        origin: where the event was read.
+        ready: tasks that the same event reports as ready; their lags are ignored.
     """
-    if not told:
+    if not lags:
         return
     slot = draft.by_id.get(member)
     if slot is None:
@@ -61,13 +59,13 @@ def tell(
     news: dict[int, int] = {}
     wrong = ""
     refused = 0
-    for task, offsets in told:
+    for task, offsets in lags:
         index = draft.table.find(task)
         if index is None or not 0 <= offsets <= OFFSETS_MAX:
             refused += 1
             if not wrong:
-                what = "no such task" if index is None else f"expected 0 to {OFFSETS_MAX}"
-                wrong = f"lag {offsets} of {cut(str(task), NAME_CHARS_MAX)} on {member}: {what}"
+                reason = "no such task" if index is None else f"expected 0 to {OFFSETS_MAX}"
+                wrong = f"lag {offsets} of {cut(str(task), NAME_CHARS_MAX)} on {member}: {reason}"
             continue
         if task not in ready:
             news[index << 32 | slot] = offsets
@@ -83,14 +81,14 @@ def _merge(draft: Draft, news: dict[int, int], at_ms: int) -> None:
     pair = np.array(sorted(news), dtype=np.int64)
     offsets = np.array([news[p] for p in pair.tolist()], dtype=np.int64)
     place = np.minimum(np.searchsorted(known.pair, pair), max(len(known.pair) - 1, 0))
-    found = known.pair[place] == pair if len(known.pair) else np.zeros(len(pair), dtype=np.bool_)
-    old = np.where(found, known.offsets[place] if len(known.pair) else 0, -1)
-    old_ms = np.where(found, known.told_ms[place] if len(known.pair) else 0, 0)
+    has_old = known.pair[place] == pair if len(known.pair) else np.zeros(len(pair), dtype=np.bool_)
+    old = np.where(has_old, known.offsets[place] if len(known.pair) else 0, -1)
+    old_ms = np.where(has_old, known.reported_ms[place] if len(known.pair) else 0, 0)
     ages = ~np.isin(pair, _copies(draft), assume_unique=True)
     stale = ages & (at_ms - old_ms > draft.settings.probing_rebalance_interval_ms // 2)
     differs = (old > limit) != (offsets > limit)
     differs |= np.maximum(offsets, old) >= 2 * np.maximum(np.minimum(offsets, old), 1)
-    new = ~found | ((differs | stale) & (at_ms >= old_ms))
+    new = ~has_old | ((differs | stale) & (at_ms >= old_ms))
     if not new.any():
         return
     before = caught_up(draft)
@@ -100,16 +98,16 @@ def _merge(draft: Draft, news: dict[int, int], at_ms: int) -> None:
     draft.lags = Lags(
         merged[order],
         np.concatenate((known.offsets[stays], offsets[new]))[order],
-        np.concatenate((known.told_ms[stays], np.full(int(new.sum()), at_ms)))[order],
+        np.concatenate((known.reported_ms[stays], np.full(int(new.sum()), at_ms)))[order],
     )
     draft.changed = True
     near = np.setdiff1d(pair[new & (offsets <= limit)], before, assume_unique=True)
-    late = pair[new & (offsets > limit) & ~(found & (old > limit))]
+    late = pair[new & (offsets > limit) & ~(has_old & (old > limit))]
     _promote(draft, near, late)
 
 
-def say_ready(draft: Draft, pairs: Codes) -> None:
-    """A member says that these copies of its own have caught up."""
+def absorb_ready(draft: Draft, pairs: Codes) -> None:
+    """Absorb that a member reports these copies as ready."""
     news = np.setdiff1d(pairs, draft.ready, assume_unique=True)
     if len(news) == 0:
         return
@@ -123,73 +121,88 @@ def say_ready(draft: Draft, pairs: Codes) -> None:
     _promote(draft, near, near[:0])
 
 
+def end(draft: Draft, gone: Codes) -> None:
+    """These copies were given up: what members reported of them ends with them."""
+    draft.ready = np.setdiff1d(draft.ready, gone, assume_unique=True)
+    ended = np.isin(draft.lags.pair, gone, assume_unique=True)
+    draft.lags = Lags(*(part[~ended] for part in draft.lags))
+
+
+def forget(draft: Draft, slot: int) -> None:
+    """A new process stands for a member: it has not reported anything of its copies yet."""
+    draft.ready = draft.ready[slot_of(draft.ready) != slot]
+    others = slot_of(draft.lags.pair) != slot
+    draft.lags = Lags(*(part[others] for part in draft.lags))
+    draft.changed = True
+
+
 def caught_up(draft: Draft) -> Codes:
-    """Copies that have caught up, by their member's own word or by their lag."""
+    """Copies that have caught up: reported ready, or with a lag that is small enough."""
     limit = draft.settings.acceptable_recovery_lag
     near = believed(draft) & (draft.lags.offsets <= limit)
-    late = draft.lags.pair[draft.lags.offsets > limit]  # told since the member said that it is
+    late = draft.lags.pair[draft.lags.offsets > limit]  # reported after the copy was ready
     return union(np.setdiff1d(draft.ready, late, assume_unique=True), draft.lags.pair[near])
 
 
 def believed(draft: Draft) -> BoolArray:
     """bool[K]: lags of copies that members keep, and others that are not too old."""
     lags = draft.lags
-    young = draft.soft.clock_ms - lags.told_ms <= draft.settings.probing_rebalance_interval_ms
-    answer: BoolArray = young
+    young = draft.soft.clock_ms - lags.reported_ms <= draft.settings.probing_rebalance_interval_ms
+    valid: BoolArray = young
     if not young.all():
-        answer = young | np.isin(lags.pair, _copies(draft), assume_unique=True)
-    return answer
+        valid = young | np.isin(lags.pair, _copies(draft), assume_unique=True)
+    return valid
 
 
 def unstarted(draft: Draft) -> Codes:
-    """Stateful actives that no member runs, on their way to a member that never said a lag of them.
-
-    That member is no owner yet: its copy is as far behind as any that has not caught up.
-    """
+    """Stateful actives that no member runs, moving to a member that has not reported on them."""
     waits = draft.table.stateful & (draft.target != NO_MEMBER) & (draft.holder == NO_MEMBER)
     tasks = np.flatnonzero(waits).astype(np.int32)
     if len(tasks) == 0:
         return codes_of(tasks, tasks)
-    said = union(draft.ready, draft.lags.pair[believed(draft)])
-    return np.setdiff1d(codes_of(tasks, draft.target[tasks]), said, assume_unique=True)
+    reported = union(draft.ready, draft.lags.pair[believed(draft)])
+    return np.setdiff1d(codes_of(tasks, draft.target[tasks]), reported, assume_unique=True)
 
 
 def _copies(group: Group | Draft) -> Codes:
-    """Copies that members have, or are to get."""
+    """Copies that members have, or have in the target."""
     copies = group.copies.values() if isinstance(group, Draft) else (group.standby, group.learner)
-    return reduce(union, (part for each in copies for part in each))
+    return reduce(union, (part for role in copies for part in role))
 
 
-# ------------------------------------------------------------------------------ what follows
+# ------------------------------------------------------------------- generations that lags open
 
 
 def _promote(draft: Draft, near: Codes, late: Codes) -> None:
-    """Open a generation if some copy may take over that could not before.
+    """Open a generation if a copy may take over now that could not before.
 
     Args:
         draft: the group.
         near: copies that have just caught up.
-        late: copies of which it was just told that they have not.
+        late: copies that were just reported to be behind.
     """
     learners = np.intersect1d(near, draft.copies[Role.LEARNER].kept, assume_unique=True)
     aims = nexts.awaited(draft)
     awaited = np.setdiff1d(np.intersect1d(near, aims, assume_unique=True), learners)
-    _note(draft, draft.causes, union(_released_together(draft, learners), awaited))
-    found = union(_rescues(draft, near, late), _finds(draft, near, aims))
-    _note(draft, draft.chances, found)
+    _add_ready(draft, draft.causes, union(_promotable(draft, learners), awaited))
+    candidates = union(_rescues(draft, near, late), _disk_states(draft, near, aims))
+    _add_ready(draft, draft.possible_causes, candidates)
 
 
-def _note(draft: Draft, causes: Causes, pairs: Codes) -> None:
+def _add_ready(draft: Draft, causes: Causes, pairs: Codes) -> None:
     for pair in pairs.tolist():
-        what = "copy"
+        kind = "copy"
         for role in COPY_ROLES:
-            what = str(role) if pair in draft.copies[role].kept else what
+            kind = str(role) if pair in draft.copies[role].kept else kind
         task, slot = pair >> 32, pair & 0xFFFFFFFF
-        causes.ready(what, str(draft.table.task(task)), draft.member(slot).id)
+        causes.ready(kind, str(draft.table.task(task)), draft.member(slot).id)
 
 
-def _released_together(draft: Draft, learners: Codes) -> Codes:
-    """Learners that may take over now: with `learner.partial.rebalance` off all of a member."""
+def _promotable(draft: Draft, learners: Codes) -> Codes:
+    """Learners that may take over now.
+
+    Without `learner.partial.rebalance` all learners of a member must have caught up.
+    """
     if draft.settings.learner_partial_rebalance or len(learners) == 0:
         return learners
     waiting = np.setdiff1d(draft.copies[Role.LEARNER].kept, caught_up(draft))
@@ -197,7 +210,7 @@ def _released_together(draft: Draft, learners: Codes) -> Codes:
 
 
 def _rescues(draft: Draft, near: Codes, late: Codes) -> Codes:
-    """Caught-up copies of tasks whose owner says that it is restoring, or has not started yet."""
+    """Caught-up copies of tasks whose owner is restoring or has not started yet."""
     owned = np.flatnonzero(draft.target != NO_MEMBER).astype(np.int32)
     owners = codes_of(owned, draft.target[owned])
     limit = draft.settings.acceptable_recovery_lag
@@ -206,25 +219,24 @@ def _rescues(draft: Draft, near: Codes, late: Codes) -> Codes:
     if len(restoring) == 0:
         return restoring
     news = np.intersect1d(late, restoring, assume_unique=True)
-    asked = union(near, usable(draft, caught_up(draft), task_of(news)) if len(news) else near[:0])
-    found = usable(draft, asked, task_of(restoring))
-    return np.setdiff1d(found, owners, assume_unique=True)
+    warm = union(near, usable(draft, caught_up(draft), task_of(news)) if len(news) else near[:0])
+    return np.setdiff1d(usable(draft, warm, task_of(restoring)), owners, assume_unique=True)
 
 
 def usable(draft: Draft, pairs: Codes, tasks: IntArray) -> Codes:
-    """Those of some copies that are of some tasks, on members that may be given something."""
-    free = ~draft.columns.draining & ~draft.columns.away
-    found: Codes = pairs[np.isin(task_of(pairs), tasks) & free[slot_of(pairs)]]
-    return found
+    """The copies of these tasks on members that are neither draining nor away."""
+    accepts = ~draft.columns.draining & ~draft.columns.away
+    selected: Codes = pairs[np.isin(task_of(pairs), tasks) & accepts[slot_of(pairs)]]
+    return selected
 
 
-def _finds(draft: Draft, near: Codes, aims: Codes) -> Codes:
-    """State found on the disk of a member that restores something else meanwhile."""
+def _disk_states(draft: Draft, near: Codes, aims: Codes) -> Codes:
+    """Caught-up state on the disk of a member that restores another task for a takeover."""
     if len(aims) == 0 or len(near) == 0:
         return near[:0]
-    found: Codes = near[np.isin(slot_of(near), slot_of(aims))]
-    found = np.setdiff1d(found, _copies(draft), assume_unique=True)
-    elsewhere: Codes = found[draft.target[task_of(found)] != slot_of(found)]
+    pairs: Codes = near[np.isin(slot_of(near), slot_of(aims))]
+    pairs = np.setdiff1d(pairs, _copies(draft), assume_unique=True)
+    elsewhere: Codes = pairs[draft.target[task_of(pairs)] != slot_of(pairs)]
     return elsewhere
 
 
@@ -232,7 +244,7 @@ def _finds(draft: Draft, near: Codes, aims: Codes) -> Codes:
 
 
 def settle(draft: Draft) -> None:
-    """Carry what is known through what this batch changed; drop what is known of nothing."""
+    """Carry ready copies and lags over this batch's changes; drop those that lost their copy."""
     copies = _copies(draft)
     draft.ready = np.intersect1d(draft.ready, copies, assume_unique=True)
     if len(draft.lags.pair) == 0:
@@ -245,9 +257,9 @@ def settle(draft: Draft) -> None:
 
 
 def _pass_on(draft: Draft, copies: Codes) -> None:
-    """What was said of a copy ends with it: no copy follows the task there any more.
+    """Drop the lags of copies that are gone.
 
-    Of one that runs the task now it ages from now on.
+    If the member runs the task now, the lag stays and is believed for a limited time from now.
     """
     before, runs = draft.group, _running(draft)
     gone = np.setdiff1d(union(_copies(before), _running(before)), copies, assume_unique=True)
@@ -255,20 +267,24 @@ def _pass_on(draft: Draft, copies: Codes) -> None:
     if not freed.any():
         return
     begun = freed & np.isin(draft.lags.pair, np.setdiff1d(runs, _running(before)))
-    told_ms = np.where(begun, draft.soft.clock_ms, draft.lags.told_ms)
+    reported_ms = np.where(begun, draft.soft.clock_ms, draft.lags.reported_ms)
     stays = ~freed | np.isin(draft.lags.pair, runs, assume_unique=True)
-    draft.lags = Lags(*(part[stays] for part in draft.lags._replace(told_ms=told_ms)))
+    draft.lags = Lags(*(part[stays] for part in draft.lags._replace(reported_ms=reported_ms)))
     draft.changed |= bool(begun.any() or not stays.all())
 
 
 def _running(group: Group | Draft) -> Codes:
-    """Actives and who has them."""
+    """(task, slot) of all actives and their holders."""
     owned = np.flatnonzero(group.holder != NO_MEMBER).astype(np.int32)
     return codes_of(owned, group.holder[owned])
 
 
-def keep_warm(draft: Draft) -> None:
-    """Who gave up a running task in this batch and is to keep a copy of it has caught up."""
+def mark_released_ready(draft: Draft) -> None:
+    """Mark copies as ready whose member released the running task in this batch.
+
+    Where such a copy is a learner the task belongs back to the member (its successor is drained,
+    say): the copy may become active at once.
+    """
     before = draft.group
     if draft.table is not before.table:
         return
@@ -282,4 +298,7 @@ def keep_warm(draft: Draft) -> None:
     late = draft.lags.offsets > draft.settings.acceptable_recovery_lag
     late &= believed(draft)
     warm = np.setdiff1d(warm, draft.lags.pair[late], assume_unique=True)
+    news = np.setdiff1d(warm, draft.ready, assume_unique=True)
     draft.ready = union(draft.ready, warm)
+    learners = np.intersect1d(news, draft.copies[Role.LEARNER].wanted, assume_unique=True)
+    _add_ready(draft, draft.causes, _promotable(draft, learners))

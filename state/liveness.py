@@ -1,20 +1,16 @@
-"""Who was heard when: what every batch of heartbeats changes, and nothing else.
+"""The liveness of a group: what a batch of heartbeats changes, kept apart from the snapshot.
 
-One row a slot in packed arrays, and beside them the clock, the offsets taken in and the published
-wake-up. A batch of heartbeats is one vectorised update: its cost depends neither on the size of
-the group's snapshot nor on the number of tasks.
+It has arrays with one row per slot, the clocks, the read offsets and the published wake-up. A batch
+of heartbeats is one vectorised update, whatever the size of the snapshot and the number of tasks.
 
-Two clocks. `clock_ms` is the newest broker timestamp of the group's membership records.
-`session_ms` follows it, but a jump counts for at most one step (`deadlines.step_of`), so an outage
-of the broker is no silence of the members. Sessions and debts are kept in session time.
+The group clock, `clock_ms`, is the newest broker timestamp of the group's membership records. The
+session clock, `session_ms`, follows it, but a jump counts for at most one step
+(`deadlines.step_of`), so a broker outage expires no member. Sessions and demands use session time.
 
-What a member must answer within a time is a *debt*: to release, or, once fenced, to be gone. Its
-time runs from a tick that proves that the demand had been published (`deadlines.py`): a coordinator
-that is behind reads on for a while in a past in which no member could have answered.
-
-A heartbeat that disagrees (other digest than expected, or a report was asked for and has not
-come) is a *miss*. At the 2nd, 4th, 8th … miss in a row the member's record is to be published
-again: soon after a loss, and without a storm while a backlog is worked off.
+A *demand* is what a member must do in time: release tasks, answer, or leave (if fenced).
+A heartbeat is a *miss* if its digest is not the expected one or a requested report has not come.
+At the 2nd, 4th, 8th … miss in a row the member's record is published again: soon after a loss, and
+rarely while the coordinator works off a backlog.
 """
 
 from __future__ import annotations
@@ -31,20 +27,20 @@ from muster.protocol.events import Heartbeat, Mark
 
 NEVER = np.iinfo(np.int64).max
 MUTE = 1
-"""Flag: the member's heartbeats do not count: it is away, or was fenced."""
+"""Flag: the member's heartbeats do not count, because it is away or was fenced."""
 ASKED = 2
 """Flag: a report was asked for."""
 FENCED = 4
-"""Flag: it broke the rules and holds its tasks until it rejoins, leaves or its session is over."""
+"""Flag: it broke the rules; it keeps its tasks until it rejoins, leaves or a session has passed."""
 REFUSED = 8
-"""Flag: the newest event in its name was refused for its signature; see `events.Refused`."""
-UNSEEN = Mark(-1, 0)
-"""No wake-up has said anything yet."""
+"""Flag: its newest event was refused because of the signature; see `events.Refused`."""
+NO_MARK = Mark(-1, 0)
+"""The mark before any wake-up."""
 
 _VERSION = 2
 _HEADER = Struct("<BqqqqqI")
 _FIELDS = (
-    *("last_ms", "timeout_ms", "debt", "digest"),
+    *("last_ms", "timeout_ms", "response_due", "digest"),
     *("epoch", "reported", "misses", "flags"),
 )
 _TYPES = (np.int64, np.int64, np.int64, np.uint64, np.int32, np.int32, np.uint8, np.uint8)
@@ -53,34 +49,34 @@ _BITS = np.array([n.bit_length() for n in range(256)], dtype=np.uint8)
 
 @dataclass(slots=True, eq=False)
 class Liveness:
-    """Sessions by slot, and how far the log was read. Owned by one `Group`; drafts copy it.
+    """Sessions by slot, the clocks and the read offsets. One `Group` owns it; drafts copy it.
 
     Attributes:
-        clock_ms: the group's clock.
+        clock_ms: the group clock, epoch milliseconds.
         session_ms: the session clock.
-        wake_ms: published wake-up, None = none.
-        shown: what that wake-up said was published.
-        through: (topic, partition) → newest offset taken in.
+        wake_ms: time of the published wake-up, None = none.
+        published_mark: the mark of the published wake-up.
+        through: (topic, partition) → newest offset read.
         last_ms: session time of the last sign of life.
         timeout_ms: session timeout in force; 0 = the slot is free.
-        debt: 0 = the member owes nothing. Above: session time at which it has had its time (to
-            release, or, fenced, to be gone). Below: minus what `taken` was when it was told;
-            nothing has proved yet that it could have read it.
+        response_due: the pending response; 0 = none. Above 0: session time at which the member's
+            time is over. Below 0: minus the value of `taken` when the demand was made; no tick has
+            proved yet that the member could read it.
         digest: digest expected of the member.
         epoch: member epoch.
         reported: newest revision the member reported on.
-        misses: heartbeats in a row that disagreed, up to 255.
+        misses: misses in a row, up to 255.
         flags: `MUTE`, `ASKED`, `FENCED`, `REFUSED`.
     """
 
     clock_ms: int
     session_ms: int
     wake_ms: int | None
-    shown: Mark
+    published_mark: Mark
     through: Mapping[tuple[str, int], int]
     last_ms: NDArray[np.int64]
     timeout_ms: NDArray[np.int64]
-    debt: NDArray[np.int64]
+    response_due: NDArray[np.int64]
     digest: NDArray[np.uint64]
     epoch: NDArray[np.int32]
     reported: NDArray[np.int32]
@@ -90,9 +86,9 @@ class Liveness:
 
     @classmethod
     def new(cls, slots: int = 0) -> Liveness:
-        """No member, and no clock yet."""
+        """A liveness without members and with the clocks at 0."""
         rows = (np.zeros(slots, dtype=kind) for kind in _TYPES)
-        return cls(0, 0, None, UNSEEN, {}, *rows)  # type: ignore[arg-type]  # one array per field, in order
+        return cls(0, 0, None, NO_MARK, {}, *rows)  # type: ignore[arg-type]  # one array per field, in order
 
     def copy(self) -> Liveness:
         """An independent copy."""
@@ -103,9 +99,9 @@ class Liveness:
         )
 
     def emptied(self) -> Liveness:
-        """The clocks and offsets alone, without slots."""
-        nobody = {name: getattr(self, name)[:0] for name in _FIELDS}
-        return replace(self, **nobody, _earliest_ms=None)
+        """A copy with the clocks and offsets, without slots."""
+        empty = {name: getattr(self, name)[:0] for name in _FIELDS}
+        return replace(self, **empty, _earliest_ms=None)
 
     def grow(self, slots: int) -> None:
         """Make room for this many slots."""
@@ -115,26 +111,26 @@ class Liveness:
             setattr(self, name, np.concatenate((getattr(self, name), more)))
 
     def seat(self, slot: int, timeout_ms: int) -> None:
-        """A member takes the slot."""
+        """Start a session for a new member in the slot."""
         self.last_ms[slot] = self.session_ms
         self.timeout_ms[slot] = timeout_ms
-        self.debt[slot] = 0
+        self.response_due[slot] = 0
         self.digest[slot] = self.epoch[slot] = self.reported[slot] = 0
         self.misses[slot] = self.flags[slot] = 0
         self._earliest_ms = None
 
     def clear(self, slot: int) -> None:
-        """The slot is free again."""
+        """Free the slot."""
         self.seat(slot, 0)
 
     def hear(self, slot: int) -> None:
-        """A sign of life that is no heartbeat."""
+        """Note a sign of life that is not a heartbeat."""
         if not self.flags[slot] & MUTE:
             self.last_ms[slot] = self.session_ms
             self.flags[slot] &= 0xFF & ~REFUSED
 
     def set_timeout(self, slot: int, timeout_ms: int) -> None:
-        """Another session timeout is in force."""
+        """Set the session timeout in force."""
         self.timeout_ms[slot] = timeout_ms
         self._earliest_ms = None
 
@@ -150,61 +146,61 @@ class Liveness:
 
     @property
     def earliest_ms(self) -> int:
-        """Session time before which no session is over and no debt due."""
+        """Session time before which no session ends and no pending response is overdue."""
         if self._earliest_ms is None:
             ends = np.where(self._counts(), self.last_ms + self.timeout_ms, NEVER)
-            due = np.where(self.debt > 0, self.debt, NEVER)
+            due = np.where(self.response_due > 0, self.response_due, NEVER)
             self._earliest_ms = int(min(ends.min(initial=NEVER), due.min(initial=NEVER)))
         return self._earliest_ms
 
     def _counts(self) -> NDArray[np.bool_]:
-        """Whose session is over when nothing is heard: a fenced member is gone by its debt."""
+        """bool[slots]: members whose session ends by silence; a fenced one ends by its demand."""
         counts: NDArray[np.bool_] = (self.timeout_ms > 0) & ((self.flags & FENCED) == 0)
         return counts
 
     @property
     def taken(self) -> int:
-        """Grows with every record of the group's inputs; the same for the same records."""
+        """A number that grows with every record read from the group's inputs, by their offsets."""
         return 1 + sum(offset + 1 for offset in self.through.values())
 
-    def recount(self) -> None:
-        """Forget the lower bound `earliest_ms`; heartbeats have moved it."""
+    def reset_earliest(self) -> None:
+        """Discard the cached `earliest_ms`, because heartbeats have moved it."""
         self._earliest_ms = None
 
     def overdue(self) -> tuple[list[int], list[int]]:
-        """Slots whose session is over by now, and whose debt is due; both ascending."""
+        """Slots whose session has ended, and slots whose response is overdue; both ascending."""
         if self.session_ms < self.earliest_ms:
             return [], []
         self._earliest_ms = None
         if self.session_ms < self.earliest_ms:
             return [], []
         silent = self._counts() & (self.last_ms + self.timeout_ms <= self.session_ms)
-        slow = (self.debt > 0) & (self.debt <= self.session_ms) & ~silent
+        slow = (self.response_due > 0) & (self.response_due <= self.session_ms) & ~silent
         return np.flatnonzero(silent).tolist(), np.flatnonzero(slow).tolist()
 
     def demand(self, slot: int) -> None:
-        """The member is told to do something; its time starts when that is proved to be read."""
-        self.debt[slot] = -self.taken
+        """Demand something of a member; its time starts when it can have read the demand."""
+        self.response_due[slot] = -self.taken
         self._earliest_ms = None
 
-    def acquit(self, slot: int) -> None:
-        """The member owes nothing."""
-        self.debt[slot] = 0
+    def cancel_demand(self, slot: int) -> None:
+        """Drop a member's demand: it has answered, or need not."""
+        self.response_due[slot] = 0
         self._earliest_ms = None
 
-    def give_time(self, slot: int, patience_ms: int) -> None:
-        """The member could read what it was told, and has this long from now."""
-        self.debt[slot] = self.session_ms + patience_ms
+    def set_response_deadline(self, slot: int, patience_ms: int) -> None:
+        """Start a member's time: it has `patience_ms` of session time from now."""
+        self.response_due[slot] = self.session_ms + patience_ms
         self._earliest_ms = None
 
-    def unproved(self, taken: int) -> list[int]:
-        """Slots of demands, made with that much taken in or less, whose time has not started."""
-        return np.flatnonzero((self.debt < 0) & (self.debt >= -taken)).tolist()
+    def demands_without_deadline(self, taken: int) -> list[int]:
+        """Slots with a demand whose time has not started, made when `taken` was at most this."""
+        return np.flatnonzero((self.response_due < 0) & (self.response_due >= -taken)).tolist()
 
     def beat(
         self, slots: NDArray[np.intp], beats: Sequence[Heartbeat], session_ms: NDArray[np.int64]
     ) -> tuple[list[int], list[int]]:
-        """Take heartbeats in.
+        """Absorb heartbeats.
 
         Args:
             slots: slot of each sender.
@@ -212,8 +208,8 @@ class Liveness:
             session_ms: session time of each.
 
         Returns:
-            Slots whose record is to be published again, and slots that claim an epoch they were
-            never given, both ascending.
+            Slots whose record must be published again, and slots that claim an epoch above
+            theirs, both ascending.
         """
         count = len(beats)
         epoch = np.fromiter((b.epoch for b in beats), dtype=np.int64, count=count)
@@ -228,8 +224,8 @@ class Liveness:
         last = np.unique(slots[::-1], return_index=True)[1]
         final = count - 1 - last  # index of each sender's newest heartbeat
         missed = np.unique(slots[disagrees])
-        counted = np.bincount(slots[disagrees], minlength=len(self.misses))[missed]
-        total = np.minimum(self.misses[missed].astype(np.int64) + counted, 255)
+        added = np.bincount(slots[disagrees], minlength=len(self.misses))[missed]
+        total = np.minimum(self.misses[missed].astype(np.int64) + added, 255)
         self.misses[missed] = total.astype(np.uint8)
         self.misses[slots[final][~disagrees[final]]] = 0
         now = self.misses
@@ -237,14 +233,14 @@ class Liveness:
         return np.flatnonzero(again).tolist(), np.unique(slots[above]).tolist()
 
     def to_bytes(self) -> bytes:
-        """Version, clocks, wake-up and what it said, offsets, arrays; little endian."""
+        """Version, clocks, wake-up and its mark, offsets, arrays; little endian."""
         parts = [
             _HEADER.pack(
                 _VERSION,
                 self.clock_ms,
                 self.session_ms,
                 -1 if self.wake_ms is None else self.wake_ms,
-                *self.shown,
+                *self.published_mark,
                 len(self.last_ms),
             )
         ]
@@ -258,10 +254,10 @@ class Liveness:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> tuple[Liveness, int]:
-        """The value back, and where it ends.
+        """Read what `to_bytes` wrote; returns the value and the offset of its end.
 
         Raises:
-            ValueError: not a liveness, or of another version.
+            ValueError: the bytes are not a liveness of this version.
         """
         if len(data) < _HEADER.size + 4 or data[0] != _VERSION:
             raise ValueError(f"no liveness of version {_VERSION}: {data[:8].hex()}")

@@ -1,15 +1,12 @@
-"""`advance`: the only way a group changes.
+"""`advance`: the only function that changes a group.
 
-Rules of this file.
-
-1. Pure: the group given stays as it is; the same group and events give the same step.
-2. Events are taken in the order of (broker time, topic, partition, offset), each once.
-3. An event is absorbed after everything it is behind was decided: expiries, timeouts, delays.
-4. All events are absorbed, then at most one placement is made, then each touched member takes one
-   step, then the wake-up follows. A storm of 5,000 joins costs one placement.
-5. Heartbeats are taken in runs, one vectorised update each; a batch of nothing but heartbeats never
-   looks at a member or a task.
-6. What changed is published whole: `GroupSnapshot` says what it was up to these events.
+1. It is pure: equal arguments give equal steps, and it does not modify them.
+2. It takes events in the order of (broker time, topic, partition, offset), each once, and decides
+   the deadlines that an event's time has passed before it absorbs the event.
+3. It absorbs all events, makes at most one placement, moves each affected member one step towards
+   the target, then computes the wake-up. A batch of 5,000 joins costs one placement.
+4. It absorbs consecutive heartbeats with one vectorised update, without reading members or tasks.
+5. If anything but liveness changed, it publishes the whole `GroupSnapshot`.
 """
 
 from __future__ import annotations
@@ -48,6 +45,7 @@ from muster.state import (
     lag,
     membership,
     reconcile,
+    recovery,
     target,
 )
 from muster.state.draft import Draft, Lookup
@@ -60,12 +58,13 @@ Times: TypeAlias = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Step:
-    """What events did to a group.
+    """The result of `advance`.
 
     Attributes:
-        group: as it is now.
-        records: what is to be published: members' by member id, the group's, the clock's, letters.
-        wake_at_ms: when a `Tick` is wanted at the latest; it replaces every earlier wish.
+        group: the group after the events.
+        records: to publish, in this order: the group's dictionary if the tasks changed, members'
+            records by member id, the group's snapshot, the wake-up, dead letters.
+        wake_at_ms: the latest time for the next `Tick`, epoch milliseconds; replaces earlier ones.
         changed: whether anything but liveness changed; then `records` has the new snapshot.
     """
 
@@ -82,27 +81,27 @@ def advance(
     coordinator_epoch: int,
     assignors: Lookup = registry.get,
 ) -> Step:
-    """Take events in.
+    """Absorb events.
 
     Args:
-        group: the group before.
+        group: the group before the events.
         events: of this group, from any of the input topics, in any order.
         coordinator_epoch: offset of the coordinator's claim.
         assignors: name → assignor; raises `UnknownAssignor`.
     """
     draft = Draft(group, coordinator_epoch, assignors)
     fresh = _fresh(draft, events)
-    if not fresh and not draft.changed:  # a recovered group asks even so, and says that it did
+    if not fresh and not draft.changed:  # a recovered group has changed: it asks its members
         return Step(group, (), deadlines.wake_ms(draft), changed=False)
     if draft.changed and group.recovering:
         for slot in group.recovering:
             draft.ask(slot)
             draft.soft.demand(slot)
-    answered = _take_kept(draft)
+    answered = _take_deferred(draft)
     _absorb(draft, fresh)
     _settle(draft)
     wake_at_ms = deadlines.wake_ms(draft)
-    fencing.take_back(draft)
+    fencing.add_tombstones(draft)
     records = [record for _, record in sorted(draft.replies, key=lambda reply: reply[0])]
     clock = deadlines.publish(draft, wake_at_ms)
     done = draft.finished()
@@ -111,24 +110,24 @@ def advance(
         records.insert(0, names)  # before the first record that refers to it
     if draft.changed:
         if answered is not None and answered.generation != done.generation:
-            records.append(answered)  # or its moves and reasons would never be seen
+            records.append(answered)  # else its moves and reasons would never be published
         records.append(done.snapshot())
     records += [*clock, *draft.rejected]
     return Step(done, tuple(records), wake_at_ms, draft.changed)
 
 
-def _take_kept(draft: Draft) -> GroupSnapshot | None:
-    """Take what a plug-in answered; returns the record of the generation that it completes."""
-    if not target.take_kept(draft) or deadlines.is_pending(draft):
+def _take_deferred(draft: Draft) -> GroupSnapshot | None:
+    """Apply a plug-in's deferred outcome; returns the snapshot of the generation it completes."""
+    if not target.take_deferred(draft) or deadlines.is_pending(draft):
         return None
     return draft.finished().snapshot()
 
 
 def _fresh(draft: Draft, events: Sequence[Taken]) -> list[Taken]:
-    """Events not taken in before, sorted, each once; their offsets are noted."""
+    """The events that are not absorbed yet, sorted, each once; updates the read offsets."""
     through = dict(draft.soft.through)
     ordered = sorted(events, key=_sort_key)
-    found: list[Taken] = []
+    fresh: list[Taken] = []
     seen: set[tuple[str, int, int]] = set()
     for event in ordered:
         topic, partition, offset, _ = event.origin
@@ -139,9 +138,9 @@ def _fresh(draft: Draft, events: Sequence[Taken]) -> list[Taken]:
             seen.add((*place, offset))
             if offset > through.get(place, -1):
                 through[place] = offset
-        found.append(event)
+        fresh.append(event)
     draft.soft.through = through
-    return found
+    return fresh
 
 
 def _sort_key(event: Taken) -> tuple[int, str, int, int]:
@@ -150,7 +149,7 @@ def _sort_key(event: Taken) -> tuple[int, str, int, int]:
 
 
 def _absorb(draft: Draft, events: list[Taken]) -> None:
-    """Take every event in."""
+    """Absorb every event in order; consecutive heartbeats are one run."""
     run: list[Heartbeat] = []
     for event in events:
         if isinstance(event, Heartbeat):
@@ -159,6 +158,7 @@ def _absorb(draft: Draft, events: list[Taken]) -> None:
         _beat(draft, run)
         run = []
         draft.newest = event.origin
+        recovery.raise_floor(draft)
         match event:
             case GroupConfig():
                 config.configure(draft, event)
@@ -167,14 +167,14 @@ def _absorb(draft: Draft, events: list[Taken]) -> None:
             case LagReport():
                 membership.lag_report(draft, event)
             case Refused():
-                fencing.refused(draft, event.member)
+                fencing.note_refused(draft, event.member)
             case _:
                 deadlines.move_to(draft, event.origin.at_ms)
-                _take(draft, event)
+                _absorb_member_event(draft, event)
     _beat(draft, run)
 
 
-def _take(draft: Draft, event: Join | Report | Leave | Drain | Tick) -> None:
+def _absorb_member_event(draft: Draft, event: Join | Report | Leave | Drain | Tick) -> None:
     match event:
         case Join():
             membership.join(draft, event)
@@ -191,7 +191,7 @@ def _take(draft: Draft, event: Join | Report | Leave | Drain | Tick) -> None:
 
 
 def _beat(draft: Draft, run: list[Heartbeat]) -> None:
-    """Take a run of heartbeats in, cut where one of them is behind a deadline."""
+    """Absorb a run of heartbeats; it is split where a heartbeat's time has passed a deadline."""
     while run:
         soft = draft.soft
         draft.newest = run[-1].origin
@@ -201,7 +201,7 @@ def _beat(draft: Draft, run: list[Heartbeat]) -> None:
         before = soft.clock_ms or int(at_ms[0])
         jumps = np.minimum(np.diff(clock, prepend=before), step)
         session = (soft.session_ms or before) + np.cumsum(jumps)
-        soft.recount()
+        soft.reset_earliest()
         bound = min(soft.earliest_ms, _session_of(draft, session, clock))
         cut = int(np.searchsorted(session, bound))
         if cut == 0:
@@ -215,7 +215,7 @@ def _beat(draft: Draft, run: list[Heartbeat]) -> None:
 
 
 def _session_of(draft: Draft, session: Times, clock: Times) -> int:
-    """Session time of the first heartbeat behind a deadline in clock time."""
+    """Session time of the first heartbeat whose time has passed a deadline of the group clock."""
     other = deadlines.next_ms(draft)
     if other is None or other > clock[-1]:
         return int(session[-1]) + 1
@@ -229,8 +229,8 @@ def _beat_slots(draft: Draft, run: list[Heartbeat], session: Times) -> None:
     if not known.all():
         for beat in run:
             if beat.member not in by_id:
-                fencing.unknown(draft, beat.member, fencing.ANYBODY)
-        run = [beat for beat, there in zip(run, known.tolist(), strict=True) if there]
+                fencing.answer_unknown(draft, beat.member, fencing.ANY_INCARNATION)
+        run = [beat for beat, is_known in zip(run, known.tolist(), strict=True) if is_known]
         slots, session = slots[known], session[known]
     if not run:
         return
@@ -243,22 +243,22 @@ def _beat_slots(draft: Draft, run: list[Heartbeat], session: Times) -> None:
 
 
 def _settle(draft: Draft) -> None:
-    """After all events: generation, placement, one step of every touched member."""
+    """After all events: open a generation, place it, move each affected member one step."""
     draft.drop_gone()
     if draft.dead:
         deletion.wind_up(draft)
         return
-    lag.keep_warm(draft)
+    lag.mark_released_ready(draft)
     if draft.again and not deadlines.is_releasing(draft):
         draft.again = False
         draft.causes.add("all releases acknowledged")
     if deadlines.follow_up_is_due(draft):
         if deadlines.is_pending(draft):
-            draft.due = True  # a retriable failure of the assignor
+            draft.due = True  # the assignor's failure was retriable
         else:
-            draft.chances.add("follow-up")
-    if draft.chances and (draft.causes or target.could_change(draft)):
-        draft.causes.absorb(draft.chances)
+            draft.possible_causes.add("follow-up")
+    if draft.possible_causes and (draft.causes or target.could_change(draft)):
+        draft.causes.absorb(draft.possible_causes)
     fresh = bool(draft.causes) and bool(draft.roster or draft.group.roster)
     if fresh:
         _open_generation(draft)
@@ -276,12 +276,12 @@ def _settle(draft: Draft) -> None:
 def _open_generation(draft: Draft) -> None:
     waits = no_tasks(draft.id)
     if not places(draft.table, draft.assignor):
-        parts = [str(draft.causes), waits]  # nothing was decided of what happened before
+        parts = [str(draft.causes), waits]  # without tasks, earlier causes decided nothing
     elif deadlines.is_pending(draft):
-        # It may be pending for ever, with new causes in every batch: the first are kept.
+        # A generation may stay pending, with new causes in every batch: the first ones are kept.
         before = cut(draft.cause.removesuffix(waits).removesuffix("; "), CAUSE_CHARS_MAX)
-        if draft.causes.tell_who(causes.JOINED) and deadlines.is_starting(draft):
-            # One list of all who came, not one for each batch.
+        if draft.causes.has_members(causes.JOINED) and deadlines.is_starting(draft):
+            # One list of all members that joined, instead of one list for each batch.
             before = causes.without(before, causes.JOINED)
             for slot in draft.roster:
                 draft.causes.member(causes.JOINED, draft.member(slot).id)
@@ -297,12 +297,12 @@ def _open_generation(draft: Draft) -> None:
 
 
 def _place_nothing(draft: Draft) -> None:
-    """Without members there is nothing to decide, and nothing to wait for."""
+    """A group without members has its placement at once: an empty one."""
     draft.target_generation = draft.generation
     draft.generation_ms = draft.soft.clock_ms
     draft.memory, draft.again, draft.delay_until_ms = None, False, None
 
 
 def _gate_opened(draft: Draft) -> bool:
-    """Whether a generation that had to wait may be placed since this batch."""
+    """Whether this batch ended the time for which a generation had to wait."""
     return deadlines.is_shut(draft.group) and not deadlines.is_shut(draft)

@@ -1,13 +1,12 @@
-"""What each event does to the group: one function for each class (`kafka.md` 4.5 to 4.7).
+"""How joins, leaves and expiries change the group's members.
 
-Events only note what they change: who is a member, who holds what by its own account, why a new
-generation is due. Nothing is placed or granted here. Outside faults are answered with a record to
-the process (`Fault`) or become a dead letter; they never raise.
+These functions place and grant nothing. A faulty event never raises: the process gets a record with
+a `Fault`, or the event becomes a dead letter.
 
-Exclusive ownership decides every doubt. A member that breaks the rules is *fenced*: it is told to
-drop everything, its heartbeats count no more, and what it holds stays its own until it rejoins,
-leaves, or its session is over. A process that claims an active which another holds has it as a
-*duplicate*, which must be given up like any other.
+Exclusive ownership decides doubts. A member that breaks the rules is *fenced*: its record tells it
+to drop everything, its heartbeats no longer count, and its tasks stay its own until it rejoins,
+leaves, or a session has passed. An active that a process claims and another member holds is a
+*duplicate*, which the process must give up.
 """
 
 from __future__ import annotations
@@ -27,10 +26,12 @@ from muster.state.liveness import FENCED, MUTE
 
 
 def join(draft: Draft, event: Join) -> None:
-    """A member says who it is: new, returning, the same again, or in somebody's place."""
+    """Admit a new process, take back a member that was away, repeat a join, or refuse."""
     slot = draft.by_id.get(event.member)
     if not holdings.has_room(draft, event.holding, slot):
-        draft.fault(event.member, event.incarnation, Fault.INVALID_REQUEST, holdings.TOO_STRANGE)
+        draft.fault(
+            event.member, event.incarnation, Fault.INVALID_REQUEST, holdings.TOO_MANY_UNKNOWN
+        )
         return
     if slot is not None and draft.member(slot).incarnation == event.incarnation:
         _rejoin(draft, slot, event)
@@ -42,15 +43,15 @@ def join(draft: Draft, event: Join) -> None:
     if seat is None:
         _admit(draft, event)
         return
-    there = draft.member(seat)
-    if there.away and there.instance_id == event.instance_id:
-        _return(draft, there, event)
+    occupant = draft.member(seat)
+    if occupant.away and occupant.instance_id == event.instance_id:
+        _return(draft, occupant, event)
         return
     fault = Fault.MEMBER_ID_IN_USE
-    held = f"member id {event.member}"
-    if event.instance_id is not None and there.instance_id == event.instance_id:
-        fault, held = Fault.UNRELEASED_INSTANCE_ID, f"instance id {event.instance_id}"
-    message = f"{held} is in use by a live process; try again when it has left or expired"
+    name = f"member id {event.member}"
+    if event.instance_id is not None and occupant.instance_id == event.instance_id:
+        fault, name = Fault.UNRELEASED_INSTANCE_ID, f"instance id {event.instance_id}"
+    message = f"{name} is in use by a live process; try again when it has left or expired"
     draft.fault(event.member, event.incarnation, fault, message)
 
 
@@ -66,7 +67,7 @@ def _admit(draft: Draft, event: Join) -> None:
         instance_id=event.instance_id,
         joined_ms=draft.soft.clock_ms,
         session_timeout_ms=draft.settings.session_timeout_ms,
-        **_told(event),
+        **_profile_of(event),
     )
     draft.seat(member)
     _answer_join(draft, member.slot, event)
@@ -74,42 +75,44 @@ def _admit(draft: Draft, event: Join) -> None:
     drains.resume(draft, member.slot)
 
 
-def _return(draft: Draft, there: Member, event: Join) -> None:
-    """A member is back, a static one perhaps as another process: it gets what waited for it.
+def _return(draft: Draft, absent: Member, event: Join) -> None:
+    """Take back a member that was away, with its tasks; a static one may be another process now.
 
-    While the group asks its members what they hold, the tasks become free instead: another
-    coordinator may have given them to a member that has not answered yet.
+    During a recovery the tasks become free instead: another coordinator may have granted them to a
+    member that has not answered yet.
     """
-    if there.id != event.member and event.member in draft.by_id:
+    if absent.id != event.member and event.member in draft.by_id:
         message = f"member id {event.member} is in use by another member"
         draft.fault(event.member, event.incarnation, Fault.MEMBER_ID_IN_USE, message)
         return
-    if there.id != event.member:
-        draft.tombstone(there.id)
-    told = _told(event)
-    if any(getattr(there, name) != told[name] for name in PROFILE):
+    if absent.id != event.member:
+        draft.tombstone(absent.id)
+    profile = _profile_of(event)
+    if any(getattr(absent, name) != profile[name] for name in PROFILE):
         draft.causes.member(causes.RETURNED, event.member)
     member = replace(
-        there,
+        absent,
         id=event.member,
         incarnation=event.incarnation,
         away=False,
-        **told,
+        **profile,
     )
-    draft.rename(there.slot, member)
-    draft.soft.flags[there.slot] = 0
-    if draft.recovering:  # their last grants may be newer than the snapshot
-        waits = draft.holder == there.slot
+    draft.rename(absent.slot, member)
+    draft.soft.flags[absent.slot] = 0
+    if absent.incarnation != event.incarnation:
+        lag.forget(draft, absent.slot)
+    if draft.recovering:
+        waits = draft.holder == absent.slot
         draft.holder = np.where(waits, np.int32(NO_MEMBER), draft.holder)
         draft.revoking = draft.revoking & ~waits
-    _answer_join(draft, there.slot, event)
+    _answer_join(draft, absent.slot, event)
 
 
 def _rejoin(draft: Draft, slot: int, event: Join) -> None:
-    """The same process says it again: a full reset of what it was asked to release."""
+    """Reset a member whose process joins again: a release it was asked for is withdrawn."""
     member = draft.member(slot)
-    told = _told(event)
-    if any(getattr(member, name) != told[name] for name in PROFILE):
+    profile = _profile_of(event)
+    if any(getattr(member, name) != profile[name] for name in PROFILE):
         draft.causes.member(causes.CHANGED, member.id)
     elif draft.assignor in CONNECT_ASSIGNORS:
         draft.causes.member(causes.REJOINED, member.id)  # every join opens a round (S3-F08)
@@ -123,9 +126,9 @@ def _rejoin(draft: Draft, slot: int, event: Join) -> None:
         holdings.keep_all(draft, slot)
         draft.ask(slot)
     if slot not in draft.recovering:
-        draft.soft.acquit(slot)
+        draft.soft.cancel_demand(slot)
     draft.update(
-        slot, state=MemberState.STABLE, revoke_revision=0, deadline_ms=None, away=False, **told
+        slot, state=MemberState.STABLE, revoke_revision=0, deadline_ms=None, away=False, **profile
     )
     _answer_join(draft, slot, event)
 
@@ -135,26 +138,26 @@ def _answer_join(draft: Draft, slot: int, event: Join) -> None:
     recovery.ask_newcomer(draft, slot)
     draft.drop_gone()
     holdings.claim(draft, slot, event.holding)
-    lag.tell(draft, event.member, event.lags, event.origin, event.holding.ready)
+    lag.absorb(draft, event.member, event.lags, event.origin, event.holding.ready)
     draft.answer.add(slot)
 
 
-def _told(event: Join) -> dict[str, Any]:
-    told: dict[str, Any] = {name: getattr(event, name) for name in PROFILE}
-    told["capacity"] = max(1, event.capacity)
-    return told
+def _profile_of(event: Join) -> dict[str, Any]:
+    profile: dict[str, Any] = {name: getattr(event, name) for name in PROFILE}
+    profile["capacity"] = max(1, event.capacity)
+    return profile
 
 
 def leave(draft: Draft, event: Leave) -> None:
-    """A member has stopped everything and goes, for good or for a while."""
+    """Remove a member that has stopped everything, or mark it away if the leave is temporary."""
     slot = draft.by_id.get(event.member)
     if slot is None or draft.member(slot).incarnation != event.incarnation:
-        return  # of another process, or gone already
-    is_fenced = bool(draft.soft.flags[slot] & FENCED)  # what it had is placed elsewhere already
+        return  # the leave of another process, or of a member that is gone
+    is_fenced = bool(draft.soft.flags[slot] & FENCED)  # its tasks are placed elsewhere already
     if event.temporary and not is_fenced:
         draft.soft.hear(slot)
         draft.soft.flags[slot] = MUTE
-        draft.soft.acquit(slot)
+        draft.soft.cancel_demand(slot)
         holdings.acknowledge(draft, slot)
         draft.recovered(slot)
         draft.update(slot, away=True)
@@ -163,7 +166,7 @@ def leave(draft: Draft, event: Leave) -> None:
 
 
 def remove(draft: Draft, slot: int, why: str) -> None:
-    """A member is not one any more."""
+    """Remove a member; `why` is a word of `causes`."""
     drains.outlive(draft, slot, expelled=why == causes.EXPIRED)
     member = draft.unseat(slot)
     draft.departed.note(slot, member.id, why)
@@ -172,5 +175,5 @@ def remove(draft: Draft, slot: int, why: str) -> None:
 
 
 def lag_report(draft: Draft, event: LagReport) -> None:
-    """A client says how far a member's copies are behind."""
-    lag.tell(draft, event.member, event.lags, event.origin)
+    """Absorb how far a member's copies are behind, from the member or an exporter."""
+    lag.absorb(draft, event.member, event.lags, event.origin)

@@ -1,7 +1,6 @@
-"""Copies that are to become active where they are: those restore first.
+"""Copies that become active next, on the member that has them; the member restores these first.
 
-An active may wait for the copy at its destination as a learner, whose purpose is clear, or as a
-standby among others. A member is told which of its standbys those are (`MemberAssignment.next`).
+Every learner becomes active, but not every standby; `MemberAssignment.next` names those that do.
 """
 
 from __future__ import annotations
@@ -15,12 +14,12 @@ from muster.state.group import NO_MEMBER, Codes, Group, codes, slot_of, task_of
 
 
 def awaited(group: Group | Draft) -> Codes:
-    """Where actives are to go once the copy there has caught up."""
+    """The destinations of actives that wait for the copy there to catch up."""
     return _at_destination(group, group.destination != group.target)
 
 
 def standbys(group: Group | Draft) -> Codes:
-    """Standbys that are to become active where they are, waited for or ready."""
+    """Standbys that become active on their member, caught up or not."""
     kept = (group.copies[Role.STANDBY] if isinstance(group, Draft) else group.standby).kept
     aims = _at_destination(group, group.destination != group.holder)
     return np.intersect1d(aims, kept, assume_unique=True)
@@ -32,11 +31,12 @@ def _at_destination(group: Group | Draft, which: BoolArray) -> Codes:
 
 
 def changed(draft: Draft) -> set[int]:
-    """Slots of members of which other standbys come next than before this batch."""
+    """Slots of members whose standbys that become active differ from before this batch."""
     now = standbys(draft)
     if draft.table is not draft.group.table:
         return set(slot_of(now).tolist())
     before = standbys(draft.group)
-    granted = before[draft.holder[task_of(before)] == slot_of(before)]  # told by that record
+    # A standby that was granted as active in this batch needs no other record.
+    granted = before[draft.holder[task_of(before)] == slot_of(before)]
     before = np.setdiff1d(before, granted, assume_unique=True)
     return set(slot_of(np.setxor1d(now, before, assume_unique=True)).tolist())

@@ -1,10 +1,8 @@
-"""What an assignor answered: a new target, or why there is none.
+"""The outcome of asking an assignor: a new target, or a failure.
 
-A built-in assignor is a function: asked again, it says the same, so what it said is taken at once.
-A plug-in is code of others that runs against a deadline; a batch that is tried twice might be told
-two things, and members would hear of both. So what a plug-in said is *kept* with the group for one
-batch, unseen by anybody, and taken by the next one. The first attempt that is stored is the one
-that counts, and whatever is published follows from what is stored.
+A built-in assignor is deterministic, so its outcome is applied at once. A plug-in may answer
+otherwise if Spark runs the batch again, and members would get records of both attempts. So its
+outcome is *deferred*: stored with the group, unpublished, and applied by the next batch.
 """
 
 from __future__ import annotations
@@ -28,8 +26,8 @@ class Answer:
 
     Attributes:
         active, destination: int32[T], slots; see `Placement`.
-        copies: role → pairs the target asks for, as `group.codes`.
-        moves: what changes hands, and why.
+        copies: role → pairs of the target, as `group.codes`.
+        moves: the tasks that change owner, with reasons.
         again, delay_ms, followup_ms, memory, warnings: see `Placement`.
     """
 
@@ -46,12 +44,12 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """No placement: the target stays.
+    """The assignor failed: the target stays.
 
     Attributes:
-        story: for people.
-        retriable: whether it is worth asking again.
-        origin: newest event the group had taken in.
+        story: the error in words, for the cause and the dead letter.
+        retriable: whether asking again may help.
+        origin: the newest event of the batch.
     """
 
     story: str
@@ -87,7 +85,7 @@ def to_json(outcome: Outcome | None) -> object:
 
 
 def from_json(read: Any) -> Outcome | None:  # noqa: ANN401  # what `json.loads` gives
-    """The outcome back."""
+    """Read what `to_json` gave."""
     if read is None:
         return None
     if "story" in read:

@@ -1,7 +1,7 @@
-"""What if: the view an assignor would get, had some events happened to a published group.
+"""What-if plans: the view that an assignor would get if some events happened to a group.
 
-Made of the same steps as `machine.advance`, up to the point where the assignor is asked; so a plan
-is what the coordinator would do, not a guess at it. Nothing is decided and no member is told.
+The steps are those of `machine.advance` up to the call of the assignor, so a plan shows what the
+coordinator would do. Nothing is placed or published.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from muster.state.group import Group
 
 
 class Preview(NamedTuple):
-    """What would be asked, and how the answer is told.
+    """The view, and a function for the assignor's reasons.
 
     Attributes:
         view: the group as its assignor would see it.
-        moves: an assignor's reasons → moves, from members that would be gone as well.
+        moves: an assignor's reasons → moves; a source may be a member that would be gone.
     """
 
     view: GroupView
@@ -31,12 +31,12 @@ class Preview(NamedTuple):
 
 
 def preview(record: GroupSnapshot, events: Iterable[Join | Leave | Drain | GroupConfig]) -> Preview:
-    """The group after some events.
+    """Absorb events into a published group.
 
     Args:
         record: the newest record of the group.
         events: absorbed in the order given, all at the group's present time. A join that would be
-            turned away (a full group, an id in use) leaves no trace in the view.
+            refused (full group, id in use) does not change the view.
     """
     draft = Draft(Group.recover(record), record.coordinator_epoch, registry.get)
     for event in events:

@@ -1,25 +1,25 @@
-"""One step of every touched member towards the target: Kafka's rules (`kafka.md` 4.4), at once.
+"""One step of each affected member towards the target, by the rules of KIP-848 and KIP-1071.
 
-For a member with assigned A, pending revocation R, target X, per role:
+For a member with assigned tasks A, pending revocation R and target X, in each role:
 
     assigned' = A ∩ X     pending revocation' = A − X     grants = X − A − what others still hold
 
-1. UNREVOKED and not all of R acknowledged → nothing; what is acknowledged of R is free (Kafka has
-R acknowledged as one). 2. A − X is not empty → UNREVOKED, epoch stays,
-nothing is granted. 3. Else what is free of X − A is granted, the epoch becomes the target's;
-UNRELEASED if something of X − A was not free, STABLE otherwise. An acknowledged release raises the
-epoch by one before that.
+An acknowledged release first raises the epoch by one. Then:
 
-The rules are written per member in Kafka; here each is one expression over the task vectors,
-restricted to members that may step. An active is free when no member has it.
+1. UNREVOKED, and R is not fully acknowledged: no step. Acknowledged tasks are free already (in
+   Kafka, R is acknowledged as a whole).
+2. A − X is not empty: the member becomes UNREVOKED, keeps its epoch and is granted nothing.
+3. Otherwise the free tasks of X − A are granted and the epoch becomes the target's. The member
+   becomes UNRELEASED if a task of X − A was not free, else STABLE.
 
-A copy whose member is to have the task in another role is not in A − X: the member keeps it until
-the other role is granted, and changes roles within that one record. So it is never without its
-state, and never has two roles of a task. A member that is to keep a copy of what it runs releases
-the active first, as others wait for that.
+Kafka applies the rules member by member; here each is one expression over the task vectors. An
+active is free when no member has it.
 
-Who is touched follows from the vectors: a member that has what it should not, or lacks what it
-should have. So members that a generation leaves alone cost nothing and notice nothing.
+A copy is not in A − X if its member gets the task in another role: the member keeps it until one
+record changes the role, so it never loses the state or has two roles of a task. A member that will
+keep a copy of an active releases the active first, because the next owner waits for that.
+
+A member that has exactly its target tasks is not affected and gets no record.
 """
 
 from __future__ import annotations
@@ -41,45 +41,45 @@ from muster.state.liveness import FENCED
 
 
 @dataclass(slots=True)
-class _Stride:
+class _Stepping:
     """Masks by slot of one call; the last entry stands for no member.
 
     Attributes:
         open: members that may step.
-        owes: members with something to give up.
-        waits: members for which something is not free yet.
-        told: members whose record changed.
+        owes: members that must give something up.
+        waits: members with a target task that is not free yet.
+        changed: members whose assignment changed.
     """
 
     open: BoolArray
     owes: BoolArray
     waits: BoolArray
-    told: BoolArray
+    changed: BoolArray
 
 
 def settle(draft: Draft) -> list[int]:
-    """Let every touched member take its step; returns the slots that need a record, ascending."""
+    """Move every affected member one step; returns the slots that need a record, ascending."""
     touched = draft.touched | draft.answer | draft.acknowledged
     if draft.recovering:
-        _remember(draft)
+        _note_acknowledged(draft)
     else:
-        stride = _stride(draft)
-        _revoke(draft, stride)
-        _grant(draft, stride)
-        touched |= _transit(draft, stride)
-        draft.answer |= set(np.flatnonzero(stride.told).tolist())
+        stepping = _stepping(draft)
+        _revoke(draft, stepping)
+        _grant(draft, stepping)
+        touched |= _transit(draft, stepping)
+        draft.answer |= set(np.flatnonzero(stepping.changed).tolist())
         draft.answer |= nexts.changed(draft)
     lag.settle(draft)
     _expect(draft, sorted(touched))
     return sorted(draft.answer)
 
 
-def _remember(draft: Draft) -> None:
-    """While reports are awaited no member steps, but a release counts as acknowledged."""
+def _note_acknowledged(draft: Draft) -> None:
+    """During a recovery no member steps, but releases are acknowledged."""
     for slot in sorted(draft.acknowledged):
         member = draft.member(slot)
         if member.state is not MemberState.UNREVOKED or draft.soft.flags[slot] & FENCED:
-            continue  # it left for a while, or is to drop everything by now
+            continue  # it left temporarily, or was fenced since
         draft.update(
             slot,
             state=MemberState.STABLE,
@@ -88,23 +88,23 @@ def _remember(draft: Draft) -> None:
             revoke_revision=0,
             deadline_ms=None,
         )
-        if slot not in draft.recovering:  # it left for a while, and is back and asked
-            draft.soft.acquit(slot)
+        if slot not in draft.recovering:  # else it left temporarily, is back and was asked again
+            draft.soft.cancel_demand(slot)
 
 
 def _raised(draft: Draft, member: Member) -> int:
-    """The epoch after an acknowledged release; one that left for a while may have had nothing."""
+    """The epoch after an acknowledged release, at most that of the target."""
     return min(member.epoch + 1, max(member.epoch, draft.target_generation))
 
 
-def _stride(draft: Draft) -> _Stride:
-    """Who may step: everybody whose holding differs from the target and who owes no answer."""
+def _stepping(draft: Draft) -> _Stepping:
+    """The members that may step: what they hold differs from the target, and they owe no report."""
     count = len(draft.members) + 1
-    wanting = np.flatnonzero(draft.target != draft.holder)
-    slots = [draft.holder[wanting], draft.target[wanting]]
-    before = draft.group  # a member that waited then may wait for nothing now
+    differing = np.flatnonzero(draft.target != draft.holder)
+    slots = [draft.holder[differing], draft.target[differing]]
+    before = draft.group  # a member that waited before this batch may have all it needs now
     slots.append(before.target[before.target != before.holder])
-    # Members told by a coordinator that is gone, or of a task that has come back since.
+    # A release may be asked for by an earlier coordinator, or of a task that returned since.
     slots.append(draft.holder[draft.revoking])
     for role in COPY_ROLES:
         wanted, kept, going = draft.copies[role]
@@ -113,10 +113,10 @@ def _stride(draft: Draft) -> _Stride:
     slots.append(slot_of(draft.duplicate))
     slots.append(np.array([o.slot for o in draft.orphans], dtype=np.int32))
     open_ = np.zeros(count, dtype=np.bool_)
-    for each in slots:
-        open_[each] = True
+    for part in slots:
+        open_[part] = True
     open_[list(draft.answer | draft.acknowledged)] = True
-    if before.recovering:  # what they reported since may be all that they waited for
+    if before.recovering:  # the last report may have shown that members wait for nothing more
         open_[list(draft.roster)] = True
     open_[-1] = False
     for slot in np.flatnonzero(open_).tolist():
@@ -126,42 +126,42 @@ def _stride(draft: Draft) -> _Stride:
         if member is None or waiting or draft.soft.flags[slot] & FENCED:
             open_[slot] = False
     blank = np.zeros(count, dtype=np.bool_)
-    return _Stride(open_, blank.copy(), blank.copy(), blank.copy())
+    return _Stepping(open_, blank.copy(), blank.copy(), blank.copy())
 
 
-def _revoke(draft: Draft, stride: _Stride) -> None:
+def _revoke(draft: Draft, stepping: _Stepping) -> None:
     """Pending revocation' = A − X."""
     away = np.append(draft.columns.away, False)
     lost = np.flatnonzero(draft.target != draft.holder)
-    lost = lost[stride.open[draft.holder[lost]] & ~draft.revoking[lost]]
+    lost = lost[stepping.open[draft.holder[lost]] & ~draft.revoking[lost]]
     if len(lost):
         holder, revoking = draft.holder.copy(), draft.revoking.copy()
-        stride.told[holder[lost]] = True
-        idle = away[holder[lost]]  # it stopped everything when it left for a while
+        stepping.changed[holder[lost]] = True
+        idle = away[holder[lost]]  # a member that is away has stopped everything
         revoking[lost[~idle]] = True
         holder[lost[idle]] = NO_MEMBER
         draft.holder, draft.revoking = holder, revoking
     for role in COPY_ROLES:
         wanted, kept, going = draft.copies[role]
         less = np.setdiff1d(kept, wanted, assume_unique=True)
-        less = less[stride.open[slot_of(less)] & ~_changes_role(draft, less)]
+        less = less[stepping.open[slot_of(less)] & ~_changes_role(draft, less)]
         if len(less):
-            stride.told[slot_of(less)] = True
+            stepping.changed[slot_of(less)] = True
             kept = np.setdiff1d(kept, less, assume_unique=True)
             going = union(going, less[~away[slot_of(less)]])
             draft.set_copies(role, kept=kept, going=going)
-    stride.owes = _owing(draft)
+    stepping.owes = _owing(draft)
 
 
 def _changes_role(draft: Draft, pairs: Codes) -> BoolArray:
-    """bool[K]: copies whose member is to have the task in another role."""
+    """bool[K]: copies whose member has the task in another role in the target."""
     wanted = union(*(draft.copies[role].wanted for role in COPY_ROLES))
-    answer: BoolArray = draft.target[task_of(pairs)] == slot_of(pairs)
-    return answer | np.isin(pairs, wanted, assume_unique=True)
+    becomes_active: BoolArray = draft.target[task_of(pairs)] == slot_of(pairs)
+    return becomes_active | np.isin(pairs, wanted, assume_unique=True)
 
 
 def _owing(draft: Draft) -> BoolArray:
-    """Members that hold what they were told to give up."""
+    """bool[slots + 1]: members that hold something they must give up."""
     owes = np.zeros(len(draft.members) + 1, dtype=np.bool_)
     owes[draft.holder[draft.revoking]] = True
     for role in COPY_ROLES:
@@ -172,43 +172,44 @@ def _owing(draft: Draft) -> BoolArray:
     return owes
 
 
-def _grant(draft: Draft, stride: _Stride) -> None:
-    """Grants = X − A − unreleased."""
-    ready = stride.open & ~stride.owes
-    want = np.flatnonzero(draft.target != draft.holder)
-    want = want[ready[draft.target[want]]]
-    if len(want):
-        free = (draft.holder[want] == NO_MEMBER) & ~np.isin(want, task_of(draft.duplicate))
-        stride.waits[draft.target[want[~free]]] = True
-        stride.told[draft.target[want[free]]] = True
+def _grant(draft: Draft, stepping: _Stepping) -> None:
+    """Grants = X − A − what others still hold."""
+    ready = stepping.open & ~stepping.owes
+    lacking = np.flatnonzero(draft.target != draft.holder)
+    lacking = lacking[ready[draft.target[lacking]]]
+    if len(lacking):
+        is_free = (draft.holder[lacking] == NO_MEMBER) & ~np.isin(lacking, task_of(draft.duplicate))
+        granted = lacking[is_free]
+        stepping.waits[draft.target[lacking[~is_free]]] = True
+        stepping.changed[draft.target[granted]] = True
         holder = draft.holder.copy()
-        holder[want[free]] = draft.target[want[free]]
+        holder[granted] = draft.target[granted]
         draft.holder = holder
-        _leave_role(draft, codes(want[free].astype(np.int32), draft.target[want[free]]))
+        _leave_role(draft, codes(granted.astype(np.int32), draft.target[granted]))
     for role in COPY_ROLES:
         wanted, kept, _ = draft.copies[role]
         gain = np.setdiff1d(wanted, kept, assume_unique=True)
         gain = gain[ready[slot_of(gain)]]
         if len(gain):
-            stride.told[slot_of(gain)] = True
+            stepping.changed[slot_of(gain)] = True
             _leave_role(draft, gain)
             draft.set_copies(role, kept=union(draft.copies[role].kept, gain))
 
 
 def _leave_role(draft: Draft, granted: Codes) -> None:
-    """A copy that its member had of what it is granted now is that copy no more."""
+    """Drop the copies that members had of tasks granted to them in another role now."""
     for role in COPY_ROLES:
         kept = draft.copies[role].kept
         draft.set_copies(role, kept=np.setdiff1d(kept, granted, assume_unique=True))
 
 
-def _transit(draft: Draft, stride: _Stride) -> set[int]:
-    """States, epochs and rebalance timeouts of the members that stepped."""
+def _transit(draft: Draft, stepping: _Stepping) -> set[int]:
+    """Set states, epochs and deadlines of the members that stepped; returns their slots."""
     now = draft.soft.session_ms
-    for slot in np.flatnonzero(stride.open).tolist():
+    for slot in np.flatnonzero(stepping.open).tolist():
         member = draft.member(slot)
         epoch = _raised(draft, member) if slot in draft.acknowledged else member.epoch
-        if stride.owes[slot]:
+        if stepping.owes[slot]:
             patience = member.rebalance_timeout_ms or draft.settings.rebalance_timeout_ms
             draft.update(
                 slot,
@@ -221,7 +222,7 @@ def _transit(draft: Draft, stride: _Stride) -> set[int]:
             draft.soft.demand(slot)
             draft.answer.add(slot)
             continue
-        state = MemberState.UNRELEASED if stride.waits[slot] else MemberState.STABLE
+        state = MemberState.UNRELEASED if stepping.waits[slot] else MemberState.STABLE
         target = max(member.epoch, draft.target_generation)
         if (member.state, member.epoch, member.revoke_revision) == (state, target, 0):
             continue
@@ -233,25 +234,25 @@ def _transit(draft: Draft, stride: _Stride) -> set[int]:
             revoke_revision=0,
             deadline_ms=None,
         )
-        draft.soft.acquit(slot)
-    return set(np.flatnonzero(stride.open).tolist())
+        draft.soft.cancel_demand(slot)
+    return set(np.flatnonzero(stepping.open).tolist())
 
 
 def _expect(draft: Draft, slots: list[int]) -> None:
-    """The digest each of these members should send from now on."""
+    """Compute the digest that each of these members should send from now on."""
     slots = [slot for slot in slots if draft.members[slot] is not None]
     if not slots:
         return
     soft = draft.soft
     soft.digest[slots] = 0
-    meant = draft.mask(slots)
-    held = np.flatnonzero(meant[draft.holder])
+    selected = draft.mask(slots)
+    held = np.flatnonzero(selected[draft.holder])
     going = draft.revoking[held]
     with np.errstate(over="ignore"):
-        for tasks, owner, number in _held_in_roles(draft, meant, held, going):
+        for tasks, owner, number in _held_in_roles(draft, selected, held, going):
             np.add.at(soft.digest, owner, mixed(draft.hashes[tasks], number))
         for orphan in draft.orphans:
-            if meant[orphan.slot]:
+            if selected[orphan.slot]:
                 task = TaskSet.of([Task(orphan.unit, orphan.number, orphan.connector)])
                 added = int(mixed(set_hashes(task), orphan.role + RELEASING)[0])
                 soft.digest[orphan.slot] = (int(soft.digest[orphan.slot]) + added) & MASK
@@ -260,21 +261,21 @@ def _expect(draft: Draft, slots: list[int]) -> None:
 
 
 def _held_in_roles(
-    draft: Draft, meant: BoolArray, held: NDArray[np.intp], going: BoolArray
+    draft: Draft, selected: BoolArray, held: NDArray[np.intp], going: BoolArray
 ) -> list[tuple[IntArray, IntArray, int]]:
-    """(tasks, slots, role number of the digest) of everything these members have."""
+    """(tasks, slots, role number of the digest) of everything the selected members hold."""
     holder = draft.holder
-    found = [
+    parts = [
         (held[~going].astype(np.int32), holder[held[~going]], int(Role.ACTIVE)),
         (held[going].astype(np.int32), holder[held[going]], Role.ACTIVE + RELEASING),
     ]
 
     def add(pairs: Codes, number: int) -> None:
-        mine = pairs[meant[slot_of(pairs)]]
-        found.append((task_of(mine), slot_of(mine), number))
+        mine = pairs[selected[slot_of(pairs)]]
+        parts.append((task_of(mine), slot_of(mine), number))
 
     add(draft.duplicate, Role.ACTIVE + RELEASING)
     for role in COPY_ROLES:
         add(draft.copies[role].kept, int(role))
         add(draft.copies[role].going, role + RELEASING)
-    return found
+    return parts

@@ -1,15 +1,16 @@
-"""Starting from a published snapshot: what the new coordinator must ask before it may act.
+"""Recovery after a lost checkpoint: what a new coordinator must ask before it acts.
 
-Every member in the snapshot is asked what it holds (`Group.recover`), and nothing is granted or
-revoked before all have answered. The answer must name the new coordinator: reports that were
-written before the question, and are read again because the snapshot is older, say nothing of what
-the old coordinator did afterwards. Who joins is asked as well while the old one may have let it in:
-until there is proof that what is read now was written after the start, and two heartbeat intervals
-longer, in which a coordinator that still runs reads the later claim and stops.
+It asks every member of the snapshot for a report (`Group.recover`), and grants and revokes nothing
+before all have answered. An answer must name the new coordinator: an older report that is read
+again does not show what the old coordinator did afterwards.
 
-"New" is the coordinator that met the group without a checkpoint (`Group.since_epoch`). One that
-goes on from its checkpoints takes what was said to it as said to itself: it may take the batch
-again of which that one published a part, and must decide alike.
+It also asks each member that joins while the group is unverified, because the old coordinator may
+have admitted it. That time ends two heartbeat intervals after the first record that was provably
+written after the start; by then an old coordinator that still ran has read the later claim.
+
+"New" is the coordinator that started the group without a checkpoint (`Group.since_epoch`). One that
+continues from its checkpoint accepts answers to it as its own, because it may process again a batch
+that the other published in part, and must decide alike.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from muster.state.group import UNPROVED
 
 
 def ask_newcomer(draft: Draft, slot: int) -> None:
-    """A member joins: it may have been let in by a coordinator that is gone."""
+    """Ask a joining member for a report while the group is unverified."""
     until = draft.wary_until_ms
     if until is None or slot in draft.recovering:
         return
@@ -33,15 +34,33 @@ def ask_newcomer(draft: Draft, slot: int) -> None:
     draft.changed = True
 
 
+def raise_floor(draft: Draft) -> None:
+    """An event is taken in that another coordinator may have opened a generation for.
+
+    One that does not know yet that it was superseded goes on from the same log, and opens at most
+    one generation for an event. What it gave a member under it was written before the question that
+    the member answers, or before it was silent for a session; so by the time a task is free here,
+    every event that its last owner's token can come from has been counted. Heartbeats are not:
+    they open none but by a deadline, which brings a tick as well.
+    """
+    if is_wary(draft):
+        draft.floor += 1
+
+
+def is_wary(draft: Draft) -> bool:
+    """Whether a coordinator that is gone, or does not know it, may have decided what is read."""
+    return draft.wary_until_ms is not None and draft.soft.clock_ms < draft.wary_until_ms
+
+
 def prove(draft: Draft, coordinator_epoch: int | None) -> None:
-    """A client wrote this that had read something of this coordinator, or of a later one."""
-    told = coordinator_epoch is not None and coordinator_epoch >= draft.since_epoch
-    if told and draft.wary_until_ms == UNPROVED:
+    """Set the end of the unverified time if a record names this coordinator or a later one."""
+    is_new = coordinator_epoch is not None and coordinator_epoch >= draft.since_epoch
+    if is_new and draft.wary_until_ms == UNPROVED:
         draft.wary_until_ms = draft.soft.clock_ms + 2 * draft.settings.heartbeat_interval_ms
 
 
 def is_answer(draft: Draft, slot: int, event: Report) -> bool:
-    """Whether a report of a member that was asked was written after it had read the question."""
-    if event.coordinator_epoch is None:  # a worker that does not say; no answer in the same batch
+    """Whether a member wrote this report after it had read the coordinator's question."""
+    if event.coordinator_epoch is None:  # an older worker: any report of a later batch is accepted
         return slot in draft.group.recovering and draft.group.since_epoch is not None
     return event.coordinator_epoch >= draft.since_epoch

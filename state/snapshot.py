@@ -1,8 +1,7 @@
-"""A group and the record it publishes, and the bytes of what the record does not have.
+"""Conversion between a group, its published record, and the liveness bytes stored beside it.
 
-The published record is the state (design, idea 2): `Group.restore(record, liveness)` is the group
-that published the record last, as long as nothing but liveness changed since. `Group.recover`
-makes do with the record alone.
+Record and liveness are the whole state, because a record is published whenever anything but
+liveness changed. `recovered` builds a group from the record alone.
 """
 
 from __future__ import annotations
@@ -60,7 +59,7 @@ def snapshot_of(group: Group) -> GroupSnapshot:
         learner_revoking=_columns(group.learner.going),
         ready=_columns(group.ready),
         lags=pairs.astype(np.int64).reshape(-1, 3),
-        lag_ms=lags.told_ms,
+        lag_ms=lags.reported_ms,
         moves=group.moves,
         cause=group.cause,
         through=tuple((t, p, o) for (t, p), o in sorted(soft.through.items())),
@@ -89,7 +88,7 @@ def _codes(pairs: np.ndarray[tuple[int, int], np.dtype[np.int32]]) -> Codes:
 
 
 def liveness_bytes(group: Group) -> bytes:
-    """What the record does not have: sessions, clock and offsets, then a few things in JSON."""
+    """The state that the record does not have: sessions, clocks, offsets, then fields in JSON."""
     rest = {
         "again": group.again,
         "drain": sorted(group.drain_until_ms.items()),
@@ -114,7 +113,7 @@ def restored(record: GroupSnapshot, liveness: bytes) -> Group:
         drain_until_ms=dict(rest["drain"]),
         duplicate=np.array(rest["duplicate"], dtype=np.int64),
         kept=outcome.from_json(rest.get("kept")),
-        orphans=tuple(Orphan(*each) for each in rest["orphans"]),
+        orphans=tuple(Orphan(*fields) for fields in rest["orphans"]),
         wary_until_ms=rest["wary"],
         since_epoch=rest.get("since"),
         floor=rest.get("floor", 0),
@@ -122,7 +121,7 @@ def restored(record: GroupSnapshot, liveness: bytes) -> Group:
 
 
 def recovered(record: GroupSnapshot) -> Group:
-    """The group of a record alone: fresh sessions, and everybody is to say what it holds."""
+    """The group of a record alone: fresh sessions, and a question to every member."""
     soft = Liveness.new(len(_by_slot(record)))
     soft.clock_ms = soft.session_ms = record.clock_ms
     soft.through = {(t, p): o for t, p, o in record.through}
@@ -133,9 +132,9 @@ def recovered(record: GroupSnapshot) -> Group:
     return _replaced(
         group,
         coordinator_epoch=-1 if present else record.coordinator_epoch,
-        again=bool((record.target == NO_MEMBER).any()),  # a round that may have been waited for
+        again=bool((record.target == NO_MEMBER).any()),  # Connect may have wanted another round
         recovering=frozenset(member.slot for member in present),
-        floor=record.generation + 1,  # what the last batch began, and told before it was cut off
+        floor=record.generation + 1,  # the lost batch may have granted tasks under this one
         wary_until_ms=UNPROVED,
     )
 
@@ -192,10 +191,10 @@ def _group(record: GroupSnapshot, soft: Liveness) -> Group:
 
 def _by_slot(record: GroupSnapshot) -> tuple[Member | None, ...]:
     size = max((member.slot + 1 for member in record.members), default=0)
-    found: list[Member | None] = [None] * size
+    members: list[Member | None] = [None] * size
     for member in record.members:
-        found[member.slot] = member
-    return tuple(found)
+        members[member.slot] = member
+    return tuple(members)
 
 
 def _replaced(group: Group, **changes: object) -> Group:

@@ -1,13 +1,11 @@
-"""From group to view, from placement to target: one call of the assignor for a generation.
+"""Placement of a generation: the group becomes a view, the assignor's placement a target.
 
-An assignor that raises, or whose answer breaks the law, changes nothing but the cause: the group
-keeps its target, the generation waits (state Assigning), and the next change tries again. An
-error that says it is retriable is tried again at once, then every heartbeat interval (S1-F09).
+If the assignor raises or its placement is invalid, the group keeps its target, the cause gets the
+error, the generation stays pending (state Assigning), and the next change tries again. After a
+retriable error the assignor runs again at once, then every heartbeat interval (S1-F09).
 
-What a plug-in answers is kept for one batch before it is taken (`outcome.py` says why).
-
-What a task's previous owner is: the member that has it; while the task is on its way, the one it is
-on its way to. So a generation that overtakes a hand-over does not turn it around.
+In the view, a task's previous owner is the member that holds it, or the target member if the task
+is moving there, so a new generation does not reverse a move that is under way.
 """
 
 from __future__ import annotations
@@ -29,7 +27,7 @@ from muster.protocol.ids import Role
 from muster.protocol.records import Move
 from muster.protocol.settings import CONNECT_ASSIGNORS
 from muster.protocol.tasks import IntArray
-from muster.state import causes, config, deadlines, lag
+from muster.state import causes, config, deadlines, lag, recovery
 from muster.state.columns import seated
 from muster.state.draft import Draft
 from muster.state.group import NO_MEMBER, Codes, codes, places, slot_of, task_of, union
@@ -38,58 +36,58 @@ from muster.state.outcome import Answer, Failure, Outcome
 from muster.state.texts import cut
 
 WARNINGS_MAX = 10
-"""So many of an assignor's warnings are told."""
+"""At most this many of an assignor's warnings go into the cause."""
 
 
 def place(draft: Draft) -> None:
-    """Run the assignor for the present generation."""
-    found = _asked(draft)
+    """Run the assignor for the pending generation; a plug-in's outcome is deferred."""
+    outcome = _ask_assignor(draft)
     if draft.assignor in BUILT_IN:
-        _take(draft, found)
+        _apply(draft, outcome)
     else:
-        draft.kept = found
+        draft.kept = outcome
 
 
 def could_change(draft: Draft) -> bool:
-    """Whether the assignor, asked now, answers otherwise than the group has it already.
+    """Whether the assignor may give another answer now than the present target.
 
-    A built-in assignor of tasks is a function, so it is simply asked. If all stays, it is asked
-    again when it wants to be. A plug-in may answer anything, and Connect's remember their rounds.
+    Built-in assignors are functions and are asked; if their answer is the present target, only the
+    follow-up's time is updated. True for plug-ins and for Connect's, which remember rounds.
     """
     is_function = draft.assignor in BUILT_IN and draft.assignor not in CONNECT_ASSIGNORS
     if not is_function or deadlines.is_pending(draft) or not _may_ask(draft):
         return True
-    found = _asked(draft)
-    if isinstance(found, Failure) or not _stands(draft, found):
+    outcome = _ask_assignor(draft)
+    if isinstance(outcome, Failure) or not _is_target(draft, outcome):
         return True
-    later = None if found.followup_ms is None else draft.soft.clock_ms + found.followup_ms
+    later = None if outcome.followup_ms is None else draft.soft.clock_ms + outcome.followup_ms
     if draft.followup_ms != later:
         draft.followup_ms = later
         draft.changed = True
     return False
 
 
-def _stands(draft: Draft, found: Answer) -> bool:
-    """Whether an answer is what the group is to be already."""
+def _is_target(draft: Draft, answer: Answer) -> bool:
+    """Whether an answer is the group's present target."""
     return (
-        np.array_equal(found.active, draft.target)
-        and np.array_equal(found.destination, draft.destination)
-        and all(np.array_equal(p, draft.copies[role].wanted) for role, p in found.copies.items())
+        np.array_equal(answer.active, draft.target)
+        and np.array_equal(answer.destination, draft.destination)
+        and all(np.array_equal(p, draft.copies[role].wanted) for role, p in answer.copies.items())
     )
 
 
-def take_kept(draft: Draft) -> bool:
-    """Take what a plug-in answered in the batch before; whether there was anything."""
+def take_deferred(draft: Draft) -> bool:
+    """Apply the outcome of a plug-in that an earlier batch deferred; False = there is none."""
     if draft.kept is None:
         return False
-    found, draft.kept = draft.kept, None
-    _take(draft, found)
+    outcome, draft.kept = draft.kept, None
+    _apply(draft, outcome)
     draft.changed = True
-    draft.answered = isinstance(found, Answer)  # a failure leaves nothing to be carried out
+    draft.answered = isinstance(outcome, Answer)
     return True
 
 
-def _asked(draft: Draft) -> Outcome:
+def _ask_assignor(draft: Draft) -> Outcome:
     seated = seats(draft)
     view = view_of(draft, seated)
     try:
@@ -97,11 +95,11 @@ def _asked(draft: Draft) -> Outcome:
         placement = assignor.assign(view)
         check.valid(view, placement)
         memory = _plain(placement.memory)
-    except Exception as failure:  # a plug-in may raise anything; the group must not
-        what = str(failure) if isinstance(failure, AssignorError) else repr(failure)
+    except Exception as failure:  # a plug-in may raise anything; `advance` must not
+        error = str(failure) if isinstance(failure, AssignorError) else repr(failure)
         retriable = bool(getattr(failure, "retriable", False))
         return Failure(
-            f"assignor {draft.assignor} failed, the target stays: {what}", retriable, draft.newest
+            f"assignor {draft.assignor} failed, the target stays: {error}", retriable, draft.newest
         )
     slots = np.append(seated, NO_MEMBER).astype(np.int32)
     active = slots[placement.active]
@@ -121,12 +119,16 @@ def _asked(draft: Draft) -> Outcome:
 
 
 def seats(draft: Draft) -> IntArray:
-    """Slots of the members that take part, in the order of their ids."""
+    """Slots of the members that a placement may use, in the order of their ids.
+
+    Fenced members are left out. Members drained for `scale.down.timeout.ms` are left out too,
+    unless no other member is there.
+    """
     roster = np.array(draft.roster, dtype=np.int32)
     if len(roster) == 0:
         return roster
     fenced = (draft.soft.flags[roster] & FENCED) != 0
-    out = fenced | draft.mask(deadlines.let_go(draft))[roster]
+    out = fenced | draft.mask(deadlines.drained(draft))[roster]
     if out.all():
         out = fenced
     seated: IntArray = roster[~out]
@@ -134,10 +136,10 @@ def seats(draft: Draft) -> IntArray:
 
 
 def view_of(draft: Draft, seats: IntArray) -> GroupView:
-    """The group as an assignor sees it; members are those of `seats`, in that order."""
+    """The group as an assignor sees it, with the members of `seats` in that order."""
     index = np.full(len(draft.members) + 1, NO_MEMBER, dtype=np.int32)
     index[seats] = np.arange(len(seats), dtype=np.int32)
-    said = draft.columns
+    columns = draft.columns
     owner = _previous(draft)
     copies = draft.copies[Role.LEARNER]
     learner = _beside(union(copies.kept, copies.wanted), owner)
@@ -147,21 +149,21 @@ def view_of(draft: Draft, seats: IntArray) -> GroupView:
     return group_view(
         tasks=draft.table,
         settings=draft.settings,
-        members=tuple(said.id[seats].tolist()),
-        capacity=said.capacity[seats],
+        members=tuple(columns.id[seats].tolist()),
+        capacity=columns.capacity[seats],
         active=index[owner],
         standby=_pairs(standby, index),
         learner=_pairs(learner, index),
         ready=_pairs(np.intersect1d(caught_up, learner, assume_unique=True), index),
         lags=_view_lags(draft, np.setdiff1d(caught_up, learner, assume_unique=True), index),
-        draining=said.draining[seats],
-        rack=seated(said.rack, seats),
-        tags=seated(said.tags, seats),
-        topics=seated(said.topics, seats),
-        static=seated(said.static, seats),
-        protocols=seated(said.protocols, seats),
+        draining=columns.draining[seats],
+        rack=seated(columns.rack, seats),
+        tags=seated(columns.tags, seats),
+        topics=seated(columns.topics, seats),
+        static=seated(columns.static, seats),
+        protocols=seated(columns.protocols, seats),
         also_active=_pairs(draft.duplicate, index),
-        config_offsets=said.config_offset[seats],
+        config_offsets=columns.config_offset[seats],
         config_offset=config.offset_of(draft.soft.through),
         now_ms=draft.soft.clock_ms,
         memory=draft.memory,
@@ -170,41 +172,41 @@ def view_of(draft: Draft, seats: IntArray) -> GroupView:
 
 
 def _staying(draft: Draft, caught_up: Codes) -> Codes:
-    """Copies that have caught up, without those that are being given up where another one stays."""
+    """Copies that have caught up; one that is being given up only if no other copy of it stays."""
     going = reduce(union, (copies.going for copies in draft.copies.values()))
     leaving = np.isin(caught_up, going, assume_unique=True)
     if not leaving.any():
         return caught_up
-    said, slot = draft.columns, slot_of(caught_up)
-    stays = ~leaving & ~said.draining[slot] & ~said.away[slot]
+    columns, slot = draft.columns, slot_of(caught_up)
+    stays = ~leaving & ~columns.draining[slot] & ~columns.away[slot]
     spare = leaving & np.isin(task_of(caught_up), task_of(caught_up[stays]))
     return caught_up[~spare]
 
 
 def _pairs(pairs: Codes, index: IntArray) -> Pairs:
     member = index[slot_of(pairs)]
-    there = member != NO_MEMBER
-    return Pairs.of(task_of(pairs)[there], member[there])
+    in_view = member != NO_MEMBER
+    return Pairs.of(task_of(pairs)[in_view], member[in_view])
 
 
 def _beside(pairs: Codes, owner: IntArray) -> Codes:
-    """Copies of tasks that their member is not to run anyway."""
+    """The copies whose member is not the task's owner in the view."""
     beside: Codes = pairs[owner[task_of(pairs)] != slot_of(pairs)]
     return beside
 
 
 def _view_lags(draft: Draft, caught_up: Codes, index: IntArray) -> ViewLags:
-    """Lags that are believed; 0 where a member has said no more than that its copy is ready.
+    """The lags that are believed; 0 for copies that are ready and have no reported lag.
 
-    A member that a task is on its way to counts as its owner in the view, and an owner as caught
-    up. Where its copy is cold and another member's is not, a lag says so.
+    The view counts owners as caught up, and the member that a task moves to as its owner. If its
+    copy is cold and another is not, the view gets a lag above `acceptable.recovery.lag` for it.
     """
-    told, sure = draft.lags, lag.believed(draft)
-    silent = np.setdiff1d(caught_up, told.pair[sure], assume_unique=True)
+    reported, sure = draft.lags, lag.believed(draft)
+    silent = np.setdiff1d(caught_up, reported.pair[sure], assume_unique=True)
     cold, limit = _overtaken(draft), min(draft.settings.acceptable_recovery_lag, lag.OFFSETS_MAX)
-    pairs = np.concatenate((told.pair[sure], silent, cold))
+    pairs = np.concatenate((reported.pair[sure], silent, cold))
     offsets = np.concatenate(
-        (told.offsets[sure], np.zeros(len(silent), np.int64), np.full(len(cold), limit + 1))
+        (reported.offsets[sure], np.zeros(len(silent), np.int64), np.full(len(cold), limit + 1))
     )
     task, member = task_of(pairs), index[slot_of(pairs)]
     order = np.lexsort((member, task))
@@ -213,32 +215,33 @@ def _view_lags(draft: Draft, caught_up: Codes, index: IntArray) -> ViewLags:
 
 
 def _overtaken(draft: Draft) -> Codes:
-    """Actives on their way to a cold copy, while another member's copy has caught up."""
+    """Actives moving to a member with a cold copy while another member's copy has caught up."""
     cold = lag.unstarted(draft)
     if len(cold) == 0:
         return cold
     warm = lag.usable(draft, lag.caught_up(draft), task_of(cold))
-    found: Codes = cold[np.isin(task_of(cold), task_of(warm))]
-    return found
+    overtaken: Codes = cold[np.isin(task_of(cold), task_of(warm))]
+    return overtaken
 
 
-def _take(draft: Draft, found: Outcome) -> None:
-    if isinstance(found, Failure):
-        _failed(draft, found)
+def _apply(draft: Draft, outcome: Outcome) -> None:
+    if isinstance(outcome, Failure):
+        _failed(draft, outcome)
         return
-    draft.target, draft.destination = found.active, found.destination
-    for role, pairs in found.copies.items():
+    draft.target, draft.destination = outcome.active, outcome.destination
+    for role, pairs in outcome.copies.items():
         draft.set_copies(role, wanted=pairs)
-    draft.moves, draft.memory, draft.again = found.moves, found.memory, found.again
+    draft.moves, draft.memory, draft.again = outcome.moves, outcome.memory, outcome.again
     now = draft.soft.clock_ms
     draft.generation = max(draft.generation, draft.floor + 1)
-    draft.floor = 0
+    if not recovery.is_wary(draft):
+        draft.floor = 0
     draft.target_generation = draft.generation
     draft.generation_ms = now
-    draft.delay_until_ms = now + found.delay_ms if found.delay_ms else None
-    draft.followup_ms = None if found.followup_ms is None else now + found.followup_ms
-    if found.warnings:
-        draft.cause = "; ".join((draft.cause, *map(cut, found.warnings[:WARNINGS_MAX])))
+    draft.delay_until_ms = now + outcome.delay_ms if outcome.delay_ms else None
+    draft.followup_ms = None if outcome.followup_ms is None else now + outcome.followup_ms
+    if outcome.warnings:
+        draft.cause = "; ".join((draft.cause, *map(cut, outcome.warnings[:WARNINGS_MAX])))
 
 
 def _failed(draft: Draft, failure: Failure) -> None:
@@ -253,14 +256,14 @@ def _failed(draft: Draft, failure: Failure) -> None:
 
 
 def moves_of(draft: Draft, view: GroupView, reasons: Iterable[Reason]) -> tuple[Move, ...]:
-    """An assignor's reasons as moves, from members that it did not see as well."""
+    """An assignor's reasons as moves; a source may be a member that the view did not have."""
     if len(view.members) < len(draft.roster):
         _note_unseen(draft)
     return draft.departed.moves(draft.table, view.members, reasons)
 
 
 def _note_unseen(draft: Draft) -> None:
-    """Members that take no part, and what they had."""
+    """Note the members that the view leaves out, and what they had."""
     unseen = draft.mask(draft.roster)
     unseen[seats(draft)] = False
     for slot in np.flatnonzero(unseen).tolist():
@@ -279,7 +282,7 @@ def _unseen(draft: Draft, slot: int) -> str:
 
 
 def _previous(draft: Draft) -> IntArray:
-    """int32[T], slot of each task's previous owner."""
+    """int32[T]: slot of each task's previous owner, as this file's docstring defines it."""
     moving = np.flatnonzero((draft.target != NO_MEMBER) & (draft.target != draft.holder))
     if len(moving) == 0:
         return draft.holder
@@ -289,10 +292,10 @@ def _previous(draft: Draft) -> IntArray:
 
 
 def _plain(memory: object) -> dict[str, object] | None:
-    """What an assignor remembers, as it will be after a restart.
+    """An assignor's memory, passed through JSON so that a restart does not change it.
 
     Raises:
-        AssignorError: it is not made of JSON values.
+        AssignorError: the memory is not made of JSON values.
     """
     if memory is None:
         return None
@@ -305,14 +308,14 @@ def _plain(memory: object) -> dict[str, object] | None:
 
 
 def due(draft: Draft) -> bool:
-    """Whether the assignor is to run now."""
+    """Whether the assignor must run now."""
     if not deadlines.is_pending(draft) or not _may_ask(draft):
         return False
     return deadlines.gate_ms(draft) <= draft.soft.clock_ms
 
 
 def _may_ask(draft: Draft) -> bool:
-    """Whether there is something to place, and all is known that must be."""
+    """Whether there are tasks and members to place, all reports are in, and no round is open."""
     if draft.recovering or not draft.roster or not places(draft.table, draft.assignor):
         return False
     return not (draft.again and deadlines.is_releasing(draft))

@@ -1,7 +1,6 @@
-"""What tasks wait for that are not where they belong yet, in words for a person.
+"""Which tasks are not at their destination yet, and what each of them waits for, in words.
 
-An active waits for the copy at its destination to catch up, a standby that moves for the copy where
-it goes. The published record says all that is known: who restores, and how far it is behind.
+An active or a moving standby waits until the copy at its destination has caught up.
 """
 
 from __future__ import annotations
@@ -17,14 +16,14 @@ from muster.state.group import NO_MEMBER, Codes, codes, slot_of, task_of, union
 
 
 class Wait(NamedTuple):
-    """A task that is not where it belongs yet.
+    """A task that is not at its destination yet.
 
     Attributes:
         task: printed task id.
-        role: what it is to be there: active or standby.
-        member: where it belongs.
-        behind: offsets its copy there is behind; None = the member has not told.
-        restores: whether the member has a copy; else it waits for others that restore first.
+        role: its role at the destination, active or standby.
+        member: id of the destination member.
+        behind: offsets the copy there is behind; None = not reported.
+        restores: whether the member has a copy; if not, other tasks restore first.
     """
 
     task: str
@@ -34,25 +33,25 @@ class Wait(NamedTuple):
     restores: bool
 
     def __str__(self) -> str:
-        what = self.task if self.role is Role.ACTIVE else f"the standby of {self.task}"
+        subject = self.task if self.role is Role.ACTIVE else f"the standby of {self.task}"
         if not self.restores:
             why = "others restore first (max.warmup.replicas)"
         elif self.behind is None:
             why = "it has not said that its copy has caught up"
         else:
             why = f"its copy is {self.behind:,} offset{'s' * (self.behind != 1)} behind"
-        return f"{what} waits for {self.member}: {why}"
+        return f"{subject} waits for {self.member}: {why}"
 
 
 def waits_of(snapshot: GroupSnapshot) -> tuple[Wait, ...]:
-    """What tasks of a group wait for: actives first, then standbys, each in the order of tasks."""
+    """The waits of a group: actives first, then standbys, both in the order of tasks."""
     table = TaskTable(snapshot.tasks)
     name = {member.slot: str(member.id) for member in snapshot.members}
     lag = {(int(task), int(slot)): int(offsets) for task, slot, offsets in snapshot.lags}
     standby, learner = _codes(snapshot.target_standby), _codes(snapshot.target_learner)
-    aimed = np.flatnonzero(snapshot.destination != NO_MEMBER).astype(np.int32)
-    ends = codes(aimed, snapshot.destination[aimed])
-    aims = ends[snapshot.target[task_of(ends)] != slot_of(ends)]
+    placed = np.flatnonzero(snapshot.destination != NO_MEMBER).astype(np.int32)
+    ends = codes(placed, snapshot.destination[placed])
+    waiting = ends[snapshot.target[task_of(ends)] != slot_of(ends)]
     restored = union(standby, learner)
     relieving = np.setdiff1d(np.setdiff1d(learner, ends), _codes(snapshot.ready))
 
@@ -62,7 +61,7 @@ def waits_of(snapshot: GroupSnapshot) -> tuple[Wait, ...]:
         behind = lag.get((task, slot)) if restores else None
         return Wait(str(table.task(task)), role, name.get(slot, "?"), behind, restores)
 
-    actives = [wait(pair, Role.ACTIVE) for pair in aims.tolist()]
+    actives = [wait(pair, Role.ACTIVE) for pair in waiting.tolist()]
     return (*actives, *(wait(pair, Role.STANDBY) for pair in relieving.tolist()))
 
 

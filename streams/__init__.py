@@ -1,1 +1,1 @@
-"""The shell round the core: one Spark query, its clock, its claim. Only it imports pyspark."""
+"""The Spark job around the pure core: one query, its clock, its claim. Only it imports pyspark."""

@@ -1,4 +1,4 @@
-"""Small files of ours beside Spark's in a checkpoint, on whatever file system it is."""
+"""Muster's small JSON files beside Spark's in a checkpoint, on any of Spark's file systems."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 
 def read(spark: SparkSession, checkpoint: str, name: str) -> dict[str, object]:
-    """The JSON object in a file; empty when there is no such file."""
+    """Read the JSON object in a file; an empty one if there is no such file."""
     path, system = place(spark, f"{checkpoint}/{name}")
     if not system.exists(path):
         return {}
@@ -21,14 +21,23 @@ def read(spark: SparkSession, checkpoint: str, name: str) -> dict[str, object]:
 
 
 def write(spark: SparkSession, checkpoint: str, name: str, value: Mapping[str, object]) -> None:
-    """Write a JSON object over what was there."""
+    """Write a JSON object; it replaces the file."""
     path, system = place(spark, f"{checkpoint}/{name}")
     with closing(system.create(path, True)) as stream:
         stream.write(json.dumps(value, indent=2, sort_keys=True).encode())
 
 
+def newest_number(spark: SparkSession, folder: str) -> int | None:
+    """The highest number that names a file of a folder; None = there is none."""
+    path, system = place(spark, folder)
+    if not system.exists(path):
+        return None
+    names = (status.getPath().getName() for status in system.listStatus(path))
+    return max((int(name) for name in names if name.isdigit()), default=None)
+
+
 def place(spark: SparkSession, name: str) -> tuple[JavaObject, JavaObject]:
-    """A path of Hadoop's, and its file system."""
+    """Hadoop's path object of a name, and the path's file system."""
     jvm, context = spark._jvm, spark.sparkContext
     assert jvm is not None  # the session runs
     path = jvm.org.apache.hadoop.fs.Path(name)

@@ -1,10 +1,10 @@
-"""What Spark's JVM says, without what is no news: an operator sees lines only when they matter.
+"""The output of Spark's JVM, without the lines that tell an operator nothing.
 
-Spark, the JVM and Spark's Python workers greet at every start, and complain about batches that a
-stop cuts off; not all of it goes through a logger. So the JVM writes into a pipe, and a thread here
-passes on what is left over: as it is, or as log lines of ours where every line is to be JSON, for
-started from Python the JVM cannot be told that early enough. Under spark-submit the JVM was there
-first, and speaks for itself.
+Spark, the JVM and Spark's Python workers print greetings at every start, and errors about batches
+that a stop cuts off; not all of this goes through a logger. So the JVM writes into a pipe, and a
+thread passes the other lines on: as they are, or as lines of muster's log if the log is JSON, since
+the JVM gets its own JSON setting too late for its first lines. Under spark-submit the JVM runs
+before this process and keeps its own output.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ from muster.repeats import Told
 _log = structlog.get_logger("spark")
 
 _GREETINGS = (
-    # Spark asks for the module by itself.
+    # Spark itself asks for the module.
     "Using incubator modules: jdk[.]incubator[.]vector",
     "Using Spark's default log4j profile",
     "(Setting default|Setting Spark) log level to",
     "To adjust logging level use sc[.]setLogLevel",
-    # No executor has to reach a driver in local mode; executors elsewhere say so when they cannot.
+    # In local mode no executor has to reach the driver; elsewhere executors report when they fail.
     "Your hostname, .* resolves to a loopback address",
     "Set SPARK_LOCAL_IP if you need to bind to another address",
     # RocksDB and the Kafka clients bring what they need.
     "Unable to load native-hadoop library",
-    # What a new checkpoint begins with, one number of partitions and another, and how it went.
+    # Printed for a new checkpoint: its settings, its state store, and large tasks.
     "OffsetSeqMetadata: Updating the value of conf 'spark[.]sql[.]streaming[.]internal",
     "StateStore: Loaded state store provider in loadTimeMs",
     "contains a task of very large size",
-    # Printed by the worker that looks at our operator before the first batch.
+    # Printed by the worker that inspects the operator before the first batch.
     "Streaming TransformWithStateInPandas Python worker",
 )
 _GREETING = re.compile("|".join(_GREETINGS))
@@ -46,14 +46,14 @@ _DAEMON = "/pyspark/daemon.py"
 
 
 _AWAY = re.compile(r"(Connection to node|Bootstrap broker|Node) .*(established|disconnected)")
-"""Kafka's Java client, several times a second for each client while a broker is away."""
+"""Lines that each Kafka client in Java logs several times a second while a broker is down."""
 _NUMBERS = re.compile(r"-?\d+")
 
 
 def news(lines: Iterable[str], clock_s: Callable[[], float] = time.monotonic) -> Iterator[str]:
-    """The lines that say something; a blank line belongs to the one before.
+    """The lines to pass on; a blank line goes with the line before it.
 
-    That a broker is away is said once a minute, whichever clients of Kafka's say it.
+    That a broker is down is passed on once a minute, however many Kafka clients log it.
     """
     passed, told = True, Told(clock_s=clock_s)
     for line in _without_farewells(lines):
@@ -66,9 +66,10 @@ def news(lines: Iterable[str], clock_s: Callable[[], float] = time.monotonic) ->
 
 
 def _without_farewells(lines: Iterable[str]) -> Iterator[str]:
-    """Without the tracebacks of idle Python workers, which Spark ends after a minute.
+    """The lines without the tracebacks of idle Python workers, which Spark ends after a minute.
 
-    They find their pipe closed while they say good-bye, in Spark's own file and nowhere else.
+    Such a worker finds its pipe closed when it exits: a BrokenPipeError raised in Spark's own
+    ``daemon.py`` only.
     """
     held: list[str] = []
     for line in lines:
@@ -94,7 +95,7 @@ def told(line: str) -> None:
 
 
 def as_log(line: str) -> None:
-    """Pass a line on as one of our log."""
+    """Pass a line on as a line of muster's log."""
     if line.startswith("{"):
         told(line)
     elif line.strip():
@@ -106,7 +107,7 @@ _TROUBLE = re.compile(r"\b(ERROR|FATAL)\b|^Exception|^Caused by|^Traceback|^Erro
 
 
 class Chatter:
-    """The pipe, and the thread that reads it until everybody who writes into it is gone.
+    """The pipe, and the thread that reads it until every writer has closed it.
 
     Attributes:
         entrance: file descriptor for the JVM's standard output and error.
@@ -116,7 +117,7 @@ class Chatter:
         """Start to read.
 
         Args:
-            say: is called with every line that is news.
+            say: called with every line to pass on.
         """
         out, self.entrance = os.pipe()
         self._say = say
@@ -127,19 +128,19 @@ class Chatter:
         self._thread.start()
 
     def shut(self) -> None:
-        """The JVM has the entrance now; ours is not needed any more."""
+        """Close this process's end of the pipe; the JVM has its own by now."""
         os.close(self.entrance)
 
     def silence(self) -> None:
-        """From now on nothing is news: a stop cuts the batch off that runs."""
+        """Pass no more lines on: a stop cuts off the running batch."""
         self._is_over.set()
 
     def join(self, timeout_s: float) -> None:
-        """Wait until all has been passed on."""
+        """Wait until all lines have been passed on."""
         self._thread.join(timeout_s)
 
     def _read(self, out: int) -> None:
-        with open(out, encoding="utf-8", errors="replace") as lines:  # a descriptor
+        with open(out, encoding="utf-8", errors="replace") as lines:  # `out` is a file descriptor
             for line in news(lines):
                 if not self._is_over.is_set():
                     self._say(line)

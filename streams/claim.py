@@ -1,9 +1,9 @@
-"""Who is the coordinator: the job that wrote the latest claim.
+"""The claim: the job that wrote the latest claim is the coordinator.
 
-At start a job writes a claim to the one-partition topic ``<prefix>.coordinator``. The offset Kafka
-gives it is the job's coordinator epoch; it goes into every assignment, and members ignore records
-of an older one. So an older job is harmless from that moment on, whether it notices or not; it
-should notice, and `Watch` sees to it: a job that reads a later claim than its own stops.
+At its start a job writes a claim to the one-partition topic ``<prefix>.coordinator``. The offset of
+the claim is the job's coordinator epoch. It goes into every assignment, and members ignore records
+of an older epoch. So an older job does no harm from that moment on, even before it notices. `Watch`
+makes it notice: a job that reads a later claim than its own stops.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def claim(
         The coordinator epoch.
 
     Raises:
-        KafkaUnreachable: Kafka did not take the claim.
+        KafkaUnreachable: Kafka did not acknowledge the claim.
     """
     record = CoordinatorClaim(job=job, host=platform.node(), version=version("muster-kafka"))
     encoded = codec.encode(record)
@@ -68,13 +68,13 @@ def claim(
 
 
 class Watch(Loop):
-    """Reads claims in a thread of its own until it meets a later one than ours.
+    """Reads claims in a thread until it meets a later one than this job's.
 
     Args:
         clients: how to reach Kafka.
-        epochs: prefix → epoch of our own claim.
-        job: our job id.
-        stop: set when a later claim was read; `story` says whose.
+        epochs: prefix → epoch of this job's claim.
+        job: id of this job.
+        stop: set when a later claim was read; `story` names its job.
     """
 
     def __init__(
@@ -124,7 +124,7 @@ class Watch(Loop):
 
 
 def _polled(consumer: Consumer) -> Message | None:
-    """The next message; errors (a broker that is away) are none."""
+    """The next message; None = there is none yet, or an error (a broker is down)."""
     try:
         message = consumer.poll(POLL_S)
     except KafkaException:

@@ -1,13 +1,12 @@
-"""The alarm clock: writes a `Tick` for a group when its wake-up is due.
+"""The clock: it writes a `Tick` for a group when the group's wake-up is due.
 
-Time is in the log, so the coordinator itself needs no timer: it publishes on ``<prefix>.clock``
-when each group wants to be woken at the latest. This loop reads those wake-ups and writes ticks
-to ``<prefix>.membership``. It decides nothing. It repeats what the wake-up says was published,
-which proves to the coordinator that the tick came after that. A tick that comes early, late, twice
-or from another machine changes nothing but the next wake-up, so any number of these loops may run,
-and none needs to know of the others.
+Time is in the log, so the coordinator needs no timer: it publishes on ``<prefix>.clock`` when each
+group must be woken at the latest, and the clock writes ticks to ``<prefix>.membership``. A tick
+repeats the mark of the wake-up, which proves that it was written after that publication. A tick
+that comes early, late, twice or from another machine changes only the next wake-up, so any number
+of clocks may run without knowing of each other.
 
-`Schedule` is the pure part. `Clock` is the shell: one thread, one consumer, one producer.
+`Schedule` is the pure part. `Clock` runs it: one thread, one consumer, one producer.
 """
 
 from __future__ import annotations
@@ -40,27 +39,28 @@ from muster.protocol.events import Mark, Tick
 from muster.protocol.ids import GroupId
 from muster.protocol.records import WakeUp
 from muster.protocol.topics import TopicKind, topic_name
+from muster.streams import canary
 from muster.streams.loop import Loop
 
 _log = structlog.get_logger("muster.streams")
 
 RETRY_MS = 1_000
-"""A group that was ticked and has not answered is ticked again after this long..."""
+"""A group that has not answered its tick gets another one after this time..."""
 RETRY_MS_MAX = 30_000
-"""...then twice as long each time, up to this: the coordinator may be away or behind."""
+"""...and after twice the time at each retry, up to this: the coordinator may be down or behind."""
 POLL_S_MAX = 0.5
 BURST = 8
-"""So many ticks a group may have at once..."""
+"""Ticks that a group may get at once..."""
 SPACING_MS = 500
-"""...and then one in this time, however often it wants to be woken: its config says how often, and
-ticks of one group must not wear out the job for all."""
+"""...and the time between further ticks. A group's config decides how often it asks to be woken, so
+without a limit the ticks of one group could slow the job down for all groups."""
 BEHIND_TICKS = 100
-"""While the query is behind, all groups together have so many ticks a second: more would only make
-the backlog longer, and a tick does nothing before it is read."""
+"""Ticks a second for all groups together while the query is behind: more would only make the
+backlog longer, and a tick has no effect before it is read."""
 
 
 class Sleeper(NamedTuple):
-    """A group of a prefix."""
+    """A group that the clock wakes, with its topic prefix."""
 
     prefix: str
     group: GroupId
@@ -76,13 +76,13 @@ class _Alarm:
 
 @dataclass(slots=True)
 class _Allowance:
-    """Ticks a group may have: `ticks` of them at `since_ms`, and one more every `SPACING_MS`."""
+    """Ticks a group may get: `ticks` of them at `since_ms`, and one more every `SPACING_MS`."""
 
     ticks: float
     since_ms: int
 
     def take(self, now_ms: int) -> int:
-        """Take one, if there is one; else how long until there is."""
+        """Take one tick and return 0; without one left, return the milliseconds until the next."""
         grown = max(now_ms - self.since_ms, 0) / SPACING_MS
         self.ticks, self.since_ms = min(self.ticks + grown, BURST), now_ms
         if self.ticks < 1:
@@ -100,7 +100,7 @@ class Schedule:
         self._queue: list[tuple[int, Sleeper]] = []
 
     def note(self, sleeper: Sleeper, at_ms: int | None, published: Mark | None = None) -> None:
-        """A group said when it wants to be woken (None = never), and what it has published."""
+        """Note when a group wants to be woken (None = never), and the mark of its wake-up."""
         if at_ms is None:
             self._alarms.pop(sleeper, None)
             self._allowed.pop(sleeper, None)
@@ -109,13 +109,13 @@ class Schedule:
         heapq.heappush(self._queue, (at_ms, sleeper))
 
     def due(self, now_ms: int, most: int | None = None) -> list[tuple[Sleeper, Mark | None]]:
-        """Groups whose time has come, and what they have published.
+        """The groups that are due, each with the mark of its wake-up.
 
-        Each is put off, in case the job does not answer the tick.
+        Each of them is scheduled again, in case the job does not answer the tick.
 
         Args:
             now_ms: the time.
-            most: no more than this; None = all.
+            most: return at most so many groups; None = all.
         """
         found: list[tuple[Sleeper, Mark | None]] = []
         while self._queue and self._queue[0][0] <= now_ms and (most is None or len(found) < most):
@@ -135,11 +135,11 @@ class Schedule:
         return found
 
     def next_ms(self) -> int | None:
-        """When `due` is worth calling next; None = when something was noted."""
+        """The next time at which `due` may return a group; None = not before the next `note`."""
         return self._queue[0][0] if self._queue else None
 
     def overdue_ms(self, now_ms: int) -> int:
-        """How long the wake-up that waits longest for its group's answer is past; 0 = none is."""
+        """How late the wake-up is that waits longest for an answer; 0 = none is late."""
         past = (now_ms - alarm.wanted_ms for alarm in [*self._alarms.values()])
         return max(0, max(past, default=0))
 
@@ -153,12 +153,13 @@ class Clock(Loop):
     Args:
         clients: how to reach Kafka.
         prefixes: topic prefixes served.
-        on_tick: called for each tick that Kafka has taken.
+        on_tick: called for each tick that Kafka has acknowledged.
         keys: sign the ticks; None = they are not signed.
-        is_behind: whether the query has much to read before it would read a tick.
+        is_behind: whether the query has a long backlog before a new tick.
+        canary: gets the answers to the canary's ticks; None = this clock writes no such ticks.
 
     Attributes:
-        ticks: how many Kafka has taken.
+        ticks: number of ticks that Kafka has acknowledged.
     """
 
     def __init__(
@@ -168,8 +169,10 @@ class Clock(Loop):
         on_tick: Callable[[], object] | None = None,
         keys: KeyFile | None = None,
         is_behind: Callable[[], bool] = lambda: False,
+        canary: canary.Canary | None = None,
     ) -> None:
         super().__init__("muster-clock")
+        self._canary = canary
         self._is_behind = is_behind
         self._behind_s = 0.0
         self._clients = clients
@@ -178,30 +181,38 @@ class Clock(Loop):
         self._keys = keys
         self._ahead_ms = 0
         self._schedule = Schedule()
+        self._canaries = 0
         self._wanted: SimpleQueue[tuple[Sleeper, Mark]] = SimpleQueue()
         self.ticks = 0
 
     @property
     def asleep(self) -> int:
-        """Groups that have a wake-up."""
-        return len(self._schedule)
+        """Number of groups that have a wake-up, without the canary."""
+        return max(len(self._schedule) - self._canaries, 0)
 
     def wake(self, prefix: str, group: GroupId, published: Mark) -> None:
-        """Tick a group without delay, until it publishes a wake-up again. From any thread.
+        """Tick a group at once, and again until it publishes a wake-up. Any thread may call this.
 
         Args:
-            prefix: of the group's topics.
+            prefix: prefix of the group's topics.
             group: the group.
-            published: what the ticks say was published.
+            published: the mark that the ticks carry.
         """
         self._wanted.put((Sleeper(prefix, group), published))
 
+    def begin_canary(self) -> None:
+        """Write ticks for the canary from now on. Any thread may call this."""
+        begins = [] if self._canary is None else self._canary.begins()
+        self._canaries = len(begins)
+        for prefix, mark in begins:
+            self.wake(prefix, canary.GROUP, mark)
+
     def now_ms(self) -> int:
-        """The broker's time, as well as we know it."""
+        """The broker's time in epoch milliseconds, estimated from acknowledged ticks."""
         return _wall_ms() - self._ahead_ms
 
     def overdue_s(self) -> float:
-        """How long the wake-up that waits longest for its group's answer is past."""
+        """How late the wake-up is that waits longest for an answer, in seconds; 0 = none is."""
         return self._schedule.overdue_ms(self.now_ms()) / 1000
 
     def _run(self) -> None:
@@ -215,7 +226,7 @@ class Clock(Loop):
             ),
             logger=KAFKA,
         )
-        # A tick that Kafka has not taken after a while is worth nothing; the next one will do.
+        # A tick that Kafka has not taken for this long is obsolete: the schedule writes another.
         told = self._clients.producer({"message.timeout.ms": 10_000})
         producer = Producer(told, logger=KAFKA)
         try:
@@ -256,15 +267,14 @@ class Clock(Loop):
             return
 
     def _read(self, consumer: Consumer) -> None:
-        """Take in what has been published, waiting for it until the next alarm at most.
+        """Read new wake-ups, and wait for one until the next alarm at most.
 
-        `Consumer.consume` waits for as many as it may bring, so it never waits here: what is
-        published now may want a tick before the next alarm.
+        Only `poll` waits: `consume` would wait until it has all the records that it may return.
         """
         next_ms = self._schedule.next_ms()
         wait_s = POLL_S_MAX if next_ms is None else (next_ms - self.now_ms()) / 1000
         if self._is_behind():
-            wait_s = max(wait_s, POLL_S_MAX / 2)  # what is due stays due
+            wait_s = max(wait_s, POLL_S_MAX / 2)  # due ticks can wait
         timeout_s = min(max(wait_s, 0.0), POLL_S_MAX)
         try:
             first = consumer.poll(timeout_s)
@@ -280,10 +290,17 @@ class Clock(Loop):
         try:
             record = codec.decode_record(TopicKind.CLOCK, message.key(), message.value())
         except DecodeError:
-            return  # another writer's record on our topic: no wake-up of ours
+            return  # not a record of muster
         if isinstance(record, WakeUp):
             prefix = str(message.topic()).rpartition(".")[0]
+            if record.group == canary.GROUP and not self._is_answer(prefix, record, message):
+                return
             self._schedule.note(Sleeper(prefix, record.group), record.at_ms, record.published)
+
+    def _is_answer(self, prefix: str, record: WakeUp, message: Message) -> bool:
+        """Whether a wake-up of the canary answers this clock's coordinator."""
+        at_ms = message.timestamp()[1]
+        return self._canary is not None and self._canary.answered(prefix, record, at_ms)
 
     def _tick(self, producer: Producer, sleeper: Sleeper, published: Mark | None) -> None:
         tick = Tick(group=sleeper.group, published=published)
@@ -299,20 +316,24 @@ class Clock(Loop):
                 key=encoded.key,
                 value=encoded.value,
                 headers=list(encoded.headers),
-                on_delivery=partial(self._delivered, _wall_ms()),
+                on_delivery=partial(self._delivered, _wall_ms(), sleeper),
             )
         except BufferError:
-            return  # the broker is away and the queue is full; the schedule tries again
+            return  # the broker is down and the queue is full; the schedule tries again
 
-    def _delivered(self, sent_ms: int, error: KafkaError | None, message: Message) -> None:
+    def _delivered(
+        self, sent_ms: int, sleeper: Sleeper, error: KafkaError | None, message: Message
+    ) -> None:
         if error is not None:
             return
         self.ticks += 1
         if self._on_tick is not None:
             self._on_tick()
         kind, stamped_ms = message.timestamp()
+        if self._canary is not None and sleeper.group == canary.GROUP:
+            self._canary.sent(sleeper.prefix, stamped_ms)
         if kind == TIMESTAMP_LOG_APPEND_TIME:
-            # The broker stamped it between our sending it and our hearing of it.
+            # The broker stamped the tick after it was sent and before the acknowledgement came.
             lowest, highest = sent_ms - stamped_ms, _wall_ms() - stamped_ms
             self._ahead_ms = min(max(self._ahead_ms, lowest), highest)
 

@@ -1,11 +1,11 @@
 """Settings of the coordinator's process: read once, checked, frozen.
 
-They come from the command line and from ``--conf K=V``. The first word of a key says whose it is:
+They come from the command line and from ``--conf K=V``. The first word of a key decides:
 ``spark.`` goes to Spark, ``kafka.`` to every Kafka client, ``muster.`` is in `SETTINGS` below.
-Anything else is an error that names the key. Settings of a *group* are not here: they arrive on
-the config topic (`muster.protocol.settings`).
+Any other key is an error that names it. Settings of a *group* are not here: they arrive on the
+config topic (`muster.protocol.settings`).
 
-Knows neither Spark nor Kafka: it can be read, checked and tested without either.
+This module needs neither Spark nor Kafka, so it can be tested without them.
 """
 
 from __future__ import annotations
@@ -30,25 +30,29 @@ DEFAULT_MASTER = "local[2]"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobConfig:
-    """Everything one coordinator process was told.
+    """All settings of one coordinator process.
 
     Attributes:
         clients: how to reach Kafka.
-        prefixes: topic prefixes served, ascending; each is a muster of its own.
+        prefixes: topic prefixes served, ascending; each is a separate installation of muster.
         checkpoint: folder or URL of Spark's checkpoint.
         master: Spark's master; None = spark-submit decided.
-        spark: the user's own ``spark.`` settings; they win over ours.
-        rows_per_batch_max: upper bound of the rows one micro-batch reads.
-        group_bytes_max: most bytes each of the two stored values of a group may take.
-        group_tasks_max: most tasks a group may declare.
+        spark: the user's own ``spark.`` settings; they win over muster's.
+        rows_per_batch_max: most rows that one micro-batch reads.
+        group_bytes_max: most bytes that each of the two stored values of a group may take.
+        group_tasks_max: most tasks that a group may declare.
+        group_cpu_ms: CPU time that one group may take in a batch, in milliseconds.
+        python_bytes_max: address space that a Python process of the job may take beyond its first
+            size, in bytes.
         rebuild_ms: a group whose snapshot is older (by its own clock) is published again, so that
-            a lost checkpoint never means reading more than this of heartbeats.
-        check_share: of the batches that change a group, the share after which all laws of a group
-            are held against it.
-        metrics_port: where ``/metrics``, ``/healthz`` and ``/readyz`` answer; None = nowhere.
-        metrics_host: the interface they answer on.
-        metrics_groups_max: groups that have a label of their own; the others share one.
-        stall_ms: how long the query may get nowhere before ``/healthz`` says so.
+            a coordinator without a checkpoint reads at most this much of heartbeats again.
+        check_share: share of the batches that change a group after which the group is checked
+            against all invariants.
+        metrics_port: port of ``/metrics``, ``/healthz`` and ``/readyz``; None = no port.
+        metrics_host: the interface of that port.
+        metrics_groups_max: most groups that have a label of their own; the others share one.
+        stall_ms: how long the query may make no progress before ``/healthz`` reports a stall.
+        canary_ms: time between two canary ticks of the job (`canary`); 0 = there are none.
         writers: schemas of other writers of the input topics, read from their files.
         assignors: plug-ins ``module:Class`` that a group's config may name although they are not
             registered under an entry point.
@@ -64,12 +68,15 @@ class JobConfig:
     rows_per_batch_max: int = 20_000
     group_bytes_max: int = 32 << 20
     group_tasks_max: int = 1 << 18
+    group_cpu_ms: int = 60_000
+    python_bytes_max: int = 4 << 30
     rebuild_ms: int = 600_000
     check_share: float = 0.01
     metrics_port: int | None = None
     metrics_host: str = "0.0.0.0"  # noqa: S104  a container's probes come from outside
     metrics_groups_max: int = 200
     stall_ms: int = 300_000
+    canary_ms: int = 10_000
     writers: tuple[WriterSchema, ...] = ()
     assignors: frozenset[str] = frozenset()
     signing_keys: str | None = None
@@ -88,7 +95,7 @@ class JobConfig:
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One ``muster.`` key: its field in `JobConfig`, how it is read, what is right, what it is."""
+    """One ``muster.`` key: its field in `JobConfig`, reader, accepted values and meaning."""
 
     key: str
     field: str
@@ -98,7 +105,7 @@ class Setting:
 
     @property
     def default(self) -> object:
-        """What holds when nothing is said; None = nothing."""
+        """The value when the key is not given; None = there is none."""
         (found,) = (each.default for each in fields(JobConfig) if each.name == self.field)
         return found or None
 
@@ -118,6 +125,10 @@ def _share(text: str) -> float:
     if not 0 <= share <= 1:
         raise ValueError(text)
     return share
+
+
+def _canary_ms(text: str) -> int:
+    return int(text) and _whole(500, 86_400_000)(text)
 
 
 SETTINGS: tuple[Setting, ...] = (
@@ -141,6 +152,22 @@ SETTINGS: tuple[Setting, ...] = (
         _whole(1, GROUP_TASKS_MAX),
         f"a whole number of tasks, 1 to {GROUP_TASKS_MAX}",
         "tasks a group may declare; a config with more is refused",
+    ),
+    Setting(
+        "muster.group.cpu.ms",
+        "group_cpu_ms",
+        _whole(1_000, 3_600_000),
+        "a whole number of milliseconds, 1000 to 3600000",
+        "CPU time one group may take in a batch; beyond it the job ends, and the group is"
+        " quarantined at the next start",
+    ),
+    Setting(
+        "muster.python.bytes.max",
+        "python_bytes_max",
+        _whole(1 << 28, 1 << 50),
+        "a whole number of bytes, 268435456 to 1125899906842624",
+        "memory a Python process of the job may take beyond what it has at first; a group that"
+        " needs more is quarantined",
     ),
     Setting(
         "muster.rebuild.ms",
@@ -185,6 +212,13 @@ SETTINGS: tuple[Setting, ...] = (
         "how long the query may get nowhere before /healthz fails",
     ),
     Setting(
+        "muster.canary.interval.ms",
+        "canary_ms",
+        _canary_ms,
+        "0 (never), or a whole number of milliseconds, 500 to 86400000",
+        "how often the job writes an event of its own, whose answer it times",
+    ),
+    Setting(
         "muster.schemas",
         "writers",
         lambda text: read_schemas("muster.schemas", filter(None, text.split(","))),
@@ -212,7 +246,7 @@ def job_config(
     conf: Sequence[str] = (),
     signing_keys: str | None = None,
 ) -> JobConfig:
-    """Read and check what the user gave.
+    """Read and check the options that the user gave.
 
     Args:
         checkpoint: ``--checkpoint``; required.
@@ -243,7 +277,7 @@ def job_config(
 
 
 def _sorted_out(conf: Sequence[str]) -> tuple[dict[str, str], dict[str, str], dict[str, object]]:
-    """The settings of Spark, of Kafka's clients, and our own by field."""
+    """The settings of Spark, of Kafka's clients, and muster's own by field of `JobConfig`."""
     spark: dict[str, str] = {}
     kafka: dict[str, str] = {}
     own: dict[str, object] = {}
@@ -278,7 +312,7 @@ def _checked_prefixes(prefixes: Sequence[str]) -> tuple[str, ...]:
 
 
 def _absolute(path: str) -> str:
-    """A relative path is made absolute: executors may have another working directory."""
+    """The path made absolute, because executors may have another working directory."""
     if urlsplit(path).scheme:
         return path
     return str(Path(path).expanduser().absolute())

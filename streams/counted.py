@@ -1,21 +1,19 @@
-"""Signed once, counted once: what a group remembers of signatures, so that none counts again.
+"""The replay guard: a group remembers signatures, so that each signed event counts once.
 
-A client that may write to a topic can write there again what it read, and for as long as the key's
-window the signature is right. Most of that is idle: a leave names an incarnation that has gone, a
-release is acknowledged at the revision that asked for it. But a join said again would free the
-tasks of a member that was fenced and still runs them, an older report of the same revision would
-fence one that broke no rule, and an order that was taken back would be given once more. So of the
-events that change a group (`ONCE`) each signature is kept with it until it would be stale anyway:
-16 bytes each, none in a quiet group. Of members with the same clock, name or host nothing is
-assumed.
+A client that may read and write a topic can write a record again, and its signature is valid for
+the key's window. Most repeated events do nothing: a leave names an old incarnation, and a release
+is acknowledged by revision. But a repeated join would free the tasks of a fenced member that still
+runs them, an older report of the same revision would fence a member that broke no rule, and an
+operator's order that was taken back would count again. So the group keeps the signatures of events
+that change it (`ONCE`) until they are stale: 16 bytes each, none in a quiet group. The guard
+assumes nothing about the members' clocks, names or hosts. It is in the state store, so a replayed
+batch finds what it found the first time.
 
-What is forgotten with the rest: a group that is deleted (who may write to the config topic could
-delete it again within the window), and all groups when a checkpoint is lost.
+A group that is forgotten (`turn`) loses its guard, and when the checkpoint is lost, all groups do.
 
-Heartbeats come by the million and are let pass: one that is written again keeps a member for as
-long as the window, and has it asked what it holds. So are ticks and lags, which anybody may repeat.
-
-A value of the state store: what the same batch, worked off again, finds is what it found before.
+Heartbeats are not checked, because they come by the million: a repeated one keeps a member alive
+for at most the window, and makes the coordinator ask it what it holds. Any client may repeat ticks
+and lags.
 """
 
 from __future__ import annotations
@@ -26,11 +24,11 @@ from typing import Final
 from muster.protocol.events import Drain, GroupConfig, GroupDeleted, Join, Leave, Report
 
 ONCE: Final = Join | Report | Leave | Drain | GroupConfig | GroupDeleted
-"""Events of which each signature counts once."""
+"""Events whose signatures count once."""
 KEPT_MAX: Final = 65_536
-"""A group remembers no more (1 MiB); the oldest go first."""
+"""Most signatures that a group remembers (1 MiB); it drops the oldest first."""
 SLACK_MS: Final = 60_000
-"""So far the clocks of two brokers, which stamp records, may be apart."""
+"""How far apart the clocks of two brokers, which stamp records, may be."""
 _TIME, _ENTRY = 8, 16
 
 
@@ -38,36 +36,36 @@ class Counted:
     """The signatures that have counted in one group.
 
     Args:
-        kept: what `to_bytes` said last; empty = none.
+        kept: the last result of `to_bytes`; empty = none.
     """
 
     __slots__ = ("_kept", "_until")
 
     def __init__(self, kept: bytes = b"") -> None:
         self._kept = kept
-        self._until: dict[bytes, bytes] | None = None  # not taken apart before it is needed
+        self._until: dict[bytes, bytes] | None = None  # parsed from `_kept` when it is needed
 
     def is_first(self, signature: bytes, until_ms: int) -> bool:
-        """Whether a signature, which is right, has not counted yet; from now on it has.
+        """Whether a valid signature has not counted yet; this call counts it.
 
         Args:
-            signature: of the header.
+            signature: value of the record's header.
             until_ms: broker time after which it is stale.
         """
         if self._until is None:
             entries = (self._kept[at : at + _ENTRY] for at in range(0, len(self._kept), _ENTRY))
             self._until = {entry[_TIME:]: entry[:_TIME] for entry in entries}
-        mark = signature[-_TIME:]  # the end of a keyed hash: no client can choose it
+        mark = signature[-_TIME:]  # the end of a keyed hash, which no client can choose
         if mark in self._until:
             return False
         self._until[mark] = until_ms.to_bytes(_TIME, "big")
         return True
 
     def to_bytes(self, now_ms: int) -> bytes:
-        """Time and mark of each, ascending; without those that are stale.
+        """Stale time and mark of each signature, ascending; without the stale ones.
 
         Args:
-            now_ms: the newest broker time there is.
+            now_ms: the newest broker time that is known.
         """
         if self._until is not None:
             entries = sorted(until + mark for mark, until in self._until.items())

@@ -6,7 +6,7 @@ from muster.protocol.errors import MusterError
 
 
 class KafkaUnreachable(MusterError):
-    """Kafka did not answer in time, or refused.
+    """Kafka did not answer in time, or refused a request.
 
     Operator action: check --bootstrap-server and --command-config; is the broker up?
     """
@@ -17,28 +17,35 @@ class KafkaUnreachable(MusterError):
 class Superseded(MusterError):
     """Another job has claimed to be the coordinator; this one stops.
 
-    Operator action: none, if the other one is meant to run; else stop it and start this one again.
+    Operator action: none, if the other job is meant to run; else stop it and start this one again.
     """
 
 
 class OtherTopics(MusterError):
-    """The checkpoint was written against topics that are not these.
+    """The checkpoint belongs to other topics than these.
 
-    Operator action: a new checkpoint folder; the groups are read back from ``<prefix>.groups``.
+    Operator action: give a new checkpoint folder; the groups are read back from Kafka.
+    """
+
+
+class StaleCheckpoint(MusterError):
+    """A job with another checkpoint was the coordinator after the jobs of this checkpoint.
+
+    Operator action: give a new checkpoint folder; the groups are read back from Kafka.
     """
 
 
 class WrongTopics(MusterError):
-    """The input topics are not as the coordinator needs them.
+    """The input topics have settings that the coordinator cannot work with.
 
-    Operator action: the commands that the message names.
+    Operator action: run the commands in the message.
     """
 
 
 class QueryFailed(MusterError):
-    """Spark's query ended by itself.
+    """Spark's query ended with an error, or Spark did not start.
 
-    Operator action: read the cause; a restart goes on where the query stopped.
+    Operator action: read the cause; a restart continues where the query stopped.
     """
 
     retriable = True

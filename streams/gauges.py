@@ -1,8 +1,8 @@
-"""Gauges about groups, made from what a `Fold` knows whenever they are read.
+"""Gauges about groups, computed from a `Fold` whenever they are read.
 
-Nothing is kept here: a group that is deleted, or comes to lie beyond the first `groups_max`, simply
-is not told any more. Groups without a label of their own are told together: sums of what can be
-added, the worst of what cannot.
+Nothing is kept here, so a group that is forgotten or loses its label has no gauges any more. Groups
+without a label of their own share one: figures that can be added are summed up (`SUMS`), of the
+others the highest counts (`PEAKS`).
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from muster.streams.published import REST, Fold
 _GROUP = ("prefix", "group")
 SUMS: Mapping[str, tuple[tuple[str, ...], str]] = {
     "groups": (("prefix", "state"), "groups, by state"),
+    "groups_quarantined": (("prefix",), "groups that are set aside until they are released"),
     "member_state": (("prefix", "state"), "members, by where they stand on their way"),
     "group_members": (_GROUP, "members"),
     "group_tasks": (_GROUP, "tasks declared"),
@@ -34,11 +35,11 @@ PEAKS: Mapping[str, tuple[tuple[str, ...], str]] = {
 
 
 class GroupsCollector(Collector):
-    """Turns what a `Fold` knows into gauges, whenever they are read.
+    """Computes the gauges from a `Fold` at each scrape.
 
     Args:
-        fold: of the published records.
-        now_ms: broker time, epoch milliseconds, as well as we know it.
+        fold: the fold of the published records.
+        now_ms: estimated broker time, epoch milliseconds.
     """
 
     def __init__(self, fold: Fold, now_ms: Callable[[], int]) -> None:
@@ -53,6 +54,7 @@ class GroupsCollector(Collector):
         value: float | None
         for prefix, group, seen in self._fold.rows():
             sums["groups"][prefix, seen.state.value] += 1
+            sums["groups_quarantined"][(prefix,)] += int(seen.quarantined)
             for state, number in seen.members.items():
                 sums["member_state"][prefix, state.value] += number
             place: tuple[str, ...] = (prefix, group)

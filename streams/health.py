@@ -1,14 +1,16 @@
-"""Is the process ready, is it well? Two questions of a supervisor, with true answers.
+"""The answers to a supervisor's two questions: is the process ready, and is it well?
 
-*Ready*: the claim is held, and the query has caught up once, so it answers members now. It stays
-ready while it works off what comes, as long as it is well.
+*Ready*: the job holds the claim and the query has caught up once, so the process answers members.
+It stays ready while it processes new rows, as long as it is well.
 
-*Well*: it gets on. A query that neither finishes a batch nor finds nothing waiting for `stall_s` is
-stuck, and so is a process one of whose threads has died: a restart is what helps. While Kafka does
-not answer nothing can get on, and a restart would not help: that time does not count. Before the
-query runs, every step has its own limit, so a start is never called stuck.
+*Well*: the query makes progress and no thread of the process has died. Progress is a finished
+batch, or a look for rows that found none. A query without progress for `stall_s` is stuck, whether
+the batch hangs in Python, in the JVM or in the sink. A query that reports no rows while Kafka has
+rows for it makes no progress either. A restart helps in each of these cases. While Kafka does not
+answer, a restart would not help, so that time does not count. A process that is starting is called
+well, because every step before the query runs has its own time limit.
 
-Times are `now_s` of a monotonic clock; the caller's, so that the rules can be read without one.
+Times are `now_s` of a monotonic clock. The caller passes them, so the rules need no clock.
 """
 
 from __future__ import annotations
@@ -19,17 +21,17 @@ from typing import NamedTuple
 
 
 class Answer(NamedTuple):
-    """What a probe says."""
+    """The answer to a probe, and its reason."""
 
     fine: bool
     why: str
 
 
 class Health:
-    """What is known of the query, Kafka and the claim. Threads may ask and tell at will.
+    """What is known of the query, Kafka and the claim. Any thread may call any method.
 
     Args:
-        stall_s: how long the query may get nowhere while Kafka answers.
+        stall_s: how long the query may make no progress while Kafka answers, in seconds.
         holds_claim: whether no other job has claimed to be the coordinator.
     """
 
@@ -41,39 +43,58 @@ class Health:
         self._started_s: float | None = None
         self._moved_s = 0.0
         self._caught_up = False
+        self._read: int | None = None
+        self._is_left = False
 
     def depends_on(self, part: str, alive: Callable[[], bool]) -> None:
-        """A part of the process without which it is not well; `part` is a word for people."""
+        """Register a part without which the process is not well; `part` is its name in answers."""
         self._parts[part] = alive
 
     def running(self, now_s: float) -> None:
-        """The query has been started."""
+        """Note that the query has been started."""
         with self._lock:
             self._started_s = self._moved_s = now_s
-            self._caught_up = False  # a run that only loaded groups does not count
+            self._caught_up = False  # the short run that loads groups does not count
 
     def moved(self, now_s: float) -> None:
-        """A batch is done."""
+        """Note that a batch is done."""
         with self._lock:
             self._moved_s = now_s
+            self._is_left = False
 
     def caught_up(self, now_s: float) -> None:
-        """The query looked, and nothing was waiting."""
+        """Note that the query found no rows; ignored while Kafka knows of rows that it left."""
         with self._lock:
+            if self._is_left:
+                return
             self._caught_up = True
             self._moved_s = now_s
 
+    def waiting(self, rows: int, read: int) -> None:
+        """Note how many rows wait for the query, by Kafka's offsets.
+
+        If rows wait and `read` is the same as at the last look, the rows are *left*: a query that
+        finds no rows then has missed them.
+
+        Args:
+            rows: number of rows that wait.
+            read: sum of the offsets up to which the query reports to have read.
+        """
+        with self._lock:
+            self._is_left = rows > 0 and read == self._read
+            self._read = read
+
     def silent(self, now_s: float) -> None:
-        """Kafka did not answer us."""
+        """Note that Kafka did not answer; the time until now does not count as a stall."""
         with self._lock:
             self._moved_s = now_s
 
     def ready(self, now_s: float | None = None) -> Answer:
-        """Whether members are answered by this process now.
+        """Whether this process answers members now.
 
         Args:
-            now_s: the time; a process that is not well then is not ready either. None = it is not
-                asked whether it is well.
+            now_s: the time; a process that is not well at that time is not ready either. None =
+                leave that out.
         """
         if not self._holds_claim():
             return Answer(False, "superseded: another job has claimed to be the coordinator")
@@ -85,7 +106,7 @@ class Health:
         return Answer(True, "ready") if well.fine else well
 
     def well(self, now_s: float) -> Answer:
-        """Whether a restart would not help."""
+        """Whether the process is well; if it is not, a restart helps."""
         with self._lock:
             if self._started_s is None:
                 return Answer(True, "starting")

@@ -1,24 +1,33 @@
-"""Packed rows of one lane → events of one group, and dead letters for all that is none.
+"""Packed rows of one lane → events of one group, and dead letters for rows that are no events.
 
-Nothing here raises for what is in a row. A key that names no group condemns every row of its lane;
-a value that cannot be decoded condemns its row alone. Heartbeats, which come by the million, are
-read in columns.
+Nothing here raises because of a row. If the key names no group, every row of the lane is a dead
+letter; if a value cannot be decoded, only its row is. Heartbeats come by the million and are
+decoded in columns.
 
-With signing keys an event that is not believed (`signatures`) is a dead letter, and the group is
-told that there was one in a member's name.
+With signing keys, an event whose signature is refused (`signatures`) is a dead letter. If it names
+a member, the group gets a `Refused` event instead.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from muster.protocol import codec
 from muster.protocol.dead_letters import DeadLetter
 from muster.protocol.errors import DecodeError
-from muster.protocol.events import Event, GroupConfig, Heartbeat, Join, Origin, Report, Taken
-from muster.protocol.framing import KNOWN, Schemas
+from muster.protocol.events import (
+    Event,
+    GroupConfig,
+    Heartbeat,
+    Join,
+    LagReport,
+    Origin,
+    Report,
+    Taken,
+)
+from muster.protocol.framing import KNOWN, PREFIX, Schemas
 from muster.protocol.heartbeats import heartbeats
 from muster.protocol.ids import GroupId, MemberId
 from muster.protocol.keys import parse_key
@@ -33,23 +42,32 @@ from muster.streams.signatures import Gate
 from muster.streams.source import HEADER, LANE_END, REFUSED, apart, split_lane, unpack_refused
 
 EVENT_TASKS_MIN = 4_096
-"""So many tasks in each role a join or report may name in any case..."""
+"""Tasks that a join or report may name in each role, even in a small group..."""
 BATCH_TASKS_MIN = 1 << 18
-"""...and all those of a group in one batch together."""
+"""...and that all joins and reports of a group in one batch may name together."""
+BATCH_LAGS_MIN = 1 << 16
+"""Lags that the events of a group in one batch may report, even in a small group; a decoded lag
+takes some 300 bytes."""
+LAGS_MAX = 1 << 22
+"""Lags that the events of a group in one batch may report, however many tasks the group has."""
+SMALL_BYTES_MAX = 4_096
+"""When the lags of a batch are used up, larger events of the group are refused without decoding."""
+_TOO_MANY_LAGS = "more lags than the events of a group may report in one batch"
 _REFUSED = DecodeError("no event: by its key, or by how its value begins")
+_SIGNS_OF_LIFE = (PREFIX["Heartbeat"], PREFIX["Tick"])
 _KINDS = {str(kind): kind for kind in INPUTS}
 
 
 @dataclass(slots=True)
 class Inbox:
-    """What one batch brought for one lane.
+    """The decoded rows of one lane in one batch.
 
     Attributes:
         prefix: topic prefix.
         group: None when the record key names no group.
-        events: in order.
-        rejected: rows that are no events.
-        counted: signatures that have counted in the group by now (`counted`).
+        events: the events, in order.
+        rejected: dead letters of the rows that are no events.
+        counted: the group's replay guard after these events (`counted`).
     """
 
     prefix: str
@@ -60,11 +78,11 @@ class Inbox:
 
 
 class Limits(NamedTuple):
-    """What the events of one group may ask for in one batch.
+    """How many tasks the events of one group may name in one batch.
 
     Attributes:
-        group_tasks_max: tasks a config may declare.
-        tasks_known: tasks the group has; members may name so many, and a few more.
+        group_tasks_max: tasks that a config may declare.
+        tasks_known: tasks that the group has; what members may name grows with it.
     """
 
     group_tasks_max: int = GROUP_TASKS_MAX
@@ -75,30 +93,48 @@ NO_LIMITS = Limits(tasks_known=SET_TASKS_MAX)
 
 
 class _Budget:
-    """Tasks that joins and reports of a batch may still name: a few bytes can name millions."""
+    """Tasks and lags that the rest of a batch may name: a few bytes can name millions of tasks."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
         self._left = 0
+        self._lags = BATCH_LAGS_MIN
         self.each = 0
         self.declare(limits.tasks_known)
 
     def declare(self, tasks: int) -> None:
-        """The group may have that many tasks."""
+        """Raise the limits for a group of that many tasks."""
         self.each = max(self.each, EVENT_TASKS_MIN, 2 * tasks)
         self._left = max(self._left, BATCH_TASKS_MIN, 8 * tasks)
+        self._lags = max(self._lags, min(16 * tasks, LAGS_MAX))
 
     @property
     def next(self) -> int:
-        """Tasks the next event may name in each role."""
+        """Tasks that the next event may name in each role."""
         return min(self.each, max(self._left, 0))
 
-    def take(self, event: Event) -> None:
-        """Count an event, and refuse what declares too much.
+    def admit(self, kind: TopicKind, size: int) -> None:
+        """Refuse a large event without decoding it when the lags of the batch are used up.
+
+        Decoding a lag takes microseconds, so a batch full of lags would make all other groups wait.
 
         Raises:
-            DecodeError: a config of more tasks than a group may have.
+            DecodeError: the event is refused.
         """
+        if self._lags <= 0 and size > SMALL_BYTES_MAX and kind is not TopicKind.CONFIG:
+            raise DecodeError(_TOO_MANY_LAGS)
+
+    def take(self, event: Event) -> None:
+        """Count the tasks and lags of an event.
+
+        Raises:
+            DecodeError: a config declares too many tasks, or the batch reports too many lags.
+        """
+        if isinstance(event, Join | Report | LagReport):
+            if len(event.lags) > max(self._lags, 0):
+                self._lags = 0
+                raise DecodeError(_TOO_MANY_LAGS)
+            self._lags -= len(event.lags)
         if isinstance(event, Join | Report):
             self._left -= sum(len(getattr(event.holding, name)) for name in HOLDING_SETS)
         elif isinstance(event, GroupConfig):
@@ -110,9 +146,9 @@ class _Budget:
 
 
 def refused_lane(lane: bytes, entries: Sequence[bytes], topics: Sequence[str]) -> Inbox | None:
-    """Read the rows that the query has refused already; None = this is another lane.
+    """Read the rows that the query has refused; None = the lane holds no such rows.
 
-    Of rows that get no letter the reason is not looked for: they are counted.
+    Only the rows that get a dead letter are decoded to find the reason.
     """
     prefix, key = split_lane(lane)
     if LANE_END + (key or b"") != REFUSED:
@@ -128,17 +164,38 @@ def refused_lane(lane: bytes, entries: Sequence[bytes], topics: Sequence[str]) -
 def turned_away(
     lane: bytes, entries: Sequence[bytes], topics: Sequence[str], signed: bool
 ) -> Inbox:
-    """Refuse the rows of a group that is one new group too many."""
+    """Refuse the rows of a new group in a batch that has too many new groups."""
     return _all_dead(
         *(lane, entries, topics, signed, DeadLetter.TOO_MANY_GROUPS),
         "a group without a config, behind too many such in this batch",
     )
 
 
+def set_aside(
+    lane: bytes, entries: Sequence[bytes], topics: Sequence[str], signed: bool, story: str | None
+) -> Inbox:
+    """Refuse the rows of a group that is quarantined.
+
+    Heartbeats and ticks get no letter, because they come as long as the quarantine lasts. The first
+    letter carries the `story`, if there is one; if all rows are such, the first gets that letter.
+    """
+    values = [_value(entry) or b"" for entry in (apart(entries)[0] if signed else entries)]
+    counted = [i for i, value in enumerate(values) if not value.startswith(_SIGNS_OF_LIFE)]
+    if story is not None and not counted:
+        counted = [0]
+    inbox = _all_dead(
+        *(lane, [entries[i] for i in counted], topics, signed, DeadLetter.QUARANTINED),
+        "the group is quarantined",
+    )
+    if story is not None:
+        inbox.rejected[0] = replace(inbox.rejected[0], message=story)
+    return inbox
+
+
 def failed(
     lane: bytes, entries: Sequence[bytes], topics: Sequence[str], signed: bool, story: str
 ) -> Inbox:
-    """Refuse rows that could not even be looked at."""
+    """Refuse rows whose processing failed or ended the process."""
     return _all_dead(lane, entries, topics, signed, DeadLetter.GROUP_FAILED, story)
 
 
@@ -164,7 +221,7 @@ def _all_dead(
 
 
 def is_config(entry: bytes, topics: Sequence[str]) -> bool:
-    """Whether a packed row is of the config topic."""
+    """Whether a packed row is from the config topic."""
     return _kind(entry, topics) is TopicKind.CONFIG
 
 
@@ -186,16 +243,16 @@ def open_lane(
     counted: bytes = b"",
     limits: Limits = NO_LIMITS,
 ) -> Inbox:
-    """Read what came for a lane.
+    """Decode the rows of a lane.
 
     Args:
         lane: see `source`.
         entries: packed rows, sorted.
         topics: the input topics, ascending.
-        schemas: what is known beside our own schemas.
-        keyring: whose signatures count; None = there are no signatures in the rows.
-        counted: signatures that have counted in the group (`counted`).
-        limits: what the events may ask for.
+        schemas: muster's own schemas and those of other writers.
+        keyring: the signing keys; None = the rows have no room for signatures.
+        counted: the group's replay guard (`counted`).
+        limits: how many tasks the events may name.
     """
     signatures: Sequence[bytes] = ()
     if keyring is not None:
@@ -212,7 +269,7 @@ def open_lane(
     gate = None if keyring is None else Gate(keyring, parsed.group, key or b"", known)
     quick = _heartbeats(parsed.group, entries, topics)
     budget = _Budget(limits)
-    configs: dict[int, Event | DecodeError] = {}  # read first: they say what may be named
+    configs: dict[int, Event | DecodeError] = {}  # first: they raise the limits for the others
     for position, entry in enumerate(entries):
         if position not in quick and _kind(entry, topics) is TopicKind.CONFIG:
             configs[position] = _decoded(entry, key, topics, schemas, budget)
@@ -237,12 +294,12 @@ def open_lane(
 def _decoded(
     entry: bytes, key: bytes | None, topics: Sequence[str], schemas: Schemas, budget: _Budget
 ) -> Event | DecodeError:
-    """The event of a row, or what is wrong with it."""
+    """The event of a row, or the error that it has."""
     origin, value = unpack(entry, topics)
+    kind = _kind(entry, topics)
     try:
-        event = codec.decode(
-            _kind(entry, topics), key, value, origin, schemas=schemas, tasks_max=budget.next
-        )
+        budget.admit(kind, len(value or b""))
+        event = codec.decode(kind, key, value, origin, schemas=schemas, tasks_max=budget.next)
         budget.take(event)
     except DecodeError as error:
         return error
@@ -256,7 +313,7 @@ def _kind(entry: bytes, topics: Sequence[str]) -> TopicKind:
 
 
 def unpack(entry: bytes, topics: Sequence[str]) -> tuple[Origin, bytes | None]:
-    """Origin and value of a packed row."""
+    """Origin and value of a packed row; the value of a tombstone is None."""
     at_ms, topic, partition, offset, _ = HEADER.unpack_from(entry)
     return Origin(topics[topic], partition, offset, at_ms), _value(entry)
 
@@ -268,7 +325,7 @@ def _value(entry: bytes) -> bytes | None:
 def _heartbeats(
     group: GroupId, entries: Sequence[bytes], topics: Sequence[str]
 ) -> dict[int, Event]:
-    """The clean heartbeats on membership topics, by position."""
+    """The well-formed heartbeats on membership topics, by position."""
     found = heartbeats([entry[HEADER.size :] for entry in entries])
     quick: dict[int, Event] = {}
     for position, member, epoch, digest in zip(

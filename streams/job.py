@@ -1,14 +1,14 @@
-"""The coordinator's process: wiring, and a life from start to stop.
+"""The coordinator's process: it wires the parts together and runs them from start to stop.
 
-1. Start Spark, check the topics, write a claim for every prefix.
+1. Check the topics, start Spark, check the checkpoint, write a claim for every prefix.
 2. No checkpoint: read the groups back and load them in a first, short run of the query.
 3. Run the query until SIGTERM or SIGINT (exit code 0), a later claim (1) or its failure (1).
 
-A stop is at once: the batch that runs is cut off and replayed at the next start with the same rows,
-hence with the same result. Waiting for it to end would gain nothing.
+A stop is immediate: it cuts off the running batch. The next start replays that batch with the same
+rows, and so with the same result.
 
 ``python -m muster.streams.job``, ``muster run`` and ``spark-submit …/muster/streams/job.py`` all
-come here.
+start here.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 if __name__ == "__main__" and sys.path[0] == str(Path(__file__).resolve().parent):
-    # spark-submit puts this folder first, where `config` or `clock` would shadow anybody's.
+    # spark-submit puts this folder first, where `config` or `clock` would shadow other modules.
     del sys.path[0]
 
 import structlog
@@ -39,7 +39,19 @@ from muster.acls import Role
 from muster.connection import add_prefixes
 from muster.keyring import KeyFile, add_signing_keys, keyring_path
 from muster.protocol.errors import ConfigError, MusterError
-from muster.streams import claim, origin, recovery, session, sink, source, stopping, timestamps
+from muster.streams import (
+    claim,
+    lastrun,
+    origin,
+    recovery,
+    session,
+    sink,
+    source,
+    stopping,
+    succession,
+    timestamps,
+)
+from muster.streams.canary import Canary
 from muster.streams.clock import Clock
 from muster.streams.config import DEFAULT_MASTER, SETTINGS, JobConfig, job_config
 from muster.streams.errors import KafkaUnreachable, QueryFailed, Superseded
@@ -56,26 +68,23 @@ _log = structlog.get_logger("muster.streams")
 
 DONE, FAILURE, USAGE = 0, 1, 2
 _JSON_LOG = ("spark.log.structuredLogging.enabled=true",)
-"""The JVM's lines are JSON, too."""
+"""Makes the JVM log in JSON, too."""
 LOOK_S = 0.25
-"""How often the main loop looks at its signals."""
+"""Seconds between two looks of the main loop at its signals and at Spark's reports."""
 _REFUSAL = re.compile(r"Authori[sz]ation|Authentication|SSL|Ssl")
-"""Stories worth asking Kafka what it refuses."""
+"""Error texts after which the job asks Kafka what it refuses."""
 _CALLED = "An error occurred while calling"
-"""How Py4J begins, before Java's own words."""
+"""The line that Py4J puts before Java's message."""
 _CAUSED = "Caused by: "
 _OURS = re.compile(r"muster\.[\w.]+: (.+)")
-"""How Python ends the traceback of an error of ours."""
+"""The last line of a Python traceback of a muster error."""
 
 
 def run(config: JobConfig) -> int:
-    """Run the coordinator until it is told to stop.
-
-    Returns:
-        The exit code: 0 after SIGTERM or SIGINT.
+    """Run the coordinator until SIGTERM or SIGINT; the exit code is 0 then.
 
     Raises:
-        MusterError: anything else that ends it.
+        MusterError: the job ended for another reason.
     """
     try:
         return _begun(config)
@@ -88,7 +97,7 @@ def run(config: JobConfig) -> int:
 
 
 def _begun(config: JobConfig) -> int:
-    """Run; what Spark refuses before there is a query is told like the failure of one.
+    """Run the job; an error of Spark before the query runs becomes a `QueryFailed`.
 
     Raises:
         QueryFailed: no JVM, a checkpoint on a file system that Spark does not have, …
@@ -107,15 +116,18 @@ def _run(config: JobConfig) -> int:
         partitions = access.check(config.clients, Role.JOB, config.prefixes)
         timestamps.check(config.clients, source.input_topics(config.prefixes))
         spark = session.start(config)
-        stopping.listen(stop)  # PySpark has put a handler of its own on SIGINT
+        stopping.listen(stop)  # PySpark has set its own handler for SIGINT
         stack.callback(_stop_spark, spark, stop)
         topics = source.input_topics(config.prefixes)
         is_new = recovery.is_new(spark, config.checkpoint)
         origin.check(spark, config.checkpoint, config.clients, topics, is_new=is_new)
+        succession.check(
+            spark, config.checkpoint, config.clients, config.prefixes, job, is_new=is_new
+        )
         epochs = {prefix: claim.claim(config.clients, prefix, job) for prefix in config.prefixes}
         log.info("claimed", **{f"epoch[{prefix}]": epoch for prefix, epoch in epochs.items()})
         watch = stack.enter_context(claim.Watch(config.clients, epochs, job, stop))
-        health, progress = _observed(stack, config, epochs, partitions, watch, keys)
+        health, progress, clock = _observed(stack, config, epochs, partitions, watch, keys)
         now_ms = time.time_ns() // 1_000_000
         wary = recovery.wary_until_ms(spark, config.checkpoint, epochs, now_ms, is_new=is_new)
         processor = GroupProcessor(
@@ -125,7 +137,12 @@ def _run(config: JobConfig) -> int:
             assignors=config.assignors,
             group_bytes_max=config.group_bytes_max,
             group_tasks_max=config.group_tasks_max,
+            group_cpu_s=config.group_cpu_ms / 1000,
+            python_bytes_max=config.python_bytes_max,
+            tried_batch=lastrun.suspect_batch(spark, config.checkpoint),
+            canary_ms=config.canary_ms,
         )
+        lastrun.begins(spark, config.checkpoint)
         starting = None
         if is_new and not stop.is_set():
             starting = _recover(spark, config, processor, stop, progress, keys)
@@ -133,8 +150,10 @@ def _run(config: JobConfig) -> int:
             query = sink.write(_frame(spark, config, processor, starting, None), config)
             log.info("running", checkpoint=config.checkpoint, bootstrap=config.clients.bootstrap)
             health.running(time.monotonic())
+            clock.begin_canary()
             stop.grace_s = stopping.RUN_GRACE_S
             _await(query, stop, progress)
+        lastrun.ended(spark, config.checkpoint)
         if watch.story is not None:
             raise Superseded(watch.story)
         log.info("stopped")
@@ -148,7 +167,7 @@ def _frame(
     starting: recovery.Offsets | None,
     initial: DataFrame | None,
 ) -> DataFrame:
-    """The query but for its sink."""
+    """The query without its sink."""
     groups = source.read(spark, config, starting).groupBy("lane")
     return groups.transformWithState(
         processor,
@@ -167,10 +186,10 @@ def _recover(
     progress: Progress,
     keys: KeyFile | None,
 ) -> recovery.Offsets | None:
-    """Load the groups into a new checkpoint; where the source starts if there is nothing to load.
+    """Load the groups into a new checkpoint; return the source's start if there are none to load.
 
-    The run that loads them ends when all rows there are now are worked off. The one that follows
-    does without initial state, whose rows take a slower way into Python.
+    A short run of the query loads them and processes every row that is there now. The long run that
+    follows has no initial state, whose rows take a slower path into Python.
     """
     found = recovery.recover(config.clients, config.prefixes)
     if not found.snapshots:
@@ -184,13 +203,13 @@ def _recover(
 
 
 def _await(query: StreamingQuery, stop: threading.Event, progress: Progress) -> None:
-    """Wait for the query's end, or end it when told to; meanwhile note how it gets on.
+    """Wait until the query ends, or end it when `stop` is set; record its progress meanwhile.
 
     Raises:
-        QueryFailed: it ended by an error.
+        QueryFailed: the query ended with an error.
     """
     try:
-        # Short waits: Python runs signal handlers between them only.
+        # Short waits, because Python runs signal handlers only between them.
         while not query.awaitTermination(LOOK_S):  # type: ignore[arg-type]  # takes fractions
             if stop.is_set():
                 session.fall_silent(SparkSession.active())
@@ -203,9 +222,10 @@ def _await(query: StreamingQuery, stop: threading.Event, progress: Progress) -> 
 
 
 def _cause(error: Exception) -> str:
-    """The line of Spark's story that says what happened; an executor's own words where it has any.
+    """The line of Spark's error text that says what happened.
 
-    What an executor refuses (`MusterError`) is the last line of a Python traceback in the story.
+    It is the last line of an executor's Python traceback that names a muster error; without one,
+    Java's last ``Caused by``; without that, the first line.
     """
     lines = [line.strip(" \t:") for line in str(error).splitlines() if line.strip(" \t:")]
     if lines and lines[0].startswith(_CALLED):
@@ -217,7 +237,7 @@ def _cause(error: Exception) -> str:
 
 
 def _stop_spark(spark: SparkSession, stop: threading.Event) -> None:
-    """Stop Spark; end the process if the JVM does not answer."""
+    """Stop Spark; end this process if the JVM does not answer within the grace."""
     code = DONE if stop.is_set() else FAILURE
     hung = threading.Timer(stopping.RUN_GRACE_S, os._exit, [code])
     hung.daemon = True
@@ -233,8 +253,8 @@ def _observed(
     partitions: Mapping[str, int],
     watch: claim.Watch,
     keys: KeyFile | None,
-) -> tuple[Health, Progress]:
-    """Start the clock and all that tells how we are doing; none of it is in the query's way."""
+) -> tuple[Health, Progress, Clock]:
+    """Start the clock, the observer and the metrics port; the query waits for none of them."""
     metrics, health = Metrics(), Health(config.stall_ms / 1000, lambda: watch.story is None)
     metrics.claimed(epochs)
     metrics.probed(
@@ -247,6 +267,9 @@ def _observed(
     clock = Clock(
         *(config.clients, config.prefixes, metrics.ticks.inc, keys),
         is_behind=lambda: any(each.rows_behind > most for each in looking),
+        canary=Canary(epochs, lambda prefix, s: metrics.canary.labels(prefix).observe(s))
+        if config.canary_ms
+        else None,
     )
     stack.enter_context(clock)
     metrics.asleep.set_function(lambda: clock.asleep)
@@ -268,7 +291,7 @@ def _observed(
     health.depends_on("clock", lambda: clock.alive)
     health.depends_on("observer", lambda: observer.alive)
     _port(stack, config, metrics, health)
-    return health, progress
+    return health, progress, clock
 
 
 def _port(stack: ExitStack, config: JobConfig, metrics: Metrics, health: Health) -> None:
@@ -288,7 +311,7 @@ def _port(stack: ExitStack, config: JobConfig, metrics: Metrics, health: Health)
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the options; `muster run` has the same."""
+    """Add the options of the job; `muster run` has the same ones."""
     add_signing_keys(add_prefixes(parser))
     spark = parser.add_argument_group("Spark")
     spark.add_argument(
@@ -327,7 +350,7 @@ def run_arguments(args: argparse.Namespace) -> int:
     """Run with parsed options.
 
     Raises:
-        MusterError: as `run`; `ConfigError` when an option cannot be used.
+        MusterError: see `run`; a `ConfigError` when an option cannot be used.
     """
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ
     config = job_config(
@@ -343,7 +366,7 @@ def run_arguments(args: argparse.Namespace) -> int:
     try:
         return run(config)
     except MusterError as error:
-        if args.log_format == "json":  # a reader of the log sees nothing else
+        if args.log_format == "json":  # a reader of the JSON log does not see standard error
             _log.error("ended", why=str(error))
         raise
 

@@ -1,12 +1,11 @@
-"""Dead letters within limits: what one group, and one batch, may write of what it refuses.
+"""Limits of the dead letters that one group, and one batch, may write.
 
-Who may write to an input topic may write a million records that are refused. A letter quotes the
-record and says why, so it is larger than the record; without a limit the answer to rubbish takes
-more of Kafka, of the batch and of memory than the rubbish. So a group has `GROUP_LETTERS_MAX`
-letters in a batch and a batch has `BATCH_LETTERS_MAX`; a value is quoted whole as long as there is
-room for it, and by its beginning then. What is left out is counted, and the count is told in a
-letter of its own: a group's at once, a batch's with the next batch of the same process, for until
-then it grows.
+A client that may write to an input topic can write a million bad records, and a dead letter is
+larger than its record: it quotes the record and gives the reason. So a group has at most
+`GROUP_LETTERS_MAX` letters in a batch, and a batch `BATCH_LETTERS_MAX`. Key and value are quoted
+whole while there is room, then only their first bytes. One more letter counts those left out: a
+group's in the same batch, a batch's in a later batch of the same process, since the count grows
+until the batch ends.
 """
 
 from __future__ import annotations
@@ -21,19 +20,19 @@ from muster.protocol.records import Rejected
 
 GROUP_LETTERS_MAX = 100
 GROUP_QUOTED_BYTES_MAX = 1 << 20
-"""Bytes of keys and values that the letters of a group quote in a batch."""
+"""Bytes of keys and values that the letters of a group may quote in a batch."""
 BATCH_LETTERS_MAX = 1_000
 BATCH_QUOTED_BYTES_MAX = 8 << 20
 QUOTED_BYTES_MIN = 256
-"""So much of a key or a value is quoted in any case."""
+"""Bytes of a key or a value that a letter quotes even when there is no more room."""
 MESSAGE_CHARS_MAX = 8_000
 
 _untold: dict[str, tuple[Counter[str], Origin]] = {}
-"""Prefix → what this process left out in batches that have ended, and where the first was read."""
+"""Prefix → letters that this process left out, by reason, and the origin of the first one."""
 
 
 def of_group(letters: Sequence[Rejected]) -> list[Rejected]:
-    """The letters of a group in a batch, within its limits; the last one counts the rest."""
+    """The letters of a group in a batch, within its limits; one more letter counts the rest."""
     kept, left, _ = _within(letters, GROUP_LETTERS_MAX, GROUP_QUOTED_BYTES_MAX)
     if left:
         kept.append(_rest("of this group in this batch", _counted(left), left[0].origin))
@@ -41,14 +40,14 @@ def of_group(letters: Sequence[Rejected]) -> list[Rejected]:
 
 
 class Post:
-    """The letters of all groups of one batch, as far as one task works on them."""
+    """The letters of all groups that one Spark task processes in one batch."""
 
     def __init__(self) -> None:
         self._letters = BATCH_LETTERS_MAX
         self._bytes = BATCH_QUOTED_BYTES_MAX
 
     def admitted(self, prefix: str, letters: Sequence[Rejected]) -> list[Rejected]:
-        """The letters of a group that are still written, within the limits of both."""
+        """The letters of a group that are written, within the limits of the group and the batch."""
         found = self._told(prefix)
         within = of_group(letters) if letters else []
         if not within:
@@ -62,7 +61,7 @@ class Post:
         return found + kept
 
     def _told(self, prefix: str) -> list[Rejected]:
-        """What batches before this one left out."""
+        """The letter that counts what earlier batches left out, before the batch's first letter."""
         if not _untold or self._letters < BATCH_LETTERS_MAX or prefix not in _untold:
             return []
         counts, first = _untold.pop(prefix)
@@ -72,7 +71,7 @@ class Post:
 def _within(
     letters: Iterable[Rejected], most: int, room: int
 ) -> tuple[list[Rejected], list[Rejected], int]:
-    """Letters that are written, letters that are not, and how many bytes the former quote."""
+    """Letters that are written, letters that are left out, and the bytes that the first quote."""
     kept: list[Rejected] = []
     left: list[Rejected] = []
     quoted = 0

@@ -1,4 +1,4 @@
-"""A thread beside the work: it runs from entering to leaving a ``with`` block."""
+"""A background thread that runs while a ``with`` block does."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import Self
 
 
 class Loop:
-    """Starts `_run` in a thread of its own; leaving waits until it has seen that it is to end.
+    """Runs `_run` in a thread; leaving the block sets `_closing` and waits for the thread's end.
 
     Args:
-        name: of the thread.
+        name: name of the thread.
     """
 
     def __init__(self, name: str) -> None:
@@ -19,11 +19,11 @@ class Loop:
 
     @property
     def alive(self) -> bool:
-        """Whether its thread runs."""
+        """Whether the thread runs."""
         return self._thread.is_alive()
 
     def _run(self) -> None:
-        """Until `_closing` is set."""
+        """Work until `_closing` is set."""
         raise NotImplementedError
 
     def __enter__(self) -> Self:

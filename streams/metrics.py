@@ -1,16 +1,15 @@
-"""What an operator watches: every metric, its name, unit and labels, in one place.
+"""Every metric of the job with its name, unit and labels (gauges about groups: `gauges`).
 
-Names begin with ``muster_``, units are base units, labels are few: ``prefix`` (of the topics),
-``group`` (of the first `groups_max` groups; the others share the empty one), and words of fixed
-sets. docs/operations.md says what each is good for; dashboards and alert rules are checked against
-this file.
+Names begin with ``muster_``, units are base units. Labels are ``prefix`` (of the topics), ``group``
+(at most `groups_max` groups have their own; the others share the empty one), and words of fixed
+sets. docs/operations.md explains each metric; a test checks dashboards and alert rules.
 
 =====================  ===========================================================================
-told by                what
+source                 metrics
 =====================  ===========================================================================
 Spark (`progress`)     batches, their phases, the state store
-what was published     groups, generations, moves, latency, dead letters (`published`, `observer`)
-this process           its claim, its clock, whether it is ready and well (`port`)
+published records      groups, generations, moves, latency, dead letters (`published`, `observer`)
+this process           its claim, its clock, whether it is ready and well (`health`)
 =====================  ===========================================================================
 """
 
@@ -40,7 +39,7 @@ class Metrics:
     """Every metric of the coordinator's process.
 
     Attributes:
-        registry: where the values live.
+        registry: holds the values.
     """
 
     def __init__(self) -> None:
@@ -87,6 +86,12 @@ class Metrics:
             _LATENCY_SECONDS,
             "prefix",
         )
+        self.canary = self._histogram(
+            "canary_seconds",
+            "from the broker's time of an event of the job's own to its answer's",
+            _LATENCY_SECONDS,
+            "prefix",
+        )
         self.ownerless = self._histogram(
             "task_ownerless_seconds",
             "from when a task's owner gave it up, or was last sure to have it, to the next grant",
@@ -114,12 +119,12 @@ class Metrics:
         )
 
     def claimed(self, epochs: Mapping[str, int]) -> None:
-        """The coordinator epochs of this job, by prefix."""
+        """Set the coordinator epochs of this job, by prefix."""
         for prefix, epoch in epochs.items():
             self._epoch.labels(prefix).set(epoch)
 
     def probed(self, *, ready: Callable[[], bool], healthy: Callable[[], bool]) -> None:
-        """What the probes say, asked at each request."""
+        """Set the functions that are called at each scrape for the answers of the two probes."""
         self.ready.set_function(lambda: float(ready()))
         self.healthy.set_function(lambda: float(healthy()))
 
@@ -127,7 +132,7 @@ class Metrics:
         """Take in one of Spark's reports of a micro-batch.
 
         Args:
-            report: as Spark writes it; what a Spark version leaves out is left out here, too.
+            report: as Spark writes it; a field that is missing counts as 0 or is left out.
             now_s: Unix time.
         """
         phases: Mapping[str, float] = report.get("durationMs", {})

@@ -1,14 +1,14 @@
-"""Reads what the job publishes, beside the query: figures, a log line a generation, how far behind.
+"""Reads what the job publishes: for metrics, one log line for each generation, and the backlog.
 
-One thread, one consumer. It takes nothing from the query's time, and the query does not wait for
-it: an observer that is behind shows old figures, no more.
+One thread, one consumer, beside the query. The query does not wait for it: when the observer is
+behind, the figures are old, and nothing else is affected.
 
 ==============  ==========================  ====================================================
 topic           read from                   for
 ==============  ==========================  ====================================================
-groups          its beginning (compacted)   `Fold`, and one log line for each generation of ours
+groups          its beginning (compacted)   `Fold`; a log line for each generation of this job
 rejected        its end                     dead letters by reason
-assignments     its end                     sizes; not decoded
+assignments     its end                     sizes; the records are not decoded
 all             their end offsets           records by kind; rows that wait on the input topics
 ==============  ==========================  ====================================================
 """
@@ -45,7 +45,7 @@ from muster.streams.turn import PARKED
 _log = structlog.get_logger("muster.streams")
 
 LOOK_S = 2.0
-"""How often end offsets are asked for."""
+"""Seconds between two requests for the end offsets."""
 POLL_S = 0.2
 ASK_TIMEOUT_S = 10.0
 OUTPUTS = (TopicKind.ASSIGNMENTS, TopicKind.GROUPS, TopicKind.REJECTED, TopicKind.CLOCK)
@@ -57,28 +57,28 @@ _PATIENCE = Retrying(
     wait=wait_fixed(POLL_S),
     reraise=True,
 )
-"""A partition may be without a leader just when the job starts."""
+"""Retries at the start, because a partition may have no leader for a moment."""
 
 Ends: TypeAlias = Mapping[tuple[str, int], int]
 """(topic, partition) → offset."""
 
 
 class Observer(Loop):
-    """Runs between enter and exit. From entering on, everything published is counted.
+    """Runs between enter and exit. It counts everything that is published after it was entered.
 
     Args:
         clients: how to reach Kafka.
-        partitions: topic → number of partitions, of every topic of ours.
+        partitions: topic → number of partitions, of every topic of muster's.
         prefixes: topic prefixes served.
-        metrics: where figures go.
+        metrics: gets the figures.
         fold: takes the snapshots.
-        health: is told when Kafka does not answer.
-        read: how far the query has read; None = not known yet.
-        on_late: called with prefix, group and how far an older coordinator had come, when that one
-            wrote a group's newest record although ours was there.
+        health: hears when Kafka does not answer, and how many rows wait.
+        read: offsets up to which the query has read; None = not known yet.
+        on_late: called with prefix, group and the older coordinator's mark, when an older
+            coordinator has overwritten this job's record of a group.
 
     Attributes:
-        rows_behind: rows on the input topics that the query had not read when last looked.
+        rows_behind: rows on the input topics that the query had not read at the last look.
     """
 
     def __init__(
@@ -107,7 +107,7 @@ class Observer(Loop):
         self._read = read
         self._on_late = on_late
         for prefix in self._prefixes:
-            for reason in REASONS:  # a series that begins with 1 has not grown, for an alert
+            for reason in REASONS:  # from 0: an alert sees no growth in a series that begins at 1
                 metrics.rejected.labels(prefix, reason)
         self._joiners: dict[str, Joiner] = {}
         self._ends: Ends = {}
@@ -117,7 +117,7 @@ class Observer(Loop):
     def __enter__(self) -> Self:
         self._admin = AdminClient(self._clients.librdkafka(), logger=KAFKA)
         try:
-            self._ends = _PATIENCE(self._asked)  # what is written from now on is this job's
+            self._ends = _PATIENCE(self._asked)  # records behind these ends are counted
         except KafkaException as error:
             raise KafkaUnreachable(f"the topics do not say where they end: {error}") from error
         return super().__enter__()
@@ -179,6 +179,14 @@ class Observer(Loop):
             if record.state is GroupState.DEAD:
                 cause = record.cause
                 _log.info("group deleted", prefix=prefix, group=str(record.group), cause=cause)
+            if record.quarantine is not None:
+                _log.error(
+                    "group quarantined",
+                    prefix=prefix,
+                    group=str(record.group),
+                    story=record.quarantine.story,
+                    release=f"muster groups release --group {record.group}",
+                )
             at_ms = message.timestamp()[1]
             news = self._fold.snapshot(prefix, record, at_ms, _since_ms(message))
             if news is not None:
@@ -195,10 +203,10 @@ class Observer(Loop):
                 _log.error("group failed", prefix=prefix, dead_letter=place, story=told)
 
     def _overrule(self, prefix: str, late: GroupSnapshot) -> None:
-        """Have a group published again: its newest record is that of an older coordinator.
+        """Have a group published again, because an older coordinator wrote its newest record.
 
-        Spark's sink cannot be fenced: a job that was frozen finishes the batch it was in before it
-        reads that it was superseded.
+        Spark's sink cannot be fenced: a job that was frozen finishes its batch before it reads the
+        later claim.
         """
         _log.warning(
             "an older coordinator wrote last; published again",
@@ -219,7 +227,7 @@ class Observer(Loop):
     # ---- offsets
 
     def _look(self) -> None:
-        """Ask where every topic ends."""
+        """Ask for the end offsets; update record counts, the backlog and the health."""
         try:
             ends = self._asked()
         except KafkaException:
@@ -240,10 +248,16 @@ class Observer(Loop):
             )
             self.rows_behind = sum(waiting)
             self._metrics.behind.set(self.rows_behind)
+            if self._read() is not None:
+                self._health.waiting(self.rows_behind, sum(read.values()))
         self._ends = ends
 
     def _query_read(self) -> Ends | None:
-        """How far the query has read: by its own reports, else (none yet) all we knew of."""
+        """How far the query has read, by its own reports.
+
+        Without a report: the end offsets that were known when the query first counted as ready.
+        None = it is not ready yet.
+        """
         told = self._read()
         if told is not None:
             return {(t, p): offset for t, offsets in told.items() for p, offset in offsets.items()}

@@ -1,12 +1,12 @@
-"""Which topics a checkpoint is of: Kafka's ids of them, in a file beside Spark's.
+"""The topics that a checkpoint belongs to: their Kafka ids, in a file beside Spark's files.
 
-A checkpoint holds offsets, and offsets mean something in one topic only. With the topics of another
-cluster, or topics that were deleted and made anew under their old names, a query that goes on from
-there passes over what is written until the old offsets are reached, and looks well all the while.
-Kafka gives every topic an id when it is made, so the two can be told apart; the name cannot.
+A checkpoint holds offsets, and an offset is valid in one topic only. If the topics are those of
+another cluster, or were deleted and created again under their old names, a query that continues
+from the checkpoint skips every record until the old offsets are reached, and looks healthy. The ids
+that Kafka gives to topics when they are created tell such topics apart.
 
-A checkpoint without the file (written before there was one) is taken at its word, and gets it.
-Brokers older than 2.8 have no ids: then nothing is compared.
+A checkpoint without the file (from before the file existed) is accepted and gets one. Brokers older
+than 2.8 have no topic ids: then nothing is compared.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from muster.streams.errors import KafkaUnreachable, OtherTopics
 FILE = "muster-topics.json"
 ASK_TIMEOUT_S = 30.0
 NONE = "AAAAAAAAAAAAAAAAAAAAAA"
-"""What a broker without ids says."""
+"""The id that a broker without topic ids gives."""
 
 
 def check(
@@ -36,18 +36,18 @@ def check(
     *,
     is_new: bool,
 ) -> None:
-    """See that the checkpoint is of these topics, or make it theirs.
+    """Check that the checkpoint belongs to these topics; write their ids if it has none yet.
 
     Args:
-        spark: whose file systems are used: the checkpoint may be anywhere.
-        checkpoint: its folder or URL.
+        spark: gives access to the checkpoint's file system.
+        checkpoint: folder or URL of the checkpoint.
         clients: how to reach Kafka.
         topics: the input topics.
-        is_new: nothing was committed in it yet, so it has no owner.
+        is_new: nothing was committed in the checkpoint yet, so it belongs to no topics.
 
     Raises:
-        OtherTopics: it is of others.
-        KafkaUnreachable: Kafka did not say what its topics' ids are.
+        OtherTopics: the checkpoint belongs to other topics.
+        KafkaUnreachable: Kafka did not return the topics' ids.
     """
     now = ids(clients, topics)
     then: Mapping[str, str] = {} if is_new else _known(spark, checkpoint)
@@ -68,15 +68,15 @@ def _known(spark: SparkSession, checkpoint: str) -> dict[str, str]:
 
 
 def differing(then: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
-    """Topics whose ids are known and differ."""
+    """Topics whose ids are known on both sides and differ."""
     return sorted(topic for topic in then.keys() & now.keys() if then[topic] != now[topic])
 
 
 def ids(clients: ClientSettings, topics: Iterable[str]) -> dict[str, str]:
-    """Topic → id, of those that have one.
+    """Topic → id; topics without an id are left out.
 
     Raises:
-        KafkaUnreachable: Kafka did not say.
+        KafkaUnreachable: Kafka did not return the ids.
     """
     admin = AdminClient(clients.librdkafka(), logger=KAFKA)
     asked = admin.describe_topics(TopicCollection([*topics]), request_timeout=ASK_TIMEOUT_S)

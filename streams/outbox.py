@@ -1,4 +1,4 @@
-"""Records → rows for the sink: which record goes to which topic, split where it is too large."""
+"""Records → rows for the sink: the topic of each record, and the parts of one that is too large."""
 
 from __future__ import annotations
 
@@ -47,15 +47,15 @@ def rows(
 
     Args:
         prefix: topic prefix.
-        records: what is to be published.
-        partitions: topic → number of partitions; read for parts only, which must live where the
-            whole would.
-        turn: see `parts`: must alternate from one publication of a group's snapshot to the next.
-        since_ms: broker time of the oldest event that a snapshot among them answers. It becomes a
-            header, so that a reader knows how long the answer took.
+        records: the records to publish.
+        partitions: topic → number of partitions; needed for parts only, which must be in the
+            partition of the whole record.
+        turn: see `parts`; must alternate from one publication of a group's snapshot to the next.
+        since_ms: broker time of the oldest event that a snapshot among the records answers. It
+            becomes a header, from which a reader computes how long the answer took.
 
     Raises:
-        EncodeError: a record that cannot be written.
+        EncodeError: a record cannot be encoded.
     """
     found: list[Row] = []
     for record in records:

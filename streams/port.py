@@ -1,10 +1,10 @@
-"""The port that metrics and probes are read from.
+"""The HTTP port of the metrics and the probes.
 
 ==========  ==================================================================================
-/metrics    everything, in Prometheus' text format
-/healthz    200 while the query gets on (or starts); a supervisor restarts it on anything else
-/readyz     200 while this process answers members; 503 while it starts, catches up, or after
-            another job has claimed to be the coordinator
+/metrics    all metrics, in Prometheus' text format
+/healthz    200 while the process is well (or starts); a supervisor restarts it on 503
+/readyz     200 while this process answers members; 503 if it starts, is behind, not well or
+            superseded
 ==========  ==================================================================================
 
 `health` has the rules.
@@ -30,7 +30,7 @@ class _Server(ThreadingHTTPServer):
     daemon_threads = True
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """Who asked has hung up: that is its own affair. Anything else is a line of our log."""
+        """Log the error, unless the client has closed the connection."""
         if not isinstance(sys.exception(), ConnectionError):
             _log.warning("a page could not be shown", exc_info=True)
 
@@ -39,8 +39,8 @@ class Port(Loop):
     """Answers ``/metrics``, ``/healthz`` and ``/readyz`` between enter and exit.
 
     Args:
-        metrics: what to show.
-        health: what the probes say.
+        metrics: the metrics to show.
+        health: answers the probes.
         host: interface to listen on.
         port: port to listen on; 0 = any free one.
 
@@ -65,7 +65,7 @@ class Port(Loop):
                 self.wfile.write(body)
 
             def log_message(self, format: str, *args: object) -> None:
-                """Probes come every few seconds; they are not news."""
+                """Log nothing: probes come every few seconds."""
 
         self._metrics = metrics
         self._health = health

@@ -1,22 +1,26 @@
-"""The stateful operator: one call for each group and batch. No rule and no timer of its own.
+"""The stateful operator: Spark calls it once for each group in a batch. It has no rule or timer.
 
-Bytes → events (`inbox`) → `advance` → records → bytes (`outbox`), between two values in the state
-store for each group:
+A call turns bytes into events (`inbox`), runs `advance`, and turns the records into bytes
+(`outbox`). The state store holds two values for each group:
 
-``liveness``  small, read and written in every batch that has rows of the group: a tag of the
-              snapshot, whether the group is parked, and who was heard when.
-``snapshot``  the group's published record, written only when it changed and read only when this
-              process does not have the group in memory.
+``liveness``  small; read and written in nearly every batch that has rows of the group: a tag of
+              the snapshot, flags (parked, quarantined), and the time of each member's last event.
+``snapshot``  the group's published record; written when it changed, read when this process does
+              not have the group in memory.
 
-Groups in memory are kept by module, because Spark unpickles the processor anew for every batch
-while the Python process lives on. A group is trusted only if the liveness it was left with,
-snapshot tag included, is the one in the store: another attempt of the task, another query or
-another executor may have been there since.
+The groups in memory are a module variable, because Spark unpickles the processor for every batch
+while the Python process lives on. The operator uses a group in memory only if the store still has
+the liveness, snapshot tag included, that it wrote with it: another attempt of the task, another
+query or another executor may have changed the store since.
 
-Nothing a row holds makes the operator raise, for that would end the query, and every restart would
-meet the same row. A group for which `advance` fails is *parked*: its events of the batch become
-dead letters, the first of them with the story, its stored state stays what it was, and the next
-batch tries anew. Errors of the state store itself do raise: they are Spark's to retry.
+A bad row never raises: the exception would end the query, and every restart would read the same
+row again. A group for which `advance` fails is parked (`turn`). Errors of the state store do raise:
+Spark retries the task.
+
+A row can still end the process, or keep it busy for ever. So a group batch that takes more CPU time
+than `group_cpu_s` ends the process, and with it the batch and the job. `quarantine` says how the
+next start finds and quarantines that group. A group that runs out of memory is tried once more in a
+child process, after all groups in memory were dropped, and quarantined if that fails.
 """
 
 from __future__ import annotations
@@ -26,10 +30,12 @@ import gc
 import threading
 import traceback
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from types import MappingProxyType
 from typing import NamedTuple
 
+from pyspark import TaskContext
 from pyspark.sql.streaming.stateful_processor import (
     StatefulProcessor,
     StatefulProcessorHandle,
@@ -39,9 +45,10 @@ from pyspark.sql.streaming.stateful_processor import (
 from pyspark.sql.types import BinaryType, Row, StructField, StructType
 
 from muster.keyring import KeyFile
+from muster.protocol.signing import Keyring
 from muster.schemas import WriterSchema, schemas_of
 from muster.state.group import Group
-from muster.streams import outbox, turn
+from muster.streams import canary_lane, outbox, quarantine, turn
 from muster.streams.inbox import (
     Inbox,
     Limits,
@@ -49,23 +56,29 @@ from muster.streams.inbox import (
     is_config,
     open_lane,
     refused_lane,
+    set_aside,
     turned_away,
 )
 from muster.streams.letters import Post
 from muster.streams.source import split_lane
-from muster.streams.turn import Publisher, Stored, Turn
+from muster.streams.stored import Stored
+from muster.streams.trial import TrialFailed, limit_cpu, limit_memory, tried
+from muster.streams.turn import Publisher, Turn
 
 CACHE_GROUPS_MAX = 10_000
-"""Groups one Python process keeps in memory; the least recently used go first."""
+"""Groups that one Python process keeps in memory; it drops the least recently used first."""
 
-NEW_GROUPS_MAX = 1_000
-"""Groups without a config that are met for the first time in a batch, for each task of Spark's."""
+NEW_GROUPS_MAX = 200
+"""New groups without a config that one Spark task accepts in a batch."""
+
+BATCH_ID = "streaming.sql.batchId"
+"""Spark's property with the number of the batch that a task works on."""
 
 _VALUE = StructType([StructField("value", BinaryType())])
 
 
 class _Kept(NamedTuple):
-    """A group in memory, and what was stored of it then."""
+    """A group in memory, and the values that were stored with it."""
 
     stored: Stored
     group: Group
@@ -73,27 +86,42 @@ class _Kept(NamedTuple):
 
 _cache: OrderedDict[bytes, _Kept] = OrderedDict()
 _key_file = functools.cache(KeyFile)
-"""One for each Python process, so that a file that cannot be read later leaves its keys in force.
-One that cannot be read at first ends the query: nothing would tell friend from foe."""
+"""One for each Python process, so that its keys stay in force when the file cannot be read later.
+A file that cannot be read at first ends the query: no signature could be checked."""
 _settled = threading.Event()
 """Set once this Python process has run a batch."""
 
 
+class _Rows(NamedTuple):
+    """All rows of one lane (topic prefix and record key) in a batch, with their group."""
+
+    lane: bytes
+    entries: list[bytes]
+    keyring: Keyring | None
+    stored: Stored
+    group: Group | None
+
+    @property
+    def signed(self) -> bool:
+        """Whether the rows have room for signatures."""
+        return self.keyring is not None
+
+
 class GroupProcessor(StatefulProcessor):
-    """Runs `advance` for every group. Pickled into the query; holds plain values only.
+    """Runs `advance` for every group. Spark pickles it into the query, so it holds plain values.
 
     Args:
         epochs: prefix → coordinator epoch.
-        partitions: topic → number of partitions.
         topics: the input topics, ascending.
-        rebuild_ms: age at which a group's snapshot is published again.
         writers: schemas of other writers.
         wary_until_ms: prefix → see `Publisher`.
+        partitions, rebuild_ms, check_share, assignors, group_bytes_max, group_tasks_max: see
+            `Publisher`.
         signing_keys: file of the keyring, read where the operator runs; None = nothing is signed.
-        check_share: see `Publisher`.
-        assignors: see `Publisher`.
-        group_bytes_max: see `Publisher`.
-        group_tasks_max: see `Publisher`.
+        group_cpu_s: CPU time that one group batch may take, in seconds.
+        python_bytes_max: address space that a Python process may take beyond its first size.
+        tried_batch: number of the batch whose group batches run in children; None = of none.
+        canary_ms: see `canary_lane.answer`.
     """
 
     def __init__(
@@ -110,8 +138,16 @@ class GroupProcessor(StatefulProcessor):
         assignors: frozenset[str] = frozenset(),
         group_bytes_max: int = 32 << 20,
         group_tasks_max: int = 1 << 18,
+        group_cpu_s: float = 60.0,
+        python_bytes_max: int = 4 << 30,
+        tried_batch: int | None = None,
+        canary_ms: int = 0,
     ) -> None:
+        self._canary_ms = canary_ms
         self._signing_keys = signing_keys
+        self._group_cpu_s = group_cpu_s
+        self._python_bytes_max = python_bytes_max
+        self._tried_batch = None if tried_batch is None else str(tried_batch)
         self._writers = writers
         self._partitions = dict(partitions)
         self._topics = tuple(topics)
@@ -130,78 +166,197 @@ class GroupProcessor(StatefulProcessor):
         }
 
     def init(self, handle: StatefulProcessorHandle) -> None:
-        """Declare the two values."""
+        """Declare the two values and limit the memory of the process."""
         self._liveness = handle.getValueState("liveness", _VALUE)
         self._snapshot = handle.getValueState("snapshot", _VALUE)
         self._post = Post()
         self._new_groups = 0
+        context = TaskContext.get()
+        batch = None if context is None else context.getLocalProperty(BATCH_ID)
+        self._is_tried = batch is not None and batch == self._tried_batch
+        if context is not None:  # a worker process of Spark, which has no other work
+            limit_memory(self._python_bytes_max)
 
     def handleInitialState(
         self, key: tuple[bytes], initialState: Row, timerValues: TimerValues
     ) -> None:
-        """A group read back after the checkpoint was lost: a snapshot without liveness."""
-        self._snapshot.update((initialState.snapshot,))
+        """Store a group read back after a lost checkpoint; only a quarantined one has liveness."""
+        snapshot = bytes(initialState.snapshot)
+        stored = quarantine.read_back(snapshot) if initialState.quarantined else Stored()
+        if stored.liveness is not None:
+            self._liveness.update((stored.liveness,))
+        self._snapshot.update((snapshot,))
 
     def handleInputRows(
         self, key: tuple[bytes], rows: Iterator[Row], timerValues: TimerValues
     ) -> Iterator[Row]:
-        """All rows of one lane in this batch."""
+        """Process all rows of one lane in this batch."""
         lane = bytes(key[0])
         entries = sorted(row[1] for row in rows)
         refused = refused_lane(lane, entries, self._topics)
         if refused is not None:
             return self._letters(refused)
+        prefix = split_lane(lane)[0]
+        if canary_lane.is_of(lane, prefix):
+            return self._answer(prefix, entries)
         keyring = None if self._signing_keys is None else _key_file(self._signing_keys).current()
         stored, group = self._load(lane)
         if stored.snapshot is None and self._is_one_too_many(entries):
             return self._letters(turned_away(lane, entries, self._topics, keyring is not None))
-        schemas, counted = schemas_of(self._writers), turn.counted(stored)
-        publisher = self._publishers[split_lane(lane)[0]]
-        try:
-            limits = Limits(publisher.group_tasks_max, turn.tasks_of(group, stored))
-            inbox = open_lane(lane, entries, self._topics, schemas, keyring, counted, limits)
-        except Exception:
-            # A bug of ours, and the same rows would come again at every start.
-            story = traceback.format_exc()
-            return self._letters(failed(lane, entries, self._topics, keyring is not None, story))
-        if inbox.group is None or not inbox.events:
-            return self._letters(inbox)
-        taken = turn.take(group, stored, inbox, publisher, self._post)
+        taken = self._taken(_Rows(lane, entries, keyring, stored, group))
         self._store(lane, stored, taken)
         return iter(taken.rows)
 
+    def _taken(self, rows: _Rows) -> Turn:
+        """Run a group batch, in a child process if it may do harm."""
+        if rows.stored.is_quarantined:
+            inbox = self._inbox(rows) if self._has_config(rows.entries) else None
+            if inbox is None or not quarantine.releases(inbox):
+                return self._kept_out(rows)
+            return self._released(rows)
+        if self._is_tried or rows.stored.is_on_probation:
+            return self._tried(rows)
+        limit_cpu(self._group_cpu_s)
+        try:
+            return self._turn(rows)
+        except MemoryError:
+            _cache.clear()
+        finally:
+            limit_cpu(0)
+        return self._tried(rows._replace(group=None))
+
+    def _turn(self, rows: _Rows) -> Turn:
+        """Read the rows and apply their events to the group.
+
+        Raises:
+            MemoryError: there is not enough memory.
+        """
+        inbox = self._inbox(rows)
+        if inbox.group is None or not inbox.events:
+            return Turn(list(self._letters(inbox)), rows.group, rows.stored)
+        return turn.take(rows.group, rows.stored, inbox, self._publisher(rows), self._post)
+
+    def _inbox(self, rows: _Rows) -> Inbox:
+        """The events of the rows."""
+        lane, entries, keyring, stored, group = rows
+        schemas = schemas_of(self._writers)
+        most = self._publisher(rows).group_tasks_max
+        limits = Limits(most, turn.tasks_of(group, stored))
+        try:
+            return open_lane(lane, entries, self._topics, schemas, keyring, stored.counted, limits)
+        except MemoryError:
+            raise
+        except Exception:
+            # A bug in muster: raising would bring the same rows back at every start.
+            return failed(lane, entries, self._topics, rows.signed, traceback.format_exc())
+
+    def _tried(self, rows: _Rows) -> Turn:
+        """Run a group batch in a child; if it gives no answer, quarantine the group."""
+        try:
+            return self._in_child(lambda: self._turn(rows))
+        except TrialFailed as failure:
+            return self._set_aside(rows, str(failure))
+
+    def _released(self, rows: _Rows) -> Turn:
+        """Run the batch that releases a quarantined group (see the three steps in `quarantine`)."""
+        try:
+            with suppress(TrialFailed):
+                return self._in_child(lambda: self._made_good(rows))
+            anew = rows._replace(stored=quarantine.asked_anew(rows.stored))
+            return self._in_child(lambda: self._turn(anew))
+        except TrialFailed as failure:
+            return self._set_aside(rows, str(failure))
+
+    def _made_good(self, rows: _Rows) -> Turn:
+        """Process the rows that were set aside at the quarantine, then the rows of this batch.
+
+        Raises:
+            TrialFailed: the rows were not kept.
+        """
+        known = quarantine.before(rows.lane, rows.stored)
+        if known is None:
+            raise TrialFailed("its rows were not kept")
+        stored, entries = known
+        first = self._turn(rows._replace(stored=stored, entries=entries))
+        second = self._turn(rows._replace(stored=first.stored, group=first.group))
+        gone: list[Row] = []
+        if second.stored.snapshot is None:
+            gone = quarantine.forgotten(rows.lane, self._publisher(rows))
+        return Turn([*first.rows, *second.rows, *gone], None, second.stored)
+
+    def _in_child(self, work: Callable[[], Turn]) -> Turn:
+        """Run `work` in a child process and return its result, without the group.
+
+        Raises:
+            TrialFailed: the child gave no answer.
+        """
+
+        def answer() -> tuple[list[Row], Stored, Post]:
+            taken = work()
+            return taken.rows, taken.stored, self._post
+
+        rows, stored, self._post = tried(answer, self._group_cpu_s)
+        return Turn(rows, None, stored)
+
+    def _has_config(self, entries: Sequence[bytes]) -> bool:
+        return any(is_config(entry, self._topics) for entry in entries)
+
+    def _set_aside(self, rows: _Rows, story: str) -> Turn:
+        """Quarantine a group; rows whose key names no group only become dead letters."""
+        publisher = self._publisher(rows)
+        if not quarantine.names_a_group(rows.lane):
+            inbox = failed(rows.lane, rows.entries, self._topics, rows.signed, story)
+            return Turn(list(self._letters(inbox)), None, rows.stored)
+        where = (rows.lane, rows.entries, self._topics)
+        signed = rows.signed
+        return quarantine.begin(*where, rows.stored, publisher, self._post, signed, story)
+
+    def _kept_out(self, rows: _Rows) -> Turn:
+        """Refuse the rows of a quarantined group."""
+        inbox = set_aside(rows.lane, rows.entries, self._topics, rows.signed, None)
+        return Turn(list(self._letters(inbox)), None, rows.stored)
+
+    def _publisher(self, rows: _Rows) -> Publisher:
+        return self._publishers[split_lane(rows.lane)[0]]
+
     def _letters(self, inbox: Inbox) -> Iterator[Row]:
-        """Rows of what is refused, and nothing else."""
+        """The rows of an inbox's dead letters."""
         letters = self._post.admitted(inbox.prefix, inbox.rejected)
         return iter(outbox.rows(inbox.prefix, letters, self._partitions))
 
-    def _is_one_too_many(self, entries: Sequence[bytes]) -> bool:
-        """Whether these rows of a group that is new are refused, for there are so many such.
+    def _answer(self, prefix: str, entries: Sequence[bytes]) -> Iterator[Row]:
+        """The rows that answer the canary's ticks; nothing of them is stored."""
+        epoch, signed = self._publishers[prefix].epoch, self._signing_keys is not None
+        told = canary_lane.answer(entries, self._topics, epoch, self._canary_ms, signed=signed)
+        letters = self._post.admitted(prefix, told.letters)
+        return iter(outbox.rows(prefix, [*told.records, *letters], self._partitions))
 
-        A group of which nothing is stored costs ten times as much as one that is known. A client
-        that may write to `membership` can name a million; those that an operator configures are all
-        taken.
+    def _is_one_too_many(self, entries: Sequence[bytes]) -> bool:
+        """Whether a new group without a config is refused, since the batch has too many of them.
+
+        A new group costs ten times as much as a known one, and a client that may write to
+        `membership` can name a million of them. Only an operator may write a config.
         """
-        if any(is_config(entry, self._topics) for entry in entries):
+        if self._has_config(entries):
             return False
         self._new_groups += 1
         return self._new_groups > NEW_GROUPS_MAX
 
     def close(self) -> None:
-        """The batch is done."""
+        """End the batch."""
         if not _settled.is_set():
             _settled.set()
             # PySpark collects garbage after every task, and the next event waits for it: 15 ms
-            # to look through modules that are here to stay, half of all the worker does.
+            # to look through loaded modules, half of the worker's time. `freeze` exempts them.
             gc.collect()
             gc.freeze()
 
     def _load(self, lane: bytes) -> tuple[Stored, Group | None]:
-        """What is stored of a group, and the group when it is in memory and still the same."""
+        """The stored values of a group, and the group if it is in memory and still up to date."""
         kept = _cache.get(lane)
         if kept is None:
             snapshot = _read(self._snapshot)
-            # A look into the store is a fifth of what a new group costs.
+            # A read from the store is a fifth of what a new group costs.
             return (Stored() if snapshot is None else Stored(_read(self._liveness), snapshot)), None
         liveness = _read(self._liveness)
         if liveness is not None and kept.stored.liveness == liveness:
@@ -210,7 +365,7 @@ class GroupProcessor(StatefulProcessor):
         return Stored(liveness, _read(self._snapshot)), None
 
     def _store(self, lane: bytes, before: Stored, taken: Turn) -> None:
-        """Write what changed; remember the group."""
+        """Write the values that changed, and keep the group in memory."""
         after = taken.stored
         for state, was, now in (
             (self._liveness, before.liveness, after.liveness),

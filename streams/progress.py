@@ -1,8 +1,8 @@
-"""Spark's reports of micro-batches → metrics, health, and how far the query has read.
+"""Spark's reports of micro-batches → metrics, health, and the offsets that the query has read.
 
-Spark keeps the newest reports of a query; the main loop comes for them. A listener would be told of
-each at once, but PySpark takes such a report apart in hundreds of calls into the JVM: a fifth of
-all that the driver computed, for figures that are not read that often.
+Spark keeps the newest reports of a query, and the main loop fetches them. A listener would get each
+report at once, but PySpark makes hundreds of calls into the JVM for such a report: a fifth of the
+driver's CPU time, for figures that are rarely read.
 
 A report never stops the query: a field that a Spark version does not report is left out.
 """
@@ -23,19 +23,19 @@ from muster.streams.metrics import Metrics
 _log = structlog.get_logger("muster.streams")
 
 KEPT = 8
-"""Reports Spark is to keep: as many as there can be between two looks, a batch taking 30 ms."""
+"""Reports that Spark keeps: as many as may come between two looks if a batch takes 30 ms."""
 
 
 class Progress:
-    """Hands Spark's reports on. One for all runs of a process.
+    """Passes Spark's reports on. A process has one, for all runs of the query.
 
     Args:
-        metrics: where their figures go.
-        health: is told that the query gets on.
+        metrics: gets the figures of the reports.
+        health: hears of batches that are done, and of looks that found no rows.
 
     Attributes:
-        read: topic → partition → offset up to which the query has read; None before its first
-            report.
+        read: topic → partition → offset up to which the query has read; None before the first
+            report, and after one that could not be read.
     """
 
     def __init__(self, metrics: Metrics, health: Health) -> None:
@@ -45,7 +45,7 @@ class Progress:
         self.read: Mapping[str, Mapping[int, int]] | None = None
 
     def look(self, query: StreamingQuery) -> None:
-        """Take in the batches done since the last look, and whether the query is idle."""
+        """Take in the batches that are done since the last look, and whether the query is idle."""
         newest = query.lastProgress
         if newest is not None and newest.batchId > self._seen:
             for report in query.recentProgress:
@@ -56,7 +56,7 @@ class Progress:
             self._health.caught_up(time.monotonic())
 
     def _take(self, text: str) -> None:
-        """One micro-batch is done."""
+        """Take in the report of one micro-batch."""
         self._health.moved(time.monotonic())
         try:
             report = json.loads(text)
@@ -65,6 +65,7 @@ class Progress:
             if self.read == _offsets(report, "latestOffset"):
                 self._health.caught_up(time.monotonic())
         except (ValueError, TypeError, KeyError, AttributeError):
+            self.read = None  # unknown offsets do less harm than old ones
             _log.warning("a progress report could not be read", exc_info=True)
 
 

@@ -1,17 +1,15 @@
-"""What was published, folded into figures: the groups as anybody can read them off Kafka.
+"""Metrics of the groups, computed from their published snapshots.
 
-The published record is the state (design, idea 2), so figures about groups need nothing from the
-operator, which runs elsewhere and has better things to do: a reader of ``<prefix>.groups`` knows
-them. `Fold` takes the snapshots one by one, keeps a few numbers of each group, and tells `Metrics`
-what happened in between; `observer` does the reading.
+The published record is the state (`DESIGN.md`), so a reader of ``<prefix>.groups`` can compute all
+figures about groups and asks nothing of the operator. `Fold` takes the snapshots one by one, keeps
+a few numbers of each group, and adds what changed to `Metrics`; `observer` reads the topic.
 
-What was published before this job's claim is another job's news: it sets what groups are like,
-and counts nothing.
+A snapshot of another coordinator sets the state of its group, but adds nothing to the counters.
 
-**Ownerless time** of a task runs from the moment it surely had an owner for the last time to the
-record that gives it the next one. That is, for an owner that gave it up, the broker's time of its
-report; for one that expired, its last moment of certainty, a session timeout before the group's
-clock. The new owner's way to the record (a fetch) is not in it.
+**Ownerless time** of a task runs from the last moment at which it surely had an owner to the record
+that gives it the next one. For an owner that gave the task up, that moment is the broker's time of
+its report; for one that expired, a session timeout before the group's clock. The time until the new
+owner has fetched the record is not included.
 """
 
 from __future__ import annotations
@@ -33,12 +31,12 @@ from muster.streams.metrics import Metrics
 
 NO_MEMBER = -1
 REST = ""
-"""Label of all groups beyond the first ones."""
+"""Label shared by all groups that have no label of their own."""
 _SETTLED = (GroupState.EMPTY, GroupState.STABLE, GroupState.DEAD)
 
 
 class Generation(NamedTuple):
-    """A generation this job has published, for the log."""
+    """A generation that this job has published, for the log."""
 
     prefix: str
     group: GroupId
@@ -52,13 +50,13 @@ class Generation(NamedTuple):
 
 @dataclass(slots=True)
 class _Tasks:
-    """What follows from the declared tasks alone.
+    """Facts that follow from the declared tasks alone.
 
     Attributes:
         units: as declared.
-        weight: float64[T].
-        afar: rack → bool[T], whether the task reads a topic partition of which no replica is in
-            that rack; without an entry: unknown.
+        weight: float64[T], weight of each task.
+        afar: rack → bool[T], whether the task reads a topic partition without a replica in that
+            rack; "" is for racks that hold no replica of anything; empty = racks are not known.
     """
 
     units: tuple[Unit, ...]
@@ -68,7 +66,12 @@ class _Tasks:
 
 @dataclass(slots=True)
 class Seen:
-    """A group as its newest snapshot shows it; `placed` is the newest generation with a target."""
+    """A group as its newest snapshot shows it.
+
+    `placed` is the newest generation with a target, `unsettled_ms` the broker time since which the
+    group is in another state than Stable, Empty or Dead. `incarnation` and `timeout_ms` are by
+    slot. `orphaned` maps a task that lost its owner to the last moment at which it surely had one.
+    """
 
     tasks: _Tasks
     coordinator_epoch: int = 0
@@ -85,6 +88,7 @@ class Seen:
     lag: int = 0
     imbalance: float = 1.0
     cross_rack: int = 0
+    quarantined: bool = False
 
     @property
     def unassigned(self) -> int:
@@ -93,12 +97,12 @@ class Seen:
 
 
 class Fold:
-    """Takes in published records. Any thread may collect from it meanwhile.
+    """Takes in published snapshots. Any thread may read `rows` meanwhile.
 
     Args:
-        metrics: what happened goes there.
+        metrics: gets the counters and histograms.
         epochs: prefix → coordinator epoch of this job.
-        groups_max: groups that have a label of their own.
+        groups_max: most groups that have a label of their own.
     """
 
     def __init__(self, metrics: Metrics, epochs: Mapping[str, int], groups_max: int) -> None:
@@ -107,12 +111,12 @@ class Fold:
         self._groups_max = groups_max
         self._groups: dict[tuple[str, GroupId], Seen] = {}
         self._named: set[tuple[str, GroupId]] = set()
-        self._deleted: dict[tuple[str, GroupId], int] = {}  # epoch of their last record
-        self._idle: dict[tuple[str, GroupId], None] = {}  # of these, those without tasks; in order
+        self._deleted: dict[tuple[str, GroupId], int] = {}  # → epoch of the last record
+        self._idle: dict[tuple[str, GroupId], None] = {}  # named ones without tasks, in order
         self._lock = threading.Lock()
 
     def is_late(self, prefix: str, record: GroupSnapshot) -> bool:
-        """Whether an older coordinator wrote this although our word of the group was out."""
+        """Whether an older coordinator wrote this after this job had published the group."""
         ours, place = self._epochs.get(prefix, 0), (prefix, record.group)
         before = self._groups.get(place)
         epoch = self._deleted.get(place) if before is None else before.coordinator_epoch
@@ -121,17 +125,16 @@ class Fold:
     def snapshot(
         self, prefix: str, record: GroupSnapshot, published_ms: int, since_ms: int | None
     ) -> Generation | None:
-        """A group's newest state; the generation, if this job has placed it just now.
+        """Take in a group's newest snapshot; return its generation if this job has just placed it.
 
-        One that waits for its target (a delay, an assignor that is tried again) is told when it has
-        one: only then is it known what moves.
+        A generation that waits for its target (a delay, an assignor that is tried again) is
+        returned when it has one, because its moves are not known before.
 
         Args:
-            prefix: of the topic.
+            prefix: prefix of the topic.
             record: the snapshot.
             published_ms: the record's timestamp.
-            since_ms: broker time of the oldest event it took in; None = none that asks for an
-                answer.
+            since_ms: broker time of the oldest event that the snapshot answers; None = none.
         """
         place = (prefix, record.group)
         if record.state is GroupState.DEAD and not record.members:
@@ -157,7 +160,7 @@ class Fold:
         return self._note_generation(prefix, record)
 
     def gone(self, prefix: str, group: GroupId) -> None:
-        """A group is no more: it was deleted, and its members have stopped, or it is forgotten."""
+        """Drop a group that was forgotten, or deleted and left by its members."""
         self._deleted.pop((prefix, group), None)
         with self._lock:
             self._groups.pop((prefix, group), None)
@@ -168,9 +171,9 @@ class Fold:
         self._drop_labels((prefix, group))
 
     def _name(self, place: tuple[str, GroupId], now: Seen) -> tuple[str, GroupId] | None:
-        """Give a group a label of its own; the one that gives up its own for it, if one does.
+        """Give a group a label of its own; return the group that loses its label for it, if any.
 
-        Groups with tasks come first: anybody may have a member join a group that does not exist.
+        Groups with tasks come first: any client with write access can join a group without tasks.
         """
         has_tasks = len(now.holder) > 0
         if place in self._named:
@@ -223,7 +226,7 @@ class Fold:
         since_ms: int | None,
     ) -> None:
         if before.tasks is not now.tasks:
-            return  # other tasks: what was where is not comparable
+            return  # the tasks are different ones, so the owners cannot be compared
         expired = kind_of(record.cause) == EXPIRED
         given_up_ms = record.clock_ms if since_ms is None else since_ms
         for task in np.flatnonzero(before.holder != now.holder).tolist():
@@ -242,7 +245,7 @@ class Fold:
     # ---- for collectors
 
     def rows(self) -> Iterator[tuple[str, str, Seen]]:
-        """(prefix, group label, what it is like) of every group."""
+        """(prefix, group label, state) of every group."""
         with self._lock:
             known = list(self._groups.items())
         for place, seen in known:
@@ -272,11 +275,12 @@ def _seen(record: GroupSnapshot, before: Seen | None, published_ms: int) -> Seen
         lag=int(record.lags[:, 2].sum()) if len(record.lags) else 0,
         imbalance=_imbalance(record, tasks),
         cross_rack=_cross_rack(record, tasks),
+        quarantined=record.quarantine is not None,
     )
 
 
 def _imbalance(record: GroupSnapshot, tasks: _Tasks) -> float:
-    """Load of the fullest member by its fair share; load is weight by capacity, 1 = balanced."""
+    """Highest load of a member divided by the fair load; load = weight / capacity, 1 = balanced."""
     weight = float(tasks.weight.sum())
     if not record.members or not weight:
         return 1.0
@@ -287,7 +291,7 @@ def _imbalance(record: GroupSnapshot, tasks: _Tasks) -> float:
 
 
 def _cross_rack(record: GroupSnapshot, tasks: _Tasks) -> int:
-    """Tasks that read a topic partition of which no replica is in their member's rack."""
+    """Number of active tasks that read a topic partition without a replica in the owner's rack."""
     crossing = 0
     for entry in record.members:
         afar = None if entry.rack is None else tasks.afar.get(entry.rack, tasks.afar.get(""))

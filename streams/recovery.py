@@ -1,22 +1,22 @@
-"""A lost checkpoint: what the coordinator knew is read back from what it published.
+"""A lost checkpoint: the coordinator reads back what it published.
 
-The compacted topic ``<prefix>.groups`` holds the newest snapshot of every group. With no checkpoint
-those become the operator's initial state, one row for each group; the core then gives every member
-a fresh session and asks it what it holds, so no task moves.
+The compacted topic ``<prefix>.groups`` holds the newest snapshot of every group. Without a
+checkpoint the snapshots become the operator's initial state, one row for each group. The core then
+gives every member a fresh session and asks it what it holds, so no task moves.
 
-Where to start reading: ``config`` from its beginning (it is compacted, and a group may have been
-configured without ever having had a member); ``membership`` and ``lag`` behind what every group
-with members has taken in (`through`). Groups without members do not hold the start back: all they
-can have missed is a join, and a member that is not answered joins again. Offsets are a matter of
-cost only; rows a group has already taken in are skipped by the core.
+The source starts ``config`` at its beginning: the topic is compacted, and a group may have a config
+without ever having had a member. It starts ``membership`` and ``lag`` at the first row that some
+group with members has not taken in (`through`). Groups without members do not hold the start back:
+they can only have missed a join, and a member that gets no answer joins again. The core skips rows
+that a group has already taken in, so an earlier start costs time and changes nothing.
 
 A checkpoint counts as lost until a first batch is committed in it, because Spark hands out the
 initial state in the first batch only.
 
-A group may be missing from what is read back though members of it were told something: the crash
-fell between two records of its first batch, or the job before still runs for a moment. So a group
-first met in events of before the start, or of soon after, is *wary* (`state.recovery`). Until when
-is written down beside the checkpoint: a batch that is replayed after a restart must decide alike.
+A group with members may be missing from what is read back: the job crashed between two records of
+the group's first batch, or the old job still runs for a moment. So a group first met in events from
+before the start, or from soon after it, is *unverified* (`state.recovery`). A file beside the
+checkpoint keeps the end of that time, so that a replayed batch decides the same.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from typing import NamedTuple, TypeAlias
 
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import BinaryType, StructField, StructType
+from pyspark.sql.types import BinaryType, BooleanType, StructField, StructType
 
 from muster.clients import ClientSettings
 from muster.keyring import KeyFile, signed
@@ -53,33 +53,46 @@ Retained: TypeAlias = Mapping[str, Mapping[int, tuple[int, int]]]
 READ_TIMEOUT_S = 120.0
 WARY_FILE = "muster-wary.json"
 WARY_MS = 60_000
-"""A job that was superseded stops within seconds; the rest is for clocks that differ."""
+"""A superseded job stops within seconds; the rest is for clocks that differ."""
 INITIAL = StructType(
-    [StructField("lane", BinaryType()), StructField("snapshot", BinaryType(), nullable=False)]
+    [
+        StructField("lane", BinaryType()),
+        StructField("snapshot", BinaryType(), nullable=False),
+        StructField("quarantined", BooleanType(), nullable=False),
+    ]
 )
 
 
 class _Found(NamedTuple):
-    """A value of a compacted topic; None = a tombstone."""
+    """A record of a compacted topic. A value of None is a tombstone; generation -1 = none named.
+
+    `is_home`: the record is in the partition that its key belongs to now.
+    """
 
     is_home: bool
     at_ms: int
     partition: int
     value: bytes | None
+    generation: int = -1
 
     def replaces(self, other: _Found | None) -> bool:
-        """Whether this one, read later, is the newer of two; a partition is in order."""
+        """Whether this record, read later, is the newer of two.
+
+        In one partition the later record is newer, with one exception: a superseded coordinator may
+        write last. A group's generation never goes back, so a lower one marks such a record.
+        """
         if other is None or other.partition == self.partition:
-            return True
+            is_stale = other is not None and 0 <= self.generation < other.generation
+            return self.value is None or not is_stale
         return (self.is_home, self.at_ms) >= (other.is_home, other.at_ms)
 
 
 @dataclass(frozen=True, slots=True)
 class Recovered:
-    """What was read back.
+    """The groups that were read back.
 
     Attributes:
-        snapshots: (prefix, newest snapshot record) of every group that was not deleted.
+        snapshots: (prefix, newest snapshot record) of every group that was not forgotten.
         starting: where the source starts.
     """
 
@@ -88,11 +101,8 @@ class Recovered:
 
 
 def is_new(spark: SparkSession, checkpoint: str) -> bool:
-    """Whether the checkpoint has no committed batch, on whatever file system it is."""
-    path, system = beside.place(spark, f"{checkpoint}/commits")
-    if not system.exists(path):
-        return True
-    return not any(status.getPath().getName().isdigit() for status in system.listStatus(path))
+    """Whether the checkpoint has no committed batch; it may be on any of Spark's file systems."""
+    return beside.newest_number(spark, f"{checkpoint}/commits") is None
 
 
 def wary_until_ms(
@@ -103,16 +113,16 @@ def wary_until_ms(
     *,
     is_new: bool,
 ) -> dict[str, int]:
-    """Until when, in broker time, a group may have been met by a coordinator we know nothing of.
+    """Until when, in broker time, an older coordinator may have met a group that is new to us.
 
-    No job was there before the first claim of a prefix.
+    A prefix without an older claim has no entry: no coordinator was there before.
 
     Args:
         spark: the session.
-        checkpoint: the checkpoint.
-        epochs: prefix → epoch of our claim.
-        now_ms: when we claimed.
-        is_new: nothing was committed in the checkpoint yet.
+        checkpoint: folder or URL of the checkpoint.
+        epochs: prefix → epoch of this job's claim.
+        now_ms: time of the claim, epoch milliseconds.
+        is_new: nothing was committed in the checkpoint yet; otherwise the kept times hold.
     """
     if not is_new:
         known = beside.read(spark, checkpoint, WARY_FILE)
@@ -123,10 +133,10 @@ def wary_until_ms(
 
 
 def recover(clients: ClientSettings, prefixes: Iterable[str]) -> Recovered:
-    """Read every group's newest snapshot, and work out where to start.
+    """Read every group's newest snapshot, and compute where the source starts.
 
     Raises:
-        KafkaUnreachable: Kafka did not hand the topics out in time.
+        KafkaUnreachable: the topics could not be read in time.
     """
     prefixes = tuple(prefixes)
     snapshots: list[tuple[str, GroupSnapshot]] = []
@@ -152,9 +162,9 @@ def recover(clients: ClientSettings, prefixes: Iterable[str]) -> Recovered:
 
 
 def initial_state(spark: SparkSession, found: Recovered) -> DataFrame:
-    """Snapshots as the operator takes them: one row for each group."""
+    """The snapshots as the operator's initial state: one row for each group."""
     rows = [
-        (lane_of(prefix, encoded.key), encoded.value)
+        (lane_of(prefix, encoded.key), encoded.value, snapshot.quarantine is not None)
         for prefix, snapshot in found.snapshots
         for encoded in (codec.encode(snapshot),)
     ]
@@ -164,11 +174,11 @@ def initial_state(spark: SparkSession, found: Recovered) -> DataFrame:
 def wake_all(clients: ClientSettings, found: Recovered, keys: KeyFile | None = None) -> None:
     """Write a tick for every group.
 
-    The first batch, which loads the state, has rows then, and each group asks its members at once
+    So the first batch, which loads the state, has rows, and each group asks its members at once
     what they hold.
 
     Raises:
-        KafkaUnreachable: Kafka did not take the ticks.
+        KafkaUnreachable: Kafka did not acknowledge the ticks.
     """
     producer = Producer(clients.producer(), logger=KAFKA)
     for prefix, snapshot in found.snapshots:
@@ -182,10 +192,10 @@ def wake_all(clients: ClientSettings, found: Recovered, keys: KeyFile | None = N
 
 
 def _newest(consumer: Consumer, topic: str) -> dict[bytes, bytes]:
-    """Newest value of every key of a compacted topic, tombstones left out.
+    """Newest value of every key of a compacted topic, without tombstones.
 
-    A topic that has grown may hold older values of a key where it belonged before: what is in the
-    partition it belongs to now counts for more, whatever the order the partitions are read in.
+    A topic whose partitions were increased may hold older values of a key in another partition. A
+    value in the partition that the key belongs to now wins, in whatever order they are read.
     """
     listed = consumer.list_topics(topic, timeout=READ_TIMEOUT_S).topics[topic].partitions
     ends: dict[int, int] = {}
@@ -214,15 +224,26 @@ def _newest(consumer: Consumer, topic: str) -> dict[bytes, bytes]:
                 continue
             place = message.partition() or 0
             is_home = place == partition_of(whole.key, len(listed))
-            found = _Found(is_home, message.timestamp()[1], place, whole.value)
+            generation = _generation(message.headers())
+            found = _Found(is_home, message.timestamp()[1], place, whole.value, generation)
             if found.replaces(newest.get(whole.key)):
                 newest[whole.key] = found
-        # By position, not by messages: the last offsets may have been compacted away.
+        # The position decides, not the messages: compaction may have removed the last offsets.
         for position in consumer.position([TopicPartition(topic, p) for p in ends]):
             if position.offset >= ends[position.partition]:
                 del ends[position.partition]
     consumer.unassign()
     return {key: found.value for key, found in newest.items() if found.value is not None}
+
+
+def _generation(headers: object) -> int:
+    """The generation that a record's headers name; -1 = none.
+
+    Args:
+        headers: list of (name, value) from Kafka's client; None = the record has no headers.
+    """
+    told = dict(headers).get("generation") if isinstance(headers, list) else None
+    return int(told) if isinstance(told, bytes) and told.isdigit() else -1
 
 
 def _joined(joiner: Joiner, key: bytes, value: bytes | None) -> Whole | None:
@@ -238,7 +259,7 @@ def _decoded(values: Mapping[bytes, bytes]) -> list[GroupSnapshot]:
         try:
             record = codec.decode_record(TopicKind.GROUPS, key, value)
         except DecodeError:
-            continue  # not ours; a group of ours is never unreadable, or every reader would fail
+            continue  # not muster's; readers of the topic can always decode muster's own records
         if isinstance(record, GroupSnapshot):
             found.append(record)
     return found
@@ -247,7 +268,7 @@ def _decoded(values: Mapping[bytes, bytes]) -> list[GroupSnapshot]:
 def first_wanted(
     prefixes: Iterable[str], snapshots: Iterable[tuple[str, GroupSnapshot]]
 ) -> Offsets:
-    """First offset wanted of every partition some group has read; none of config.
+    """First offset to read of every partition that some group has read; none of config.
 
     Args:
         prefixes: topic prefixes.
@@ -270,15 +291,15 @@ def first_wanted(
 
 
 def without_others(snapshot: GroupSnapshot, retained: Retained) -> GroupSnapshot:
-    """A snapshot that counts no rows of topics other than those there are now.
+    """The snapshot without the offsets that lie beyond the end of a topic.
 
-    Where it names offsets beyond a topic's end, the topic is not the one it was made with: the
-    snapshot was copied from another cluster, or the topic was created anew. Taken at its word, the
-    group would ignore its members until that many rows had come again.
+    Such an offset belongs to another topic: the snapshot was copied from another cluster, or the
+    topic was deleted and created again. With these offsets the group would ignore its members until
+    the new topic had grown as long.
 
     Args:
         snapshot: as it was read back.
-        retained: what every input topic has.
+        retained: the offsets that every input topic has.
     """
     through = tuple(
         (topic, partition, offset)
@@ -289,7 +310,7 @@ def without_others(snapshot: GroupSnapshot, retained: Retained) -> GroupSnapshot
 
 
 def _retained(consumer: Consumer, topic: str) -> dict[int, tuple[int, int]]:
-    """First offset and end of every partition of a topic."""
+    """First offset and end offset of every partition of a topic."""
     partitions = consumer.list_topics(topic, timeout=READ_TIMEOUT_S).topics[topic].partitions
     return {
         partition: consumer.get_watermark_offsets(
@@ -300,7 +321,7 @@ def _retained(consumer: Consumer, topic: str) -> dict[int, tuple[int, int]]:
 
 
 def _bounded(retained: Mapping[int, tuple[int, int]], wanted: Mapping[int, int]) -> dict[int, int]:
-    """Offsets for every partition of a topic, none outside what is retained."""
+    """The wanted offset of every partition of a topic; `EARLIEST` if it is not retained."""
     bounded: dict[int, int] = {}
     for partition, (low, high) in retained.items():
         offset = wanted.get(partition, EARLIEST)

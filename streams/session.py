@@ -1,8 +1,8 @@
 """The Spark session: every setting that latency and recovery depend on, in one table.
 
-`session_settings` is a pure function of the config and the jars, so it can be read and tested
-without a JVM; `start` builds the session. Measurements behind the settings: the *why* column.
-Settings given by the user (``--conf spark.…``) win, except that class paths are joined.
+`session_settings` is a pure function of the config and the jars, so it can be tested without a JVM;
+`start` builds the session. The *why* column gives the reason of each setting, with measurements.
+The user's settings (``--conf spark.…``) win, except that class paths and JVM options are joined.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _STREAMING = "org.apache.spark.sql.execution.streaming"
 _SECRETS = f"(?i){HIDDEN_NAMES}"
 
 SAFE_PATH = "PYTHONSAFEPATH"
-"""Python's ``-P`` as a variable of the environment: Spark starts the workers, not we."""
+"""Python's option ``-P`` as an environment variable, because Spark starts the workers."""
 
 ALWAYS: tuple[_Setting, ...] = (
     _Setting(
@@ -99,7 +99,7 @@ ALWAYS: tuple[_Setting, ...] = (
     ),
     _Setting(
         "spark.python.unix.domain.socket.dir",
-        "/tmp",  # noqa: S108  names in it are random, and only their owner may connect
+        "/tmp",  # noqa: S108  socket names are random, and only their owner may connect
         "a socket's path may have 107 bytes; Spark takes java.io.tmpdir, which YARN puts so deep "
         "in a container's folder that no driver would start",
     ),
@@ -157,22 +157,22 @@ LOCAL: tuple[_Setting, ...] = (
 )
 
 _CHATTY = (
-    # Warns of every group it meets for the first time.
+    # Logs a warning for every group that it meets for the first time.
     "org.apache.spark.sql.execution.python.streaming.TransformWithStateInPySparkStateServer",
-    # Warns at every start that AQE, which is off, is off.
+    # Logs a warning at every start that adaptive query execution is off; muster turns it off.
     f"{_STREAMING}.runtime.MicroBatchExecution",
 )
-"""Loggers of the driver's JVM of which only errors are news."""
+"""Loggers of the driver's JVM whose warnings are dropped; their errors are logged."""
 
 _CLASS_PATHS = ("spark.driver.extraClassPath", "spark.executor.extraClassPath", "spark.jars")
 _BARE_FILE_SYSTEM = "hadoop-bare-naked-local-fs"
 
 
 def session_settings(config: JobConfig, found: Sequence[Path]) -> dict[str, str]:
-    """All of the session's settings.
+    """All settings of the session.
 
     Args:
-        config: the process's settings.
+        config: the job's settings.
         found: the ``spark`` set of jars.
     """
     bare = [str(jar) for jar in found if jar.name.startswith(_BARE_FILE_SYSTEM)]
@@ -181,7 +181,7 @@ def session_settings(config: JobConfig, found: Sequence[Path]) -> dict[str, str]
     chosen["spark.jars"] = ",".join(str(jar) for jar in found if str(jar) not in bare)
     if config.is_posix and bare:
         chosen |= {s.key: s.value for s in POSIX}
-        # Must be there when the JVM starts: spark.jars would be too late for a file system.
+        # The JVM needs a file system's jar when it starts; spark.jars would be too late.
         chosen["spark.driver.extraClassPath"] = bare[0]
         if config.cores is None:
             chosen["spark.executor.extraClassPath"] = bare[0]
@@ -193,14 +193,14 @@ def session_settings(config: JobConfig, found: Sequence[Path]) -> dict[str, str]
 
 
 def _joined(ours: Mapping[str, str], users: Mapping[str, str]) -> dict[str, str]:
-    """The user's settings over ours; class paths and the JVM's options of both."""
+    """Our settings, overridden by the user's; class paths and JVM options are joined."""
     result = {**ours, **users}
     for key in _CLASS_PATHS:
         if key in ours and key in users:
             result[key] = ("," if key == "spark.jars" else os.pathsep).join((ours[key], users[key]))
     for key in _JAVA_OPTIONS:
         if key in ours and key in users:
-            result[key] = f"{ours[key]} {users[key]}"  # of two that differ Java takes the last
+            result[key] = f"{ours[key]} {users[key]}"  # if two contradict, Java takes the last
     return result
 
 
@@ -208,12 +208,12 @@ def start(config: JobConfig) -> SparkSession:
     """Start the JVM and the session.
 
     Raises:
-        JarsError: a jar cannot be had.
+        JarsError: a jar is missing, or not the one in the lock file.
         JavaNotFound: there is no Java 17 or newer.
     """
-    # Without it Spark runs whatever python3 is on the path, which need not have muster.
+    # Otherwise Spark runs the first python3 on the path, which may not have muster.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    os.environ.setdefault(SAFE_PATH, "1")  # of the workers here; see `ALWAYS` for those elsewhere
+    os.environ.setdefault(SAFE_PATH, "1")  # for local workers; `ALWAYS` sets it for executors
     os.environ["JAVA_HOME"] = str(java_home())
     settings = SparkConf(loadDefaults=False)
     settings.setAll([*session_settings(config, jars("spark")).items()])
@@ -224,11 +224,11 @@ def start(config: JobConfig) -> SparkSession:
 
 
 _chatter: list[Chatter] = []
-"""Of the JVM this process has started: none or one."""
+"""The reader of the output of the JVM that this process has started: none or one."""
 
 
 def _launch(settings: SparkConf) -> None:
-    """Start the JVM with a thread that listens to it, unless there is one already."""
+    """Start the JVM with a thread that reads its output, unless a JVM runs already."""
     if SparkContext._gateway is not None or "PYSPARK_GATEWAY_PORT" in os.environ:
         return
     is_json = settings.get("spark.log.structuredLogging.enabled", "false") == "true"
@@ -246,10 +246,10 @@ def _launch(settings: SparkConf) -> None:
 
 
 def fall_silent(spark: SparkSession) -> None:
-    """Before a stop: a batch that is cut off is no news, it is replayed at the next start."""
+    """Stop all JVM output before a stop, since the next start replays a batch that is cut off."""
     for chatter in _chatter:
         chatter.silence()
-    with suppress(Py4JError, OSError):  # the JVM is gone already
+    with suppress(Py4JError, OSError):  # the JVM has ended already
         spark.sparkContext.setLogLevel("OFF")
 
 

@@ -1,18 +1,16 @@
-"""Who is believed: events and signatures → which count, and letters for those that do not.
+"""Checks signatures: which events count, and dead letters for those that do not.
 
-The operator asks before the state sees an event, so nothing unsigned or wrongly signed changes a
-group. What it is told instead, `Refused`, is no sign of life; it says only that the member may
-count on having been heard. Of many in a row in a member's name it is told the first.
+The operator checks an event before the core sees it, so an event that lacks a required valid
+signature changes no group. Instead of a member's event the group gets a `Refused` (one for several
+in a row). It is not a sign of life; it tells the group that the member may believe it was heard.
 
-A client that may write to the topics may write a million forgeries. Each costs us a hash; letters
-are written for the first `LETTERS_MAX` of a group and batch, and the last one says how many there
-were.
+A client that may write to the topics may write a million forgeries. Each costs the job a hash.
+Dead letters are written for the first `LETTERS_MAX` of a group in a batch, and the last letter
+counts the rest. An event whose signature has counted before (`counted`) is a dead letter, too, but
+the group gets no `Refused`, because it took in the first of the two.
 
-What is right and has counted before is a repetition (`counted`), and a letter as well; of that the
-group is told nothing, because the writer of the first was heard.
-
-The same batch, worked off again, comes to the same: a verdict depends on the broker's time of the
-record and on keys that are never changed but to give them an end in the future (`muster.rotation`).
+A replayed batch gives the same verdicts: a verdict depends on the broker's time of the record and
+on keys whose only change is an end in the future (`muster.rotation`).
 """
 
 from __future__ import annotations
@@ -36,20 +34,20 @@ from muster.streams.counted import ONCE, Counted
 
 REPEATED = Verdict(DeadLetter.REPEATED_SIGNATURE, "this very record has counted before")
 LETTERS_MAX = 20
-"""Dead letters about signatures, for one group in one batch."""
+"""Most dead letters about signatures for one group in one batch."""
 
 
 class Gate:
-    """Lets the events of one group and batch pass that are believed.
+    """Passes the events of one group in one batch whose signatures are accepted.
 
     Args:
-        keyring: whose signatures count.
-        group: whose events they are.
-        key: of their records.
-        counted: signatures that have counted; those of this batch are added.
+        keyring: the signing keys.
+        group: the group of the events.
+        key: the key of their records.
+        counted: the group's replay guard; the signatures of this batch are added.
 
     Attributes:
-        refusals: events that did not pass.
+        refusals: number of events that did not pass.
     """
 
     def __init__(self, keyring: Keyring, group: GroupId, key: bytes, counted: Counted) -> None:
@@ -63,19 +61,19 @@ class Gate:
         self.refusals = 0
 
     def taken(self, event: Event, value: bytes | None, signature: bytes) -> Taken | None:
-        """What the group is told of an event: the event, that it was refused, or nothing.
+        """What the group gets for an event: the event itself, a `Refused`, or None = nothing.
 
         Args:
-            event: what the record says; records come in order.
-            value: of the record; None = a tombstone.
-            signature: empty = it has none.
+            event: the decoded event; events must come in order.
+            value: the record's value; None = a tombstone.
+            signature: the record's signature; empty = it has none.
         """
         origin = event.origin
         verifier = self._verifiers.get(origin.topic)
         if verifier is None:
             verifier = Verifier(self._keyring, self._group, origin.topic, self._key)
             self._verifiers[origin.topic] = verifier
-        is_beat = isinstance(event, Heartbeat)  # asked first: these come by the million
+        is_beat = isinstance(event, Heartbeat)  # checked first: heartbeats come by the million
         caller = Caller.MEMBER if is_beat else caller_of(event)
         verdict = verifier.verdict(caller, value, signature, origin.at_ms)
         if verdict is not None:
@@ -99,7 +97,7 @@ class Gate:
 
     @property
     def letters(self) -> list[Rejected]:
-        """The dead letters; the last one says how many more there could be."""
+        """The dead letters; the last one says how many more events were refused."""
         more = self.refusals - len(self._letters)
         if not more:
             return self._letters

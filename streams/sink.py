@@ -1,8 +1,8 @@
-"""Rows → Kafka: one frame with a topic column, one sink.
+"""Rows → Kafka: one data frame with a topic column, one sink.
 
-A record's partition is left to the producer (murmur2 of the key, as everywhere) but for parts of a
-split record, which must live where the whole would. The sink is at least once: a batch that is
-replayed writes the same bytes again, and every reader takes the newest of a key.
+The producer chooses a record's partition by the murmur2 hash of the key. Only the parts of a split
+record name their partition, which is that of the whole record. The sink writes at least once: a
+replayed batch writes the same bytes again, and every reader takes the newest record of a key.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ OUTPUT = StructType(
         StructField("partition", IntegerType()),
     ]
 )
-"""What the Kafka sink takes, in the sink's own column names."""
+"""The columns of the Kafka sink, under the sink's own names."""
 
 OutputRow = Row(*OUTPUT.names)
 """Builds one row of `OUTPUT`."""
@@ -45,8 +45,8 @@ def write(frame: DataFrame, config: JobConfig, *, once: bool = False) -> Streami
 
     Args:
         frame: rows of `OUTPUT`.
-        config: the process's settings.
-        once: work off what is there now, then end.
+        config: the job's settings.
+        once: process the rows that are there now, then end.
     """
     options = {
         "kafka.linger.ms": "0",

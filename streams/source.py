@@ -1,11 +1,11 @@
-"""Kafka → rows of two columns: whose row it is, and the row.
+"""Kafka → rows of two columns: the lane (topic prefix and record key), and the packed row.
 
-One source subscribes to every input topic: sources are asked for their offsets one after another,
+One source subscribes to every input topic: Spark asks sources for their offsets one after another,
 so each further one costs as much as the first. Within a batch the order of a group's rows is not
-defined and may change when the batch is replayed; they must be sorted before they are used.
+defined and may change in a replay, so the operator sorts them before it uses them.
 
-Every column of a row costs Python about 1 µs and a timestamp 3 µs, so the query packs what a row
-is into one binary column, laid out so that sorting the bytes sorts the rows by `Origin.sort_key`::
+Every column of a row costs Python about 1 µs, and a timestamp 3 µs. So the query packs a row into
+one binary column, laid out so that sorting the bytes sorts the rows by `Origin.sort_key`::
 
     at_ms   8 bytes  broker timestamp, epoch milliseconds    ┐
     topic   1 byte   position among the sorted input topics  │ big endian, never negative
@@ -13,16 +13,16 @@ is into one binary column, laid out so that sorting the bytes sorts the rows by 
     offset  8 bytes                                          ┘
     value   1 byte   0 = the record had none (a tombstone), 1 = it follows
 
-With signing keys, and only then, headers are read as well, and between these and the value stands
-the record's signature: its length in one byte, 0 = it has none, then its bytes.
+Only with signing keys the query reads the record headers, too. Then the record's signature stands
+between this header and the value: its length in one byte (0 = it has none), then its bytes.
 
-The other column is the *lane*: topic prefix, a zero byte, record key. A record without a key has
-the prefix alone. Equal lanes are one group and meet in one call of the operator.
+The *lane* is the topic prefix, a zero byte and the record key; without a key it is the prefix
+alone. Rows with equal lanes are those of one group, and one call of the operator gets them all.
 
-Each lane costs a call and two looks into the state store. Rows that cannot be events, by their key
-or by the first bytes of their value, therefore meet in one lane of their prefix, `REFUSED`: a
-hundred thousand of them cost no more than a hundred thousand rows of one group. Key and value are
-what a dead letter quotes, each by its beginning; behind the header comes the key::
+Each lane costs a call and up to two reads of the state store. So all rows of a prefix that cannot
+be events, by their key or by the first bytes of their value, share one lane, `REFUSED`: a hundred
+thousand of them cost no more than a hundred thousand rows of one group. They carry only the first
+bytes of key and value, for the dead letter to quote; the key stands behind the header::
 
     key     2 bytes  its length, big endian; FFFF = the record had none
             n bytes  the key
@@ -51,19 +51,19 @@ LANE_END = b"\0"
 """Between prefix and key; no topic name contains it."""
 
 REFUSED = LANE_END + b"\0refused"
-"""Key of the lane of rows that cannot be events: none that a record can be read with."""
+"""End of the lane of rows that cannot be events; no valid record key gives such a lane."""
 NO_KEY = 0xFFFF
 QUOTED_KEY_BYTES = 1_024
 QUOTED_VALUE_BYTES = 16_384
-"""So much of a refused row comes to Python."""
+"""Bytes of a refused row's key and value that the query passes to Python."""
 KEY_BYTES_MAX = 4 * GROUP_ID_CHARS_MAX
 
 EARLIEST = -2
-"""Spark's word for the oldest retained offset."""
+"""Spark's number for the oldest retained offset."""
 
 
 def input_topics(prefixes: Sequence[str]) -> tuple[str, ...]:
-    """Every topic the source reads, ascending: the order `pack` numbers them by."""
+    """Every topic that the source reads, ascending; `pack` numbers them in this order."""
     return tuple(sorted(topic_name(kind, prefix) for prefix in prefixes for kind in INPUTS))
 
 
@@ -81,13 +81,13 @@ def split_lane(lane: bytes) -> tuple[str, bytes | None]:
 def pack(
     origin: Origin, value: bytes | None, topics: Sequence[str], signature: bytes | None = None
 ) -> bytes:
-    """What the query makes of a row; for tests and tools that feed the operator themselves.
+    """A row as the query packs it; for tests and tools that feed the operator themselves.
 
     Args:
-        origin: where it was read.
-        value: of the record.
+        origin: topic, partition, offset and timestamp of the record.
+        value: value of the record; None = a tombstone.
         topics: the input topics, ascending.
-        signature: of the record, empty = it has none; None = there are no signing keys.
+        signature: signature of the record, empty = it has none; None = there are no signing keys.
     """
     header = HEADER.pack(
         origin.at_ms,
@@ -103,7 +103,7 @@ def pack(
 def pack_refused(
     origin: Origin, key: bytes | None, value: bytes | None, topics: Sequence[str]
 ) -> bytes:
-    """What the query makes of a row that it refuses."""
+    """A row that cannot be an event, as the query packs it."""
     packed = pack(origin, None if value is None else value[:QUOTED_VALUE_BYTES], topics)
     length = (NO_KEY if key is None else min(len(key), QUOTED_KEY_BYTES)).to_bytes(2, "big")
     quoted = b"" if key is None else key[:QUOTED_KEY_BYTES]
@@ -111,7 +111,7 @@ def pack_refused(
 
 
 def unpack_refused(entry: bytes) -> tuple[bytes | None, bytes]:
-    """A refused row as its key and the packed row without it."""
+    """The key of a refused row, and the packed row without the key."""
     at = HEADER.size + 2
     length = int.from_bytes(entry[HEADER.size : at], "big")
     if length == NO_KEY:
@@ -120,7 +120,7 @@ def unpack_refused(entry: bytes) -> tuple[bytes | None, bytes]:
 
 
 def apart(entries: Sequence[bytes]) -> tuple[list[bytes], list[bytes]]:
-    """Packed rows with signatures → rows without, and the signatures."""
+    """Packed rows with signatures → packed rows without them, and the signatures."""
     at = HEADER.size
     plain: list[bytes] = []
     signatures: list[bytes] = []
@@ -138,17 +138,17 @@ def read(
 
     Args:
         spark: the session.
-        config: the process's settings.
-        starting: topic → partition → offset to begin with when the checkpoint is new; None = the
-            oldest retained. Ignored when there is a checkpoint.
+        config: the job's settings.
+        starting: topic → partition → first offset to read when the checkpoint is new; None = the
+            oldest retained one. Spark ignores it when there is a checkpoint.
     """
     topics = input_topics(config.prefixes)
     options = {
-        # Spark asks for end offsets on the connection that has a fetch in flight and then waits
-        # behind it; it polls only for offsets known to exist, so waiting is never of use.
+        # Spark asks for end offsets on a connection with a fetch in flight, and waits behind it.
+        # It fetches only offsets that exist, so a fetch never needs to wait for records.
         "kafka.fetch.max.wait.ms": "1",
-        # What retention took away is gone either way; a coordinator that refuses to start helps
-        # no one. Members that are missed in the gap are asked for a report.
+        # Records that retention removed are lost in any case, and refusing to start would not
+        # help. Members whose events were in the gap are asked for a report.
         "failOnDataLoss": "false",
         "maxOffsetsPerTrigger": str(config.rows_per_batch_max),
         **config.clients.spark(),
@@ -160,8 +160,8 @@ def read(
     rows = spark.readStream.format("kafka").options(**options).load()
     schemas = schemas_of(config.writers)
     frame = _packed(rows, topics, config.signing_keys is not None, schemas)
-    # One partition is read where it is worked on: no exchange, which is a stage of its own with
-    # files between the two, a fifth of an event's time.
+    # With one shuffle partition the same task reads and processes the rows. An exchange would add
+    # a stage, with files between the two: a fifth of an event's latency.
     alone = spark.conf.get("spark.sql.shuffle.partitions") == "1"
     return frame.coalesce(1) if alone else frame
 
@@ -191,7 +191,7 @@ def _packed(
         f"cast(unix_millis(timestamp) AS binary), CASE topic {number} END, "
         "cast(partition AS binary), cast(offset AS binary), if(value IS NULL, X'00', X'01')"
     )
-    # `least` passes over NULL, so a record without a key is asked for first.
+    # `least` ignores NULL, so `if` checks first whether the record has a key.
     size = f"cast(cast(least(length(key), {QUOTED_KEY_BYTES}) AS smallint) AS binary)"
     length = f"if(key IS NULL, X'{NO_KEY:04x}', {size})"
     return frame.selectExpr(
@@ -205,9 +205,9 @@ def _packed(
 
 
 def _may_be_event(topics: Sequence[str], schemas: Schemas) -> str:
-    """An expression: whether a row's key may name a group and its value may be an event.
+    """SQL expression: whether a row's key may name a group and its value may be an event.
 
-    It errs on the side of yes: Python looks at what passes.
+    In doubt it says yes, because Python decodes the rows that pass.
     """
     key = (
         f"length(key) BETWEEN 1 AND {KEY_BYTES_MAX} AND is_valid_utf8(cast(key AS string)) "

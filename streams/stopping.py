@@ -1,11 +1,11 @@
-"""SIGTERM and SIGINT end the job within a few seconds, at any moment of its life.
+"""SIGTERM and SIGINT end the job within a few seconds, whatever it is doing.
 
-The main thread looks at the event that `signals` gives whenever it can. It cannot while a call into
-Kafka's client or into the JVM blocks it: Python runs a signal's handler only between two
-instructions of its own. The C part of the handler runs at once, though, and writes a byte into a
-pipe. A thread reads that pipe, gives the main thread its grace, and then ends the process. What is
-cut off does no harm: the next start repeats the batch. The JVM ends by itself when the pipe to its
-parent closes.
+The main thread checks the event of `signals` regularly. It cannot while a call into Kafka's client
+or into the JVM blocks it, because Python runs a signal handler only between two of its own
+instructions. But the C part of the handler runs at once and writes a byte into a pipe. A thread
+reads that pipe, waits for the grace of the main thread, and then ends the process. Cutting off a
+batch does no harm: the next start repeats it. The JVM ends by itself when the pipe to its parent
+closes.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 START_GRACE_S = 3.0
-"""Grace while the job starts: nothing runs yet that is worth an orderly end."""
+"""Grace while the job starts: nothing runs yet that needs an orderly end."""
 RUN_GRACE_S = 10.0
-"""Grace while the query runs: longer than a stop takes on a busy machine with Kafka at hand."""
+"""Grace while the query runs: longer than a stop takes on a busy machine while Kafka answers."""
 STOPPED = 0
-"""Exit code of a job that was told to stop."""
+"""Exit code of a job that a signal stopped."""
 _STOPPING = (signal.SIGTERM, signal.SIGINT)
 
 
 class Stop(threading.Event):
-    """Set when the job is told to stop.
+    """Set when the job has to stop.
 
     Attributes:
-        grace_s: how long the main thread may take to end from then on.
+        grace_s: how long the main thread may take to end after a signal, in seconds.
     """
 
     grace_s = START_GRACE_S
@@ -38,10 +38,10 @@ class Stop(threading.Event):
 
 @contextmanager
 def signals(end: Callable[[int], object] = os._exit) -> Iterator[Stop]:
-    """Within the block, SIGTERM and SIGINT set the event, and the block must end in its grace.
+    """Within the block, SIGTERM and SIGINT set the event; then the block must end in the grace.
 
     Args:
-        end: ends the process with an exit code; for tests.
+        end: ends the process with an exit code; tests pass another function.
     """
     stop, left = Stop(), threading.Event()
     before = {number: signal.getsignal(number) for number in _STOPPING}
@@ -71,13 +71,13 @@ def signals(end: Callable[[int], object] = os._exit) -> Iterator[Stop]:
 
 
 def listen(stop: Stop) -> None:
-    """Let the signals set the event; again after PySpark has put a handler of its own on SIGINT."""
+    """Let the signals set the event; call it again after PySpark has set its handler of SIGINT."""
     for number in _STOPPING:
         signal.signal(number, lambda *_: stop.set())
 
 
 def _is_told_to_stop(pipe: socket.socket) -> bool:
-    """Wait for a signal that asks to stop; False when the block has ended without one."""
+    """Wait for a signal that stops the job; False = the block has ended without one."""
     while numbers := pipe.recv(64):
         if any(number in numbers for number in _STOPPING):
             return True

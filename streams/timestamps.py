@@ -1,9 +1,9 @@
-"""The input topics carry the broker's time, or the job does not start.
+"""Checks at the start that the input topics carry the broker's time.
 
-The log decides what happened when (`protocol.topics`): every deadline is measured in the timestamps
-of records. On a topic with ``message.timestamp.type=CreateTime`` they are the senders' own, and one
-sender with a clock of the year 2100 lets every session of its group end at once. `muster topics
-create` makes the topics right; those that were made by hand may not be.
+All deadlines are measured in the timestamps of records (`protocol.topics`). On a topic with
+``message.timestamp.type=CreateTime`` the senders set them, and one sender whose clock is in the
+year 2100 would end every session of its group at once. `muster topics create` sets the type;
+topics that were created by hand may lack it.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ ASK_TIMEOUT_S = 30.0
 
 
 def check(clients: ClientSettings, topics: Sequence[str]) -> None:
-    """See that the broker stamps what is appended to these topics.
+    """Check that the broker stamps the records of these topics.
 
-    The job's rights need not include reading settings; then nothing is said, and `muster doctor`,
-    run by an operator, tells.
+    If the job may not read a topic's settings, the topic is accepted; an operator's `muster doctor`
+    checks it.
 
     Raises:
-        WrongTopics: some are stamped by their writers.
+        WrongTopics: the writers stamp the records of some topics.
     """
     client = AdminClient(clients.librdkafka(), logger=KAFKA)
     resources = [ConfigResource(ResourceType.TOPIC, topic) for topic in topics]
@@ -52,7 +52,7 @@ def check(clients: ClientSettings, topics: Sequence[str]) -> None:
 
 
 def told(bootstrap: str, topics: Sequence[str]) -> str:
-    """What is wrong with these topics, and the commands that mend it."""
+    """The error message for these topics, with the commands that correct them."""
     commands = "; ".join(
         f"kafka-configs.sh --bootstrap-server {bootstrap} --alter --entity-type topics"
         f" --entity-name {topic} --add-config {SETTING}={WANTED}"

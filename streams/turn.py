@@ -1,25 +1,18 @@
-"""One group's turn in a batch: stored bytes and events in, rows and new bytes out. Never raises.
+"""One group batch: stored bytes and events in, rows for Kafka and new bytes out.
 
-The two stored values of a group (`processor` says why two):
-
-``liveness``  version (1 byte), flags (1 byte), tag of the snapshot (8 bytes), its clock (8 bytes),
-              then the core's own packed array of who was heard when. Version 2 is for groups with
-              signatures that have counted (`counted`): their length (4 bytes) and they come before
-              the array.
-``snapshot``  the group's published record, framed.
-
-Heartbeats change no snapshot, so in a quiet group the published one grows old, and with it the
-offsets from which a lost checkpoint would have to be made good. It is published again when it has
-grown older than `rebuild_ms` by the group's own clock.
+Heartbeats do not change the snapshot, so in a quiet group the published snapshot ages, and with it
+the offsets from which a coordinator without a checkpoint reads the events again. The snapshot is
+published again when it is older than `rebuild_ms` by the group's own clock.
 
 A group for which the core fails is *parked*: its events of this batch become dead letters, the
-first with the story, what is stored stays, and the next batch tries anew. The core is pure, so the
-same batch, replayed, fails the same way. So is a group that breaks a law of `state.invariants` in a
-batch that is checked; which ones are follows from their rows.
+first with the error; its stored state stays; the next batch tries again. The core is pure, so a
+replay of the batch fails in the same way. A group is also parked when it grows too large, or breaks
+a law of `state.invariants` in a batch that is checked (the rows decide which ones are). A group
+that runs out of memory is quarantined instead (`quarantine`): that does not follow from the rows.
 
-Assignors that are plug-ins run behind a guard (`muster.plugins`): one that fails or hangs costs its
-group the new target and `assignor.timeout.ms` of the batch, no more. What a batch publishes does
-not depend on whether it was in time: its answer is stored, and taken by the next (`state.outcome`).
+Plug-in assignors run behind a guard (`muster.plugins`): one that fails or hangs costs its group the
+new target and at most `assignor.timeout.ms` of the batch. An answer is stored, and the next batch
+uses it (`state.outcome`), so what this batch publishes does not depend on the time it took.
 """
 
 from __future__ import annotations
@@ -29,7 +22,6 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import blake2b
-from struct import Struct
 from typing import NamedTuple
 from zlib import crc32
 
@@ -53,42 +45,38 @@ from muster.state.machine import Step, advance
 from muster.streams import outbox
 from muster.streams.inbox import Inbox
 from muster.streams.letters import Post
+from muster.streams.stored import (
+    PARKED_FLAG,
+    QUARANTINED_FLAG,
+    TURN_FLAG,
+    Header,
+    Parts,
+    Stored,
+)
 
 PARKED = "the group is parked"
-"""What the dead letters say that follow the one with the story."""
+"""Message of the dead letters that follow the one with the error."""
 STORY_CHARS_MAX = 8_000
-
-_HEADER = Struct(">BB8sq")
-_PLAIN, _SIGNED = 1, 2
-"""Versions of the liveness."""
-_PARKED = 1
-_TURN = 2
-"""Flips with every snapshot published: its parts must not overwrite those of the one before."""
+PROBATION_MS = 600_000
+"""How long the batches of a released group run in child processes: members answer, tasks move."""
 
 
 class TooLarge(Exception):
-    """What a group has become takes more room than a group may have."""
-
-
-class Stored(NamedTuple):
-    """What the state store has of a group; None = nothing."""
-
-    liveness: bytes | None = None
-    snapshot: bytes | None = None
+    """A group needs more room than a group may have."""
 
 
 class Publisher(NamedTuple):
-    """What a turn must know of the job.
+    """Facts about the job that a group batch needs.
 
     Attributes:
         epoch: coordinator epoch of the group's prefix.
         partitions: topic → number of partitions.
         rebuild_ms: age at which a snapshot is published again.
-        wary_until_ms: of a group that nothing is stored of and that was written to before this
-            broker time, a coordinator before may know more (`recovery.wary_until_ms`).
-        check_share: of the batches that change a group, the share after which it is checked.
+        wary_until_ms: a group without stored state that has an event from before this broker time
+            is unverified: an older coordinator may know more (`recovery.wary_until_ms`).
+        check_share: share of the batches that change a group after which the group is checked.
         assignors: plug-ins that a record may name by ``module:Class``.
-        group_bytes_max: most bytes each of the two stored values of a group may take.
+        group_bytes_max: most bytes that each of the two stored values of a group may take.
         group_tasks_max: most tasks a group may declare.
     """
 
@@ -105,39 +93,19 @@ class Publisher(NamedTuple):
         """The assignor that a group's config names.
 
         Raises:
-            UnknownAssignor: there is none, or it may not be loaded.
+            UnknownAssignor: there is no such assignor, or it may not be loaded.
         """
         return plugins.from_record(name, self.assignors)
 
 
-class _Header(NamedTuple):
-    flags: int = 0
-    tag: bytes = b""
-    clock_ms: int = 0
-
-
-class _Parts(NamedTuple):
-    """What a liveness is made of."""
-
-    header: _Header
-    counted: bytes
-    core: bytes
-
-    def to_bytes(self) -> bytes:
-        if not self.counted:
-            return _HEADER.pack(_PLAIN, *self.header) + self.core
-        length = len(self.counted).to_bytes(4, "big")
-        return _HEADER.pack(_SIGNED, *self.header) + length + self.counted + self.core
-
-
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """What one batch did to one group.
+    """The result of one group batch.
 
     Attributes:
         rows: what goes to Kafka.
-        group: as it is now; None = nothing of it is to be kept.
-        stored: the values as they are now.
+        group: the group after the batch; None = do not keep it in memory.
+        stored: the stored values after the batch.
     """
 
     rows: list[Row]
@@ -146,34 +114,28 @@ class Turn:
 
 
 def restore(group: GroupId, stored: Stored, *, wary: bool = False) -> Group:
-    """The group as it was stored; `wary` if nothing was: perhaps a checkpoint was lost.
+    """The group as it was stored; without stored values a new group, unverified if `wary` is set.
 
     A snapshot without liveness was read back after the checkpoint was lost: its members get fresh
-    sessions and are asked what they hold. So is one whose liveness another version of muster wrote,
-    after an upgrade or a rollback: what it says need not outlive that, and no task moves for it.
+    sessions and are asked what they hold. The same happens after an upgrade or a rollback, when
+    another version of muster wrote the liveness; no task moves because of it.
 
     Raises:
-        Exception: stored bytes that cannot be read; the caller parks the group.
+        Exception: the stored bytes cannot be read; the caller parks the group.
     """
     if stored.snapshot is None:
         return Group.new(group, wary=wary)
     record = codec.decode_record(TopicKind.GROUPS, group.encode(), stored.snapshot)
-    assert isinstance(record, GroupSnapshot)  # only `take` and recovery write it
-    parts = _parts(stored)
+    assert isinstance(record, GroupSnapshot)  # only this job writes the stored value
+    parts = stored.parts()
     if parts is not None:
-        with suppress(ValueError):  # the core's own part may be of another version, too
+        with suppress(ValueError):  # the core's own part may be from another version, too
             return Group.restore(record, parts.core)
     return Group.recover(record)
 
 
-def counted(stored: Stored) -> bytes:
-    """The signatures that have counted in a group, as `counted.Counted` keeps them."""
-    parts = _parts(stored)
-    return b"" if parts is None else parts.counted
-
-
 def tasks_of(group: Group | None, stored: Stored) -> int:
-    """Tasks that a group has; of one that is not in memory as many as any may have."""
+    """Tasks that a group has; for a stored group that is not in memory, the most it may have."""
     if group is not None:
         return len(group.table)
     return 0 if stored.snapshot is None else SET_TASKS_MAX
@@ -186,14 +148,17 @@ def take(
     publisher: Publisher,
     post: Post | None = None,
 ) -> Turn:
-    """Let a group take its events.
+    """Apply a batch's events to a group; any failure except a `MemoryError` parks the group.
 
     Args:
-        was: the group, when it is in memory.
+        was: the group if it is in memory, else None.
         stored: what the state store has of it.
-        inbox: what the batch brought; it has a group.
-        publisher: the job.
-        post: the dead letters of the batch; None = of this group alone.
+        inbox: the events of the batch; it names a group.
+        publisher: facts about the job.
+        post: limits of the batch's dead letters; None = this group has them alone.
+
+    Raises:
+        MemoryError: there is not enough memory.
     """
     assert inbox.group is not None
     post = Post() if post is None else post
@@ -210,21 +175,21 @@ def take(
             invariants.check(step.group)
         since_ms = _since_ms(inbox, before)
         if _is_forgotten(step.group):
-            return _forgotten(before, step, inbox, publisher, post)
+            return _forgotten(before, step, stored, inbox, publisher, post)
         return _went_well(step.group, step.records, stored, inbox, publisher, post, since_ms)
     except TooLarge as error:
         return _parked(stored, inbox, str(error), publisher, post, DeadLetter.TOO_LARGE)
     except InvariantViolation as violation:
         story = "\n".join((*violation.story, f"law broken: {violation.law}"))
         return _parked(stored, inbox, story, publisher, post)
-    except KeyboardInterrupt:
-        raise  # the process is to end; the batch comes again
+    except (KeyboardInterrupt, MemoryError):
+        raise  # an interrupt: the process ends, the batch is replayed; memory: see above
     except BaseException:
         return _parked(stored, inbox, traceback.format_exc(), publisher, post)
 
 
 def _is_drawn(inbox: Inbox, share: float) -> bool:
-    """Whether a batch is among those checked: a replay of it must say the same."""
+    """Whether a batch is checked; only its rows decide, so that a replay decides the same."""
     newest = max((event.origin for event in inbox.events), key=lambda origin: origin.sort_key)
     ticket = f"{inbox.group} {newest.topic} {newest.partition} {newest.offset}"
     return crc32(ticket.encode()) < share * 2**32
@@ -239,41 +204,47 @@ def _went_well(
     post: Post,
     since_ms: int | None,
 ) -> Turn:
-    was = _parts(stored)
-    flags, tag, clock_ms = _Header() if was is None else was.header
-    flags &= ~_PARKED
+    was = stored.parts()
+    flags, tag, clock_ms = Header() if was is None else was.header
     snapshot = stored.snapshot
     published = [r for r in records if isinstance(r, GroupSnapshot)]
     is_old = group.soft.clock_ms - clock_ms >= publisher.rebuild_ms
-    if not published and snapshot is not None and is_old:
+    is_released = bool(flags & QUARANTINED_FLAG)
+    if not published and snapshot is not None and (is_old or is_released):
         published = [group.snapshot()]
         records = (*records, *published)
-    flags ^= _TURN if published else 0
-    written = _written(
+    flags &= ~(PARKED_FLAG | QUARANTINED_FLAG)
+    flags ^= TURN_FLAG if published else 0
+    rows = written(
         inbox,
         records,
         publisher,
         post,
-        turn=int(bool(flags & _TURN)),
+        turn=int(bool(flags & TURN_FLAG)),
         since_ms=since_ms if published else None,
     )
     if published:
         newest = published[-1]
-        snapshot = _value(newest, inbox, written)
+        snapshot = value_of(newest, inbox.prefix, rows)
         tag = blake2b(snapshot, digest_size=8).digest()
         clock_ms = newest.clock_ms
     if snapshot is None:
-        return Turn(written, None, Stored())
-    parts = _Parts(_Header(flags, tag, clock_ms), inbox.counted, group.liveness())
+        return Turn(rows, None, Stored())
+    until_ms = 0 if was is None else was.tried_until_ms
+    now_ms = max(event.origin.at_ms for event in inbox.events)
+    if is_released:
+        until_ms = now_ms + PROBATION_MS
+    until_ms = until_ms if now_ms < until_ms else 0
+    parts = Parts(Header(flags, tag, clock_ms), inbox.counted, group.liveness(), until_ms)
     after = Stored(parts.to_bytes(), snapshot)
     for what, value in zip(("liveness", "snapshot"), after, strict=True):
         size, most = len(value or b""), publisher.group_bytes_max
         if size > most:
             raise TooLarge(f"a {what} of {size} bytes; muster.group.bytes.max is {most}")
-    return Turn(written, group, after)
+    return Turn(rows, group, after)
 
 
-def _written(
+def written(
     inbox: Inbox,
     records: Iterable[Record],
     publisher: Publisher,
@@ -282,7 +253,7 @@ def _written(
     turn: int = 0,
     since_ms: int | None = None,
 ) -> list[Row]:
-    """Rows of records and of the inbox' letters, of letters no more than is allowed."""
+    """Rows of records and of the inbox's dead letters; `post` limits the dead letters."""
     letters = [*(r for r in records if isinstance(r, Rejected)), *inbox.rejected]
     others = (r for r in records if not isinstance(r, Rejected))
     admitted = post.admitted(inbox.prefix, letters)
@@ -291,9 +262,9 @@ def _written(
 
 
 def _is_forgotten(group: Group) -> bool:
-    """Whether nothing of a group is worth keeping: no member is left, nobody has configured it.
+    """Whether nothing of a group needs to be kept: it has no member and never had a config.
 
-    One that was deleted is kept for its generations, unless it never had any.
+    A deleted group is kept because of its generation number, unless it never had one.
     """
     if group.dead:
         return not group.roster and max(group.generation, group.floor) == 0
@@ -304,22 +275,24 @@ def _is_forgotten(group: Group) -> bool:
     )
 
 
-def _forgotten(before: Group, step: Step, inbox: Inbox, publisher: Publisher, post: Post) -> Turn:
-    """Take back what a group has published that never had a generation with tasks.
+def _forgotten(
+    before: Group, step: Step, stored: Stored, inbox: Inbox, publisher: Publisher, post: Post
+) -> Turn:
+    """Delete the snapshot and the wake-up of a forgotten group from their topics.
 
-    What its members were told is taken back as they go; here go its snapshot and its wake-up.
+    The core writes the tombstones of its members' assignments when they leave.
     """
     records: list[Record] = []
     records += (r for r in step.records if not isinstance(r, GroupSnapshot | WakeUp))
-    if before.generation or step.changed:
+    if before.generation or step.changed or stored.snapshot is not None:
         records += [GroupGone(group=step.group.id), WakeUp(group=step.group.id, at_ms=None)]
-    return Turn(_written(inbox, records, publisher, post), None, Stored())
+    return Turn(written(inbox, records, publisher, post), None, Stored())
 
 
 def _since_ms(inbox: Inbox, before: Group) -> int | None:
-    """Broker time of the oldest event that asks for an answer; heartbeats and ticks do not.
+    """Broker time of the oldest event that asks for an answer; None = there is none.
 
-    Nor does what the group has taken before: after a lost checkpoint it is all read again.
+    Heartbeats, ticks, refused events and events that the group has taken in before do not count.
     """
     through = before.soft.through
     asking = (
@@ -331,10 +304,10 @@ def _since_ms(inbox: Inbox, before: Group) -> int | None:
     return min(asking, default=None)
 
 
-def _value(newest: GroupSnapshot, inbox: Inbox, written: list[Row]) -> bytes:
-    """The value of a snapshot, which is among what is written unless it was split."""
-    topic, key = topic_name(TopicKind.GROUPS, inbox.prefix), newest.group.encode()
-    value: bytes = [row.value for row in written if row.topic == topic and row.key == key][-1]
+def value_of(newest: GroupSnapshot, prefix: str, rows: list[Row]) -> bytes:
+    """The value of a published snapshot: of its row, or encoded again if the row was split."""
+    topic, key = topic_name(TopicKind.GROUPS, prefix), newest.group.encode()
+    value: bytes = [row.value for row in rows if row.topic == topic and row.key == key][-1]
     return codec.encode(newest).value or b"" if value.startswith(PREFIX["Part"]) else value
 
 
@@ -346,37 +319,23 @@ def _parked(
     post: Post,
     reason: DeadLetter = DeadLetter.GROUP_FAILED,
 ) -> Turn:
-    parts = _parts(stored)
+    parts = stored.parts()
     flags = 0 if parts is None else parts.header.flags
     letters: list[Rejected] = []
-    # A group that stays parked is not to flood the topic with heartbeats and the same story.
-    first = not flags & _PARKED
+    # A group that stays parked must not flood the topic with heartbeats and the same error.
+    first = not flags & PARKED_FLAG
     for event in inbox.events:
         if isinstance(event, Refused):
-            continue  # its letter is among the inbox' own
+            continue  # the inbox has its dead letter already
         if first or not isinstance(event, Heartbeat | Tick):
-            message = PARKED if letters or flags & _PARKED else story
+            message = PARKED if letters or flags & PARKED_FLAG else story
             letters.append(_letter(event, message[-STORY_CHARS_MAX:], reason))
         first = False
-    written = _written(inbox, letters, publisher, post)
+    rows = written(inbox, letters, publisher, post)
     if parts is None:
-        return Turn(written, None, stored)
-    parked = parts._replace(header=parts.header._replace(flags=flags | _PARKED))
-    return Turn(written, None, Stored(parked.to_bytes(), stored.snapshot))
-
-
-def _parts(stored: Stored) -> _Parts | None:
-    """A liveness taken apart; None = there is none, or it is another version's."""
-    data = stored.liveness
-    if data is None or data[0] not in (_PLAIN, _SIGNED):
-        return None
-    version, *header = _HEADER.unpack_from(data)
-    at = _HEADER.size
-    length = 0
-    if version == _SIGNED:
-        length = int.from_bytes(data[at : at + 4], "big")
-        at += 4
-    return _Parts(_Header(*header), data[at : at + length], data[at + length :])
+        return Turn(rows, None, stored)
+    parked = parts._replace(header=parts.header._replace(flags=flags | PARKED_FLAG))
+    return Turn(rows, None, Stored(parked.to_bytes(), stored.snapshot))
 
 
 def _letter(event: Event, message: str, reason: DeadLetter) -> Rejected:

@@ -1,1 +1,1 @@
-"""Kafka Connect's assignors, to the last job what Kafka does: `eager`, `cooperative`, `static`."""
+"""Kafka Connect's assignors `eager`, `cooperative` and `static`, agreeing with Kafka's."""

@@ -1,4 +1,4 @@
-"""`cooperative`: Kafka Connect's default, rounds that stop first and start later."""
+"""`cooperative`: Kafka Connect's default; one round stops jobs, a later one starts them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from muster.assignor.model import GroupView, Placement
 
 
 class Cooperative:
-    """IncrementalCooperativeAssignor; `connect.protocol` bounds what the group may speak."""
+    """IncrementalCooperativeAssignor; `connect.protocol` limits what the group may speak."""
 
     name = "cooperative"
 

@@ -1,8 +1,8 @@
-"""Balance by counts, each kind of job apart: what Kafka's Connect leader does, to the last job.
+"""Balance by counts, connectors and tasks separately, with the answers of Kafka's Connect leader.
 
-Revocation walks the workers in Java's hash order: the first that have more than the minimum keep
-the odd job, and what is cut are the first jobs reported (`kafka.md` 2.1.6). Placement fills the
-lowest level, workers of equal count by id (2.1.7).
+To stop jobs, the leader walks the workers in Java's hash order: the first workers above the minimum
+keep an extra job, and the jobs a worker reported first are stopped. To place jobs, it fills the
+lowest level first, workers of equal count by id.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from muster.protocol.tasks import IntArray
 
 
 class Counted:
-    """Balance by counts among some workers, over some jobs.
+    """Balance by counts, for the given workers and jobs.
 
     Args:
         view: the group.
-        workers: bool[M], who takes part.
+        workers: bool[M], workers that take part.
         free: bool[T], jobs that take part.
     """
 
@@ -34,9 +34,9 @@ class Counted:
         """Jobs to stop, so that a later round can spread them; ascending.
 
         Args:
-            owner: int32[T], who would run each job in this round.
+            owner: int32[T], worker of each job in this round.
             ranks: order of each worker's jobs.
-            arriving: jobs about to be dealt; counts need not know them.
+            arriving: jobs about to be placed; not used, the rule counts running jobs only.
         """
         held = np.bincount(owner + 1, minlength=len(self.workers) + 1)[1:] > 0
         if not (held & self.workers).any():
@@ -44,12 +44,12 @@ class Counted:
         return np.sort(np.concatenate([self._cut(jobs, owner, ranks) for jobs in self.kinds]))
 
     def _cut(self, jobs: IntArray, owner: IntArray, ranks: Ranks) -> IntArray:
-        mine = owner[jobs]
-        count = np.bincount(mine + 1, minlength=len(self.workers) + 1)[1:]
+        owners = owner[jobs]
+        count = np.bincount(owners + 1, minlength=len(self.workers) + 1)[1:]
         least, extra = divmod(len(jobs), int(np.count_nonzero(self.workers)))
         loads = count[self.workers]
-        odd = int(np.count_nonzero(loads == least + 1))
-        if odd == extra and int(np.count_nonzero(loads == least)) + odd == len(loads):
+        with_extra = int(np.count_nonzero(loads == least + 1))
+        if with_extra == extra and int(np.count_nonzero(loads == least)) + with_extra == len(loads):
             return np.empty(0, dtype=np.int32)
         above = np.flatnonzero(self.workers & (count > least))
         allowed = np.full(len(count), least)
@@ -59,28 +59,28 @@ class Counted:
             walked = self._walk()
             allowed[walked[count[walked] > least][:extra]] += 1
         excess = np.where(self.workers, np.maximum(count - allowed, 0), 0).astype(np.int32)
-        return first_of_each(jobs, mine, ranks, excess)
+        return first_of_each(jobs, owners, ranks, excess)
 
     def _walk(self) -> IntArray:
-        """Workers in the order Kafka's leader goes through them."""
+        """Workers in the order in which Kafka's leader visits them."""
         places = by_id(self.view, self.workers)
         return places[hash_order([self.view.members[p] for p in places.tolist()])]
 
     def deal(self, owner: IntArray, jobs: IntArray) -> None:
-        """Give jobs, in their order, to the workers with the fewest of the kind; in place."""
+        """Give jobs, in their order, to the workers with the fewest of their kind; in place."""
         connector = self.view.tasks.is_connector
-        for kind, mine in zip(self.kinds, (connector[jobs], ~connector[jobs]), strict=True):
-            new = jobs[mine]
+        for kind, of_kind in zip(self.kinds, (connector[jobs], ~connector[jobs]), strict=True):
+            new = jobs[of_kind]
             if len(new) == 0 or not self.workers.any():
                 continue
             count = np.bincount(owner[kind] + 1, minlength=len(self.workers) + 1)[1:]
-            places = by_id(self.view, self.workers)
-            places = places[np.argsort(count[places], kind="stable")]
-            owner[new] = places[_levels(count[places], len(new))]
+            order = by_id(self.view, self.workers)
+            order = order[np.argsort(count[order], kind="stable")]
+            owner[new] = order[_levels(count[order], len(new))]
 
 
 def _levels(count: NDArray[np.integer], items: int) -> IntArray:
-    """Places that get the items one after the other, lowest level first.
+    """Indexes of the workers that get the items one by one, lowest level first.
 
     Args:
         count: int[W], ascending.

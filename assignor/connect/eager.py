@@ -1,9 +1,9 @@
-"""`eager`: Connect's EagerAssignor (protocol V0): round robin, every time anew (S0-02).
+"""`eager`: Connect's EagerAssignor (protocol V0), round robin from scratch in every round (S0-02).
 
-Workers and jobs sorted; all connectors are dealt, then the same cycle goes on with all tasks,
-connector by connector. Nothing is remembered and nothing is sticky: the answer depends on the
-workload and the workers' ids alone. Kafka stops everything before every such round; here a job
-whose worker stays the same keeps running.
+Workers and jobs are sorted. All connectors are dealt, then the same cycle continues with all tasks,
+connector by connector. There is no memory and no stickiness: the answer depends on the jobs and the
+workers' ids alone. Kafka stops every job before such a round; here a job whose worker stays the
+same keeps running.
 """
 
 from __future__ import annotations

@@ -1,13 +1,12 @@
-"""Java's orders of strings, where Kafka's answer depends on them.
+"""Java's orders of strings, on which some of Kafka's answers depend.
 
-Kafka's Connect leader walks its workers in the order of a ``HashMap`` over their ids, and that
-order decides who keeps an odd connector or task (`kafka.md` 2.1.6). It is a function of the ids
-alone: ``String.hashCode``, the upper half folded onto the lower, modulo the table size; within a
-bucket in order of insertion. To agree with Kafka to the last task it is computed here, from ids
-in sorted order; nothing depends on Python's own hashes.
+Kafka's Connect leader visits its workers in the order of a ``HashMap`` over their ids, and that
+order decides which worker keeps an extra job. It is a function of the ids alone:
+``String.hashCode``, the upper half folded onto the lower, modulo the table size; within a bucket in
+order of insertion, here that of sorted ids. Python's own hashes are not used.
 
-A bucket of more than eight is not walked as Java walks it, which then widens a small table or makes
-the bucket a tree: only ids that were built to collide fill one.
+Buckets of more than eight ids differ from Java, which widens a small table or makes the bucket a
+tree. Only ids that were built to collide fill such a bucket.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ def hash_codes(names: Sequence[str]) -> NDArray[np.uint32]:
         return np.empty(0, dtype=np.uint32)
     length = np.array([len(name) for name in names])
     text = np.array(names, dtype=np.str_)
-    # Beyond the basic plane Java counts two units a character; a trailing NUL is lost in an array.
+    # Java counts two units for a character beyond the basic plane; arrays drop a trailing NUL.
     if not all(map(str.isascii, names)) or bool((np.char.str_len(text) != length).any()):
         return np.array([_hash_code(name) for name in names], dtype=np.uint32)
     units = text.view(np.uint32).reshape(len(names), -1)
@@ -48,7 +47,7 @@ def _hash_code(name: str) -> int:
 
 
 def hash_order(names: Sequence[str]) -> IntArray:
-    """int32[N]: places of `names` in the order a ``HashMap`` filled in this order is walked."""
+    """int32[N]: iteration order of a ``HashMap`` into which `names` were put in this order."""
     size = _SMALLEST_TABLE
     while 4 * len(names) > 3 * size:
         size *= 2
@@ -58,11 +57,11 @@ def hash_order(names: Sequence[str]) -> IntArray:
 
 
 def text_order(names: Sequence[str]) -> IntArray:
-    """int32[N]: places of `names` in ``String.compareTo`` order, which is by UTF-16 unit."""
+    """int32[N]: indexes of `names` in ``String.compareTo`` order, which is by UTF-16 unit."""
     words = [name.encode("utf-16-be", "surrogatepass") for name in names]
     return np.array(sorted(range(len(words)), key=words.__getitem__), dtype=np.int32)
 
 
 def sorts_alike(names: Sequence[str]) -> bool:
-    """Whether Java sorts these names as Python does: no character is beyond the basic plane."""
+    """Whether Java sorts these names like Python: no character is beyond the basic plane."""
     return all(name.isascii() or max(name) <= _LAST_OF_BASIC_PLANE for name in names)

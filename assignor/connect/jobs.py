@@ -1,7 +1,7 @@
-"""Connect's view of a group: jobs of two kinds, workers that may take them, Kafka's orders.
+"""Connect's view of a group: two kinds of jobs, workers that may take them, Kafka's sort orders.
 
-A *job* is a connector or a task; the kinds are balanced apart (S3-10..12). A worker that is
-draining takes nothing, unless the whole group drains. Partitions of subtopologies count as tasks.
+A *job* is a connector or a task; the kinds are balanced separately (S3-10..12). A draining worker
+takes nothing, unless all workers drain. Partitions of subtopologies count as tasks.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from muster.protocol.tasks import IntArray, TaskTable
 
 
 def require_connect(view: GroupView) -> None:
-    """Refuse what Connect's assignors cannot honour.
+    """Refuse groups that Connect's assignors do not support.
 
     Raises:
         AssignorError: a member restricts its topics.
@@ -34,7 +34,7 @@ def kinds(tasks: TaskTable) -> tuple[IntArray, IntArray]:
     """Indexes of all connectors, and of all tasks, each in Kafka's order (name, then number)."""
     order = np.arange(len(tasks), dtype=np.int32)
     names = [unit.name for unit in tasks.units]
-    # The table counts "10" after "9", Kafka sorts names as text.
+    # The table sorts "10" after "9"; Kafka sorts names as text.
     if any(name.isdigit() for name in names) or not sorts_alike(names):
         rank = np.empty(len(names), dtype=np.int32)
         rank[text_order(names)] = np.arange(len(names), dtype=np.int32)
@@ -44,35 +44,35 @@ def kinds(tasks: TaskTable) -> tuple[IntArray, IntArray]:
 
 
 def takers(view: GroupView) -> BoolArray:
-    """bool[M]: workers that may get work."""
-    everyone = np.ones(len(view.members), dtype=np.bool_)
-    return everyone if view.draining.all() else ~view.draining
+    """bool[M]: workers that may get jobs."""
+    all_workers = np.ones(len(view.members), dtype=np.bool_)
+    return all_workers if view.draining.all() else ~view.draining
 
 
 def by_id(view: GroupView, workers: BoolArray) -> IntArray:
-    """int32[W]: places of some workers in the order Kafka sorts their ids."""
-    places = np.flatnonzero(workers).astype(np.int32)
+    """int32[W]: indexes of the given workers in the order in which Kafka sorts their ids."""
+    index = np.flatnonzero(workers).astype(np.int32)
     if sorts_alike(view.members):
-        return places
-    return places[text_order([view.members[place] for place in places.tolist()])]
+        return index
+    return index[text_order([view.members[place] for place in index.tolist()])]
 
 
-def empty_hands(owner: IntArray, members: int) -> BoolArray:
-    """bool[M]: who holds nothing."""
+def idle_workers(owner: IntArray, members: int) -> BoolArray:
+    """bool[M]: workers that run no job."""
     idle: BoolArray = np.bincount(owner + 1, minlength=members + 1)[1:] == 0
     return idle
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Ranks:
-    """Places in what workers reported; jobs handed out later come last."""
+    """Position of each job in its worker's report; jobs given out later come last."""
 
     place: IntArray
     beyond: int
 
     @classmethod
     def of(cls, view: GroupView) -> Ranks:
-        """The order reported, index order where none was."""
+        """The order reported, or the index order where none was reported."""
         if view.report_order is not None:
             place = view.report_order.astype(np.int32)
         else:
@@ -80,23 +80,23 @@ class Ranks:
         return cls(place, int(place.max(initial=-1)) + 1)
 
     def then(self, jobs: IntArray) -> Ranks:
-        """The same with `jobs` put behind everything else, in this order."""
+        """The same with `jobs` after all others, in this order."""
         place = self.place.copy()
         place[jobs] = self.beyond + np.arange(len(jobs), dtype=np.int32)
         return Ranks(place, self.beyond + len(jobs))
 
 
 def first_of_each(jobs: IntArray, owner: IntArray, ranks: Ranks, cut: IntArray) -> IntArray:
-    """Of every worker's `jobs` as many as `cut` says, first reported first.
+    """The first ``cut[m]`` of each worker's jobs, in the order of its report.
 
     Args:
         jobs: int32[K].
-        owner: int32[K], who has each.
+        owner: int32[K], worker of each job.
         ranks: order of each worker's jobs.
         cut: int32[M].
 
     Returns:
-        The jobs cut, ascending.
+        The jobs, ascending.
     """
     touched = (owner != NO_MEMBER) & (cut > 0)[owner]
     jobs, owner = jobs[touched], owner[touched]

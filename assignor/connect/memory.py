@@ -1,9 +1,8 @@
-"""What Connect's leader remembers between two rounds (`kafka.md` 2.1.2), as JSON.
+"""What Connect's leader remembers between two rounds, as JSON.
 
-Sets of jobs are kept as runs of numbers per unit, so that "everything" costs two numbers a
-connector. Jobs that are configured no more drop out when the memory is read: the group takes them
-from the workers that hold them without being asked. A memory that cannot be read is no memory: the
-round is then that of a new leader.
+Sets of jobs are runs of numbers per unit, so that "all jobs" costs two numbers per connector.
+Deleted jobs drop out when the memory is read; the group takes them from their workers without
+asking the assignor. A memory that cannot be read counts as none, that of a new leader.
 """
 
 from __future__ import annotations
@@ -23,19 +22,19 @@ Runs: TypeAlias = dict[str, list[int]]
 
 @dataclass(slots=True)
 class Memory:
-    """The leader's state; changed during a round, then remembered.
+    """The leader's state; changed during a round, then stored.
 
     Attributes:
-        previous: bool[T], jobs believed deployed; lost ones stay in it, they are owed.
-        revocation: bool[T], jobs asked to stop in the last round.
+        previous: bool[T], jobs believed deployed; lost jobs stay in it until they are placed again.
+        revocation: bool[T], jobs that the last round asked to stop.
         members: workers of the last round.
-        revoked_before: whether the last round revoked for balance.
-        successive: revoking rounds in a row, exponent of the back-off.
+        revoked_before: whether the last round stopped jobs for balance.
+        successive: number of such rounds in a row, the exponent of the back-off.
         scheduled_ms: when the delay ends, in time of the group's clock; 0 = none runs.
-        delay_ms: the delay told to the workers.
-        candidates: workers that came back empty during the delay, in order.
-        reached: None = the last round planned; else it did not (S3-F11), and this says whether the
-            newest generation known to be complete then was that of the last plan (S3-F09).
+        delay_ms: the delay reported to the workers.
+        candidates: workers that came back without jobs during the delay, in order.
+        reached: None = the last round made a plan; else it made none (S3-F11), and this says
+            whether the newest complete generation then was that of the last plan (S3-F09).
         planned: job -> worker that a weighed move is meant for (`muster.assignor.connect.weights`).
     """
 
@@ -52,7 +51,7 @@ class Memory:
 
     @classmethod
     def of(cls, remembered: Mapping[str, object] | None, tasks: TaskTable) -> Memory:
-        """Read what was remembered; nothing, or nothing of ours, is a new leader's memory."""
+        """Read a stored memory; nothing, or another assignor's memory, gives a new leader's."""
         nothing = np.zeros(len(tasks), dtype=np.bool_)
         if not remembered or remembered.get("kind") != KIND:
             return cls(nothing, nothing.copy())
@@ -73,7 +72,7 @@ class Memory:
             return cls(nothing, nothing.copy())
 
     def as_json(self, tasks: TaskTable) -> dict[str, object]:
-        """What `of` reads."""
+        """The JSON that `of` reads."""
         return {
             "kind": KIND,
             "previous": _runs(self.previous, tasks),
@@ -89,7 +88,7 @@ class Memory:
         }
 
     def has_reached(self, *, whole: bool) -> bool:
-        """Whether the last plan is the newest generation that is complete.
+        """Whether the last plan is the newest complete generation.
 
         Args:
             whole: whether the last round's generation is complete, planned or not.
@@ -98,32 +97,32 @@ class Memory:
 
 
 def _runs(marked: BoolArray, tasks: TaskTable) -> dict[str, Runs]:
-    """Per unit first and last number of each run; connectors and subtopologies apart."""
-    found: dict[str, Runs] = {"connectors": {}, "subtopologies": {}}
+    """Per unit the first and last number of each run; connectors and subtopologies separately."""
+    runs: dict[str, Runs] = {"connectors": {}, "subtopologies": {}}
     index = np.flatnonzero(marked)
     if len(index) == 0:
-        return found
+        return runs
     unit, number = tasks.unit_of[index], tasks.number_of[index]
     cut = np.flatnonzero((np.diff(index) > 1) | (np.diff(unit) > 0))
     first = np.concatenate(([0], cut + 1))
     last = np.concatenate((cut, [len(index) - 1]))
-    for place, low, high in zip(
+    for unit_index, low, high in zip(
         unit[first].tolist(), number[first].tolist(), number[last].tolist(), strict=True
     ):
-        one = tasks.units[int(place)]
-        side = "connectors" if isinstance(one, Connector) else "subtopologies"
-        found[side].setdefault(one.name, []).extend((low, high))
-    return found
+        unit_of_run = tasks.units[int(unit_index)]
+        side = "connectors" if isinstance(unit_of_run, Connector) else "subtopologies"
+        runs[side].setdefault(unit_of_run.name, []).extend((low, high))
+    return runs
 
 
 def _marked(runs: object, tasks: TaskTable) -> BoolArray:
     sides = cast("dict[str, Runs]", runs)
     step = np.zeros(len(tasks) + 1, dtype=np.int32)
-    for place, unit in enumerate(tasks.units):
+    for unit_index, unit in enumerate(tasks.units):
         connector = isinstance(unit, Connector)
-        found = sides["connectors" if connector else "subtopologies"].get(unit.name, ())
-        start, end = int(tasks.start[place]), int(tasks.start[place + 1])
-        for low, high in zip(found[::2], found[1::2], strict=True):
+        numbers = sides["connectors" if connector else "subtopologies"].get(unit.name, ())
+        start, end = int(tasks.start[unit_index]), int(tasks.start[unit_index + 1])
+        for low, high in zip(numbers[::2], numbers[1::2], strict=True):
             if start + low + connector < end:
                 step[start + low + connector] += 1
                 step[min(start + high + connector + 1, end)] -= 1

@@ -1,9 +1,9 @@
-"""Static assignments (KIP-987): which jobs are pinned, to whom, and who is free for the rest.
+"""Static assignments (KIP-987): which jobs are pinned to which workers; workers for the rest.
 
 A worker that names jobs is a *static worker*, the others are *wildcard workers* (S0-12, S0-44: an
-empty list is a wildcard). A job named by at least one worker is a *static job* (S0-13). What a
-draining worker names does not count, so its jobs find another place before it goes. Names of jobs
-that do not exist are kept for later: the connector may not be there yet.
+empty list is a wildcard). A job named by at least one worker is a *static job* (S0-13). Names given
+by a draining worker do not count, so its jobs get another place before it leaves. Names of jobs
+that do not exist are kept: the connector may be created later.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Pins:
 
     Attributes:
         wildcard: bool[M], workers for jobs that no worker names.
-        pinned: bool[T], jobs that some worker names.
+        pinned: bool[T], jobs that at least one worker names.
         named: (job, worker) pairs.
     """
 
@@ -33,42 +33,46 @@ class Pins:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """That jobs cannot be placed, where all workers are static."""
+        """A warning if all workers are static and some jobs are named by none."""
         uncovered = int(np.count_nonzero(~self.pinned))
         if not len(self.wildcard) or self.wildcard.any() or not uncovered:
             return ()
         return (f"{uncovered} jobs are named by no worker and there is no wildcard worker",)
 
     def astray(self, owner: IntArray) -> BoolArray:
-        """bool[T]: jobs held where steps 3, 4 and 5 do not want them (S0-14..16)."""
+        """bool[T]: jobs on workers where steps 3, 4 and 5 do not allow them (S0-14..16)."""
         if self.wildcard.all():
             return np.zeros(len(owner), dtype=np.bool_)
         job = np.arange(len(owner), dtype=np.int64)
-        at_home = np.isin(job << 32 | owner, self.named.code)
-        free_place = np.append(self.wildcard, True)[owner]
-        astray: BoolArray = np.where(self.pinned, ~at_home, ~free_place) & (owner != NO_MEMBER)
+        on_naming_worker = np.isin(job << 32 | owner, self.named.code)
+        on_wildcard = np.append(self.wildcard, True)[owner]
+        astray: BoolArray = np.where(self.pinned, ~on_naming_worker, ~on_wildcard) & (
+            owner != NO_MEMBER
+        )
         return astray
 
     def deal(self, view: GroupView, owner: IntArray, jobs: IntArray) -> None:
-        """Step 6: each job to the least loaded worker that names it, lower id first; in place."""
+        """Step 6: give each job to the least loaded worker naming it, lower id first; in place."""
         if len(jobs) == 0:
             return
         connector = view.tasks.is_connector
-        for kind in (True, False):
-            held = (owner != NO_MEMBER) & (connector == kind)
+        for is_connector in (True, False):
+            held = (owner != NO_MEMBER) & (connector == is_connector)
             load = np.bincount(
                 owner[held], weights=view.tasks.weight[held], minlength=len(self.wildcard)
             )
-            for job in jobs[connector[jobs] == kind].tolist():
+            for job in jobs[connector[jobs] == is_connector].tolist():
                 low, high = np.searchsorted(self.named.task, [job, job + 1])
-                namers = self.named.member[low:high]
-                chosen = int(namers[np.argmin(load[namers] / view.capacity[namers])])
+                naming_workers = self.named.member[low:high]
+                chosen = int(
+                    naming_workers[np.argmin(load[naming_workers] / view.capacity[naming_workers])]
+                )
                 owner[job] = chosen
                 load[chosen] += view.tasks.weight[job]
 
 
 def no_pins(view: GroupView) -> Pins:
-    """No worker names anything: every worker takes every job."""
+    """No static assignments: every worker may take every job."""
     return Pins(
         np.ones(len(view.members), dtype=np.bool_),
         np.zeros(len(view.tasks), dtype=np.bool_),
@@ -80,16 +84,16 @@ def pins_of(view: GroupView) -> Pins:
     """The static assignments that the members of a view declare."""
     if not any(view.static):
         return no_pins(view)
-    counted = takers(view)
+    takes_jobs = takers(view)
     wildcard = np.array([not names for names in view.static], dtype=np.bool_)
-    found = [
+    named = [
         (job, worker)
         for worker, names in enumerate(view.static)
-        if counted[worker]
+        if takes_jobs[worker]
         for job in map(view.tasks.index, sorted(names))
         if job is not None
     ]
-    columns = np.array(found, dtype=np.int32).reshape(len(found), 2)
+    columns = np.array(named, dtype=np.int32).reshape(len(named), 2)
     pinned = np.zeros(len(view.tasks), dtype=np.bool_)
     pinned[columns[:, 0]] = True
     return Pins(wildcard, pinned, Pairs.of(columns[:, 0], columns[:, 1]))

@@ -1,9 +1,9 @@
-"""Which of Connect's protocols a group speaks, and hence which algorithm runs.
+"""Connect's protocols: which one a group speaks, and the algorithm that it implies.
 
-Every worker offers protocols, best first; the group uses the best one that all of them offer
-(S0-F02, U-01), so one old worker takes the whole group back: static lists are ignored until the
-last worker speaks ``static`` (S0-09, S0-11, S0-21, U-02). ``sessioned`` differs from
-``compatible`` only in how workers sign their internal requests.
+Every worker offers protocols, best first. The group uses the best one that all of them offer
+(S0-F02, U-01), so one old worker sets the whole group back: static lists are ignored until the last
+worker speaks ``static`` (S0-09, S0-11, S0-21, U-02). ``sessioned`` differs from ``compatible`` only
+in how workers sign their internal requests.
 
 | protocol | algorithm |
 | --- | --- |
@@ -28,7 +28,7 @@ from muster.assignor.model import NO_MEMBER, GroupView, Placement
 from muster.protocol.settings import CONNECT_PROTOCOLS
 
 ALIASES = {"default": "eager"}
-"""Names of the wire: Kafka's eager protocol is called ``default``."""
+"""Names on the wire: Kafka calls its eager protocol ``default``."""
 
 
 def negotiated(view: GroupView, best: str) -> str:
@@ -36,7 +36,7 @@ def negotiated(view: GroupView, best: str) -> str:
 
     Args:
         view: members without protocols speak all.
-        best: what the group may use at best (`connect.protocol`).
+        best: the best the group may use (`connect.protocol`).
 
     Raises:
         AssignorError: no protocol is spoken by all.
@@ -45,13 +45,13 @@ def negotiated(view: GroupView, best: str) -> str:
     for protocol in allowed:
         if all(_speaks(spoken, protocol) for spoken in view.protocols):
             return protocol
-    told = ", ".join(
+    offers = ", ".join(
         f"{member}: {'/'.join(spoken)}"
         for member, spoken in zip(view.members, view.protocols, strict=True)
         if spoken
     )
     raise AssignorError(
-        f"no protocol among {', '.join(allowed)} is spoken by every member ({told})"
+        f"no protocol among {', '.join(allowed)} is spoken by every member ({offers})"
     )
 
 
@@ -63,7 +63,7 @@ def by_protocol(view: GroupView, best: str) -> Placement:
     """One round by the protocol the group agrees on.
 
     Raises:
-        AssignorError: no protocol in common, or a member Connect's rules do not fit.
+        AssignorError: no protocol in common, or a member restricts its topics.
     """
     require_connect(view)
     mismatch = _config_mismatch(view)
@@ -76,7 +76,7 @@ def by_protocol(view: GroupView, best: str) -> Placement:
 
 
 def _config_mismatch(view: GroupView) -> Placement | None:
-    """A member has read a newer config than its group: none starts or stops anything (S3-F11)."""
+    """The answer if a member has read a newer config than its group: nothing changes (S3-F11)."""
     newest = int(view.config_offsets.max(initial=-1))
     if view.config_offset < 0 or newest <= view.config_offset:
         return None
@@ -94,7 +94,7 @@ def _config_mismatch(view: GroupView) -> Placement | None:
 
 
 def _unplanned(view: GroupView) -> Mapping[str, object] | None:
-    """What is remembered of a round that planned nothing."""
+    """The memory of a round that made no plan."""
     if view.memory is None:
         return None
     memory = Memory.of(view.memory, view.tasks)

@@ -1,22 +1,20 @@
 """One round of Kafka Connect's IncrementalCooperativeAssignor, as a function of the view.
 
-A round compares what was deployed (the leader's memory), what workers report and what is
-configured (S3-F02):
+A round compares what was deployed (the leader's memory), what workers report and what is configured
+(S3-F02):
 
     lost    = previous - reported           created = configured - previous - reported
 
-stops what must not run where it runs (claimed twice, on a draining worker, pinned elsewhere), lets
-lost work wait for its worker's return (S3-F05), stops the excess of workers above their share
-unless a delay runs (S3-F04, S3-F06) or the round before revoked too (S3-F07), and hands out what is
-free to the least loaded. A job stopped in one round starts in a later one (S3-F16, Q-03): a move
-takes two rounds.
+It stops jobs that run where they must not (claimed twice, on a draining worker, pinned elsewhere),
+lets lost jobs wait for their worker's return (S3-F05), stops the excess of workers above their
+share unless a delay runs (S3-F04, S3-F06) or the round before stopped jobs too (S3-F07), and gives
+free jobs to the least loaded workers. A job stopped in one round starts in a later one (S3-F16).
+Static assignments (KIP-987) restrict the round to wildcard jobs and workers.
 
-Same answers as Kafka's class for every order of reports and of workers;
-`muster.assignor.connect.java` says why Java's hash codes appear in
-`muster.assignor.connect.counts`. Jobs that are deleted are not in the view; the group takes them
-from their holders at once, as Kafka's round does; only that a leader of Kafka's that remembers
-nothing counts them as load, and may stop jobs that are configured. Static assignments (KIP-987)
-restrict the same round to wildcard jobs and workers.
+The answers equal those of Kafka's class for every order of reports and of workers, with one
+exception: deleted jobs are not in the view, because the group takes them from their workers at
+once, as Kafka's round does; a leader of Kafka's without memory counts them as load and may stop
+configured jobs.
 """
 
 from __future__ import annotations
@@ -28,7 +26,7 @@ import numpy as np
 
 from muster.assignor.connect.counts import Counted
 from muster.assignor.connect.java import hash_order
-from muster.assignor.connect.jobs import Ranks, empty_hands, kinds, takers
+from muster.assignor.connect.jobs import Ranks, idle_workers, kinds, takers
 from muster.assignor.connect.memory import Memory
 from muster.assignor.connect.pins import Pins
 from muster.assignor.connect.weights import Weighed, weighs
@@ -37,16 +35,16 @@ from muster.assignor.model import NO_MEMBER, BoolArray, GroupView, Pairs, Placem
 from muster.protocol.tasks import IntArray
 
 _BACKOFF_BASE = 40
-"""Successive revoking rounds wait 1 ms x 40^n, at most the delay (S3-F07)."""
+"""The n-th round in a row that stops jobs waits 1 ms x 40^n, at most the delay (S3-F07)."""
 
 
 def play(view: GroupView, pins: Pins) -> Placement:
-    """One round; `pins` are the static assignments in force."""
+    """Compute one round; `pins` are the static assignments in force."""
     return _Round(view, pins).play()
 
 
 def backoff_ms(successive: int, most_ms: int) -> int:
-    """Wait before the n-th revoking round in a row, as Kafka's ExponentialBackoff computes it."""
+    """Wait before the n-th round in a row that stops jobs, like Kafka's ExponentialBackoff."""
     if most_ms == 0:
         return 0
     exponent = math.log(most_ms) / math.log(_BACKOFF_BASE)
@@ -54,7 +52,7 @@ def backoff_ms(successive: int, most_ms: int) -> int:
 
 
 class _Round:
-    """The round in progress. `next` is who will run each job when it is over."""
+    """The round in progress. `next` is the worker of each job after it."""
 
     def __init__(self, view: GroupView, pins: Pins) -> None:
         self.view = view
@@ -78,19 +76,19 @@ class _Round:
         """All steps, in Kafka's order."""
         memory = self.memory
         whole = self.view.whole_generation
-        if not memory.has_reached(whole=whole):  # the last plan, perhaps for no worker (S3-F09)
+        if not memory.has_reached(whole=whole):  # the last plan may have reached none (S3-F09)
             memory.previous = np.zeros_like(memory.previous)
         memory.reached = None
-        if (memory.revocation & self.reported).any():  # it was not honoured (S3-F08)
+        if (memory.revocation & self.reported).any():  # a worker did not stop its jobs (S3-F08)
             memory.previous = self.reported.copy()
         lost = memory.previous & ~self.reported
         created = ~memory.previous & ~self.reported
-        misplaced = self._stop_what_must_not_run()
+        misplaced = self._stop_misplaced()
         ready = self._lost(lost & ~self.pins.pinned)
         arriving = self._arriving(created, ready)
         excess = self._excess(arriving)
-        owed = (lost | created) & self.pins.pinned
-        self.pins.deal(self.view, self.next, np.flatnonzero(owed).astype(np.int32))
+        pinned_jobs = (lost | created) & self.pins.pinned
+        self.pins.deal(self.view, self.next, np.flatnonzero(pinned_jobs).astype(np.int32))
         self.balance.deal(self.next, arriving)
         revoked = Pairs.of(
             np.concatenate((misplaced.task, excess.task)),
@@ -99,8 +97,8 @@ class _Round:
         self._remember(lost, revoked)
         return self._placement(revoked, ready)
 
-    def _stop_what_must_not_run(self) -> Pairs:
-        """Jobs claimed by several workers, of draining workers, and off their pins."""
+    def _stop_misplaced(self) -> Pairs:
+        """Stop jobs claimed by several workers, on draining workers, and on workers not named."""
         view, also = self.view, self.view.also_active
         twice = np.zeros(len(view.tasks), dtype=np.bool_)
         twice[also.task] = True
@@ -116,9 +114,9 @@ class _Round:
         )
 
     def _lost(self, lost: BoolArray) -> BoolArray:
-        """Start, keep up or end the delay; the answer is what no longer waits.
+        """Start, continue or end the delay; returns the lost jobs that no longer wait.
 
-        After a delay the workers that came back empty get the lost work directly.
+        After a delay the workers that came back without jobs get the lost jobs directly.
         """
         memory, now = self.memory, self.view.now_ms
         none = np.zeros_like(lost)
@@ -127,17 +125,17 @@ class _Round:
             return none
         if memory.scheduled_ms <= 0 and set(memory.members) <= set(self.view.members):
             self.why.undelivered = True
-            return lost  # no worker left: records got lost, not workers
+            return lost  # no worker left, so a record was lost, not a worker
         if self.limit_ms == 0:
             return lost
-        if not self.workers.any():  # no worker to wait for, none to give it to
+        if not self.workers.any():  # no worker to give the jobs to
             self._reset_delay()
             return lost
         if 0 < memory.scheduled_ms <= now:
             returned = [
-                place
-                for place in map(self._place, memory.candidates)
-                if place is not None and self.workers[place]
+                index
+                for index in map(self._index, memory.candidates)
+                if index is not None and self.workers[index]
             ]
             if returned:
                 self._deal_to(returned, lost)
@@ -156,37 +154,37 @@ class _Round:
         self.memory.scheduled_ms = 0
         self.memory.delay_ms = 0
 
-    def _place(self, worker: str) -> int | None:
+    def _index(self, worker: str) -> int | None:
         members = self.view.members
-        place = bisect_left(members, worker)
-        return place if place < len(members) and members[place] == worker else None
+        index = bisect_left(members, worker)
+        return index if index < len(members) and members[index] == worker else None
 
     def _note_candidates(self) -> None:
-        """Remember who is empty now, after those remembered before, in Kafka's order."""
+        """Remember the workers without jobs, after those remembered before, in Kafka's order."""
         members = self.view.members
-        idle = empty_hands(self.next, len(members)) & self.workers
+        idle = idle_workers(self.next, len(members)) & self.workers
         if not idle.any():
             return
         order = hash_order(members)
         places: list[int] = order[idle[order]].tolist()
-        walked = [members[place] for place in places]
-        ordered = [walked[int(place)] for place in hash_order(walked)]
+        visited = [members[place] for place in places]
+        ordered = [visited[int(place)] for place in hash_order(visited)]
         self.memory.candidates = tuple(dict.fromkeys((*self.memory.candidates, *ordered)))
 
-    def _deal_to(self, places: list[int], lost: BoolArray) -> None:
-        candidates = np.array(places, dtype=np.int32)
+    def _deal_to(self, workers: list[int], lost: BoolArray) -> None:
+        candidates = np.array(workers, dtype=np.int32)
         for jobs in kinds(self.view.tasks):
             dealt = jobs[lost[jobs]]
             self.next[dealt] = candidates[np.arange(len(dealt)) % len(candidates)]
             self.ranks = self.ranks.then(dealt)
 
     def _arriving(self, created: BoolArray, ready: BoolArray) -> IntArray:
-        """Free jobs to hand out: new ones in Kafka's order, then lost ones."""
+        """Free jobs to give out: new ones in Kafka's order, then lost ones."""
         jobs = np.concatenate(kinds(self.view.tasks))
         return np.concatenate((jobs[(created & ~self.pins.pinned)[jobs]], jobs[ready[jobs]]))
 
     def _excess(self, arriving: IntArray) -> Pairs:
-        """Jobs stopped for balance, unless a delay runs or the back-off says wait."""
+        """Jobs stopped for balance; none while a delay runs or the back-off requires a wait."""
         memory = self.memory
         none = np.empty(0, dtype=np.int32)
         if memory.delay_ms != 0:
@@ -204,11 +202,11 @@ class _Round:
                 memory.scheduled_ms = self.view.now_ms + memory.delay_ms
                 return Pairs(none, none)
         memory.revoked_before = True
-        found = Pairs(cut, self.next[cut])
+        stopped = Pairs(cut, self.next[cut])
         planned = self.balance.planned if isinstance(self.balance, Weighed) else {}
-        self.why.cut(cut, found.member, planned)
+        self.why.cut(cut, stopped.member, planned)
         self.next[cut] = NO_MEMBER
-        return found
+        return stopped
 
     def _remember(self, lost: BoolArray, revoked: Pairs) -> None:
         memory = self.memory

@@ -1,17 +1,15 @@
-"""Balance by weight and capacity, beyond Kafka (S3-13): heavy jobs do not pile up on one worker.
+"""Balance by weight and capacity, beyond Kafka (S3-13): heavy jobs are spread over the workers.
 
-In force only where a weight differs from 1 or capacities differ from each other; weights are what
-the user declares, never measured (S0-41, S0-42). The load of a worker is the weight of all it runs,
-connectors and tasks together, by its capacity.
+It applies only where a weight differs from 1 or capacities differ. The user declares weights; they
+are never measured (S0-41, S0-42). A worker's load is the weight of all its jobs by its capacity.
 
-New jobs are dealt heaviest first to where the load ends up least. Then single moves are looked for
-that bring down the fuller of two workers, and where none is left for the fullest of all, exchanges
-of two jobs that bring it down, new jobs before running ones; each makes the sorted loads strictly
-smaller, so the search ends. Whatever runs is stopped only where it pays: a move must bring the
-fuller of the two down by half of the job's share at least, an exchange, which stops two, by a
-twentieth of its load. What is found is a plan: the job stops in this round and the next round gives
-it to the worker it was meant for, so that what is planned is what is reached and nothing moves
-twice.
+New jobs go, heaviest first, where the load ends least. Then single moves lower the fuller of two
+workers, and where the fullest of all has no such move, exchanges of two jobs lower it; new jobs
+move before running ones. Each step makes the sorted loads strictly smaller, so the search ends.
+
+A running job is stopped only where it pays: a move must lower the fuller worker by half of the
+job's share, an exchange, which stops two jobs, by a twentieth of that worker's load. The job stops
+in this round, and the next round gives it to the planned worker: no job moves twice.
 """
 
 from __future__ import annotations
@@ -28,21 +26,21 @@ from muster.protocol.tasks import IntArray
 _LEAST_GAIN = 1e-9
 """Loads closer than this are equal: sums of floats depend on their order."""
 _MOVE_PAYS, _EXCHANGE_PAYS = 0.5, 0.05
-"""By how much of a job's share, or of the fuller worker's load, stopping what runs must help."""
+"""Least gain of stopping running jobs, as a share of the job, and of the fuller worker's load."""
 
 
 def weighs(view: GroupView) -> bool:
-    """Whether weights or capacities ask for more than counting."""
+    """Whether counting jobs is not enough: weights or capacities differ."""
     weight, capacity = view.tasks.weight, view.capacity
     return bool((weight != 1).any() or (len(capacity) > 0 and (capacity != capacity[0]).any()))
 
 
 class Weighed:
-    """Balance by weight among some workers, over some jobs.
+    """Balance by weight, for the given workers and jobs.
 
     Args:
         view: the group.
-        workers: bool[M], who takes part.
+        workers: bool[M], workers that take part.
         free: bool[T], jobs that take part.
         planned: job -> worker of the moves begun in the last round.
     """
@@ -61,9 +59,9 @@ class Weighed:
         """Jobs to stop because another worker should run them; ascending.
 
         Args:
-            owner: int32[T], who would run each job in this round.
+            owner: int32[T], worker of each job in this round.
             ranks: not used: the weight decides which job moves.
-            arriving: jobs about to be dealt; they are counted in.
+            arriving: jobs about to be placed; they count as load.
         """
         if not len(self.workers):
             return np.empty(0, dtype=np.int32)
@@ -82,7 +80,7 @@ class Weighed:
         return moved
 
     def deal(self, owner: IntArray, jobs: IntArray) -> None:
-        """Give jobs to workers as planned, else where the load ends up least; in place."""
+        """Give jobs to their planned workers, else where the load ends least; in place."""
         if self._dealt is None:
             self._deal(owner, jobs)
             return
@@ -98,30 +96,27 @@ class Weighed:
     def _deal(self, owner: IntArray, jobs: IntArray) -> None:
         if not len(self.workers):
             return
-        rest: list[int] = []
+        unplanned: list[int] = []
         for job in jobs.tolist():
             if job in self._promised:
                 owner[job] = self._promised[job]
             else:
-                rest.append(job)
+                unplanned.append(job)
         weight, capacity = self.view.tasks.weight, self.view.capacity[self.workers]
         load = self._load(owner)[self.workers]
         count = np.bincount(owner + 1, minlength=len(self.view.members) + 1)[1:][self.workers]
-        for job in sorted(rest, key=lambda j: (-float(weight[j]), j)):
+        for job in sorted(unplanned, key=lambda j: (-float(weight[j]), j)):
             after = (load + weight[job]) / capacity
             least = np.flatnonzero(after <= after.min() + _LEAST_GAIN)
-            place = int(least[np.argmin(count[least])])
-            owner[job] = self.workers[place]
-            load[place] += weight[job]
-            count[place] += 1
+            index = int(least[np.argmin(count[least])])
+            owner[job] = self.workers[index]
+            load[index] += weight[job]
+            count[index] += 1
 
     def _improve(self, goal: IntArray, movable: BoolArray, *, stops: bool) -> None:
-        """Move jobs from fuller to emptier workers until nothing pays; in place.
+        """Move jobs from fuller to emptier workers until nothing pays; changes `goal` (int32[T]).
 
-        Args:
-            goal: int32[T], who is to run each job.
-            movable: bool[T], jobs that may move.
-            stops: whether these jobs run, and must be stopped to move.
+        Only `movable` (bool[T]) jobs move; `stops` says that they run and must be stopped to move.
         """
         weight, capacity = self.view.tasks.weight, self.view.capacity.astype(np.float64)
         load = self._load(goal)
@@ -133,7 +128,7 @@ class Weighed:
             if level.max() <= 0:
                 return
             moves = self._best_move(goal, movable, source, load, _MOVE_PAYS * stops)
-            if not moves and not stuck.any():  # it is the fullest of all
+            if not moves and not stuck.any():  # the source is the fullest of all
                 moves = self._best_exchange(goal, movable, source, load, _EXCHANGE_PAYS * stops)
             if not moves:
                 stuck[source] = True
@@ -152,18 +147,18 @@ class Weighed:
         load: NDArray[np.float64],
         pays: float,
     ) -> list[tuple[int, int]]:
-        """The heaviest job of a worker that makes another one less full than this one is now."""
+        """The heaviest job of a worker whose move leaves the fuller of both workers lower."""
         capacity = self.view.capacity.astype(np.float64)
         others = self.workers[self.workers != source]
         if not len(others):
             return []
         full = load[source] / capacity[source]
-        for each, job in self._heaviest_first(movable & (goal == source)):
-            after = (load[others] + each) / capacity[others]
-            place = int(np.argmin(after))
-            gain = full - max(float(after[place]), (load[source] - each) / capacity[source])
-            if gain > max(_LEAST_GAIN, pays * each / capacity[source] - _LEAST_GAIN):
-                return [(job, int(others[place]))]
+        for job_weight, job in self._heaviest_first(movable & (goal == source)):
+            after = (load[others] + job_weight) / capacity[others]
+            index = int(np.argmin(after))
+            gain = full - max(float(after[index]), (load[source] - job_weight) / capacity[source])
+            if gain > max(_LEAST_GAIN, pays * job_weight / capacity[source] - _LEAST_GAIN):
+                return [(job, int(others[index]))]
         return []
 
     def _best_exchange(
@@ -174,30 +169,31 @@ class Weighed:
         load: NDArray[np.float64],
         pays: float,
     ) -> list[tuple[int, int]]:
-        """A job of a worker for a lighter one of another, so that the fuller of both is least."""
+        """The exchange of a job for a lighter one of another worker that lowers the fuller most."""
         weight, capacity = self.view.tasks.weight, self.view.capacity.astype(np.float64)
-        ours = np.zeros(len(load), dtype=np.bool_)
-        ours[self.workers] = True
-        theirs = np.flatnonzero(movable & (goal != source) & np.append(ours, False)[goal])
-        if not len(theirs):
+        takes_part = np.zeros(len(load), dtype=np.bool_)
+        takes_part[self.workers] = True
+        other_jobs = np.flatnonzero(movable & (goal != source) & np.append(takes_part, False)[goal])
+        if not len(other_jobs):
             return []
         best: list[tuple[int, int]] = []
         least = load[source] / capacity[source] * (1 - pays) - _LEAST_GAIN
-        there = goal[theirs]
-        for each, job in self._heaviest_first(movable & (goal == source)):
-            less = each - weight[theirs]
+        other_workers = goal[other_jobs]
+        for job_weight, job in self._heaviest_first(movable & (goal == source)):
+            difference = job_weight - weight[other_jobs]
             after = np.maximum(
-                (load[source] - less) / capacity[source], (load[there] + less) / capacity[there]
+                (load[source] - difference) / capacity[source],
+                (load[other_workers] + difference) / capacity[other_workers],
             )
-            after[less <= 0] = np.inf
-            place = int(np.argmin(after))
-            if after[place] < least:
-                least = float(after[place])
-                best = [(job, int(there[place])), (int(theirs[place]), source)]
+            after[difference <= 0] = np.inf
+            index = int(np.argmin(after))
+            if after[index] < least:
+                least = float(after[index])
+                best = [(job, int(other_workers[index])), (int(other_jobs[index]), source)]
         return best
 
     def _heaviest_first(self, among: BoolArray) -> list[tuple[float, int]]:
-        """(weight, job) for each weight once: equal ones fit the same places, or none."""
+        """(weight, job), one job per weight: jobs of equal weight fit equally."""
         weight = self.view.tasks.weight
         jobs = np.flatnonzero(among & (weight > 0))
         lightness, first = np.unique(-weight[jobs], return_index=True)
@@ -205,11 +201,11 @@ class Weighed:
 
 
 def _promised(view: GroupView, workers: BoolArray, planned: Mapping[str, str]) -> dict[int, int]:
-    """Where the moves begun in the last round lead, as far as both ends are still there."""
-    number = {view.members[p]: int(p) for p in np.flatnonzero(workers).tolist()}
-    found: dict[int, int] = {}
+    """Workers of the moves begun in the last round, where job and worker still exist."""
+    index_of = {view.members[p]: int(p) for p in np.flatnonzero(workers).tolist()}
+    promised: dict[int, int] = {}
     for printed, worker in planned.items():
         job = view.tasks.index(printed)
-        if job is not None and worker in number:
-            found[job] = number[worker]
-    return found
+        if job is not None and worker in index_of:
+            promised[job] = index_of[worker]
+    return promised

@@ -1,4 +1,4 @@
-"""Why a Connect round stops and starts jobs, in words."""
+"""Reasons of a Connect round in words: why it stops and starts jobs."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ class Why:
 
     Attributes:
         view: the group.
-        undelivered: whether lost jobs are lost because no worker was told of them.
-        returned: bool[T], jobs given to workers that came during the delay; None = there are none.
+        undelivered: whether the lost jobs are lost because no worker got the last plan.
+        returned: bool[T], jobs given to workers that came during the delay; None = none were.
     """
 
     def __init__(self, view: GroupView) -> None:
@@ -29,7 +29,7 @@ class Why:
         self._batches: list[Moves] = []
 
     def stopped(self, jobs: IntArray, twice: BoolArray, gone: BoolArray, pins: Pins) -> None:
-        """Jobs that must not run where they run."""
+        """Add jobs that must not run where they run."""
 
         def text(job: int, source: int, _: int) -> str:
             if twice[job]:
@@ -44,11 +44,11 @@ class Why:
         self._stops(jobs, self.view.active[jobs], text)
 
     def cut(self, jobs: IntArray, source: IntArray, planned: Mapping[str, str]) -> None:
-        """Jobs stopped for balance.
+        """Add jobs stopped for balance.
 
         Args:
             jobs: the jobs.
-            source: int32[K], who runs them.
+            source: int32[K], their workers.
             planned: job -> worker it is meant for, where weights decide.
         """
         view, held = self.view, self.view.active != NO_MEMBER
@@ -75,8 +75,8 @@ class Why:
         """All reasons, those of the jobs that start in this round included.
 
         Args:
-            owner: int32[T], who runs each job after the round.
-            lost: bool[T], jobs whose worker has gone and that wait no longer.
+            owner: int32[T], worker of each job after the round.
+            lost: bool[T], jobs that lost their worker and no longer wait.
             pins: the static assignments in force.
         """
 

@@ -1,1 +1,1 @@
-"""Behind `muster.assignor.api`: the group as plug-ins see it, and their answers, checked."""
+"""Behind `muster.assignor.api`: the group as plug-ins see it, and checks of their answers."""

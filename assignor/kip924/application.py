@@ -1,9 +1,8 @@
 """A group as a KIP-924 plug-in sees it, and a plug-in as the rest of muster sees it.
 
-`ApplicationState` is a view on the arrays of a `GroupView`: nothing is computed before it is asked
-for. `Adapted` runs a `TaskAssignor` and turns its answer into a placement, checked in the KIP's
-order first. It knows no clock and no threads; time budgets are the shell's business
-(`muster.plugins`).
+`ApplicationState` reads the arrays of a `GroupView`; each part is computed on first use. `Adapted`
+runs a `TaskAssignor`, checks its answer in the KIP's order and turns it into a placement. This
+module has no clock and no threads; `muster.plugins` enforces time limits.
 """
 
 from __future__ import annotations
@@ -76,13 +75,13 @@ class ApplicationState:
 
     @cached_property
     def all_tasks(self) -> Mapping[Task, TaskInfo]:
-        """Every task and what is known about it; all must be assigned (S1-18)."""
+        """Every task and what is known about it; a plug-in must assign all of them (S1-18)."""
         weight, stateful = self.view.tasks.weight.tolist(), self.view.tasks.stateful.tolist()
-        about = {
+        infos = {
             task: TaskInfo(task, stateful[place], self._partitions(task, place), weight[place])
             for place, task in enumerate(self.tasks)
         }
-        return MappingProxyType(about)
+        return MappingProxyType(infos)
 
     @cached_property
     def stateful_tasks(self) -> frozenset[Task]:
@@ -95,7 +94,7 @@ class ApplicationState:
         return frozenset(self.all_tasks) - self.stateful_tasks
 
     def kafka_streams_states(self, compute_lags: bool = False) -> Mapping[str, KafkaStreamsState]:
-        """Every member by id; lags only if asked for."""
+        """Every member by id, with lags only if asked for."""
         view = self.view
         active: list[list[Task]] = [[] for _ in view.members]
         standby: list[list[Task]] = [[] for _ in view.members]
@@ -144,7 +143,7 @@ def _racks_of(lists: RackLists | None, number: int) -> list[frozenset[str] | Non
 
 
 class _Lags(Mapping[Task, int]):
-    """Lags of one member, looked up when they are read."""
+    """Lags of one member, looked up on access."""
 
     def __init__(self, state: ApplicationState, member: int) -> None:
         self._state = state
@@ -152,13 +151,13 @@ class _Lags(Mapping[Task, int]):
 
     def __getitem__(self, task: Task) -> int:
         view = self._state.view
-        place = view.tasks.find(task)
-        if place is None or not view.tasks.stateful[place]:
+        index = view.tasks.find(task)
+        if index is None or not view.tasks.stateful[index]:
             raise KeyError(task)
         copies = Copies(view)
-        pair = np.array([place], dtype=np.int32), np.array([self._member], dtype=np.int32)
+        pair = np.array([index], dtype=np.int32), np.array([self._member], dtype=np.int32)
         behind = int(copies.lag(*pair)[0])
-        if view.active[place] == self._member and behind <= copies.acceptable:
+        if view.active[index] == self._member and behind <= copies.acceptable:
             return LATEST_OFFSET
         return behind
 
@@ -171,30 +170,31 @@ class _Lags(Mapping[Task, int]):
 
 
 class TaskAssignor(ABC):
-    """What a plug-in implements."""
+    """The interface a plug-in implements."""
 
     def configure(self, configs: AssignmentConfigs) -> None:  # noqa: B027  # optional in the KIP
-        """Called before every assignment with the group's settings."""
+        """Called with the group's settings before every assignment."""
 
     @abstractmethod
     def assign(self, state: ApplicationState) -> TaskAssignment:
         """Assign every task of the group.
 
         Raises:
-            TaskAssignmentException: not now; the group keeps its assignment and asks again.
+            TaskAssignmentException: it cannot decide now; the group keeps its assignment and asks
+                again.
         """
 
     def on_assignment_computed(  # noqa: B027  # optional in the KIP
         self, assignment: TaskAssignment | None, state: ApplicationState, error: AssignmentError
     ) -> None:
-        """Called after every assignment, a bad one too; None when there was nothing to read."""
+        """Called after every assignment, also an invalid one; None if it was no TaskAssignment."""
 
 
 class Adapted:
     """A `TaskAssignor` as an assignor over arrays.
 
     Args:
-        name: what the user calls it.
+        name: the name the user configured.
         plugin: the assignor.
     """
 
@@ -203,28 +203,29 @@ class Adapted:
         self.plugin = plugin
 
     def assign(self, view: GroupView) -> Placement:
-        """Run the plug-in and read its answer.
+        """Run the plug-in and check its answer.
 
         Raises:
             TaskAssignmentException: the plug-in cannot decide now; ask again.
-            InvalidPlacement: the answer breaks the KIP's rules; the callback was told.
-            AssignorError: the answer is no assignment.
+            InvalidPlacement: the answer breaks the KIP's rules; `on_assignment_computed` has
+                got the error.
+            AssignorError: the answer is no TaskAssignment.
         """
         state = ApplicationState(view)
         self.plugin.configure(state.assignment_configs)
-        found = cast("object", self.plugin.assign(state))  # whatever the plug-in answers
-        if not isinstance(found, TaskAssignment):
+        answer = cast("object", self.plugin.assign(state))  # a plug-in may return anything
+        if not isinstance(answer, TaskAssignment):
             self.plugin.on_assignment_computed(None, state, AssignmentError.NONE)
             raise AssignorError(
-                f"assignor {self.name} answered {type(found).__name__}, not a TaskAssignment"
+                f"assignor {self.name} answered {type(answer).__name__}, not a TaskAssignment"
             )
-        claims = {one.process_id: _claim(one) for one in found.assignment}
+        claims = {assignment.process_id: _claim(assignment) for assignment in answer.assignment}
         violation = first_violation(claims, view.members, self._stateful(state))
         error = AssignmentError(violation.error if violation else "NONE")
-        self.plugin.on_assignment_computed(found, state, error)
+        self.plugin.on_assignment_computed(answer, state, error)
         if violation is not None:
             raise InvalidPlacement(violation.error, violation.task, violation.member)
-        return _placement(view, found)
+        return _placement(view, answer)
 
     @staticmethod
     def _stateful(state: ApplicationState) -> Callable[[str], bool | None]:
@@ -245,26 +246,34 @@ def _claim(one: KafkaStreamsAssignment) -> Claim:
 
 
 def holdings(view: GroupView, assignment: Mapping[str, KafkaStreamsAssignment]) -> GroupView:
-    """The view as it would be if everybody held what an assignment says."""
+    """The view as it would be if all members held what an assignment says."""
     owner = np.full(len(view.tasks), NO_MEMBER, dtype=np.int32)
-    number = {name: place for place, name in enumerate(view.members)}
+    index_of = {name: index for index, name in enumerate(view.members)}
     copies: list[tuple[int, int]] = []
-    for name, one in assignment.items():
-        for task, held in one.tasks.items():
-            place = view.tasks.find(task)
-            assert place is not None
-            if held.type is TaskType.ACTIVE:
-                owner[place] = number[name]
+    for name, member_assignment in assignment.items():
+        for task, assigned in member_assignment.tasks.items():
+            index = view.tasks.find(task)
+            assert index is not None
+            if assigned.type is TaskType.ACTIVE:
+                owner[index] = index_of[name]
             else:
-                copies.append((place, number[name]))
+                copies.append((index, index_of[name]))
     columns = np.array(copies, dtype=np.int32).reshape(len(copies), 2)
     return replace(view, active=owner, standby=Pairs.of(columns[:, 0], columns[:, 1]))
 
 
-def _placement(view: GroupView, found: TaskAssignment) -> Placement:
-    after = holdings(view, {one.process_id: one for one in found.assignment})
-    wanted = [one.followup_rebalance_deadline for one in found.assignment]
-    deadlines = [deadline for deadline in wanted if deadline is not None]
+def _placement(view: GroupView, assignment: TaskAssignment) -> Placement:
+    after = holdings(
+        view,
+        {
+            member_assignment.process_id: member_assignment
+            for member_assignment in assignment.assignment
+        },
+    )
+    all_deadlines = [
+        member_assignment.followup_rebalance_deadline for member_assignment in assignment.assignment
+    ]
+    deadlines = [deadline for deadline in all_deadlines if deadline is not None]
 
     def moves() -> list[Moves]:
         new = ~np.isin(after.standby.code, view.standby.code)
@@ -289,9 +298,9 @@ def _by_the_plugin(_task: int, _source: int, _destination: int) -> str:
 
 
 def unchanged(view: GroupView, why: TaskAssignmentException) -> Placement:
-    """What a plug-in that cannot decide amounts to: all stays, it is asked again at once (S1-F09).
+    """The placement for a plug-in that cannot decide: nothing changes, ask again at once (S1-F09).
 
-    The running job asks again by itself (the error is retriable); this is for showing it.
+    The running job asks again by itself (the error is retriable); this is for the command line.
     """
     return Placement(
         active=view.active,

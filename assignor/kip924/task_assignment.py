@@ -1,9 +1,9 @@
-"""KIP-924's TaskAssignmentUtils: what plug-ins need not write themselves (S1-19..22, S1-F10).
+"""KIP-924's TaskAssignmentUtils: helpers for plug-ins (S1-19..22, S1-F10).
 
-As in the KIP the functions that improve an assignment change the objects they are given and return
-the same mapping. Optimise actives before standbys are placed where tags are configured (S1-F11).
-Costs are those given, else the configured ones, else high-availability's own: unlike Kafka's
-utilities, which skip the work when no cost is configured.
+As in the KIP, functions that improve an assignment change the objects they are given and return
+the same mapping. Where tags are configured, optimise actives before placing standbys (S1-F11).
+Costs are those given, else the configured ones, else high-availability's own; Kafka's utilities
+skip the work when no cost is configured.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from muster.assignor.kip924.values import (
     TaskType,
 )
 from muster.assignor.model import NO_MEMBER, GroupView
-from muster.assignor.targets.ground import usable_capacity
+from muster.assignor.targets.plan_data import usable_capacity
 from muster.assignor.targets.previous import optimized
 from muster.assignor.targets.racks import AVAILABILITY, STATELESS, Prices
 from muster.assignor.targets.standby import standbys
+from muster.assignor.targets.standby_request import StandbyRequest
 from muster.assignor.targets.tags import tagged_standbys
-from muster.assignor.targets.wanted import Wanted
 from muster.protocol.ids import Task
 
 Assignments = Mapping[str, KafkaStreamsAssignment]
@@ -42,7 +42,7 @@ class RackAwareOptimizationParams:
     Attributes:
         state: the group.
         tasks: the tasks whose actives may be exchanged; None = all.
-        traffic_cost, non_overlap_cost: instead of the configured ones; None = those.
+        traffic_cost, non_overlap_cost: override the configured ones; None = no override.
     """
 
     state: ApplicationState
@@ -68,15 +68,15 @@ class RackAwareOptimizationParams:
         return replace(self, tasks=frozenset(tasks))
 
     def with_traffic_cost_override(self, cost: int) -> RackAwareOptimizationParams:
-        """At this price of a partition read across racks."""
+        """With this price of a partition read across racks."""
         return replace(self, traffic_cost=cost)
 
     def with_non_overlap_cost_override(self, cost: int) -> RackAwareOptimizationParams:
-        """At this price of a task that moves."""
+        """With this price of a task that moves."""
         return replace(self, non_overlap_cost=cost)
 
     def prices(self, own: Prices) -> Prices:
-        """Overrides, else what is configured, else an assignor's own."""
+        """Overrides, else the configured prices, else `own`."""
         configs = self.state.assignment_configs
         traffic = (self.traffic_cost, configs.rack_aware_traffic_cost, own.traffic)
         overlap = (self.non_overlap_cost, configs.rack_aware_non_overlap_cost, own.overlap)
@@ -89,34 +89,40 @@ class RackAwareOptimizationParams:
 def validate_task_assignment(
     state: ApplicationState, assignment: Iterable[KafkaStreamsAssignment]
 ) -> AssignmentError:
-    """The first thing wrong with an assignment, `AssignmentError.NONE` if nothing is."""
+    """The first error of an assignment; `AssignmentError.NONE` if there is none."""
 
     def stateful(printed: str) -> bool | None:
-        place = state.view.tasks.index(printed)
-        return None if place is None else bool(state.view.tasks.stateful[place])
+        index = state.view.tasks.index(printed)
+        return None if index is None else bool(state.view.tasks.stateful[index])
 
     claims = {
-        one.process_id: Claim(
-            tuple(map(str, one.of_type(TaskType.ACTIVE))),
-            tuple(map(str, one.of_type(TaskType.STANDBY))),
+        member_assignment.process_id: Claim(
+            tuple(map(str, member_assignment.of_type(TaskType.ACTIVE))),
+            tuple(map(str, member_assignment.of_type(TaskType.STANDBY))),
         )
-        for one in assignment
+        for member_assignment in assignment
     }
     violation = first_violation(claims, state.view.members, stateful)
     return AssignmentError(violation.error) if violation else AssignmentError.NONE
 
 
 def identity_assignment(state: ApplicationState) -> dict[str, KafkaStreamsAssignment]:
-    """Everybody keeps what it has (EX-S1-7)."""
+    """The assignment in which every member keeps what it has (EX-S1-7)."""
     return {
         name: KafkaStreamsAssignment.of(
             name,
             [
-                *(AssignedTask(task, TaskType.ACTIVE) for task in one.previous_active_tasks),
-                *(AssignedTask(task, TaskType.STANDBY) for task in one.previous_standby_tasks),
+                *(
+                    AssignedTask(task, TaskType.ACTIVE)
+                    for task in state_of_member.previous_active_tasks
+                ),
+                *(
+                    AssignedTask(task, TaskType.STANDBY)
+                    for task in state_of_member.previous_standby_tasks
+                ),
             ],
         )
-        for name, one in state.kafka_streams_states().items()
+        for name, state_of_member in state.kafka_streams_states().items()
     }
 
 
@@ -128,20 +134,20 @@ def default_standby_task_assignment(
     Changes `assignment` and returns it.
     """
     view = holdings(state.view, assignment)
-    number = view.settings.num_standby_replicas
-    if number == 0:
+    replicas = view.settings.num_standby_replicas
+    if replicas == 0:
         return assignment
-    place = tagged_standbys if view.settings.rack_aware_assignment_tags else standbys
-    wanted = Wanted(
+    place_standbys = tagged_standbys if view.settings.rack_aware_assignment_tags else standbys
+    request = StandbyRequest(
         tasks=np.flatnonzero(view.tasks.stateful & (view.active != NO_MEMBER)).astype(np.int32),
         target=view.active,
-        copies=number,
+        copies=replicas,
         capacity=usable_capacity(view),
     )
-    # Where standbys stand now is what the members hold, not what the new assignment lists.
+    # Present standbys are those the members hold, not those the new assignment lists.
     held = replace(view, standby=state.view.standby)
-    found, *_ = place(held, Copies(held), wanted)
-    for task, member in zip(found.task.tolist(), found.member.tolist(), strict=True):
+    pairs, *_ = place_standbys(held, Copies(held), request)
+    for task, member in zip(pairs.task.tolist(), pairs.member.tolist(), strict=True):
         standby = AssignedTask(state.tasks[int(task)], TaskType.STANDBY)
         assignment[view.members[member]].assign_task(standby)
     return assignment
@@ -152,8 +158,8 @@ def optimize_rack_aware_active_tasks(
 ) -> Assignments:
     """Exchange actives so that less is read across racks; every member keeps its counts.
 
-    Changes `assignment` and returns it. Where an active goes to a member that has its standby,
-    the two exchange roles.
+    Changes `assignment` and returns it. An active that goes to the member with its standby
+    exchanges roles with it.
 
     Raises:
         AssignorError: a task to be exchanged is active on two members, or on none (S4-F07).
@@ -169,14 +175,14 @@ def optimize_rack_aware_active_tasks(
         standbys=False,
         stateless=params.prices(STATELESS),
     )
-    for place in np.flatnonzero(placement.active != view.active).tolist():
-        task = state.tasks[place]
-        source = assignment[view.members[view.active[place]]]
-        goal = assignment[view.members[placement.active[place]]]
+    for index in np.flatnonzero(placement.active != view.active).tolist():
+        task = state.tasks[index]
+        source = assignment[view.members[view.active[index]]]
+        destination = assignment[view.members[placement.active[index]]]
         source.remove_task(AssignedTask(task, TaskType.ACTIVE))
-        if task in goal.tasks:
-            source.assign_task(goal.tasks[task])
-        goal.assign_task(AssignedTask(task, TaskType.ACTIVE))
+        if task in destination.tasks:
+            source.assign_task(destination.tasks[task])
+        destination.assign_task(AssignedTask(task, TaskType.ACTIVE))
     return assignment
 
 
@@ -189,22 +195,22 @@ def optimize_rack_aware_standby_tasks(
     """
     state = params.state
     view = _priced(holdings(state.view, assignment), params, AVAILABILITY)
-    nothing = np.zeros(len(view.tasks), dtype=np.bool_)
-    placement = optimized(view, AVAILABILITY, actives=nothing, standbys=True)
+    no_actives = np.zeros(len(view.tasks), dtype=np.bool_)
+    placement = optimized(view, AVAILABILITY, actives=no_actives, standbys=True)
     for pairs, change in (
         (view.standby, KafkaStreamsAssignment.remove_task),
         (placement.standby, KafkaStreamsAssignment.assign_task),
     ):
-        for place, member in zip(pairs.task.tolist(), pairs.member.tolist(), strict=True):
-            standby = AssignedTask(state.tasks[int(place)], TaskType.STANDBY)
+        for index, member in zip(pairs.task.tolist(), pairs.member.tolist(), strict=True):
+            standby = AssignedTask(state.tasks[int(index)], TaskType.STANDBY)
             change(assignment[view.members[member]], standby)
     return assignment
 
 
 def _owned_once(assignment: Assignments, tasks: Iterable[Task]) -> None:
     owner: dict[Task, str] = {}
-    for name, one in assignment.items():
-        for task in one.of_type(TaskType.ACTIVE):
+    for name, member_assignment in assignment.items():
+        for task in member_assignment.of_type(TaskType.ACTIVE):
             if owner.setdefault(task, name) != name:
                 raise AssignorError(
                     f"task {task} is active on {owner[task]} and on {name}; expected one member"

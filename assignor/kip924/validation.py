@@ -1,8 +1,8 @@
-"""KIP-924's checks of an assignment that a plug-in made (S1-F07), by printed names.
+"""KIP-924's checks of a plug-in's assignment (S1-F07), by printed names.
 
-The order is fixed, so that the same assignment always gives the same error: unknown tasks first,
-then what concerns one task, then members. Beyond Kafka's released checks a task that is active
-and a copy on one member is refused too, as the KIP's page had it.
+The order is fixed, so the same assignment always gives the same error: unknown tasks first, then
+errors about one task, then about members. In addition to Kafka's released checks, a task that is
+active and a copy on one member is an error, as on the KIP's page.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ NONE = "NONE"
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """The first fault found.
+    """The first error of an assignment.
 
     Attributes:
         error: its name in KIP-924.
-        task: printed id of the task, None when it is about a member.
-        member: the member, None when it is about a task alone.
+        task: printed id of the task; None when the error is about a member.
+        member: the member; None when the error is about a task alone.
     """
 
     error: str
@@ -39,7 +39,7 @@ class Violation:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What an assignment gives one member, in the order it was written."""
+    """What an assignment gives one member, in the order the plug-in listed it."""
 
     active: Sequence[str] = ()
     copies: Sequence[str] = ()
@@ -50,7 +50,7 @@ def first_violation(
     members: Iterable[str],
     stateful: Callable[[str], bool | None],
 ) -> Violation | None:
-    """Check an assignment; None = nothing is wrong with it.
+    """Check an assignment; None = it is valid.
 
     Args:
         assignment: per member what it gets.

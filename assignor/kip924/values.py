@@ -1,7 +1,7 @@
 """The values of KIP-924: what a plug-in reads about a group, and what it answers.
 
-What is read is frozen, what is answered is the plug-in's own to change (S1-09). A warm-up is a
-standby plus a follow-up deadline, as in Kafka. Users import all this from `muster.assignor.api`.
+What it reads is frozen; its answer it may change (S1-09). A warm-up is a standby plus a follow-up
+deadline, as in Kafka. Users import all this from `muster.assignor.api`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ LATEST_OFFSET = -2
 
 
 class TaskAssignmentException(AssignorError):
-    """Raised by a plug-in that cannot decide now: the group keeps its assignment, and asks again.
+    """Raised by a plug-in that cannot decide now: the group keeps its assignment and asks again.
 
     Operator action: none; the plug-in's message says what it waits for (S1-F09).
     """
@@ -28,14 +28,14 @@ class TaskAssignmentException(AssignorError):
 
 
 class TaskType(Enum):
-    """What a member does with an assigned task. There is no warm-up type."""
+    """The role of an assigned task. There is no warm-up type."""
 
     ACTIVE = "ACTIVE"
     STANDBY = "STANDBY"
 
 
 class AssignmentError(Enum):
-    """What can be wrong with an assignment (S1-F07)."""
+    """Errors of an assignment (S1-F07)."""
 
     NONE = "NONE"
     UNKNOWN_TASK_ID = "UNKNOWN_TASK_ID"
@@ -61,7 +61,7 @@ class TaskTopicPartition:
     """One of the partitions a task reads.
 
     Attributes:
-        topic_partition: name for a person; the group declares racks, not topics.
+        topic_partition: a name for people; groups declare racks, not topics.
         is_source: the task reads it as input.
         is_changelog: it holds the task's state.
         rack_ids: racks of its replicas; None = unknown.
@@ -92,10 +92,10 @@ class TaskInfo:
 
 @dataclass(frozen=True, slots=True)
 class AssignmentConfigs:
-    """The settings an assignor may look at (S1-23, S1-F12). None = the assignor's own default.
+    """The settings an assignor may use (S1-23, S1-F12). None = the assignor's own default.
 
     Attributes:
-        settings: every setting of the group, those that only muster has as well: `settings.x_y_z`
+        settings: every setting of the group, also those that only muster has: `settings.x_y_z`
             is the key ``x.y.z``. The other attributes are Kafka's getters, with its names.
     """
 
@@ -112,7 +112,7 @@ class AssignmentConfigs:
 
 @dataclass(frozen=True, slots=True)
 class KafkaStreamsState:
-    """One member as it is (S1-F04). Read only.
+    """One member's present state (S1-F04). Read only.
 
     Attributes:
         process_id: member id.
@@ -121,7 +121,7 @@ class KafkaStreamsState:
         client_tags: its tags.
         rack_id: its rack; None = unknown.
         host_info: None; muster keeps no addresses of members.
-        draining: whether it is to be emptied (beyond Kafka).
+        draining: whether it must give up all tasks (beyond Kafka).
     """
 
     process_id: str
@@ -174,13 +174,13 @@ class KafkaStreamsState:
 
 @dataclass(slots=True)
 class KafkaStreamsAssignment:
-    """What one member gets. The plug-in changes it as it likes.
+    """What one member gets. The plug-in may change it.
 
     Attributes:
         process_id: member id.
         tasks: what it gets, by task: a task has one role on a member.
-        followup_rebalance_deadline: when it wants to be asked again, in time of the group's clock;
-            not before this assignment has been carried out, erased by any other placement
+        followup_rebalance_deadline: when the plug-in is asked again, in time of the group's clock;
+            not before this assignment has been carried out, and erased by any other placement
             (S1-13, S1-F06). None = not needed.
     """
 
@@ -194,15 +194,15 @@ class KafkaStreamsAssignment:
         return cls(process_id, {task.id: task for task in tasks})
 
     def with_followup_rebalance(self, deadline_ms: int) -> KafkaStreamsAssignment:
-        """A copy that asks to be placed again at this time; a past one means at once."""
+        """A copy that asks for another assignment at this time; a past time means at once."""
         return replace(self, tasks=dict(self.tasks), followup_rebalance_deadline=deadline_ms)
 
     def assign_task(self, task: AssignedTask) -> None:
-        """Give it a task; an earlier role of that task is replaced."""
+        """Add a task; it replaces an earlier role of that task."""
         self.tasks[task.id] = task
 
     def remove_task(self, task: AssignedTask) -> None:
-        """Take a task in that role back, if it has it."""
+        """Remove a task in that role, if the member has it."""
         if self.tasks.get(task.id) == task:
             del self.tasks[task.id]
 
@@ -222,16 +222,16 @@ class KafkaStreamsAssignment:
 
 @dataclass(frozen=True, slots=True)
 class TaskAssignment:
-    """What everybody gets. Wrapped, so that fields can be added later (S1-06)."""
+    """What all members get. A class, so that fields can be added later (S1-06)."""
 
     assignment: tuple[KafkaStreamsAssignment, ...]
 
     @classmethod
     def of(cls, assignment: Iterable[KafkaStreamsAssignment]) -> TaskAssignment:
         """Sorted by member id (S1-08)."""
-        return cls(tuple(sorted(assignment, key=lambda one: one.process_id)))
+        return cls(tuple(sorted(assignment, key=lambda member: member.process_id)))
 
     @property
     def num_nodes(self) -> int:
-        """How many members it lists, those that get nothing as well (S1-08)."""
+        """How many members it lists, also those that get nothing (S1-08)."""
         return len(self.assignment)

@@ -1,1 +1,1 @@
-"""The arithmetic of placement: shares, fewest moves, flows. Integer arrays that know no group."""
+"""The arithmetic of placement: shares, fewest moves, flows. It knows integer arrays, no groups."""

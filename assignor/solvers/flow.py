@@ -1,6 +1,6 @@
-"""Minimum-cost flow, for the placements that arithmetic alone cannot decide.
+"""Minimum-cost flow, for placements that arithmetic alone cannot decide.
 
-A thin, deterministic cover over OR-tools: arcs are added in bulk, the answer is the flow of every
+A thin, deterministic wrapper of OR-tools: arcs are added in bulk, the answer is the flow of every
 arc. Costs are whole numbers, so that optima are exact and proven.
 """
 
@@ -19,7 +19,7 @@ _TOO_DEAR = (
 
 
 class Network:
-    """A flow network under construction. Nodes are numbers handed out by `nodes`."""
+    """A flow network under construction. `nodes` hands out node numbers."""
 
     def __init__(self) -> None:
         self._nodes = 0
@@ -38,12 +38,16 @@ class Network:
         return int(self.nodes(1)[0])
 
     def supply(self, nodes: ArrayLike, amount: ArrayLike) -> None:
-        """Say how much enters at nodes (negative: leaves)."""
+        """Set how much flow enters at nodes (negative: leaves)."""
         parts = np.broadcast_arrays(nodes, amount)
         self._supplies.append((_flat(parts[0]), _flat(parts[1])))
 
     def arcs(self, tail: ArrayLike, head: ArrayLike, capacity: ArrayLike, cost: ArrayLike) -> slice:
-        """Add arcs (arguments broadcast); returns where their flows stand in the answer."""
+        """Add arcs (arguments broadcast); returns the slice of their flows in the answer.
+
+        Raises:
+            AssignorError: a cost or capacity does not fit 64 bits.
+        """
         try:
             flat = [_flat(part) for part in np.broadcast_arrays(tail, head, capacity, cost)]
         except OverflowError:
@@ -54,13 +58,13 @@ class Network:
         return slice(first, self._arcs)
 
     def solve(self) -> tuple[Longs, int]:
-        """Send everything from where it enters to where it leaves as cheaply as possible.
+        """Route all flow from where it enters to where it leaves at the least cost.
 
         Returns:
             The flow of every arc, and the total cost.
 
         Raises:
-            AssignorError: the network cannot carry the amount, or costs are too large to add up.
+            AssignorError: the network cannot carry the flow, or costs are too large to add up.
         """
         from ortools.graph.python import min_cost_flow
 

@@ -1,8 +1,8 @@
-"""A flow network written edge by edge, as KIP-925 describes it: checked, then solved.
+"""A flow network given edge by edge, as KIP-925 describes it: checked, then solved.
 
-For plug-ins that bring their own network. Edges carry a first flow, which says how much goes
-from source to sink; the answer carries as much at the least cost. Among equally cheap answers the
-one over the lowest edges (by tail, then head) is taken, whatever order they were added in.
+It is for plug-ins that have their own network. Edges carry an initial flow, which says how much
+goes from source to sink; the answer carries as much at the least cost. Of equally cheap answers it
+is the one over the lowest edges (by tail, then head), whatever order they were added in.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class InvalidGraph(AssignorError):
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """An edge and what flows over it."""
+    """An edge and the flow over it."""
 
     tail: int
     head: int
@@ -43,7 +43,7 @@ class Graph:
         """Add an edge.
 
         Raises:
-            InvalidGraph: capacity below 0, flow outside 0..capacity, a second edge between the two.
+            InvalidGraph: capacity below 0, flow outside 0..capacity, a second edge between nodes.
         """
         if capacity < 0:
             raise InvalidGraph(f"edge {tail}->{head}: capacity {capacity} is below 0")
@@ -54,11 +54,11 @@ class Graph:
         self._edges[tail, head] = Edge(tail, head, capacity, cost, flow)
 
     def set_source(self, node: int) -> None:
-        """Say where flow enters."""
+        """Set the node where flow enters."""
         self._source = node
 
     def set_sink(self, node: int) -> None:
-        """Say where flow leaves."""
+        """Set the node where flow leaves."""
         self._sink = node
 
     def edges(self) -> list[Edge]:
@@ -73,19 +73,20 @@ class Graph:
         """Replace the flow by a cheapest one of the same amount; returns its cost.
 
         Raises:
-            InvalidGraph: source or sink is not set, has edges the wrong way, or flow gets lost.
+            InvalidGraph: source or sink is not set, has edges in the wrong direction, or inflow and
+                outflow of a node differ.
         """
         amount = self._amount()
         edges = self.edges()
         network = Network()
-        number = {node: place for place, node in enumerate(self._nodes())}
-        network.nodes(len(number))
-        network.supply(number[self._end(self._source, "source")], amount)
-        network.supply(number[self._end(self._sink, "sink")], -amount)
+        index_of = {node: place for place, node in enumerate(self._nodes())}
+        network.nodes(len(index_of))
+        network.supply(index_of[self._end(self._source, "source")], amount)
+        network.supply(index_of[self._end(self._sink, "sink")], -amount)
         scale = len(edges) * max(sum(edge.capacity for edge in edges), 1) + 1
         network.arcs(
-            [number[edge.tail] for edge in edges],
-            [number[edge.head] for edge in edges],
+            [index_of[edge.tail] for edge in edges],
+            [index_of[edge.head] for edge in edges],
             [edge.capacity for edge in edges],
             np.array([edge.cost for edge in edges]) * scale + np.arange(len(edges)),
         )

@@ -1,13 +1,12 @@
 """How many tasks each member should hold: whole numbers out of relative capacities.
 
 A member of capacity c among total capacity C is due ``total * c / C`` tasks. Its *share* is that
-number rounded down or up, never further away, so that the loads (tasks per capacity) of any two
-members differ by at most 1. Rounding up is the only freedom; a member that rounds up gets an
-*extra*.
+number rounded down or up, so the loads (tasks per capacity) of any two members differ by at most 1.
+A member that rounds up gets an *extra*.
 
-Kinds of tasks (stateful, stateless, standbys) are shared out one after the other. Each kind is
-fair by itself, and the sum over the kinds so far is fair too: extras go first to members that
-would otherwise fall below their share of the sum, last to those that would exceed it.
+Kinds of tasks (stateful, stateless, standbys) are shared out one after the other, each fair by
+itself and in the sum so far: extras go first to members that would otherwise fall below their share
+of the sum, last to those that would exceed it.
 
 This module knows counts only: no tasks, no owners.
 """
@@ -24,7 +23,7 @@ Counts = NDArray[np.int64]
 
 
 def rounded_down(total: int, capacity: Counts) -> tuple[Counts, int]:
-    """Shares rounded down, and how many extras are left to give.
+    """Shares rounded down, and how many extras remain.
 
     Args:
         total: tasks to share out.
@@ -36,13 +35,13 @@ def rounded_down(total: int, capacity: Counts) -> tuple[Counts, int]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Slack:
-    """Shares before it is decided who gets the extras.
+    """Shares before it is decided which members get the extras.
 
     Attributes:
         floor: int64[M], shares rounded down.
         extras: how many members get one more.
-        level: int8[M], who comes first for an extra: 0 must have one, 2 may, 4 rather not (the
-            sum over the kinds would be unfair), `DUE_NOTHING_MORE` never.
+        level: int8[M], order of the members for extras: 0 must have one, 2 may, 4 only if no other
+            can (the sum over the kinds would be unfair), `DUE_NOTHING_MORE` never.
     """
 
     floor: Counts
@@ -57,7 +56,7 @@ def slack(total: int, capacity: Counts, before: Counts | None = None) -> Slack:
     """Shares of one kind of task with the extras still open.
 
     Members below their share of the sum of kinds must have an extra, and so must members that
-    would be idle while there is work for everybody (EX-H10).
+    would be idle although there is a task for every member (EX-H10).
 
     Args:
         total: tasks to share out.
@@ -67,15 +66,15 @@ def slack(total: int, capacity: Counts, before: Counts | None = None) -> Slack:
     floor, extras = rounded_down(total, capacity)
     if extras == 0:
         return Slack(floor, 0, np.full(len(capacity), DUE_NOTHING_MORE, dtype=np.int8))
-    whole = int(capacity.sum())
+    total_capacity = int(capacity.sum())
     base = floor if before is None else floor + before
-    everything = total if before is None else total + int(before.sum())
-    due = everything * capacity
-    must = base < due // whole
-    if everything >= np.count_nonzero(capacity):
+    all_kinds = total if before is None else total + int(before.sum())
+    due = all_kinds * capacity
+    must = base < due // total_capacity
+    if all_kinds >= np.count_nonzero(capacity):
         must |= base == 0
-    level = np.where(must, 0, np.where(base + 1 > -(-due // whole), 4, 2))
-    level[total * capacity % whole == 0] = DUE_NOTHING_MORE
+    level = np.where(must, 0, np.where(base + 1 > -(-due // total_capacity), 4, 2))
+    level[total * capacity % total_capacity == 0] = DUE_NOTHING_MORE
     return Slack(floor, extras, level.astype(np.int8))
 
 
@@ -86,11 +85,11 @@ def shares(
     before: Counts | None = None,
     hints: Sequence[Counts] = (),
 ) -> Counts:
-    """Shares of one kind of task, extras given where most tasks can stay.
+    """Shares of one kind of task, with the extras where most tasks can stay.
 
-    Within a level of `slack`, extras go to those who hold more than their share rounded down,
-    then to those who would with what is on its way to them or warm there (`hints`), then where the
-    load ends lowest, then in order of id.
+    Within a level of `slack`, extras go first to members that hold more than their share rounded
+    down, then to those that would with their learners or warm copies (`hints`), then where the load
+    ends lowest, then in order of id.
 
     Args:
         total: tasks to share out.
@@ -102,27 +101,27 @@ def shares(
     Returns:
         int64[M], summing up to `total`.
     """
-    open_ = slack(total, capacity, before)
-    if open_.extras == 0:
-        return open_.floor
-    share = open_.floor
-    rank = open_.level * np.int8(4)
+    open_shares = slack(total, capacity, before)
+    if open_shares.extras == 0:
+        return open_shares.floor
+    share = open_shares.floor
+    rank = open_shares.level * np.int8(4)
     rank += (held <= share).astype(np.int8)
-    for more in hints:
-        rank += (held + more <= share).astype(np.int8)
+    for hint in hints:
+        rank += (held + hint <= share).astype(np.int8)
     if (capacity == capacity[0]).all():
         order = np.argsort(rank, kind="stable")
     else:
         level = (share + 1 if before is None else share + before + 1) / np.maximum(capacity, 1)
         order = np.lexsort((level, rank))
-    share[order[: open_.extras]] += 1
+    share[order[: open_shares.extras]] += 1
     return share
 
 
 def bounded_shares(
     total: int, capacity: Counts, held: Counts, before: Counts, most: Counts
 ) -> Counts:
-    """Shares where members cannot take more than a bound; the others take what is left over.
+    """Shares with an upper bound per member; the other members take the remainder.
 
     Args:
         total: tasks to share out; cut to what the bounds allow.
@@ -132,27 +131,27 @@ def bounded_shares(
         most: int64[M], upper bounds.
     """
     share = np.zeros(len(capacity), dtype=np.int64)
-    open_ = capacity > 0
-    left = min(total, int(most[open_].sum()))
+    unbounded = capacity > 0
+    left = min(total, int(most[unbounded].sum()))
     while left:
-        part = np.where(open_, capacity, 0)
-        wanted = shares(left, part, held - share, before + share)
-        full = open_ & (wanted >= most)
-        if not (wanted > most).any():
-            return share + wanted
+        part = np.where(unbounded, capacity, 0)
+        share_now = shares(left, part, held - share, before + share)
+        full = unbounded & (share_now >= most)
+        if not (share_now > most).any():
+            return share + share_now
         share[full] = most[full]
         left -= int(most[full].sum())
-        open_ &= ~full
+        unbounded &= ~full
     return share
 
 
 def undecided(
     share: Counts, capacity: Counts, beside: Counts
 ) -> tuple[Counts, NDArray[np.int32], Counts]:
-    """Shares with the extras taken back that another member could have had as well.
+    """Take back the extras that another member could have got as well.
 
-    Two members of equal capacity may change places if one is to end with one task more than the
-    other, of this kind and altogether. They are in one pool, from which one of them gets the task.
+    Two members of equal capacity can exchange their counts if one is to end with one task more
+    than the other, of this kind and in total. They form a pool, in which either gets the task.
 
     Args:
         share: int64[M], shares of one kind of task.
@@ -166,9 +165,9 @@ def undecided(
     base, pool = share.copy(), np.full(len(share), -1, dtype=np.int32)
     pools: list[int] = []
     kind = np.column_stack((capacity, share + beside, share))
-    for each in np.unique(kind[(capacity > 0) & (share > 0)], axis=0)[::-1]:
-        more = (pool < 0) & (kind == each).all(axis=1)
-        less = (pool < 0) & (kind == each - (0, 1, 1)).all(axis=1)
+    for row in np.unique(kind[(capacity > 0) & (share > 0)], axis=0)[::-1]:
+        more = (pool < 0) & (kind == row).all(axis=1)
+        less = (pool < 0) & (kind == row - (0, 1, 1)).all(axis=1)
         if more.any() and less.any():
             pool[more | less] = len(pools)
             base[more] -= 1
@@ -177,7 +176,7 @@ def undecided(
 
 
 def filled_shares(total: int, capacity: Counts, held: Counts, here: Counts | None = None) -> Counts:
-    """Shares where no member gives anything up: as even as that allows.
+    """Shares where no member gives tasks up: as even as that allows.
 
     Args:
         total: tasks to share out, at least `held` of them.
@@ -187,23 +186,23 @@ def filled_shares(total: int, capacity: Counts, held: Counts, here: Counts | Non
     """
     share = np.zeros(len(capacity), dtype=np.int64)
     here = held if here is None else here
-    open_ = capacity > 0
-    while open_.any():
-        wanted = shares(total - int(share.sum()), np.where(open_, capacity, 0), here)
-        full = open_ & (held > wanted)
+    can_gain = capacity > 0
+    while can_gain.any():
+        share_now = shares(total - int(share.sum()), np.where(can_gain, capacity, 0), here)
+        full = can_gain & (held > share_now)
         if not full.any():
-            return share + wanted
+            return share + share_now
         share[full] = held[full]
-        open_ &= ~full
+        can_gain &= ~full
     return share
 
 
 def tolerant_shares(total: int, capacity: Counts, held: Counts, percentage: float) -> Counts:
-    """Shares within a percentage of what each member is due, as close to what it holds as can be.
+    """Shares within a percentage of each member's due, as close to its present tasks as possible.
 
-    A member may stay anywhere between its due minus and plus the percentage (S2-28); 0 gives
-    the plain shares. What is over goes where most is missing by proportion, what is lacking is
-    taken where most is held.
+    A member may hold anything from its due minus to its due plus the percentage (S2-28); 0 gives
+    the plain shares. Tasks left over go to the members that lack most by proportion; lacking tasks
+    are taken from those that hold most.
 
     Args:
         total: tasks to share out.
@@ -223,8 +222,8 @@ def tolerant_shares(total: int, capacity: Counts, held: Counts, percentage: floa
 def topped_up(total: int, capacity: Counts, held: Counts, before: Counts) -> Counts | None:
     """Shares of one kind that make the sum of kinds fair where capacities differ.
 
-    Plain `shares` keep each kind fair and the sum as well as that allows; with unequal capacities
-    that may leave the sum uneven. Here the sum comes first.
+    Plain `shares` keep each kind fair first; with unequal capacities the sum may then be uneven.
+    Here the sum comes first.
 
     Args:
         total: tasks to share out.
@@ -233,35 +232,35 @@ def topped_up(total: int, capacity: Counts, held: Counts, before: Counts) -> Cou
         before: int64[M], tasks of the kinds shared out before this one.
 
     Returns:
-        int64[M], or None where what was shared out before leaves no fair sum.
+        int64[M], or None if earlier kinds leave no fair sum.
     """
     bounds = fair_sum(total, capacity, before)
     if bounds is None:
         return None
-    everything = total + int(before.sum())
-    due = everything * capacity / capacity.sum()
-    return _between(everything, before + held, *bounds, due) - before
+    all_kinds = total + int(before.sum())
+    due = all_kinds * capacity / capacity.sum()
+    return _between(all_kinds, before + held, *bounds, due) - before
 
 
 def fair_sum(total: int, capacity: Counts, before: Counts) -> tuple[Counts, Counts] | None:
-    """Least and most tasks of all kinds each member may hold; None if no such sum is left.
+    """Least and most tasks of all kinds each member may hold; None if no fair sum is left.
 
     Args:
         total: tasks still to share out.
         capacity: int64[M], at least one above 0.
         before: int64[M], tasks shared out already.
     """
-    everything = total + int(before.sum())
-    due = everything * capacity
+    all_kinds = total + int(before.sum())
+    due = all_kinds * capacity
     low = np.maximum(due // capacity.sum(), before)
     high = np.maximum(-(-due // capacity.sum()), before)
-    return (low, high) if int(low.sum()) <= everything <= int(high.sum()) else None
+    return (low, high) if int(low.sum()) <= all_kinds <= int(high.sum()) else None
 
 
 def _between(
     total: int, held: Counts, low: Counts, high: Counts, due: NDArray[np.float64]
 ) -> Counts:
-    """What members hold, cut to bounds; then up or down, by proportion to the due, to the total."""
+    """Present counts cut to bounds, then changed by proportion to the due until the total fits."""
     floor = np.clip(np.floor(due + 1e-9).astype(np.int64), low, high)
     share = np.clip(held, low, high)
     missing = total - int(share.sum())
@@ -280,10 +279,10 @@ def _between(
 def _units(
     share: Counts, most: Counts, due: NDArray[np.float64], number: int, *, upwards: bool
 ) -> Counts:
-    """int64[M]: whose share changes by how much, one unit at a time, most deserving first."""
-    each = np.clip(most, 0, number)
-    member = np.repeat(np.arange(len(share)), each)
-    starts = np.cumsum(each) - each
+    """int64[M]: by how much each share changes, one unit at a time, largest need first."""
+    most_steps = np.clip(most, 0, number)
+    member = np.repeat(np.arange(len(share)), most_steps)
+    starts = np.cumsum(most_steps) - most_steps
     nth = np.arange(len(member)) - starts[member]
     level = (share[member] + nth + 0.5) if upwards else -(share[member] - nth - 0.5)
     order = np.argsort(np.round(level / np.maximum(due[member], 1e-9), 9), kind="stable")

@@ -1,11 +1,8 @@
-"""Spreading the tasks of each unit: how much the n-th task of one unit on one member is worth.
+"""Spreading the tasks of each unit over members, as prices of flow arcs.
 
-A unit is spread evenest where its tasks per capacity differ least between members. As a price:
-the n-th task of a unit on a member costs more than the one before, the steeper the smaller the
-member, so the cheapest answer of a flow is the evenest one. A *window* says how few and how many
-tasks of a unit each member should have; what lies outside costs more than everything else.
-
-Knows counts of units on members only: no owners, no copies.
+The n-th task of a unit on a member costs more than the one before, and the steeper the smaller the
+member, so the cheapest flow spreads a unit most evenly by capacity. A *window* says how few and how
+many tasks of a unit each member should have; a task outside it costs more than everything else.
 """
 
 from __future__ import annotations
@@ -22,16 +19,16 @@ from muster.assignor.solvers.shares import Counts
 from muster.protocol.tasks import IntArray
 
 _FINEST = 12
-"""Loads of a unit are compared in steps of one by this where capacities differ."""
+"""Loads of a unit are compared in steps of 1 / this where capacities differ."""
 
 
 class Levels(NamedTuple):
-    """Steps of a spread, int64[L] each: one more task of a unit on a member, and what that costs.
+    """Steps of a spread, int64[L] each: one more task of a unit on a member, and its price.
 
     Attributes:
-        unit, member: of which step it is.
+        unit, member: what the step belongs to.
         price: 0 for the cheapest step of all.
-        outside: 1 beyond the window, -1 where the member still lacks tasks, else 0.
+        outside: 1 above the window, -1 where the member still lacks tasks, else 0.
     """
 
     unit: Longs
@@ -68,7 +65,7 @@ class Spread:
         return np.bincount(self.unit, minlength=len(self.beside))
 
     def levels(self, high: Counts) -> Levels:
-        """The steps there are if no member takes more than `high` (int64[M]) tasks."""
+        """The steps that exist if no member takes more than `high` (int64[M]) tasks."""
         number = np.minimum(self._size[:, None], np.where(self.capacity > 0, high, 0))
         pairs = np.repeat(np.arange(number.size), number.ravel())
         ends = np.cumsum(number.ravel())
@@ -84,18 +81,18 @@ class Spread:
 
     def _price(self, count: Longs, member: Longs) -> Longs:
         usable = self.capacity[self.capacity > 0]
-        fine = min(lcm(*np.unique(usable // np.gcd.reduce(usable)).tolist()), _FINEST)
+        step = min(lcm(*np.unique(usable // np.gcd.reduce(usable)).tolist()), _FINEST)
         size = self.capacity[member] // np.gcd.reduce(usable)
-        price: Longs = (2 * count + 1) * fine // size
+        price: Longs = (2 * count + 1) * step // size
         return price
 
     @cached_property
     def range(self) -> int:
-        """By how much the prices of two steps may differ."""
+        """Largest difference between the prices of two steps."""
         return int(self.levels(np.full_like(self.capacity, len(self.unit))).price.max(initial=0))
 
     def beyond(self, member: IntArray) -> int:
-        """How many tasks a placement (int32[K, n], below 0 = no member) has outside the window."""
+        """How many tasks of a placement (int32[K, n], below 0 = none) are outside the window."""
         if self.window is None:
             return 0
         count = self.beside.copy()

@@ -1,1 +1,1 @@
-"""Where everything belongs in the end: actives, standbys, racks, weights; not the way there."""
+"""Targets: where actives and standbys belong in the end."""

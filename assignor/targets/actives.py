@@ -1,9 +1,9 @@
-"""Where actives belong in the end: balanced, fewest moves, on members that have copies.
+"""Final owners of actives: balanced, fewest moves, on members that have copies.
 
-Counts come first (`muster.assignor.solvers.shares`): within them a task stays with its owner if it
-can. Of the tasks that must move, those move that have a copy where there is room, best copy first;
-so a learner on its way stays on its way, a standby is promoted rather than an empty disk filled,
-and a task without state moves rather than one with.
+Counts come first (`muster.assignor.solvers.shares`); within them a task stays with its owner if it
+can. Of the tasks that must move, those move that have a copy on a member with room, best copy
+first: a running learner is kept, a standby is promoted before an empty disk is filled, and a
+stateless task moves before a stateful one.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ READY, WARM, ON_ITS_WAY, STANDBY, SOME, NOTHING = range(6)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Actives:
-    """Some actives of a view that are placed together.
+    """Actives of a view that are placed together.
 
     Attributes:
         task: int32[K], their task indexes, ascending.
@@ -41,17 +41,17 @@ class Actives:
 def settled_by_copies(
     view: GroupView, copies: Copies, actives: Actives, capacity: Counts
 ) -> IntArray:
-    """int32[K]: owners with balanced counts, the fewest moves, and copies put to use."""
+    """int32[K]: owners with balanced counts, the fewest moves, and copies used."""
     count = held(actives.home, len(capacity))
-    loose = actives.task[actives.home == NO_MEMBER]
+    unowned = actives.task[actives.home == NO_MEMBER]
     share = None
     if uneven(capacity) and actives.before is not None:
         share = topped_up(len(actives.task), capacity, count, actives.before)
-        if share is None:  # what stands is uneven already; the rest fills it up
-            whole = len(actives.task) + int(actives.before.sum())
-            share = filled_shares(whole, capacity, actives.before) - actives.before
+        if share is None:  # earlier actives are uneven already; these even them out
+            total = len(actives.task) + int(actives.before.sum())
+            share = filled_shares(total, capacity, actives.before) - actives.before
     if share is None:
-        hints = _hints(view, copies, actives, loose)
+        hints = _hints(view, copies, actives, unowned)
         share = shares(len(actives.task), capacity, count, actives.before, hints)
     return settled_to(view, copies, actives, share)
 
@@ -63,7 +63,7 @@ def uneven(capacity: Counts) -> bool:
 
 
 def settled_to(view: GroupView, copies: Copies, actives: Actives, share: Counts) -> IntArray:
-    """int32[K]: owners with these counts, the fewest moves, and copies put to use.
+    """int32[K]: owners with the given counts, the fewest moves, and copies used.
 
     Args:
         view: the group.
@@ -71,40 +71,40 @@ def settled_to(view: GroupView, copies: Copies, actives: Actives, share: Counts)
         actives: what to place.
         share: int64[M], summing up to the number of tasks.
     """
-    count, begins = held(actives.home, len(share)), begins_of(view, actives.task)
+    count, first_of_unit = held(actives.home, len(share)), begins_of(view, actives.task)
     if alike(view, copies, actives.task):
-        return settle(actives.home, share, count, begins)
-    loose = actives.home == NO_MEMBER
+        return settle(actives.home, share, count, first_of_unit)
+    unowned = actives.home == NO_MEMBER
     over = count > share
-    moving = loose | np.append(over, False)[actives.home]
-    near = _copies_with_room(view, copies, actives, moving, count < share)
-    chosen = np.flatnonzero(moving)
-    stateless = ~view.tasks.stateful[actives.task[chosen]]
-    choice = over.any() and stateless.any() and not stateless.all()
-    if len(near) == 0 and not choice:
-        return settle(actives.home, share, count, begins)
+    moving = unowned | np.append(over, False)[actives.home]
+    nearby = _copies_with_room(view, copies, actives, moving, count < share)
+    moving_tasks = np.flatnonzero(moving)
+    stateless = ~view.tasks.stateful[actives.task[moving_tasks]]
+    kinds_differ = over.any() and stateless.any() and not stateless.all()
+    if len(nearby) == 0 and not kinds_differ:
+        return settle(actives.home, share, count, first_of_unit)
     freight = Freight(
-        home=actives.home[chosen],
+        home=actives.home[moving_tasks],
         kind=stateless.astype(np.int32),
         unit=np.zeros(2, dtype=np.int32),
         toll=np.zeros((2, 1), dtype=np.int64),
         zone=np.zeros(len(share), dtype=np.int32),
         leaving=1,
-        task=np.searchsorted(actives.task[chosen], near.task).astype(np.int32),
-        member=near.member,
-        rank=quality(view, copies, near),
+        task=np.searchsorted(actives.task[moving_tasks], nearby.task).astype(np.int32),
+        member=nearby.member,
+        rank=quality(view, copies, nearby),
         no_copy=NOTHING,
         free=1,
-        spread=view.tasks.unit_of[actives.task[chosen]],
+        spread=view.tasks.unit_of[actives.task[moving_tasks]],
     )
     base = np.where(over, share, share - np.minimum(count, share))
     owner = actives.home.copy()
-    owner[chosen], _ = place(freight, Room(base, 0, np.zeros_like(base)))
+    owner[moving_tasks], _ = place(freight, Room(base, 0, np.zeros_like(base)))
     return owner
 
 
 def begins_of(view: GroupView, tasks: IntArray) -> IntArray | None:
-    """int[U]: where each unit begins among ascending tasks; None where there is but one unit."""
+    """int[U]: index of each unit's first task among ascending tasks; None if there is one unit."""
     start: IntArray = view.tasks.start[:-1]
     if len(start) == 1:
         return None
@@ -114,28 +114,25 @@ def begins_of(view: GroupView, tasks: IntArray) -> IntArray | None:
 
 
 def alike(view: GroupView, copies: Copies, tasks: IntArray) -> bool:
-    """Whether it is all the same which of these tasks move: no copies, and all with state or none.
-
-    The common case, and for it no array of tasks needs to be looked at.
-    """
+    """Whether it does not matter which tasks move: no copies, and all stateful or all stateless."""
     stateful = view.tasks.stateful[tasks] if len(tasks) < len(view.tasks) else view.tasks.stateful
-    some = bool(stateful.any())
-    return not some or (copies.none and bool(stateful.all()))
+    any_stateful = bool(stateful.any())
+    return not any_stateful or (copies.none and bool(stateful.all()))
 
 
-def _hints(view: GroupView, copies: Copies, actives: Actives, loose: IntArray) -> list[Counts]:
-    """Per member, learners on their way; with the warm copies of tasks without an owner added."""
+def _hints(view: GroupView, copies: Copies, actives: Actives, unowned: IntArray) -> list[Counts]:
+    """Per member its running learners; the same plus warm copies of tasks without an owner."""
     members = len(view.members)
-    coming = np.zeros(members, dtype=np.int64)
+    learners = np.zeros(members, dtype=np.int64)
     if len(view.learner):
-        mine = np.isin(view.learner.task, actives.task)
-        coming = np.bincount(view.learner.member[mine], minlength=members)
-    hints = [coming] if coming.any() else []
-    loose = loose[view.tasks.stateful[loose]]
-    if len(loose):
-        pairs = copies.of(loose)
-        warm = copies.told_warm(pairs.task, pairs.member)
-        hints.append(coming + np.bincount(pairs.member[warm], minlength=members))
+        among_these = np.isin(view.learner.task, actives.task)
+        learners = np.bincount(view.learner.member[among_these], minlength=members)
+    hints = [learners] if learners.any() else []
+    unowned = unowned[view.tasks.stateful[unowned]]
+    if len(unowned):
+        pairs = copies.of(unowned)
+        warm = copies.reported_warm(pairs.task, pairs.member)
+        hints.append(learners + np.bincount(pairs.member[warm], minlength=members))
     return hints
 
 
@@ -148,10 +145,10 @@ def _copies_with_room(
 
 def quality(view: GroupView, copies: Copies, pairs: Pairs) -> Longs:
     """int64[K]: rank of each copy, `READY` (best) to `NOTHING`."""
-    wanted = code(pairs.task, pairs.member)
+    codes = code(pairs.task, pairs.member)
     rank = np.where(copies.lag(pairs.task, pairs.member) == NO_COPY, NOTHING, SOME)
-    rank[contains(view.standby, wanted)] = STANDBY
-    rank[contains(view.learner, wanted)] = ON_ITS_WAY
-    rank[copies.told_warm(pairs.task, pairs.member)] = WARM
-    rank[contains(view.ready, wanted)] = READY
+    rank[contains(view.standby, codes)] = STANDBY
+    rank[contains(view.learner, codes)] = ON_ITS_WAY
+    rank[copies.reported_warm(pairs.task, pairs.member)] = WARM
+    rank[contains(view.ready, codes)] = READY
     return rank.astype(np.int64)

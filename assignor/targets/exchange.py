@@ -1,8 +1,8 @@
-"""Exchanging standbys pairwise until no exchange is cheaper: when copies must differ in many tags.
+"""Exchanges of standbys until none is cheaper, for copies that must differ in several tags.
 
 Several keys at once cannot be written as one flow, so this is a local optimum: KIP-925's option I
-for that case. Two standbys change places if that is cheaper, no member gets a task twice, and
-neither task's copies lose a distinct tag value (the rule of Kafka's client-tag-aware assignor,
+for that case. Two standbys change places if that is cheaper, no member gets a task twice, and the
+copies of neither task lose a distinct tag value (the rule of Kafka's client-tag-aware assignor,
 T-03).
 """
 
@@ -11,59 +11,61 @@ from __future__ import annotations
 import numpy as np
 
 from muster.assignor.model import NO_MEMBER, GroupView, Pairs
+from muster.assignor.targets.standby_request import StandbyRequest
 from muster.assignor.targets.tags import Zones
-from muster.assignor.targets.wanted import Wanted
 
 
-def exchanged(view: GroupView, zones: Zones, wanted: Wanted) -> Pairs:
-    """The view's standbys after all exchanges that pay; counts per member are kept."""
-    search = _Search(view, zones, wanted)
+def exchanged(view: GroupView, zones: Zones, request: StandbyRequest) -> Pairs:
+    """The view's standbys after all exchanges that lower the cost; counts per member are kept."""
+    search = _Search(view, zones, request)
     while search.sweep():
         pass
     return Pairs.of(view.standby.task, np.array(search.member, dtype=np.int32))
 
 
 class _Search:
-    def __init__(self, view: GroupView, zones: Zones, wanted: Wanted) -> None:
+    def __init__(self, view: GroupView, zones: Zones, request: StandbyRequest) -> None:
         self._zones = zones
         self._task = view.standby.task.tolist()
         self.member = view.standby.member.tolist()
-        everyone = np.arange(len(view.members), dtype=np.int32)
+        all_members = np.arange(len(view.members), dtype=np.int32)
         self._holders: dict[int, list[int]] = {}
         self._price: dict[int, list[int]] = {}
-        for task in wanted.tasks.tolist():
-            owner = int(wanted.target[task])
+        for task in request.tasks.tolist():
+            owner = int(request.target[task])
             self._holders[task] = [] if owner == NO_MEMBER else [owner]
-            same = np.full(len(everyone), task, dtype=np.int32)
-            self._price[task] = wanted.price(view, len(view.standby), same, everyone).tolist()
+            task_column = np.full(len(all_members), task, dtype=np.int32)
+            self._price[task] = request.price(
+                view, len(view.standby), task_column, all_members
+            ).tolist()
         for task, member in zip(self._task, self.member, strict=True):
             self._holders[task].append(member)
 
     def sweep(self) -> bool:
-        """Try every pair once; whether anything changed places."""
-        better = False
-        for one in range(len(self._task)):
-            for other in range(one + 1, len(self._task)):
-                better |= self._try(one, other)
-        return better
+        """Try every pair once; True if any exchange was made."""
+        changed = False
+        for first in range(len(self._task)):
+            for second in range(first + 1, len(self._task)):
+                changed |= self._try(first, second)
+        return changed
 
-    def _try(self, one: int, other: int) -> bool:
-        task, rival = self._task[one], self._task[other]
-        here, there = self.member[one], self.member[other]
-        if task == rival or here == there:
+    def _try(self, first: int, second: int) -> bool:
+        task, other_task = self._task[first], self._task[second]
+        here, there = self.member[first], self.member[second]
+        if task == other_task or here == there:
             return False
-        mine, theirs = self._price[task], self._price[rival]
-        if mine[there] + theirs[here] >= mine[here] + theirs[there]:
+        prices, other_prices = self._price[task], self._price[other_task]
+        if prices[there] + other_prices[here] >= prices[here] + other_prices[there]:
             return False
-        moved, moved_rival = self._moved(task, here, there), self._moved(rival, there, here)
-        if moved is None or moved_rival is None:
+        moved, other_moved = self._moved(task, here, there), self._moved(other_task, there, here)
+        if moved is None or other_moved is None:
             return False
-        self._holders[task], self._holders[rival] = moved, moved_rival
-        self.member[one], self.member[other] = there, here
+        self._holders[task], self._holders[other_task] = moved, other_moved
+        self.member[first], self.member[second] = there, here
         return True
 
     def _moved(self, task: int, source: int, destination: int) -> list[int] | None:
-        """Holders after a move; None if that is not allowed."""
+        """Holders of the task after a move; None if the move is not allowed."""
         holders = self._holders[task]
         if destination in holders:
             return None

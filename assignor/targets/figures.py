@@ -1,8 +1,8 @@
-"""What every task costs at every member, figure by figure: for problems small enough to look.
+"""What every task costs at every member, as tables (figures), for small problems.
 
-A figure is a table of tasks x members, less is better. They are what a placement is judged by:
-moves, learners, cold starts, copies restored from nothing, traffic. What a copy is worth is the
-state it has: a standby that has told no lag yet has none to lose.
+A figure is a table of tasks x members; less is better. Figures judge a placement: moves, learners,
+cold starts, copies restored from nothing, traffic. A copy is worth the state it has: losing a
+standby without a reported lag loses nothing.
 """
 
 from __future__ import annotations
@@ -14,8 +14,11 @@ import numpy as np
 from muster.assignor.copies import NO_COPY, Copies, Longs, contains
 from muster.assignor.model import NO_MEMBER, BoolArray, GroupView, Pairs
 
-READY, WARM, ON_ITS_WAY, STANDBY, SOME, UNTOLD, NOTHING = range(7)
-"""How good a copy is as a destination, best first; `UNTOLD`: a standby without a lag."""
+READY, WARM, ON_ITS_WAY, STANDBY, SOME, UNREPORTED, NOTHING = range(7)
+"""How good a copy is as a destination, best first.
+
+`UNREPORTED` is a standby without a reported lag, `SOME` any other reported state.
+"""
 
 
 class Figures:
@@ -36,8 +39,8 @@ class Figures:
         member = np.tile(np.arange(self.shape[1], dtype=np.int32), self.shape[0])
         self._pairs = Pairs(task, member)
 
-    def _table(self, of: BoolArray) -> BoolArray:
-        table: BoolArray = of.reshape(self.shape)
+    def _table(self, values: BoolArray) -> BoolArray:
+        table: BoolArray = values.reshape(self.shape)
         return table
 
     @cached_property
@@ -48,54 +51,56 @@ class Figures:
 
     @cached_property
     def owned(self) -> BoolArray:
-        """bool[T, M]: who has the active."""
+        """bool[T, M]: the member has the active."""
         owner: BoolArray = self._view.active[:, None] == np.arange(self.shape[1])
         return owner
 
     @cached_property
     def warm(self) -> BoolArray:
-        """bool[T, M]: copies that are caught up."""
-        return self._table(self._copies.told_warm(self._pairs.task, self._pairs.member))
+        """bool[T, M]: the copy is caught up."""
+        return self._table(self._copies.reported_warm(self._pairs.task, self._pairs.member))
 
     @cached_property
     def bare(self) -> BoolArray:
-        """bool[T, M]: where a stateful task has no state at all."""
+        """bool[T, M]: the task is stateful and the member has no state of it."""
         lag = self._copies.lag(self._pairs.task, self._pairs.member)
         return self._table(lag == NO_COPY) & self.stateful
 
     @cached_property
     def standing(self) -> BoolArray:
-        """bool[T, M]: standbys there are."""
+        """bool[T, M]: the member has a standby."""
         return self._table(contains(self._view.standby, self._pairs.code))
 
     @cached_property
     def learning(self) -> BoolArray:
-        """bool[T, M]: learners there are."""
+        """bool[T, M]: the member has a learner."""
         return self._table(contains(self._view.learner, self._pairs.code))
 
     @cached_property
     def moved(self) -> BoolArray:
-        """bool[T, M]: not with the owner there is."""
+        """bool[T, M]: the task has an owner, and it is another member."""
         moved: BoolArray = (self._view.active != NO_MEMBER)[:, None] & ~self.owned
         return moved
 
     @cached_property
     def somewhere_warm(self) -> BoolArray:
-        """bool[T, 1]: whether a member that may be given something is caught up."""
-        found: BoolArray = (self.warm & self._usable).any(axis=1, keepdims=True) & self.stateful
-        return found
+        """bool[T, 1]: a member that may be given tasks is caught up."""
+        warm_exists: BoolArray = (self.warm & self._usable).any(
+            axis=1, keepdims=True
+        ) & self.stateful
+        return warm_exists
 
     @cached_property
     def cold(self) -> BoolArray:
-        """bool[T, M]: an active would start without being caught up though it could be."""
+        """bool[T, M]: an active would start cold here although a warm copy exists."""
         return self.somewhere_warm & ~self.warm
 
     def outrun(self, standbys: int) -> BoolArray:
-        """bool[T, M]: no member is warm or runs it, and a copy elsewhere is further.
+        """bool[T, M]: the task has no owner and no warm copy, and a copy elsewhere is less behind.
 
-        That copy would run it meanwhile. Where standbys are wanted, a mere lag left from an earlier
-        life does not count: it may become a standby (EX-H6); unless there is a place for all state
-        there is the member that runs the task, or everybody gets a copy anyway.
+        That copy would run the task meanwhile. Present standbys always count; other state counts
+        only if no standbys are wanted, if no more members have state than standbys are wanted, or
+        if every other member gets a copy anyway: else that member may become a standby (EX-H6).
         """
         state = (~self.bare & self._usable).sum(axis=1, keepdims=True)
         any_state = state <= standbys
@@ -110,16 +115,16 @@ class Figures:
         return outrun
 
     def late(self, standbys: int) -> BoolArray:
-        """bool[T, M]: another member runs an active meanwhile, while a learner restores here."""
+        """bool[T, M]: another member runs the active meanwhile, while a learner restores here."""
         late: BoolArray = (self.moved & ~self.warm & self.stateful) | self.cold
         late |= self.outrun(standbys)
         return late
 
     def wasted(self, standbys: int) -> BoolArray:
-        """bool[T, M]: an active here leaves a copy without use, and one more is restored.
+        """bool[T, M]: an active here leaves a copy unused, and one more is restored.
 
-        A task has `standbys` + 1 copies. As long as no more members than that have state, all of
-        them find use whichever member runs it.
+        A task has `standbys` + 1 copies. While no more members than that have state, all of it is
+        used whichever member runs the task.
         """
         enough = (~self.bare & self._usable).sum(axis=1, keepdims=True) > standbys
         wasted: BoolArray = enough & self.bare
@@ -127,9 +132,9 @@ class Figures:
 
     @cached_property
     def quality(self) -> Longs:
-        """int64[T, M]: `READY` (best) to `NOTHING`, as an active's destination."""
+        """int64[T, M]: `READY` (best) to `NOTHING`, as the destination of an active."""
         rank = np.where(self.bare | ~self.stateful, NOTHING, SOME)
-        rank[self.standing] = np.where(self.bare[self.standing], UNTOLD, STANDBY)
+        rank[self.standing] = np.where(self.bare[self.standing], UNREPORTED, STANDBY)
         rank[self.learning] = ON_ITS_WAY
         rank[self.warm] = WARM
         rank[self._table(contains(self._view.ready, self._pairs.code))] = READY
@@ -138,17 +143,17 @@ class Figures:
 
     @cached_property
     def behind(self) -> Longs:
-        """int64[T, M]: how far copies are behind, as powers of two; 0 where there is no state."""
+        """int64[T, M]: lag of the copy as a power of two; 0 where there is no state."""
         lag = self._copies.lag(self._pairs.task, self._pairs.member).reshape(self.shape)
         lag = np.where(self.bare | ~self.stateful, 0, lag)
         powers: Longs = np.floor(np.log2(lag + 1.0)).astype(np.int64)
         return powers
 
     def usefulness(self, at_once: BoolArray) -> Longs:
-        """int64[T, M]: as the place of a standby, best first.
+        """int64[T, M]: rank as the place of a standby, best first.
 
-        A standby that is there, the former owner (S2-14), whatever is warm or on its way, state of
-        any age, a standby that has told no lag yet, nothing.
+        The order: a present standby, the former owner (S2-14), a warm copy, a learner, state of any
+        age, a standby without a reported lag, nothing.
 
         Args:
             at_once: bool[T, 1], whether the task's owner may give it up in this generation.

@@ -1,12 +1,10 @@
-"""Balance where members may take some units only (`topics`).
+"""Balance where members may take only some units (`topics`).
 
-Members that may take the same and have the same capacity form a *class*; units that the same
-members may take form a *group*. There are few of both, so how many tasks of each group go to each
-class is a small flow: the n-th task of a member costs more than the one before, so the load is
-spread as evenly as the restrictions allow; among equally even answers most tasks stay in their
-class. Within a class members are alike, and placement is that of `muster.assignor.solvers.balance`.
-Up to `MOST_ONE_BY_ONE` members x tasks the moves are the fewest; beyond, the fewest between
-classes.
+Members with the same topics and capacity form a *class*; units that the same members may take form
+a *group*. A small flow decides how many tasks of each group go to each class: the n-th task of a
+member costs more than the one before, so the load is as even as the restrictions allow; then most
+tasks stay in their class. Within a class `muster.assignor.solvers.balance` places them. Up to
+`MAX_ONE_BY_ONE` members x tasks the moves are the fewest; beyond, the fewest between classes.
 """
 
 from __future__ import annotations
@@ -17,7 +15,7 @@ from math import lcm
 import numpy as np
 
 from muster.assignor.model import NO_MEMBER, BoolArray, GroupView
-from muster.assignor.solvers.balance import MOST_SWAPPED, dealt, held, settle, surplus, swapped
+from muster.assignor.solvers.balance import MAX_SWAPPED, dealt, held, settle, surplus, swapped
 from muster.assignor.solvers.exact import small
 from muster.assignor.solvers.flow import Network
 from muster.assignor.solvers.shares import Counts, shares
@@ -25,16 +23,16 @@ from muster.assignor.solvers.spread import Spread
 from muster.assignor.solvers.within import Box, Table, placed
 from muster.protocol.tasks import IntArray
 
-MOST_ONE_BY_ONE = 20_000
+MAX_ONE_BY_ONE = 20_000
 """Up to this many members x tasks every member is a class of its own, and moves are the fewest.
 
-Beyond, moves are counted per class: balance is the same, but a class of members with equal topics
-and capacity may give up a task although one of its members has room, so moves may exceed the least.
+Beyond, moves are counted per class: balance is the same, but a class of members may give up a task
+although one of its members has room, so there may be more moves than necessary.
 """
 _FINEST = 1 << 20
-"""Loads are compared in steps of one by this at the finest; prices must stay whole numbers."""
+"""Loads are compared in steps of 1 / this at the finest: prices must be whole numbers."""
 LONG_RUNS = 64
-"""From so many loose tasks a unit on, going through the units is faster than sorting the tasks."""
+"""From this many unowned tasks per unit on, a loop over units is faster than sorting tasks."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -45,9 +43,10 @@ class Shared:
         group: int32[U], group of each unit.
         member_class: int32[M], class of each member.
         count: int64[G, C], how many tasks of each group each class takes.
-        load: int64[M], how many tasks each member has that may stay with it.
+        load: int64[M], how many tasks of each member may stay with it.
         share: int64[M], how many tasks each member takes.
-        apart: whether no group has more than one class that may take it: who owns a task is in it.
+        apart: whether every group has at most one class that may take it, so that an owner's tasks
+            are always in the right class.
     """
 
     group: IntArray
@@ -61,18 +60,18 @@ class Shared:
 def restricted(
     view: GroupView, task: IntArray, home: IntArray, capacity: Counts, before: Counts | None = None
 ) -> Shared:
-    """Share tasks out under the members' topics.
+    """Compute the members' shares of tasks under their topics.
 
     Args:
         view: the group.
-        task: int32[K], tasks to share out; those no member may take are shared to none.
+        task: int32[K], tasks to share out; those no member may take are not shared out.
         home: int32[K], owners that may keep them, `NO_MEMBER` = none.
         capacity: int64[M], 0 = takes nothing.
         before: int64[M], tasks shared out before these; None = none.
     """
     allowed, group = view.kinds.groups
     filled = np.zeros_like(capacity) if before is None else before
-    one_by_one = len(capacity) * len(task) <= MOST_ONE_BY_ONE
+    one_by_one = len(capacity) * len(task) <= MAX_ONE_BY_ONE
     names = np.arange(len(capacity)) if one_by_one else np.zeros(len(capacity), dtype=np.int64)
     rows, member_class = _alike(view.kinds.kind_of, capacity, filled, names)
     can = allowed.T[:, rows[0]] & (rows[1] > 0)
@@ -105,14 +104,14 @@ def _units(view: GroupView, task: IntArray) -> IntArray:
 
 
 def _sizes(view: GroupView, task: IntArray) -> IntArray:
-    """int[U]: how many of some ascending tasks each unit has."""
+    """int[U]: how many of the ascending tasks each unit has."""
     return np.diff(np.searchsorted(task, view.tasks.start))
 
 
 def _alike(kind: IntArray, *columns: Counts) -> tuple[Counts, IntArray]:
-    """Distinct rows of some columns (as int64[columns, C]), and which one each member has.
+    """Distinct rows of the columns (int64[columns, C]), and the row of each member.
 
-    Kinds are numbered densely already; a column that is the same everywhere tells nothing.
+    Kinds are numbered densely already; a column with one value everywhere is skipped.
     """
     code = kind.astype(np.int64)
     for column in columns:
@@ -130,7 +129,7 @@ def _alike(kind: IntArray, *columns: Counts) -> tuple[Counts, IntArray]:
 def settled_by_topics(
     view: GroupView, task: IntArray, home: IntArray, capacity: Counts, before: Counts | None = None
 ) -> IntArray:
-    """int32[K]: owners of tasks on members that may take them; `NO_MEMBER` where none may.
+    """int32[K]: owners that may take the tasks; `NO_MEMBER` where no member may.
 
     Args:
         view: the group.
@@ -141,29 +140,29 @@ def settled_by_topics(
     """
     shared = restricted(view, task, home, capacity, before)
     owner = home.copy()
-    at, count = None, shared.load
+    class_of, count = None, shared.load
     if not shared.apart:
-        at = _classes(shared, home, shared.group.take(_units(view, task)))
-        owner[np.append(shared.member_class, NO_MEMBER).take(home) != at] = NO_MEMBER
+        class_of = _classes(shared, home, shared.group.take(_units(view, task)))
+        owner[np.append(shared.member_class, NO_MEMBER).take(home) != class_of] = NO_MEMBER
         count = held(owner, len(capacity))
     begins = np.searchsorted(task, view.tasks.start[:-1]).astype(np.int32)
     owner[surplus(owner, count, shared.share, begins)] = NO_MEMBER
-    loose = np.flatnonzero(owner == NO_MEMBER)
-    if len(loose) == 0:
+    unowned = np.flatnonzero(owner == NO_MEMBER)
+    if len(unowned) == 0:
         return owner
-    _give_out(view, task, owner, loose, shared, _hands(shared, count), at)
-    loose = loose[owner[loose] != NO_MEMBER]
+    _place_unowned(view, task, owner, unowned, shared, _queues(shared, count), class_of)
+    unowned = unowned[owner[unowned] != NO_MEMBER]
     if small(len(task), capacity):
         return _evenest(view, task, home, owner, capacity)
-    if 1 < len(loose) <= MOST_SWAPPED:
-        swapped(owner, loose, begins, len(capacity), view.kinds.may_take)
+    if 1 < len(unowned) <= MAX_SWAPPED:
+        swapped(owner, unowned, begins, len(capacity), view.kinds.may_take)
     return owner
 
 
 def _evenest(
     view: GroupView, task: IntArray, home: IntArray, owner: IntArray, capacity: Counts
 ) -> IntArray:
-    """Owners with the same counts, as few moves, and units spread as evenly as that allows."""
+    """Owners with the same counts and as few moves, with units spread as evenly as that allows."""
     taken = np.flatnonzero(owner != NO_MEMBER)
     if len(taken) == 0:
         return owner
@@ -175,70 +174,67 @@ def _evenest(
     cost = np.where(may, leaves.astype(np.int64), -1)
     table = Table.of(cost, np.zeros_like(cost), Spread(unit, beside, capacity), None, 1)
     counts = held(owner[taken], len(capacity))
-    found = placed(table, Box(counts, counts), 1, None)
-    if found is not None:
+    solution = placed(table, Box(counts, counts), 1, None)
+    if solution is not None:
         owner = owner.copy()
-        owner[taken] = found[:, 0]
+        owner[taken] = solution[:, 0]
     return owner
 
 
-def _give_out(
+def _place_unowned(
     view: GroupView,
     task: IntArray,
     owner: IntArray,
-    loose: Counts,
+    unowned: Counts,
     shared: Shared,
-    hands: list[IntArray],
-    at: IntArray | None,
+    queues: list[IntArray],
+    class_of: IntArray | None,
 ) -> None:
-    """Write the owners of loose tasks.
+    """Write the owners of `unowned` tasks (indexes into `task`) out of the queues; in place.
 
-    Args:
-        view: the group.
-        task: int32[K], the tasks that are placed.
-        owner: int32[K], changed in place.
-        loose: places of tasks without an owner.
-        shared: shares.
-        hands: who takes the next task of each class, and the next.
-        at: int32[K], class of each task; None = each unit has one class.
+    `class_of` is int32[K], the class of each task; None = each unit has one class.
     """
-    if at is not None:
-        _hand_out(owner, loose, at.take(loose), hands)
-    elif len(loose) >= LONG_RUNS * len(shared.group):
+    if class_of is not None:
+        _write_in_order(owner, unowned, class_of.take(unowned), queues)
+    elif len(unowned) >= LONG_RUNS * len(shared.group):
         only = _only(shared).take(shared.group).tolist()
-        owner[loose] = _run_by_run(only, _sizes(view, task.take(loose)).tolist(), hands)
+        owner[unowned] = _run_by_run(only, _sizes(view, task.take(unowned)).tolist(), queues)
     else:
-        unit = view.tasks.unit_of.take(task.take(loose))
-        _hand_out(owner, loose, _only(shared).take(shared.group.take(unit)), hands)
+        unit = view.tasks.unit_of.take(task.take(unowned))
+        _write_in_order(owner, unowned, _only(shared).take(shared.group.take(unit)), queues)
 
 
-def _hands(shared: Shared, count: Counts) -> list[IntArray]:
-    """Who takes the next task of each class, and the next, in the order of `dealt`."""
+def _queues(shared: Shared, count: Counts) -> list[IntArray]:
+    """Per class the members that take its next tasks, in the order of `dealt`."""
     room, level = np.maximum(shared.share - count, 0), np.minimum(count, shared.share)
-    hands = []
-    for mine in _lists(shared.member_class, shared.count.shape[1]):
-        places = room.take(mine)
-        cards = dealt(places, level.take(mine)) if places.any() else mine[:0]
-        hands.append(mine.take(cards).astype(np.int32))
-    return hands
+    orders = []
+    for members in _lists(shared.member_class, shared.count.shape[1]):
+        room_of_class = room.take(members)
+        dealt_places = (
+            dealt(room_of_class, level.take(members)) if room_of_class.any() else members[:0]
+        )
+        orders.append(members.take(dealt_places).astype(np.int32))
+    return orders
 
 
-def _hand_out(owner: IntArray, loose: Counts, at: IntArray, hands: list[IntArray]) -> None:
-    """Write the owners of loose tasks, those of a class in its order."""
-    for hand, places in zip(hands, _lists(at, len(hands)), strict=True):
-        owner[loose.take(places)] = hand
+def _write_in_order(
+    owner: IntArray, unowned: Counts, class_of: IntArray, queues: list[IntArray]
+) -> None:
+    """Write the owners of unowned tasks: each class's tasks go to its queue in order."""
+    for takers, places in zip(queues, _lists(class_of, len(queues)), strict=True):
+        owner[unowned.take(places)] = takers
 
 
-def _run_by_run(only: list[int], sizes: list[int], hands: list[IntArray]) -> IntArray:
-    """The same for tasks of units with one class each: slices of hands, nothing is sorted."""
-    runs, begun = [], [0] * len(hands)
+def _run_by_run(only: list[int], sizes: list[int], queues: list[IntArray]) -> IntArray:
+    """The same for tasks of units with one class each: slices of the queues, without sorting."""
+    runs, used = [], [0] * len(queues)
     for number, size in zip(only, sizes, strict=True):
         if number == NO_MEMBER:
             runs.append(np.full(size, NO_MEMBER, dtype=np.int32))
             continue
-        end = begun[number] + size
-        runs.append(hands[number][begun[number] : end])
-        begun[number] = end
+        end = used[number] + size
+        runs.append(queues[number][used[number] : end])
+        used[number] = end
     return np.concatenate(runs)
 
 
@@ -249,26 +245,26 @@ def _only(shared: Shared) -> IntArray:
 
 
 def _classes(shared: Shared, home: IntArray, group: IntArray) -> IntArray:
-    """int32[K]: the class that takes each task; tasks beyond a member's share leave first."""
+    """int32[K]: the class that takes each task; tasks above a member's share leave first."""
     if (shared.count > 0).sum(axis=1).max(initial=0) <= 1:
         return _only(shared).take(group)
     present = np.append(shared.member_class, NO_MEMBER).take(home)
     beyond = np.zeros(len(home), dtype=np.bool_)
     beyond[surplus(home, held(home, len(shared.share)), shared.share)] = True
     at = np.full(len(home), NO_MEMBER, dtype=np.int32)
-    some_leave, of_group = bool(beyond.any()), _lists(group, len(shared.count))
+    any_leave, of_group = bool(beyond.any()), _lists(group, len(shared.count))
     for number, row in enumerate(shared.count):
         if not row.any():
             continue
         tasks = of_group[number]
-        if some_leave:
+        if any_leave:
             tasks = tasks[np.argsort(beyond[tasks], kind="stable")]
         at[tasks] = settle(present[tasks], row)
     return at
 
 
 def _lists(number: IntArray, count: int) -> list[Counts]:
-    """Where each of the numbers below `count` stands, ascending; others are left out."""
+    """Indexes of each number below `count`, ascending; other numbers are left out."""
     if count == 1:
         return [np.flatnonzero(number == 0)]
     narrow = number.astype(np.int16) if count < 1 << 15 else number  # sorted by radix
@@ -283,7 +279,7 @@ class Takers:
 
     Attributes:
         capacity: int64[C], capacity of each member of a class.
-        filled: int64[C], what each member holds beside.
+        filled: int64[C], what each member holds beside these tasks.
         members: int64[C], how many members a class has.
         member_class: int32[M], class of each member.
         load: int64[M], tasks that could stay with each member.
@@ -296,7 +292,7 @@ class Takers:
     load: Counts
 
     def staying(self, which: IntArray, level: Counts) -> Counts:
-        """int64[L]: members of a class that hold more than so many tasks already."""
+        """int64[L]: how many members of class ``which[l]`` hold more than ``level[l]`` tasks."""
         top = int(self.load.max(initial=0)) + 1
         code = np.sort(self.member_class.astype(np.int64) * (top + 1) + self.load)
         low, high = which * (top + 1) + np.minimum(level, top), (which + 1) * (top + 1) - 1
@@ -304,11 +300,11 @@ class Takers:
 
 
 def counts(size: Counts, can: BoolArray, own: Counts, takers: Takers) -> Counts:
-    """Share groups of tasks out evenly, each among those that may take it.
+    """Share groups of tasks out evenly, each among the classes that may take it.
 
     Args:
-        size: int64[G], tasks of each group; those of groups no member may take must be 0.
-        can: bool[G, C], who may take which group.
+        size: int64[G], tasks of each group; 0 for groups that no member may take.
+        can: bool[G, C], which class may take which group.
         own: int64[G, C], tasks that may stay where they are.
         takers: the classes.
 
@@ -316,9 +312,9 @@ def counts(size: Counts, can: BoolArray, own: Counts, takers: Takers) -> Counts:
         int64[G, C], as even as `can` allows, then with the fewest moves.
     """
     total = int(size.sum())
-    answer = np.zeros(can.shape, dtype=np.int64)
+    shared_out = np.zeros(can.shape, dtype=np.int64)
     if total == 0:
-        return answer
+        return shared_out
     network = Network()
     sink = network.node()
     groups, classes = network.nodes(len(can)), network.nodes(can.shape[1])
@@ -327,17 +323,17 @@ def counts(size: Counts, can: BoolArray, own: Counts, takers: Takers) -> Counts:
     g, c = np.nonzero(can)
     kept = network.arcs(groups[g], classes[c], own[g, c], 0)
     new = network.arcs(groups[g], classes[c], size[g], 1)
-    most = np.where(takers.capacity > 0, (size[:, None] * can).sum(axis=0), 0)
-    levels = -(-most // np.maximum(takers.members, 1))
+    max_load = np.where(takers.capacity > 0, (size[:, None] * can).sum(axis=0), 0)
+    levels = -(-max_load // np.maximum(takers.members, 1))
     which = np.repeat(np.arange(len(levels)), levels)
     level = np.arange(len(which)) - np.repeat(np.cumsum(levels) - levels, levels)
     whole = lcm(*np.unique(takers.capacity[takers.capacity > 0]).tolist())
-    steep = (2 * total + 1) * min(whole, _FINEST)
-    price = steep * (2 * (level + takers.filled[which]) + 1) // takers.capacity[which]
-    alone = takers.members[which] == 1  # what comes and goes is counted by the arcs above
+    level_price = (2 * total + 1) * min(whole, _FINEST)
+    price = level_price * (2 * (level + takers.filled[which]) + 1) // takers.capacity[which]
+    alone = takers.members[which] == 1  # the arcs above already count its moves
     stays = np.where(alone, 1, takers.staying(which.astype(np.int32), level))
     network.arcs(classes[which], sink, stays, price)
     network.arcs(classes[which], sink, takers.members[which] - stays, price + 1)
     flow, _ = network.solve()
-    answer[g, c] = flow[kept] + flow[new]
-    return answer
+    shared_out[g, c] = flow[kept] + flow[new]
+    return shared_out

@@ -1,7 +1,7 @@
-"""Where everything belongs in the end: actives, standbys, what it costs and what was missing.
+"""The plan of a group: owners of actives, standbys, their cost, and warnings.
 
-The plan says nothing about how to get there (`muster.assignor.staging`). Each step is optimal
-within the steps before it: stateful actives, standbys, stateless actives (S2-F25, S4-17).
+A plan is a target; `muster.assignor.staging` decides how to reach it. Each step is optimal within
+the steps before it: stateful actives, standbys, stateless actives (S2-F25, S4-17).
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from muster.assignor.solvers.balance import held
 from muster.assignor.solvers.exact import small
 from muster.assignor.solvers.shares import Counts, filled_shares, shares
 from muster.assignor.targets.actives import Actives, settled_by_copies, settled_to, uneven
-from muster.assignor.targets.ground import (
-    Bill,
+from muster.assignor.targets.partial import settled_by_topics
+from muster.assignor.targets.plan_data import (
     Plan,
+    PlanCost,
     changelog_toll,
     copies_apart,
     staying_owner,
     usable_capacity,
 )
-from muster.assignor.targets.partial import settled_by_topics
 from muster.assignor.targets.racks import (
     STATELESS,
     Prices,
@@ -35,8 +35,8 @@ from muster.assignor.targets.racks import (
 from muster.assignor.targets.refinement import costs, refined
 from muster.assignor.targets.small import SmallGroup
 from muster.assignor.targets.standby import standbys
+from muster.assignor.targets.standby_request import PlacedStandbys, StandbyRequest
 from muster.assignor.targets.tags import Zones, tagged_standbys
-from muster.assignor.targets.wanted import Found, Wanted
 from muster.assignor.targets.weighted import differ_in_weight, settled_by_weight
 from muster.assignor.targets.windows import bound_of, windows
 from muster.protocol.tasks import IntArray
@@ -68,10 +68,10 @@ class Planner:
         self.copies = copies
         self.capacity = usable_capacity(view)
         self.home = staying_owner(copies, self.capacity)
-        wants_standbys = view.settings.num_standby_replicas > 0
-        self.racks, warning = racks_of(view, default, standbys=wants_standbys)
+        standbys_wanted = view.settings.num_standby_replicas > 0
+        self.racks, warning = racks_of(view, default, standbys=standbys_wanted)
         if self.racks is not None and not differ(view, self.racks, self.capacity > 0):
-            self.racks = None  # no placement reads less than another: as if the strategy were none
+            self.racks = None  # every placement reads the same across racks
         self.plan = Plan(np.full(len(view.tasks), NO_MEMBER, dtype=np.int32))
         if warning:
             self.plan.warnings = (warning,)
@@ -79,7 +79,7 @@ class Planner:
         self._bound, warning = bound_of(view) if bounded else (None, "")
         if warning:
             self.plan.warnings += (warning,)
-        self._wanted: Wanted | None = None
+        self._standby_request: StandbyRequest | None = None
         self._priced = False
         self._small: SmallGroup | None = None
         if (
@@ -93,11 +93,12 @@ class Planner:
             )
 
     def _nothing_to_weigh(self, *, at_once: bool) -> bool:
-        """Whether what is good for large groups is exact for a small one, and faster.
+        """Whether the method for large groups is exact for this small one, and faster.
 
-        So it is for equal members of which none has anything nor is to have a standby: counts are
-        plain, and racks, if they count, are one flow where tasks are of one kind. The member that
-        starts at once may have decided counts without looking at racks, and is looked at again.
+        It is for members of equal capacity when none has a task or state, no standbys are wanted
+        and `subtopology.imbalance.max` is off: counts are plain, and racks, if they count, are one
+        flow where all tasks are of one kind. It is not for a plan that starts at once with racks,
+        because its counts may ignore racks.
         """
         view, capacity = self.view, self.capacity
         if view.settings.num_standby_replicas or not self.copies.none:
@@ -110,7 +111,7 @@ class Planner:
         return self.racks is None or (not at_once and bool((stateful == stateful[0]).all()))
 
     def actives(self, tasks: IntArray, *, before: Counts | None = None) -> None:
-        """Place some actives, balanced among themselves and with those placed before."""
+        """Place actives, balanced among themselves and with those placed before."""
         if len(tasks) == 0:
             return
         if self._small is not None and self._exactly(tasks, before):
@@ -152,7 +153,7 @@ class Planner:
         self._paid(cost)
 
     def _exchanged(self, tasks: IntArray) -> None:
-        """Let tasks of one weight change places where racks make that cheaper (S4-21).
+        """Exchange tasks of one weight where racks make that cheaper (S4-21).
 
         Load comes before traffic (S4-11), and among tasks of one weight counts are load.
         """
@@ -177,17 +178,17 @@ class Planner:
             self.plan.bound += cost
 
     def _exactly(self, tasks: IntArray, before: Counts | None) -> bool:
-        """Place some actives of a small group; False if no balanced answer is left."""
+        """Place actives of a small group; False if no balanced placement is left."""
         assert self._small is not None
-        found = self._small.actives(tasks, before)
-        if found is None:
+        placed = self._small.actives(tasks, before)
+        if placed is None:
             return False
-        self.plan.active[tasks], cost = found
+        self.plan.active[tasks], cost = placed
         self._paid(cost)
         return True
 
     def filled(self) -> IntArray | None:
-        """Owners where everybody keeps what is theirs, if the group is small; else None."""
+        """Owners with every present owner kept, if the group is small; else None."""
         if self._small is None or self.racks is not None:
             return None
         return self._small.filled(np.arange(len(self.view.tasks), dtype=np.int32))
@@ -195,19 +196,19 @@ class Planner:
     def settled(
         self, tasks: IntArray, home: IntArray, room: Counts, before: Counts
     ) -> tuple[IntArray, int]:
-        """Owners of some tasks of one kind within given room, plans left aside.
+        """Owners of tasks of one kind within the given room; the plan is not changed.
 
         Args:
             tasks: tasks to place.
             home: int32[K], owners they may stay with.
-            room: int64[M], how many each member takes; not used where topics restrict members,
-                there balance follows from who may take what.
+            room: int64[M], how many each member takes. Not used where topics restrict members:
+                there, balance follows from the restrictions.
             before: int64[M], tasks each member has beside these.
 
         Returns:
-            int32[K], `NO_MEMBER` where no member may take a task, with the least traffic where
-            racks count and the fewest moves; and what racks and moves cost, 0 where racks do not
-            count.
+            int32[K] owners, `NO_MEMBER` where no member may take a task, with the least traffic
+            where racks count and the fewest moves; and the cost of racks and moves, 0 where racks
+            do not count.
         """
         free = self.view.unrestricted
         if free and self.racks is None:
@@ -219,13 +220,13 @@ class Planner:
         return owner, cost if self.racks is not None else 0
 
     def meanwhile(self, running: IntArray) -> IntArray:
-        """Owners of everything while stateful tasks wait for copies: stateless ones fill up.
+        """Owners of all tasks while stateful ones wait for copies; stateless ones fill up the load.
 
-        Stateless tasks go by the load that runs now (S2-F25), not by the load that will run once
-        every copy is caught up; until then the plan of the stateless tasks is set aside.
+        Stateless tasks follow the load that runs now (S2-F25), not the load once every copy is
+        caught up; until then their plan is set aside.
 
         Args:
-            running: int32[T], who runs each stateful task now.
+            running: int32[T], owner of each stateful task now.
 
         Returns:
             int32[T], `running` with the stateless tasks placed.
@@ -254,7 +255,7 @@ class Planner:
         return owner
 
     def taking(self, pairs: Pairs) -> Pairs:
-        """Those of some pairs whose member takes tasks, and this one."""
+        """The pairs whose member takes tasks, and may take this one."""
         fits = self.capacity[pairs.member] > 0
         if not self.view.unrestricted:
             fits &= self.view.may_take(pairs.task, pairs.member)
@@ -264,14 +265,14 @@ class Planner:
         """Place the standbys of every stateful active that has been placed.
 
         Args:
-            taken: copies of other roles; a standby never stands beside one.
+            taken: copies in other roles; a standby never goes to a member that has one.
         """
         view, plan = self.view, self.plan
         if view.settings.num_standby_replicas == 0:
             return
         stateful = np.flatnonzero(view.tasks.stateful & (plan.active != NO_MEMBER)).astype(np.int32)
         table = None if view.unrestricted else view.kinds
-        wanted = Wanted(
+        request = StandbyRequest(
             tasks=stateful,
             target=plan.active,
             copies=view.settings.num_standby_replicas,
@@ -285,33 +286,34 @@ class Planner:
             taken=taken or no_pairs(),
             rack=view.rack if len(view.racks) > 1 else None,
         )
-        plan.standby, missing, bound, warning = self._standbys(wanted)
-        self._wanted = wanted
-        if wanted.toll is not None:
-            plan.cost += wanted.cost(view, plan.standby)
+        plan.standby, missing, bound, warning = self._standbys(request)
+        self._standby_request = request
+        if request.toll is not None:
+            plan.cost += request.cost(view, plan.standby)
             plan.bound += bound
         if warning:
             plan.warnings += (warning,)
         if missing:
             plan.warnings += (
                 f"{missing} standbys are missing: too few members for"
-                f" num.standby.replicas={wanted.copies}",
+                f" num.standby.replicas={request.copies}",
             )
 
-    def _standbys(self, wanted: Wanted) -> Found:
+    def _standbys(self, request: StandbyRequest) -> PlacedStandbys:
         if self.view.settings.rack_aware_assignment_tags:
-            return tagged_standbys(self.view, self.copies, wanted)
-        if self._small is not None and not wanted.apart:
-            pairs = self._small.standbys(wanted)
+            return tagged_standbys(self.view, self.copies, request)
+        if self._small is not None and not request.apart:
+            pairs = self._small.standbys(request)
             if pairs is not None:
-                missing = wanted.copies * len(wanted.tasks) - len(pairs)
-                return Found(pairs, missing, wanted.cost(self.view, pairs))
-        return standbys(self.view, self.copies, wanted)
+                missing = request.copies * len(request.tasks) - len(pairs)
+                return PlacedStandbys(pairs, missing, request.cost(self.view, pairs))
+        return standbys(self.view, self.copies, request)
 
     def refine(self, *, at_once: bool) -> None:
-        """Take what is to be had for nothing, where the problem is small enough to look.
+        """Improve a small plan where that costs nothing.
 
-        Not where members differ in what they may take, tasks in weight, or racks must be apart.
+        Not where members differ in what they may take, tasks differ in weight, or standbys must be
+        in different racks.
 
         Args:
             at_once: whether the plan is carried out without learners.
@@ -346,14 +348,14 @@ class Planner:
         )
         if self.racks is not None:
             plan.cost += self._cost() - before
-            if plan.cost < plan.bound:  # proven for other counts
-                plan.bound = self._bill(self.racks).least(plan, self.capacity > 0)
+            if plan.cost < plan.bound:  # the bound was proven for other counts
+                plan.bound = self._plan_cost(self.racks).least(plan, self.capacity > 0)
 
     def _settled_afresh(self) -> bool:
-        """Whether traffic and evenness are all that counts, and are the best already.
+        """Whether only traffic and balance count, and both are optimal already.
 
-        So it is where no member has anything yet, none is to have a standby, and members are equal:
-        of unequal ones one kind of task may make up for what another leaves uneven.
+        So it is where no member has a task or state, no standbys are placed, and capacities are
+        equal: with unequal ones, one kind of task may even out what another leaves uneven.
         """
         if len(self.plan.standby) or not self.copies.none or (self.racks and not self._priced):
             return False
@@ -362,7 +364,7 @@ class Planner:
         return int(self.copies.owner.max(initial=NO_MEMBER)) == NO_MEMBER
 
     def everything(self) -> None:
-        """Place all actives together: of all even answers the one with the fewest moves."""
+        """Place all actives together, balanced, with the fewest moves."""
         tasks = np.arange(len(self.view.tasks), dtype=np.int32)
         if self.racks is not None and self._small is None:  # prices differ by kind
             stateful = self.view.tasks.stateful
@@ -378,13 +380,13 @@ class Planner:
         self.plan.active = settled_to(self.view, self.copies, Actives(tasks, self.home), share)
 
     def _cost(self) -> int:
-        return 0 if self.racks is None else self._bill(self.racks).of(self.plan, self.home)
+        return 0 if self.racks is None else self._plan_cost(self.racks).of(self.plan, self.home)
 
-    def _bill(self, racks: Racks) -> Bill:
-        return Bill(self.view, racks, self._wanted, self._priced)
+    def _plan_cost(self, racks: Racks) -> PlanCost:
+        return PlanCost(self.view, racks, self._standby_request, self._priced)
 
     def _weights(self, owner: IntArray) -> NDArray[np.float64]:
-        """float64[M]: weight of the tasks of each owner."""
+        """float64[M]: weight of each member's tasks."""
         placed = np.flatnonzero(owner != NO_MEMBER)
         weight = self.view.tasks.weight[placed]
         load = np.bincount(owner[placed], weights=weight, minlength=len(self.capacity))

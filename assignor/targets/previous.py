@@ -1,15 +1,13 @@
-"""Racks optimised from the previous placement as it stands, as KIP-924's utilities do (S1-20, 21).
+"""Racks optimised with the counts of the previous placement, as KIP-924's utilities do (S1-20, 21).
 
-Every member keeps as many stateful actives, stateless actives and standbys as it has, every task as
-many standbys (S4-21); within these counts the placement with the least cost is found (KIP-925).
-
-What a member may not have any more (its topics changed, the task has lost its state) does not
-stand: copies are given up, actives have no owner, and nothing is placed anew.
+Every member keeps its number of stateful actives, stateless actives and standbys, every task its
+number of standbys (S4-21). Within these counts the placement is the cheapest (KIP-925). Copies that
+a member may no longer have (its topics changed, the task lost its state) are given up; such actives
+lose their owner, and no task is placed anew.
 
 Standbys are one exact flow. Where tags are configured, the copies of a task lose no distinct value
-(EX-R10): with one key that is part of the flow; with several keys, cheaper exchanges of two
-standbys are made until there are none. That is a local optimum, so the lower bound told is the cost
-of the flow that leaves tags aside.
+(EX-R10): one key is part of the flow; with several keys, pairs of standbys are exchanged until no
+exchange is cheaper. That is a local optimum, and its lower bound is the flow that ignores tags.
 """
 
 from __future__ import annotations
@@ -26,7 +24,7 @@ from muster.assignor.solvers.balance import held
 from muster.assignor.solvers.copyflow import Choices, chosen
 from muster.assignor.targets.actives import Actives
 from muster.assignor.targets.exchange import exchanged
-from muster.assignor.targets.ground import changelog_toll
+from muster.assignor.targets.plan_data import changelog_toll
 from muster.assignor.targets.racks import (
     AVAILABILITY,
     STATELESS,
@@ -37,21 +35,21 @@ from muster.assignor.targets.racks import (
     settled_by_cost,
 )
 from muster.assignor.targets.standby import choices
+from muster.assignor.targets.standby_request import StandbyRequest
 from muster.assignor.targets.tags import Zones
-from muster.assignor.targets.wanted import Wanted
 from muster.assignor.why import gained
 from muster.protocol.ids import Role
 from muster.protocol.tasks import IntArray
 
 OWN_PRICES = {"sticky": STICKINESS, "fallback": STICKINESS}
-"""Prices of assignors that prefer staying; all others prefer less traffic (S4-F02)."""
+"""Prices of assignors that prefer few moves; all others prefer less traffic (S4-F02)."""
 
 
 class FromPrevious:
     """Optimises racks and changes nothing else.
 
     Args:
-        assignor: whose prices count where the settings name none.
+        assignor: the assignor whose prices apply where the settings name none.
     """
 
     def __init__(self, assignor: str = "high-availability") -> None:
@@ -59,30 +57,30 @@ class FromPrevious:
         self.prices = OWN_PRICES.get(assignor, AVAILABILITY)
 
     def assign(self, view: GroupView) -> Placement:
-        """The view's own placement, as cheap as its counts allow."""
-        everything = np.ones(len(view.tasks), dtype=np.bool_)
+        """The view's placement at the least cost that its counts allow."""
+        all_actives = np.ones(len(view.tasks), dtype=np.bool_)
         standing = _standing(view)
-        found = optimized(standing, self.prices, actives=everything, standbys=True)
+        placement = optimized(standing, self.prices, actives=all_actives, standbys=True)
 
         def text(_task: int, source: int, _no_member: int) -> str:
             return f"{view.members[source]} does not take it any more; nothing is placed anew"
 
         def moves() -> list[Moves]:
             given_up = Moves(Role.ACTIVE, *stopped(view.active, standing.active), text)
-            return [given_up, *_moves(standing, found.active, found.standby)]
+            return [given_up, *_moves(standing, placement.active, placement.standby)]
 
-        return replace(found, reasons=Reasons(moves))
+        return replace(placement, reasons=Reasons(moves))
 
 
 def _standing(view: GroupView) -> GroupView:
-    """The view without what its members may not have."""
+    """The view without copies and actives that its members may not have."""
     active = view.active.copy()
     owned = np.flatnonzero(active != NO_MEMBER).astype(np.int32)
     active[owned[~view.may_take(owned, active[owned])]] = NO_MEMBER
 
     def allowed(copies: Pairs) -> Pairs:
-        kept = view.tasks.stateful[copies.task] & view.may_take(copies.task, copies.member)
-        return copies.only(kept)
+        keeps = view.tasks.stateful[copies.task] & view.may_take(copies.task, copies.member)
+        return copies.only(keeps)
 
     return replace(
         view,
@@ -101,7 +99,7 @@ def optimized(
     standbys: bool,
     stateless: Prices = STATELESS,
 ) -> Placement:
-    """Optimise some actives, and the standbys if wanted.
+    """Optimise the given actives, and the standbys if asked.
 
     Args:
         view: the group; its holdings are the placement that is optimised.
@@ -110,20 +108,20 @@ def optimized(
         standbys: whether standbys may be exchanged.
         stateless: prices of tasks without state.
     """
-    want = standbys and len(view.standby) > 0
-    racks, warning = racks_of(view, default, standbys=want)
+    with_standbys = standbys and len(view.standby) > 0
+    racks, warning = racks_of(view, default, standbys=with_standbys)
     owner, pairs, cost, bound = view.active, view.standby, 0, 0
     if racks is not None:
         stateful = view.tasks.stateful
         for prices, kind in ((racks.stateful, stateful), (stateless, ~stateful)):
-            mine = np.flatnonzero(kind & actives & (view.active != NO_MEMBER)).astype(np.int32)
-            owner, spent = _optimised_actives(view, racks, owner, mine, prices)
+            tasks = np.flatnonzero(kind & actives & (view.active != NO_MEMBER)).astype(np.int32)
+            owner, spent = _optimised_actives(view, racks, owner, tasks, prices)
             cost, bound = cost + spent, bound + spent
-        if want:
-            found = optimised_standbys(view, racks, owner)
-            pairs = found.pairs
-            cost += found.cost
-            bound += found.bound
+        if with_standbys:
+            optimised = optimised_standbys(view, racks, owner)
+            pairs = optimised.pairs
+            cost += optimised.cost
+            bound += optimised.bound
     return Placement(
         active=owner,
         destination=owner,
@@ -140,7 +138,7 @@ def optimized(
 def _optimised_actives(
     view: GroupView, racks: Racks, active: IntArray, tasks: IntArray, prices: Prices
 ) -> tuple[IntArray, int]:
-    """Cheapest owners of some tasks, counts per member kept; and the cost, the optimum."""
+    """Cheapest owners of the given tasks, counts per member kept; and their cost, the optimum."""
     if len(tasks) == 0:
         return active, 0
     owner, cost = settled_by_cost(
@@ -153,7 +151,7 @@ def _optimised_actives(
 
 
 class Optimised(NamedTuple):
-    """Standbys, what they cost, and what any with these counts cost at least."""
+    """Standbys, their cost, and a lower bound for these counts."""
 
     pairs: Pairs
     cost: int
@@ -161,17 +159,17 @@ class Optimised(NamedTuple):
 
 
 def optimised_standbys(view: GroupView, racks: Racks, active: IntArray) -> Optimised:
-    """Cheapest members for the view's standbys; counts per member and per task kept.
+    """Cheapest members for the view's standbys; counts per member and per task are kept.
 
     Args:
         view: the group; its standbys are optimised.
         racks: what is read where, from `racks_of` with standbys.
-        active: int32[T], owners no standby may stand beside.
+        active: int32[T], owners; no standby goes to the owner of its task.
 
     Returns:
         The pairs, their cost, and a proven bound on it.
     """
-    wanted = Wanted(
+    request = StandbyRequest(
         tasks=np.unique(view.standby.task),
         target=active,
         copies=0,
@@ -182,20 +180,20 @@ def optimised_standbys(view: GroupView, racks: Racks, active: IntArray) -> Optim
     )
     beside = (active[view.standby.task] == view.standby.member).any()
     if len(view.settings.rack_aware_assignment_tags) > 1 and not beside:
-        pairs = exchanged(view, Zones(view), wanted)
-        bound = wanted.cost(view, _by_flow(view, wanted, diverse=False))
-        return Optimised(pairs, wanted.cost(view, pairs), bound)
-    pairs = _by_flow(view, wanted, diverse=bool(view.settings.rack_aware_assignment_tags))
-    cost = wanted.cost(view, pairs)
+        pairs = exchanged(view, Zones(view), request)
+        bound = request.cost(view, _by_flow(view, request, diverse=False))
+        return Optimised(pairs, request.cost(view, pairs), bound)
+    pairs = _by_flow(view, request, diverse=bool(view.settings.rack_aware_assignment_tags))
+    cost = request.cost(view, pairs)
     return Optimised(pairs, cost, cost)
 
 
-def _by_flow(view: GroupView, wanted: Wanted, *, diverse: bool) -> Pairs:
-    tasks = wanted.tasks
+def _by_flow(view: GroupView, request: StandbyRequest, *, diverse: bool) -> Pairs:
+    tasks = request.tasks
     room = np.bincount(view.standby.member, minlength=len(view.members))
-    task, member = choices(view, wanted, tasks, np.flatnonzero(room).astype(np.int32))
+    task, member = choices(view, request, tasks, np.flatnonzero(room).astype(np.int32))
     new = ~contains(view.standby, code(tasks[task], member))
-    price = wanted.price(view, len(view.standby), tasks[task], member)
+    price = request.price(view, len(view.standby), tasks[task], member)
     asked = Choices(
         need=np.bincount(view.standby.task, minlength=len(view.tasks))[tasks],
         room=room,
@@ -204,30 +202,30 @@ def _by_flow(view: GroupView, wanted: Wanted, *, diverse: bool) -> Pairs:
         price=price * (len(view.standby) + 1) + new,
     )
     if diverse:
-        asked = _diverse(view, wanted, asked)
-    found, missing = chosen(asked)
-    if missing:  # an active was moved onto the only other member: that copy is given up
-        return _free(view.standby, wanted.target, None)
-    return Pairs(tasks[found.task], found.member)
+        asked = _diverse(view, request, asked)
+    picked, missing = chosen(asked)
+    if missing:  # an active moved onto the only other member: give that copy up
+        return _free(view.standby, request.target, None)
+    return Pairs(tasks[picked.task], picked.member)
 
 
-def _diverse(view: GroupView, wanted: Wanted, asked: Choices) -> Choices:
-    """No fewer values per task than before: of the tag, or of the rack where tags are not told."""
+def _diverse(view: GroupView, request: StandbyRequest, asked: Choices) -> Choices:
+    """Demand no fewer distinct values per task: of the tag, or of the rack if tags are missing."""
     value = view.rack
     if all(set(view.settings.rack_aware_assignment_tags) <= set(tags) for tags in view.tags):
         value = Zones(view).of
-    owner = wanted.target[wanted.tasks]
+    owner = request.target[request.tasks]
     taken = np.where(owner == NO_MEMBER, NO_MEMBER, value[owner]).astype(np.int32)
     used = np.zeros((len(view.tasks), int(value.max(initial=0)) + 1), dtype=np.bool_)
     used[view.standby.task, value[view.standby.member]] = True
-    owned = wanted.tasks[owner != NO_MEMBER]
-    used[owned, value[wanted.target[owned]]] = True
-    distinct = used[wanted.tasks].sum(axis=1) - (owner != NO_MEMBER)
+    owned = request.tasks[owner != NO_MEMBER]
+    used[owned, value[request.target[owned]]] = True
+    distinct = used[request.tasks].sum(axis=1) - (owner != NO_MEMBER)
     return replace(asked, value=value, taken=taken, repeats=asked.need - distinct)
 
 
 def _free(pairs: Pairs, owner: IntArray, others: Pairs | None) -> Pairs:
-    """Copies that do not stand on the member of the active, nor where another role is."""
+    """Copies on members that neither own the active nor have another role of the task."""
     keep = owner[pairs.task] != pairs.member
     if others is not None:
         keep &= ~contains(others, pairs.code)

@@ -1,10 +1,9 @@
 """Rack-aware placement of actives (KIP-925): the least traffic across racks for balanced counts.
 
 The cost of a task on a member is ``traffic`` x the topic partitions it reads there without a
-replica in the member's rack, plus ``overlap`` if the member does not hold it already (S4-F04). All
-of it is one flow on a collapsed network (`muster.assignor.solvers.transport`), so the answer is the
-optimum and its cost the proof. Balance comes first (S4-11): counts are shares, and who gets an odd
-task is part of the optimum.
+replica in the member's rack, plus ``overlap`` if the member does not hold it already (S4-F04). One
+flow on a collapsed network finds the optimum (`muster.assignor.solvers.transport`). Balance comes
+first (S4-11): counts are shares, and which member gets an extra task is part of the optimum.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from muster.protocol.tasks import IntArray
 
 @dataclass(frozen=True, slots=True)
 class Prices:
-    """What reading across racks and moving cost.
+    """Prices of reading across racks and of moving.
 
     Attributes:
         traffic: of one topic partition read across racks.
@@ -39,7 +38,7 @@ class Prices:
 
     @property
     def tolls_first(self) -> bool:
-        """Whether traffic is what matters for standbys and moving them only decides between ties.
+        """Whether standbys are placed by traffic alone, with moves only as the tie-break.
 
         KIP-925's worked standby costs (EX-R9, EX-R10) are of traffic alone.
         """
@@ -54,7 +53,7 @@ STATELESS = Prices(1, 0)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Racks:
-    """Rack awareness that is switched on and has all it needs.
+    """Rack awareness that is switched on and has all data it needs.
 
     Attributes:
         inputs: what actives read.
@@ -69,7 +68,7 @@ class Racks:
     by_unit: bool
 
     def across(self, view: GroupView) -> tuple[Longs, Longs]:
-        """int64[T, M]: partitions read across racks by an active, and by a standby, at a member."""
+        """int64[T, M]: partitions an active, and a standby, at a member reads across racks."""
         actives = self.inputs.across[self.inputs.class_of][:, view.rack]
         if self.changelogs is None:
             return actives, np.zeros_like(actives)
@@ -81,42 +80,36 @@ class Racks:
 
 
 def differ(view: GroupView, racks: Racks, usable: BoolArray) -> bool:
-    """Whether it makes a difference to traffic who gets what (S4-F05).
-
-    Args:
-        view: the group.
-        racks: its rack awareness.
-        usable: bool[M], members that take tasks.
-    """
-    there = np.unique(view.rack[usable])
+    """Whether traffic depends on the placement on `usable` (bool[M]) members at all (S4-F05)."""
+    racks_in_use = np.unique(view.rack[usable])
     tables = [racks.inputs] if racks.changelogs is None else [racks.inputs, racks.changelogs]
-    across = [table.across[:, there] for table in tables]
-    return any(bool((each != each[:, :1]).any()) for each in across)
+    across = [table.across[:, racks_in_use] for table in tables]
+    return any(bool((by_rack != by_rack[:, :1]).any()) for by_rack in across)
 
 
 def racks_of(view: GroupView, default: Prices, *, standbys: bool) -> tuple[Racks | None, str]:
-    """Rack awareness of a view; None where it is off, with the reason if that is not intended.
+    """Rack awareness of a view; None where it is off, with a warning if that is not intended.
 
     It needs the rack of every member and of every replica of every partition that is read
-    (S4-F05); without them it is skipped and a warning says what is missing.
+    (S4-F05); without them it is off and the warning says what is missing.
     """
     settings = view.settings
     if settings.rack_aware_assignment_strategy == "none" or not len(view.tasks):
         return None, ""
-    without = np.flatnonzero(view.rack == UNKNOWN)
-    if len(without):
-        return None, f"racks are ignored: member {view.members[without[0]]} has no rack"
+    rackless = np.flatnonzero(view.rack == UNKNOWN)
+    if len(rackless):
+        return None, f"racks are ignored: member {view.members[rackless[0]]} has no rack"
     inputs = reads(view, changelog=False)
     missing = np.flatnonzero(inputs.class_of == UNKNOWN)
-    what = "inputs"
+    partitions = "inputs"
     changelogs = None
     if len(missing) == 0 and standbys:
         changelogs = reads(view, changelog=True)
         missing = np.flatnonzero((changelogs.class_of == UNKNOWN) & view.tasks.stateful)
-        what = "changelogs"
+        partitions = "changelogs"
     if len(missing):
         task = view.tasks.task(int(missing[0]))
-        return None, f"racks are ignored: racks of the {what} of task {task} are unknown"
+        return None, f"racks are ignored: racks of the {partitions} of task {task} are unknown"
     traffic = settings.rack_aware_assignment_traffic_cost
     overlap = settings.rack_aware_assignment_non_overlap_cost
     prices = Prices(
@@ -138,46 +131,46 @@ def settled_by_cost(
     counts: Counts | None = None,
     window: Window | None = None,
 ) -> tuple[IntArray, int]:
-    """Owners of some actives at the least cost for balanced counts.
+    """Owners of the given actives at the least cost for balanced counts.
 
     Args:
         view: the group.
-        copies: its copies; among equally cheap answers the one that uses the best copies wins.
+        copies: its copies; of equally cheap placements the one with the best copies wins.
         actives: what to place.
         capacity: int64[M], 0 = takes nothing.
         racks: None = all racks cost the same.
         prices: of traffic and moves.
-        counts: int64[M], how many each member takes, summing up to the tasks that some member may
-            take; None = its share.
+        counts: int64[M], how many tasks each member takes, summing up to the tasks that some member
+            may take; None = its share.
         window: tasks of each unit each member should have, before all cost; None = any number.
 
     Returns:
-        int32[K], `NO_MEMBER` where no member may take a task, and the cost.
+        int32[K] owners, `NO_MEMBER` where no member may take a task, and the cost.
     """
     classes = _classes(view, actives.task, racks, prices, apart=window is not None)
     owner = np.full(len(actives.task), NO_MEMBER, dtype=np.int32)
     usable = (classes.toll[:, classes.zone[capacity > 0]] != FORBIDDEN).any(axis=1)
-    chosen = np.flatnonzero(usable[classes.of]).astype(np.int32)
+    placeable = np.flatnonzero(usable[classes.of]).astype(np.int32)
     room = _room(view, actives, capacity) if counts is None else _exactly(counts)
-    near = _near(view, copies, actives, chosen)
+    nearby = _near(view, copies, actives, placeable)
     freight = Freight(
-        home=actives.home[chosen],
-        kind=classes.of[chosen],
+        home=actives.home[placeable],
+        kind=classes.of[placeable],
         unit=classes.unit,
         toll=classes.toll,
         zone=classes.zone,
         leaving=prices.overlap,
-        task=np.searchsorted(actives.task[chosen], near.task).astype(np.int32),
-        member=near.member,
-        rank=quality(view, copies, near),
+        task=np.searchsorted(actives.task[placeable], nearby.task).astype(np.int32),
+        member=nearby.member,
+        rank=quality(view, copies, nearby),
         no_copy=NOTHING,
-        spread=view.tasks.unit_of[actives.task[chosen]],
+        spread=view.tasks.unit_of[actives.task[placeable]],
     )
-    # Where topics restrict members, a unit's share of a member may be more than its quota.
+    # Where topics restrict members, a member's share of a unit may exceed the quota by unit.
     if racks is None or not racks.by_unit or not view.unrestricted:
-        owner[chosen], cost = place(freight, room, window=window)
+        owner[placeable], cost = place(freight, room, window=window)
         return owner, cost
-    owner[chosen], cost = _spread_by_unit(freight, room, window)
+    owner[placeable], cost = _spread_by_unit(freight, room, window)
     return owner, cost
 
 
@@ -194,10 +187,10 @@ def _room(view: GroupView, actives: Actives, capacity: Counts) -> Room:
         if bounds is not None:
             base = bounds[0] - actives.before
             return Room(base, len(actives.task) - int(base.sum()), bounds[1] - bounds[0])
-    open_ = slack(len(actives.task), capacity, actives.before)
-    base, extras = open_.floor, open_.extras
+    shares_open = slack(len(actives.task), capacity, actives.before)
+    base, extras = shares_open.floor, shares_open.extras
     for level in (0, 2, 4):
-        first = open_.level == level
+        first = shares_open.level == level
         if np.count_nonzero(first) >= extras:
             return Room(base, extras, first.astype(np.int64))
         base = base + first
@@ -216,7 +209,7 @@ def _near(view: GroupView, copies: Copies, actives: Actives, chosen: IntArray) -
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Classes:
-    """Tasks by what they cost, members by what they cost."""
+    """Tasks grouped by cost (classes), members grouped by cost (zones)."""
 
     of: IntArray
     unit: IntArray
@@ -227,7 +220,7 @@ class _Classes:
 def _classes(
     view: GroupView, task: IntArray, racks: Racks | None, prices: Prices, *, apart: bool
 ) -> _Classes:
-    """Classes of tasks; with `apart` no two units are in one class."""
+    """Classes of tasks; with `apart`, each class has tasks of one unit only."""
     table = view.kinds
     count = len(table.allowed)
     rack = np.zeros_like(view.rack) if racks is None else view.rack
@@ -237,16 +230,16 @@ def _classes(
     code = row.astype(np.int64) * len(view.tasks.units) + unit
     if not apart and (racks is None or not racks.by_unit) and table.allowed.all():
         code, unit = row.astype(np.int64) * len(view.tasks.units), np.zeros_like(unit)
-    some, of, _ = numbered(code)
-    toll = np.repeat(across[row[some]] * prices.traffic, count, axis=1)
-    allowed = np.tile(table.allowed.T[unit[some]], (1, across.shape[1]))
+    first_of_class, of, _ = numbered(code)
+    toll = np.repeat(across[row[first_of_class]] * prices.traffic, count, axis=1)
+    allowed = np.tile(table.allowed.T[unit[first_of_class]], (1, across.shape[1]))
     toll = np.where(allowed, toll, FORBIDDEN)
     zone = (rack * count + table.kind_of).astype(np.int32)
-    return _Classes(of, unit[some], toll, zone)
+    return _Classes(of, unit[first_of_class], toll, zone)
 
 
 def _spread_by_unit(freight: Freight, room: Room, window: Window | None) -> tuple[IntArray, int]:
-    """At most ``ceil(S * C / n)`` tasks of a unit on a member with C of all n tasks (S4-25)."""
+    """At most ``ceil(S * C / n)`` of a unit's S tasks on a member with C of all n tasks (S4-25)."""
     units = int(freight.unit.max(initial=0)) + 1
     if window is not None:
         units = len(window.low)

@@ -1,17 +1,14 @@
-"""Small plans, looked at once more: nothing that could be had for nothing is left lying.
+"""Refinement of small plans: changes that make no figure worse and at least one better.
 
 The steps of a plan are optimal one after the other (`muster.assignor.targets.plan`), not together.
-Where a problem is small enough to look at every single change, changes are made as long as one
-makes no figure worse and at least one better: largest minus smallest load, actives moved, actives
-that start cold, copies restored from nothing, traffic across racks. A change gives an active to
-another member, exchanges two actives, moves a standby, exchanges two, or moves one to where another
-makes room; an active that goes where a standby of its task is leaves that standby's place to its
-former owner, or wherever state is.
+Where every change can be tried, those are made that improve a figure and worsen none: largest minus
+smallest load, actives moved, actives that start cold, copies restored from nothing, traffic. A
+change moves or exchanges actives or standbys, or moves a standby to a member from which another
+moves away. An active that goes to its standby leaves that place to its former owner, or to state.
 
-Nothing that counts first is given up: a learner on its way or a standby that exists is never lost
-to a gain elsewhere, no member gets further from its share of the actives and of the stateful ones,
-copies stay as even as they were or within 1 by capacity, `balance_subtopology` keeps every unit
-spread (S4-25), and copies stay as different in their tags as they were (T-03).
+Never given up: learners and existing standbys, each member's distance from its share of the actives
+and of the stateful ones, copies as even as before or within 1 by capacity, units spread where
+`balance_subtopology` is on (S4-25), tags as different as before (T-03).
 """
 
 from __future__ import annotations
@@ -30,12 +27,12 @@ from muster.protocol.tasks import IntArray
 _FORBIDDEN = 1 << 40
 
 Change = tuple[tuple[int, int, int], ...]
-"""What to do: (task, from, to) each; an active where `from` is its owner, else a standby."""
+"""(task, from, to) each: moves the active if `from` is its owner, else a standby."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Costs:
-    """What each task costs at each member, figure by figure; less is better.
+    """Costs of each task at each member, figure by figure; less is better.
 
     Attributes:
         active: int64[T, M, F].
@@ -61,8 +58,8 @@ def costs(
         capacity: int64[M], 0 = takes nothing.
         tolls: int64[T, M] each, cost of an active and of a standby by rack; None = racks off.
         standbys: how many are wanted of each task.
-        at_once: whether actives start where they belong, with state or without; else a learner
-            restores there first, and what counts is only whether it must (EX-H6).
+        at_once: whether actives start at their destination, with state or without; else a learner
+            restores there first, and only whether it must counts (EX-H6).
     """
     none = np.zeros(figures.shape, dtype=np.int64)
     toll = (none, none) if tolls is None else tolls
@@ -131,43 +128,43 @@ class _State:
         self._usable = np.flatnonzero(capacity > 0)
         self._capacity = capacity
         self._unit_load = np.zeros(len(capacity), dtype=np.int64)
-        self._whole = int(np.lcm.reduce(capacity[self._usable]))
-        self._unit_load[self._usable] = self._whole // capacity[self._usable]
+        self._capacity_lcm = int(np.lcm.reduce(capacity[self._usable]))
+        self._unit_load[self._usable] = self._capacity_lcm // capacity[self._usable]
         self._stateful, self._unit, self._strict = stateful, unit, strict
         self._placed = np.flatnonzero(self.owner != NO_MEMBER)
         self._tags, self._within = tags, spread
-        self._sameness = self._likeness()
+        self._overlap_before = self._tag_overlap()
 
     def improve(self) -> bool:
-        """Make the best change that costs nothing; False if there is none."""
-        return any(self._improve(list(found)) for found in (self._changes(), self._chains()))
+        """Make the best free change; False if there is none."""
+        return any(self._improve(list(batch)) for batch in (self._changes(), self._chains()))
 
-    def _improve(self, found: list[tuple[list[Change], Longs]]) -> bool:
-        found = [part for part in found if len(part[1])]
-        if not found:
+    def _improve(self, parts: list[tuple[list[Change], Longs]]) -> bool:
+        parts = [part for part in parts if len(part[1])]
+        if not parts:
             return False
-        gains = np.concatenate([gain for _, gain in found])
-        changes = [change for part, _ in found for change in part]
+        gains = np.concatenate([gain for _, gain in parts])
+        changes = [change for part, _ in parts for change in part]
         before, idle = self._unfair(), self._idle()
-        for place in np.lexsort(gains.T[::-1]).tolist():
-            kept = self.owner.copy(), self.standing.copy()
-            self._make(changes[place])
+        for index in np.lexsort(gains.T[::-1]).tolist():
+            saved = self.owner.copy(), self.standing.copy()
+            self._make(changes[index])
             if self._holds(before, idle):
                 return True
-            self.owner, self.standing = kept
+            self.owner, self.standing = saved
         return False
 
     def _changes(self) -> Iterator[tuple[list[Change], Longs]]:
         yield self._moves()
         yield self._swaps()
-        yield self._steps_aside()
+        yield self._role_exchanges()
         yield self._standby_moves()
         yield self._standby_swaps()
 
     # ------------------------------------------------------------ actives
 
     def _gain(self) -> Longs:
-        """int64[K, M, F]: what changes when a placed task goes to a member."""
+        """int64[K, M, F]: how the figures change when a placed task goes to a member."""
         tasks, owner = self._placed, self.owner[self._placed]
         active, standby = self._costs.active[tasks], self._costs.standby[tasks]
         rows = np.arange(len(tasks))
@@ -182,7 +179,7 @@ class _State:
         count = self._load() // self._unit_load.clip(1)
         enters = (2 * count + 1) * self._unit_load
         leaves = ((2 * count - 1) * self._unit_load)[owner]
-        uneven = np.minimum(enters[None, :] - leaves[:, None], 0)  # gladly less, never judged
+        uneven = np.minimum(enters[None, :] - leaves[:, None], 0)  # a gain if less, else ignored
         gain = np.concatenate((spread[:, :, None], gain, uneven[:, :, None]), axis=2)
         gain[np.arange(len(owner)), owner] = 0
         row, member = np.nonzero(_free(gain))
@@ -193,24 +190,24 @@ class _State:
 
     def _swaps(self) -> tuple[list[Change], Longs]:
         gain, owner = self._gain(), self.owner[self._placed]
-        eager = np.flatnonzero((gain < 0).any(axis=(1, 2)))  # one of the two is better off
+        eager = np.flatnonzero((gain < 0).any(axis=(1, 2)))  # one of the two must gain
         both = gain[eager][:, owner] + gain[:, owner[eager]].swapaxes(0, 1)
-        row, other = np.nonzero(_free(both) & (owner[eager, None] != owner))
-        first = ~np.isin(other, eager) | (eager[row] < other)  # pairs of two are found twice
-        gains = both[row[first], other[first]]
-        one, other = np.sort((eager[row[first]], other[first]), axis=0)
-        order = np.lexsort((other, one))
-        one, other, gains = one[order], other[order], gains[order]
+        row, right = np.nonzero(_free(both) & (owner[eager, None] != owner))
+        distinct = ~np.isin(right, eager) | (eager[row] < right)  # drop the second of equal pairs
+        gains = both[row[distinct], right[distinct]]
+        left, right = np.sort((eager[row[distinct]], right[distinct]), axis=0)
+        order = np.lexsort((right, left))
+        left, right, gains = left[order], right[order], gains[order]
         return [
             (
                 (int(self._placed[a]), int(owner[a]), int(owner[b])),
                 (int(self._placed[b]), int(owner[b]), int(owner[a])),
             )
-            for a, b in zip(one.tolist(), other.tolist(), strict=True)
+            for a, b in zip(left.tolist(), right.tolist(), strict=True)
         ], np.pad(gains, ((0, 0), (1, 1)))
 
-    def _steps_aside(self) -> tuple[list[Change], Longs]:
-        """An active goes to one of its standbys, and that standby where state is."""
+    def _role_exchanges(self) -> tuple[list[Change], Longs]:
+        """An active goes to one of its standbys, and that standby to a member with state."""
         changes: list[Change] = []
         gains = [np.empty((0, self._costs.active.shape[2] + 2), dtype=np.int64)]
         shifted = self._shifted(self._load())
@@ -230,7 +227,7 @@ class _State:
     # ------------------------------------------------------------ standbys
 
     def _open(self, task: Longs) -> BoolArray:
-        """bool[K, M]: members without any copy of a task."""
+        """bool[K, M]: members without a copy of the task in any role."""
         open_: BoolArray = ~self.standing[task]
         open_[np.arange(len(task)), self.owner[task]] = False
         return open_
@@ -262,7 +259,7 @@ class _State:
         ], np.pad(both[one, other], ((0, 0), (1, 1)))
 
     def _chains(self) -> Iterator[tuple[list[Change], Longs]]:
-        """A standby goes where it gains and there is no room, and one from there to a third."""
+        """A standby goes to a full member where it gains, and one from there to a third member."""
         task, member = np.nonzero(self.standing)
         standby = self._costs.standby[task]
         gain = standby - standby[np.arange(len(task)), member][:, None]
@@ -271,7 +268,7 @@ class _State:
             second = np.flatnonzero((member == middle) & (task != task[first]))
             both = gain[first, middle] + gain[second]
             fits = _free(both) & open_[second]
-            fits[:, member[first]] = False  # an exchange
+            fits[:, member[first]] = False  # that would be an exchange
             row, to = np.nonzero(fits)
             yield (
                 [
@@ -309,7 +306,7 @@ class _State:
         return int(np.ptp(load[self._usable]))
 
     def _shifted(self, load: Longs) -> Longs:
-        """int64[M, M]: how the spread changes when one task goes from one member to another."""
+        """int64[M, M]: how the spread of loads changes when one task goes from row to column."""
         count = len(load)
         one = np.diag(self._unit_load)
         after = load - one[:, None, :] + one[None, :, :]
@@ -319,9 +316,9 @@ class _State:
         return change
 
     def _unfair(self) -> tuple[int, ...]:
-        """What must not grow: how far actives are from windows and shares, how uneven copies are.
+        """Numbers that must not grow: distance from windows and shares, unevenness of copies.
 
-        Stateful actives count by themselves. Copies count with all actives, and if strict, by
+        Stateful actives count by themselves. Copies count with all actives and, if strict, by
         themselves and with the stateful actives; a spread of 1 by capacity is even.
         """
         copies = self.standing.sum(axis=0)
@@ -333,27 +330,27 @@ class _State:
             0 if self._within is None else self._within.beyond(self.owner[:, None]),
             self._beyond(actives),
             self._beyond(stateful),
-            *(max(self._spread(number * self._unit_load), self._whole) for number in spread),
+            *(max(self._spread(number * self._unit_load), self._capacity_lcm) for number in spread),
         )
 
     def _beyond(self, number: Longs) -> int:
-        """By how many tasks members hold less or more than their due, rounded down or up."""
+        """Sum of the tasks that members hold below or above their due, rounded down or up."""
         number, capacity = number[self._usable], self._capacity[self._usable]
-        due = int(number.sum()) * capacity
-        whole = capacity.sum()
-        below = np.maximum(due // whole - number, 0)
-        return int((below + np.maximum(number - -(-due // whole), 0)).sum())
+        scaled_due = int(number.sum()) * capacity
+        total_capacity = capacity.sum()
+        below = np.maximum(scaled_due // total_capacity - number, 0)
+        return int((below + np.maximum(number - -(-scaled_due // total_capacity), 0)).sum())
 
     def _idle(self) -> int:
-        """How many members have no active, where there is one for everybody."""
+        """How many members have no active although there is one for each."""
         if not self._strict or len(self._placed) < len(self._usable):
             return 0
         return int(np.count_nonzero(self._load()[self._usable] == 0))
 
-    def _likeness(self) -> Longs:
-        """int64[2, T]: how alike the copies of a task are in their tags, told in two ways.
+    def _tag_overlap(self) -> Longs:
+        """int64[2, T]: how alike the copies of a task are in their tags, by two measures.
 
-        Values they lack (T-03), and pairs of copies that share one.
+        The number of distinct values, negated (T-03); pairs of copies that share a value.
         """
         alike = np.zeros((2, len(self.owner)), dtype=np.int64)
         if self._tags is None:
@@ -361,28 +358,31 @@ class _State:
         holds = self.standing.astype(np.int64)
         holds[self._placed, self.owner[self._placed]] = 1
         for values in self._tags.T:
-            each = holds @ (values[:, None] == np.arange(int(values.max()) + 1))
-            alike += -np.count_nonzero(each, axis=1), (each * (each - 1) // 2).sum(axis=1)
+            copies_by_value = holds @ (values[:, None] == np.arange(int(values.max()) + 1))
+            alike += (
+                -np.count_nonzero(copies_by_value, axis=1),
+                (copies_by_value * (copies_by_value - 1) // 2).sum(axis=1),
+            )
         return alike
 
     def _holds(self, before: tuple[int, ...], idle: int) -> bool:
-        """Whether what counts first still holds."""
-        now = self._unfair()
-        if any(n > b for n, b in zip(now, before, strict=True)):
+        """Whether the current state is no worse in what must not be given up."""
+        unfair = self._unfair()
+        if any(n > b for n, b in zip(unfair, before, strict=True)):
             return False
-        if self._idle() > idle or (self._likeness() > self._sameness).any():
+        if self._idle() > idle or (self._tag_overlap() > self._overlap_before).any():
             return False
         if self._unit is None:
             return True
         owner, unit = self.owner[self._placed], self._unit[self._placed]
-        held = np.zeros((int(unit.max()) + 1, len(self._unit_load)), dtype=np.int64)
-        np.add.at(held, (unit, owner), 1)
-        size = held.sum(axis=1, keepdims=True)
-        return bool((held <= -(-size * held.sum(axis=0) // len(owner))).all())
+        count = np.zeros((int(unit.max()) + 1, len(self._unit_load)), dtype=np.int64)
+        np.add.at(count, (unit, owner), 1)
+        size = count.sum(axis=1, keepdims=True)
+        return bool((count <= -(-size * count.sum(axis=0) // len(owner))).all())
 
 
 def _free(gain: Longs) -> BoolArray:
-    """Changes that make nothing worse and something better."""
+    """bool: changes that make no figure worse and at least one better."""
     worse, better = gain > 0, gain < 0
     free: BoolArray = np.logical_and(~worse.any(axis=-1), better.any(axis=-1))
     return free

@@ -1,10 +1,10 @@
-"""Where standbys belong in the end: balanced, as sticky as actives, never beside their active.
+"""Final members of standbys: balanced, as sticky as actives, never on their active's member.
 
-Every stateful task wants `num.standby.replicas` copies on distinct members, none of them the one
-its active belongs to. A copy that exists is worth more than a new one: present standbys first,
-then the former owner of a task that moves (S2-14), then whatever else is warm or on its way.
+Every stateful task needs `num.standby.replicas` copies on distinct members. An existing copy is
+worth more than a new one: present standbys first, then the former owner of a task that moves
+(S2-14), then other warm copies and learners.
 
-Tasks whose standbys can all stay are not looked at; the others go through one minimum-cost flow
+Tasks whose standbys can all stay are settled first. The others go through one minimum-cost flow
 with an arc per (task, member), or, where most choices are alike, are dealt out at the same cost.
 """
 
@@ -20,117 +20,125 @@ from muster.assignor.solvers.balance import held
 from muster.assignor.solvers.copyflow import Choices, chosen
 from muster.assignor.solvers.shares import Counts, bounded_shares, undecided
 from muster.assignor.targets.dealing import by_classes, dealt_out
-from muster.assignor.targets.wanted import NEW, Found, Near, Wanted, joined
+from muster.assignor.targets.standby_request import (
+    NEW_COPY,
+    ExistingCopies,
+    PlacedStandbys,
+    StandbyRequest,
+    joined,
+)
 from muster.protocol.tasks import IntArray
 
-MOST_ARCS = 1_500_000
-"""Beyond this many (task, member) arcs copies are dealt out, come what may."""
+MAX_ARCS = 1_500_000
+"""Above this number of (task, member) arcs, copies are always dealt out."""
 FEW_ARCS = 5_000
-"""Up to this many a flow over all of them costs nothing worth saving."""
+"""Up to this number of arcs, one flow over all of them is fast enough."""
 _FINEST = 1 << 26
-"""Prices of copies are told apart by racks up to here; the solver multiplies them."""
+"""Largest price up to which racks break ties: the solver multiplies prices."""
 _TOO_MANY = (
     "rack.aware.standby.strategy=reliability_then_traffic is not honoured: more than"
-    f" {MOST_ARCS:,} choices of member for standbys; traffic alone is minimised"
+    f" {MAX_ARCS:,} choices of member for standbys; traffic alone is minimised"
 )
 
-_PRICE_LATE = NEW // 8 + 1
-"""Of a further copy in a rack that has one: more than a copy there saves, less than traffic."""
+_PRICE_LATE = NEW_COPY // 8 + 1
+"""Price of a second copy in one rack: more than an existing copy saves, less than traffic."""
 
 _PRICE_PRESENT, _PRICE_FORMER, _PRICE_STAGED, _PRICE_WARM, _PRICE_LEARNER, _PRICE_SOME = (
     0, 1, 2, 3, 4, 20,
 )  # fmt: skip
 
 
-def standbys(view: GroupView, copies: Copies, wanted: Wanted) -> Found:
-    """Place the standbys; too few members is a matter of a warning (EX-H7)."""
+def standbys(view: GroupView, copies: Copies, request: StandbyRequest) -> PlacedStandbys:
+    """Place the standbys; too few members is a warning, not an error (EX-H7)."""
     need = np.zeros(len(view.tasks), dtype=np.int64)
-    need[wanted.tasks] = wanted.copies
-    return placed(view, copies, wanted, need)
+    need[request.tasks] = request.copies
+    return placed(view, copies, request, need)
 
 
-def placed(view: GroupView, copies: Copies, wanted: Wanted, need: Counts) -> Found:
+def placed(
+    view: GroupView, copies: Copies, request: StandbyRequest, need: Counts
+) -> PlacedStandbys:
     """Place as many copies of each task as it needs on members with capacity.
 
     Args:
         view: the group.
         copies: its copies.
-        wanted: tasks, actives and members; its number of copies is not used.
+        request: tasks, actives and members; its number of copies is not used.
         need: int64[T].
     """
-    usable = wanted.capacity > 0
-    asked = int(need.sum())
-    need = np.minimum(need, np.count_nonzero(usable) - np.append(usable, False)[wanted.target])
-    short = asked - int(need.sum())
-    tasks = wanted.tasks[need[wanted.tasks] > 0]
+    usable = request.capacity > 0
+    demand = int(need.sum())
+    need = np.minimum(need, np.count_nonzero(usable) - np.append(usable, False)[request.target])
+    short = demand - int(need.sum())
+    tasks = request.tasks[need[request.tasks] > 0]
     if len(tasks) == 0:
-        return Found(no_pairs(), short)
-    present = _allowed(view, wanted, view.standby)
-    actives = np.where(usable, held(wanted.target[tasks], len(usable)), 0)
+        return PlacedStandbys(no_pairs(), short)
+    present = _allowed(view, request, view.standby)
+    actives = np.where(usable, held(request.target[tasks], len(usable)), 0)
     share = bounded_shares(
         int(need.sum()),
-        wanted.capacity,
+        request.capacity,
         np.bincount(present.member, minlength=len(usable)),
-        actives if wanted.loads is None else np.where(usable, wanted.loads, 0),
-        _takes(view, wanted, tasks) - actives,
+        actives if request.loads is None else np.where(usable, request.loads, 0),
+        _takes(view, request, tasks) - actives,
     )
     keep = _uncontested(present, share, need)
-    if wanted.toll is not None:
+    if request.toll is not None:
         keep[:] = False
     kept = present.only(keep)
     done = np.bincount(kept.task, minlength=len(need)) == need
-    open_ = tasks[~done[tasks]]
-    if len(open_) == 0:
-        return Found(kept, short)
+    open_tasks = tasks[~done[tasks]]
+    if len(open_tasks) == 0:
+        return PlacedStandbys(kept, short)
     room = share - np.bincount(kept.member, minlength=len(share))
-    arcs = len(open_) * np.count_nonzero(room > 0)
-    if arcs > MOST_ARCS and wanted.toll is not None:
-        found = by_classes(view, wanted, need, present, room)
-        return found._replace(warning=_TOO_MANY) if wanted.apart else found
-    near = _candidates(view, copies, wanted, open_)
-    if arcs > MOST_ARCS or (arcs > FEW_ARCS and _mostly_alike(wanted, need, room)):
-        placed_, missing = dealt_out(view, wanted, near, open_, need, room)
-        if missing == 0 or arcs > MOST_ARCS:
-            return Found(joined(kept, placed_), short + missing)
-    placed_, missing = _flow(view, wanted, near, open_, need, room)
-    if missing and len(tasks) * np.count_nonzero(usable) <= MOST_ARCS:
-        kept = no_pairs()  # rather an uneven copy than none
-        near = _candidates(view, copies, wanted, tasks)
-        placed_, missing = _flow(view, wanted, near, tasks, need, share, overfull=True)
-    pairs = joined(kept, placed_)
-    return Found(pairs, short + missing, wanted.cost(view, pairs))
+    arcs = len(open_tasks) * np.count_nonzero(room > 0)
+    if arcs > MAX_ARCS and request.toll is not None:
+        placed_by_class = by_classes(view, request, need, present, room)
+        return placed_by_class._replace(warning=_TOO_MANY) if request.apart else placed_by_class
+    existing = _candidates(view, copies, request, open_tasks)
+    if arcs > MAX_ARCS or (arcs > FEW_ARCS and _mostly_alike(request, need, room)):
+        new_pairs, missing = dealt_out(view, request, existing, open_tasks, need, room)
+        if missing == 0 or arcs > MAX_ARCS:
+            return PlacedStandbys(joined(kept, new_pairs), short + missing)
+    new_pairs, missing = _flow(view, request, existing, open_tasks, need, room)
+    if missing and len(tasks) * np.count_nonzero(usable) <= MAX_ARCS:
+        kept = no_pairs()  # an uneven placement is better than a missing copy
+        existing = _candidates(view, copies, request, tasks)
+        new_pairs, missing = _flow(view, request, existing, tasks, need, share, overfull=True)
+    pairs = joined(kept, new_pairs)
+    return PlacedStandbys(pairs, short + missing, request.cost(view, pairs))
 
 
-def _takes(view: GroupView, wanted: Wanted, tasks: IntArray) -> Counts:
-    """int64[M]: of how many tasks each member may have a copy."""
-    if wanted.may is None:
-        return np.full(len(wanted.capacity), len(tasks), dtype=np.int64)
-    unit = np.bincount(view.tasks.unit_of[tasks], minlength=wanted.may.shape[1])
-    number: Counts = wanted.may @ unit
+def _takes(view: GroupView, request: StandbyRequest, tasks: IntArray) -> Counts:
+    """int64[M]: how many of the tasks each member may have a copy of."""
+    if request.may is None:
+        return np.full(len(request.capacity), len(tasks), dtype=np.int64)
+    unit = np.bincount(view.tasks.unit_of[tasks], minlength=request.may.shape[1])
+    number: Counts = request.may @ unit
     return number
 
 
-def _mostly_alike(wanted: Wanted, need: Counts, room: Counts) -> bool:
-    """Whether a deal will do: all members alike, and so many that copies rarely clash."""
+def _mostly_alike(request: StandbyRequest, need: Counts, room: Counts) -> bool:
+    """Whether dealing is as good as a flow: all members are alike, and clashes are rare."""
     rare = bool(8 * need.max() <= np.count_nonzero(room > 0))
-    return rare and wanted.toll is None and wanted.may is None
+    return rare and request.toll is None and request.may is None
 
 
-def _allowed(view: GroupView, wanted: Wanted, pairs: Pairs) -> Pairs:
-    """Those of some pairs that may be standbys under the new actives."""
+def _allowed(view: GroupView, request: StandbyRequest, pairs: Pairs) -> Pairs:
+    """The pairs that may be standbys beside the planned actives."""
     asked = np.zeros(len(view.tasks), dtype=np.bool_)
-    asked[wanted.tasks] = True
-    keep = asked.take(pairs.task) & (wanted.capacity > 0).take(pairs.member)
-    keep &= wanted.target.take(pairs.task) != pairs.member
-    if len(wanted.taken):
-        keep &= ~contains(wanted.taken, pairs.code)
-    if wanted.may is not None:
-        keep &= wanted.may[pairs.member, view.tasks.unit_of[pairs.task]]
+    asked[request.tasks] = True
+    keep = asked.take(pairs.task) & (request.capacity > 0).take(pairs.member)
+    keep &= request.target.take(pairs.task) != pairs.member
+    if len(request.taken):
+        keep &= ~contains(request.taken, pairs.code)
+    if request.may is not None:
+        keep &= request.may[pairs.member, view.tasks.unit_of[pairs.task]]
     return pairs if keep.all() else pairs.only(keep)
 
 
 def _uncontested(present: Pairs, share: Counts, need: Counts) -> BoolArray:
-    """Present standbys of tasks that have exactly enough, none on an overfull member."""
+    """Present standbys of tasks that have exactly enough, none on a member above its share."""
     over = np.bincount(present.member, minlength=len(share)) > share
     exact = np.bincount(present.task, minlength=len(need)) == need
     exact[present.task[over.take(present.member)]] = False
@@ -138,109 +146,111 @@ def _uncontested(present: Pairs, share: Counts, need: Counts) -> BoolArray:
     return answer
 
 
-def _candidates(view: GroupView, copies: Copies, wanted: Wanted, open_: IntArray) -> Near:
-    pairs = _allowed(view, wanted, copies.of(open_))
+def _candidates(
+    view: GroupView, copies: Copies, request: StandbyRequest, tasks: IntArray
+) -> ExistingCopies:
+    pairs = _allowed(view, request, copies.of(tasks))
     codes = code(pairs.task, pairs.member)
-    price = np.where(copies.told_warm(pairs.task, pairs.member), _PRICE_WARM, _PRICE_SOME)
+    price = np.where(copies.reported_warm(pairs.task, pairs.member), _PRICE_WARM, _PRICE_SOME)
     learning = contains(view.learner, codes)
     price[learning] = np.minimum(price[learning], _PRICE_LEARNER)
     owner = view.active[pairs.task] == pairs.member
-    at_once = copies.warm(pairs.task, wanted.target[pairs.task])
+    at_once = copies.warm(pairs.task, request.target[pairs.task])
     price[owner & at_once] = _PRICE_FORMER
     price[owner & ~at_once] = _PRICE_STAGED
     price[contains(view.standby, codes)] = _PRICE_PRESENT
-    return Near(pairs, price.astype(np.int64))
+    return ExistingCopies(pairs, price.astype(np.int64))
 
 
 def _flow(
     view: GroupView,
-    wanted: Wanted,
-    near: Near,
+    request: StandbyRequest,
+    existing: ExistingCopies,
     tasks: IntArray,
     need: Counts,
     room: Counts,
     *,
     overfull: bool = False,
 ) -> tuple[Pairs, int]:
-    """Cheapest distinct copies for some tasks within the members' room; beyond it if asked.
+    """Cheapest distinct copies for the tasks within the members' room, or beyond it if `overfull`.
 
     Returns:
         The pairs, and how many copies could not be placed.
     """
-    takers = wanted.capacity > 0 if overfull or wanted.toll is not None else room > 0
-    task, member = choices(view, wanted, tasks, np.flatnonzero(takers).astype(np.int32))
-    real = tasks[task]
-    price = np.full(len(task), NEW, dtype=np.int64)
-    at, known = _places(near.pairs, real, member)
-    price[known] = near.price[at[known]]
-    if wanted.toll is not None:
+    takers = request.capacity > 0 if overfull or request.toll is not None else room > 0
+    task, member = choices(view, request, tasks, np.flatnonzero(takers).astype(np.int32))
+    task_of = tasks[task]
+    price = np.full(len(task), NEW_COPY, dtype=np.int64)
+    index, known = _lookup(existing.pairs, task_of, member)
+    price[known] = existing.price[index[known]]
+    if request.toll is not None:
         copies = int(need[tasks].sum())
-        heavy = copies * NEW // (8 if _all_apart(wanted) else 2) + 1
-        price = price // 8 + heavy * wanted.price(view, copies, real, member)
+        heavy = copies * NEW_COPY // (8 if _all_apart(request) else 2) + 1
+        price = price // 8 + heavy * request.price(view, copies, task_of, member)
     asked = Choices(need=need[tasks], room=room, task=task, member=member, price=price)
-    if wanted.toll is not None:
-        beside = held(wanted.target, len(room)) if wanted.loads is None else wanted.loads
-        base, pool, pools = undecided(room, wanted.capacity, beside)
+    if request.toll is not None:
+        actives = held(request.target, len(room)) if request.loads is None else request.loads
+        base, pool, pools = undecided(room, request.capacity, actives)
         asked = replace(asked, room=base, pool=pool, pools=pools)
-    if wanted.apart and wanted.toll is not None:
-        rack = wanted.toll.rack
-        first = np.minimum(need[tasks], wanted.apart)
+    if request.apart and request.toll is not None:
+        rack = request.toll.rack
+        first = np.minimum(need[tasks], request.apart)
         asked = replace(
             asked,
             value=rack,
-            taken=rack[wanted.target[tasks]],
+            taken=rack[request.target[tasks]],
             late=need[tasks] - first,
             late_price=_PRICE_LATE,
             repeats=first,
             repeat_price=(int(price.max(initial=0)) + _PRICE_LATE) * int(need[tasks].sum()),
         )
     else:
-        asked = _in_other_racks(wanted, tasks, asked)
+        asked = _in_other_racks(request, tasks, asked)
     picked, missing = chosen(asked)
     return Pairs(tasks[picked.task], picked.member), missing
 
 
-def _in_other_racks(wanted: Wanted, tasks: IntArray, asked: Choices) -> Choices:
-    """The same, where of equally dear choices copies go to racks that have none (S4-29)."""
-    if wanted.rack is None:
+def _in_other_racks(request: StandbyRequest, tasks: IntArray, asked: Choices) -> Choices:
+    """The same choices, with racks as the tie-break: a copy prefers a rack without one (S4-29)."""
+    if request.rack is None:
         return asked
     scale = 2 * int(asked.need.sum()) + 1
     if int(asked.price.max(initial=0)) * scale > _FINEST:
         return asked
-    rack = np.where(wanted.rack < 0, wanted.rack.max() + 1, wanted.rack).astype(np.int32)
+    rack = np.where(request.rack < 0, request.rack.max() + 1, request.rack).astype(np.int32)
     return replace(
         asked,
         price=asked.price * scale,
         value=rack,
-        taken=rack[wanted.target[tasks]],
+        taken=rack[request.target[tasks]],
         late=asked.need,
         late_price=1,
         repeats=np.zeros_like(asked.need),
     )
 
 
-def _all_apart(wanted: Wanted) -> bool:
-    """Whether all copies of a task are treated alike in how they should part."""
-    return wanted.apart in (0, wanted.copies)
+def _all_apart(request: StandbyRequest) -> bool:
+    """Whether one rack rule holds for all copies of a task."""
+    return request.apart in (0, request.copies)
 
 
 def choices(
-    view: GroupView, wanted: Wanted, tasks: IntArray, members: IntArray
+    view: GroupView, request: StandbyRequest, tasks: IntArray, members: IntArray
 ) -> tuple[IntArray, IntArray]:
-    """Every (place in `tasks`, member) where a copy may stand."""
+    """Every (index into `tasks`, member) where a copy may be placed."""
     task = np.repeat(np.arange(len(tasks), dtype=np.int32), len(members))
     member = np.tile(members, len(tasks))
-    fits = wanted.target[tasks[task]] != member
-    fits &= ~contains(wanted.taken, code(tasks[task], member))
-    if wanted.may is not None:
-        fits &= wanted.may[member, view.tasks.unit_of[tasks[task]]]
+    fits = request.target[tasks[task]] != member
+    fits &= ~contains(request.taken, code(tasks[task], member))
+    if request.may is not None:
+        fits &= request.may[member, view.tasks.unit_of[tasks[task]]]
     return task[fits], member[fits]
 
 
-def _places(pairs: Pairs, task: IntArray, member: IntArray) -> tuple[Longs, BoolArray]:
-    """Where (task, member) stand among some pairs, and whether they do."""
+def _lookup(pairs: Pairs, task: IntArray, member: IntArray) -> tuple[Longs, BoolArray]:
+    """Index of each (task, member) among the pairs, and whether it is there."""
     codes, asked = pairs.code, code(task, member)
     if len(codes) == 0:
         return np.zeros(len(asked), dtype=np.int64), np.zeros(len(asked), dtype=np.bool_)
-    at = np.minimum(np.searchsorted(codes, asked), len(codes) - 1)
-    return at.astype(np.int64), codes[at] == asked
+    index = np.minimum(np.searchsorted(codes, asked), len(codes) - 1)
+    return index.astype(np.int64), codes[index] == asked

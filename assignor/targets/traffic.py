@@ -1,8 +1,8 @@
-"""Who reads across racks: counts of topic partitions without a replica in a member's rack (S4-14).
+"""Reads across racks: topic partitions without a replica in the reader's rack (S4-14).
 
-Tasks that read as much across racks from everywhere form a *class*: there are few of them however
-many tasks there are, and everything about racks is decided per class. Which tasks have replicas in
-the same racks is known with the tasks (`TaskTable.sources`); which racks have members, with a view.
+Tasks with equal numbers of such reads from every rack form a *class*; there are few classes, and
+everything about racks is decided per class. The `TaskTable` knows which tasks have replicas in the
+same racks (`TaskTable.sources`); the view, which racks have members.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Reads:
 
     Attributes:
         class_of: int32[T], class of each task, `UNKNOWN` where its racks are not all known.
-        across: int64[C, R], partitions a task of the class reads across racks from a rack.
+        across: int64[C, R], partitions that a task of the class, run in a rack, reads from others.
     """
 
     class_of: IntArray
@@ -32,31 +32,33 @@ class Reads:
 
 
 def reads(view: GroupView, *, changelog: bool) -> Reads:
-    """Build the classes of a view from its inputs' racks, or its changelogs'."""
+    """Compute the classes of a view from its inputs' racks, or its changelogs'."""
     table = view.tasks.changelogs if changelog else view.tasks.sources
     rows: dict[tuple[int, ...], int] = {}
-    number = {rack: place for place, rack in enumerate(view.racks)}
-    known = [_class(topics, number, rows) for topics in table.racks]
+    rack_index = {rack: place for place, rack in enumerate(view.racks)}
+    known = [_class(topics, rack_index, rows) for topics in table.racks]
     class_of = np.array([*known, UNKNOWN], dtype=np.int32).take(table.class_of)
     across = np.array(list(rows), dtype=np.int64).reshape(len(rows), len(view.racks))
     return Reads(class_of, across)
 
 
 def _class(
-    topics: tuple[tuple[str, ...], ...], number: dict[str, int], rows: dict[tuple[int, ...], int]
+    topics: tuple[tuple[str, ...], ...],
+    rack_index: dict[str, int],
+    rows: dict[tuple[int, ...], int],
 ) -> int:
     if not all(topics):
         return UNKNOWN
-    row = [len(topics)] * len(number)
+    row = [len(topics)] * len(rack_index)
     for replicas in topics:
         for rack in set(replicas):
-            if rack in number:
-                row[number[rack]] -= 1
+            if rack in rack_index:
+                row[rack_index[rack]] -= 1
     return rows.setdefault(tuple(row), len(rows))
 
 
 def crossings(view: GroupView, task: IntArray, member: IntArray, *, changelog: bool) -> int:
-    """Partitions read across racks by these (task, member) pairs, as far as racks are known."""
+    """Partitions that the given (task, member) pairs read across racks, where racks are known."""
     if len(task) == 0 or not view.racks:
         return 0
     table = reads(view, changelog=changelog)

@@ -1,9 +1,8 @@
-"""How many tasks of a subtopology each member should have (`subtopology.imbalance.max`).
+"""Windows: how many tasks of a subtopology each member should have (`subtopology.imbalance.max`).
 
-Loads of a subtopology are its actives by capacity, capacities in lowest terms; the largest and the
-smallest may differ by the bound. Which range of loads that wide is asked for is decided for each
-subtopology by itself: the one that present owners fit best, so a group within its bound is left
-alone, and of equal ones the most central.
+The load of a subtopology on a member is its number of actives by capacity, capacities in lowest
+terms. The largest and the smallest load may differ by the bound: for each subtopology, present
+owners decide the range, so a group within its bound is left alone; of equals the most central.
 """
 
 from __future__ import annotations
@@ -17,25 +16,25 @@ from muster.assignor.solvers.shares import Counts
 from muster.assignor.solvers.spread import Window
 from muster.protocol.tasks import IntArray
 
-MOST_WINDOWS = 200_000
+MAX_WINDOWS = 200_000
 """Up to this many subtopologies x members a bound is honoured."""
 _TOO_LARGE = (
-    f"subtopology.imbalance.max is not honoured: more than {MOST_WINDOWS:,} subtopologies x members"
+    f"subtopology.imbalance.max is not honoured: more than {MAX_WINDOWS:,} subtopologies x members"
 )
 _FINEST = 12
-_MOST_RANGES = 48
+_MAX_RANGES = 48
 """Ranges that are tried for each subtopology."""
 
 
 def bound_of(view: GroupView) -> tuple[int | None, str]:
-    """The bound of a view, None where none counts, with a warning if that is not intended.
+    """The bound of a view, None where none applies; and a warning if that is not intended.
 
-    Where tasks differ in weight none counts; the user has been told so where it was set.
+    None applies where tasks differ in weight; `muster config set` has reported that.
     """
     bound = view.settings.subtopology_imbalance_max
     if bound is None or not view.tasks.weigh_alike:
         return None, ""
-    if len(view.tasks.units) * len(view.members) > MOST_WINDOWS:
+    if len(view.tasks.units) * len(view.members) > MAX_WINDOWS:
         return None, _TOO_LARGE
     return bound, ""
 
@@ -43,7 +42,7 @@ def bound_of(view: GroupView) -> tuple[int | None, str]:
 def windows(
     view: GroupView, task: IntArray, home: IntArray, capacity: Counts, bound: int
 ) -> Window:
-    """The windows of every subtopology; members that may not take it have none of it.
+    """The windows of every subtopology; 0 tasks for members that may not take it.
 
     Args:
         view: the group.
@@ -56,8 +55,8 @@ def windows(
     size = capacity // np.gcd.reduce(capacity[usable])
     count = np.zeros((len(view.tasks.units), len(capacity)), dtype=np.int64)
     unit = view.tasks.unit_of[task]
-    here = home != NO_MEMBER
-    np.add.at(count, (unit[here], home[here]), 1)
+    owned = home != NO_MEMBER
+    np.add.at(count, (unit[owned], home[owned]), 1)
     total = np.bincount(unit, minlength=len(count))
     low, high = np.zeros_like(count), np.zeros_like(count)
     allowed = view.kinds.allowed[view.kinds.kind_of].T & usable
@@ -70,13 +69,13 @@ def windows(
 
 
 def _window(total: int, size: Counts, count: Counts, bound: int) -> tuple[Counts, Counts]:
-    """The range of one subtopology that its present tasks fit best."""
+    """The range of one subtopology that its present owners fit best."""
     if bound >= total:
         return np.zeros_like(size), np.full_like(size, total)
     fine = min(lcm(*np.unique(size).tolist()), _FINEST)
     mean = total / int(size.sum())
     bottom = np.arange(max(int((mean - bound) * fine), 0), int(mean * fine) + 1)
-    bottom = bottom[:: -(-len(bottom) // _MOST_RANGES)]
+    bottom = bottom[:: -(-len(bottom) // _MAX_RANGES)]
     low = -(-bottom[:, None] * size // fine)
     high = (bottom[:, None] + bound * fine) * size // fine
     fits: BoolArray = (low.sum(axis=1) <= total) & (total <= high.sum(axis=1))

@@ -6,7 +6,7 @@ import java.util.Collection;
 import java.util.Map;
 import java.util.TreeMap;
 
-/** What Kafka answered, in the output form of muster's format 1. */
+/** What Kafka answered, in the form of an answer of muster assign. */
 public final class Answer {
     /** One member's part; Kafka's classes do not tell warm-ups from standbys. */
     public record Holding(

@@ -17,7 +17,7 @@ import org.apache.kafka.coordinator.group.GroupTrial;
 import org.apache.kafka.streams.processor.internals.assignment.StreamsTrial;
 
 /**
- * Runs Kafka's released assignors on problems in muster's format 1.
+ * Runs Kafka's released assignors on problems as muster assign reads them.
  *
  * <p>One request a line on standard input, one answer a line on standard output:
  * {@code {"kafka": NAME, "problem": {...}}}. With {@code "repeat": N} the call is made N times

@@ -9,7 +9,7 @@ import java.util.Map;
 import java.util.Set;
 import java.util.TreeSet;
 
-/** A problem in muster's format 1, read once; each family turns it into its own Kafka objects. */
+/** A problem as muster assign reads it, read once; each family turns it into its own Kafka objects. */
 public record Problem(Map<String, String> config, List<Unit> units, List<Member> members, long nowMs) {
 
     /** A subtopology, topic or connector. Racks: per partition, per topic read, the replicas' racks. */

@@ -1,6 +1,6 @@
 package main
 
-// Events to Kafka, records from it, and how far the reader is behind.
+// Writes events, reads records, and checks that the reader keeps up.
 
 import (
 	"bytes"
@@ -22,27 +22,27 @@ var (
 	groups      = prefix + ".groups"
 )
 
-// Link is a worker's connection. Its numbers belong to the worker's loop.
+// Link is a worker's connection. Only the worker's loop uses its numbers.
 type Link struct {
 	w          *Worker
 	kafka      *kgo.Client
 	admin      *kadm.Client
 	keys       *Keyring
-	key        string // of our records
-	partition  int32  // of assignments, where they are
-	position   int64  // how far it has been read
-	end, endMs int64  // where it ended, and when we asked; 0 = nothing to reach
-	unread     bool   // the newest of our records says nothing to us
+	key        string // of the member's records
+	partition  int32  // of assignments, with that key
+	position   int64  // offset up to which it was read
+	end, endMs int64  // its end, and when it was asked for; 0 = none to reach
+	unread     bool   // the newest record could not be decoded
 }
 
-// connect stands at the end of our partition: what answers a join is written after it.
+// connect moves to the end of the partition: the answer to a join is written after it.
 func connect(w *Worker, servers string) (*Link, error) {
 	keys, err := openKeyring(os.Getenv("MUSTER_SIGNING_KEYS"))
 	if err != nil {
 		return nil, err
 	}
-	// Keyed records go where the Java client puts them; acks=all and idempotence are the defaults.
-	// A topic that has grown is to be noticed soon: our key may belong to another partition of it.
+	// Keys belong to the partitions of the Java client; acks=all and idempotence are the defaults.
+	// Metadata are read often: when a topic has grown, the key may belong to another partition.
 	kafka, err := kgo.NewClient(kgo.SeedBrokers(servers), kgo.ProducerLinger(0),
 		kgo.FetchMaxWait(5*time.Second), kgo.MetadataMaxAge(10*time.Second))
 	if err != nil {
@@ -58,7 +58,7 @@ func connect(w *Worker, servers string) (*Link, error) {
 
 func (l *Link) flush() { l.kafka.Flush(context.Background()) }
 
-// send writes an event, and asks at the same moment where our partition ends.
+// send writes an event, and asks at the same moment for the end of the partition.
 func (l *Link) send(value []byte, counts bool) {
 	w, session, atMs := l.w, l.w.session, bootMs()
 	w.sentMs = atMs
@@ -82,27 +82,27 @@ func (l *Link) send(value []byte, counts bool) {
 	go l.askEnd(atMs)
 }
 
-// askEnd asks where our partition ends, and which it is: the topic may have grown.
+// askEnd asks for the end of the partition, and which one it is: the topic may have grown.
 func (l *Link) askEnd(atMs int64) {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
 	listed, err := l.admin.ListEndOffsets(ctx, assignments)
 	l.w.inbox <- func() {
-		if found := listed[assignments]; err == nil && listed.Error() == nil && len(found) > 0 {
-			l.moveTo(partitionOf(l.key, len(found)))
-			if l.endMs == 0 { // one that was asked about before is to be reached first
-				l.end, l.endMs = found[l.partition].Offset, atMs
+		if offsets := listed[assignments]; err == nil && listed.Error() == nil && len(offsets) > 0 {
+			l.moveTo(partitionOf(l.key, len(offsets)))
+			if l.endMs == 0 { // an earlier end must be reached first
+				l.end, l.endMs = offsets[l.partition].Offset, atMs
 			}
 		}
 		l.reached(l.partition, l.position)
 	}
 }
 
-// reached notes how far a partition has been read. A record that cannot be read may take tasks from
-// us: until there is another, we have not read all.
+// reached notes how far a partition was read. A record that cannot be decoded may revoke tasks: until
+// a newer one is read, not everything is read.
 func (l *Link) reached(partition int32, position int64) {
 	if partition != l.partition {
-		return // it was ours before
+		return // the partition of before
 	}
 	l.position = position
 	if l.endMs > 0 && position >= l.end && !l.unread {
@@ -126,7 +126,7 @@ func (l *Link) moveTo(partition int32) {
 	l.read(kgo.NewOffset().AtStart())
 }
 
-// follow reads our partition.
+// follow reads the partition.
 func (l *Link) follow() {
 	names, joiner := Names{}, Joiner{}
 	for {
@@ -143,7 +143,7 @@ func (l *Link) follow() {
 	}
 }
 
-// meaning says what the worker is to do about a record.
+// meaning returns what the worker does with a record.
 func (l *Link) meaning(record *kgo.Record, names Names, joiner Joiner) func() {
 	if keyOfWhole(string(record.Key)) != l.key {
 		return func() {}
@@ -163,8 +163,8 @@ func (l *Link) meaning(record *kgo.Record, names Names, joiner Joiner) func() {
 	return func() { l.unread = false; l.w.hear(a) }
 }
 
-// readNames looks the group's dictionaries up, in every partition: they are not written again when
-// the topic is given more.
+// readNames reads the group's dictionaries from every partition: when the topic gets more partitions
+// they are not written again.
 func (l *Link) readNames(names Names) {
 	key, joiner, at, left := l.w.group+"||names", Joiner{}, map[int32]kgo.Offset{}, map[int32]int64{}
 	starts, ends := listed(groups, l.admin.ListStartOffsets), listed(groups, l.admin.ListEndOffsets)
@@ -194,26 +194,26 @@ func (l *Link) readNames(names Names) {
 
 type listing = func(context.Context, ...string) (kadm.ListedOffsets, error)
 
-// find gives the partition of a key, and where it ends or begins.
+// find returns the partition of a key, and its end or beginning.
 func find(topic, key string, list listing) (int32, int64) {
-	found := listed(topic, list)
-	partition := partitionOf(key, len(found))
-	return partition, found[partition].Offset
+	offsets := listed(topic, list)
+	partition := partitionOf(key, len(offsets))
+	return partition, offsets[partition].Offset
 }
 
-// listed asks until there is an answer for every partition.
+// listed asks until it has an answer for every partition.
 func listed(topic string, list listing) map[int32]kadm.ListedOffset {
 	for {
 		listed, err := list(context.Background(), topic)
-		if found := listed[topic]; err == nil && listed.Error() == nil && len(found) > 0 {
-			return found
+		if offsets := listed[topic]; err == nil && listed.Error() == nil && len(offsets) > 0 {
+			return offsets
 		}
 		log.Printf("no topic %s yet (%v)", topic, cmp.Or(err, listed.Error()))
 		time.Sleep(time.Second)
 	}
 }
 
-// partitionOf is where a record of a key belongs [GRAMMAR 2].
+// partitionOf is the partition of a key [GRAMMAR 2].
 func partitionOf(key string, partitions int) int32 {
 	owner := &kgo.Record{Key: []byte(strings.TrimSuffix(keyOfWhole(key), "||names"))}
 	return int32(kgo.StickyKeyPartitioner(nil).ForTopic("").Partition(owner, partitions)) // Java's murmur2

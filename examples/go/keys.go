@@ -1,6 +1,6 @@
 package main
 
-// Record keys [GRAMMAR 2]; the digest of what is held [7].
+// Record keys [GRAMMAR 2]; the digest of the holding [7].
 
 import "strings"
 

@@ -1,11 +1,11 @@
-// A muster worker in Go, from protocol/GRAMMAR.md alone: joins a group, heartbeats, takes and gives
-// up tasks, fences itself. A task here is a goroutine; put your work into run (work.go).
+// A muster worker in Go, written from protocol/GRAMMAR.md alone: it joins a group, sends heartbeats,
+// takes and releases tasks, and fences itself. A task is a goroutine; put your work into run (work.go).
 //
 //	go run . GROUP HOST:PORT [MEMBER]   starts and stops go to standard output as JSON
-//	go test .                           checks codec and talk on protocol/vectors
+//	go test .                           checks codec and session with protocol/vectors
 //
-// MUSTER_TOPIC_PREFIX names the topics, MUSTER_SIGNING_KEYS a keyring where events must be signed.
-// Linux, for its boot-time clock. Read session.go first, then kafka.go; the rest is bytes.
+// MUSTER_TOPIC_PREFIX is the prefix of the topics, MUSTER_SIGNING_KEYS a keyring if events are signed.
+// It needs Linux, for the boot-time clock. Read session.go first, then kafka.go; the rest is encoding.
 package main
 
 import (
@@ -32,7 +32,7 @@ func main() {
 	link.flush()
 }
 
-// loop runs what the inbox holds, one after the other, until we have left.
+// loop calls the functions of the inbox, one after the other, until the member has left.
 func (w *Worker) loop() {
 	ends := make(chan os.Signal, 2)
 	signal.Notify(ends, syscall.SIGTERM, os.Interrupt)

@@ -1,6 +1,6 @@
 package main
 
-// The member's half of the talk [GRAMMAR 8]: when to join, what to start and stop, whom to tell.
+// The member's half of the protocol [GRAMMAR 8]: when to join, what to start, stop and report.
 
 import (
 	"context"
@@ -10,47 +10,47 @@ import (
 	"sync/atomic"
 )
 
-// Held is a task we have, in one role.
+// Held is a task that the member holds, in one role.
 type Held struct {
 	Task Task
 	Role int
 }
 
-// Running is what runs for a task.
+// Running is the work of one task.
 type Running struct {
 	stop            context.CancelFunc
 	done            chan struct{}
 	stopping, ready bool
 }
 
-// A hundred tasks that stop at once are one report.
+// From the first stopped task to the report, so that tasks that stop together are one report.
 const gatherMs = 50
 
-// Worker is one member. All fields belong to the loop, but for lease: it is told what happens as
-// functions to call.
+// Worker is one member. Only the loop uses its fields, except lease; other goroutines put functions
+// into the inbox for the loop to call.
 type Worker struct {
 	group, member string
 	inbox         chan func()
-	send          func(value []byte, counts bool) // counts: once acknowledged, it is a sign of life
+	send          func(value []byte, counts bool) // counts: its acknowledgement extends the lease
 
 	session     uint64      // incarnation
-	newest      *Assignment // obeyed; nil = not a member
+	newest      *Assignment // in force; nil = not a member
 	coordinator int64       // the highest coordinator epoch seen
 	held        map[Held]*Running
-	lease       atomic.Int64 // until then our tasks are ours; from the older of the next two
+	lease       atomic.Int64 // when it ends; it counts from the older of the next two
 	heardMs     int64        // when the newest acknowledged event was sent
 	readMs      int64        // see caughtUp
 	firstMs     int64        // of this session's first join
-	joinsMs     []int64      // when joins that Kafka has were sent, until one is answered
+	joinsMs     []int64      // when acknowledged joins were sent, until one is answered
 	sentMs      int64
 	joinAtMs    int64
 	attempts    int
-	beating     bool  // a heartbeat is on its way
-	tellMs      int64 // when to report what has stopped; 0 = nothing has
+	beating     bool  // a heartbeat is in flight
+	reportMs    int64 // when to report what has stopped; 0 = nothing has
 	leaving     bool
 }
 
-// hear acts on a record, if it is news.
+// hear acts on a record, unless it is for another session, old or repeated.
 func (w *Worker) hear(a *Assignment) {
 	mine := a.Incarnation == w.session || a.Fault != "" && a.Incarnation == 0
 	if w.fenced() || !mine || a.CoordinatorEpoch < w.coordinator {
@@ -77,8 +77,9 @@ func (w *Worker) hear(a *Assignment) {
 	}
 }
 
-// admitted: one of our joins is in the log, perhaps the first. The others count if no session could
-// end in between: a process that slept may read an answer to what it asked before it slept.
+// admitted: the answer proves that one join is in the log, perhaps the first. A later join counts if
+// it was sent within the lease of those before: a process that was suspended and asks again may read
+// the answer to an earlier join.
 func (w *Worker) admitted(a *Assignment) {
 	w.heardMs = w.firstMs
 	for _, sentMs := range w.joinsMs {
@@ -89,7 +90,7 @@ func (w *Worker) admitted(a *Assignment) {
 	w.joinsMs = nil
 }
 
-// acknowledged: Kafka has an event that was sent then.
+// acknowledged: Kafka has an event that was sent at sentMs.
 func (w *Worker) acknowledged(sentMs int64) {
 	if w.newest == nil {
 		w.joinsMs = append(w.joinsMs, sentMs)
@@ -120,7 +121,7 @@ func (w *Worker) renew() {
 	}
 }
 
-// lasts: 1 % is kept for clocks that run apart, a tenth, at most 3 s, for stopping.
+// lasts: the session timeout, less 1 % for clocks that drift and a tenth, at most 3 s, for stopping.
 func lasts(a *Assignment) int64 {
 	return a.SessionTimeoutMs*99/100 - min(3000, a.SessionTimeoutMs/10)
 }
@@ -133,7 +134,7 @@ func (w *Worker) fenced() bool {
 	return over
 }
 
-// lose stops everything a member has, then joins anew under another incarnation.
+// lose stops every task, then joins again under another incarnation.
 func (w *Worker) lose(why string) {
 	if w.newest == nil {
 		return
@@ -141,8 +142,8 @@ func (w *Worker) lose(why string) {
 	log.Printf("lost everything: %s", why)
 	w.lease.Store(0)
 	w.stopAll()
-	w.newest, w.beating, w.tellMs, w.attempts = nil, false, 0, 0
-	if !w.leaving { // else the loop says so
+	w.newest, w.beating, w.reportMs, w.attempts = nil, false, 0, 0
+	if !w.leaving { // otherwise the loop sends the leave
 		w.leave(1)
 		w.begin()
 	}
@@ -158,19 +159,19 @@ func (w *Worker) begin() {
 	w.join()
 }
 
-// join comes with empty hands and a capacity of 1; it can wait for a learner before it gives up a
-// task.
+// join says that the member holds nothing, has a capacity of 1, and can keep a task until a learner
+// has caught up with it.
 func (w *Worker) join() {
 	w.joinAtMs = bootMs() + min(int64(1000)<<min(w.attempts, 3), 5000)
 	w.attempts++
 	w.send(append(w.ofSession(joinFrame), 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0), true)
 }
 
-// leave, for a while (1) or for good (0); no extras.
+// leave says whether the member returns soon (1) or not (0); no extras.
 func (w *Worker) leave(returns byte) { w.send(append(w.ofSession(leaveFrame), returns, 0), false) }
 
 func (w *Worker) report() {
-	w.tellMs = 0
+	w.reportMs = 0
 	var sets [5][]Task // active, standby, learner, ready, releasing
 	for h, running := range w.held {
 		sets[h.Role-1] = append(sets[h.Role-1], h.Task)
@@ -216,21 +217,21 @@ func (w *Worker) tick() {
 		}
 	} else if w.fenced() {
 		return
-	} else if w.tellMs > 0 && bootMs() >= w.tellMs {
+	} else if w.reportMs > 0 && bootMs() >= w.reportMs {
 		w.report()
 	} else if !w.beating && bootMs() >= w.sentMs+w.newest.HeartbeatIntervalMs {
 		w.heartbeat()
 	}
 }
 
-// caughtUp says by when all that was written to us has been read: a member that is heard but does
-// not read must stop, too.
+// caughtUp: everything written before atMs has been read. A member whose heartbeats arrive, but which
+// does not read, must stop too.
 func (w *Worker) caughtUp(atMs int64) {
 	w.readMs = max(w.readMs, atMs)
 	w.renew()
 }
 
-// settle gives up what is beyond the assignment and takes what it adds.
+// settle releases what is held beyond the assignment and takes what it adds.
 func (w *Worker) settle() {
 	stopping, copies, names := false, false, map[Task]bool{}
 	for held, running := range w.held {
@@ -250,7 +251,7 @@ func (w *Worker) settle() {
 			copies = copies || role != active
 		}
 	}
-	if copies || w.tellMs > 0 && !stopping { // copies are ready: there is nothing to restore
+	if copies || w.reportMs > 0 && !stopping { // copies are ready at once: nothing to restore
 		w.report()
 	}
 }
@@ -263,7 +264,7 @@ func (w *Worker) change(held Held, role int) {
 	w.start(Held{held.Task, role}, before)
 }
 
-// start begins a task's work, once what was done for it in another role has ended.
+// start begins a task's work when its work in another role has ended.
 func (w *Worker) start(held Held, before *Running) {
 	ctx, cancel := context.WithCancel(context.Background())
 	running := &Running{stop: cancel, done: make(chan struct{}), ready: held.Role != active}
@@ -295,10 +296,10 @@ func (w *Worker) stopped(held Held, running *Running) {
 	}
 	delete(w.held, held)
 	if w.newest != nil && !w.leaving && !w.fenced() {
-		if w.tellMs == 0 {
-			w.tellMs = bootMs() + gatherMs
+		if w.reportMs == 0 {
+			w.reportMs = bootMs() + gatherMs
 		}
-		w.settle() // something may have waited for its other role to stop
+		w.settle() // a task may have waited until it stopped in its other role
 	}
 }
 

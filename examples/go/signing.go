@@ -1,6 +1,6 @@
 package main
 
-// Session keys: who signs what we write, so that no other client can say it [GRAMMAR 10].
+// Session keys: signs the member's events, so that no other client can forge them [GRAMMAR 10].
 
 import (
 	"cmp"
@@ -19,14 +19,14 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// Keyring is a file of keys, read again with every event. A nil one signs nothing.
+// Keyring is a file of keys, read again for every event. A nil Keyring signs nothing.
 type Keyring struct {
-	path string
-	keys []Key // as they were when the file could be read last
-	told string
+	path    string
+	keys    []Key // as of the last time the file could be read
+	problem string
 }
 
-// Key is a secret we share with the coordinator.
+// Key is a secret shared with the coordinator.
 type Key struct {
 	ID, Algorithm   string
 	Secret          []byte // base64 in the file
@@ -73,21 +73,21 @@ func readKeys(path string) ([]Key, error) {
 	return file.Keys, nil
 }
 
-// sign gives a record its header.
+// sign adds the signature header to a record.
 func (k *Keyring) sign(record *kgo.Record, nowMs int64) error {
 	if k == nil {
 		return nil
 	}
-	told := ""
+	problem := ""
 	if keys, err := readKeys(k.path); err != nil {
-		told = err.Error()
+		problem = err.Error()
 	} else {
 		k.keys = keys
 	}
-	if told != "" && told != k.told {
-		log.Printf("the keys read before stay in force: %s", told)
+	if problem != "" && problem != k.problem {
+		log.Printf("the keys read before stay in force: %s", problem)
 	}
-	k.told = told
+	k.problem = problem
 	key := signer(k.keys, string(record.Key), nowMs)
 	if key == nil {
 		return fmt.Errorf("no key of %s signs for a member of group %s now", k.path, record.Key)

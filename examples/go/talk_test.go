@@ -1,4 +1,4 @@
-// Plays protocol/vectors/talk.json: what a member makes of the records it reads, one after the other.
+// Plays protocol/vectors/talk.json: how a member reacts to the records it reads, one after the other.
 // Without Kafka: go test session.go work.go tasks.go wire.go keys.go talk_test.go
 package main
 
@@ -21,8 +21,8 @@ type talk struct {
 	Steps []step
 }
 
-// step is a record that is read (null: the tombstone), or tasks that have stopped, and what is so
-// after it.
+// step is a record to read (null: a tombstone), or tasks that have stopped, and the expected state
+// afterwards.
 type step struct {
 	Incarnation    string
 	Read           *string
@@ -32,7 +32,7 @@ type step struct {
 	Digest         string
 }
 
-// vectorsFolder is where the shared vectors are: the first argument, or their place beside us.
+// vectorsFolder is the folder of the shared vectors: the first argument, or its place in the checkout.
 func vectorsFolder() string {
 	if len(flag.Args()) > 0 {
 		return flag.Arg(0)
@@ -71,7 +71,7 @@ func (each talk) play(t *testing.T) {
 		}
 		expected := step.Report
 		for _, task := range slices.Concat(step.Held["standby"], step.Held["learner"]) {
-			expected = expected || !slices.Contains(before, task) // ready at once here, and told
+			expected = expected || !slices.Contains(before, task) // copies are ready at once, and reported
 		}
 		reports := 0
 		for _, value := range sent {
@@ -85,8 +85,8 @@ func (each talk) play(t *testing.T) {
 		for _, tasks := range step.Held {
 			slices.Sort(tasks)
 		}
-		if found := sets(w); !reflect.DeepEqual(found, step.Held) {
-			t.Errorf("step %d: holds %v, expected %v", i, found, step.Held)
+		if held := sets(w); !reflect.DeepEqual(held, step.Held) {
+			t.Errorf("step %d: holds %v, expected %v", i, held, step.Held)
 		}
 		digest := make([]byte, 8)
 		if w.newest != nil {
@@ -95,13 +95,13 @@ func (each talk) play(t *testing.T) {
 			digest = []byte(beat[len(beat)-8:])
 		}
 		wanted, _ := strconv.ParseUint(step.Digest, 16, 64)
-		if found := binary.LittleEndian.Uint64(digest); found != wanted {
-			t.Errorf("step %d: digest %016x, expected %s", i, found, step.Digest)
+		if sum := binary.LittleEndian.Uint64(digest); sum != wanted {
+			t.Errorf("step %d: digest %016x, expected %s", i, sum, step.Digest)
 		}
 	}
 }
 
-// take lets a worker take a step, and says whether it obeyed.
+// take lets a worker take a step, and returns whether it acted on it.
 func (w *Worker) take(t *testing.T, step step) bool {
 	if step.Stopped != nil {
 		for anyStopping(w) {
@@ -132,7 +132,7 @@ func anyStopping(w *Worker) bool {
 	return false
 }
 
-// names is the tasks a worker has in any role.
+// names returns the tasks that a worker holds in any role.
 func names(w *Worker) (all []string) {
 	for held := range w.held {
 		all = append(all, held.Task.String())
@@ -140,18 +140,18 @@ func names(w *Worker) (all []string) {
 	return all
 }
 
-// sets is what a worker holds, as the vectors have it.
+// sets returns what a worker holds, in the format of the vectors.
 func sets(w *Worker) map[string][]string {
-	found := map[string][]string{"active": {}, "standby": {}, "learner": {}, "releasing": {}}
-	add := func(name string, held Held) { found[name] = append(found[name], held.Task.String()) }
+	sets := map[string][]string{"active": {}, "standby": {}, "learner": {}, "releasing": {}}
+	add := func(name string, held Held) { sets[name] = append(sets[name], held.Task.String()) }
 	for held, running := range w.held {
 		add([...]string{active: "active", standby: "standby", learner: "learner"}[held.Role], held)
 		if running.stopping && w.newest.wanted[held.Task] != held.Role {
 			add("releasing", held)
 		}
 	}
-	for _, tasks := range found {
+	for _, tasks := range sets {
 		slices.Sort(tasks)
 	}
-	return found
+	return sets
 }

@@ -1,6 +1,6 @@
 package main
 
-// Tasks, and sets of them [GRAMMAR 5]: all forms are read, gaps are written.
+// Tasks, and sets of tasks [GRAMMAR 5]: all forms can be read; gaps are written.
 
 import (
 	"bytes"
@@ -67,7 +67,7 @@ func readSet(data []byte, units []Unit) (tasks []Task) {
 	return tasks
 }
 
-// bits gives one bit after the other; the reader moves on by whole bytes.
+// bits returns one bit after the other; the reader advances by whole bytes.
 func (r *reader) bits() func() int64 {
 	octet, left := int64(0), 0
 	return func() int64 {
@@ -95,11 +95,11 @@ func rice(bit func() int64, n int64, k byte) []int64 {
 }
 
 // segment reads ascending positions below its size.
-func (r *reader) segment(size int64) (found []int64) {
+func (r *reader) segment(size int64) (positions []int64) {
 	form, bit := r.byte(), r.bits()
 	put := func(at int64) {
-		check(at < size && len(found) < tasksMax, "position %d of %d", at, size)
-		found = append(found, at)
+		check(at < size && len(positions) < tasksMax, "position %d of %d", at, size)
+		positions = append(positions, at)
 	}
 	switch form &^ 0x80 {
 	case 0: // nothing
@@ -153,11 +153,11 @@ func (r *reader) segment(size int64) (found []int64) {
 		check(false, "form %d", form)
 	}
 	if form < 0x80 {
-		return found
+		return positions
 	}
 	check(size <= tasksMax, "all but some of %d tasks", size)
-	listed := found
-	found = nil
+	listed := positions
+	positions = nil
 	for at := range size {
 		if len(listed) > 0 && listed[0] == at {
 			listed = listed[1:]
@@ -165,7 +165,7 @@ func (r *reader) segment(size int64) (found []int64) {
 			put(at)
 		}
 	}
-	return found
+	return positions
 }
 
 func appendBytes[T string | []byte](out []byte, value T) []byte {

@@ -1,4 +1,4 @@
-// Checks our bytes on the shared vectors: what every reader and writer of muster agrees on.
+// Checks the encoding with the shared vectors, on which every reader and writer of muster agrees.
 package main
 
 import (

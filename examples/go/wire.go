@@ -1,6 +1,6 @@
 package main
 
-// The bytes of records: read front to back, written by appending [GRAMMAR 3, 4].
+// The encoding of records: read from front to back, written by appending [GRAMMAR 3, 4].
 
 import (
 	"bytes"
@@ -12,7 +12,7 @@ import (
 	"unicode/utf8"
 )
 
-const ( // the first ten bytes of a value say what it is
+const ( // the first ten bytes of a value, which name its type
 	joinFrame       = "\xc3\x01\x3b\x83\x4d\xd0\x0c\x14\x83\xf0"
 	reportFrame     = "\xc3\x01\xcd\x5c\x45\x24\x16\x20\xde\xf1"
 	heartbeatFrame  = "\xc3\x01\x84\xd7\xc1\xae\x25\xd0\xc2\x2b"
@@ -40,12 +40,12 @@ func attempt(what func()) (err error) {
 	return nil
 }
 
-// reader takes a value apart, front to back.
+// reader reads a value from front to back.
 type reader struct{ rest []byte }
 
 func open(value []byte, frame string) *reader {
-	rest, found := bytes.CutPrefix(value, []byte(frame))
-	check(found, "not a value of %x", frame)
+	rest, isFrame := bytes.CutPrefix(value, []byte(frame))
+	check(isFrame, "not a value of %x", frame)
 	return &reader{rest}
 }
 
@@ -81,7 +81,7 @@ func (r *reader) text() string {
 	return text
 }
 
-// list reads items until a block of none.
+// list reads items until an empty block.
 func (r *reader) list(item func()) {
 	for count := r.long(); count != 0; count = r.long() {
 		if count < 0 {
@@ -100,7 +100,7 @@ func (r *reader) units() (units []Unit) {
 	return units
 }
 
-// extras come last in most records; those that are not known are passed over.
+// extras come last in most records; unknown ones are skipped.
 func (r *reader) extras() {
 	r.list(func() { r.text(); r.bytes() })
 	r.end()
@@ -117,7 +117,7 @@ type Assignment struct {
 	Fault                                         string
 	SessionTimeoutMs, HeartbeatIntervalMs         int64
 	Message                                       string
-	wanted                                        map[Task]int // the role of each, as the sets say
+	wanted                                        map[Task]int // the role of each task, from the sets
 }
 
 func readAssignment(value []byte) *Assignment {
@@ -169,14 +169,14 @@ func (names Names) read(value []byte) {
 	names[version] = units
 }
 
-// Joiner puts the parts of split records together, by the key of the whole.
+// Joiner joins the parts of split records, by the key of the whole record.
 type Joiner map[string]map[int64][]byte
 
-// Feed takes a record; whole says that value is one again. A value of nil is a tombstone.
+// Feed takes a record; whole says that value is a whole record. A value of nil is a tombstone.
 func (j Joiner) Feed(key string, value []byte) (joined []byte, whole bool) {
 	name := keyOfWhole(key)
 	if !bytes.HasPrefix(value, []byte(partFrame)) {
-		if name == key { // else it tidies up a part
+		if name == key { // otherwise it is the tombstone of a part
 			delete(j, name)
 		}
 		return value, name == key
@@ -186,19 +186,19 @@ func (j Joiner) Feed(key string, value []byte) (joined []byte, whole bool) {
 	r.end()
 	fits := index >= 0 && index < count && count <= size && size <= 64<<20 && len(slice) > 0
 	check(fits, "part %d of %d of %d bytes", index, count, size)
-	const of = -1 // here stands the id that the slices have in common
+	const of = -1 // position of the id that the slices have in common
 	if owner := binary.LittleEndian.AppendUint64(nil, id); !bytes.Equal(j[name][of], owner) {
 		j[name] = map[int64][]byte{of: owner}
 	}
-	found := j[name]
-	if found[index] = slice; int64(len(found)) <= count {
+	slices := j[name]
+	if slices[index] = slice; int64(len(slices)) <= count {
 		return nil, false
 	}
 	delete(j, name)
 	for i := range count {
-		joined = append(joined, found[i]...)
+		joined = append(joined, slices[i]...)
 	}
 	sum := sha256.Sum256(joined)
-	check(int64(len(joined)) == size && bytes.Equal(sum[:8], found[of]), "parts of something else")
+	check(int64(len(joined)) == size && bytes.Equal(sum[:8], slices[of]), "parts of something else")
 	return joined, true
 }

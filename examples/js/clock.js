@@ -1,7 +1,7 @@
 import { readFileSync } from "node:fs";
 
-// Milliseconds since boot, time asleep included: leases are measured on it. The kernel tells it in
-// hundredths of a second; a clock that stops in sleep has the rest.
+// Milliseconds since boot, including time the machine was suspended: the clock of leases. The kernel
+// has it in hundredths of a second; a clock that stops during suspension adds the milliseconds.
 let ahead = -Infinity;
 export function bootMs() {
   const upMs = 1000 * Number(readFileSync("/proc/uptime", "latin1").split(" ")[0]);
@@ -10,4 +10,4 @@ export function bootMs() {
   return Math.floor(awakeMs + ahead);
 }
 
-for (const start = bootMs(); bootMs() < start + 20; ); // sees its hundredths turn
+for (const start = bootMs(); bootMs() < start + 20; ); // until the hundredths advance

@@ -1,4 +1,4 @@
-// Events to Kafka, records from it, and how far the reader is behind.
+// Writes events, reads records, and checks that the reader keeps up.
 import { setTimeout as sleep } from "node:timers/promises";
 import { bootMs } from "./clock.js";
 import { murmur2, partitionOf, wholeKey } from "./keys.js";
@@ -13,8 +13,8 @@ const [MEMBERSHIP, ASSIGNMENTS, GROUPS] = ["membership", "assignments", "groups"
 export class Link {
   #names = new Map(); // the group's dictionaries, by version
   #joiner = new Joiner();
-  #heard = Promise.resolve(); // records are heard in order, also when names must be read first
-  #unread = false; // the newest of our records says nothing to us
+  #heard = Promise.resolve(); // records are handled in order, even if names must be read first
+  #unread = false; // the newest record could not be decoded
   #closing = false;
 
   static async open(group, member, servers) {
@@ -26,7 +26,7 @@ export class Link {
     link.kafka = new Consumer({ ...options, groupId: "unused" });
     const partitioner = (_, key) => murmur2(key) & 0x7fffffff; // the library's own default differs
     link.producer = new Producer({ ...options, idempotent: true, acks: -1, partitioner, retries: 1000, retryDelay: 200 });
-    [link.partition, link.start] = await link.#find(ASSIGNMENTS, link.mine, -1n); // stand at the end, then join
+    [link.partition, link.start] = await link.#find(ASSIGNMENTS, link.mine, -1n); // read from the end, then join
     return link;
   }
 
@@ -37,12 +37,12 @@ export class Link {
     await this.producer.send({ messages: [{ topic: MEMBERSHIP, key, value, headers }] });
   }
 
-  // Tells the worker what is written to it, until we are closed.
+  // Gives the worker what is written to it, until this is closed.
   async follow(worker) {
     const take = ({ key, value }) => {
       if (key === null || wholeKey(String(key)) !== this.mine) return;
       this.#heard = this.#heard.then(() => this.#hear(worker, String(key), value)).catch((error) => {
-        // It may take tasks from us: until there is another, we have not read all.
+        // It may revoke tasks: until a newer one is read, not everything is read.
         this.#unread = true;
         console.error(`a record cannot be read: ${error.message}`);
       });
@@ -73,7 +73,7 @@ export class Link {
     worker.hear(assignment);
   }
 
-  // Dictionaries are not written again when the topic is given more partitions: it may be in any.
+  // When the topic gets more partitions, dictionaries are not written again: any may have it.
   async #readNames(version) {
     const [key, joiner] = [`${this.group}||names`, new Joiner()];
     const take = (record) => {
@@ -89,20 +89,20 @@ export class Link {
     }
   }
 
-  // The partition of a key (or the one given), where it ends (-1n) or begins (-2n), and how many there are.
+  // The partition of a key (or the one given), its end (-1n) or beginning (-2n), and how many there are.
   #find(topic, key, timestamp, given) {
     return this.#patiently(`finding ${topic}`, async () => {
       const { topics } = await this.kafka.metadata({ topics: [topic] });
       const count = topics.get(topic).partitionsCount;
       const partition = given ?? partitionOf(key, count);
-      const found = await this.kafka.listOffsets({ topics: [topic], partitions: { [topic]: [partition] }, timestamp });
-      return [partition, found.get(topic)[partition], count];
+      const offsets = await this.kafka.listOffsets({ topics: [topic], partitions: { [topic]: [partition] }, timestamp });
+      return [partition, offsets.get(topic)[partition], count];
     });
   }
 
-  // Reads a partition from an offset on, that of a key if one is given. After each answer that left nothing behind
-  // `reached` is told the moment of the question; it ends this with true. It also ends when the topic
-  // has grown and the key belongs to another partition.
+  // Reads a partition (that of a key if one is given) from an offset on. After each answer that
+  // reaches the end, `reached` gets the moment of the request; returning true ends the reading. It
+  // also ends when the topic has grown and the key belongs to another partition.
   async #read(topic, key, partition, offset, take, reached) {
     this.kafka.topics.track(topic);
     for (let ended = false; !ended && !this.#closing; )
@@ -125,7 +125,7 @@ export class Link {
       });
   }
 
-  // Asks until there is an answer; undefined once we are closed.
+  // Asks until there is an answer; undefined once this is closed.
   async #patiently(what, call) {
     while (!this.#closing)
       try {

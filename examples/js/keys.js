@@ -1,4 +1,4 @@
-// Record keys and the partitions they belong to [GRAMMAR 2]; the digest of what is held [7].
+// Record keys and the partitions they belong to [GRAMMAR 2]; the digest of the holding [7].
 
 export function murmur2(data) {
   const m = 0x5bd1e995;

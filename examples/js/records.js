@@ -1,4 +1,4 @@
-// What a member reads: its assignment, names [GRAMMAR 6], and records in parts [4].
+// What a member reads: its assignment, dictionaries [GRAMMAR 6], and records in parts [4].
 import { createHash } from "node:crypto";
 import { inflateSync } from "node:zlib";
 import { wholeKey } from "./keys.js";
@@ -22,13 +22,13 @@ export function readDictionary(value) {
   return read("Dictionary", inner);
 }
 
-// Puts the parts of split records together; answers undefined until a record is whole.
+// Joins the parts of split records; returns undefined until a record is whole.
 export class Joiner {
   #open = new Map();
   feed(key, value) {
     const whole = wholeKey(key);
     if (value === null || schemaOf(value) !== "Part") {
-      if (whole !== key) return undefined; // a tombstone that tidies up a part
+      if (whole !== key) return undefined; // the tombstone of a part
       this.#open.delete(whole);
       return value;
     }

@@ -1,35 +1,35 @@
-// The member's half of the talk [GRAMMAR 8]: when to join, what to start and stop, whom to tell.
+// The member's half of the protocol [GRAMMAR 8]: when to join, what to start, stop and report.
 import { randomBytes } from "node:crypto";
 import { bootMs } from "./clock.js";
 import { digestOf } from "./keys.js";
 import { nameOf, namesOf, ROLES, writeSets } from "./tasks.js";
 import { bytesOf, write } from "./wire.js";
 
-const GATHER_MS = 50; // a hundred tasks that stop at once are one report
+const GATHER_MS = 50; // from the first stopped task to the report
 
 export class Worker {
-  session = 0n; // incarnation; 0 = not asking
-  newest = null; // the assignment obeyed; null = not a member
+  session = 0n; // incarnation; 0 = not joining
+  newest = null; // the assignment in force; null = not a member
   coordinator = -1; // the highest coordinator epoch seen
   held = new Map(); // "role task" -> { key, task, role, stopping, ready, stop, done }
-  leaseMs = 0; // until then our tasks are ours; it counts from the older of the next two
+  leaseMs = 0; // when the lease ends; it counts from the older of the next two
   heardMs = 0; // when the newest acknowledged event was sent
-  readMs = 0; // by when all that was written to us has been read
+  readMs = 0; // everything written before it has been read
   firstMs = 0; // of this session's first join
-  joinsMs = []; // when joins that Kafka has were sent, until one is answered
+  joinsMs = []; // when acknowledged joins were sent, until one is answered
   sentMs = 0;
   joinAtMs = 0;
   attempts = 0;
-  beating = false; // a heartbeat is on its way
-  tellMs = 0; // when to report what has stopped; 0 = nothing has
+  beating = false; // a heartbeat is in flight
+  reportMs = 0; // when to report what has stopped; 0 = nothing has
   leaving = false;
   sending = Promise.resolve();
 
-  // work(task, role, given, signal, mayRun) is the work; write(value) writes an event; ended() is told
-  // that we have left.
+  // work(task, role, given, signal, mayRun) is the work; write(value) writes an event; ended() is
+  // called when the member has left.
   constructor(member, work, write, ended) { Object.assign(this, { member, work, write, ended }); }
 
-  // ---- what is read
+  // ---- records
 
   hear(a) {
     if (this.fenced()) return;
@@ -62,12 +62,13 @@ export class Worker {
     this.renew();
   }
 
-  // ---- the lease: 1 % is kept for clocks that run apart, a tenth, at most 3 s, for stopping
+  // ---- the lease: the session less 1 % for clocks that drift and a tenth, at most 3 s, for stopping
 
   lasts({ session_timeout_ms }) { return 0.99 * session_timeout_ms - Math.min(3000, session_timeout_ms / 10); }
 
-  // One of our joins is in the log, perhaps the first. The others count if no session could end in
-  // between: a process that slept may read an answer to what it asked before it slept.
+  // The answer proves that one join is in the log, perhaps the first. A later join counts if it was
+  // sent within the lease of those before: a process that was suspended and asks again may read the
+  // answer to an earlier join.
   admitted(a) {
     this.heardMs = this.firstMs;
     for (const sentMs of this.joinsMs)
@@ -85,10 +86,10 @@ export class Worker {
     return over;
   }
 
-  lose(why) { // everything, and return under another incarnation
+  lose(why) { // stop every task, then join under another incarnation
     console.error(`lost everything: ${why}`);
     const incarnation = this.session;
-    Object.assign(this, { newest: null, session: 0n, leaseMs: 0, attempts: 0, beating: false, tellMs: 0 });
+    Object.assign(this, { newest: null, session: 0n, leaseMs: 0, attempts: 0, beating: false, reportMs: 0 });
     this.stopAll().then(() => {
       this.send("Leave", { incarnation, temporary: !this.leaving });
       if (this.leaving) this.sending.then(this.ended);
@@ -96,7 +97,7 @@ export class Worker {
     });
   }
 
-  // ---- what is written
+  // ---- events
 
   begin() {
     this.session = randomBytes(8).readBigUInt64LE() >> 1n || 1n;
@@ -105,7 +106,7 @@ export class Worker {
     this.join();
   }
 
-  join() { // with empty hands; it can wait for a learner before it gives up a task
+  join() { // holds nothing; can keep a task until a learner has caught up with it
     this.joinAtMs = bootMs() + Math.min(1000 * 2 ** this.attempts++, 5000);
     this.send("Join", { incarnation: this.session, capacity: 1, make_before_break: true });
   }
@@ -115,7 +116,7 @@ export class Worker {
     const now = bootMs();
     if (this.newest === null) {
       if (this.session && !this.leaving && now >= this.joinAtMs) this.join();
-    } else if (this.tellMs && now >= this.tellMs) this.report();
+    } else if (this.reportMs && now >= this.reportMs) this.report();
     else if (!this.beating && now >= this.sentMs + this.newest.heartbeat_interval_ms) {
       this.beating = true;
       const digest = [...this.held.values()].reduce((sum, h) =>
@@ -125,7 +126,7 @@ export class Worker {
   }
 
   report() {
-    this.tellMs = 0;
+    this.reportMs = 0;
     const tasks = (fit) => [...this.held.values()].filter(fit).map((h) => h.task);
     const [units, [active, standby, learner, ready, releasing]] = writeSets(
       ...ROLES.map((role) => tasks((h) => h.role === role)), tasks((h) => h.ready), tasks((h) => this.givenUp(h)));
@@ -135,7 +136,7 @@ export class Worker {
     this.send("Report", { incarnation: this.session, epoch, revision, ...holding });
   }
 
-  send(schema, fields) { // one after the other: the order is part of the talk
+  send(schema, fields) { // one after the other: the order matters
     const [session, atMs] = [this.session, (this.sentMs = bootMs())];
     const value = write(schema, { member: this.member, ...fields });
     const sent = this.sending.then(() => this.write(value)).then(() => true, (error) =>
@@ -150,7 +151,7 @@ export class Worker {
     });
   }
 
-  // ---- what is held
+  // ---- tasks
 
   wanted() {
     return new Map(ROLES.flatMap((role) =>
@@ -175,8 +176,8 @@ export class Worker {
         this.start(task, role);
         copies ||= role !== "active";
       }
-    // Copies are ready: there is nothing to restore here.
-    if (copies || (this.tellMs && ![...this.held.values()].some((h) => h.stopping))) this.report();
+    // Copies are ready at once: there is nothing to restore.
+    if (copies || (this.reportMs && ![...this.held.values()].some((h) => h.stopping))) this.report();
   }
 
   // A copy has another role: its state stays, and there is nothing to report.
@@ -186,7 +187,7 @@ export class Worker {
     this.start(before.task, role, before.done);
   }
 
-  start(task, role, before = Promise.resolve()) { // once what was done in another role has ended
+  start(task, role, before = Promise.resolve()) { // when its work in another role has ended
     const [given, ending, key] = [this.newest, new AbortController(), `${role} ${nameOf(task)}`];
     const held = { key, task, role, ready: role !== "active", stopping: false, stop: () => ending.abort() };
     this.held.set(key, held);
@@ -207,8 +208,8 @@ export class Worker {
       this.held.delete(held.key);
       if (this.leaving) this.leave();
       else if (!this.fenced()) {
-        this.tellMs ||= bootMs() + GATHER_MS;
-        this.settle(); // something may have waited for its other role to stop
+        this.reportMs ||= bootMs() + GATHER_MS;
+        this.settle(); // a task may have waited until it stopped in its other role
       }
     });
   }
@@ -220,7 +221,7 @@ export class Worker {
     await Promise.all(all.map((held) => held.done));
   }
 
-  leave() { // once all has stopped
+  leave() { // when every task has stopped
     this.leaving = true;
     for (const held of this.held.values()) if (!held.stopping) this.stop(held);
     if (this.held.size || !this.session) return;

@@ -1,13 +1,13 @@
-// Session keys: who signs what we write, so that no other client can say it [GRAMMAR 10].
+// Session keys: signs the member's events, so that no other client can forge them [GRAMMAR 10].
 import { createHmac } from "node:crypto";
 import { readFileSync } from "node:fs";
 import { check } from "./wire.js";
 
 const ALGORITHMS = { HmacSHA256: [1, "sha256"], HmacSHA384: [2, "sha384"], HmacSHA512: [3, "sha512"] };
 
-// A file of keys, read again with every event.
+// A file of keys, read again for every event.
 export class Keyring {
-  #told = "";
+  #problem = "";
 
   constructor(path) {
     this.path = path;
@@ -16,18 +16,18 @@ export class Keyring {
 
   // The header of a record that a member of a group writes.
   sign(group, topic, key, value) {
-    let told = "";
+    let problem = "";
     try {
       this.keys = readKeys(this.path);
     } catch (error) {
-      told = error.message;
+      problem = error.message;
     }
-    if (told && told !== this.#told) console.error(`the keys read before stay in force: ${told}`);
-    this.#told = told;
+    if (problem && problem !== this.#problem) console.error(`the keys read before stay in force: ${problem}`);
+    this.#problem = problem;
     const nowMs = Date.now();
-    const found = signer(this.keys, group, nowMs);
-    check(found, `no key of ${this.path} signs for a member of group ${group} now`);
-    return signature(found, topic, key, value, nowMs);
+    const signingKey = signer(this.keys, group, nowMs);
+    check(signingKey, `no key of ${this.path} signs for a member of group ${group} now`);
+    return signature(signingKey, topic, key, value, nowMs);
   }
 }
 
@@ -37,7 +37,7 @@ function readKeys(path) {
     for (const { id, algorithm = "HmacSHA256" } of keys)
       check(algorithm in ALGORITHMS, `key ${id}: no algorithm ${algorithm}`);
     return keys;
-  } catch (error) { // what JSON.parse says would quote the file
+  } catch (error) { // its message would quote the file
     const problem = error instanceof SyntaxError ? "it is not JSON" : error.message;
     throw new Error(`${path} is no readable keyring: ${problem}`);
   }

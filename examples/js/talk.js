@@ -1,4 +1,4 @@
-// Plays talk.json of the shared vectors: what a member makes of the records it reads.
+// Plays talk.json of the shared vectors: how a member reacts to the records it reads.
 //
 //   node talk.js ../../protocol/vectors
 import assert from "node:assert/strict";
@@ -10,7 +10,7 @@ import { nameOf } from "./tasks.js";
 
 const talks = JSON.parse(readFileSync(`${process.argv[2]}/talk.json`, "utf8"));
 
-// Ends the work of tasks that have been told to stop, and waits until the worker knows.
+// Ends the work of tasks that must stop, and waits until the worker has noticed.
 async function ended(work, over) {
   do {
     for (const each of work) if (each.signal.aborted) each.end();
@@ -25,7 +25,7 @@ async function take(worker, step, work) {
   }
   if (step.read === null) {
     worker.letGo();
-    await ended(work, () => worker.session !== 0n); // it has joined anew
+    await ended(work, () => worker.session !== 0n); // it has joined again
     return worker.newest === null;
   }
   const record = readAssignment(Buffer.from(step.read, "hex"), new Map());
@@ -70,6 +70,6 @@ async function play(talk) {
 }
 
 const say = console.log;
-console.log = () => {}; // its starts and stops
+console.log = () => {}; // no lines about starts and stops
 for (const talk of talks) await play(talk);
 say(`${talks.length} talks agree`);

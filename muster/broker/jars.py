@@ -1,9 +1,9 @@
-"""Jars: never vendored, downloaded once, always the ones in the lock file.
+"""The jars of Kafka and of Spark's Kafka connector: downloaded once, as the lock file lists them.
 
-``jars.lock`` holds three sets: ``kafka`` (a whole broker), ``spark`` (what PySpark needs to talk
-to Kafka) and ``bench`` (Kafka's own assignors, to compare with). `jars` answers with the files of
-a set. Each has been compared with its sha256; a file that differs is deleted and fetched anew, and
-if it still differs refused.
+``jars.lock`` has three sets: ``kafka`` (a whole broker), ``spark`` (what PySpark needs to reach
+Kafka) and ``bench`` (Kafka's own assignors, to compare with). `jars` returns the files of a set. It
+compares each file with its sha256; a file that differs is deleted and downloaded again, and refused
+if it still differs.
 
 Where they come from:
 
@@ -14,7 +14,7 @@ otherwise          Maven Central (its address is jgo's constant)
 =================  ================================================================
 
 Downloads go to ``jars/`` in the user's cache directory. pooch writes each to a temporary name and
-moves it into place, and one process at a time downloads, so any number may ask at once.
+moves it into place, and one process at a time downloads, so processes may call `jars` concurrently.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def jars(name: JarSet) -> tuple[Path, ...]:
     """Files of a set, in the order of the lock file; downloads what is not there yet.
 
     Raises:
-        JarsError: a jar cannot be had, or is not the one in the lock file.
+        JarsError: a jar cannot be downloaded, or is not the one in the lock file.
     """
     offline = os.environ.get(OFFLINE_DIR)
     return _offline(Path(offline), locked(name)) if offline else fetch(locked(name), name)
@@ -107,22 +107,22 @@ def fetch(wanted: Sequence[Jar], title: str, attempts: int = ATTEMPTS) -> tuple[
 
     Args:
         wanted: rows of a lock file.
-        title: what to call them on the progress bar.
+        title: their name on the progress bar.
         attempts: how often each download is tried.
 
     Raises:
-        JarsError: a download failed every time; it says which, where from and why.
+        JarsError: every attempt failed; the message has the jar, the URL and the reason.
     """
     folder = cache_dir() / "jars"
     folder.mkdir(parents=True, exist_ok=True)
-    found = tuple(folder / jar.name for jar in wanted)
-    if all(_intact(path, jar) for path, jar in zip(found, wanted, strict=True)):
-        return found
-    with _alone(folder / ".lock"):
-        missing = [j for p, j in zip(found, wanted, strict=True) if not _intact(p, j)]
+    paths = tuple(folder / jar.name for jar in wanted)
+    if all(_intact(path, jar) for path, jar in zip(paths, wanted, strict=True)):
+        return paths
+    with _exclusively(folder / ".lock"):
+        missing = [j for p, j in zip(paths, wanted, strict=True) if not _intact(p, j)]
         if missing:
             _download(missing, folder, title, attempts)
-    return found
+    return paths
 
 
 @cache
@@ -144,9 +144,9 @@ def _offline(folder: Path, wanted: Sequence[Jar]) -> tuple[Path, ...]:
         raise JarsError(f"{OFFLINE_DIR}={folder} lacks {', '.join(missing)}")
     for jar in wanted:
         if not _intact(folder / jar.name, jar):
-            found = pooch.file_hash(str(folder / jar.name))
+            sha256 = pooch.file_hash(str(folder / jar.name))
             raise JarsError(
-                f"{folder / jar.name} is refused: its sha256 is {found}, "
+                f"{folder / jar.name} is refused: its sha256 is {sha256}, "
                 f"the lock file says {jar.sha256}; put {jar.coordinate} there"
             )
     return tuple(folder / jar.name for jar in wanted)
@@ -156,8 +156,8 @@ def _offline(folder: Path, wanted: Sequence[Jar]) -> tuple[Path, ...]:
 
 
 @contextmanager
-def _alone(path: Path) -> Iterator[None]:
-    """One process at a time; the others wait and then find the files."""
+def _exclusively(path: Path) -> Iterator[None]:
+    """Hold a file lock: one process downloads, the others wait and then find the files."""
     import fcntl
 
     with path.open("w") as handle:
@@ -167,7 +167,7 @@ def _alone(path: Path) -> Iterator[None]:
 
 def _download(missing: Sequence[Jar], folder: Path, title: str, attempts: int) -> None:
     url = base_url()
-    pooch.get_logger().setLevel("WARNING")  # it reports each file; we have a bar
+    pooch.get_logger().setLevel("WARNING")  # it logs each file; a progress bar shows them all
     store = pooch.create(
         path=folder,
         base_url="",
@@ -203,13 +203,13 @@ def _download_one(store: pooch.Pooch, jar: Jar, url: str, attempts: int, bar: _A
 
 
 def _close_refusal(response: Response, *_: object, **__: object) -> None:
-    """An answer pooch turns into an error is not read to its end; its connection stays open."""
+    """Close a refused response: pooch raises without reading it, and would leave it open."""
     if not response.ok:
         response.close()
 
 
 class _FileBar:
-    """The progress-bar protocol pooch speaks, for one file, summed into one bar for all."""
+    """pooch's progress-bar interface for one file; adds to one bar for all files."""
 
     def __init__(self, advance: _Advance) -> None:
         self.total = 0
@@ -217,20 +217,20 @@ class _FileBar:
         self._done = 0
 
     def update(self, size: int) -> None:
-        """`size` more bytes; pooch rounds up to its chunk size, so cut to the total."""
+        """`size` more bytes. pooch rounds up to its chunk size, so the sum is cut to the total."""
         step = min(size, max(self.total - self._done, 0))
         self._done += step
         self._advance(step)
 
     def reset(self) -> None:
-        """Pooch starts over in order to fill the bar; ours is filled by `update`."""
+        """Do nothing: pooch resets a bar only to fill it, and `update` has filled this one."""
 
     def close(self) -> None:
-        """One file of many; the bar stays."""
+        """Do nothing: the bar goes on with the other files."""
 
 
 def _progress(missing: Sequence[Jar], title: str) -> AbstractContextManager[_Advance]:
-    """A bar on standard error when that is a terminal, else one line when it begins."""
+    """A bar on standard error if that is a terminal, otherwise one line at the start."""
     total = sum(jar.size for jar in missing)
     if sys.stderr.isatty():
         return _bar(total, title)

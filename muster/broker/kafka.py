@@ -1,11 +1,12 @@
 """A real Kafka in one process: KRaft, one node, from the published jars; no Docker, no install.
 
 For tests, demos and laptops. `EmbeddedKafka` starts the JVM, waits until the broker answers the
-Kafka protocol (never until a log says so), and ends it when it is closed or when this process ends,
-by SIGKILL too (`tether.py`). Stopped and started again it has the same port and the same data.
+Kafka protocol (not until a log line says so), and ends it when it is closed or when this process
+ends, even by SIGKILL (`tether.py`). A broker that is stopped and started again has the same port
+and the same data.
 
-A data directory holds all there is: ``server.properties``, ``kafka.log``, ``logs/``. One that
-is not given is made, and thrown away at the end.
+Its data directory holds ``server.properties``, ``kafka.log`` and ``logs/``. Without a directory
+given, it makes a temporary one and removes it at the end.
 """
 
 from __future__ import annotations
@@ -68,11 +69,11 @@ PROPERTIES: Mapping[str, str] = {
     "share.coordinator.state.topic.num.partitions": "1",
     "group.initial.rebalance.delay.ms": "0",
     "log.cleaner.dedupe.buffer.size": "16777216",
-    # A killed broker may come back only when its old session is over.
+    # A killed broker can register again only after its old session has ended.
     "broker.session.timeout.ms": "4000",
     "broker.heartbeat.interval.ms": "500",
 }
-"""What every embedded broker has; the caller's properties win over these."""
+"""Settings of every embedded broker; the caller's properties override them."""
 
 LOG_CONFIG = """\
 rootLogger.level = WARN
@@ -85,10 +86,10 @@ appender.out.layout.pattern = %d %p %c: %m%n
 
 
 class EmbeddedKafka:
-    """One Kafka node of our own; a context manager.
+    """One embedded Kafka node; a context manager.
 
     Attributes:
-        data_dir: where everything is kept.
+        data_dir: the data directory.
         port: where clients connect; known once started.
     """
 
@@ -102,15 +103,15 @@ class EmbeddedKafka:
         client: Mapping[str, str] | None = None,
         jvm_options: Sequence[str] = JVM_OPTIONS,
     ) -> None:
-        """Nothing is started yet.
+        """Prepare; nothing is started yet.
 
         Args:
-            data_dir: kept; None = a temporary one, thrown away by `close`.
+            data_dir: data directory, kept; None = a temporary one that `close` removes.
             port: where clients connect; None = a free one.
             properties: more of ``server.properties`` (listeners, SASL, ACLs, ...). ``{port}`` and
                 ``{controller_port}`` in a value stand for the ports chosen.
-            format_arguments: more for ``kafka-storage format`` (``--add-scram ...``).
-            client: client settings the readiness check needs (librdkafka's names).
+            format_arguments: more arguments for ``kafka-storage format`` (``--add-scram ...``).
+            client: client settings that the readiness check needs (librdkafka's names).
             jvm_options: of the broker's JVM.
         """
         self._thrown_away = data_dir is None
@@ -132,7 +133,7 @@ class EmbeddedKafka:
 
     @property
     def log_file(self) -> Path:
-        """What the broker itself says."""
+        """The broker's log."""
         return self.data_dir / "kafka.log"
 
     @property
@@ -142,15 +143,15 @@ class EmbeddedKafka:
 
     @property
     def running(self) -> bool:
-        """Whether the JVM is there."""
+        """Whether the JVM runs."""
         return self._process is not None and self._process.poll() is None
 
     def start(self, timeout_s: float = START_TIMEOUT_S) -> EmbeddedKafka:
-        """Start it and wait until it answers; again after `stop`: same port, same data.
+        """Start it and wait until it answers. After `stop`: with the same port and data.
 
         Raises:
-            BrokerFailed: it did not come up; the message ends with the last lines of its log.
-            JarsError, JavaNotFound: what it needs is not there.
+            BrokerFailed: it did not start; the message ends with the last lines of its log.
+            JarsError, JavaNotFound: its jars or Java are missing.
         """
         if self.running:
             return self
@@ -170,29 +171,29 @@ class EmbeddedKafka:
         raise AssertionError("unreachable")
 
     def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> None:
-        """Shut it down in order (SIGTERM, SIGKILL after `timeout_s`). Data and port are kept."""
+        """Shut it down in order (SIGTERM, SIGKILL after `timeout_s`). Data and port stay."""
         if self._process is not None:
             self._process.stop(timeout_s)
             self._process = None
 
     def kill(self) -> None:
-        """SIGKILL: what a crash of the broker looks like. Data and port are kept."""
+        """Send SIGKILL, as if the broker crashed. Data and port stay."""
         if self._process is not None:
             self._process.kill()
             self._process = None
 
     def freeze(self) -> None:
-        """SIGSTOP: the broker is there and does not answer."""
+        """Send SIGSTOP: the broker accepts connections and does not answer."""
         if self._process is not None:
             self._process.send(signal.SIGSTOP)
 
     def thaw(self) -> None:
-        """SIGCONT."""
+        """Send SIGCONT."""
         if self._process is not None:
             self._process.send(signal.SIGCONT)
 
     def wait(self) -> BrokerFailed:
-        """Wait until it ends by itself; the error that tells how."""
+        """Wait until it ends by itself; return the error that describes it."""
         code = self._process.wait() if self._process is not None else 0
         return self._failure(f"Kafka ended by itself with exit code {code}")
 
@@ -217,7 +218,7 @@ class EmbeddedKafka:
     # ------------------------------------------------------------ starting
 
     def _choose_ports(self) -> bool:
-        """Settle both ports; whether they may be chosen anew when one turns out to be taken."""
+        """Choose both ports. Return whether others may be chosen if one of them is taken."""
         may_choose = self._controller_port is None
         if self.port is None:
             self.port = free_port()
@@ -281,9 +282,9 @@ class EmbeddedKafka:
         )
 
     def _await_answer(self, timeout_s: float) -> None:
-        """Until the broker lists itself, which it does once it may serve clients.
+        """Wait until the broker lists itself, which it does once it serves clients.
 
-        The cluster id tells ours from another that has the port already.
+        The cluster id distinguishes it from another broker that already has the port.
         """
         meta = (self.data_dir / "logs" / "meta.properties").read_text()
         cluster = meta.partition("cluster.id=")[2].split()[0]
@@ -319,23 +320,23 @@ class EmbeddedKafka:
         with self.log_file.open(errors="replace") as log:
             log.seek(self._log_start)
             lines = [line.rstrip() for line in log if not line.startswith("\tat ")]
-        story = "\n".join(f"  {line}" for line in lines[-LOG_TAIL:]) or "  (nothing)"
-        kept = "" if self._thrown_away else f" ({self.log_file})"
-        return BrokerFailed(f"{what}; its log{kept} ends with\n{story}")
+        tail = "\n".join(f"  {line}" for line in lines[-LOG_TAIL:]) or "  (nothing)"
+        path = "" if self._thrown_away else f" ({self.log_file})"
+        return BrokerFailed(f"{what}; its log{path} ends with\n{tail}")
 
 
-def _filled(value: str, words: Mapping[str, str]) -> str:
-    """Put ports and host in; braces that are none of ours stay (JAAS, regular expressions)."""
-    for word, text in words.items():
-        value = value.replace(f"{{{word}}}", text)
+def _filled(value: str, variables: Mapping[str, str]) -> str:
+    """Replace ``{port}`` and the like; other braces stay (JAAS, regular expressions)."""
+    for name, text in variables.items():
+        value = value.replace(f"{{{name}}}", text)
     return value
 
 
 def free_port(besides: int | None = None) -> int:
     """A TCP port on the loopback address that no process listens on.
 
-    Taken from below the range the system gives to outgoing connections: a port from within it could
-    be lost to any client while the broker is stopped, and a restart would fail.
+    It lies below the range the system uses for outgoing connections. A port within that range could
+    be taken by any client while the broker is stopped, and its restart would fail.
     """
     low, high = 20_000, min(_first_ephemeral_port(), 60_000)
     candidates = random.sample(range(low, high), k=min(200, max(high - low, 0)))

@@ -1,7 +1,7 @@
 """Rewrite ``jars.lock``: ``python -m muster.broker.relock`` (for maintainers; needs Maven).
 
-Maven resolves what the roots need, in a scratch folder; this writes down what it found. PySpark
-brings compression libraries and logging of its own, so its set is the roots and nothing else.
+Maven resolves the dependencies of the roots in a scratch folder, and this writes the result to the
+lock file. PySpark ships its own compression and logging libraries, so its set is the roots alone.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ ROOTS: dict[str, tuple[str, ...]] = {
         "org.apache.spark:spark-token-provider-kafka-0-10_2.13:4.1.0-preview1",
         "com.globalmentor:hadoop-bare-naked-local-fs:0.1.0",
     ),
-    # What bench/java runs: Kafka's assignors and what they touch.
+    # What bench/java runs: Kafka's assignors and the jars they need.
     "bench": (
         "com.fasterxml.jackson.core:jackson-annotations:2.21",
         "com.fasterxml.jackson.core:jackson-core:2.21.2",
@@ -43,7 +43,7 @@ ROOTS: dict[str, tuple[str, ...]] = {
     ),
 }
 ALONE = ("spark", "bench")
-"""Sets whose roots are taken without what they depend on."""
+"""Sets whose roots are taken without their dependencies."""
 HEADER = """\
 # Jars muster runs on: coordinate -> sha256 and size. Resolved with Maven from the roots named in
 # relock.py (beside this file), which also rewrites this file: python -m muster.broker.relock

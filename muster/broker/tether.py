@@ -1,15 +1,13 @@
-"""A child process that cannot outlive us, however we end.
+"""A child process that ends when its parent process does, even if the parent is killed.
 
-A `Tethered` command runs below a small guard process in a session of its own. The guard holds one
-end of a pipe, we the other; we write a byte to have a signal sent. When we end, by SIGKILL too,
-the pipe breaks: the guard asks the command to stop (SIGTERM), waits, then kills all that is left in
-its process group. If the guard itself is killed, the kernel kills the command (PR_SET_PDEATHSIG of
-Linux, set below the guard and not by us, because it follows the *thread* that forked).
+A `Tethered` command is the child of a small guard process in a session of its own. A pipe joins
+parent and guard; the parent writes a byte to have a signal sent. When the parent ends, the pipe
+breaks: the guard sends the command SIGTERM, waits, then kills what is left of its process group. If
+the guard itself is killed, the kernel kills the command (PR_SET_PDEATHSIG). That alone would not
+do: it exists on Linux only, leaves no time to stop in order, and acts when the *thread* ends.
 
-Why not only that: it is Linux only, it sends SIGKILL without a chance to stop in order, and a
-broker started in a thread would die with the thread.
-
-This file is also the guard's program, run by path with ``python -I -S``: standard library only.
+This file is also the guard's program, run by path with ``python -I -S``: it uses only the standard
+library.
 """
 
 from __future__ import annotations
@@ -31,7 +29,7 @@ GRACE_S = 10
 
 
 class Tethered:
-    """A running command that ends when we do.
+    """A running command that ends when this process does.
 
     Attributes:
         pid: process id of the command itself (not of its guard).
@@ -51,50 +49,51 @@ class Tethered:
 
         Args:
             command: program and arguments.
-            output: where standard output and error go; None = our own.
-            env: its environment; None = ours.
-            cwd: the folder it starts in; None = ours.
-            grace_s: how long it may take to stop after SIGTERM once we are gone.
-            sweep: a folder to be removed if we are gone before the command ended.
+            output: where standard output and error go; None = those of this process.
+            env: its environment; None = that of this process.
+            cwd: the folder it starts in; None = that of this process.
+            grace_s: how long it may take to stop after SIGTERM when this process has ended.
+            sweep: a folder to remove if this process ends before the command does.
 
         Raises:
             OSError: the program cannot be started.
         """
-        theirs, ours = os.pipe()
-        told, tell = os.pipe()
-        guard = [sys.executable, "-I", "-S", __file__, str(tell), str(grace_s), str(sweep or "")]
+        guard_end, own_end = os.pipe()
+        report, guard_report = os.pipe()
+        fd = str(guard_report)
+        guard = [sys.executable, "-I", "-S", __file__, fd, str(grace_s), str(sweep or "")]
         try:
             self._guard = subprocess.Popen(
                 [*guard, *command],
-                stdin=theirs,
+                stdin=guard_end,
                 stdout=output,
                 stderr=output if output is None else subprocess.STDOUT,
                 env=None if env is None else dict(env),
                 cwd=cwd,
-                pass_fds=(tell,),
-                start_new_session=True,  # Ctrl-C in the terminal is for us; we stop it in order
+                pass_fds=(guard_report,),
+                start_new_session=True,  # Ctrl-C reaches only this process, which stops the command
             )
         finally:
-            os.close(theirs)
-            os.close(tell)
-        self._rope: int | None = ours
-        with os.fdopen(told, "rb") as report:
-            answer = report.read().decode()
+            os.close(guard_end)
+            os.close(guard_report)
+        self._pipe: int | None = own_end
+        with os.fdopen(report, "rb") as file:
+            answer = file.read().decode()
         if not answer.isdigit():
             self._guard.wait()
-            self._let_go()
+            self._close_pipe()
             raise OSError(f"{command[0]} cannot be started: {answer}")
         self.pid = int(answer)
 
     def poll(self) -> int | None:
-        """Exit code if it ended (128 + signal when killed), None while it runs."""
+        """Exit code if it has ended (128 + signal when killed), None while it runs."""
         return self._guard.poll()
 
     def wait(self, timeout_s: float | None = None) -> int:
-        """Wait for the end; the exit code.
+        """Wait until it ends; return the exit code.
 
         Raises:
-            TimeoutError: it runs on.
+            TimeoutError: it still runs after `timeout_s`.
         """
         try:
             return self._guard.wait(timeout_s)
@@ -102,13 +101,13 @@ class Tethered:
             raise TimeoutError(f"process {self.pid} still runs") from None
 
     def send(self, signum: signal.Signals) -> None:
-        """Send it a signal; nothing happens when it has ended."""
-        if self._rope is not None:
+        """Send it a signal; does nothing when it has ended."""
+        if self._pipe is not None:
             with contextlib.suppress(BrokenPipeError):
-                os.write(self._rope, bytes([signum]))
+                os.write(self._pipe, bytes([signum]))
 
     def stop(self, grace_s: float = GRACE_S) -> int:
-        """SIGTERM, then SIGKILL after `grace_s`; the exit code. Idempotent."""
+        """Send SIGTERM, then SIGKILL after `grace_s`; return the exit code. Idempotent."""
         self.send(signal.SIGTERM)
         try:
             return self.wait(grace_s)
@@ -116,20 +115,20 @@ class Tethered:
             self.send(signal.SIGKILL)
             return self.wait()
         finally:
-            self._let_go()
+            self._close_pipe()
 
     def kill(self) -> int:
-        """SIGKILL; the exit code."""
+        """Send SIGKILL; return the exit code."""
         self.send(signal.SIGKILL)
         try:
             return self.wait()
         finally:
-            self._let_go()
+            self._close_pipe()
 
-    def _let_go(self) -> None:
-        if self._rope is not None:
-            os.close(self._rope)
-            self._rope = None
+    def _close_pipe(self) -> None:
+        if self._pipe is not None:
+            os.close(self._pipe)
+            self._pipe = None
 
     def __enter__(self) -> Tethered:
         return self
@@ -142,17 +141,17 @@ class Tethered:
 
 
 def _guard(report: int, grace_s: float, sweep: str, command: Sequence[str]) -> NoReturn:
-    die_with_us = _death_signal()
+    prepare = _death_signal()
     try:
-        child = subprocess.Popen(command, stdin=subprocess.DEVNULL, preexec_fn=die_with_us)
+        child = subprocess.Popen(command, stdin=subprocess.DEVNULL, preexec_fn=prepare)
     except OSError as error:
         os.write(report, str(error).encode())
         os._exit(127)
     os.write(report, str(child.pid).encode())
     os.close(report)
     threading.Thread(target=_end_with, args=(child,), daemon=True).start()
-    while word := os.read(0, 1):
-        child.send_signal(word[0])
+    while signum := os.read(0, 1):
+        child.send_signal(signum[0])
     child.terminate()
     try:
         child.wait(grace_s)
@@ -161,26 +160,26 @@ def _guard(report: int, grace_s: float, sweep: str, command: Sequence[str]) -> N
         child.wait()
     if sweep:
         shutil.rmtree(sweep, ignore_errors=True)
-    os.killpg(0, signal.SIGKILL)  # what the command itself started and left behind, and the guard
+    os.killpg(0, signal.SIGKILL)  # processes that the command left behind, and the guard itself
     os._exit(1)
 
 
 def _end_with(child: subprocess.Popen[bytes]) -> None:
-    """End as the command ends, with its exit code; if we are gone as well, the guard tidies up."""
+    """Exit with the command's exit code; if the parent has ended too, the main thread cleans up."""
     code = child.wait()
-    if not _is_cut():
+    if not _is_broken():
         os._exit(code if code >= 0 else 128 - code)
 
 
-def _is_cut() -> bool:
-    """Whether no process holds the other end of the pipe; looked at, not read."""
-    rope = select.poll()
-    rope.register(0, 0)  # a hang-up is reported unasked
-    return bool(rope.poll(0))
+def _is_broken() -> bool:
+    """Whether no process holds the other end of the pipe. Reads nothing from it."""
+    pipe = select.poll()
+    pipe.register(0, 0)  # poll reports a hang-up without being asked for it
+    return bool(pipe.poll(0))
 
 
 def _death_signal() -> Callable[[], None] | None:
-    """What the command does before it runs: ask the kernel to die with the guard."""
+    """Return what the command's process does first: ask the kernel to kill it with the guard."""
     if sys.platform != "linux":
         return None
     import ctypes

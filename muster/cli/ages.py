@@ -1,4 +1,4 @@
-"""Spans of time as people say them: "57 s", "12 min", "3 h", "4 d"."""
+"""Spans of time for people: "57 s", "12 min", "3 h", "4 d"."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ _UNITS = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"))
 
 
 def span(spent_ms: int) -> str:
-    """Seconds, minutes, hours or days, whichever says it shortest. Below 0 counts as 0."""
+    """A span in the largest unit that it has at least two of; below 0 counts as 0."""
     for unit_ms, unit in _UNITS:
         if spent_ms >= 2 * unit_ms:
             return f"{spent_ms // unit_ms} {unit}"
@@ -16,7 +16,7 @@ def span(spent_ms: int) -> str:
 
 
 def ago(now_ms: int, at_ms: int) -> str:
-    """How long a moment is past, both in epoch milliseconds; clocks may differ a little."""
+    """The span from `at_ms` to `now_ms`, both epoch milliseconds; "0 s ago" if `at_ms` is later."""
     return f"{span(now_ms - at_ms)} ago"
 
 

@@ -1,7 +1,7 @@
 """Place the tasks of a problem file: no Kafka, no Spark.
 
-The problem is JSON: tasks, members, what they hold. The answer says who gets what, what moves and
-why, and how good it is.
+The problem is JSON: tasks, members and what they hold. The answer says which member gets which
+tasks, what moves and why, and how good the placement is.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Answer one problem, or one a line."""
+    """Answer one problem; with --lines, one per line."""
     if args.lines:
         answer_lines(args.problem, lambda raw: solve(raw, args.repeat))
         return DONE
@@ -59,10 +59,10 @@ def run(args: argparse.Namespace) -> int:
 
 
 def solve(raw: object, repeat: int | None = None) -> dict[str, Any]:
-    """The output for one problem; ``warnings`` says what could not be honoured.
+    """The output for one problem; ``warnings`` names what has no effect.
 
     Raises:
-        BadInput: the problem is not as it should be.
+        BadInput: the problem is malformed.
         AssignorError: the assignor has no valid answer.
     """
     problem = parse_problem(raw)
@@ -107,7 +107,7 @@ def _assignor(problem: Problem) -> Assignor:
 
 
 def validated(problem: Problem) -> dict[str, Any]:
-    """What is wrong with the answer the problem brings along, if anything."""
+    """Check the answer that the problem contains: valid, or its first fault."""
     assert problem.validate is not None
     tasks = problem.names
 
@@ -126,14 +126,14 @@ def validated(problem: Problem) -> dict[str, Any]:
     if violation is None:
         return {"valid": True}
     about = {"task": violation.task, "member": violation.member}
-    if violation.error == UNKNOWN_TASK_ID:  # `formats.md` shows this answer, to the key
+    if violation.error == UNKNOWN_TASK_ID:  # `docs/formats.md` shows this answer's exact keys
         del about["member"]
     shown = {key: value for key, value in about.items() if value is not None}
     return {"valid": False, "error": violation.error, **shown}
 
 
 def as_text(found: dict[str, Any]) -> str:
-    """Tables: who holds what, what moves and why, how good it is."""
+    """Tables: what each member holds, what moves and why, how good the placement is."""
     if "valid" in found:
         columns = ("VALID", "ERROR", "TASK", "MEMBER")
         return table(columns, [[found.get(c.lower()) for c in columns]])

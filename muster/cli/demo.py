@@ -1,7 +1,7 @@
 """Watch a fleet being coordinated: Kafka, the Spark job and workers, all on this machine.
 
-Three workers share twelve tasks; a fourth joins, one is drained, one is killed. Everything that is
-started ends with the demo; Ctrl-C ends it at any time. --plain prints lines instead of a live view.
+Three workers share twelve tasks; a fourth joins, one is drained, one is killed. Everything that the
+demo starts ends with it; Ctrl-C ends it at any time. --plain prints lines instead of a live view.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ T = TypeVar("T")
 
 
 class Show(Protocol):
-    """How the demo is shown; one for terminals, one that prints lines."""
+    """How the demo is shown: live in a terminal (`RichShow`), or as lines (`PlainShow`)."""
 
     def act(self, number: int, title: str) -> None:
-        """Another act begins."""
+        """An act begins."""
 
     def note(self, text: str) -> None:
         """Something the demo itself did."""
@@ -50,16 +50,16 @@ class Show(Protocol):
         """One of the parts is being started."""
 
     def settled(self, owners: dict[str, str]) -> None:
-        """Every task runs where it belongs."""
+        """The fleet has settled; `owners`: task -> member."""
 
     def watch(self, watcher: Watcher, stage: Stage) -> None:
-        """From now on there is a group to look at."""
+        """Kafka runs, and the watcher follows the group from now on."""
 
     def breathe(self) -> None:
-        """Time to read, where a person reads."""
+        """Pause if a person is reading."""
 
     def summary(self, summary: Summary) -> None:
-        """The end."""
+        """Show the figures at the end."""
 
     def close(self) -> None:
         """Give the terminal back."""
@@ -81,10 +81,11 @@ def run(args: argparse.Namespace) -> int:
 
 
 def prepare() -> None:
-    """Find Java and fetch all jars first: their progress bars and a live view do not go together.
+    """Find Java and fetch all jars first: their progress bars would disturb the live view.
 
     Raises:
-        MusterError: something cannot be had.
+        ModuleNotFoundError: pyspark is not installed.
+        MusterError: there is no Java, or a jar cannot be fetched.
     """
     if find_spec("pyspark") is None:
         raise ModuleNotFoundError("the job needs it", name="pyspark")
@@ -113,10 +114,10 @@ def _show(plain: bool) -> Iterator[Show]:
 
 
 def play(stage: Stage, show: Show) -> None:
-    """The acts, each begun when the one before has settled.
+    """Play the acts; each begins when the one before has settled.
 
     Raises:
-        DemoFailed: something that should run has ended, or nothing happens any more.
+        DemoFailed: a process has ended, or a step took longer than `PATIENCE_S`.
     """
     parts = StartUp()
 
@@ -153,7 +154,7 @@ def play(stage: Stage, show: Show) -> None:
 
 
 def _fleet(stage: Stage, show: Show, watcher: Watcher) -> None:
-    """The acts with workers in them."""
+    """Acts 3 to 6: workers join, one is drained, one is killed."""
 
     def settle(*members: str) -> None:
         owners = _until(lambda: _settled(watcher, stage, members), stage, "the fleet has settled")
@@ -176,7 +177,7 @@ def _fleet(stage: Stage, show: Show, watcher: Watcher) -> None:
 
 
 def _settled(watcher: Watcher, stage: Stage, holders: tuple[str, ...]) -> dict[str, str] | None:
-    """Task -> owner, once coordinator and workers agree that just these hold all tasks."""
+    """Task -> owner, once coordinator and workers agree that exactly these hold all tasks."""
     with watcher.lock:
         snapshot = watcher.story.snapshot
     if snapshot is None or snapshot.state is not GroupState.STABLE:
@@ -191,10 +192,10 @@ def _settled(watcher: Watcher, stage: Stage, holders: tuple[str, ...]) -> dict[s
 
 
 def _until(condition: Callable[[], T | None], stage: Stage, what: str) -> T:
-    """The condition's answer, once it is true.
+    """Wait until the condition's answer is true, and return it.
 
     Raises:
-        DemoFailed: a process ended meanwhile, or it takes far too long.
+        DemoFailed: a process ended meanwhile, or it took longer than `PATIENCE_S`.
     """
     deadline = time.monotonic() + PATIENCE_S
     while True:

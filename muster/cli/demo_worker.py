@@ -1,7 +1,7 @@
 """A worker of `muster demo`: ``python -m muster.cli.demo_worker ADDRESS GROUP ID FILE``.
 
-It runs tasks by writing down that it does (`tenures.py`) until SIGTERM, then leaves its group. This
-is all there is to a worker written with the SDK.
+It only logs each start and stop of a task (`tenures.py`), and leaves its group at SIGTERM. A worker
+that uses the SDK needs no more code than this.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ LOOK_S = 0.2
 
 
 def main(address: str, group: str, member: str, file: str) -> None:
-    """Be a member until told to stop."""
+    """Be a member until SIGTERM or SIGINT."""
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())

@@ -1,10 +1,9 @@
 """Look at a cluster and a running coordinator, and say what to do about what is wrong.
 
-Topics and their settings, rights, the claim, whether the job answers and its clock runs, groups
-that do not come to rest, dead letters, when certificates and signing keys end. Nothing is changed.
-With --metrics URL the job's own figures are looked at, too.
-
-Exit code 1 when something must be done (a FAIL); warnings alone are 0.
+Checks topics and their settings, rights, the coordinator's claim, whether the job answers and its
+clock runs, groups that do not settle, dead letters, and when certificates and signing keys end.
+With --metrics URL it also checks the job's own figures. It changes nothing. The exit code is 1 if a
+finding is FAIL; with warnings alone it is 0.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from dataclasses import replace
 from muster import access
 from muster.cli import doctor_cluster, doctor_dates, doctor_job
 from muster.cli.doctor_claim import is_news
-from muster.cli.doctor_facts import Claim, Facts, Heard
+from muster.cli.doctor_facts import Claim, Facts, Heard, Sung
 from muster.cli.errors import BadInput, Unreachable
 from muster.cli.finding import Finding, Level
 from muster.cli.holdups import Debts
@@ -43,10 +42,11 @@ from muster.protocol.records import (
     WakeUp,
 )
 from muster.protocol.topics import TopicKind, topic_name
+from muster.streams.canary import GROUP as CANARY
 
 STUCK_S = 300
 HEARD_MS = 120_000
-"""How far back events are looked at."""
+"""How far back the membership topic is read."""
 PAGE_TIMEOUT_S = 10
 ROWS_BEHIND = 10_000
 OVERDUE_S = 60.0
@@ -72,7 +72,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Look at everything; the exit code says whether something must be done."""
+    """Check everything and print the findings; 1 if one of them is FAIL."""
     if args.stuck_s < 0:
         raise BadInput(f"--stuck-s {args.stuck_s}: expected 0 or more")
     settings, now_ms = kafka_settings(args), time.time_ns() // 1_000_000
@@ -90,7 +90,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def report(findings: Sequence[Finding]) -> str:
-    """A table, what must be done below it."""
+    """The findings as a table, and below it what to do, failures first."""
     rows = [(f.level.upper(), f.check, f.subject, f.what) for f in findings]
     told = [table(("STATUS", "CHECK", "SUBJECT", "FINDING"), rows)]
     actions = dict.fromkeys(
@@ -103,7 +103,7 @@ def report(findings: Sequence[Finding]) -> str:
 
 
 def examine(settings: ClientSettings, prefix: str, stuck_ms: int) -> Iterator[Finding]:
-    """The cluster, then (where its topics can be read) the job."""
+    """Check the cluster, then the job if the topics can be read."""
     absent = False
     for finding in doctor_cluster.look(settings, prefix):
         absent = absent or (finding.level is Level.FAIL and finding.check == "kafka")
@@ -144,11 +144,14 @@ def gather(settings: ClientSettings, prefix: str) -> Facts:
         else:
             groups.pop(record.group, None)
     wakeups: dict[GroupId, int] = {}
+    canary: Sung | None = None
     published_ms = max(answered.values(), default=0)
     alarms = sorted(_records(settings, prefix, TopicKind.CLOCK), key=lambda found: found[1])
-    for _, at_ms, wakeup in alarms:  # of a group they lie in two partitions once there are more
+    for _, at_ms, wakeup in alarms:  # by time: added partitions can split a group's records
         published_ms = max(published_ms, at_ms)
-        if isinstance(wakeup, WakeUp) and wakeup.at_ms is not None:
+        if isinstance(wakeup, WakeUp) and wakeup.group == CANARY:
+            canary = _sung(wakeup, at_ms)
+        elif isinstance(wakeup, WakeUp) and wakeup.at_ms is not None:
             wakeups[wakeup.group] = wakeup.at_ms
         elif isinstance(wakeup, WakeUp):
             wakeups.pop(wakeup.group, None)
@@ -174,30 +177,38 @@ def gather(settings: ClientSettings, prefix: str) -> Facts:
         rejected=rejected,
         holdups={group: debts.holdups(snapshot) for group, (snapshot, _) in groups.items()},
         published_ms=max([published_ms, *(at_ms for at_ms, _ in rejected)]),
+        canary=canary,
     )
+
+
+def _sung(wakeup: WakeUp, at_ms: int) -> Sung | None:
+    mark = wakeup.published
+    if wakeup.at_ms is None or mark is None:
+        return None
+    return Sung(mark.coordinator_epoch, mark.taken, at_ms, wakeup.at_ms)
 
 
 def _records(
     settings: ClientSettings, prefix: str, kind: TopicKind, since_ms: int | None = None
 ) -> Iterator[tuple[int, int, Record]]:
-    """(offset, time, record) of what can be decoded."""
+    """(offset, timestamp, record) of every record of a topic that can be decoded."""
     for row in read(settings, topic_name(kind, prefix), since_ms=since_ms):
         try:
             yield row.offset, row.at_ms, decode_record(kind, row.key, row.value)
         except DecodeError:
-            continue  # another writer's record
+            continue  # not a record of muster's
 
 
 def _heard(
     settings: ClientSettings, prefix: str, since_ms: int, answered: Mapping[GroupId, int]
 ) -> dict[GroupId, Heard]:
-    """What was written about every group, told apart without decoding it.
+    """What the membership topic holds of each group; of the values only joins are decoded.
 
     Args:
         settings: how to reach Kafka.
         prefix: of the topics.
-        since_ms: from when on.
-        answered: when each group's newest snapshot was written.
+        since_ms: read records from this timestamp on.
+        answered: timestamp of each group's newest record on ``<prefix>.groups``.
     """
     found: dict[GroupId, Heard] = {}
     for row in read(settings, topic_name(TopicKind.MEMBERSHIP, prefix), since_ms=since_ms):
@@ -219,7 +230,7 @@ def _heard(
 
 
 def _joined(row: Row) -> frozenset[str]:
-    """Who joins; nobody whose join cannot be read."""
+    """The id of the member that joins; empty if the join cannot be decoded."""
     origin = Origin("", row.partition, row.offset, row.at_ms)
     try:
         event = decode(TopicKind.MEMBERSHIP, row.key, row.value, origin)
@@ -232,7 +243,11 @@ def _joined(row: Row) -> frozenset[str]:
 
 
 def metrics(url: str) -> Iterator[Finding]:
-    """What the job says of itself."""
+    """Findings from the job's own pages: readiness, health, and two of its metrics.
+
+    Raises:
+        BadInput: it is not a URL of HTTP.
+    """
     base = url if "://" in url else f"http://{url}"
     base = base.removesuffix("/").removesuffix("/metrics")
     if not base.startswith(("http://", "https://")):
@@ -279,6 +294,6 @@ def _page(url: str) -> tuple[int, str]:
 
 
 def _values(text: str) -> dict[str, float]:
-    """Samples without labels."""
+    """Metrics without labels, by name."""
     found = (line.split() for line in text.splitlines() if not line.startswith("#"))
     return {words[0]: float(words[1]) for words in found if len(words) == 2}

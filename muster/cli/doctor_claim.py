@@ -1,8 +1,8 @@
-"""Who is the coordinator, whether there is but one, and whether it is proven to live.
+"""Checks for `muster doctor` which job is the coordinator, that it is the only one, and alive.
 
-What proves life is a record: while a group has members, the coordinator moves the group's wake-up
-before it is long past, and a join is answered at once. A claim alone proves nothing: its process
-may have gone the moment after.
+Only a record proves that it is alive: while a group has members, the coordinator moves the group's
+wake-up before it is long past, and it answers a join at once. A claim alone proves nothing, because
+its process may have ended right after it.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from muster.protocol.records import GroupSnapshot
 
 CLAIMS_MS = 600_000
 CLAIMS_MAX = 3
-"""That many claims within that time may be a crash loop."""
+"""This many claims within `CLAIMS_MS` may be a crash loop."""
 START = "start `muster run` with the checkpoint it had"
 
 
 def claims(facts: Facts, prefix: str) -> Iterator[Finding]:
-    """Who is the coordinator, and whether there is but one."""
+    """Which job is the coordinator, whether it is the only one and alive, and its version."""
     if not facts.claims:
         what = "no coordinator has ever run here"
         yield Finding("claim", prefix, Level.FAIL, what, "start `muster run`")
@@ -83,7 +83,7 @@ def _known(facts: Facts) -> str:
 
 
 def _doubt(facts: Facts) -> str:
-    """What waits for an answer that a living coordinator would have given; empty = nothing."""
+    """What a live coordinator would have answered by now, in words; empty = nothing."""
     by_ms = facts.now_ms - ANSWER_MS
     asleep = [
         group for group, at_ms in facts.wakeups.items() if at_ms < by_ms and group in facts.groups
@@ -107,23 +107,23 @@ def _longest(facts: Facts, asleep: Sequence[str]) -> str:
 
 
 def _has_settled(facts: Facts, recent: Sequence[Claim]) -> bool:
-    """Whether the newest job has outlived each pause between the restarts before it."""
+    """Whether the newest job has run longer than every pause between the recent claims."""
     pauses = [b.at_ms - a.at_ms for a, b in pairwise(recent)]
     return facts.now_ms - recent[-1].at_ms > max(pauses)
 
 
 def _restarts(recent: Sequence[Claim]) -> str:
-    """Said of a job that was restarted lately and has come to rest."""
+    """A remark for a job that was restarted often lately and runs since; else empty."""
     if len(recent) < CLAIMS_MAX:
         return ""
     return f"; restarted {len(recent) - 1} times within {span(CLAIMS_MS)}, at rest since"
 
 
 def is_news(before: GroupSnapshot | None, snapshot: GroupSnapshot) -> bool:
-    """Whether it tells of a decision.
+    """Whether a snapshot proves that the coordinator it names wrote it.
 
-    A group that rests is published again from time to time as it stands, with the epoch of the
-    coordinator that last changed it: such a record does not tell who wrote it.
+    A settled group is published again from time to time, with the epoch of the coordinator that
+    last changed it. So only a new epoch or generation is a proof; a group's first snapshot is none.
     """
     told = (snapshot.coordinator_epoch, snapshot.generation)
     return before is not None and (before.coordinator_epoch, before.generation) != told

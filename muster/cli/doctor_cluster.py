@@ -1,8 +1,8 @@
-"""What `muster doctor` looks at in the cluster: brokers, topics and their settings, rights.
+"""Checks the cluster for `muster doctor`: brokers, topics and their settings, rights.
 
-A topic that exists but is not what it must be is the quiet kind of trouble: with the wrong
-``cleanup.policy`` assignments vanish or pile up, with the wrong timestamps the groups' clocks are
-whatever the members' machines say. Nothing is changed here; each finding says what would.
+A topic with wrong settings fails silently: with the wrong ``cleanup.policy`` assignments vanish or
+pile up; with the wrong timestamp type the groups' clocks follow those of the members' machines.
+This module changes nothing; a finding names the command that does.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ from muster.clients import ClientSettings
 from muster.protocol.topics import TOPICS, Topic
 
 GRAVE = ("cleanup.policy", "message.timestamp.type", "max.message.bytes")
-"""Topic settings without which muster does not work; the others cost comfort or disk."""
+"""Topic settings that muster does not work without; a difference in another is a warning."""
 AT_LEAST = "max.message.bytes"
-"""A topic that takes larger records takes ours, too."""
+"""The setting that may also be larger than required."""
 
 
 def look(settings: ClientSettings, prefix: str) -> Iterator[Finding]:
-    """Everything about the cluster. Ends early when it cannot be reached."""
+    """All findings about the cluster; only one if it cannot be reached."""
     try:
         with failures_named(settings):
             access.reach(settings, TIMEOUT_S)
@@ -68,18 +68,18 @@ def look(settings: ClientSettings, prefix: str) -> Iterator[Finding]:
 
 
 def _version(client: AdminClient, broker: int) -> str:
-    """As far as a broker's settings tell; Kafka's protocol has no word for it."""
+    """A broker's version, as far as its settings show it: Kafka's protocol does not carry it."""
     found = _settings(client, ResourceType.BROKER, str(broker))
     if found is None:
         return "settings not readable"
-    told = found.get("inter.broker.protocol.version")  # gone with Kafka 4.0
+    told = found.get("inter.broker.protocol.version")  # Kafka 4.0 removed it
     return f"inter.broker.protocol.version {told.value}" if told is not None else "Kafka 4 or newer"
 
 
 def _settings(
     client: AdminClient, kind: ResourceType, name: str
 ) -> Mapping[str, ConfigEntry] | None:
-    """Settings of a topic or broker; None where they may not be read."""
+    """Settings of a topic or broker; None if they cannot be read."""
     resource = ConfigResource(kind, name)
     (future,) = client.describe_configs([resource], request_timeout=TIMEOUT_S).values()
     try:
@@ -99,7 +99,7 @@ def topics(
     brokers: int,
     bootstrap: str,
 ) -> Iterator[Finding]:
-    """One finding or more for each topic of ours."""
+    """One finding or more for each of muster's topics."""
     create = access.create_command(prefix)
     for topic in TOPICS:
         name = topic.name(prefix)
@@ -148,7 +148,7 @@ def _faults(
 def differences(
     topic: Topic, name: str, found: Mapping[str, str | None], bootstrap: str
 ) -> list[tuple[Level, str, str]]:
-    """Settings that are not as they must be, the grave ones first."""
+    """(level, fault, action) for each setting with a wrong value, those in `GRAVE` first."""
     told = []
     for key, wanted in sorted(topic.settings.items(), key=lambda s: (s[0] not in GRAVE, s[0])):
         if _suffices(key, found.get(key), wanted):
@@ -173,7 +173,7 @@ def _suffices(key: str, found: str | None, wanted: str) -> bool:
 
 
 def rights(settings: ClientSettings, client: AdminClient, prefix: str) -> Iterator[Finding]:
-    """What this login may read, and whether anybody may be coordinator and worker."""
+    """Whether this login may read the topics, and whether ACLs allow a coordinator and workers."""
     try:
         access.check(settings, Role.VIEWER, (prefix,), TIMEOUT_S)
         yield Finding("rights", "this login", Level.OK, "may read all of it")
@@ -181,8 +181,8 @@ def rights(settings: ClientSettings, client: AdminClient, prefix: str) -> Iterat
         what = "grant them: muster topics create --acls --viewer-principal …"
         yield Finding("rights", "this login", Level.WARN, str(refusal), what)
     except access.NoTopics:
-        pass  # told already
-    anything: Any = None  # the library's types do not know that it may be left out
+        pass  # the check of the topics reports it
+    anything: Any = None  # the library's stubs require text
     every = AclBindingFilter(
         ResourceType.ANY,
         anything,
@@ -232,15 +232,15 @@ def _granted(binding: AclBinding) -> tuple[str, str, str, str]:
 
 
 def _word(value: object) -> str:
-    """Kafka's word for a member of one of the library's enumerations."""
+    """Kafka's name for a value of one of the client library's enumerations."""
     return str(getattr(value, "name", value))
 
 
 def missing(needed: Sequence[Acl], granted: Sequence[tuple[str, str, str, str]]) -> list[Acl]:
-    """Rights that no principal has, as far as ACLs tell.
+    """The needed rights that no ACL grants to any principal.
 
     Args:
-        needed: of a role.
+        needed: the rights of a role.
         granted: (resource type, name, pattern, operation) of every ACL that allows.
     """
     return [acl for acl in needed if not any(_covers(each, acl) for each in granted)]

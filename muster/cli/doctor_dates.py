@@ -1,4 +1,4 @@
-"""What `muster doctor` says of things that end: certificates, and keys that sign events."""
+"""Checks for `muster doctor` certificates, which end, and keys that sign events."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from muster.protocol.errors import ConfigError
 from muster.protocol.signing import SigningKey
 
 SOON = timedelta(days=21)
-"""A certificate that ends within this time is to be renewed."""
+"""A certificate that ends within this time gives a warning."""
 LATE = 2
-"""Times its TTL that a key may sign before `doctor` asks why it was not rotated."""
+"""A key that has signed for longer than this many times its TTL gives a warning."""
 SYNC = "bring the newest file to every part that uses it"
 
 
 def look(settings: ClientSettings, signing_keys: str | None, now_ms: int) -> Iterator[Finding]:
-    """Certificates of this client and of the brokers it names, and the keys of a keyring.
+    """Check certificates of this client and of the brokers it names, and the keys of a keyring.
 
     Args:
-        settings: how to reach the cluster.
+        settings: how to reach the cluster; without TLS no certificate is checked.
         signing_keys: the keyring's file; None = nothing is signed.
         now_ms: wall clock, epoch milliseconds.
     """
@@ -36,7 +36,7 @@ def look(settings: ClientSettings, signing_keys: str | None, now_ms: int) -> Ite
 
 
 def of_certificates(found: Iterable[Certificate], now: datetime) -> Iterator[Finding]:
-    """When each of them ends."""
+    """One finding per certificate: when it ends."""
     for each in found:
         fault = each.fault(now)
         what = f"{each.where}: valid until {each.not_after:%Y-%m-%d}"
@@ -51,7 +51,7 @@ def of_certificates(found: Iterable[Certificate], now: datetime) -> Iterator[Fin
 
 
 def of_keyring(path: str, now_ms: int) -> Iterator[Finding]:
-    """Which keys sign and since when, and whether anything is left without one."""
+    """Per pair of groups and callers: the key that signs and since when, or that there is none."""
     try:
         content = keyring.document(path)
         found = keyring.parsed(content, path)

@@ -1,17 +1,17 @@
-"""What `muster doctor` makes of what the coordinator and the members have written.
+"""Judges for `muster doctor` the job and its groups by what the coordinator and members wrote.
 
-The job is looked at from outside, through Kafka, so it needs no way to the job's machine: a user
-that may read the topics may ask. `Facts` is what was read, everything else here is a pure function
-of it. What tells a living coordinator from a dead one:
+`Facts` is read through Kafka, so no access to the job's machine is needed. All functions here are
+pure functions of it. How they tell a live coordinator from a dead one:
 
-* A group with members always has a wake-up (``<prefix>.clock``) no further away than two heartbeat
-  intervals. One that is long past, with events behind it, has not been answered: **the job** does
-  not work.
-* One that is long past, and no tick was written: **no clock** runs, and a group whose
-  members have all died is not noticed.
-* A join that a group without members has not answered, with nothing published since: again **the
-  job**; such a group has no wake-up.
-* Records of an older claim, written after a newer one: **two jobs** run.
+* A group with members has a wake-up (``<prefix>.clock``) that is at most one step away
+  (`state.deadlines.step_of`). If it is long past and newer events exist, **the job** does not work.
+* If it is long past and not even a tick is newer, **no clock** runs, and a group whose members have
+  all died is not noticed.
+* A group without members has no wake-up. If it has not answered a join, and the coordinator has
+  written nothing since, **the job** does not work.
+* The coordinator times an event of its own now and then (`streams.canary`). Until the next answer
+  is overdue, **the job** works, even if no group has a member.
+* If an older claim's records are written after a newer claim, **two jobs** run.
 """
 
 from __future__ import annotations
@@ -36,15 +36,18 @@ from muster.protocol.records import (
 )
 
 REJECTED_MS = 600_000
-"""How far back dead letters are news."""
+"""How far back dead letters are reported."""
 SKEW_MS = 5_000
+SLOW_MS = 5_000
+"""A canary event whose answer takes longer gives a warning."""
 _UNSETTLED = (GroupState.ASSIGNING, GroupState.RECONCILING)
 
 
 def look(facts: Facts, prefix: str, stuck_ms: int) -> Iterator[Finding]:
-    """Everything that can be said of the job and its groups."""
+    """All findings about the job and its groups."""
     yield from claims(facts, prefix)
     yield from job(facts, prefix)
+    yield from canary(facts, prefix)
     yield from groups(facts, stuck_ms)
     yield from rejected(facts, prefix)
 
@@ -53,7 +56,7 @@ def look(facts: Facts, prefix: str, stuck_ms: int) -> Iterator[Finding]:
 
 
 def job(facts: Facts, prefix: str) -> Iterator[Finding]:
-    """Whether events are answered and wake-ups followed."""
+    """Whether the job answers events, and whether a clock acts on wake-ups."""
     if not facts.claims:
         return
     newest_ms = max((h.event_ms for h in facts.heard.values()), default=0)
@@ -93,7 +96,7 @@ def job(facts: Facts, prefix: str) -> Iterator[Finding]:
         awake = "1 group" if len(facts.wakeups) == 1 else f"{len(facts.wakeups)} groups"
         what = f"answers; {awake} with members, no wake-up is overdue"
         yield Finding("job", prefix, Level.OK, what if not quiet else "nothing waits to be read")
-    elif joined:
+    elif joined or _sings(facts):
         yield Finding("job", prefix, Level.OK, "answers")
     else:
         what = "no group has members, so nothing tells whether it works"
@@ -113,8 +116,39 @@ def job(facts: Facts, prefix: str) -> Iterator[Finding]:
         )
 
 
+def canary(facts: Facts, prefix: str) -> Iterator[Finding]:
+    """How long the answer to the coordinator's newest canary event took."""
+    sung = facts.canary
+    if sung is None or not facts.claims or sung.epoch != facts.claims[-1].offset:
+        return  # it writes none, or none has been answered yet
+    took_ms = max(sung.answer_ms - sung.event_ms, 0)
+    what = f"an event of its own was answered in {took_ms} ms, {facts.ago(sung.answer_ms)} ago"
+    if not _sings(facts):
+        yield Finding(
+            "canary",
+            prefix,
+            Level.FAIL,
+            f"{what}; the next answer is overdue for {facts.ago(sung.next_ms)}",
+            f"is {who(facts.claims[-1])} running? {START}; if it runs: /healthz and its log say "
+            "whether it is stuck or behind",
+        )
+    elif took_ms > SLOW_MS:
+        action = "muster_rows_behind and muster_batch_phase_seconds say where the time goes"
+        yield Finding("canary", prefix, Level.WARN, what, action)
+    else:
+        yield Finding("canary", prefix, Level.OK, what)
+
+
+def _sings(facts: Facts) -> bool:
+    """Whether the newest coordinator answers canary events, and the next answer is not overdue."""
+    sung = facts.canary
+    if sung is None or not facts.claims or sung.epoch != facts.claims[-1].offset:
+        return False
+    return facts.now_ms <= sung.next_ms + GRACE_MS
+
+
 def _unanswered(facts: Facts) -> dict[GroupId, int]:
-    """Groups without members that a client has tried to join, and since when."""
+    """Groups without members, and the oldest join each has not answered within `GRACE_MS`."""
     return {
         group: heard.unanswered_ms
         for group, heard in facts.heard.items()
@@ -124,7 +158,7 @@ def _unanswered(facts: Facts) -> dict[GroupId, int]:
 
 
 def _is_answered(snapshot: GroupSnapshot) -> bool:
-    """Whether a join shows in the group's record; a deleted group answers in the member's own."""
+    """Whether a join was answered: by a group with members, or by a deleted one to the member."""
     return bool(snapshot.members) or is_deleted(snapshot)
 
 
@@ -142,7 +176,7 @@ def _named(groups: Sequence[GroupId]) -> str:
 
 
 def groups(facts: Facts, stuck_ms: int) -> Iterator[Finding]:
-    """Groups that do not come to rest, and tasks that no member has."""
+    """Groups that do not settle, and tasks that no member has."""
     fine = 0
     for name, (snapshot, at_ms) in sorted(facts.groups.items()):
         rest_ms = facts.now_ms - (snapshot.generation_ms or at_ms)
@@ -166,7 +200,7 @@ def groups(facts: Facts, stuck_ms: int) -> Iterator[Finding]:
 def _asked_in_vain(
     facts: Facts, snapshot: GroupSnapshot, deleted_ms: int
 ) -> Iterator[tuple[Level, str, str]]:
-    """Workers that go on asking for a group that was deleted."""
+    """A warning if workers still ask to join a deleted group."""
     joined = sorted(facts.heard.get(snapshot.group, Heard()).joined)
     if joined:
         ask = "worker asks" if len(joined) == 1 else "workers ask"
@@ -181,6 +215,14 @@ def _asked_in_vain(
 def _faults(
     facts: Facts, snapshot: GroupSnapshot, rest_ms: int, stuck_ms: int
 ) -> Iterator[tuple[Level, str, str]]:
+    if snapshot.quarantine is not None:
+        yield (
+            Level.FAIL,
+            f"is quarantined for {facts.ago(snapshot.quarantine.since_ms)}: "
+            f"{snapshot.quarantine.story}",
+            f"correct the cause, then: muster groups release --group {snapshot.group}",
+        )
+        return  # a quarantined group stands still: further findings would follow from that
     late = [h for h in facts.holdups.get(snapshot.group, ()) if h.is_late(facts.now_ms)]
     for holdup in late:
         yield (
@@ -232,7 +274,7 @@ def _faults(
 
 
 def _waits_for(snapshot: GroupSnapshot) -> str:
-    """What keeps a group from coming to rest."""
+    """What a group that has not settled waits for, in words."""
     if not snapshot.members:
         return "it has no members"
     named = {entry.slot: str(entry.id) for entry in snapshot.members}
@@ -255,7 +297,7 @@ def _some(names: Sequence[str]) -> str:
 
 
 def rejected(facts: Facts, prefix: str) -> Iterator[Finding]:
-    """Dead letters of the last minutes, by reason."""
+    """Dead letters of the last minutes, one finding per reason."""
     minutes = REJECTED_MS // 60_000
     recent = [r for at_ms, r in facts.rejected if at_ms > facts.now_ms - REJECTED_MS]
     if not recent:
@@ -274,6 +316,6 @@ def rejected(facts: Facts, prefix: str) -> Iterator[Finding]:
 
 
 def _action(reason: str) -> str:
-    """What the reason asks for; a newer version may have written one that is not known here."""
+    """The operator action for a reason; empty for one that only a newer version knows."""
     known = DeadLetter.__members__.get(reason)
     return f"{known.action}; " if known else ""

@@ -1,8 +1,7 @@
-"""JSON that users give: a file or standard input, one document or one a line.
+"""Reads JSON that users give: a file or standard input, one document or one per line.
 
-Whatever the bytes are, the fault is one line that names the place. A key that is there twice and a
-text that is no text (half of a surrogate pair) are faults too: the one is a slip of the pen that
-JSON readers hide, the other could be read but never be written again.
+Every fault is one line that names its place. A repeated key is a fault, because JSON readers keep
+only one of its values. Half of a surrogate pair is a fault, because it cannot be written as UTF-8.
 """
 
 from __future__ import annotations
@@ -36,10 +35,10 @@ def load(path: str) -> object:
 
 
 def answer_lines(path: str, answer: Callable[[object], object]) -> None:
-    """Print an answer for every line of a file, in order, each as soon as it is there.
+    """Print an answer for every line of a file, in order, each as soon as it is computed.
 
     Args:
-        path: a document a line; ``-`` = standard input.
+        path: a file with one document per line; ``-`` = standard input.
         answer: a document's answer; what it raises becomes ``{"error": "..."}``.
     """
     with _opened(path) as lines:
@@ -52,7 +51,7 @@ def _answered(line: bytes, answer: Callable[[object], object]) -> object:
         return answer(parsed(line, "line"))
     except MusterError as error:
         return {"error": one_line(str(error))}
-    except Exception as error:  # a bug must not take the other lines with it
+    except Exception as error:  # a bug in one answer must not end the others
         return {"error": one_line(f"{type(error).__name__}: {error}")}
 
 
@@ -84,12 +83,12 @@ def parsed(text: bytes, where: str) -> object:
     """Parse JSON.
 
     Raises:
-        BadInput: it is not JSON, has a key twice, or a text that is none.
+        BadInput: it is not JSON, or has a repeated key or half of a surrogate pair.
     """
     repeated: list[tuple[dict[str, Any], str]] = []
     try:
         found: object = json.loads(text, object_pairs_hook=_noting_repeats(repeated))
-        if b"\\u" in text:  # the only way to write one
+        if b"\\u" in text:  # only an escape can write half of a surrogate pair
             json.dumps(found, ensure_ascii=False).encode()
     except UnicodeDecodeError as error:
         raise BadInput(f"{where}: not UTF-8 ({error.reason} at byte {error.start})") from None
@@ -126,7 +125,7 @@ def _noting_repeats(
 
 
 def _everything(found: object) -> Iterator[tuple[str, object]]:
-    """Each value and key of a document, outer ones first, behind the place where it stands."""
+    """(place, value) of each value and key of a document, outer ones first."""
     waiting: list[tuple[str, object]] = [("", found)]
     for place, value in waiting:
         yield f"{place}: " if place else "", value

@@ -1,9 +1,9 @@
 """Empty a member before it is stopped: it gives its tasks away and gets no new ones.
 
-The member stays in the group and keeps nothing. The order holds until --cancel takes it back, also
-when the member goes and returns under its member id or instance id. With --wait the command returns
-when the member holds nothing any more, for use before a planned stop; exit code 1 if it was fenced
-or expired before that, for its process may still run what it had.
+The member stays in the group without tasks. The drain holds until --cancel undoes it, even if the
+member leaves and joins again under its member id or instance id. With --wait the command returns
+when the member holds no task, so that it can be stopped. The exit code is 1 if the member was
+fenced or expired before that, because its process may still run its tasks.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Write the order; perhaps wait until it is carried out."""
+    """Write the drain or its cancellation; with --wait, return when the member is empty."""
     settings, prefix = kafka_settings(args), args.topic_prefix
     snapshot = snapshot_of(settings, prefix, args.group)
     known = {m.id for m in snapshot.members}
@@ -72,15 +72,15 @@ def run(args: argparse.Namespace) -> int:
 
 
 def still_to_do(snapshot: GroupSnapshot, member: str, order: Place) -> str | None:
-    """What keeps a member from being empty, in words; None = it is.
+    """Why a member is not empty yet, in words; None = it is empty.
 
     Args:
-        snapshot: the newest of the group.
+        snapshot: the group's newest.
         member: its id.
-        order: where the drain is in the log; a record from before knows nothing of it.
+        order: where the drain is in the log; a snapshot from before it does not show it.
 
     Raises:
-        NotDrained: it was expelled, is gone, or is to have tasks again.
+        NotDrained: the member was expelled, it left before the drain, or the drain was undone.
     """
     entry = next((m for m in snapshot.members if m.id == member), None)
     kept = next((k for k in snapshot.drains if k.member == member), None)
@@ -94,7 +94,7 @@ def still_to_do(snapshot: GroupSnapshot, member: str, order: Place) -> str | Non
             "and its process may still run what it had. The drain holds when it returns"
         )
     if entry is None and kept is not None:
-        return None  # it stopped everything, and left
+        return None  # it stopped all its tasks and left
     if entry is None or not entry.draining:
         raise NotDrained(f"{member}: not drained: the order was undone, or its group was deleted")
     left = _held(snapshot, entry)

@@ -1,4 +1,4 @@
-"""Errors of the command line that no room below it has."""
+"""Errors that only the command line raises, and the form of its messages."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ _LONGEST = 2_000
 
 
 def one_line(message: str) -> str:
-    """A message as one printable line of bounded length, whatever a user's text brought into it."""
+    """A message as one line of bounded length; characters that are not printable are escaped."""
     cut = message if len(message) <= _LONGEST else f"{message[:_LONGEST]}..."
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in cut)
 
@@ -20,35 +20,42 @@ def shown(value: object, most: int = 40) -> str:
 
 
 class BadInput(MusterError):
-    """What the user gave cannot be used: a file, an argument, a line. Exit code 2.
+    """A file, an argument or a line that the user gave cannot be used. Exit code 2.
 
     Operator action: the message names the place and says what would be right.
     """
 
 
 class NotFound(MusterError):
-    """A group or member that is asked for does not exist.
+    """A group, member or task that is asked for does not exist.
 
     Operator action: `muster groups list` says which groups there are.
     """
 
 
 class InUse(MusterError):
-    """Members of the group are alive, and would lose what they do.
+    """The group has live members, which would lose their tasks.
 
-    Operator action: stop them first, or say that it is meant: the message names them and the way.
+    Operator action: stop them first, or give the option that the message names.
     """
 
 
 class NotDrained(MusterError):
-    """A member did not become empty: it was expelled, it went, or the order was undone.
+    """A member did not become empty: it was expelled, it left, or the drain was undone.
 
-    Operator action: see what its process does before it is stopped; the message says what happened.
+    Operator action: the message says what happened; check the member's process before stopping it.
+    """
+
+
+class StillQuarantined(MusterError):
+    """A group that was released failed again.
+
+    Operator action: the message says how; correct its configuration or its plug-in first.
     """
 
 
 class Unreachable(MusterError):
-    """Kafka did not answer, or refused.
+    """Kafka did not answer or refused, or the coordinator did not act in time.
 
     Operator action: check --bootstrap-server and --command-config; is the broker up?
     """
@@ -57,7 +64,7 @@ class Unreachable(MusterError):
 
 
 class DemoFailed(MusterError):
-    """The demo cannot go on: something it started has ended, or does not do its part.
+    """The demo cannot continue: a process that it started has ended, or nothing happened in time.
 
-    Operator action: the message ends with what that process said last.
+    Operator action: the message has the last lines of a process that ended, or what did not happen.
     """

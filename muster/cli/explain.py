@@ -1,9 +1,8 @@
 """Say why tasks are where they are: the cause of each generation, the reason of each move.
 
-Reads what the coordinator published; without --history only the newest generation. With --task:
-where the task is, and the generation that put it there, however long ago that was. --member
-narrows the moves down to those from or to a member. With --history only generations that touched
-the task or the member are shown.
+Without --history it shows only the newest generation. --task shows where the task is, and the
+generation that put it there, however old. --member shows only the moves from or to that member.
+With --history these two show only the generations that concern the task or the member.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ from muster.protocol.tasks import TaskTable
 
 
 class Generation(NamedTuple):
-    """A generation: when it began, the newest record of it, and who was a member before it."""
+    """A generation: its start (epoch ms), its newest record, and the members before it."""
 
     at_ms: int
     snapshot: GroupSnapshot
@@ -84,10 +83,10 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _refuse_unknown(found: Sequence[Generation], args: argparse.Namespace) -> None:
-    """An unknown task or member is misspelt.
+    """Refuse a task or member that the group does not have.
 
     Raises:
-        NotFound: the group has, and had, no such task or member.
+        NotFound: no such task, or no such member; with --history a former member is accepted.
     """
     newest = found[-1].snapshot
     if args.task is not None and TaskTable(newest.tasks).index(args.task) is None:
@@ -125,7 +124,7 @@ def _moves(each: Generation, args: argparse.Namespace) -> list[Move]:
 
 
 def _touches(each: Generation, member: str) -> bool:
-    """Whether a generation moved a task from or to a member, or it came or went."""
+    """Whether a generation moved a task from or to, gained, lost, or names (cause) the member."""
     there = {str(m.id) for m in each.snapshot.members}
     moved = any(_wanted(move, None, member) for move in each.snapshot.moves)
     told = f" {each.snapshot.cause} ".replace(",", " ").replace(";", " ")
@@ -133,7 +132,7 @@ def _touches(each: Generation, member: str) -> bool:
 
 
 def placements(found: Sequence[Generation], task: str) -> list[Generation]:
-    """The generations that put a task, and each copy of it, where it is now; oldest first."""
+    """The generations that put a task and each of its copies where they are now; oldest first."""
     newest = found[-1].snapshot
     index = TaskTable(newest.tasks).index(task)
     named = {member.slot: str(member.id) for member in newest.members}
@@ -156,7 +155,7 @@ def placements(found: Sequence[Generation], task: str) -> list[Generation]:
 def _place_text(
     newest: GroupSnapshot, task: str, chosen: Sequence[Generation], oldest: Generation
 ) -> str:
-    """Where a task is now."""
+    """Where a task and its copies are now; without a known move, since when at least."""
     told = tasks_table([Shown(newest, {})], only=task)
     if chosen:
         return told
@@ -169,7 +168,7 @@ def _place_text(
 def _open_ends(
     settings: ClientSettings, prefix: str, records: Sequence[Published], newest: GroupSnapshot
 ) -> list[str]:
-    """Whom and what the group waits for, and what to do where it has no tasks."""
+    """What the group waits for, one line each, and advice if it has no tasks."""
     debts = Debts()
     for published in records:
         debts.take(published)
@@ -196,7 +195,7 @@ def generation_json(
 
 
 def move_json(move: Move) -> dict[str, object]:
-    """One move as an object, as in `formats.md` section 1."""
+    """One move as an object, as in an answer of `muster assign`."""
     return {
         "task": move.task,
         "role": str(move.role),
@@ -216,7 +215,7 @@ def generation_text(snapshot: GroupSnapshot, moves: Sequence[Move], at_ms: int) 
 
 
 def generations(records: Sequence[Published]) -> list[Generation]:
-    """When each generation began, and its newest record; oldest generation first."""
+    """The group's generations, oldest first; a tombstone begins the list anew."""
     found: dict[int, Generation] = {}
     before: frozenset[str] = frozenset()
     for published in records:

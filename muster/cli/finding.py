@@ -1,4 +1,4 @@
-"""What `muster doctor` finds: one thing looked at, how it is, and what to do about it."""
+"""A finding of `muster doctor`: what was checked, the result, and what to do."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from enum import StrEnum
 
 
 class Level(StrEnum):
-    """How a thing is. Only FAIL makes the command's exit code 1."""
+    """The result of a check. Only FAIL makes the command's exit code 1."""
 
     OK = "ok"
     SKIPPED = "skipped"
@@ -17,15 +17,15 @@ class Level(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that was looked at.
+    """One thing that was checked.
 
     Attributes:
-        check: what kind of thing: kafka, topic, rights, claim, job, clock, group, rejected,
+        check: its kind: kafka, topic, rights, claim, job, clock, canary, group, rejected,
             certificate or keys.
         subject: which one.
-        level: how it is.
+        level: the result.
         what: what was found, for a person.
-        action: what to do, where something is to be done.
+        action: what to do if the result is not OK; may be empty.
     """
 
     check: str

@@ -1,14 +1,15 @@
-"""A group's recorded topics → its life once more, record by record beside what was published.
+"""Folds a group's recorded events again, and compares each result with the published record.
 
-Knows no Kafka and prints nothing. The coordinator is a pure function of the log, so what it did can
-be done again anywhere. What is not recorded is where one of its batches ended and the next began;
-but every batch that changed anything published a snapshot, which names in `through` the newest
-offset taken in of each partition. The fold cuts the log there.
+The coordinator is a pure function of the log, so its work can be repeated anywhere, without Kafka.
+The log does not show where a batch ended. But every batch that changed the group published a
+snapshot, whose `through` names the newest offset that it absorbed of each partition. The fold cuts
+the log there.
 
-It begins with nothing. If the first snapshot does not come out, older events have been deleted:
-then it begins with that snapshot, everybody's session fresh. A coordinator that lost its checkpoint
-is followed: the group is recovered from the snapshot before, or met anew and warily. Whether it was
-may show in a later snapshot only, so all groups that fit what was published so far are folded on.
+The fold begins with an empty group. If that does not give the first snapshot, older events have
+been deleted; the fold then begins with that snapshot and with a fresh session for every member.
+A coordinator may have lost its checkpoint: it then recovered the group from the snapshot before, or
+began with an empty, unverified group. This may show only in a later snapshot, so the fold continues
+with every candidate group that fits the records so far.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ from muster.streams.counted import ONCE, Counted
 
 
 class Published(NamedTuple):
-    """A record of the group on ``<prefix>.groups``; value None = it was deleted."""
+    """A record of the group on ``<prefix>.groups``; value None = a tombstone."""
 
     where: str
     at_ms: int
@@ -55,11 +56,11 @@ class Published(NamedTuple):
 
 @dataclass(slots=True)
 class Recording:
-    """What the topics held of one group.
+    """The records of one group.
 
     Attributes:
-        group: which.
-        events: what the coordinator read, by topic.
+        group: its id.
+        events: what the coordinator absorbed, in log order within each partition.
         published: its snapshots, oldest first.
         newest: (topic kind, key) → newest value, of members' records and dictionaries.
     """
@@ -72,13 +73,14 @@ class Recording:
 
 @dataclass(frozen=True, slots=True)
 class Folded:
-    """A published record and what came out here.
+    """A published record and the fold's result for it.
 
     Attributes:
         published: the record.
         group: the group after the same events.
-        made: what came out; a batch may publish two records, and this is the one like `published`.
-        difference: where the two differ first; empty = they are the same bytes.
+        made: the fold's snapshot. A batch may give several: the one equal to `published`, else the
+            last.
+        difference: the first field that differs; empty = both have the same bytes.
         began: the fold began with this record, so there was nothing to compare.
     """
 
@@ -92,13 +94,13 @@ class Folded:
 def recording(
     items: Iterable[Item], group: GroupId, prefix: str, keyring: Keyring | None = None
 ) -> Recording:
-    """Sort what was read: records of other groups and undecodable ones (dead letters) are left out.
+    """Collect a group's records, without those of other groups and undecodable ones (dead letters).
 
     Args:
         items: records with topic, partition, offset and timestamp, in order within a partition.
-        group: the group wanted.
+        group: the group's id.
         prefix: of muster's topics.
-        keyring: whose signatures count; None = none are looked at.
+        keyring: verifies signatures; None = signatures are not checked.
     """
     found = Recording(group)
     counted = Counted()
@@ -124,9 +126,9 @@ def recording(
 
 
 def _believed(event: Event, item: Item, keyring: Keyring | None, counted: Counted) -> Taken | None:
-    """The event where it counted; what the group was told of it where it did not.
+    """What the group absorbed: the event if it was accepted, `Refused` or None if it was not.
 
-    The coordinator tells it once of several in a row; it makes no difference to say it each time.
+    Of several refusals in a row the coordinator passes on one; passing on each changes nothing.
     """
     if keyring is None:
         return event
@@ -151,11 +153,11 @@ def _keep(found: Recording, kind: TopicKind, item: Item, key: bytes, value: byte
 
 
 class Fold:
-    """One recording, folded.
+    """Folds one recording.
 
     Attributes:
-        newest: (topic kind, key) → newest value that came out, as in `Recording`.
-        whole: whether the fold began with nothing, so that all of `newest` is known.
+        newest: (topic kind, key) → newest value that the fold gave, as in `Recording`.
+        whole: whether the fold began with an empty group, so that `newest` is complete.
     """
 
     def __init__(self, taken: Recording) -> None:
@@ -171,7 +173,7 @@ class Fold:
         self._last: GroupSnapshot | None = None
 
     def steps(self) -> Iterator[Folded]:
-        """Every published record with what came out here, oldest first."""
+        """Every published record with the fold's result, oldest first."""
         for published in self._taken.published:
             record = published.record
             if isinstance(record, GroupGone):
@@ -186,7 +188,7 @@ class Fold:
             self._last = record
 
     def missing(self) -> Iterator[str]:
-        """Members' records and dictionaries that are not what came out here."""
+        """A line for each member's record or dictionary that the fold did not give."""
         for (kind, key), value in sorted(self._taken.newest.items()):
             if self._is_ahead(kind, key, value):
                 continue
@@ -196,9 +198,9 @@ class Fold:
                 yield f"{kind}, key {key.decode()}: nothing came out for it"
 
     def _is_ahead(self, kind: TopicKind, key: bytes, value: bytes | None) -> bool:
-        """Whether a member's record was written with a snapshot that was not there yet.
+        """Whether a member's record belongs to a batch whose snapshot was not read.
 
-        A batch writes to several topics, and a reader may come between.
+        A batch writes to several topics, and a reader may read between these writes.
         """
         if self._last is None or value is None or kind is not TopicKind.ASSIGNMENTS:
             return False
@@ -213,7 +215,7 @@ class Fold:
         )
 
     def _batch(self, record: GroupSnapshot) -> list[Taken]:
-        """What the batch took that published this; it is pending no more."""
+        """Remove from the pending events those of the batch that published this; return them."""
         through = {(topic, partition): offset for topic, partition, offset in record.through}
         return self._take(lambda at: at.offset <= through.get((at.topic, at.partition), -1))
 
@@ -230,7 +232,7 @@ class Fold:
         found = self._step(self._anew(), published, batch)
         self.whole = not found.difference
         if not self.whole:
-            # Who was heard when is not known; no member is asked, for the coordinator asked none.
+            # Sessions are unknown and begin fresh. Only members that the record names owe a report.
             group = replace(
                 Group.recover(record),
                 recovering=frozenset(record.recovering),
@@ -247,18 +249,18 @@ class Fold:
         record, groups = published.record, self._groups
         assert isinstance(record, GroupSnapshot)
         if not batch and record.through == last.through:
-            groups, batch = self._before  # another attempt of the same batch
+            groups, batch = self._before  # the coordinator repeated the same batch
         starts = list(groups)
         if record.coordinator_epoch != last.coordinator_epoch:
             starts.append(Group.recover(last))
         return self._step(starts, published, batch)
 
     def _anew(self) -> list[Group]:
-        """The group before anything is known of it."""
+        """The empty group, verified or unverified: the records do not tell which one it was."""
         return [Group.new(self._taken.group, wary=wary) for wary in (False, True)]
 
     def _step(self, starts: list[Group], published: Published, batch: list[Taken]) -> Folded:
-        """Fold a batch from each start, and go on with those that fit."""
+        """Fold a batch from each start, and keep those that fit; if none fits, the first."""
         tried = [_tried(start, published, batch) for start in starts]
         fitting = [each for each in tried if not each[0].difference] or tried[:1]
         self._publish(fitting[0][1])
@@ -276,9 +278,10 @@ class Fold:
                 self.newest[kind, encoded.key] = encoded.value
 
     def _forgotten(self, published: Published) -> Folded:
-        """A tombstone names no offsets: all that is known of the group is dropped with it.
+        """Fold up to a tombstone, which names no offsets: up to the oldest pending deletion.
 
-        Earlier versions wrote one when a group was deleted; now it is a group without generations.
+        Earlier versions wrote a tombstone for every deleted group; this one writes it only for a
+        group that never had a configuration.
         """
         waiting = (event for events in self._pending.values() for event in events)
         ends = (event.origin.sort_key for event in waiting if isinstance(event, GroupDeleted))

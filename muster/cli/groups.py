@@ -1,6 +1,9 @@
-"""List groups, or describe them: state, members, tasks.
+"""List groups, describe them (state, members, tasks), or release one that is quarantined.
 
---format json prints one object a group, one a line; its keys are stable.
+The coordinator quarantines a group whose events ended the process that worked on them; `describe`
+says why. `release` lets the group continue; the exit code is 1 if the group fails again.
+
+--format json prints one object per group, one per line; its keys are stable.
 """
 
 from __future__ import annotations
@@ -10,8 +13,10 @@ from collections.abc import Callable, Sequence
 
 from muster.assignor.ignored import ignored_standbys
 from muster.cli.ages import ago, span, wall_ms
+from muster.cli.errors import BadInput
 from muster.cli.holdups import Debts
 from muster.cli.options import add_format, add_kafka, group_id, kafka_settings
+from muster.cli.release import quarantine_text, release
 from muster.cli.seen import last_seen_ms, seen_text
 from muster.cli.snapshots import (
     NO_MEMBER,
@@ -27,6 +32,7 @@ from muster.cli.snapshots import (
 )
 from muster.cli.table import json_line, table
 from muster.clients import ClientSettings
+from muster.keyring import add_signing_keys, key_file
 from muster.protocol.ids import GroupId, Role
 from muster.protocol.misspelt import no_tasks_beside
 from muster.protocol.records import GroupSnapshot, GroupState
@@ -45,19 +51,26 @@ TASKS_VERBOSE = ("TARGET", "DESTINATION", "LAG")
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
-    parser.add_argument("action", choices=("list", "describe"))
-    parser.add_argument("--group", type=group_id, metavar="G", help="one group (default: all)")
+    parser.add_argument("action", choices=("list", "describe", "release"))
+    parser.add_argument(
+        "--group", type=group_id, metavar="G", help="one group (default: all); release needs it"
+    )
     view = parser.add_mutually_exclusive_group()
     view.add_argument("--members", action="store_true", help="describe: one row a member")
     view.add_argument("--tasks", action="store_true", help="describe: one row a task and copy")
     parser.add_argument("--verbose", action="store_true", help="describe: more columns")
     add_format(parser)
-    add_kafka(parser)
+    add_signing_keys(add_kafka(parser))
 
 
 def run(args: argparse.Namespace) -> int:
-    """Read the groups and print them."""
+    """Read the groups and print them, or release one."""
     settings, prefix, now_ms = kafka_settings(args), args.topic_prefix, wall_ms()
+    if args.action == "release":
+        if args.group is None:
+            raise BadInput("groups release: give --group G")
+        release(settings, prefix, args.group, key_file(args.signing_keys))
+        return 0
     found, debts = _read(settings, prefix, args.group)
     is_described = args.action == "describe"
     seen_ms = last_seen_ms(settings, prefix) if is_described else None
@@ -69,7 +82,11 @@ def run(args: argparse.Namespace) -> int:
         return 0
     print(_table(shown, args, now_ms))
     if is_described:
-        for paragraph in (*_waits(shown, debts, now_ms), *drains(shown, now_ms)):
+        for paragraph in (
+            *quarantines(shown, now_ms),
+            *_waits(shown, debts, now_ms),
+            *drains(shown, now_ms),
+        ):
             print(paragraph)
         for hint in hints(shown, lambda: configured(settings, prefix)):
             print(f"\n{hint}")
@@ -80,7 +97,7 @@ def run(args: argparse.Namespace) -> int:
 def _read(
     settings: ClientSettings, prefix: str, group: str | None
 ) -> tuple[list[GroupSnapshot], Debts]:
-    """The newest record of one group, or of each, and who owes what since when."""
+    """The newest snapshot of one group, or of every group by id, and the releases members owe."""
     found: dict[GroupId, GroupSnapshot] = {}
     debts = Debts()
     for published in history(settings, prefix, group):
@@ -95,11 +112,11 @@ def _read(
 
 
 def hints(shown: Sequence[Shown], others: Callable[[], Sequence[str]]) -> list[str]:
-    """What to do about groups that members joined and that have no tasks; standbys in vain.
+    """Advice for each group with members but no tasks, and for standbys that have no effect.
 
     Args:
         shown: the groups.
-        others: looks up which groups have tasks.
+        others: looks up the names of the groups that have tasks; called only if needed.
     """
     bare = [e.snapshot.group for e in shown if e.snapshot.state is GroupState.NOT_READY]
     known = others() if bare else ()
@@ -113,7 +130,7 @@ def hints(shown: Sequence[Shown], others: Callable[[], Sequence[str]]) -> list[s
 def _heard(
     settings: ClientSettings, prefix: str, snapshot: GroupSnapshot, args: argparse.Namespace
 ) -> dict[str, int]:
-    """Last heartbeats, where they are shown: they cost reading the tail of a busy topic."""
+    """Last heartbeats by member id; read only if shown, because that reads a busy topic's tail."""
     if args.action == "describe" and (args.members or args.format == "json"):
         return last_heartbeats(settings, prefix, snapshot)
     return {}
@@ -130,7 +147,7 @@ def _table(shown: Sequence[Shown], args: argparse.Namespace, now_ms: int) -> str
 
 
 def _waits(shown: Sequence[Shown], debts: Debts, now_ms: int) -> list[str]:
-    """What tasks wait for, and whom; a paragraph for each group where some do."""
+    """A paragraph for each group with waiting tasks: what they wait for, and which member."""
     told = []
     for snapshot in (each.snapshot for each in shown):
         lines = [holdup.text(now_ms) for holdup in debts.holdups(snapshot)]
@@ -139,8 +156,17 @@ def _waits(shown: Sequence[Shown], debts: Debts, now_ms: int) -> list[str]:
     return told
 
 
+def quarantines(shown: Sequence[Shown], now_ms: int) -> list[str]:
+    """A paragraph for each group that is quarantined."""
+    return [
+        "\n" + quarantine_text(each.snapshot.group, quarantine, now_ms)
+        for each in shown
+        if (quarantine := each.snapshot.quarantine) is not None
+    ]
+
+
 def drains(shown: Sequence[Shown], now_ms: int) -> list[str]:
-    """Drains of members that are gone; a paragraph for each group where some are kept."""
+    """A paragraph for each group with drains of members that are gone or were expelled."""
     told = []
     for snapshot in (each.snapshot for each in shown):
         lines = drains_text(snapshot, now_ms)
@@ -151,12 +177,13 @@ def drains(shown: Sequence[Shown], now_ms: int) -> list[str]:
 def state_table(
     shown: Sequence[Shown], now_ms: int, verbose: bool = False, cause: bool = False
 ) -> str:
-    """One row a group."""
+    """One row per group."""
     columns = (*STATE, *(STATE_VERBOSE if verbose else ()), *(("CAUSE",) if cause else ()))
     rows = []
     for s in (each.snapshot for each in shown):
         tasks = sum(unit.size for unit in s.tasks)
-        row: list[object] = [s.group, s.assignor, s.state.value, s.generation, len(s.members)]
+        state = s.state.value + (" (quarantined)" if s.quarantine is not None else "")
+        row: list[object] = [s.group, s.assignor, state, s.generation, len(s.members)]
         if verbose:
             row += [tasks, s.target_generation, s.coordinator_epoch, ago(now_ms, s.clock_ms)]
         else:
@@ -166,7 +193,7 @@ def state_table(
 
 
 def members_table(shown: Sequence[Shown], now_ms: int, verbose: bool = False) -> str:
-    """One row a member."""
+    """One row per member."""
     rows = []
     for each in shown:
         for m in sorted(each.snapshot.members, key=lambda m: m.id):
@@ -181,7 +208,7 @@ def members_table(shown: Sequence[Shown], now_ms: int, verbose: bool = False) ->
 
 
 def _heard_text(each: Shown, heard_ms: int | None, now_ms: int) -> str | None:
-    """How long ago a member was heard; of one that has missed a heartbeat or two, its silence."""
+    """How long ago a member was heard; after two heartbeat intervals, how long it is silent."""
     if heard_ms is None:
         return None
     patience_ms = 2 * each.snapshot.settings.heartbeat_interval_ms
@@ -190,7 +217,7 @@ def _heard_text(each: Shown, heard_ms: int | None, now_ms: int) -> str | None:
 
 
 def tasks_table(shown: Sequence[Shown], verbose: bool = False, only: str | None = None) -> str:
-    """One row for each task's active, then one for each copy of it; `only`: of this task."""
+    """Per task one row for its active, then one per copy; `only`: the rows of this task."""
     rows = [row for each in shown for row in _task_rows(each, verbose) if only in (None, row[1])]
     return table((*TASKS, *(TASKS_VERBOSE if verbose else ())), rows)
 

@@ -1,8 +1,8 @@
-"""Whom everybody waits for: members that were asked to stop tasks and have not said that they did.
+"""Finds members that hold up a group: they were asked to stop tasks and have not confirmed it.
 
-A group's newest record says who owes what; since when, its older records say. Times are the
-broker's. A member is fenced `rebalance.timeout.ms` after it can have read what it was asked, which
-the coordinator knows a step (two heartbeat intervals, `state.deadlines`) later at the latest.
+A group's newest record says which member owes what; its older records say since when. Times are
+broker time. A member is fenced `rebalance.timeout.ms` after the coordinator has a proof that it
+could read the request, which is at most one step (`state.deadlines.step_of`) after the request.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from muster.protocol.records import GroupSnapshot, MemberEntry, MemberState
 from muster.state.deadlines import step_of
 
 NAMED = 3
-"""So many tasks are named one by one."""
+"""How many tasks a line names; the rest are counted."""
 
 
 class Holdup(NamedTuple):
@@ -26,11 +26,11 @@ class Holdup(NamedTuple):
     Attributes:
         member: its id.
         tasks: printed ids of what it has not stopped.
-        asked_ms: when it was asked, or later where the older records are gone.
+        asked_ms: when it was asked; later if the older records are gone.
         patience_ms: its `rebalance.timeout.ms`.
-        fenced_ms: when it is fenced at the latest, or was.
-        is_fenced: whether it was.
-        session_ms: its session timeout: so long after the fence its tasks go to others.
+        fenced_ms: when it was fenced, or the latest time at which it will be.
+        is_fenced: whether it was fenced.
+        session_ms: its session timeout; this long after the fence others get its tasks.
     """
 
     member: str
@@ -42,7 +42,7 @@ class Holdup(NamedTuple):
     session_ms: int
 
     def text(self, now_ms: int) -> str:
-        """One line: what, who, since when, until when."""
+        """One line: the tasks, the member, since when it owes them, and when it is fenced."""
         more = len(self.tasks) - NAMED
         what = ", ".join(self.tasks[:NAMED]) + (f" and {more} more" if more > 0 else "")
         it = "it" if len(self.tasks) == 1 else "them"
@@ -66,12 +66,12 @@ class Holdup(NamedTuple):
         return {**told, "tasks": list(self.tasks), "text": self.text(now_ms)}
 
     def is_late(self, now_ms: int) -> bool:
-        """Whether it has had its time."""
+        """Whether the member was fenced, or has taken longer than `patience_ms`."""
         return self.is_fenced or now_ms > self.asked_ms + self.patience_ms
 
 
 class _Debt(NamedTuple):
-    """What a member was asked for: under which revision and when, and when it was fenced for it."""
+    """A pending response: the revision that asked for it, when, and when the member was fenced."""
 
     revision: int
     asked_ms: int
@@ -79,13 +79,13 @@ class _Debt(NamedTuple):
 
 
 class Debts:
-    """Since when members owe releases. Feed it the records of `<prefix>.groups`, oldest first."""
+    """Tracks since when members owe releases. `take` the records of `<prefix>.groups` in order."""
 
     def __init__(self) -> None:
         self._of: dict[GroupId, dict[MemberId, _Debt]] = {}
 
     def take(self, published: Published) -> None:
-        """A group's next record."""
+        """Absorb a group's next record."""
         record, at_ms = published.record, published.at_ms
         before = self._of.pop(record.group, {})
         if not isinstance(record, GroupSnapshot):
@@ -95,7 +95,7 @@ class Debts:
             self._of[record.group] = {m.id: _next(before.get(m.id), m, at_ms) for m in owing}
 
     def holdups(self, snapshot: GroupSnapshot) -> tuple[Holdup, ...]:
-        """Who owes a release of a group whose newest record this is, longest first."""
+        """The members that owe releases, longest first; `snapshot`: the group's newest record."""
         debts, shown = self._of.get(snapshot.group, {}), Shown(snapshot, {})
         owing = [(m, debts[m.id]) for m in snapshot.members if m.id in debts]
         found = [_holdup(shown, m, debt) for m, debt in owing if shown.revoking(m)]
@@ -103,7 +103,7 @@ class Debts:
 
 
 def _next(before: _Debt | None, member: MemberEntry, at_ms: int) -> _Debt:
-    """A debt goes on while the member is asked under the same revision."""
+    """The pending response after a record; it is the same one while its revision is."""
     if before is None or before.revision != member.revoke_revision:
         before = _Debt(member.revoke_revision, at_ms, None)
     if member.deadline_ms is None and before.fenced_ms is None:

@@ -1,7 +1,7 @@
 """The three things commands do with Kafka: look at the cluster, read a topic, append a record.
 
-Every failure of the client becomes `Unreachable` with what librdkafka said and where it went;
-librdkafka's own log stays off the terminal.
+A failure of the client becomes one of muster's errors, with librdkafka's reason (`failures_named`).
+librdkafka's own log is switched off.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ RETRY_PAUSE_S = 0.1
 T = TypeVar("T")
 QUIET = {"log_level": 0}
 _UNHEARD = logging.getLogger("muster.cli.unheard")
-"""Fatal errors are logged at any level; they come to us as exceptions as well."""
+"""Drops fatal errors, which librdkafka logs at any level; they are raised as exceptions too."""
 _UNHEARD.disabled = True
 _NOT_ALLOWED = (
     KafkaError.TOPIC_AUTHORIZATION_FAILED,
-    # What a producer is told who may write to no topic at all.
+    # The error for a producer that may not write to any topic.
     KafkaError.CLUSTER_AUTHORIZATION_FAILED,
 )
 
@@ -71,17 +71,17 @@ class Row:
 
 @contextmanager
 def failures_named(settings: ClientSettings, topic: str = "", doing: str = "") -> Iterator[None]:
-    """Turn the client's exceptions into ours.
+    """Turn the client's exceptions into muster's errors.
 
     Args:
         settings: how to reach the cluster.
-        topic: what is done here is done to this topic.
-        doing: the right it takes, in Kafka's words.
+        topic: the topic that the block uses; empty = no single one.
+        doing: the operation on it that the principal needs, as in ACLs.
 
     Raises:
-        Unreachable: Kafka did not answer.
-        Refused: the principal may not do it.
-        BadInput: a client setting librdkafka does not know.
+        Unreachable: Kafka did not answer, or refused.
+        Refused: the principal may not use the topic like that.
+        BadInput: a client setting that librdkafka does not accept.
     """
     try:
         yield
@@ -108,12 +108,12 @@ def admin(settings: ClientSettings) -> AdminClient:
 
 
 def partitions_of(settings: ClientSettings, topic: str, operation: str = "READ") -> int:
-    """How many partitions a topic has, which is to be read or written.
+    """The number of partitions of a topic, which this login must be allowed to read or write.
 
     Raises:
         Unreachable: no answer.
-        Refused: the login, a certificate, or no such right; the message says which.
-        NoTopics: no such topic; the message says how to make it.
+        Refused: the login, a certificate or a missing right; the message says which.
+        NoTopics: no such topic; the message says how to create it.
     """
     with failures_named(settings):
         return access.topic(settings, topic, operation, TIMEOUT_S)
@@ -128,17 +128,17 @@ def read(
 ) -> Iterator[Row]:
     """Everything a topic holds now, oldest first within a partition.
 
-    Every partition is read. A key belongs to one of them, but to another one than before since the
-    topic was given more, and a producer that has not noticed yet still writes to the old one.
+    Reads every partition, also for one key: when partitions are added to a topic, a key moves to
+    another one, and a producer that has not noticed it still writes to the old one.
 
     Args:
         settings: how to reach the cluster.
         topic: full name.
-        key: only rows of this key, and those that go to the same partition by it (parts).
+        key: only records with this key, and the parts of a split record with it.
         since_ms: only records from this timestamp on.
 
     Raises:
-        Unreachable: no answer, or no such topic.
+        Unreachable, Refused, NoTopics: as `partitions_of`.
     """
     wanted = range(partitions_of(settings, topic))
     owner = None if key is None else whole_key(key)
@@ -191,7 +191,7 @@ def _until_end(
 
 
 def _patient(call: Callable[[], T]) -> T:
-    """Call again while the answer is one that changes by itself (no leader yet, say)."""
+    """Call again while the error is retriable (no leader yet, for example)."""
     patience = Retrying(
         retry=retry_if_exception(_retriable),
         stop=stop_after_delay(TIMEOUT_S),
@@ -229,7 +229,7 @@ class Place(NamedTuple):
 def append(
     settings: ClientSettings, topic: str, event: Event, keys: KeyFile | None = None
 ) -> Place:
-    """Write one event and wait until Kafka has it; where it is then.
+    """Write one event, wait until Kafka acknowledges it, and return its place.
 
     Args:
         settings: how to reach the cluster.
@@ -239,7 +239,8 @@ def append(
 
     Raises:
         EncodeError: no key may sign it now.
-        Unreachable: Kafka did not take it in time.
+        Unreachable: Kafka did not acknowledge it in time.
+        Refused, NoTopics: as `partitions_of`.
     """
     partitions_of(settings, topic, "WRITE")
     record = signed(keys, encode(event), event, topic)

@@ -1,14 +1,13 @@
 """Make, rotate and show the keys that events are signed with; no secret is ever printed.
 
-create   a keyring, or one key more in it (--group, --caller: for these alone)
-rotate   a new key in place of each that signs; the old ones end when nothing of theirs can be
-         on its way any more
-require  from soon on, events of groups without a signature are dead letters; --off takes it back
-export   a keyring for a client that signs only so much (--group, --caller) into another file
-show     ids, times and what each key may sign
+create   makes a keyring, or a further key in it (--group, --caller: only for these)
+rotate   replaces each key that signs; the old one ends when none of its events can be on its way
+require  makes unsigned events of groups dead letters; --off ends that
+export   writes a keyring for a client that signs less (--group, --caller) to another file
+show     prints ids, times and what each key may sign
 
-Nothing takes effect before --spread-ms have passed: until then the file must have reached everybody
-who uses it. Running processes read a changed file by themselves.
+The first key of a new keyring signs at once. Later changes take effect after --spread-ms: by then
+the file must have reached every process that uses it. Running processes read a changed file again.
 """
 
 from __future__ import annotations
@@ -67,7 +66,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Do it, then show what came of it."""
+    """Change or export the keyring, then show the result."""
     if args.spread_ms < 0:
         raise BadInput(f"--spread-ms {args.spread_ms}: expected 0 or more")
     now_ms = time.time_ns() // 1_000_000
@@ -98,7 +97,7 @@ def _words(option: str, values: Sequence[str] | None) -> str:
 
 
 def _changed(args: argparse.Namespace, now_ms: int) -> Document:
-    """The document as it is to be."""
+    """The keyring's document after the action."""
     groups: Sequence[str] | None = args.group
     callers: Sequence[str] | None = args.caller
     later_ms = now_ms + args.spread_ms
@@ -182,7 +181,7 @@ def _as_json(found: Keyring, now_ms: int) -> str:
 
 
 def utc(at_ms: int | None) -> str | None:
-    """A time for people, to the second."""
+    """Epoch milliseconds as UTC in ISO 8601, to the second."""
     if at_ms is None:
         return None
     return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,7 +1,7 @@
-"""`muster simulate --lives N`: many random lives, each of which must come to rest.
+"""`muster simulate --lives N`: plays many random lives, each of which must keep every promise.
 
-A life that breaks a promise is made small: members, events, settings and tasks are left out as long
-as what remains breaks the same promise. It is printed as a scenario for `muster simulate`.
+A life that breaks a promise is shrunk: members, events, settings and tasks are left out as long as
+the rest breaks the same promise. The result is printed as a scenario for `muster simulate`.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ from muster.simulation.trial import shrunk
 from muster.simulation.world import World
 
 PLAYS_MAX = 120
-"""How often a broken life is played to make one part of it small."""
+"""How often a broken life is played to shrink its list of events."""
 CHUNK = 8
-"""Lives handed to a process at once."""
+"""Lives given to a process at once."""
 Row = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Life:
-    """How one life went.
+    """The outcome of one life.
 
     Attributes:
-        seed: which one.
+        seed: its seed.
         assignor: of its group.
-        generations: opened in it.
+        generations: how many it had.
         moved: actives that changed their owner.
         broken: promises that were broken, in words; empty = all were kept.
     """
@@ -56,11 +56,11 @@ class Life:
 
 @dataclass(slots=True)
 class Tally:
-    """What many lives come to.
+    """Totals over many lives.
 
     Attributes:
-        lives: how many of each assignor.
-        generations, moved: sums over them.
+        lives: number of lives per assignor.
+        generations, moved: sums over all lives.
         broken: the lives that broke a promise.
     """
 
@@ -70,7 +70,7 @@ class Tally:
     broken: list[Life] = field(default_factory=list)
 
     def add(self, life: Life) -> None:
-        """One more."""
+        """Count one more life."""
         self.lives[life.assignor] += 1
         self.generations += life.generations
         self.moved += life.moved
@@ -87,10 +87,10 @@ class Tally:
 
 
 def judged(raw: Row, seed: int = 0) -> Life:
-    """Play a scenario and look whether every promise was kept.
+    """Play a scenario and check every promise.
 
     Raises:
-        BadInput: it is no scenario.
+        BadInput: it is not a scenario.
     """
     scenario = parse_scenario(raw)
     promises = Promises()
@@ -113,14 +113,14 @@ def judged(raw: Row, seed: int = 0) -> Life:
 
 
 def live(seed: int, given: Mapping[str, Any] | None = None) -> Life:
-    """The life of a seed."""
+    """Play the life of a seed."""
     return judged(invented(seed, given), seed)
 
 
 def lives(
     seed: int, count: int, given: Mapping[str, Any] | None = None, processes: int = 1
 ) -> Iterator[Life]:
-    """So many lives from a seed on, in that order whatever the number of processes."""
+    """Play `count` lives, from `seed` on; their order does not depend on `processes`."""
     one = partial(live, given=given)
     seeds = range(seed, seed + count)
     if processes == 1:
@@ -130,11 +130,11 @@ def lives(
         yield from pool.map(one, seeds, chunksize=CHUNK)
 
 
-# -------------------------------------------------------------------------------- made small
+# -------------------------------------------------------------------------------- shrinking
 
 
 def small(raw: Row, law: str) -> Row:
-    """The smallest scenario found that breaks the same law."""
+    """The smallest scenario found that breaks the same promise (`law`)."""
 
     def breaks(part: Row) -> bool:
         try:
@@ -177,7 +177,7 @@ def _name(event: Row) -> str | None:
 
 
 def _simpler(raw: Row) -> Iterator[Row]:
-    """Scenarios with one thing less each."""
+    """Scenarios that each have one thing less."""
     for key in raw["group"].get("config", {}):
         less = deepcopy(raw)
         del less["group"]["config"][key]
@@ -207,13 +207,13 @@ def _simpler(raw: Row) -> Iterator[Row]:
 
 
 def smallest(life: Life, given: Mapping[str, Any] | None = None) -> str:
-    """The smallest scenario found that breaks what a life broke first, and what it breaks."""
+    """The smallest scenario found that breaks a life's first broken promise, and how it does."""
     raw = small(invented(life.seed, given), _law(life.broken[0]))
     return "\n".join([as_scenario(raw), *judged(raw).broken[:1]])
 
 
 def as_scenario(raw: Row) -> str:
-    """A scenario as JSON, an event a line."""
+    """A scenario as JSON, one event per line."""
     events = ",\n  ".join(json.dumps(event) for event in raw["events"])
     group = json.dumps(raw["group"])
     return f'{{"group": {group},\n "events": [\n  {events}],\n "until_ms": {raw["until_ms"]}}}'

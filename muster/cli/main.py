@@ -1,8 +1,8 @@
-"""The `muster` command: one table of commands, each imported only when it is called.
+"""The `muster` command: a table of commands, each imported only when it is called.
 
-A command is a module with ``configure(parser)`` and ``run(args) -> exit code``; the first paragraph
-of its docstring is what ``muster COMMAND --help`` says first. This file knows no command's options.
-`muster --help` must not import Spark, Kafka or the solver: a worker's install must print it too.
+A command is a module with ``configure(parser)`` and ``run(args) -> exit code``. The first paragraph
+of its docstring is the description that ``muster COMMAND --help`` prints. `muster --help` imports
+neither Spark, Kafka nor the solver, so a worker's install can print it.
 
 Exit codes: 0 done, 1 failure, 2 wrong usage or bad input, 130 interrupted.
 """
@@ -58,7 +58,7 @@ EXTRAS = {
     "pyarrow": "coordinator",
     "prometheus_client": "coordinator",
 }
-"""Packages a worker's install does without -> the extra that brings them."""
+"""Package that a worker's install lacks -> the extra that installs it."""
 
 
 class CommandModule(Protocol):
@@ -68,7 +68,7 @@ class CommandModule(Protocol):
         """Add the command's options."""
 
     def run(self, args: argparse.Namespace) -> int:
-        """Do it; the answer is the exit code."""
+        """Run the command and return its exit code."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -104,12 +104,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _drop_output() -> None:
-    """Write nowhere from now on: Python must not complain at exit."""
+    """Send standard output to the null device, so that Python's flush at exit does not fail."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _write_utf8() -> None:
-    """JSON is UTF-8 whatever the locale, and no name may end a command for want of a character."""
+    """Write UTF-8 in every locale: JSON requires it, and every name can be printed."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper) and codecs.lookup(stream.encoding).name != "utf-8":
             stream.reconfigure(encoding="utf-8")
@@ -128,7 +128,7 @@ def _load(name: str) -> CommandModule:
 
 
 class _Parser(argparse.ArgumentParser):
-    """Tells what is wrong in one line, as everything else does; `--help` has the rest."""
+    """Reports wrong usage in one line, as other errors are reported, and refers to `--help`."""
 
     def error(self, message: str) -> NoReturn:
         self.exit(USAGE, f"{self.prog}: {one_line(message)}; see {self.prog} --help\n")
@@ -146,7 +146,7 @@ def _parser(name: str, module: CommandModule) -> argparse.ArgumentParser:
 
 
 def _without_command(arguments: Sequence[str]) -> int:
-    """`muster`, `muster --help`, `muster --version`, or a command there is none of."""
+    """Handle `muster` alone, `muster --help`, `muster --version` and unknown commands."""
     width = max(map(len, COMMANDS))
     lines = [f"  {name:<{width}}  {line}" for name, (_, line) in COMMANDS.items()]
     parser = argparse.ArgumentParser(

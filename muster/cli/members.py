@@ -1,4 +1,4 @@
-"""A member as `formats.md` section 1 writes it: read, with every task id resolved."""
+"""Reads a member of a problem (`docs/formats.md`) and resolves its task ids."""
 
 from __future__ import annotations
 
@@ -53,8 +53,8 @@ class MemberRow:
 
     Attributes:
         lag: task -> offsets behind.
-        topics: subtopologies it may take; None = all.
-        foreign: ids it runs that are no tasks of the group (any more).
+        topics: subtopologies it may run; None = all.
+        foreign: ids it runs that are not tasks of the group, or not any more.
         others as in `muster.assignor.model.GroupView`.
     """
 
@@ -80,11 +80,11 @@ def parse_member(raw: object, names: Names, place: str, *, foreign: bool = False
     Args:
         raw: the object.
         names: the group's tasks.
-        place: where it stands, for messages.
-        foreign: whether it may run what the group does not know (Connect: deleted connectors).
+        place: where it is in the document, for messages.
+        foreign: whether it may run ids that the group does not have (Connect: deleted connectors).
 
     Raises:
-        BadInput: it names the place and says what would be right.
+        BadInput: the message names the place and says what would be right.
     """
     if not isinstance(raw, dict):
         raise BadInput(f"{place}: expected an object with at least 'id'")
@@ -182,10 +182,10 @@ def _lags(value: object, names: Names, place: str) -> dict[int, int]:
 
 
 def whole(value: object, least: int, place: str, most: int = _MOST) -> int:
-    """Read a whole number.
+    """Read a whole number from `least` to `most`.
 
     Raises:
-        BadInput: it names the place and says what would be right.
+        BadInput: the message names the place and says what would be right.
     """
     if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
         beyond = isinstance(value, int) and value > most

@@ -16,7 +16,7 @@ def add_kafka(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
     """``--bootstrap-server --command-config --topic-prefix``; read them with `kafka_settings`.
 
     Returns:
-        The group, for what else belongs there.
+        The argument group, for further options of that kind.
     """
     group = add_client(parser)
     group.add_argument(
@@ -29,7 +29,7 @@ def add_kafka(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
 
 
 def kafka_settings(args: argparse.Namespace) -> ClientSettings:
-    """What `add_kafka` read.
+    """The client settings that the options of `add_kafka` give.
 
     Raises:
         ConfigError: the properties file cannot be read.
@@ -52,7 +52,7 @@ def add_answers(parser: argparse.ArgumentParser, document: str) -> None:
 
     Args:
         parser: of the command.
-        document: what one answer is for, in a word.
+        document: what each answer is for, in one word, for the help text.
     """
     parser.add_argument(
         "--format",
@@ -84,7 +84,7 @@ def _checked(text: str, fault: str | None) -> str:
 
 
 def key_values(pairs: Sequence[str], option: str) -> dict[str, str]:
-    """Read repeated ``K=V`` arguments; the last of a key wins.
+    """Read repeated ``K=V`` arguments; the last value of a key counts.
 
     Raises:
         BadInput: one without ``=`` or without a key.

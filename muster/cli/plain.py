@@ -43,12 +43,12 @@ class PlainShow:
             self._say(f"  {move_text(move)}")
 
     def starts(self, parts: StartUp, part: Part) -> None:
-        """A line a part."""
+        """One line per part."""
         last = "" if part.last_s is None else f" (last time {part.last_s:.1f} s)"
         self._say(f"starting {part.name}{last}")
 
     def settled(self, owners: dict[str, str]) -> None:
-        """Who holds what."""
+        """What each member holds, in one line."""
         held: dict[str, list[str]] = defaultdict(list)
         for task, member in owners.items():
             held[member].append(task)
@@ -58,13 +58,13 @@ class PlainShow:
         self._say(f"settled: {' | '.join(parts)}")
 
     def watch(self, watcher: Watcher, stage: Stage) -> None:
-        """Lines come by themselves."""
+        """Nothing to do: `news` prints."""
 
     def breathe(self) -> None:
-        """No person reads along."""
+        """No pause."""
 
     def summary(self, summary: Summary) -> None:
-        """One line a figure."""
+        """One line per figure."""
         for label, text in summary.rows():
             self._say(f"{label}: {text}")
 
@@ -76,7 +76,7 @@ class PlainShow:
 
 
 def move_text(move: Move) -> str:
-    """A move in a line."""
+    """A move in one line."""
     role = "" if move.role is Role.ACTIVE else f" ({move.role})"
     path = f"{move.from_member or NO_MEMBER} → {move.to_member or NO_MEMBER}"
     return f"{move.task}{role} {path}: {move.reason}"

@@ -1,8 +1,8 @@
-"""What if: what would move in a live group, and why. Changes nothing.
+"""Show what a change would move in a live group, and why. The group itself is not changed.
 
 Reads the group's newest record, applies the change to it, asks the group's assignor, and prints
-what `muster assign` prints. Several changes may be given at once; without any it says what a new
-placement of the group as it is would do.
+the answer as `muster assign` does. Several changes may be given at once. Without a change it shows
+what a new placement of the group would move.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Read, ask, print."""
+    """Read the group, ask its assignor, print the answer."""
     snapshot = snapshot_of(kafka_settings(args), args.topic_prefix, args.group)
     found = planned(
         snapshot,
@@ -110,11 +110,11 @@ def planned(
         remove: ids of members that leave.
         config: settings that change.
         assignor: another assignor; None = the group's.
-        tasks: the group's tasks from now on, as in a problem file; None = as they are.
+        tasks: the group's new list of tasks, as in a problem file; None = as it is.
 
     Raises:
-        BadInput, ConfigError: the change is not as it should be.
-        NotFound: a member that is to leave is not there.
+        BadInput, ConfigError: the change is malformed, or a member could not join.
+        NotFound: the group has no member that is to leave.
         AssignorError: the assignor has no valid answer.
     """
     there = {m.id for m in snapshot.members}
@@ -160,7 +160,7 @@ def planned(
 
 
 def _placer(name: str, *, is_own: bool) -> Assignor:
-    """The assignor of a plan; `is_own`: the operator has named it, not a record."""
+    """The assignor of a plan; `is_own`: the operator named it. Otherwise a record did."""
     try:
         return plugins.get(name) if is_own else plugins.from_record(name, plugins.allowed_here())
     except (UnknownAssignor, ValueError) as error:
@@ -168,7 +168,7 @@ def _placer(name: str, *, is_own: bool) -> Assignor:
 
 
 def _join(snapshot: GroupSnapshot, row: MemberRow, known: Names) -> Join:
-    """The join of a member that is written as in a problem file."""
+    """The join event of a member given as in a problem file."""
 
     def tasks(indexes: tuple[int, ...]) -> TaskSet:
         return known.table.set_of(np.array(sorted(indexes), dtype=np.int32))
@@ -202,6 +202,6 @@ def _member(path: str) -> dict[str, Any]:
 
 def _tasks(path: str) -> object:
     found = load(path)
-    if found is None:  # nothing given would mean: as they are
+    if found is None:  # `planned` would take None as: leave the tasks as they are
         raise BadInput(f"{path}: expected a list of subtopologies and connectors")
     return found

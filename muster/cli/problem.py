@@ -1,8 +1,8 @@
-"""The problem of `formats.md` section 1: read, turned into a view, its answer written.
+"""Reads a problem (`docs/formats.md`), turns it into a view, and writes the answer.
 
-Reading resolves every name once, so that building a view is a few array operations whatever the
-size of the group: that is what a placement of the running job costs too, and what ``--repeat``
-measures. Every fault names its place (``members[1].active[0]``) and says what would be right.
+Reading resolves every name once. Building a view is then a few array operations, as in the running
+job; ``--repeat`` measures it together with the placement. Every fault names its place
+(``members[1].active[0]``) and says what would be right.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ ANSWER_KEYS = (
 ROLES = ("active", "standby", "learner", "revoked")
 _LATEST_MS = 2**62 - 1
 MAY_SAY = ("rack", "tags", "topics", "static", "protocols")
-"""Columns of members that most groups do not use."""
+"""Optional columns of members; most groups do not use them."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,8 +44,8 @@ class Problem:
         names: the tasks, by index and by printed id.
         members: sorted by id.
         now_ms: time of the group's clock.
-        from_previous: whether racks are optimised from the previous placement as it stands.
-        validate: an answer to be checked instead of computing one, as it was given.
+        from_previous: whether only racks are optimised, with the counts of the previous placement.
+        validate: an answer to check instead of computing one, as it was given.
     """
 
     assignor: str
@@ -58,11 +58,11 @@ class Problem:
     _held: Mapping[str, tuple[IntArray, IntArray]] = field(default_factory=dict)
 
     def view(self) -> GroupView:
-        """The group as an assignor sees it, out of columns, as the running job builds it."""
+        """The group as an assignor sees it, built from columns as in the running job."""
         said, told = self._columns, self._told
         task, member = self._held["active"]
         owner = np.full(len(self.names.table), NO_MEMBER, dtype=np.int32)
-        owner[task[::-1]] = member[::-1]  # of several claims the first one stays
+        owner[task[::-1]] = member[::-1]  # of several claims the first one counts
         more: dict[str, Any] = {n: tuple(said[n].tolist()) for n in MAY_SAY if n in said}
         view = group_view(
             tasks=self.names.table,
@@ -81,7 +81,7 @@ class Problem:
         return self._with_claims(view) if self.assignor in CONNECT_ASSIGNORS else view
 
     def _with_claims(self, view: GroupView) -> GroupView:
-        """Who claims a job that another member has, too, and its place in its holder's report."""
+        """The view with further claims to a task, and each task's place in its holder's report."""
         task, member = self._held["active"]
         place = np.zeros(len(view.tasks), dtype=np.int32)
         place[task] = np.arange(len(task), dtype=np.int32)
@@ -90,11 +90,8 @@ class Problem:
 
     @cached_property
     def _columns(self) -> dict[str, NDArray[Any]]:
-        """What members say of themselves, in columns; an empty one is left out.
-
-        The running job keeps the like (`muster.state.columns`); Kafka's classes get it as objects.
-        """
-        same: dict[object, object] = {}  # equal topics, one object
+        """The members' fields as columns, like `muster.state.columns`; unused ones are left out."""
+        same: dict[object, object] = {}  # members with equal topics share one object
 
         def column(name: str) -> NDArray[Any]:
             values = (getattr(row, name) for row in self.members)
@@ -114,13 +111,13 @@ class Problem:
 
     @property
     def _ready(self) -> Pairs:
-        """Learners that are ready; a standby that is ready has lag 0."""
+        """The ready learners; a ready standby has lag 0 instead."""
         ready, learner = (Pairs.of(*self._held[role]) for role in ("ready", "learner"))
         return ready.only(np.isin(ready.code, learner.code, assume_unique=True))
 
     @cached_property
     def _told(self) -> NDArray[np.int64]:
-        """int64[3, K]: task, member and offsets of every lag, ascending; 0 of a ready standby."""
+        """int64[3, K], sorted: task, member and offsets of every lag; a ready standby has 0."""
         lag = [
             (t, m, n)
             for m, row in enumerate(self.members)
@@ -134,7 +131,7 @@ def parse_problem(raw: object) -> Problem:
     """Read a problem.
 
     Raises:
-        BadInput: it names the place and says what would be right.
+        BadInput: the message names the place and says what would be right.
         ConfigError: the same for a setting, or for tasks that clash.
     """
     if not isinstance(raw, dict):
@@ -181,7 +178,7 @@ def _members(rows: object, names: Names, connect: bool) -> tuple[MemberRow, ...]
         if row.id in found:
             raise BadInput(f"{place}.id: {row.id!r} is there already; expected each member once")
         found[row.id] = row
-        if connect:  # workers may claim the same job; the assignor sorts it out
+        if connect:  # workers may claim the same job; the assignor decides
             continue
         for nth, task in enumerate(row.active):
             if task in owner:
@@ -215,7 +212,7 @@ def _start(value: object, assignor: str) -> bool:
 
 
 def _answer(raw: object) -> Mapping[str, Any]:
-    """The answer to be checked: every list of ids, unknown names and all."""
+    """The members of the answer to check; names are not checked here."""
     members = raw.get("members") if isinstance(raw, dict) else None
     if not isinstance(raw, dict) or not isinstance(members, dict):
         raise BadInput('validate: expected an object with "members", as in an answer')
@@ -236,7 +233,7 @@ def _answer(raw: object) -> Mapping[str, Any]:
 
 
 def answer(problem: Problem, view: GroupView, placement: Placement) -> dict[str, Any]:
-    """A placement as the output of `formats.md` section 1."""
+    """A placement in the form of an answer (`docs/formats.md`)."""
     members = _holdings(problem, view, placement)
     names, printed = view.members, problem.names.printed
     waiting = placement.active == NO_MEMBER
@@ -283,6 +280,6 @@ def _holdings(problem: Problem, view: GroupView, placement: Placement) -> dict[s
         pairs: Pairs = getattr(placement, role)
         for task, member in zip(pairs.task.tolist(), pairs.member.tolist(), strict=True):
             found[view.members[member]][role].append(printed(task))
-    for row in problem.members:  # jobs that are configured no more stop at once
+    for row in problem.members:  # jobs that are no longer configured stop at once
         found[row.id]["revoked"].extend(row.foreign)
     return found

@@ -1,7 +1,7 @@
 """Events and records as JSON objects: every field by its name, tasks as Kafka prints them.
 
-Numbers of 64 random bits (incarnation, digest) are hexadecimal text, because JSON's readers round
-them. Owner vectors and pairs are objects from member id to tasks.
+Numbers of 64 bits (incarnation, digest) are hexadecimal text, because JSON readers round them.
+Owner vectors and pairs are objects from member id to tasks.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _BY_HAND = (*_VECTORS, *_PAIRS, "revoking", "lags", "lag_ms")
 
 
 def as_json(value: Event | Record) -> Json:
-    """The fields of an event or record; where it was read is left out."""
+    """The fields of an event or record, without where it was read and which dictionary it uses."""
     if isinstance(value, GroupSnapshot):
         return _snapshot(value)
     if isinstance(value, Dictionary):
@@ -54,7 +54,7 @@ def as_json(value: Event | Record) -> Json:
 
 def _fields(value: object, but: tuple[str, ...] = ()) -> Json:
     names = [f.name for f in fields(value) if f.name not in but]  # type: ignore[arg-type]  # ours
-    names.sort(key=lambda name: name not in type(value).__annotations__)  # who it is comes first
+    names.sort(key=lambda name: name not in type(value).__annotations__)  # inherited ones last
     return {name: _plain(name, getattr(value, name)) for name in names}
 
 
@@ -84,7 +84,7 @@ _SHAPES: dict[type, Callable[[Any], object]] = {
     Subtopology: _fields,
     Connector: _fields,
 }
-"""How values that JSON has no word for are shown."""
+"""How values of types that JSON does not have are shown."""
 
 
 def _snapshot(value: GroupSnapshot) -> Json:

@@ -1,9 +1,8 @@
-"""Fold a group's recorded life again, and compare with what the coordinator published.
+"""Fold a group's recorded events again, and compare with what the coordinator published.
 
-Shows every generation with its cause and the reason of each move, and says for every published
-record whether the same events give the same bytes here; the exit code is 1 if they do not. Reads
-Kafka, or with --file what --save wrote: a whole life in one file, to look into. Where
-events are signed, --signing-keys tells those that were refused from those that counted.
+Shows every generation with its cause and the reason of each move. The exit code is 1 if the same
+events do not give the same bytes here for every published record. Reads Kafka, or with --file a
+file that --save wrote. Signed events need --signing-keys, to tell accepted from refused ones.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from muster.protocol.records import GroupSnapshot
 from muster.protocol.topics import INPUTS, TopicKind, topic_name
 
 _READ = (TopicKind.GROUPS, TopicKind.ASSIGNMENTS, *INPUTS)
-"""Published records first: what they name has then been written when the inputs are read."""
+"""Published records are read first: the inputs that they name are then there to be read."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -64,10 +63,10 @@ def run(args: argparse.Namespace) -> int:
 
 
 def from_file(path: str) -> Iterator[Item]:
-    """Read a saved life.
+    """Read records that `save` wrote.
 
     Raises:
-        BadInput: the file cannot be read, or a line is not as `save` writes them.
+        BadInput: the file cannot be read, or a line has another form than `save` writes.
     """
     try:
         lines = Path(path).read_text(encoding="utf-8").splitlines()
@@ -93,7 +92,7 @@ def from_file(path: str) -> Iterator[Item]:
 
 
 def save(path: str, items: Iterable[Item]) -> None:
-    """Write records one a line, their bytes kept; `muster decode --file` reads it too.
+    """Write one record per line, its value in hexadecimal; `muster decode --file` reads it too.
 
     Raises:
         BadInput: the file cannot be written.
@@ -134,7 +133,7 @@ def _of_group(key: bytes | None, group: GroupId) -> bool:
 
 
 def _generations(steps: Iterable[Folded]) -> Iterator[tuple[int, GroupSnapshot, list[Folded]]]:
-    """When each generation began, its newest state here, and its records."""
+    """Per generation: when it began (epoch ms), its newest snapshot here, and its records."""
     mine: list[Folded] = []
     for step in steps:
         if mine and mine[-1].made.generation != step.made.generation:

@@ -1,8 +1,8 @@
 """Run the coordinator: the Spark job that assigns tasks, until SIGTERM or Ctrl-C.
 
-Needs muster's topics (`muster topics create`) and a checkpoint folder. A restart with the same
-folder goes on where it stopped; without it, the groups are read back from their topic and no task
-moves. Give --topic-prefix several times to serve several sets of topics.
+It needs muster's topics (`muster topics create`) and a checkpoint folder. A restart with the same
+folder continues where the job stopped. With a new folder the job reads the groups back from their
+topic, and no task moves. Give --topic-prefix several times to serve several sets of topics.
 """
 
 from __future__ import annotations
@@ -18,5 +18,5 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run until told to stop."""
+    """Run until SIGTERM or Ctrl-C."""
     return job.run_arguments(args)

@@ -1,4 +1,4 @@
-"""A scenario of `formats.md` section 2, read from JSON. Every fault names its place."""
+"""Reads a scenario (`docs/formats.md`) from JSON; every fault names its place."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ EVENTS = (
 )
 DEFAULTS = {"ack_ms": 0, "ack_step_ms": 0, "restore_ms": 0, "heartbeat_ms": 3_000}
 AT_ONCE = {"initial.rebalance.delay.ms": 0}
-"""Who comes together in a scenario comes at one instant; none need be waited for."""
+"""Members that start together in a scenario join at one instant, so no delay is needed."""
 SETTLE_MS = 600_000
-"""A scenario without an end is played for so long after its last event."""
+"""A scenario without ``until_ms`` is played this long after its last event."""
 _MOST_MS = 2**53
 
 
@@ -41,7 +41,7 @@ def parse_scenario(raw: object) -> Scenario:
     """Read a scenario.
 
     Raises:
-        BadInput: it names the place and says what would be right.
+        BadInput: the message names the place and says what would be right.
         ConfigError: the same for a setting.
     """
     top = _object(raw, "scenario", KEYS)
@@ -51,7 +51,7 @@ def parse_scenario(raw: object) -> Scenario:
 
 
 class _Reader:
-    """Reads events in the order of time, because a name means what is configured then."""
+    """Reads events in the order of time, because a task name means what is configured then."""
 
     def __init__(self, top: Mapping[str, Any]) -> None:
         self.top = top
@@ -71,7 +71,7 @@ class _Reader:
         self.joining = frozenset(_joining(top.get("events", [])))
 
     def scenario(self) -> Scenario:
-        """The whole."""
+        """The whole scenario, its events in the order of time."""
         first = self._configured()
         rows = self.top.get("events", [])
         if not isinstance(rows, list):
@@ -112,7 +112,7 @@ class _Reader:
             happening = replace(happening, temporary=temporary)
         return happening
 
-    # -------------------------------------------------------------------- one for each event
+    # -------------------------------------------------------------------- a method for each event
 
     def _join(self, raw: object, place: str) -> Joins:
         extra = (*SPANS, TELLS_KEY, "instance_id")
@@ -218,7 +218,7 @@ class _Reader:
 
 
 def _joining(rows: object) -> Iterator[str]:
-    """Ids of all members that ever join, as far as they can be read."""
+    """Ids of all members that join at any time, as far as they can be read."""
     for row in rows if isinstance(rows, list) else ():
         join = row.get("join") if isinstance(row, dict) else None
         name = join.get("id") if isinstance(join, dict) else None

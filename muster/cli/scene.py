@@ -1,6 +1,6 @@
-"""`muster demo` in a terminal: who holds what, what happened and why, live.
+"""`muster demo` in a terminal: a live view of what members hold, what happened, and why.
 
-Drawn anew a few times a second from the story so far; nothing here decides anything.
+It is redrawn `FRAMES_PER_S` times a second from the story so far, and decides nothing.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ WIDTH_MAX = 110
 FIXED_LINES = 15
 """Lines of a frame that are not the log: panels, table, act."""
 LOG_LINES_MIN = 5
-"""Fewer lines of the log are not worth their frame."""
+"""Least height of the log; if less is left beside the summary, the log is not drawn."""
 FIXED_COLUMNS = 27
 """Columns of a frame that are not tasks: border, member, state, count."""
 COLOURS = ("cyan", "magenta", "yellow", "green", "blue", "red")
@@ -56,8 +56,8 @@ class RichShow:
         self._act = Text("")
         self._spinner = Spinner("dots", style="cyan")
         self._lines: deque[Text] = deque(maxlen=LINES_KEPT)
-        self._below = 0  # rows of the summary that is to fit below the last frame
-        self._known: list[str] = []  # members that ever were, in the order they appeared
+        self._below = 0  # rows of the summary, which must fit below the last frame
+        self._known: list[str] = []  # present and former members, in the order they appeared
         self._watcher: Watcher | None = None
         self._stage: Stage | None = None
         self._parts: StartUp | None = None
@@ -72,7 +72,7 @@ class RichShow:
         self._live.start()
 
     def act(self, number: int, title: str) -> None:
-        """Another act begins."""
+        """An act begins."""
         self._act = Text.assemble((f"{number}/{self._acts} ", "dim"), (title, "bold"))
         self._say(Text.assemble(("▶ ", "cyan"), (title, "bold")))
 
@@ -95,19 +95,19 @@ class RichShow:
             self._say(self._moves(moves))
 
     def starts(self, parts: StartUp, part: Part) -> None:
-        """The parts are drawn until there is a group."""
+        """Draw the parts until there is a group."""
         self._parts = parts
 
     def settled(self, owners: dict[str, str]) -> None:
-        """Every task runs where it belongs."""
+        """A line that the fleet has settled."""
         self._say(Text(f"  settled: {len(owners)} tasks, each with one owner", "green"))
 
     def watch(self, watcher: Watcher, stage: Stage) -> None:
-        """From now on there is a group to draw."""
+        """Draw the watcher's group from now on."""
         self._watcher, self._stage = watcher, stage
 
     def breathe(self) -> None:
-        """Time to read."""
+        """Pause, so that a person can read."""
         time.sleep(BREATH_S)
 
     def summary(self, summary: Summary) -> None:
@@ -171,7 +171,7 @@ class RichShow:
         )
 
     def _grid(self, snapshot: GroupSnapshot) -> Table:
-        """Members down, tasks across."""
+        """One row per member, one column per task."""
         tasks = TaskTable(snapshot.tasks)
         grid = Table(box=box.SIMPLE_HEAD, padding=(0, 0), pad_edge=False, expand=False)
         wide = self._width() >= FIXED_COLUMNS + 6 * len(tasks)
@@ -213,7 +213,7 @@ class RichShow:
         )
 
     def _moves(self, moves: list[Move]) -> Text:
-        """Moves that differ in nothing but the task."""
+        """One line for moves that differ only in the task."""
         first = moves[0]
         role = "" if first.role is Role.ACTIVE else f" ({first.role})"
         return Text.assemble(

@@ -1,8 +1,8 @@
-"""When the coordinator was last seen: the newest record that it has written.
+"""When the coordinator was last seen: the timestamp of the newest record that it has written.
 
-A coordinator says nothing for the sake of saying something. But while a group has members it moves
-the group's wake-up at least once a step (two heartbeat intervals, see `state.deadlines`), so an age
-of more than that and some batches means that it is gone, frozen or far behind.
+While a group has members, the coordinator moves the group's wake-up at least once per step
+(`state.deadlines.step_of`). If its newest record is older than a step and some batches, it is gone,
+frozen or far behind.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from muster.protocol.topics import TopicKind, topic_name
 from muster.state.deadlines import step_of
 
 ANSWER_MS = 5_000
-"""From a wake-up that is due to the coordinator's next record, on a slow machine."""
+"""Longest time from a due wake-up to the coordinator's next record, on a slow machine."""
 WRITTEN = (
     TopicKind.COORDINATOR,
     TopicKind.CLOCK,
@@ -28,13 +28,13 @@ WRITTEN = (
     TopicKind.ASSIGNMENTS,
     TopicKind.REJECTED,
 )
-"""What only coordinators write."""
+"""The topics that only coordinators write."""
 
 
 def last_seen_ms(settings: ClientSettings, prefix: str) -> int | None:
-    """The broker's time of the newest record of any coordinator; None = there is none.
+    """The newest timestamp of any coordinator's record (epoch ms); None = there is none.
 
-    One request asks for the newest timestamp of each partition; nothing is read.
+    One request asks for the newest timestamp of each partition; no record is read.
 
     Raises:
         Unreachable: no answer.
@@ -53,7 +53,7 @@ def last_seen_ms(settings: ClientSettings, prefix: str) -> int | None:
 
 
 def is_overdue(seen_ms: int | None, now_ms: int, groups: Iterable[GroupSnapshot]) -> bool:
-    """Whether a coordinator that lives would have written since."""
+    """Whether a live coordinator would have written since `seen_ms`."""
     steps = [step_of(each.settings) for each in groups if each.members]
     return bool(steps) and now_ms - (seen_ms or 0) > min(steps) + ANSWER_MS
 
@@ -67,4 +67,4 @@ def seen_text(seen_ms: int | None, now_ms: int, groups: Iterable[GroupSnapshot])
     if is_overdue(seen_ms, now_ms, groups):
         return f"{told}, too long ago for a group with members: muster doctor says more"
     idle = not any(each.members for each in groups)
-    return f"{told}; it writes only when there is something to answer" if idle else told
+    return f"{told}; no group has members, so it writes little" if idle else told

@@ -1,7 +1,7 @@
-"""Every setting in words: what `muster config describe` prints and docs/settings.md has.
+"""Every setting in words, for `muster config describe` and docs/settings.md.
 
-Settings of a group are in `protocol.settings`, those of the job in `streams.config`; this file puts
-both into one form.
+Settings of a group are in `protocol.settings`, those of the job in `streams.config`; this file
+gives both one form.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ class Described:
         key: as it is set.
         scope: of a group or of the job.
         type: in words.
-        bounds: in words; empty where the type says all.
+        bounds: in words; empty = the type says it.
         default: in words.
         meaning: one sentence.
-        used_by: the assignors for which it counts; of the job: empty.
-        condition: what must hold for it to count; empty = nothing.
-        kafka: Kafka's name and where it is set there; empty = it has none.
+        used_by: the assignors that use it; of the job: empty.
+        condition: what must hold for it to have an effect; empty = nothing.
+        kafka: Kafka's name and where it is set there; empty = Kafka has none.
     """
 
     key: str
@@ -71,10 +71,10 @@ def described() -> list[Described]:
 
 
 def one(key: str) -> Described:
-    """The setting of that key.
+    """The setting with that key.
 
     Raises:
-        BadInput: there is none; it says what is like it, or what stands for it.
+        BadInput: there is none; the message names a similar setting, or what replaces it.
     """
     found = next((each for each in described() if each.key == key), None)
     if found is None:
@@ -84,7 +84,7 @@ def one(key: str) -> Described:
 
 
 def as_text(setting: Described) -> str:
-    """One setting, a line for each thing there is to say."""
+    """One setting as text, one line per property that it has."""
     rows = [
         ("meaning", setting.meaning),
         ("type", setting.type),
@@ -100,7 +100,7 @@ def as_text(setting: Described) -> str:
 
 
 def as_table(settings: Iterable[Described]) -> str:
-    """All of them, a row each."""
+    """Settings as a table, one row each."""
     return table(
         ("SETTING", "DEFAULT", "MEANING"), [(s.key, s.default, s.meaning) for s in settings]
     )

@@ -1,7 +1,7 @@
 """Play a group's life from a scenario: no Kafka, no Spark, the same result on every run.
 
-The real coordinator is driven by simulated members and a simulated clock. The answer lists every
-generation, with what each member held after it acted, and what the whole cost.
+Simulated members and a simulated clock drive the real coordinator. The answer lists every
+generation, with what each member held after it acted, and sums up moves and downtime.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Play one scenario, or one a line."""
+    """Play one scenario; with --lines, one per line; with --lives, many."""
     if args.lives is not None:
         return _live(args)
     if args.scenario is None and args.seed is None:
@@ -75,7 +75,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _live(args: argparse.Namespace) -> int:
-    """Play many lives; tell of every one that broke a promise, and make the first small."""
+    """Play many lives; print every one that broke a promise, and shrink the first."""
     given: Any = None if args.scenario is None else load(args.scenario)
     if given is not None:
         parse_scenario(given)  # complains about what was given, not about what is invented
@@ -99,7 +99,7 @@ def play(raw: object, seed: int | None = None) -> World:
         seed: of what is invented; None = nothing is.
 
     Raises:
-        BadInput: the scenario is not as it should be.
+        BadInput: the scenario is malformed.
         MusterError: it cannot be played.
     """
     if seed is not None:
@@ -169,7 +169,7 @@ def _summary(world: World) -> dict[str, Any]:
 
 
 def as_text(world: World) -> str:
-    """A timeline a person can read."""
+    """A timeline for people."""
     lines: list[str] = []
     for entry in world.timeline.entries:
         delay = f", lost work waits {entry.delay_ms:,} ms" if entry.delay_ms else ""

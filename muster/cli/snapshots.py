@@ -1,8 +1,8 @@
-"""Groups as their published record tells them: read from Kafka, shown as text and JSON.
+"""Reads the published record of groups from Kafka, and shows it as text and JSON.
 
-The newest `GroupSnapshot` of a group on ``<prefix>.groups`` is its whole public state. Heartbeats
-are not in it (they come by the million); the newest of each member is looked up in the tail of
-``<prefix>.membership``.
+The newest `GroupSnapshot` of a group on ``<prefix>.groups`` is its whole public state. It does not
+contain heartbeats, because there are millions of them; the newest of each member is looked up in
+the tail of ``<prefix>.membership``.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from muster.state.waits import waits_of
 
 NO_MEMBER = -1
 WAITS_SHOWN = 10
-"""How many of the tasks that wait are told one by one."""
+"""How many waiting tasks are shown; the rest are counted."""
 DRAINS_MAX = 10
 """The same for drains of members that are gone."""
 
@@ -48,12 +48,11 @@ class Published:
 
 
 def history(settings: ClientSettings, prefix: str, group: str | None) -> Iterator[Published]:
-    """Every record of a group (or of all) that the topic still holds, oldest first.
+    """Every record of a group (or of all) that the topic still holds, a group's oldest first.
 
-    One that was split counts from its last part on; one whose parts were compacted away is not
-    there any more. Records of a group lie in two partitions once the topic was given more: those
-    of one group come in the order in which Kafka took them; of all groups, one that is older than
-    one of its group that came before is left out.
+    A split record has the timestamp of its last part; one with a compacted part is left out. After
+    partitions were added, a group's records lie in two: those of one group are then sorted by
+    timestamp; with all groups, one that comes after a newer one of its group is left out.
     """
     found = _published(settings, prefix, group)
     if group is not None:
@@ -84,7 +83,7 @@ def _published(settings: ClientSettings, prefix: str, group: str | None) -> Iter
 
 
 def newest(settings: ClientSettings, prefix: str) -> dict[GroupId, GroupSnapshot]:
-    """The newest snapshot of every group there is, by id; of one that was deleted, none."""
+    """The newest snapshot of every group, by id; deleted groups are left out."""
     found: dict[GroupId, GroupSnapshot] = {}
     for published in history(settings, prefix, None):
         record = published.record
@@ -115,7 +114,7 @@ def snapshot_of(settings: ClientSettings, prefix: str, group: str) -> GroupSnaps
 
 
 def is_deleted(record: GroupSnapshot) -> bool:
-    """Whether nothing is left of a group but the memory of its generations."""
+    """Whether the record is that of a deleted group, which only keeps its generation number."""
     return record.state is GroupState.DEAD and not record.members
 
 
@@ -125,7 +124,7 @@ def configured(settings: ClientSettings, prefix: str) -> list[str]:
 
 
 def no_group(settings: ClientSettings, prefix: str, group: str) -> NotFound:
-    """The words for a group that nothing was published of."""
+    """The error for a group of which no record is published; it names similar groups."""
     return NotFound(
         f"no group {group!r} on {topic_name(TopicKind.GROUPS, prefix)}; there are: "
         f"{there_are(group, newest(settings, prefix))}. A group is there once it is configured or "
@@ -136,7 +135,7 @@ def no_group(settings: ClientSettings, prefix: str, group: str) -> NotFound:
 def last_heartbeats(
     settings: ClientSettings, prefix: str, snapshot: GroupSnapshot
 ) -> dict[str, int]:
-    """When each member was last heard of (broker time, epoch ms); absent = not lately."""
+    """When each member last wrote (broker time, epoch ms); absent = not within a session."""
     longest_ms = max((m.session_timeout_ms for m in snapshot.members), default=0)
     topic = topic_name(TopicKind.MEMBERSHIP, prefix)
     heard: dict[str, int] = {}
@@ -147,7 +146,7 @@ def last_heartbeats(
         try:
             event = decode(TopicKind.MEMBERSHIP, row.key, row.value, origin)
         except DecodeError:
-            continue  # a dead letter; the coordinator says so
+            continue  # the coordinator makes it a dead letter
         if event.group == snapshot.group and isinstance(event, Heartbeat | Join | Report):
             heard[event.member] = max(row.at_ms, heard.get(event.member, 0))
     return heard
@@ -159,8 +158,8 @@ class Shown:
 
     Attributes:
         snapshot: the record.
-        heard: when members were last heard of, where that was looked up.
-        seen_ms: when the coordinator was, where that was looked up.
+        heard: when members last wrote (epoch ms), if looked up.
+        seen_ms: when the coordinator last wrote (epoch ms); None = never, or not looked up.
     """
 
     snapshot: GroupSnapshot
@@ -184,12 +183,12 @@ class Shown:
         return self._set((s.holder == member.slot) & ~s.revoking)
 
     def going(self, member: MemberEntry) -> TaskSet:
-        """Actives the member was told to give up and still runs."""
+        """Actives the member was asked to stop and has not released."""
         s = self.snapshot
         return self._set((s.holder == member.slot) & s.revoking)
 
     def revoking(self, member: MemberEntry) -> TaskSet:
-        """Tasks of any role the member was told to give up and still has."""
+        """Tasks of any role the member was asked to stop and has not released."""
         s = self.snapshot
         actives = self.going(member)
         copies = [self._pairs(pairs, member) for pairs in (s.standby_revoking, s.learner_revoking)]
@@ -201,7 +200,7 @@ class Shown:
         return self._pairs(s.standby, member) - self._pairs(s.standby_revoking, member)
 
     def state(self, member: MemberEntry) -> str:
-        """Its state; of one with an instance id that left for a while: ``away``."""
+        """The member's state; ``away`` for one with an instance id that left for a while."""
         return "away" if member.away else member.state.value
 
     def learner(self, member: MemberEntry) -> TaskSet:
@@ -210,7 +209,7 @@ class Shown:
         return self._pairs(s.learner, member) - self._pairs(s.learner_revoking, member)
 
     def as_json(self) -> dict[str, Any]:
-        """`formats.md` section 5: one object a group."""
+        """One object per group, as `docs/cli.md` shows it."""
         s = self.snapshot
         return {
             "group": s.group,
@@ -223,6 +222,7 @@ class Shown:
             "waits": waits_json(s),
             "coordinator_last_seen_ms": self.seen_ms,
             "drains": [drain._asdict() for drain in s.drains],
+            "quarantine": None if s.quarantine is None else s.quarantine._asdict(),
         }
 
     def _member_json(self, member: MemberEntry) -> dict[str, Any]:
@@ -248,7 +248,7 @@ class Shown:
 
 
 def drains_text(snapshot: GroupSnapshot, now_ms: int) -> list[str]:
-    """A line for each drain whose member is gone or was expelled: what holds, how to undo it."""
+    """A line for each drain whose member is gone or was expelled, with the command to undo it."""
     lines = []
     for drain in sorted(snapshot.drains, key=lambda drain: drain.member):
         gone = "is back" if drain.gone_ms is None else f"went {ago(now_ms, drain.gone_ms)}"
@@ -271,7 +271,7 @@ def _cancel(snapshot: GroupSnapshot, drain: KeptDrain) -> str:
 
 
 def waits_json(snapshot: GroupSnapshot) -> list[dict[str, Any]]:
-    """What tasks wait for that are not where they belong yet."""
+    """What each task that is not at its destination yet waits for."""
     return [
         {
             "task": wait.task,
@@ -285,7 +285,7 @@ def waits_json(snapshot: GroupSnapshot) -> list[dict[str, Any]]:
 
 
 def waits_text(snapshot: GroupSnapshot) -> str:
-    """The same, one a line, the first few of many; empty = nothing waits."""
+    """The same as text, one per line, at most `WAITS_SHOWN`; empty = nothing waits."""
     waits = waits_of(snapshot)
     lines = [str(wait) for wait in waits[:WAITS_SHOWN]]
     if len(waits) > WAITS_SHOWN:

@@ -1,7 +1,7 @@
-"""What `muster demo` runs: a Kafka, its topics, the Spark job, workers; all of it ends with it.
+"""The processes of `muster demo`: a Kafka, the Spark job and workers; all of them end with it.
 
-Every process is tethered (`muster.broker.tether`): it ends also when the demo is killed. Files are
-in one temporary folder that goes at the end.
+Every process is tethered (`muster.broker.tether`): it ends even if the demo is killed. Logs and the
+checkpoint are in one temporary folder, which is deleted at the end.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ GROUP = GroupId("demo")
 ASSIGNOR = "sticky"
 TASKS = (Subtopology("0", 12),)
 SETTINGS: Mapping[str, object] = {"session.timeout.ms": 3000, "heartbeat.interval.ms": 500}
-"""A short session: a killed worker should be missed while people watch."""
+"""A short session, so that a killed worker expires while people watch."""
 PARTITIONS = 2
 LOG_TAIL = 15
 
@@ -42,7 +42,7 @@ class Stage:
     """The processes of the demo; a context manager.
 
     Attributes:
-        folder: where everything is written.
+        folder: where logs and the checkpoint are.
         kafka: the broker.
         workers: those that should run, by member id.
     """
@@ -61,21 +61,21 @@ class Stage:
 
     @property
     def logs(self) -> Path:
-        """Where workers write down what they run."""
+        """Where workers log the tasks that they run."""
         return self.folder / "tenures"
 
     def start_kafka(self) -> None:
-        """Returns when it answers."""
+        """Start Kafka; returns when it answers."""
         self.logs.mkdir()
         self.kafka.start()
 
     def create_topics(self) -> None:
-        """All of muster's; what the coordinator writes is stamped by the broker too."""
+        """Create muster's topics, all with broker timestamps, also those the coordinator writes."""
         more = {"message.timestamp.type": "LogAppendTime"}
         create(self.clients, DEFAULT_PREFIX, PARTITIONS, more=more)
 
     def start_job(self) -> None:
-        """Returns at once; `job_answers` and `job_is_ready` tell how far it is."""
+        """Start the Spark job and return at once; see `job_answers` and `job_is_ready`."""
         conf = (f"muster.metrics.port={self._metrics_port}", "muster.metrics.host=127.0.0.1")
         command = [
             *(sys.executable, "-m", "muster.cli.main", "run"),
@@ -83,7 +83,7 @@ class Stage:
             *("--checkpoint", str(self.folder / "checkpoint")),
             *(word for setting in conf for word in ("--conf", setting)),
         ]
-        # From a folder of its own: started in a checkout, Spark's workers would import from it.
+        # It runs in the demo's folder: in a checkout, Spark's workers would import from there.
         self._job = self._run("job", command, sweep=self.folder)
 
     def job_answers(self) -> bool:
@@ -123,7 +123,7 @@ class Stage:
         self.workers[member] = self._run(member, command)
 
     def kill_worker(self, member: str) -> int:
-        """SIGKILL; its pid. What it ran is known to have ended now."""
+        """Kill a worker with SIGKILL, log the time of its death, and return its pid."""
         process = self.workers.pop(member)
         process.kill()
         line = {"at_ns": time.monotonic_ns(), "what": "died", "member": member}
@@ -136,10 +136,10 @@ class Stage:
         append(self.clients, topic_name(TopicKind.MEMBERSHIP), order)
 
     def check(self) -> None:
-        """Look whether all that should run still does.
+        """Check that every process that should run still does.
 
         Raises:
-            DemoFailed: something ended; with the last lines it said.
+            DemoFailed: a process ended; the message has its last lines.
         """
         processes = {"the Spark job": self._job, **self.workers}
         for name, process in processes.items():
@@ -149,7 +149,7 @@ class Stage:
             raise DemoFailed("Kafka ended")
 
     def tail(self, name: str) -> str:
-        """The last lines a process said."""
+        """The last lines of a process's log, indented."""
         file = self.folder / ("job.log" if name == "the Spark job" else f"{name}.log")
         lines = file.read_text(errors="replace").splitlines() if file.exists() else []
         return "\n".join(f"  {line}" for line in lines[-LOG_TAIL:])

@@ -1,7 +1,7 @@
 """The parts that `muster demo` starts, how long each takes, and how long it took last time.
 
-A start takes from ten seconds to a minute, by machine. A person who sees which part is being
-started, and how long it took last time, can tell a slow machine from one that hangs.
+A start takes ten seconds to a minute, depending on the machine. A person who sees which part is
+being started, and how long it took last time, can tell a slow machine from one that hangs.
 """
 
 from __future__ import annotations
@@ -58,20 +58,20 @@ class StartUp:
 
     @contextmanager
     def part(self, name: str) -> Iterator[Part]:
-        """Within the block, the part is being started."""
+        """Measure how long the block takes, which starts the part."""
         part = next(part for part in self.parts if part.name == name)
         part.since_s = self._now_s()
         yield part
         part.took_s = self._now_s() - part.since_s
 
     def elapsed_s(self, part: Part) -> float:
-        """How long a part has been starting, or took; 0 before it began."""
+        """How long a part has been starting, or took, in seconds; 0 before it began."""
         if part.since_s is None:
             return 0.0
         return self._now_s() - part.since_s if part.took_s is None else part.took_s
 
     def keep(self) -> None:
-        """Write the times down for the next start; a disk that refuses them does no harm."""
+        """Store the times for the next start; a failure to write is ignored."""
         times = {part.name: round(part.took_s, 1) for part in self.parts if part.took_s is not None}
         with suppress(OSError):
             self._file.parent.mkdir(parents=True, exist_ok=True)

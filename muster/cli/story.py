@@ -1,12 +1,12 @@
-"""What happened to one group, folded from the records of its topics.
+"""Folds the records of one group's topics into what happened to the group.
 
-Knows no clock and no Kafka: rows go in one after another, in any order between topics. Out come the
-generations with cause and moves, and how long each event waited for the assignment it led to, both
-by the broker's timestamps.
+This module uses no clock and no Kafka: it absorbs rows one by one, in any order between topics. The
+result is the generations with cause and moves, and how long each event waited for the assignment it
+led to, both by broker timestamps.
 
-An event is answered by the first record of the group that has taken it in (`through`), if with that
-record any member was told something new. Heartbeats and ticks are no events here: answering them is
-not their purpose.
+An event is answered by the first snapshot that has absorbed it (`through`), if a member's revision
+changes with that snapshot. Heartbeats, ticks, lag reports and deletions are not counted, because
+their purpose is not to be answered.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Generation:
     Attributes:
         number: group epoch.
         at_ms: when it was published.
-        cause: what made it.
+        cause: why it began.
         moves: what it moved, and why.
     """
 
@@ -41,7 +41,7 @@ class Generation:
 
 @dataclass(frozen=True, slots=True)
 class Turned:
-    """The group went into another state."""
+    """The group changed its state."""
 
     state: GroupState
     at_ms: int
@@ -66,8 +66,8 @@ class Publication:
 
     Attributes:
         at_ms: when it was written.
-        through: (topic, partition) -> newest offset taken in.
-        told: whether a member was told something new with it.
+        through: (topic, partition) -> newest offset absorbed.
+        told: whether a member's revision changed with it.
     """
 
     at_ms: int
@@ -77,10 +77,10 @@ class Publication:
 
 @dataclass(slots=True)
 class Story:
-    """The fold. `snapshot` is the newest record, the lists grow.
+    """What happened to one group. `snapshot` is its newest record; the lists grow.
 
     Attributes:
-        group: whose story.
+        group: its id.
         prefix: of the topics.
     """
 
@@ -94,7 +94,7 @@ class Story:
     def read(
         self, kind: TopicKind, key: bytes | None, value: bytes | None, origin: Origin
     ) -> Sequence[Generation | Turned]:
-        """Take one row in; what is new with it."""
+        """Absorb one row; returns the news in it."""
         try:
             if kind is TopicKind.GROUPS:
                 record = decode_record(kind, key, value)
@@ -118,12 +118,12 @@ class Story:
         news: list[Generation | Turned] = []
         generation = Generation(record.generation, at_ms, record.cause, record.moves)
         if record.generation == 0:
-            pass  # configured, and nothing to decide yet
+            pass  # configured, and not placed yet
         elif before is None or record.generation != before.generation:
             self.generations.append(generation)
             news.append(generation)
         elif (record.cause, record.moves) != (before.cause, before.moves):
-            # One that could not be placed at first (no member was there) is told again when it is.
+            # Without a member it could not be placed at first; it is published again when it is.
             self.generations[-1] = generation
             news.append(generation)
         if before is None or record.state is not before.state:
@@ -131,7 +131,7 @@ class Story:
         return news
 
     def waits_ms(self, since_ms: int = 0) -> list[int]:
-        """How long each event since then waited for its answer; unanswered ones are left out."""
+        """How long each event since `since_ms` waited for its answer; unanswered: left out."""
         found: list[int] = []
         for event in self.events:
             topic, partition, offset, at_ms = event.origin
@@ -146,6 +146,6 @@ class Story:
 
 
 def _revisions(snapshot: GroupSnapshot | None) -> dict[str, tuple[int, int]]:
-    """Per member what it was told last."""
+    """Member id -> incarnation and revision of its newest record."""
     members = () if snapshot is None else snapshot.members
     return {m.id: (m.incarnation, m.revision) for m in members}

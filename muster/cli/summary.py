@@ -24,9 +24,9 @@ class Summary:
         placements: actives without an owner that went to a member.
         events: how many events were answered.
         p50_ms, p99_ms: from event to published assignment, broker timestamps; None = no events.
-        planned: longest time a task had no owner when it was moved; None = no task had none.
-        crash: the same after its owner was killed.
-        twice: times a task was run by two at once.
+        planned: longest gap of a task between two owners, the first not killed; None = no gap.
+        crash: the same, the first owner killed.
+        twice: how often two workers ran a task at once.
         machine: what all of it ran on.
     """
 
@@ -61,12 +61,12 @@ class Summary:
 
 
 def summary_of(story: Story, since_ms: int, logged: Iterable[dict[str, Any]]) -> Summary:
-    """Work the figures out.
+    """Compute the figures.
 
     Args:
         story: what the coordinator published.
         since_ms: events before it are left out (the query was warming up).
-        logged: what the workers wrote down.
+        logged: the workers' log lines.
     """
     waits = story.waits_ms(since_ms)
     owned = tenures.tenures(logged)
@@ -89,7 +89,7 @@ def summary_of(story: Story, since_ms: int, logged: Iterable[dict[str, Any]]) ->
 
 
 def machine() -> str:
-    """The machine in a few words: figures of another one differ."""
+    """The machine in a few words; the figures depend on it."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     return f"{cores} cores ({platform.system()} {platform.machine()}), one machine"
 

@@ -11,7 +11,7 @@ MISSING = "-"
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
-    """Lines of a table; columns are as wide as their widest cell, the last is not padded."""
+    """The lines of a table; a column is as wide as its widest cell, the last is not padded."""
     cells = [list(columns), *([cell(value) for value in row] for row in rows)]
     widths = [max(len(row[i]) for row in cells) for i in range(len(columns))]
     widths[-1] = 0
@@ -20,7 +20,7 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
 
 
 def cell(value: object) -> str:
-    """What one cell shows."""
+    """The text of one cell."""
     if value is None or value == "":
         return MISSING
     if isinstance(value, bool):

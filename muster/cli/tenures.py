@@ -1,12 +1,12 @@
-"""Who ran what and when, by what the workers themselves wrote down.
+"""Which worker ran which task when, from the logs that the workers write.
 
 A worker writes one JSON line when it starts a task and one when the task has stopped::
 
     {"at_ns": 12, "what": "start", "task": "0_3", "member": "W1"}
 
 ``at_ns`` is a monotonic clock that all processes of the machine share. The process that kills a
-worker writes ``died`` for it. Two questions are answered: was a task ever run twice at once, and
-how long did it have no owner?
+worker writes ``died`` for it. The logs answer two questions: did two workers ever run a task at
+once, and how long did a task have no owner?
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ class Tenure:
     """One owner's time with one task.
 
     Attributes:
-        task, member: who had what.
-        start_ns: from when.
-        stop_ns: until when; None while it runs.
+        task, member: the task and its owner.
+        start_ns: when it started.
+        stop_ns: when it stopped; None while it runs.
         died: whether it ended because the worker was killed.
     """
 
@@ -41,9 +41,9 @@ class Gap:
     """A time in which a task had no owner.
 
     Attributes:
-        task: which.
+        task: the task.
         before, after: its owners before and after.
-        length_ns: how long.
+        length_ns: its length.
         died: whether the owner before was killed.
     """
 
@@ -55,7 +55,7 @@ class Gap:
 
 
 def lines(folder: Path) -> Iterator[dict[str, Any]]:
-    """Every line of every ``*.jsonl`` in a folder; a line cut off by a kill is none."""
+    """Every line of every ``*.jsonl`` in a folder; a line that a kill cut off is skipped."""
     for file in sorted(folder.glob("*.jsonl")):
         for line in file.read_text().splitlines(keepends=True):
             if line.endswith("\n"):
@@ -63,7 +63,7 @@ def lines(folder: Path) -> Iterator[dict[str, Any]]:
 
 
 def tenures(logged: Iterable[dict[str, Any]]) -> list[Tenure]:
-    """Who had what, by task and start."""
+    """All tenures, sorted by task and start."""
     running: dict[tuple[str, str], int] = {}
     done: list[Tenure] = []
     for line in sorted(logged, key=lambda line: int(line["at_ns"])):
@@ -79,12 +79,12 @@ def tenures(logged: Iterable[dict[str, Any]]) -> list[Tenure]:
 
 
 def owners(found: Iterable[Tenure]) -> dict[str, str]:
-    """Who runs what now."""
+    """Task -> the worker that runs it now."""
     return {t.task: t.member for t in found if t.stop_ns is None}
 
 
 def gaps(found: Iterable[Tenure]) -> list[Gap]:
-    """Every time a task had no owner between two, longest first."""
+    """Every time in which a task had no owner between two owners, longest first."""
     last: dict[str, Tenure] = {}
     between: list[Gap] = []
     for tenure in found:
@@ -114,7 +114,7 @@ def overlaps(found: Iterable[Tenure]) -> list[tuple[Tenure, Tenure]]:
 
 
 def nearest_rank(values: Iterable[float], percent: float) -> float | None:
-    """A percentile by nearest rank: a value that occurred. None of nothing."""
+    """A percentile by nearest rank, which is one of the values; None without values."""
     ordered = sorted(values)
     if not ordered:
         return None

@@ -1,7 +1,7 @@
 """Create muster's topics; with --acls also the ACLs that let given principals do their part.
 
-Topics that exist are checked, not changed, and differences are named; the exit code is then 1.
-No ACL is taken away. --dry-run shows what would be made.
+Topics that exist are checked, never changed; if one differs, the command says how, and its exit
+code is 1. No ACL is removed. --dry-run shows what would be created and asks no broker.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ BROKER_DEFAULT = -1
 
 
 class Status(StrEnum):
-    """What became of a topic."""
+    """The result for a topic."""
 
     CREATED = "created"
     FOUND = "ok"
@@ -44,9 +44,9 @@ class Outcome:
 
     Attributes:
         topic: full name.
-        status: what became of it.
+        status: the result.
         partitions: how many it has.
-        differences: one line for each setting that is not as it must be.
+        differences: one line for each setting with a wrong value.
     """
 
     topic: str
@@ -131,12 +131,13 @@ def create(
         settings: how to reach the cluster.
         prefix: of the topic names.
         partitions: of new topics, and what existing ones must have; None = the default for new
-            ones, anything for existing ones.
+            ones, any number for existing ones. Topics with a fixed number keep it.
         replication_factor: of new topics.
-        more: topic settings that win over ours.
+        more: topic settings that win over muster's.
 
     Raises:
-        Unreachable: no answer, or the broker refused (no permission, too few brokers).
+        Refused: the login, or no right to create topics.
+        Silent, Unreachable: no answer, or the broker refused (too few brokers, for example).
     """
     access.reach(settings, TIMEOUT_S)
     with failures_named(settings, f"{prefix}.*", "CREATE"):
@@ -161,7 +162,7 @@ def create(
 
 
 def _create(client: AdminClient, topics: list[NewTopic]) -> set[str]:
-    """Names of those that are new; one that another client made meanwhile is not."""
+    """Create topics; returns the names of those that no other client created meanwhile."""
     created: set[str] = set()
     futures = client.create_topics(topics, request_timeout=TIMEOUT_S)
     for name, future in futures.items():
@@ -176,7 +177,7 @@ def _create(client: AdminClient, topics: list[NewTopic]) -> set[str]:
 
 
 def _await_leaders(client: AdminClient, names: list[str]) -> None:
-    """Kafka announces a topic before it can be used; who hears of it from us may use it."""
+    """Wait until the topics can be used (all leaders elected); at most `TIMEOUT_S`."""
     deadline = time.monotonic() + TIMEOUT_S
     while True:
         known = client.list_topics(timeout=TIMEOUT_S).topics

@@ -1,6 +1,7 @@
-"""ACLs beside the topics: the options, what they ask for, and how it gets into the cluster.
+"""The ACLs of `muster topics create`: the options, the rights they ask for, their creation.
 
-Which rights a role needs says `muster.acls`; here they meet principals. Nothing is ever taken away.
+`muster.acls` says which rights a role needs; this module gives them to principals. No ACL is ever
+removed.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ _PRINCIPAL = re.compile(r"\w+:.+")
 _RESOURCE: Mapping[Resource, ResourceType] = {
     Resource.TOPIC: ResourceType.TOPIC,
     Resource.GROUP: ResourceType.GROUP,
-    # librdkafka's word for what Kafka calls Cluster; the number on the wire is the same.
+    # librdkafka's name for Kafka's resource type Cluster; the number on the wire is the same.
     Resource.CLUSTER: ResourceType.BROKER,
 }
 
@@ -44,7 +45,7 @@ class Grant:
     Attributes:
         principal: ``User:NAME``.
         acl: what it may do.
-        status: ``created``, ``ok`` (it was there) or ``planned``.
+        status: ``created``, ``ok`` (it existed) or ``planned``.
     """
 
     principal: str
@@ -72,10 +73,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def wanted(args: argparse.Namespace) -> list[Grant]:
-    """What the arguments ask for, each right of a principal once.
+    """The grants that the arguments ask for, each right of a principal once.
 
     Raises:
-        BadInput: principals without --acls or the other way round, or one that is none.
+        BadInput: principals without --acls, --acls without principals, or a malformed principal.
     """
     given = {role: getattr(args, f"{role}_principal") for role in Role}
     if args.acls != any(given.values()):
@@ -94,11 +95,12 @@ def wanted(args: argparse.Namespace) -> list[Grant]:
 
 
 def create(settings: ClientSettings, grants: Sequence[Grant]) -> list[Grant]:
-    """Create those that are missing.
+    """Create the ACLs that are missing; returns all grants with their status.
 
     Raises:
         Refused: the principal may not (it needs ALTER and DESCRIBE on the cluster).
-        Unreachable: no answer, or the cluster has no authorizer.
+        BadInput: the cluster has no authorizer.
+        Unreachable: no answer.
     """
     with failures_named(settings):
         client = admin(settings)
@@ -131,7 +133,7 @@ def _explained(error: KafkaException, settings: ClientSettings) -> Exception:
 
 
 _ANY: Any = None
-"""What the client takes for any name, principal or host, though its stubs say text."""
+"""The client's value for any name, principal or host, though its stubs require text."""
 _EVERY = AclBindingFilter(
     ResourceType.ANY,
     _ANY,

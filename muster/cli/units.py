@@ -1,4 +1,4 @@
-"""The ``tasks`` list of `formats.md` section 1, read and written.
+"""Reads and writes the ``tasks`` list (`docs/formats.md`).
 
 Every fault names its place: ``tasks[1].partitions``. Unknown keys are faults.
 """
@@ -15,7 +15,7 @@ SUBTOPOLOGY = (
     *("source_racks", "changelog_racks"),
 )
 MOST_TASKS = 10_000_000
-"""A larger number is a slip of the pen; the arrays for it would not fit into memory."""
+"""More tasks are taken for a typing error; their arrays would not fit into memory."""
 CONNECTOR = ("connector", "tasks", "weight", "connector_weight")
 
 
@@ -23,7 +23,7 @@ def parse_tasks(value: object, place: str = "tasks") -> tuple[Unit, ...]:
     """Read a list of tasks.
 
     Raises:
-        BadInput: it names the place and says what would be right.
+        BadInput: the message names the place and says what would be right.
     """
     if not isinstance(value, list):
         raise BadInput(f"{place}: expected a list of subtopologies and connectors")
@@ -35,7 +35,7 @@ def parse_tasks(value: object, place: str = "tasks") -> tuple[Unit, ...]:
 
 
 def tasks_json(units: tuple[Unit, ...]) -> list[dict[str, Any]]:
-    """Write a list of tasks; what is the default is left out."""
+    """Write a list of tasks; default values are left out."""
     return [_connector_json(u) if isinstance(u, Connector) else _plain_json(u) for u in units]
 
 

@@ -1,11 +1,11 @@
 """Join a group and run one process per active task.
 
-CMD is started for each task that comes, started again when it dies, and stopped (SIGTERM, then
-SIGKILL) before the task goes elsewhere. Processes find MUSTER_GROUP, MUSTER_MEMBER_ID, MUSTER_TASK,
-MUSTER_ROLE, MUSTER_GENERATION and MUSTER_MEMBER_EPOCH in their environment. They run below a small
-guard process that ends them when this one dies, hangs, is frozen or cannot reach Kafka any more,
-before anybody else may run them. SIGTERM or Ctrl-C stops all of them and leaves the group; a second
-one does not wait.
+The worker starts CMD for each task it gets, starts it again when it dies, and stops it (SIGTERM,
+then SIGKILL) before the task moves. Each process has MUSTER_GROUP, MUSTER_MEMBER_ID, MUSTER_TASK,
+MUSTER_ROLE, MUSTER_GENERATION and MUSTER_MEMBER_EPOCH in its environment. If the worker dies,
+hangs, is frozen or cannot reach Kafka, a small guard process ends the processes before another
+member may run the tasks. SIGTERM or Ctrl-C stops all processes and leaves the group; a second
+signal does not wait.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from muster.worker.processes import PLACE, STOP_TIMEOUT_S, Processes
 from muster.worker.worker import Worker
 
 CLOSE_MARGIN_S = 20.0
-"""Beyond the stop timeout: for the talk with Kafka."""
+"""Time beyond the stop timeout, for the exchange with Kafka when the member leaves."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -87,7 +87,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Work until SIGTERM, Ctrl-C, or the coordinator turns us away."""
+    """Work until SIGTERM, Ctrl-C, or the coordinator refuses the member."""
     if args.stop_timeout_ms < 0:
         raise BadInput(f"--stop-timeout-ms {args.stop_timeout_ms}: expected 0 or more")
     logs.set_up(args.log_format, logging.WARNING if args.quiet else logging.INFO)
@@ -126,12 +126,12 @@ def run(args: argparse.Namespace) -> int:
 
 
 def spoken(best: str | None) -> tuple[str, ...] | None:
-    """The protocols of a worker whose `connect.protocol` this is, best first (S0-F02)."""
+    """The protocols of a worker with this `connect.protocol`, best first (S0-F02); None = all."""
     return None if best is None else CONNECT_PROTOCOLS[CONNECT_PROTOCOLS.index(best) :]
 
 
 class _Told(Exception):
-    """A signal asked us to stop."""
+    """A signal asked the worker to stop."""
 
 
 def _work(worker: Worker, close_s: float) -> None:
@@ -146,7 +146,7 @@ def _work(worker: Worker, close_s: float) -> None:
         worker.wait()
     except _Told:
         for signum in stops:
-            signal.signal(signum, signal.SIG_DFL)  # a second one does not wait; the guard cleans up
+            signal.signal(signum, signal.SIG_DFL)  # a second one ends it; the guard stops tasks
         worker.close(close_s)
     if worker.error is not None:
         raise worker.error

@@ -1,1 +1,1 @@
-"""A fleet played by honest members against the real coordinator, on a clock of its own."""
+"""Simulations on a clock of their own: simulated or real members against the real coordinator."""

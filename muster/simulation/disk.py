@@ -1,9 +1,9 @@
-"""The state of tasks on the disk of a simulated member: what is caught up, restoring, or old.
+"""The state of tasks on a simulated member's disk: caught up, restoring, or old.
 
-A changelog grows by one offset a millisecond, so a copy that was not kept up to date for five
-seconds is 5,000 offsets behind. A copy with nothing on the disk restores for `restore_ms`; one that
-is only some milliseconds behind needs no longer than it was away. The first owner of a task has
-nothing to restore: there is no changelog yet.
+A changelog grows by one offset a millisecond, so a copy that was not updated for 5 s is 5,000
+offsets behind. A copy with nothing on the disk restores for `restore_ms`. A copy that was not
+updated for a shorter time restores for that time. The first owner of a task restores nothing,
+because there is no changelog yet.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from dataclasses import dataclass, field
 from muster.protocol.ids import Task
 
 EVERYTHING = 1_000_000
-"""Offsets that a copy with nothing on the disk is behind."""
+"""Lag, in offsets, of a copy with nothing on the disk."""
 
 
 @dataclass(slots=True)
 class Disk:
-    """The copies of one member, whatever their role.
+    """The copies of one member, in any role.
 
     Attributes:
-        restore_ms: how long a copy restores from nothing; None = until it is told.
-        caught_up: tasks whose copy is as new as the changelog, and is kept so.
+        restore_ms: how long a copy restores from nothing; None = until `create` is called.
+        caught_up: tasks whose copy is as new as the changelog, and is kept up to date.
         restoring: task → when its copy will have caught up.
-        left: task → when its copy, which has no role any more, was caught up last.
+        left: task → when its copy, which has no role any more, was last up to date.
     """
 
     restore_ms: int | None = 0
@@ -34,32 +34,32 @@ class Disk:
     left: dict[Task, int] = field(default_factory=dict)
 
     def open(self, task: Task, now_ms: int) -> bool:
-        """A task has a role from now on: its copy restores; whether that is new."""
+        """A task gets a role: its copy restores. Return whether it had none or an old one."""
         if task in self.caught_up or task in self.restoring:
             return False
         if self.restore_ms is None:
             return True
-        lasts_ms = min(self.restore_ms, self.behind(task, now_ms))
-        if lasts_ms:
-            self.restoring[task] = now_ms + lasts_ms
+        duration_ms = min(self.restore_ms, self.behind(task, now_ms))
+        if duration_ms:
+            self.restoring[task] = now_ms + duration_ms
         else:
             self.create(task)
         return True
 
     def create(self, task: Task) -> None:
-        """A copy needs no restoring: nothing was written that it does not have."""
+        """A copy is up to date."""
         self.restoring.pop(task, None)
         self.caught_up.add(task)
 
     def behind(self, task: Task, now_ms: int) -> int:
-        """How many offsets a task's copy is behind."""
+        """Lag of a task's copy, in offsets."""
         if task in self.caught_up:
             return 0
         since_ms = self.left.get(task)
         return EVERYTHING if since_ms is None else min(now_ms - since_ms, EVERYTHING)
 
     def catch_up(self, now_ms: int) -> set[Task]:
-        """Finish every copy that is due; returns those."""
+        """Finish every copy that is due; return their tasks."""
         due = {task for task, at_ms in self.restoring.items() if at_ms <= now_ms}
         for task in due:
             del self.restoring[task]
@@ -67,7 +67,7 @@ class Disk:
         return due
 
     def close(self, tasks: Iterable[Task], now_ms: int) -> None:
-        """These tasks have no role any more; what was caught up stays on the disk as it is."""
+        """These tasks lose their roles; copies that were up to date stay on the disk unchanged."""
         for task in tasks:
             self.restoring.pop(task, None)
             if task in self.caught_up:
@@ -75,7 +75,7 @@ class Disk:
                 self.left[task] = now_ms
 
     def stop(self, now_ms: int) -> None:
-        """The process ends; its disk stays."""
+        """The process ends; its disk keeps the copies."""
         self.close([*self.caught_up, *self.restoring], now_ms)
 
     @property

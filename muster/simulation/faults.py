@@ -1,7 +1,7 @@
-"""What can go wrong in an ordeal, as values, and a stream of it invented from a seed.
+"""The faults of an ordeal, as values, and random streams of them.
 
-A fault names the process it befalls and does nothing if that process is not there. So any part of
-a stream is a stream as well, which is what lets a failing one be made small (`shrink`).
+A fault names the process it happens to, and does nothing if that process does not run. So any part
+of a stream is a valid stream, and a failing stream can be shrunk (`trial.shrunk`).
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ NAMES = ("W1", "W2", "W3", "W4", "W5")
 """Processes of an ordeal. The last two are static members: they have an instance id."""
 STATIC = NAMES[-2:]
 PINNED = {"W2": ("c", "c-0", "1_0"), "W5": ("c-0", "1_1", "0_0")}
-"""Processes that name jobs (`--static`), which count in a group of assignor `static`."""
+"""Processes that name jobs (`--static`); only the assignor `static` uses the names."""
 
 
 @dataclass(frozen=True, slots=True)
 class Starts:
-    """A process starts; `twin`: although one of that name runs."""
+    """A process starts; with `twin`, even if one of that name runs."""
 
     member: str
     twin: bool = False
@@ -30,7 +30,7 @@ class Starts:
 
 @dataclass(frozen=True, slots=True)
 class Stops:
-    """A process is asked to end; a static member may say that it will return."""
+    """A process is asked to end; with `temporary`, its leave says that it will return."""
 
     member: str
     temporary: bool = False
@@ -38,14 +38,14 @@ class Stops:
 
 @dataclass(frozen=True, slots=True)
 class Dies:
-    """A process is gone without a word."""
+    """A process ends without a leave."""
 
     member: str
 
 
 @dataclass(frozen=True, slots=True)
 class Freezes:
-    """A process does nothing for a while, then goes on as if nothing had been: a zombie."""
+    """A process is suspended for a while and then goes on: a zombie."""
 
     member: str
     for_ms: int
@@ -53,7 +53,7 @@ class Freezes:
 
 @dataclass(frozen=True, slots=True)
 class Deafens:
-    """A process reads nothing for a while; everything else of it works."""
+    """A process reads nothing for a while; everything else in it works."""
 
     member: str
     for_ms: int
@@ -61,7 +61,7 @@ class Deafens:
 
 @dataclass(frozen=True, slots=True)
 class Dawdles:
-    """What a process is asked to stop takes this long from now on."""
+    """From now on a process takes this long to stop tasks."""
 
     member: str
     stop_ms: int
@@ -69,14 +69,14 @@ class Dawdles:
 
 @dataclass(frozen=True, slots=True)
 class Repeats:
-    """The newest event of a process stands in the log once more, behind newer ones."""
+    """The newest event of a process is written to the log again, after newer events."""
 
     member: str
 
 
 @dataclass(frozen=True, slots=True)
 class Drains:
-    """An operator wants a member empty, or takes that back."""
+    """An operator drains a member, or undoes that."""
 
     member: str
     on: bool
@@ -84,7 +84,7 @@ class Drains:
 
 @dataclass(frozen=True, slots=True)
 class Lags:
-    """An exporter says how far the copies of a member are behind."""
+    """An exporter reports the lag of a member's copies."""
 
     member: str
     offsets: int
@@ -92,7 +92,7 @@ class Lags:
 
 @dataclass(frozen=True, slots=True)
 class Configures:
-    """An operator gives the group row `assignor`, `tasks` and `values` of the tables below."""
+    """An operator configures the group with these rows of `ASSIGNORS`, `TASKS` and `VALUES`."""
 
     assignor: int
     tasks: int
@@ -101,7 +101,7 @@ class Configures:
 
 @dataclass(frozen=True, slots=True)
 class Deletes:
-    """An operator deletes the group, and gives it the config that it had this long after."""
+    """An operator deletes the group, and writes its config again `for_ms` later."""
 
     for_ms: int
 
@@ -115,14 +115,14 @@ class BrokerLeaves:
 
 @dataclass(frozen=True, slots=True)
 class FallsBehind:
-    """The coordinator takes no batch for a while: it works off a backlog afterwards."""
+    """The coordinator takes no batch for a while, and works through a backlog afterwards."""
 
     for_ms: int
 
 
 @dataclass(frozen=True, slots=True)
 class Skews:
-    """The coordinator does not see what is new in one topic for a while."""
+    """The coordinator reads nothing new from one topic for a while."""
 
     topic: str
     for_ms: int
@@ -133,8 +133,8 @@ class Restarts:
     """The coordinator ends in the middle of a write and starts again.
 
     Attributes:
-        written: of every hundred records of its last batch, so many were published.
-        checkpoint: whether its checkpoint is still there.
+        written: percentage of the records of its last batch that were published.
+        checkpoint: whether its checkpoint still exists.
     """
 
     written: int
@@ -143,15 +143,18 @@ class Restarts:
 
 @dataclass(frozen=True, slots=True)
 class Usurps:
-    """A second coordinator claims the group, with no checkpoint, while the first one lives on.
+    """A second coordinator claims the group, without a checkpoint, while the first still runs.
 
     Attributes:
-        notices_ms: when the old one sees the claim; what it has in hand it still writes.
-        late_ms: how late the last of that reaches Kafka.
+        notices_ms: how long until the first one reads the claim; it still writes its current batch.
+        late_ms: how late that batch reaches Kafka.
+        starts_ms: how long the second one takes from what it reads back to its first batch. Members
+            still believe what the first one decides meanwhile.
     """
 
     notices_ms: int
     late_ms: int
+    starts_ms: int = 0
 
 
 ProcessFault: TypeAlias = Stops | Dies | Freezes | Deafens | Dawdles | Repeats
@@ -160,7 +163,7 @@ Fault: TypeAlias = (
     ProcessFault | JobFault | Starts | Drains | Lags | Configures | Deletes | BrokerLeaves
 )
 Timed: TypeAlias = tuple[int, Fault]
-"""(milliseconds from the beginning, what happens)."""
+"""(milliseconds from the beginning, fault)."""
 
 ASSIGNORS = ("sticky", "learner", "high-availability", "cooperative", "static")
 TASKS: tuple[tuple[Unit, ...], ...] = (
@@ -187,52 +190,55 @@ VALUES: tuple[dict[str, object], ...] = (
     {"learner.partial.rebalance": False},
     {"num.standby.replicas": 1, "scheduled.rebalance.max.delay.ms": 0},
 )
-"""Settings beside `USUAL`. A fault of config puts one row in force."""
+"""Settings beside `USUAL`; `Configures` chooses one row."""
 TOPICS = ("membership", "config", "lag")
 STRESS = 20
+"""How many times as often a stressed kind of fault happens."""
 
 
-def _span(chance: Random, low: int, high: int) -> int:
-    """Short spans often, long ones now and then."""
-    return int(low * (high / low) ** chance.random())
+def _span(rng: Random, low: int, high: int) -> int:
+    """A random span, short ones more often than long ones (log-uniform)."""
+    return int(low * (high / low) ** rng.random())
 
 
 _Maker: TypeAlias = Callable[[Random, str], Fault]
 KINDS: dict[type, tuple[int, _Maker]] = {
-    Starts: (30, lambda chance, name: Starts(name, twin=chance.random() < 0.1)),
-    Stops: (8, lambda chance, name: Stops(name, temporary=chance.random() < 0.5)),
-    Dies: (8, lambda chance, name: Dies(name)),
-    Freezes: (6, lambda chance, name: Freezes(name, _span(chance, 50, 3 * SESSION_MS))),
-    Deafens: (4, lambda chance, name: Deafens(name, _span(chance, 50, 4 * SESSION_MS))),
-    Dawdles: (4, lambda chance, name: Dawdles(name, chance.choice((5, 30, 300, 2_500, 9_000)))),
-    Repeats: (5, lambda chance, name: Repeats(name)),
-    Drains: (8, lambda chance, name: Drains(name, on=chance.random() < 0.4)),
-    Lags: (6, lambda chance, name: Lags(name, chance.choice((0, 5_000, 50_000)))),
-    Configures: (6, lambda chance, name: _config(chance)),
-    Deletes: (2, lambda chance, name: Deletes(_span(chance, 50, 3 * SESSION_MS))),
-    BrokerLeaves: (2, lambda chance, name: BrokerLeaves(_span(chance, 50, 3 * SESSION_MS))),
-    FallsBehind: (3, lambda chance, name: FallsBehind(_span(chance, 50, 2 * SESSION_MS))),
+    Starts: (30, lambda rng, name: Starts(name, twin=rng.random() < 0.1)),
+    Stops: (8, lambda rng, name: Stops(name, temporary=rng.random() < 0.5)),
+    Dies: (8, lambda rng, name: Dies(name)),
+    Freezes: (6, lambda rng, name: Freezes(name, _span(rng, 50, 3 * SESSION_MS))),
+    Deafens: (4, lambda rng, name: Deafens(name, _span(rng, 50, 4 * SESSION_MS))),
+    Dawdles: (4, lambda rng, name: Dawdles(name, rng.choice((5, 30, 300, 2_500, 9_000)))),
+    Repeats: (5, lambda rng, name: Repeats(name)),
+    Drains: (8, lambda rng, name: Drains(name, on=rng.random() < 0.4)),
+    Lags: (6, lambda rng, name: Lags(name, rng.choice((0, 5_000, 50_000)))),
+    Configures: (6, lambda rng, name: _config(rng)),
+    Deletes: (2, lambda rng, name: Deletes(_span(rng, 50, 3 * SESSION_MS))),
+    BrokerLeaves: (2, lambda rng, name: BrokerLeaves(_span(rng, 50, 3 * SESSION_MS))),
+    FallsBehind: (3, lambda rng, name: FallsBehind(_span(rng, 50, 2 * SESSION_MS))),
     Skews: (
         3,
-        lambda chance, name: Skews(chance.choice(TOPICS), _span(chance, 50, 2 * SESSION_MS)),
+        lambda rng, name: Skews(rng.choice(TOPICS), _span(rng, 50, 2 * SESSION_MS)),
     ),
-    Restarts: (2, lambda chance, name: _restart(chance)),
-    Usurps: (1, lambda chance, name: _usurper(chance)),
+    Restarts: (2, lambda rng, name: _restart(rng)),
+    Usurps: (1, lambda rng, name: _usurper(rng)),
 }
-"""Kind of fault → (how often, beside the others; maker)."""
+"""Kind of fault → (relative frequency, maker)."""
 
 
-def _config(chance: Random) -> Fault:
+def _config(rng: Random) -> Fault:
     rows = (len(ASSIGNORS), len(TASKS), len(VALUES))
-    return Configures(*(chance.randrange(count) for count in rows))
+    return Configures(*(rng.randrange(count) for count in rows))
 
 
-def _restart(chance: Random) -> Fault:
-    return Restarts(chance.choice((0, 50, 100)), checkpoint=chance.random() < 0.7)
+def _restart(rng: Random) -> Fault:
+    return Restarts(rng.choice((0, 50, 100)), checkpoint=rng.random() < 0.7)
 
 
-def _usurper(chance: Random) -> Fault:
-    return Usurps(_span(chance, 1, 1_000), _span(chance, 10, 2 * SESSION_MS))
+def _usurper(rng: Random) -> Fault:
+    notices_ms, late_ms = _span(rng, 1, 1_000), _span(rng, 10, 2 * SESSION_MS)
+    own = Random(f"{notices_ms}/{late_ms}")  # noqa: S311 — a play, not a secret
+    return Usurps(notices_ms, late_ms, own.choice((0, _span(own, 10, 3_000))))
 
 
 def invented(
@@ -242,21 +248,21 @@ def invented(
     every_ms: int,
     stressed: Collection[type] = (),
 ) -> list[Timed]:
-    """A stream of faults: the same seed, the same stream.
+    """A random stream of faults; the same seed gives the same stream.
 
     Args:
         seed: any number.
         from_ms: when it begins.
-        until_ms: when it is over.
-        every_ms: mean distance of two faults.
+        until_ms: when it ends.
+        every_ms: mean time between two faults.
         stressed: kinds that happen `STRESS` times as often.
     """
-    chance = Random(f"faults/{seed}")  # noqa: S311 — a play, not a secret
+    rng = Random(f"faults/{seed}")  # noqa: S311 — a simulation, not a secret
     weights = [often * (STRESS if kind in stressed else 1) for kind, (often, _) in KINDS.items()]
     makers = [maker for _, maker in KINDS.values()]
-    found: list[Timed] = []
+    stream: list[Timed] = []
     at = float(from_ms)
-    while (at := at + chance.expovariate(1 / every_ms)) < until_ms:
-        (maker,) = chance.choices(makers, weights)
-        found.append((int(at), maker(chance, chance.choice(NAMES))))
-    return found
+    while (at := at + rng.expovariate(1 / every_ms)) < until_ms:
+        (maker,) = rng.choices(makers, weights)
+        stream.append((int(at), maker(rng, rng.choice(NAMES))))
+    return stream

@@ -1,12 +1,12 @@
-"""Coordinators in an ordeal: batches of the real `advance`, checkpoints, and ends of all kinds.
+"""Coordinators in an ordeal: batches of the real `advance`, checkpoints, restarts, replacements.
 
-What a batch decided is published a while after it was computed, and only then is the checkpoint
-moved. So a coordinator that ends in between leaves some of its records behind, and one that has
-been replaced may write late. As in Spark, a job that starts from a checkpoint takes the batch that
-was cut off again, with the same events; two coordinators never share one. One that starts without
-reads the newest snapshot of the group back (`Group.recover`), and config from its beginning.
+The records of a batch are published some time after it was computed, and the checkpoint advances
+only then. So a coordinator that ends in between has published only a part of its records, and one
+that was replaced may write late. As in Spark, a job that starts from a checkpoint repeats the
+interrupted batch with the same events; two coordinators never share a checkpoint. A job without a
+checkpoint reads the newest snapshot of the group (`Group.recover`), and config from its beginning.
 
-`Job` is one coordinator and knows no time; `Jobs` lets all of them run.
+`Job` is one coordinator and has no clock; `Jobs` runs all of them.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ Offsets = dict[str, int]
 
 @dataclass(slots=True)
 class Checkpoint:
-    """What outlives a coordinator.
+    """The checkpoint of a coordinator.
 
     Attributes:
         snapshot: newest published record as of the last committed batch.
-        group: the group as of then, whose liveness is stored; None = nothing was committed.
-        through: input topic → events taken in by then.
-        begun: where the batch ends that was begun after it; None = none was.
-        wary: it was begun in place of a lost one (`streams.recovery` writes that down beside it).
+        group: the group at that time, whose liveness is stored; None = nothing was committed.
+        through: input topic → number of events handled by then.
+        begun: end offsets of the batch that was started after it; None = none was.
+        wary: whether it replaces a lost checkpoint (`streams.recovery` stores that beside it).
     """
 
     snapshot: GroupSnapshot | None = None
@@ -63,7 +63,7 @@ class Checkpoint:
 
 
 def read_back(snapshot: GroupSnapshot) -> GroupSnapshot:
-    """The record as its bytes have it: what the bytes leave out is lost."""
+    """The record after encoding and decoding, without what the bytes do not contain."""
     encoded = codec.encode(snapshot)
     found = codec.decode_record(TopicKind.GROUPS, encoded.key, encoded.value)
     assert isinstance(found, GroupSnapshot)
@@ -72,7 +72,7 @@ def read_back(snapshot: GroupSnapshot) -> GroupSnapshot:
 
 @dataclass(slots=True)
 class Batch:
-    """A batch that was computed and is not yet published."""
+    """A batch that was computed and is not published yet."""
 
     step: Step
     end: Offsets
@@ -82,15 +82,15 @@ class Job:
     """One coordinator.
 
     Attributes:
-        epoch: offset of its claim.
-        group: as it is after the newest batch.
-        batch: what it is about to publish.
-        stops_at: true time from which on it begins no batch, because it has read a later claim.
-        generations: how often it opened one.
+        epoch: coordinator epoch, the offset of its claim.
+        group: the group after the newest batch.
+        batch: the batch that is not published yet.
+        stops_at: true time from which it starts no batch, because it has read a later claim.
+        generations: number of generations it opened.
         behind_until: true time until which it takes no batch.
         late_ms: how much later than usual its records reach Kafka.
-        skew: topic → true time until which nothing new is seen in it.
-        is_woken: whether it is about to look for a batch.
+        skew: topic → true time until which it reads nothing new from it.
+        is_woken: whether it will soon look for a batch.
     """
 
     def __init__(self, kafka: Kafka, epoch: int, checkpoint: Checkpoint) -> None:
@@ -131,10 +131,10 @@ class Job:
         return self.batch
 
     def decide(self, events: Sequence[Event]) -> Step:
-        """What follows from a batch of events.
+        """Compute the step for a batch of events.
 
         Raises:
-            InvariantViolation: the group is not as it must be.
+            InvariantViolation: an invariant of the group does not hold.
             LawBroken: a drain was forgotten, or a job was placed where it may not run.
         """
         step = advance(self.group, events, coordinator_epoch=self.epoch, assignors=registry.get)
@@ -169,13 +169,13 @@ class Job:
 
 
 class Around(Protocol):
-    """What coordinators need of the world they are in."""
+    """What coordinators need from the ordeal. Times are true time in milliseconds."""
 
     now: float
     away_until: float
 
     def at(self, when: float, what: Callable[[], None]) -> None:
-        """Let something happen later."""
+        """Call `what` at a time."""
 
     def send(self, event: Event) -> None:
         """Write an event from outside the group."""
@@ -187,18 +187,18 @@ class Around(Protocol):
         """Records were written."""
 
     def tell(self, text: str) -> None:
-        """A line for the story."""
+        """Add a line to the story."""
 
     @property
     def is_told(self) -> bool:
-        """Whether anybody listens to the story."""
+        """Whether the story is recorded."""
 
 
 class Jobs:
-    """Every coordinator that runs.
+    """All running coordinators.
 
     Attributes:
-        newest: the newest one; None = it has ended and starts again soon.
+        newest: the newest one; None = it has ended and will start again.
         running: all of them.
     """
 
@@ -218,7 +218,7 @@ class Jobs:
         return self._generations + sum(job.generations for job in self.running)
 
     def begin(self, checkpoint: Checkpoint | None = None) -> None:
-        """A coordinator claims the group; without a checkpoint, what was published is read back."""
+        """Start a coordinator; without a checkpoint it recovers from the published records."""
         epoch = next(self._epochs)
         if checkpoint is None:
             job = self._kind.recovering(self._kafka, epoch)
@@ -230,12 +230,12 @@ class Jobs:
         self._wake(job, 1.0)
 
     def wake(self) -> None:
-        """There is something new in a topic."""
+        """Events were appended to a topic."""
         for job in self.running:
             self._wake(job, delay(self._chance, 5))
 
     def suffer(self, fault: faults.JobFault) -> None:
-        """Something happens to the newest coordinator."""
+        """Simulate a fault of the newest coordinator."""
         job = self.newest
         if job is None:
             return
@@ -247,10 +247,12 @@ class Jobs:
                 job.skew[topic] = max(job.skew.get(topic, 0.0), now + for_ms)
             case faults.Restarts(written, checkpoint):
                 self._restart(job, written, checkpoint=checkpoint)
-            case faults.Usurps(notices_ms, late_ms):
+            case faults.Usurps(notices_ms, late_ms, starts_ms):
                 job.stops_at = now + notices_ms
                 job.late_ms = late_ms
                 self.begin()
+                assert self.newest is not None
+                self.newest.behind_until = now + starts_ms
 
     # ------------------------------------------------------------------------------- one batch
 
@@ -324,7 +326,7 @@ class Jobs:
         kept = job.checkpoint if checkpoint else None
 
         def again() -> None:
-            if self.newest is None:  # else another job has claimed meanwhile
+            if self.newest is None:  # otherwise another job has claimed the group meanwhile
                 self.begin(kept)
 
         self._around.at(self._around.now + delay(self._chance, 50), again)

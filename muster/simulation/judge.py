@@ -1,11 +1,15 @@
-"""The judge of an ordeal, who knows true time and sees into every process.
+"""The judge of an ordeal: it knows true time and the state of every process.
 
-Its laws: no active is ever used by two processes at one moment of true time; of one task, the
-tokens that processes are given with it only grow from owner to owner, whatever becomes of the
-group; a drain holds until it is undone; a `static` group never places a job on a member that may
-not run it; and once the faults have stopped the group settles: Stable, every task used that a
-member may run, every process holding what the group thinks. The laws of the group itself are
-`muster.state.invariants`.
+Its laws:
+
+- No active is used by two processes at one moment of true time.
+- The fencing tokens of a task grow from owner to owner, even if the group is deleted and recreated.
+- A drain holds until it is undone.
+- A `static` group never places a job on a member that may not run it.
+- When the faults have stopped, the group settles: it is Stable, every task is used that a member
+  may run, and every process holds what the group records for it.
+
+The laws of the group itself are in `muster.state.invariants`.
 """
 
 from __future__ import annotations
@@ -29,14 +33,14 @@ Token: TypeAlias = tuple[int, int]
 
 
 class LawBroken(MusterError):
-    """Something happened that must never happen. Operator action: none, it is our bug."""
+    """A law was broken. Operator action: none, it is a bug in muster."""
 
 
 class Judge:
-    """Watches who uses what.
+    """Checks which process uses which task.
 
     Attributes:
-        changes: how often a task was used by another process than before.
+        changes: how often a task was used by a different process than before.
     """
 
     def __init__(self) -> None:
@@ -46,10 +50,10 @@ class Judge:
         self._token: dict[Task, tuple[Token, Process]] = {}
 
     def uses(self, user: Process, tasks: TaskSet | None, now: float) -> None:
-        """A process uses these from now on; None = what it used before, again.
+        """A process uses these tasks from now on; None = again those it used before.
 
         Raises:
-            LawBroken: another one does.
+            LawBroken: another process uses one of them.
         """
         for task in user.using if tasks is None else tasks:
             others = [
@@ -66,11 +70,12 @@ class Judge:
             self._users[task] = [*others, user]
 
     def granted(self, user: Process, tasks: TaskSet, token: Token) -> None:
-        """A process is given these with a token.
+        """A process is granted these tasks with a token.
 
         Raises:
-            LawBroken: another member had one that is not older; a member that is back under its
-                name, after a short leave or a lost lease, may have the one it had.
+            LawBroken: the token is older than one granted before, or another member had the same.
+                A member that returns under its name, after a short leave or a lost lease, may get
+                the token it had.
         """
         for task in tasks:
             newest, owner = self._token.get(task, ((-1, -1), user))
@@ -80,10 +85,10 @@ class Judge:
 
 
 def forgotten_drain(before: Group, events: Iterable[Event], after: Group) -> str | None:
-    """A drain that a batch has ended although nobody has undone it; None = there is none."""
+    """Describe a drain that a batch has ended although no event undid it; None = there is none."""
     events = tuple(events)
     if before.dead or after.dead or any(isinstance(event, GroupDeleted) for event in events):
-        return None  # a group that is deleted keeps none
+        return None  # a deleted group has no drains
     undone = {event.member for event in events if isinstance(event, Drain) and not event.on}
     ordered = [(m.id, m.instance_id) for m in before.live() if m.draining]
     ordered += [(kept.member, kept.instance_id) for kept in before.drains]
@@ -99,7 +104,7 @@ def forgotten_drain(before: Group, events: Iterable[Event], after: Group) -> str
 
 
 def unsettled(group: Group, processes: Sequence[Process], now: float) -> str | None:
-    """What is not as it should be in the end; None = the group has settled."""
+    """Describe why the group has not settled; None = it has."""
     if group.state is not GroupState.STABLE or group.recovering:
         return f"{group.state.value}: {group.cause}"
     if (group.target != group.destination).any() or len(group.learner.kept) or group.again:
@@ -111,7 +116,7 @@ def unsettled(group: Group, processes: Sequence[Process], now: float) -> str | N
         slot = group.by_id.get(MemberId(process.name))
         held = process.session.holding
         if twins and not len(held):
-            continue  # a twin asks in vain
+            continue  # the group refuses a twin while the other session lives
         if slot is None:
             return f"{process} is no member ({process.session.state.value})"
         if invariants.holding_of(group, slot).digest() != held.digest():
@@ -126,10 +131,11 @@ def unsettled(group: Group, processes: Sequence[Process], now: float) -> str | N
 
 
 def able(group: Group, task: str) -> list[MemberId]:
-    """Members that may run a task: in a `static` group those that name it, or that name nothing.
+    """Members that may run a task.
 
-    A member that is fenced takes no part, nor does one that has drained for its whole time; one
-    that drains gets nothing unless all do, and what it names does not count.
+    In a `static` group these are the members that name the task, or if none does, the members that
+    name nothing. Fenced members, and members whose time for draining has ended, do not count.
+    Draining members count only if all members drain, and only then does what they name count.
     """
     now, late = group.soft.clock_ms, group.drain_until_ms
     there = [m for m in group.live() if not group.soft.flags[m.slot] & FENCED]
@@ -142,7 +148,7 @@ def able(group: Group, task: str) -> list[MemberId]:
 
 
 def misplaced(group: Group) -> str | None:
-    """A job of a `static` group that is to run where it may not; None = there is none."""
+    """Describe a job of a `static` group placed where it may not run; None = there is none."""
     if group.assignor != "static":
         return None
     for index, slot in enumerate(group.target.tolist()):

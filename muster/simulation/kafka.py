@@ -1,8 +1,7 @@
-"""Kafka as an ordeal sees it: topics that keep their order, a broker that is away at times.
+"""Simulated Kafka of an ordeal: topics that keep their order and lose nothing.
 
-Events go to the input topics and are stamped with true time, in whole milliseconds; the broker's
-clock is the clock. Records for members are delivered by who publishes them, in their order.
-Nothing that was appended is lost.
+Events are appended to the input topics and stamped with true time, in whole milliseconds: the
+broker's clock is exact. `publish` returns the records for members, in order, for delivery.
 """
 
 from __future__ import annotations
@@ -23,15 +22,20 @@ def topic_of(event: Event) -> str:
     return "lag" if isinstance(event, LagReport) else "membership"
 
 
+def newer(before: GroupSnapshot | None, written: GroupSnapshot) -> GroupSnapshot:
+    """Which of two states of the group is read back, as `streams.recovery` chooses."""
+    return before if before is not None and before.generation > written.generation else written
+
+
 @dataclass(slots=True)
 class Kafka:
     """The topics.
 
     Attributes:
         inputs: topic → its events, each with its origin.
-        snapshot: newest state of the group, None = never published.
+        snapshot: state of the group that is read back, None = never published.
         wake: newest wake-up, None = never published.
-        wakes: wake-ups published so far.
+        wakes: number of wake-ups published so far.
     """
 
     inputs: dict[str, list[Event]] = field(
@@ -42,13 +46,13 @@ class Kafka:
     wakes: int = 0
 
     def append(self, event: Event, at_ms: int) -> None:
-        """An event reaches its topic."""
+        """Append an event to its topic."""
         topic = topic_of(event)
         rows = self.inputs[topic]
         rows.append(replace(event, origin=Origin(topic, 0, len(rows), at_ms)))
 
     def ends(self) -> dict[str, int]:
-        """Where each input topic ends."""
+        """The end offset of each input topic."""
         return {topic: len(rows) for topic, rows in self.inputs.items()}
 
     def between(self, start: dict[str, int], end: dict[str, int]) -> list[Event]:
@@ -56,14 +60,14 @@ class Kafka:
         return [e for topic, rows in self.inputs.items() for e in rows[start[topic] : end[topic]]]
 
     def publish(self, records: Sequence[Record]) -> list[MemberRecord]:
-        """A coordinator's records reach their topics; returns those for members."""
-        told: list[MemberRecord] = []
+        """Write a coordinator's records; return those for members."""
+        for_members: list[MemberRecord] = []
         for record in records:
             if isinstance(record, MemberAssignment | MemberGone):
-                told.append(record)
+                for_members.append(record)
             elif isinstance(record, GroupSnapshot):
-                self.snapshot = record
+                self.snapshot = newer(self.snapshot, record)
             elif isinstance(record, WakeUp):
                 self.wake = record
                 self.wakes += 1
-        return told
+        return for_members

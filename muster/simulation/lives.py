@@ -1,10 +1,9 @@
-"""Random lives of ordinary fleets, as scenarios that `muster simulate` reads: a seed, a life.
+"""Random scenarios of ordinary groups ("lives"), in the format of `muster simulate`, from a seed.
 
-A fleet starts; then members join, leave, crash, come back, are drained or restarted one after the
-other, and the config changes. Members are of three tempers: some can serve a copy at once and say
-so, some restore and say when they are done, some tell how far behind their copies are. They stop
-tasks at different speeds. After the last event the life goes on for hours, in which the group must
-come to rest.
+Some members start. Then members join, leave, crash, return, are drained, or are restarted one after
+the other, and the config changes. There are three kinds of members: some have a copy at once and
+report it ready, some restore and then report it ready, some report lags. They take different times
+to stop tasks. After the last event the scenario goes on for hours, in which the group must settle.
 """
 
 from __future__ import annotations
@@ -18,36 +17,35 @@ RACKS = ("r0", "r1", "r2")
 ZONES = ("a", "b", "c")
 MEMBERS_MAX = 8
 SPACINGS_MS = (0, 200, 3_000, 30_000, 120_000, 700_000)
-"""How far two events of a life may be apart."""
+"""Choices for the time between two events."""
 HEARTBEAT_MS, SESSION_MS = 15_000, 60_000
 REST_MS = 3_600_000
-"""How long a life goes on after its last event, at least."""
+"""Minimum time after the last event."""
 PROBING_KEY, PROBING_MS = "probing.rebalance.interval.ms", 600_000
 
 Row = dict[str, Any]
 
 
 def invented(seed: int, given: Mapping[str, Any] | None = None) -> Row:
-    """A life as a scenario in JSON values (`docs/cli.md`, `muster simulate`).
+    """A random scenario in JSON values (`docs/cli.md`, `muster simulate`).
 
     Args:
-        seed: any number; the same number, the same life.
-        given: a scenario whose group it is, and what happens besides; None = the group is invented,
-            too.
+        seed: any number; the same seed gives the same scenario.
+        given: a scenario whose group and events are used too; None = the group is random as well.
     """
     return _Life(Random(f"lives/{seed}"), given or {}).scenario()  # noqa: S311 — no secret
 
 
 class _Life:
-    """Events in the making."""
+    """Builds one scenario."""
 
-    def __init__(self, chance: Random, given: Mapping[str, Any]) -> None:
-        self.chance = chance
-        self.racks = chance.random() < 0.3
-        self.zones = chance.random() < 0.2
-        self.restricted = chance.random() < 0.1
-        self.mixed = chance.random() < 0.4
-        self.temper = chance.choice(("exec", "ready", "lag"))
+    def __init__(self, rng: Random, given: Mapping[str, Any]) -> None:
+        self.rng = rng
+        self.racks = rng.random() < 0.3
+        self.zones = rng.random() < 0.2
+        self.restricted = rng.random() < 0.1
+        self.mixed = rng.random() < 0.4
+        self.kind = rng.choice(("exec", "ready", "lag"))
         self.given = given
         self.group: Row = given["group"] if "group" in given else self._group()
         self.units = [row["subtopology"] for row in self._subtopologies()]
@@ -59,15 +57,15 @@ class _Life:
         self.names = 0
 
     def scenario(self) -> Row:
-        """The whole life."""
-        chance = self.chance
-        at_once = chance.random() < 0.7
-        for _ in range(chance.randint(1, 5)):
+        """The scenario."""
+        rng = self.rng
+        at_once = rng.random() < 0.7
+        for _ in range(rng.randint(1, 5)):
             self._join()
-            self.at_ms += 0 if at_once else chance.choice(SPACINGS_MS[1:4])
-        for _ in range(chance.randint(2, 7)):
-            self.at_ms += chance.choice(SPACINGS_MS)
-            self._something()
+            self.at_ms += 0 if at_once else rng.choice(SPACINGS_MS[1:4])
+        for _ in range(rng.randint(2, 7)):
+            self.at_ms += rng.choice(SPACINGS_MS)
+            self._add_random_event()
         self.events += self.given.get("events", [])
         self.events.sort(key=lambda row: int(row["at_ms"]))
         probing_ms = int(self.group.get("config", {}).get(PROBING_KEY, PROBING_MS))
@@ -77,50 +75,48 @@ class _Life:
     # ------------------------------------------------------------------------------- the group
 
     def _group(self) -> Row:
-        chance = self.chance
-        assignor = chance.choice(ASSIGNORS)
-        tasks = [self._unit(str(n)) for n in range(chance.choice((1, 1, 2, 3)))]
-        if chance.random() < 0.15:
-            tasks[0]["weight"] = chance.randint(2, 5)
+        rng = self.rng
+        assignor = rng.choice(ASSIGNORS)
+        tasks = [self._unit(str(n)) for n in range(rng.choice((1, 1, 2, 3)))]
+        if rng.random() < 0.15:
+            tasks[0]["weight"] = rng.randint(2, 5)
         config: Row = {
             "heartbeat.interval.ms": HEARTBEAT_MS,
             "session.timeout.ms": SESSION_MS,
-            "num.standby.replicas": chance.choice((0, 1, 1, 2)),
+            "num.standby.replicas": rng.choice((0, 1, 1, 2)),
         }
-        if chance.random() < 0.3:
-            config["max.warmup.replicas"] = chance.choice((1, 3, 100))
-        if chance.random() < 0.3:
+        if rng.random() < 0.3:
+            config["max.warmup.replicas"] = rng.choice((1, 3, 100))
+        if rng.random() < 0.3:
             config[PROBING_KEY] = 60_000
-        if chance.random() < 0.2:
-            config["acceptable.recovery.lag"] = chance.choice((0, 100_000))
+        if rng.random() < 0.2:
+            config["acceptable.recovery.lag"] = rng.choice((0, 100_000))
         if self.racks:
-            config["rack.aware.assignment.strategy"] = chance.choice(
+            config["rack.aware.assignment.strategy"] = rng.choice(
                 ("min_traffic", "balance_subtopology")
             )
         if self.zones:
             config["rack.aware.assignment.tags"] = "zone"
-        if assignor == "learner" and chance.random() < 0.3:
+        if assignor == "learner" and rng.random() < 0.3:
             config["learner.partial.rebalance"] = False
-        if chance.random() < 0.1:
+        if rng.random() < 0.1:
             config["scale.down.timeout.ms"] = 60_000
-        if chance.random() < 0.1:
+        if rng.random() < 0.1:
             config["assignment.interval.ms"] = 5_000
         return {"assignor": assignor, "config": config, "tasks": tasks}
 
     def _unit(self, name: str) -> Row:
-        chance = self.chance
-        partitions = chance.randint(1, 8)
+        rng = self.rng
+        partitions = rng.randint(1, 8)
         row: Row = {
             "subtopology": name,
             "partitions": partitions,
-            "stateful": chance.random() < 0.7,
+            "stateful": rng.random() < 0.7,
         }
         if self.racks:
-            row["source_racks"] = [sorted(chance.sample(RACKS, 2)) for _ in range(partitions)]
+            row["source_racks"] = [sorted(rng.sample(RACKS, 2)) for _ in range(partitions)]
             if row["stateful"]:
-                row["changelog_racks"] = [
-                    sorted(chance.sample(RACKS, 2)) for _ in range(partitions)
-                ]
+                row["changelog_racks"] = [sorted(rng.sample(RACKS, 2)) for _ in range(partitions)]
         return row
 
     def _subtopologies(self) -> list[Row]:
@@ -131,73 +127,72 @@ class _Life:
     def _add(self, **event: object) -> None:
         self.events.append({"at_ms": self.at_ms, **event})
 
-    def _something(self) -> None:
-        deeds = [self._join, self._join, self._leave, self._crash, self._restart]
-        deeds += [self._return] * (2 if self.gone else 0)
-        deeds += [self._drain, self._roll]
-        deeds += [] if self.given else [self._configure, self._grow]
-        self.chance.choice(deeds)()
+    def _add_random_event(self) -> None:
+        choices = [self._join, self._join, self._leave, self._crash, self._restart]
+        choices += [self._return] * (2 if self.gone else 0)
+        choices += [self._drain, self._roll]
+        choices += [] if self.given else [self._configure, self._grow]
+        self.rng.choice(choices)()
 
     def _join(self) -> None:
         if len(self.here) >= MEMBERS_MAX:
             return
-        chance, name = self.chance, f"M{self.names + 1}"
+        rng, name = self.rng, f"M{self.names + 1}"
         self.names += 1
-        row: Row = {"id": name, "heartbeat_ms": HEARTBEAT_MS, **self._temper()}
-        row["capacity"] = chance.choice((1, 1, 2, 3)) if self.mixed else 1
-        if chance.random() < 0.25:
+        row: Row = {"id": name, "heartbeat_ms": HEARTBEAT_MS, **self._timing()}
+        row["capacity"] = rng.choice((1, 1, 2, 3)) if self.mixed else 1
+        if rng.random() < 0.25:
             row["instance_id"] = f"i-{name}"
             self.static.add(name)
         if self.racks:
-            row["rack"] = chance.choice(RACKS)
+            row["rack"] = rng.choice(RACKS)
         if self.zones:
-            row["tags"] = {"zone": chance.choice(ZONES)}
-        if self.restricted and self.units and chance.random() < 0.5:
-            row["topics"] = sorted(chance.sample(self.units, chance.randint(1, len(self.units))))
+            row["tags"] = {"zone": rng.choice(ZONES)}
+        if self.restricted and self.units and rng.random() < 0.5:
+            row["topics"] = sorted(rng.sample(self.units, rng.randint(1, len(self.units))))
         self.here.append(name)
         self._add(join=row)
 
-    def _temper(self) -> Row:
-        """How a member stops tasks, and how it tells that it has caught up."""
-        chance = self.chance
-        temper = chance.choice(("exec", "ready", "lag")) if self.mixed else self.temper
-        row: Row = {"tells": "lag" if temper == "lag" else "ready"}
-        row["restore_ms"] = 0 if temper == "exec" else chance.choice((500, 5_000, 45_000))
-        row["ack_ms"] = chance.choice((0, 0, 300, 3_000))
-        row["ack_step_ms"] = chance.choice((0, 0, 20, 700))
+    def _timing(self) -> Row:
+        """How long a member takes to stop and restore tasks, and how it reports a ready copy."""
+        rng = self.rng
+        kind = rng.choice(("exec", "ready", "lag")) if self.mixed else self.kind
+        row: Row = {"tells": "lag" if kind == "lag" else "ready"}
+        row["restore_ms"] = 0 if kind == "exec" else rng.choice((500, 5_000, 45_000))
+        row["ack_ms"] = rng.choice((0, 0, 300, 3_000))
+        row["ack_step_ms"] = rng.choice((0, 0, 20, 700))
         return row
 
     def _one(self) -> str | None:
-        return self.chance.choice(self.here) if self.here else None
+        return self.rng.choice(self.here) if self.here else None
 
-    def _goes(self, how: str, *, temporary: bool = False) -> str | None:
-        name = self._one()
-        if name is None:
-            return None
-        self.here.remove(name)
-        self.gone.append(name)
-        self._add(**{how: name}, **({"temporary": True} if temporary else {}))
-        return name
-
-    def _leave(self) -> None:
-        self._goes("leave")
-
-    def _crash(self) -> None:
-        self._goes("crash")
-
-    def _restart(self) -> None:
-        """A member ends and is back soon, or not so soon."""
+    def _end(self, how: str) -> None:
         name = self._one()
         if name is None:
             return
-        how = self.chance.choice(("leave", "crash"))
+        self.here.remove(name)
+        self.gone.append(name)
+        self._add(**{how: name})
+
+    def _leave(self) -> None:
+        self._end("leave")
+
+    def _crash(self) -> None:
+        self._end("crash")
+
+    def _restart(self) -> None:
+        """A member ends and returns after a short or a longer time."""
+        name = self._one()
+        if name is None:
+            return
+        how = self.rng.choice(("leave", "crash"))
         temporary = how == "leave" and name in self.static
         self._add(**{how: name}, **({"temporary": True} if temporary else {}))
-        self.at_ms += self.chance.choice((500, 4_000, 20_000, 90_000))
+        self.at_ms += self.rng.choice((500, 4_000, 20_000, 90_000))
         self._add(**{"return": name})
 
     def _return(self) -> None:
-        name = self.chance.choice(self.gone)
+        name = self.rng.choice(self.gone)
         self.gone.remove(name)
         self.here.append(name)
         self._add(**{"return": name})
@@ -209,8 +204,8 @@ class _Life:
 
     def _roll(self) -> None:
         """Every member is restarted, one after the other."""
-        pause_ms = self.chance.choice((1_000, 5_000, 60_000))
-        down_ms = self.chance.choice((500, 4_000, 20_000))
+        pause_ms = self.rng.choice((1_000, 5_000, 60_000))
+        down_ms = self.rng.choice((500, 4_000, 20_000))
         for name in list(self.here):
             temporary = {"temporary": True} if name in self.static else {}
             self._add(leave=name, **temporary)
@@ -219,19 +214,19 @@ class _Life:
             self.at_ms += pause_ms
 
     def _configure(self) -> None:
-        key, values = self.chance.choice(
+        key, values = self.rng.choice(
             (("num.standby.replicas", (0, 1, 2)), ("max.warmup.replicas", (1, 2, 5)))
         )
-        self._add(config={key: self.chance.choice(values)})
+        self._add(config={key: self.rng.choice(values)})
 
     def _grow(self) -> None:
-        """A subtopology gets partitions, or another one comes."""
+        """A subtopology gets more partitions, or another subtopology is added."""
         tasks = [dict(row) for row in self._latest()]
-        if self.racks or self.chance.random() < 0.5:
+        if self.racks or self.rng.random() < 0.5:
             self.units.append(str(len(tasks)))
             tasks.append(self._unit(str(len(tasks))))
         else:
-            tasks[0]["partitions"] += self.chance.randint(1, 4)
+            tasks[0]["partitions"] += self.rng.randint(1, 4)
         self._add(tasks=tasks)
 
     def _latest(self) -> list[Row]:

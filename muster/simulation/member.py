@@ -1,12 +1,11 @@
-"""A simulated member: an ordinary process that does what every record says.
+"""A simulated member: a process that does what every record says.
 
-What a record adds it holds at once. What a record lacks it stops: the first task takes `ack_ms`,
-each further one `ack_step_ms` more, and what has stopped it reports, gathered for 50 ms. A copy
-restores for `restore_ms`; then the member says that it has caught up, a standby as well as a
-learner. One that tells lags does not say so: it tells how far behind a copy is when it begins to
-restore, and that it is not behind any more when it is done, for an active that restores too. It
-heartbeats. It knows no network and no chance: the world that plays it decides what it reads and
-when.
+It holds what a record adds at once. It stops what a record lacks: the first task takes `ack_ms`,
+each further one `ack_step_ms` more. It reports the stopped tasks, gathered for 50 ms. A copy
+restores for `restore_ms`; then the member reports it ready, whether standby or learner. A member
+with `tells` = `LAG` reports lags instead: one when a copy, or an active, begins to restore, and 0
+when it has caught up. Members send heartbeats. They have no network and no randomness: the world
+decides what a member reads, and when.
 """
 
 from __future__ import annotations
@@ -23,10 +22,10 @@ from muster.simulation.disk import Disk
 
 RETRY_MS = 1_000
 GATHER_MS = 50
-"""What stops within so long of each other is reported once."""
+"""Tasks that stop within this time of each other are reported together."""
 READY, LAG = "ready", "lag"
 TELLS = (READY, LAG)
-"""How a member tells that a copy has caught up: it says so, or it tells lags."""
+"""How a member reports that a copy has caught up: as ready, or by its lag."""
 _RETRIED = (
     Fault.UNRELEASED_INSTANCE_ID,
     Fault.MEMBER_ID_IN_USE,
@@ -45,22 +44,22 @@ class SimulatedMember:
     """One process.
 
     Attributes:
-        join: what it says of itself.
+        join: its own settings.
         ack_ms: how long the first task of a release takes to stop.
         ack_step_ms: how much longer each further task of the same release takes.
-        restore_ms: how long a copy restores; None = until told.
-        heartbeat_ms: how often it says that it is alive.
-        tells: how it tells that a copy has caught up: `READY` or `LAG`.
-        has_state: whether a task has a changelog by now, which an active must restore.
-        held: role → what it holds, what is being released included.
-        disk: how far its copies are.
-        releasing: (role, task) → when it will have let go.
-        stopped_ms: when the first task stopped that it has not reported yet; None = none.
+        restore_ms: how long a copy restores; None = until a `Ready` event.
+        heartbeat_ms: heartbeat interval.
+        tells: how it reports that a copy has caught up: `READY` or `LAG`.
+        has_state: returns whether a task already has a changelog, which an active must restore.
+        held: role → tasks it holds, including those being released.
+        disk: its copies.
+        releasing: (role, task) → when it will have stopped.
+        stopped_ms: when the first task stopped that is not reported yet; None = there is none.
         alive: whether the process runs.
-        crashed: whether it ended without a word, which the coordinator cannot know before its
-            session is over.
-        member: whether the group has answered its join.
-        now_ms: what its clock shows; the world moves it.
+        crashed: whether it ended without a leave; the coordinator learns that when its session
+            ends.
+        member: whether the coordinator has admitted it.
+        now_ms: its clock, which the world moves.
     """
 
     join: Join
@@ -84,7 +83,7 @@ class SimulatedMember:
     now_ms: int = 0
 
     def __post_init__(self) -> None:
-        """Its disk restores at its speed."""
+        """Give the disk the member's restore time."""
         self.disk.restore_ms = self.restore_ms
 
     @property
@@ -94,18 +93,18 @@ class SimulatedMember:
 
     @property
     def is_heard(self) -> bool:
-        """Whether it heartbeats: it runs, and the group has let it in."""
+        """Whether it sends heartbeats: it runs, and the coordinator has admitted it."""
         return self.alive and self.member
 
     @property
     def ready(self) -> set[Task]:
-        """Copies it says it has caught up with."""
+        """Copies that it reports as ready."""
         if self.tells == LAG:
             return set()
         return self.disk.caught_up & (self.held[Role.STANDBY] | self.held[Role.LEARNER])
 
     def holding(self) -> Holding:
-        """What it would report now."""
+        """What it holds, as a report has it."""
         return Holding(
             active=TaskSet.of(self.held[Role.ACTIVE]),
             standby=TaskSet.of(self.held[Role.STANDBY]),
@@ -115,7 +114,7 @@ class SimulatedMember:
         )
 
     def claim(self, holding: Holding) -> None:
-        """Start with this in its hands."""
+        """Start with these tasks."""
         self.held[Role.ACTIVE] |= set(holding.active)
         self.held[Role.STANDBY] |= set(holding.standby)
         self.held[Role.LEARNER] |= set(holding.learner)
@@ -127,8 +126,8 @@ class SimulatedMember:
         lags = {lag.task: lag for lag in self.join.lags}
         if self.tells == LAG:
             lags |= {lag.task: lag for lag in self._lags([*self.disk.left])}
-        told = tuple(lags[task] for task in sorted(lags))
-        return replace(self.join, holding=self.holding(), lags=told)
+        reported = tuple(lags[task] for task in sorted(lags))
+        return replace(self.join, holding=self.holding(), lags=reported)
 
     def heartbeat(self) -> Heartbeat:
         """The heartbeat it writes now."""
@@ -139,8 +138,8 @@ class SimulatedMember:
             digest=self.holding().digest(),
         )
 
-    def report(self, told: Iterable[Task] = ()) -> Report:
-        """The report it writes now; `told`: tasks whose lag is news."""
+    def report(self, changed: Iterable[Task] = ()) -> Report:
+        """The report it writes now, with the lags of tasks whose lag has changed."""
         self.stopped_ms = None
         return Report(
             group=self.join.group,
@@ -149,7 +148,7 @@ class SimulatedMember:
             epoch=self.epoch,
             revision=self.seen[1],
             holding=self.holding(),
-            lags=self._lags(told) if self.tells == LAG else (),
+            lags=self._lags(changed) if self.tells == LAG else (),
         )
 
     def _lags(self, tasks: Iterable[Task]) -> tuple[Lag, ...]:
@@ -157,7 +156,7 @@ class SimulatedMember:
         return tuple(Lag(task, behind(task, self.now_ms)) for task in sorted(tasks))
 
     def leave(self, *, temporary: bool = False) -> Leave:
-        """Stop everything and go."""
+        """Stop everything and end; return the leave it writes."""
         self.drop()
         self.alive = self.member = False
         return Leave(
@@ -168,7 +167,7 @@ class SimulatedMember:
         )
 
     def drop(self) -> None:
-        """Hold nothing; what is on the disk stays there."""
+        """Stop all tasks at once; their state stays on the disk."""
         for role in Role:
             self.held[role].clear()
         self.releasing.clear()
@@ -176,7 +175,7 @@ class SimulatedMember:
         self.disk.stop(self.now_ms)
 
     def read(self, record: MemberAssignment | MemberGone, now_ms: int) -> list[Event]:
-        """Obey a record; returns what it writes at once."""
+        """Read a record; return the events it writes at once."""
         self.now_ms = now_ms
         if isinstance(record, MemberGone):
             return self.start_over() if self.member else []
@@ -185,7 +184,7 @@ class SimulatedMember:
         if record.coordinator_epoch < self.seen[0]:
             return []
         if record.fault is not None:
-            return self._turned_away(record.fault, now_ms)
+            return self._take_fault(record.fault, now_ms)
         order = (record.coordinator_epoch, record.revision)
         if order <= self.seen:
             return [self.report()] if record.report else []
@@ -198,55 +197,57 @@ class SimulatedMember:
         return []
 
     def _obey(self, record: MemberAssignment) -> set[Task]:
-        """Act on a record; returns the tasks whose copies begin to restore, or need not."""
+        """Act on an assignment; return tasks that have a copy now and had none before."""
         self.member, self.epoch, self.retry_ms = True, record.epoch, None
-        wanted = {
+        assigned = {
             Role.ACTIVE: set(record.active),
             Role.STANDBY: set(record.standby),
             Role.LEARNER: set(record.learner),
         }
-        self._switch(wanted)
-        self._stop(wanted)
+        self._switch(assigned)
+        self._stop(assigned)
         begun: set[Task] = set()
         for role in Role:
-            for task in sorted(wanted[role]):
+            for task in sorted(assigned[role]):
                 self.releasing.pop((role, task), None)
                 if task not in self.held[role]:
                     self.held[role].add(task)
                     begun |= {task} if self._starts(role, task) else set()
         return begun
 
-    def _switch(self, wanted: dict[Role, set[Task]]) -> None:
-        """A copy that has another role from now on is kept: nothing stops, nothing is released."""
+    def _switch(self, assigned: dict[Role, set[Task]]) -> None:
+        """Copies that change their role keep their state: they are not stopped or released."""
         for role in (Role.STANDBY, Role.LEARNER):
             for other in Role:
                 if other is not role:
-                    for task in (self.held[role] - wanted[role]) & wanted[other]:
+                    for task in (self.held[role] - assigned[role]) & assigned[other]:
                         self.held[role].discard(task)
                         self.releasing.pop((role, task), None)
 
-    def _stop(self, wanted: dict[Role, set[Task]]) -> None:
-        beyond = ((role, task) for role in Role for task in sorted(self.held[role] - wanted[role]))
-        asked = [each for each in beyond if each not in self.releasing]
-        for nth, each in enumerate(asked):
-            self.releasing[each] = self.now_ms + self.ack_ms + nth * self.ack_step_ms
+    def _stop(self, assigned: dict[Role, set[Task]]) -> None:
+        surplus = [
+            (role, task) for role in Role for task in sorted(self.held[role] - assigned[role])
+        ]
+        to_stop = [pair for pair in surplus if pair not in self.releasing]
+        for nth, pair in enumerate(to_stop):
+            self.releasing[pair] = self.now_ms + self.ack_ms + nth * self.ack_step_ms
 
     def _starts(self, role: Role, task: Task) -> bool:
-        """A task starts here in a role; whether it has a copy of its changelog from now on."""
+        """A task starts in a role. Return whether it has a copy now and had none before."""
         if role is Role.ACTIVE and not self.has_state(task):
             self.disk.create(task)
             return False
         return self.disk.open(task, self.now_ms)
 
     def _is_news(self, copies: set[Task]) -> bool:
-        """Whether what these copies have come to is to be reported."""
+        """Whether the state of these copies must be reported."""
         return bool(copies) if self.tells == LAG else bool(copies & self.ready)
 
     def _done_asking(self) -> bool:
         self.asked = False
         return True
 
-    def _turned_away(self, fault: Fault, now_ms: int) -> list[Event]:
+    def _take_fault(self, fault: Fault, now_ms: int) -> list[Event]:
         if fault in _RETRIED:
             if not self.member:
                 self.retry_ms = now_ms + RETRY_MS
@@ -258,17 +259,17 @@ class SimulatedMember:
         return self.start_over() if self.member or fault is Fault.FENCED_MEMBER_EPOCH else []
 
     def start_over(self) -> list[Event]:
-        """Drop everything and join as a new process would; the old session is said goodbye to."""
-        goodbye = self.leave()
+        """Drop everything, leave, and join under a new incarnation."""
+        leave = self.leave()
         self.alive = True
         self.join = replace(self.join, incarnation=self.join.incarnation + 1)
         self.seen = (self.seen[0], -1)
         self.epoch = 0
-        return [goodbye, self.joining()]
+        return [leave, self.joining()]
 
     @property
     def next_ms(self) -> int | None:
-        """When it will do something by itself, heartbeats aside."""
+        """When it next acts by itself, apart from heartbeats."""
         if not self.alive:
             return None
         times = [self.disk.next_ms, self.retry_ms, min(self.releasing.values(), default=None)]
@@ -277,12 +278,12 @@ class SimulatedMember:
         return min((at_ms for at_ms in times if at_ms is not None), default=None)
 
     def is_due(self, now_ms: int) -> bool:
-        """Whether it does something by itself by now."""
+        """Whether it acts by itself now."""
         at_ms = self.next_ms
         return at_ms is not None and at_ms <= now_ms
 
     def act(self, now_ms: int) -> list[Event]:
-        """Do what is due; returns what it writes."""
+        """Do what is due; return the events it writes."""
         if not self.alive:
             return []
         self.now_ms = now_ms
@@ -290,18 +291,18 @@ class SimulatedMember:
         if self.retry_ms is not None and self.retry_ms <= now_ms:
             written.append(self.joining())
         caught_up = self.disk.catch_up(now_ms)
-        news = self._is_news(caught_up)
-        self._let_go()
+        is_news = self._is_news(caught_up)
+        self._finish_releases()
         stopped_ms = self.stopped_ms
         gathered = stopped_ms is not None and (
             not self.releasing or stopped_ms + GATHER_MS <= now_ms
         )
-        if news or gathered:
+        if is_news or gathered:
             written.append(self.report(caught_up))
         return written
 
-    def _let_go(self) -> None:
-        due = [each for each, at_ms in self.releasing.items() if at_ms <= self.now_ms]
+    def _finish_releases(self) -> None:
+        due = [pair for pair, at_ms in self.releasing.items() if at_ms <= self.now_ms]
         for role, task in due:
             del self.releasing[role, task]
             self.held[role].discard(task)
@@ -311,9 +312,9 @@ class SimulatedMember:
             self.stopped_ms = self.now_ms
 
     def mark_ready(self, tasks: set[Task]) -> bool:
-        """These copies have caught up; whether that was new."""
+        """These copies have caught up. Return whether one of them had not before."""
         copies = self.held[Role.STANDBY] | self.held[Role.LEARNER]
-        new = (tasks & copies) - self.disk.caught_up
-        for task in new:
+        newly_ready = (tasks & copies) - self.disk.caught_up
+        for task in newly_ready:
             self.disk.create(task)
-        return bool(new)
+        return bool(newly_ready)

@@ -1,10 +1,9 @@
-"""A group under every fault at once, and a judge that sees what no process in it can.
+"""A simulation of one group under many kinds of faults, whose judge knows the true time.
 
-Real sessions, real coordinators, a log that keeps its promises, and true time, which only the judge
-knows. An ordeal plays faults from a list; between them everything takes its natural course: events
-travel to the log, coordinators take batches, records travel back. Every process, the broker and the
-coordinators draw their delays from chances of their own, so a fault that is left out changes little
-else. The same seed and the same faults give the same ordeal.
+The sessions and the coordinators are real; the log loses nothing. An ordeal plays faults from a
+list. Between them events travel to the log, coordinators take batches, and records travel back. The
+processes and the broker have random generators of their own, so leaving out one fault changes
+little else. The same seed and the same faults give the same ordeal.
 """
 
 from __future__ import annotations
@@ -30,24 +29,25 @@ from muster.worker.states import State
 
 BEGINNING_MS = 1_000_000
 CALM_MS = 90_000
-"""A group must have settled so long after the last fault. The longest way there: a session of 5 s
-is over, a release is waited for and fenced (4 s), a second session is over, work waits 2 s for its
-worker, then six learners restore two at a time, each told of by a heartbeat that disagreed."""
+"""A group must have settled this long after the last fault. In the slowest case a session of 5 s
+expires, a member that does not release is fenced (4 s), a second session expires, lost tasks wait
+2 s for their owner, then six learners restore two at a time, each known only from a heartbeat whose
+digest differs."""
 CALM_STOP_MS = 300
-"""No process dawdles longer than this once the faults have stopped."""
+"""Longest time a process takes to stop tasks once the faults have stopped."""
 LOOK_MS = 250
 TICK_AGAIN_MS = 1_000
 
 
 class Ordeal:
-    """The world and its agenda. Times are milliseconds of true time.
+    """The simulated world and its queue of calls. Times are milliseconds of true time.
 
     Attributes:
         now: true time.
         away_until: true time until which the broker is away.
-        processes: all that live, oldest first.
+        processes: all that run, oldest first.
         jobs: the coordinators.
-        story: what happened, if anybody listens.
+        story: the log of what happened, if it is recorded.
     """
 
     def __init__(self, seed: int, *, told: bool = False, job: type[Job] = Job) -> None:
@@ -60,7 +60,7 @@ class Ordeal:
         self._seed = seed
         self._agenda: list[tuple[float, int, Callable[[], None]]] = []
         self._order = itertools.count()
-        self._chance = Random(f"broker/{seed}")  # noqa: S311 — a play, not a secret
+        self._chance = Random(f"broker/{seed}")  # noqa: S311 — a simulation, not a secret
         self._numbers: dict[str, int] = {}
         self._ticked = 0
         self._config = faults.Configures(seed % len(faults.ASSIGNORS), 0, 0)
@@ -75,7 +75,7 @@ class Ordeal:
 
     @property
     def changes(self) -> int:
-        """How often a task was used by another process than before."""
+        """How often a task was used by a different process than before."""
         return self._judge.changes
 
     @property
@@ -86,14 +86,14 @@ class Ordeal:
     # ------------------------------------------------------------------------------- true time
 
     def at(self, when: float, what: Callable[[], None]) -> None:
-        """Let something happen later."""
+        """Call `what` at a time."""
         heapq.heappush(self._agenda, (max(when, self.now), next(self._order), what))
 
     def run(self, until_ms: float) -> None:
-        """Let everything take its course until then (milliseconds from the beginning).
+        """Simulate until `until_ms`, counted from the beginning.
 
         Raises:
-            LawBroken: what the judge saw, or a law of the group that does not hold.
+            LawBroken: the judge saw a law broken, or an invariant of the group does not hold.
         """
         until = BEGINNING_MS + until_ms
         agenda = self._agenda
@@ -106,7 +106,7 @@ class Ordeal:
         self.now = max(self.now, until)
 
     def play(self, stream: Iterable[Timed]) -> None:
-        """Let faults happen, each at its time.
+        """Simulate faults, each at its time.
 
         Raises:
             LawBroken: as `run`.
@@ -118,7 +118,7 @@ class Ordeal:
     # ----------------------------------------------------------------------- what processes need
 
     def write(self, sender: Process, event: Event, done: Callable[[], None]) -> None:
-        """An event travels to the log, behind what its sender wrote before."""
+        """Write an event to the log after a delay, behind earlier events of its sender."""
         arrives = max(self.now + self._delay(4), self.away_until, sender.sent_until)
         sender.sent_until = arrives
 
@@ -129,7 +129,7 @@ class Ordeal:
         self.at(arrives, lambda: self._when_back(arrive))
 
     def end_of(self, sender: Process, answer: Callable[[int], None]) -> None:
-        """The broker says where a partition ends, as of the moment it says so."""
+        """Answer with the end offset of a partition, as of the moment of the answer."""
 
         def look() -> None:
             end = sender.position
@@ -138,26 +138,26 @@ class Ordeal:
         self.at(self.now + self._delay(3), lambda: self._when_back(look))
 
     def uses(self, user: Process, tasks: TaskSet | None) -> None:
-        """A process uses these from now on; None = what it used before, again."""
+        """A process uses these tasks from now on; None = again those it used before."""
         self._judge.uses(user, tasks, self.now)
 
     def granted(self, user: Process, tasks: TaskSet, token: Token) -> None:
-        """A process is given these, with the token that it shows outside systems."""
+        """A process is granted these tasks, with the token that it shows outside systems."""
         self._judge.granted(user, tasks, token)
 
     def tell(self, text: str) -> None:
-        """A line for the story."""
+        """Add a line to the story."""
         self.story.tell(self.clock_ms, text)
 
     @property
     def is_told(self) -> bool:
-        """Whether anybody listens to the story."""
+        """Whether the story is recorded."""
         return self.story.told
 
     # ------------------------------------------------------------------------------- the broker
 
     def send(self, event: Event) -> None:
-        """A client outside writes an event."""
+        """A client outside the group writes an event."""
         arrives = self.now + self._delay(4)
         self.at(arrives, lambda: self._when_back(lambda: self._append(event)))
 
@@ -168,7 +168,7 @@ class Ordeal:
                 process.deliver(record)
 
     def published(self) -> None:
-        """The clock loop: a tick when the newest wake-up is due, and again while it stays."""
+        """Act as the clock: send a tick when the newest wake-up is due; repeat while it stays."""
         number, wake = self.kafka.wakes, self.kafka.wake
         if wake is None or wake.at_ms is None or number == self._ticked:
             return
@@ -187,7 +187,7 @@ class Ordeal:
         self.jobs.wake()
 
     def _when_back(self, what: Callable[[], None]) -> None:
-        """Now, or when the broker is there again."""
+        """Call `what` now, or when the broker is back."""
         if self.now < self.away_until:
             self.at(self.away_until + self._delay(10), lambda: self._when_back(what))
         else:
@@ -199,7 +199,7 @@ class Ordeal:
     # -------------------------------------------------------------------------- what happens
 
     def happen(self, fault: Fault) -> None:
-        """Let a fault happen now."""
+        """Simulate a fault now."""
         self.tell(f"* {fault}")
         match fault:
             case faults.Starts(name, twin):
@@ -243,7 +243,7 @@ class Ordeal:
         if running > twin:
             return
         number = self._numbers[name] = self._numbers.get(name, 0) + 1
-        chance = Random(f"{name}/{number}/{self._seed}")  # noqa: S311 — a play, not a secret
+        chance = Random(f"{name}/{number}/{self._seed}")  # noqa: S311 — a simulation, not a secret
         self.processes.append(Process(self, name, number, chance))
 
     def _bury(self) -> None:
@@ -269,7 +269,7 @@ class Ordeal:
     # --------------------------------------------------------------------------- when it is over
 
     def settle(self) -> float:
-        """No more faults: wait until the group has settled; how long that took, in milliseconds.
+        """Simulate without faults until the group has settled; return how long it took, in ms.
 
         Raises:
             LawBroken: it does not settle within `CALM_MS`, or another law is broken meanwhile.
@@ -285,7 +285,7 @@ class Ordeal:
             self.run(self.clock_ms + LOOK_MS)
             self._bury()
             if isinstance(self.kafka.inputs["config"][-1], GroupDeleted):
-                self.configure(self._config)  # two records of the operator came the other way round
+                self.configure(self._config)  # the delete arrived after the config that undoes it
             if not self.processes:
                 self._start(faults.NAMES[0], twin=False)
             wrong = self._unsettled()

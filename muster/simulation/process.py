@@ -1,9 +1,8 @@
 """A worker's process in an ordeal: the real `Session`, a clock of its own, and tasks in use.
 
-Its clock runs up to a hundredth fast or slow. What it is asked to stop takes its time. What it uses
-is what its guard would let it: an active counts as in use from the moment the session says `Take`
-until it has stopped, its process is dead, or the lease and the whole time kept back for stopping
-are over. So a process uses its tasks for as long as the contract allows, and not a moment less.
+Its clock runs up to 1 % fast or slow, and tasks take time to stop. An active counts as in use from
+the session's `Take` until it has stopped, the process has died, or the lease and the whole time for
+stopping have ended. So a process uses its tasks for as long as the rules allow.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from muster.protocol.tasks import TaskSet
 from muster.simulation.faults import PINNED, STATIC
 from muster.simulation.kafka import MemberRecord
 from muster.simulation.story import named
-from muster.worker.exchange import (
+from muster.worker.messages import (
     Acknowledged,
     Action,
     AllStopped,
@@ -44,46 +43,46 @@ from muster.worker.states import State
 
 GROUP = GroupId("g")
 DRIFT = 0.01
-"""How much faster or slower than true time a process' clock runs at most."""
+"""Greatest difference between the rates of a process' clock and of true time."""
 FOREVER = float("inf")
 TELLS = (("ready",), ("lag",), ("lag", "ready"))
-"""How a process tells that a copy, a standby or a learner, has caught up."""
+"""How a process reports that a copy has caught up."""
 RARELY = 0.03
-"""How often something takes ten times as long as usual."""
+"""Probability that something takes ten times as long as usual."""
 
 
-def delay(chance: Random, usual: float) -> float:
-    """Mostly about as usual, now and then ten times that; milliseconds."""
-    times = 10 if chance.random() < RARELY else 1
-    return 0.5 + chance.expovariate(1 / usual) * times
+def delay(rng: Random, usual: float) -> float:
+    """A random delay of about `usual`, rarely of ten times that; milliseconds."""
+    times = 10 if rng.random() < RARELY else 1
+    return 0.5 + rng.expovariate(1 / usual) * times
 
 
 class Around(Protocol):
-    """What a process needs of the world it is in."""
+    """What a process needs from the ordeal. Times are true time in milliseconds."""
 
     now: float
 
     def at(self, when: float, what: Callable[[], None]) -> None:
-        """Let something happen later."""
+        """Call `what` at a time."""
 
     def write(self, sender: Process, event: Event, done: Callable[[], None]) -> None:
-        """Write an event; `done` when Kafka has acknowledged it."""
+        """Write an event; call `done` when Kafka has acknowledged it."""
 
     def end_of(self, sender: Process, answer: Callable[[int], None]) -> None:
-        """Ask where the process' partition ends."""
+        """Ask for the end offset of the process' partition."""
 
     def uses(self, user: Process, tasks: TaskSet | None) -> None:
-        """The process uses these from now on; None = what it used, again."""
+        """The process uses these tasks from now on; None = again those it used before."""
 
     def granted(self, user: Process, tasks: TaskSet, token: tuple[int, int]) -> None:
-        """The process is given these, with that fencing token (generation, epoch)."""
+        """The process is granted these tasks, with a fencing token (generation, epoch)."""
 
     def tell(self, text: str) -> None:
-        """A line for the story."""
+        """Add a line to the story."""
 
     @property
     def is_told(self) -> bool:
-        """Whether anybody listens to the story."""
+        """Whether the story is recorded."""
 
 
 class Process:
@@ -91,12 +90,12 @@ class Process:
 
     Attributes:
         name: member id.
-        using: actives in use, as far as it has not stopped or its guard has not ended them.
-        guard_ends: true time at which the guard has ended everything.
+        using: actives that it has taken and not stopped.
+        guard_ends: true time at which the guard has killed every task.
         stop_ms: how long stopping takes.
     """
 
-    def __init__(self, around: Around, name: str, number: int, chance: Random) -> None:
+    def __init__(self, around: Around, name: str, number: int, rng: Random) -> None:
         self.name = name
         self.number = number
         self.alive = True
@@ -106,30 +105,31 @@ class Process:
         self.frozen_until = self.deaf_until = self.sent_until = 0.0
         self.newest: Event | None = None
         self._around = around
-        self._chance = chance
-        self._rate = 1 + chance.choice((-DRIFT, DRIFT, chance.uniform(-DRIFT, DRIFT)))
-        self._offset = chance.randrange(10**9)
+        self._rng = rng
+        self._rate = 1 + rng.choice((-DRIFT, DRIFT, rng.uniform(-DRIFT, DRIFT)))
+        self._offset = rng.randrange(10**9)
         self._stopped_by: float = 0.0
-        self._wanted: int | None = None
+        self._alarm_ms: int | None = None
         self._inbox: deque[MemberRecord] = deque()
-        self._read = self._arrived = 0  # records given to the session, records on their way too
-        self._ends: list[tuple[int, int]] = []  # (end of the partition, when it was asked for)
+        self._arrived = 0  # records written to its partition
+        self._read = 0  # records that the session has read
+        self._ends: list[tuple[int, int]] = []  # (end offset, when it was asked for)
         join = Join(
             group=GROUP,
             member=MemberId(name),
             incarnation=0,
             instance_id=f"i-{name}" if name in STATIC else None,
-            capacity=chance.choice((1, 1, 2)),
+            capacity=rng.choice((1, 1, 2)),
             static=PINNED.get(name, ()),
         )
-        self._tells = chance.choice(TELLS)
-        self.session = Session(join, chance.getrandbits(62))
-        around.at(around.now + delay(chance, 5), lambda: self.give(Begin()))
+        self._tells = rng.choice(TELLS)
+        self.session = Session(join, rng.getrandbits(62))
+        around.at(around.now + delay(rng, 5), lambda: self.give(Begin()))
 
     # ------------------------------------------------------------------------------------- time
 
     def clock_ms(self) -> int:
-        """What its clock shows now."""
+        """The time on its clock."""
         return int(self._around.now * self._rate) + self._offset
 
     def _true(self, clock_ms: float) -> float:
@@ -137,13 +137,13 @@ class Process:
 
     @property
     def is_frozen(self) -> bool:
-        """Whether it does nothing at present."""
+        """Whether it is suspended now."""
         return self._around.now < self.frozen_until
 
     # ----------------------------------------------------------------------------------- inputs
 
     def give(self, given: Input) -> None:
-        """A step of the session; a frozen process takes it when it wakes."""
+        """Give the session an input; a frozen process takes it when it resumes."""
         if not self.alive:
             return
         if self.is_frozen:
@@ -151,27 +151,25 @@ class Process:
             return
         for action in self.session.step(given, self.clock_ms()):
             self._act(action)
-        wanted = self.session.deadline_ms
-        if wanted is not None and wanted != self._wanted:
-            self._wanted = wanted
-            self._around.at(self._true(wanted) + 0.5, lambda: self._alarm(wanted))
+        deadline_ms = self.session.deadline_ms
+        if deadline_ms is not None and deadline_ms != self._alarm_ms:
+            self._alarm_ms = deadline_ms
+            self._around.at(self._true(deadline_ms) + 0.5, lambda: self._alarm(deadline_ms))
 
-    def _alarm(self, wanted_ms: int) -> None:
-        if self._wanted != wanted_ms:
+    def _alarm(self, alarm_ms: int) -> None:
+        if self._alarm_ms != alarm_ms:
             return
-        if self.session.deadline_ms == wanted_ms and self.clock_ms() >= wanted_ms:
-            self._wanted = None
+        if self.session.deadline_ms == alarm_ms and self.clock_ms() >= alarm_ms:
+            self._alarm_ms = None
             self.give(ClockMoved())
-        elif self.session.deadline_ms == wanted_ms:
-            self._around.at(self._around.now + 1, lambda: self._alarm(wanted_ms))
+        elif self.session.deadline_ms == alarm_ms:
+            self._around.at(self._around.now + 1, lambda: self._alarm(alarm_ms))
 
     def deliver(self, record: MemberRecord) -> None:
-        """A record was written to the process' partition; it is read after a while, in order."""
+        """A record was written to the process' partition; the process reads it later, in order."""
         self._arrived += 1
         self._inbox.append(record)
-        self._around.at(
-            max(self._around.now + delay(self._chance, 6), self.deaf_until), self._take_in
-        )
+        self._around.at(max(self._around.now + delay(self._rng, 6), self.deaf_until), self._take_in)
 
     def _take_in(self) -> None:
         if not self.alive or not self._inbox:
@@ -201,12 +199,12 @@ class Process:
                     self._around.granted(self, tasks, (record.generation, record.epoch))
                 self._take(role, tasks)
             case Lease(until_ms, stop_ms):
-                was, self.guard_ends = self.guard_ends, self._true(until_ms + stop_ms)
+                before, self.guard_ends = self.guard_ends, self._true(until_ms + stop_ms)
                 self._stopped_by = stop_ms
-                if was <= self._around.now < self.guard_ends and self.using:
+                if before <= self._around.now < self.guard_ends and self.using:
                     self._around.uses(self, None)
             case Release(role, tasks):
-                after = self.stop_ms if self.stop_ms > 100 else delay(self._chance, self.stop_ms)
+                after = self.stop_ms if self.stop_ms > 100 else delay(self._rng, self.stop_ms)
                 number = self.session.incarnation
                 released = self._around.now + after
                 self._around.at(released, lambda: self._release(number, role, tasks))
@@ -232,7 +230,7 @@ class Process:
 
     @property
     def position(self) -> int:
-        """How much of its partition has been written since it stood at the end."""
+        """End offset of its partition, counted from where its reader began."""
         return self._arrived
 
     def _take(self, role: Role, tasks: TaskSet) -> None:
@@ -243,7 +241,7 @@ class Process:
             self._around.uses(self, tasks)
             return
         number = self.session.incarnation
-        restored = self._around.now + self._chance.choice((20, 200, 800))
+        restored = self._around.now + self._rng.choice((20, 200, 800))
         self._around.at(restored, lambda: self._restore(number, tasks))
 
     def _restore(self, number: int, tasks: TaskSet) -> None:
@@ -271,7 +269,7 @@ class Process:
         if self._around.is_told:
             self._around.tell(f"{self} loses everything: {reason}")
         left = max(0.0, min(self.guard_ends - self._around.now, self._stopped_by))
-        after = left * self._chance.choice((0, 1, self._chance.random()))
+        after = left * self._rng.choice((0, 1, self._rng.random()))
         incarnation = self.session.incarnation
         self._around.at(self._around.now + after, lambda: self._lost(incarnation))
 
@@ -288,11 +286,11 @@ class Process:
     # ------------------------------------------------------------------------------- its end
 
     def stop(self, *, temporary: bool) -> None:
-        """Ask it to end."""
+        """Ask the process to end."""
         self.give(LeaveAsked(temporary))
 
     def die(self, story: str) -> None:
-        """It is gone, and everything of it."""
+        """The process ends with all its tasks; `story` is the line that says so."""
         if self.alive and self._around.is_told:
             self._around.tell(story)
         self.alive = False

@@ -1,17 +1,17 @@
-"""What a group promises in every life, watched while a life is played and looked at in its end.
+"""Checks what every group promises, during a random life and at its end.
 
-In the end, when nothing has happened for hours:
+At the end, when nothing has happened for hours:
 
-- *settled*: every active is where it belongs, nothing is on its way, nothing is asked for again;
+- *settled*: every active is at its destination, no move is under way, no follow-up is due;
 - *balanced*: every member has its share by capacity, as the group's assignor promises it;
-- *copies*: every stateful task has its standbys, as many as members can keep; no learner is left;
-- *honest*: every member holds what the group believes it holds.
+- *copies*: every stateful task has its standbys, as far as members can keep them, and no learner;
+- *honest*: every member holds what the group records for it.
 
-All the time, with an assignor that stages moves: no active starts on a member whose copy is behind
-while another member that may run it has said that its own has caught up. What a member said counts
-as long as it keeps the copy, in whatever role; what it told of state on its disk, which is no copy
-yet, counts for `probing.rebalance.interval.ms`. This file keeps its own book of what was said, from
-the events alone; it shares no code with the coordinator's.
+At all times, if the assignor stages moves: no active is placed on a member whose copy is behind
+while another member that may run it has reported a copy that has caught up. A report counts as long
+as the member keeps the copy, in any role. A report about state on a disk that is not a copy yet
+counts for `probing.rebalance.interval.ms`. This file collects the reports from the events alone; it
+shares no code with the coordinator.
 """
 
 from __future__ import annotations
@@ -35,20 +35,20 @@ from muster.state.liveness import FENCED
 STAGING = ("high-availability", "learner")
 """Assignors that warm up before they move."""
 BALANCING = (*STAGING, "sticky")
-"""Assignors that come to rest with every member at its share."""
+"""Assignors that give every member its share in the end."""
 COPYING = (*BALANCING, "fallback")
-"""Assignors that keep as many standbys as the group asks for."""
+"""Assignors that keep the configured number of standbys."""
 Pair = tuple[Task, str]
 
 
-class Said(NamedTuple):
-    """What a member said of a copy last.
+class Reported(NamedTuple):
+    """A member's newest report about a copy.
 
     Attributes:
         near: whether the copy has caught up.
-        at_ms: when the member said so.
-        kept: whether it is said of a copy in a role, with which it ends; else of an old state on
-            the disk.
+        at_ms: when the member reported it.
+        kept: whether the copy has a role, and the report counts until it loses it; otherwise the
+            report is about old state on the disk.
     """
 
     near: bool
@@ -61,55 +61,77 @@ class Promises:
     """Watches one life.
 
     Attributes:
-        broken: what was broken, in words, in the order of time.
+        broken: descriptions of broken promises, oldest first.
     """
 
     broken: list[str] = field(default_factory=list)
-    _book: dict[Pair, Said] = field(default_factory=dict)
+    _reports: dict[Pair, Reported] = field(default_factory=dict)
     _ran: set[Task] = field(default_factory=set)
 
-    # ------------------------------------------------------------------- while a life is played
+    # ------------------------------------------------------------------------------ during a life
 
     def saw(self, at_ms: int, before: Group, batch: Sequence[Event], after: Group) -> None:
-        """The group took a batch."""
+        """The group has handled a batch."""
         held = np.flatnonzero(before.holder != NO_MEMBER).tolist()
         self._ran.update(before.table.task(index) for index in held)
         placed = after.target_generation != before.target_generation
         if not placed and all(isinstance(event, Heartbeat | Tick) for event in batch):
             return
-        self._drop(at_ms, before)  # there may have been only heartbeats for a long time
+        self._drop(at_ms, before)  # batches of heartbeats alone return above and drop nothing
+        freed: set[Pair] = set()
         for event in batch:
             match event:
                 case Join() if _is_in(after, event):
                     self._forget(event.member)
-                    self._said(event.member, event.holding.ready, event.lags, after, at_ms)
+                    self._note(event.member, event.holding.ready, event.lags, after, at_ms)
                 case Report() if _is_in(after, event):
-                    self._gave_up(event, before)
-                    self._said(event.member, event.holding.ready, event.lags, after, at_ms)
+                    self._forget_stopped(event, before)
+                    self._note_released(event, at_ms, before, after)
+                    ran = _tasks_run_by(before, event.member)
+                    freed.update((task, event.member) for task in ran - {*event.holding.active})
+                    self._note(event.member, event.holding.ready, event.lags, after, at_ms)
                 case LagReport():
-                    self._said(event.member, (), event.lags, after, at_ms)
+                    self._note(event.member, (), event.lags, after, at_ms)
                 case _:
                     pass
         if placed and after.assignor in STAGING:
-            self._look(at_ms, before, after)
+            self._check_placement(at_ms, before, after, freed)
         self._drop(at_ms, after)
 
     def _forget(self, member: str) -> None:
-        self._book = {pair: said for pair, said in self._book.items() if pair[1] != member}
+        self._reports = {pair: last for pair, last in self._reports.items() if pair[1] != member}
 
-    def _gave_up(self, event: Report, before: Group) -> None:
-        """A copy that a member has stopped is none any more, even if it begins anew at once.
+    def _forget_stopped(self, event: Report, before: Group) -> None:
+        """Forget copies that the member has stopped, even if it restores them again at once.
 
-        One that it has yet to begin was not stopped: what it said of the state on its disk stands.
+        A copy that it has not started yet was not stopped: a report about its disk still counts.
         """
         slot = before.by_id.get(event.member)
         had = _held(Holding() if slot is None else invariants.holding_of(before, slot))
         stopped = had - _held(event.holding)
-        for pair, said in list(self._book.items()):
-            if said.kept and pair[1] == event.member and pair[0] in stopped:
-                del self._book[pair]
+        for pair, last in list(self._reports.items()):
+            if last.kept and pair[1] == event.member and pair[0] in stopped:
+                del self._reports[pair]
 
-    def _said(
+    def _note_released(self, event: Report, at_ms: int, before: Group, after: Group) -> None:
+        """A member that stops a task which it ran, and should keep a copy of it, has caught up."""
+        slot = before.by_id.get(event.member)
+        if slot is None or before.table is not after.table:
+            return
+        stopped = np.flatnonzero((before.holder == slot) & before.revoking).tolist()
+        for index in stopped:
+            task, pair = before.table.task(index), index << 32 | slot
+            is_kept = any(
+                bool((copies.wanted == pair).any())
+                for group in (before, after)
+                for copies in (group.standby, group.learner)
+            )
+            if is_kept and task not in event.holding.active:
+                last = self._reports.get((task, event.member))
+                if last is None or last.near:
+                    self._reports[task, event.member] = Reported(True, at_ms, kept=True)
+
+    def _note(
         self,
         member: str,
         ready: Iterable[Task],
@@ -119,35 +141,41 @@ class Promises:
     ) -> None:
         limit = group.settings.acceptable_recovery_lag
         for task, offsets in lags:
-            had = self._book.get((task, member))
-            self._book[task, member] = Said(offsets <= limit, at_ms, had is not None and had.kept)
-        self._book |= {(task, member): Said(True, at_ms, kept=True) for task in ready}
+            last = self._reports.get((task, member))
+            kept = last is not None and last.kept
+            self._reports[task, member] = Reported(offsets <= limit, at_ms, kept)
+        self._reports |= {(task, member): Reported(True, at_ms, kept=True) for task in ready}
 
     def _drop(self, at_ms: int, group: Group) -> None:
-        """Forget what was said of copies that are given up, and of old state on a disk."""
+        """Forget reports about copies without a role, and old reports about state on a disk."""
         since_ms = at_ms - group.settings.probing_rebalance_interval_ms
-        for pair, said in list(self._book.items()):
+        for pair, last in list(self._reports.items()):
             if _keeps(group, *pair):
-                self._book[pair] = said._replace(kept=True)
-            elif said.kept or said.at_ms < since_ms or pair[1] not in group.by_id:
-                del self._book[pair]
+                self._reports[pair] = last._replace(kept=True)
+            elif last.kept or last.at_ms < since_ms or pair[1] not in group.by_id:
+                del self._reports[pair]
 
     def _near(self, task: Task, member: str) -> bool | None:
-        said = self._book.get((task, member))
-        return None if said is None else said.near
+        last = self._reports.get((task, member))
+        return None if last is None else last.near
 
-    def _look(self, at_ms: int, before: Group, after: Group) -> None:
-        """Every stateful active that is to run somewhere: was there a better place?"""
+    def _check_placement(self, at_ms: int, before: Group, after: Group, freed: set[Pair]) -> None:
+        """Check each placed stateful active: no other member has a better copy.
+
+        A member that stopped a task in this batch (`freed`) and keeps no copy does not count.
+        """
         for index in np.flatnonzero(after.table.stateful & (after.target != NO_MEMBER)).tolist():
             member = after.members[int(after.target[index])]
             if member is None or member.away:
                 continue
             task, name = after.table.task(index), member.id
-            if task not in self._ran:  # there is no state of it yet
+            if task not in self._ran:  # it has no state yet
                 continue
             owner = _owner(before, task, after)
-            said = self._near(task, name)
-            if said or (said is None and name == owner):
+            if owner is not None and (task, owner) in freed:
+                owner = None
+            near = self._near(task, name)
+            if near or (near is None and name == owner):
                 continue
             better = [other for other in self._warm(task, owner, after) if other != name]
             if better:
@@ -160,29 +188,43 @@ class Promises:
 
     def _warm(self, task: Task, owner: str | None, group: Group) -> list[str]:
         """Members that have caught up with a task and may run it."""
-        found: list[str] = []
+        warm: list[str] = []
         for member in group.live():
-            said = self._near(task, member.id)
+            near = self._near(task, member.id)
             may = member.topics is None or task.unit in member.topics
             fenced = bool(group.soft.flags[member.slot] & FENCED)
             if member.draining or member.away or fenced or not may:
                 continue
-            if said or (said is None and member.id == owner):
-                found.append(member.id)
-        return found
+            if near or (near is None and member.id == owner):
+                warm.append(member.id)
+        return warm
+
+
+def _tasks_run_by(group: Group, member: str) -> set[Task]:
+    """Tasks that a member ran."""
+    slot = group.by_id.get(member)
+    if slot is None:
+        return set()
+    return {group.table.task(index) for index in np.flatnonzero(group.holder == slot).tolist()}
 
 
 def _held(holding: Holding) -> set[Task]:
     return {*holding.active, *holding.standby, *holding.learner}
 
 
+def _may_run(group: Group, task: int) -> bool:
+    """Whether some member that is not drained may run a task."""
+    unit = group.table.task(task).unit
+    return any(not m.draining and (m.topics is None or unit in m.topics) for m in group.live())
+
+
 def _name(group: Group, slot: int) -> str:
-    member = group.members[slot]
+    member = None if slot == NO_MEMBER else group.members[slot]
     return "" if member is None else member.id
 
 
 def _owner(group: Group, task: Task, after: Group) -> str | None:
-    """Who ran a task and is a member still; its successor of the same name starts anew."""
+    """The owner of a task, if it is still a member: a new member of its name does not count."""
     index = group.table.find(task)
     if index is None or group.holder[index] == NO_MEMBER:
         return None
@@ -195,14 +237,14 @@ def _owner(group: Group, task: Task, after: Group) -> str | None:
 
 
 def _is_in(group: Group, event: Join | Report) -> bool:
-    """Whether the group took an event's process for the member, or refused it."""
+    """Whether the group accepted the event as one of the member's own session."""
     slot = group.by_id.get(event.member)
     member = None if slot is None else group.members[slot]
     return member is not None and member.incarnation == event.incarnation
 
 
 def _keeps(group: Group, task: Task, member: str) -> bool:
-    """Whether a member has a copy of a task in any role, or is to have one, or to give one up."""
+    """Whether a member has a copy of a task in any role, will get one, or is releasing one."""
     slot, index = group.by_id.get(member), group.table.find(task)
     if slot is None or index is None:
         return False
@@ -214,28 +256,30 @@ def _keeps(group: Group, task: Task, member: str) -> bool:
     )
 
 
-# ------------------------------------------------------------------------------------ in the end
+# ------------------------------------------------------------------------------------ at the end
 
 
 def kept(group: Group, processes: Mapping[str, SimulatedMember], still_ms: int) -> list[str]:
-    """What is not as it should be in the end; empty = everything is.
+    """Promises broken at the end of a life; empty = all are kept.
 
     Args:
-        group: as it is in the end.
+        group: the group at the end.
         processes: by member id.
-        still_ms: how long ago a generation or a holding changed last.
+        still_ms: how long ago a generation or a holding last changed.
     """
     if not list(group.live()):
         return []
-    found = _unsettled(group, still_ms)
-    return found or [*_uneven(group), *_copies(group), *_dishonest(group, processes)]
+    unsettled = _unsettled(group, still_ms)
+    return unsettled or [*_uneven(group), *_copies(group), *_dishonest(group, processes)]
 
 
 def _unsettled(group: Group, still_ms: int) -> list[str]:
     wrong = []
     if group.state is not GroupState.STABLE:
         wrong.append(f"settled: the group is {group.state.value}: {group.cause}")
-    late = np.flatnonzero(group.destination != group.holder).tolist()
+    nowhere = group.destination == NO_MEMBER  # its owner drains, and no other member may run it
+    late = np.flatnonzero((group.destination != group.holder) & ~nowhere).tolist()
+    late += [task for task in np.flatnonzero(nowhere).tolist() if _may_run(group, task)]
     for task in late[:3]:
         where = [
             _name(group, int(at[task])) or "no member" for at in (group.holder, group.destination)
@@ -267,14 +311,14 @@ def _uneven(group: Group) -> list[str]:
     if group.assignor == "learner":
         parts = {"stateful tasks": stateful, "stateless tasks": ~stateful}
     wrong = []
-    for what, which in parts.items():
-        count = Counter(group.holder[which].tolist())
-        whole, capacity = int(which.sum()), sum(m.capacity for m in members)
+    for name, mask in parts.items():
+        count = Counter(group.holder[mask].tolist())
+        tasks, capacity = int(mask.sum()), sum(m.capacity for m in members)
         for member in members:
-            least, rest = divmod(whole * member.capacity, capacity)
+            least, rest = divmod(tasks * member.capacity, capacity)
             if not least <= count[member.slot] <= least + bool(rest):
                 shares = ", ".join(f"{m.id} {count[m.slot]} of {m.capacity}" for m in members)
-                wrong.append(f"balanced: {member.id} has {count[member.slot]} {what} ({shares})")
+                wrong.append(f"balanced: {member.id} has {count[member.slot]} {name} ({shares})")
                 break
     return wrong
 
@@ -302,7 +346,7 @@ def _dishonest(group: Group, processes: Mapping[str, SimulatedMember]) -> list[s
     for member in group.live():
         process = processes.get(member.id)
         held = None if process is None else process.holding()
-        thought = invariants.holding_of(group, member.slot)
-        if held is None or held.digest() != thought.digest():
-            wrong.append(f"honest: {member.id} holds {held}, not {thought}")
+        expected = invariants.holding_of(group, member.slot)
+        if held is None or held.digest() != expected.digest():
+            wrong.append(f"honest: {member.id} holds {held}, not {expected}")
     return wrong

@@ -1,13 +1,13 @@
-"""Spans of a play in which hearts beat and nothing else can happen.
+"""Finds spans of a simulation with nothing but heartbeats, which can be skipped.
 
-A day of a settled group is tens of thousands of heartbeats that change nothing but the clocks. Such
-a span is cut short by whole rounds of heartbeats: the group sees a gap in its log, as after an
-outage of the broker, which counts for at most one step of the clock of anybody's session. What
-comes after the gap is played beat by beat again, long enough for every member to be heard.
+A settled group has tens of thousands of heartbeats a day that change nothing but clocks. A span of
+them is shortened by whole rounds of heartbeats: the group sees a gap in its log, as after an outage
+of the broker, and a gap counts for at most one step of each session's clock. After the gap a few
+rounds are simulated again, so that every member sends a heartbeat.
 
-Whether a span is quiet is decided from the group as it is. A group has no deadline of its own that
-is not asked for here; those of sessions and of demands are over, because nothing was written for
-longer than either takes.
+Whether a span is quiet follows from the group's state. `quiet_until` checks all of the group's own
+deadlines. Deadlines of sessions and of releases have passed, because nothing but heartbeats was
+written for longer than both together (`calm_ms`).
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from muster.state.group import Group
 
 FOREVER = 2**62
 _ROUNDS = 4
-"""Rounds of heartbeats that are played after a gap."""
+"""Rounds of heartbeats that are simulated after a gap."""
 
 
 def quiet_until(group: Group, processes: Collection[SimulatedMember]) -> int | None:
-    """Broker time of the group's next deadline if only hearts beat until then; None = they do not.
+    """Broker time of the group's next deadline, if only heartbeats happen before it; else None.
 
     Args:
-        group: as it is now.
-        processes: all there are, those that ended included.
+        group: the group now.
+        processes: all processes, including those that have ended.
     """
     settings, live = group.settings, list(group.live())
     heard = [process for process in processes if process.is_heard]
@@ -51,12 +51,12 @@ def quiet_until(group: Group, processes: Collection[SimulatedMember]) -> int | N
 
 
 def calm_ms(group: Group) -> int:
-    """How long nothing must have been written before a span may be cut."""
+    """How long nothing but heartbeats must have been written before a span may be skipped."""
     return 2 * group.settings.session_timeout_ms + group.settings.rebalance_timeout_ms
 
 
 def skipped_ms(span_ms: int, group: Group, processes: Collection[SimulatedMember]) -> int:
-    """How much of a quiet span to leave out: whole rounds of everybody's heartbeats."""
+    """How much of a quiet span to skip: whole rounds of all members' heartbeats."""
     heard = [process.heartbeat_ms for process in processes if process.is_heard]
     if not heard:
         return 0

@@ -1,4 +1,4 @@
-"""What happens in a simulated life, as values; `muster.cli.scenario` reads them from JSON."""
+"""The events of a simulated scenario, as values; `muster.cli.scenario` reads them from JSON."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from muster.simulation.member import READY
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Joins:
-    """A process starts and joins. Spans as in `SimulatedMember`."""
+    """A process starts and joins. The attributes are those of `SimulatedMember`."""
 
     join: Join
     ack_ms: int = 0
@@ -27,14 +27,14 @@ class Joins:
 
 @dataclass(frozen=True, slots=True)
 class Returns:
-    """A process that left or crashed starts again, as it was, with what its disk still has."""
+    """A process that left or crashed starts again with the same settings and its old disk."""
 
     member: str
 
 
 @dataclass(frozen=True, slots=True)
 class Leaves:
-    """A member stops everything and goes; `temporary`: a static one that will return."""
+    """A member stops everything and leaves; with `temporary`, its leave says it will return."""
 
     member: str
     temporary: bool = False
@@ -42,14 +42,14 @@ class Leaves:
 
 @dataclass(frozen=True, slots=True)
 class Crashes:
-    """A process is gone without a word; its last heartbeat is of this instant."""
+    """A process ends without a leave, just after a last heartbeat."""
 
     member: str
 
 
 @dataclass(frozen=True, slots=True)
 class Drains:
-    """An operator wants a member empty."""
+    """An operator drains a member, or (`on` is False) undoes that."""
 
     member: str
     on: bool = True
@@ -57,14 +57,14 @@ class Drains:
 
 @dataclass(frozen=True, slots=True)
 class Rejoins:
-    """A member joins again and nothing has changed; with Connect's assignors all workers do."""
+    """A member joins again with nothing changed; with Connect's assignors all members do."""
 
     member: str
 
 
 @dataclass(frozen=True, slots=True)
 class Lagging:
-    """How far a member's copies are behind."""
+    """Lags of a member's copies are reported."""
 
     member: str
     offsets: tuple[tuple[Task, int], ...]
@@ -80,7 +80,7 @@ class Ready:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Configured:
-    """The group is to be like this from now on."""
+    """The group gets this config."""
 
     assignor: str
     settings: Settings
@@ -94,7 +94,7 @@ class Forgets:
 
 @dataclass(frozen=True, slots=True)
 class Undelivered:
-    """The records of the next generation do not reach these members."""
+    """These members do not get the records of the next generation."""
 
     members: frozenset[str]
 
@@ -116,12 +116,12 @@ Happening: TypeAlias = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scenario:
-    """A life: the group's first config, and what happens when.
+    """A scenario: the group's first config, and timed events.
 
     Attributes:
         group: the config in force at the beginning.
-        events: (milliseconds, happening), ascending.
-        until_ms: when the play ends.
+        events: (milliseconds, event), ascending.
+        until_ms: when the simulation ends.
     """
 
     group: Configured

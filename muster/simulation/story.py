@@ -1,4 +1,4 @@
-"""What happened in an ordeal, for people: lines with their time, kept only if anybody listens."""
+"""The log of an ordeal, for people: lines with their time, kept only when asked for."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ LINES_MAX = 400
 
 
 class Story:
-    """The newest lines of a story.
+    """The newest lines of the log.
 
     Attributes:
-        told: whether anybody listens; ask before a line is made that costs something.
-        lines: what was told, newest last.
+        told: whether lines are kept; check it before building an expensive line.
+        lines: the lines, newest last.
     """
 
     def __init__(self, *, told: bool) -> None:
@@ -24,18 +24,18 @@ class Story:
         self.lines: deque[str] = deque(maxlen=LINES_MAX)
 
     def tell(self, at_ms: float, text: str) -> None:
-        """A line."""
+        """Add a line."""
         if self.told:
             self.lines.append(f"{at_ms:>9,.0f} ms  {text}")
 
 
 def named(tasks: TaskSet) -> str:
-    """Tasks in a line."""
+    """Tasks as text."""
     return " ".join(map(str, tasks))
 
 
 def said(record: MemberAssignment | MemberGone) -> str:
-    """A record to a member in a line."""
+    """A record to a member, as text."""
     if isinstance(record, MemberGone):
         return "gone"
     head = f"coordinator {record.coordinator_epoch}, revision {record.revision}"

@@ -1,6 +1,6 @@
-"""What a simulated life looked like: a list of generations, and what it cost.
+"""The result of a simulated scenario: its generations, and what they cost.
 
-A generation is shown as it stood before the next one came: members had acted on it by then.
+Each generation is shown in the state just before the next one, when members had acted on it.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ class Entry:
     Attributes:
         generation: its number.
         at_ms: when it was placed.
-        cause: what made it.
+        cause: its cause.
         state: of the group when members had acted.
         members: what each member held then.
-        revoked: actives each member was told to give up.
-        moves: what moves and why.
-        delay_ms: how long lost work waits.
+        revoked: actives that each member had to release.
+        moves: the moves and their reasons.
+        delay_ms: how long lost tasks wait for their owners to return.
         followup_ms: when the assignor wants to run again.
-        score: what the placement is worth.
-        unassigned: actives no member is meant to have.
+        score: the placement's score.
+        unassigned: actives that no member gets.
     """
 
     generation: int
@@ -52,13 +52,13 @@ class Entry:
 
 @dataclass(slots=True)
 class Timeline:
-    """Collects entries while a world is played.
+    """Collects entries while a scenario is simulated.
 
     Attributes:
         entries: the generations.
-        moved: actives that went from one member to another.
-        downtime_ms: time tasks that once ran had no running owner, summed over tasks.
-        changed_ms: when a holding or a generation changed last.
+        moved: how often an active went from one member to another.
+        downtime_ms: time without a running owner, summed over tasks that had run before.
+        changed_ms: when a holding or a generation last changed.
         settled: whether the group had settled at the end.
     """
 
@@ -80,7 +80,15 @@ class Timeline:
         placement: Placement,
         behind_ms: int,
     ) -> None:
-        """A generation was placed, and its record says how; the group's clock was so far behind."""
+        """Add a generation.
+
+        Args:
+            at_ms: when it was placed.
+            record: its record.
+            view: input of the assignor.
+            placement: output of the assignor.
+            behind_ms: how far the group's clock was behind `at_ms`.
+        """
         self._close()
         followup_ms = placement.followup_ms
         self.changed_ms = at_ms
@@ -100,18 +108,18 @@ class Timeline:
         )
 
     def revoked(self, member: str, releasing: set[tuple[Role, Task]]) -> None:
-        """A member read that it has to give tasks up."""
-        told = {str(task) for role, task in releasing if role is Role.ACTIVE}
-        if self.entries and told:
-            self.entries[-1].revoked.setdefault(member, set()).update(told)
+        """A member read a record that revokes tasks."""
+        actives = {str(task) for role, task in releasing if role is Role.ACTIVE}
+        if self.entries and actives:
+            self.entries[-1].revoked.setdefault(member, set()).update(actives)
 
     def look(self, at_ms: int, group: Group, members: Mapping[str, SimulatedMember]) -> None:
-        """See what everybody holds now."""
+        """Record what each member holds now."""
         shown: Held = {}
         for member in group.live():
             process = members.get(member.id)
             if process is not None and process.crashed and member.id in self._shown:
-                # The coordinator cannot know yet that it is dead.
+                # The coordinator does not know yet that it crashed.
                 shown[member.id] = self._shown[member.id]
                 continue
             held = process.held if process is not None else {role: set() for role in Role}
@@ -134,14 +142,14 @@ class Timeline:
                 self._down_since.setdefault(task, at_ms)
 
     def end(self, at_ms: int, group: Group) -> None:
-        """The play is over."""
+        """The simulation has ended."""
         self._close()
         for since_ms in self._down_since.values():
             self.downtime_ms += at_ms - since_ms
-        waits = any(member.state is not MemberState.STABLE for member in group.live())
-        waits |= group.generation > group.target_generation or group.again
-        waits |= group.delay_until_ms is not None
-        self.settled = not waits
+        is_moving = any(member.state is not MemberState.STABLE for member in group.live())
+        is_moving |= group.generation > group.target_generation or group.again
+        is_moving |= group.delay_until_ms is not None
+        self.settled = not is_moving
 
     def _close(self) -> None:
         if self.entries:
@@ -154,7 +162,7 @@ def _in_table(group: Group) -> _Place:
 
 
 class _Place:
-    """Sorts tasks as the group's table does; strangers last."""
+    """Sorts tasks as the group's table does, and tasks that it does not have last."""
 
     def __init__(self, group: Group) -> None:
         self._table = group.table

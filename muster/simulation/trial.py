@@ -1,8 +1,8 @@
-"""Many lives in a row, each a storm of invented faults and the calm after; a broken law made small.
+"""Plays many lives, each with random faults and then none, and shrinks one that breaks a law.
 
-A life is a seed and a list of faults. One that breaks a law is tried again with parts of its list
-left out, again and again (delta debugging), until nothing can be left out any more; what remains
-is played once more with the story switched on.
+A life is a seed and a list of faults. If it breaks a law, it is played again and again with parts
+of its list left out (delta debugging), until no fault can be left out. The rest is played once more
+to record its story.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from muster.simulation.faults import Timed
 from muster.simulation.judge import LawBroken
 from muster.simulation.ordeal import Ordeal
 
-Each = TypeVar("Each")
+Item = TypeVar("Item")
 STORM_MS = (5_000, 60_000)
-"""How long faults happen in a life, from the shortest to the longest."""
+"""Shortest and longest time in which faults happen in a life."""
 EVERY_MS = (60, 800)
-"""How far faults are apart in a life, on average."""
+"""Smallest and greatest mean time between two faults in a life."""
 BEGINNING_MS = 300
-"""Every process has started by then, unless a fault comes first."""
+"""Every process starts before this, unless a fault happens first."""
 PLAYS_MAX = 600
-"""How often a broken life is played to make it small."""
+"""How often a broken life is played to shrink it."""
 LIVES_A_TURN = 8
-"""Lives handed to a process at once."""
+"""Lives given to each process at a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,10 +39,10 @@ class Broken:
     """A law that a life broke.
 
     Attributes:
-        law: what happened, in words.
+        law: a description of what happened.
         seed: of the life.
-        faults: the fewest that were found to break it.
-        of: how many the life had.
+        faults: the smallest list found that breaks it.
+        of: number of faults in the life.
         story: what happened, line by line.
     """
 
@@ -59,14 +59,14 @@ class Broken:
 
 @dataclass(frozen=True, slots=True)
 class Life:
-    """How one life went.
+    """The result of one life.
 
     Attributes:
-        seed: which one.
-        generations: opened in it.
+        seed: of the life.
+        generations: number opened in it.
         changes: how often a task got another process.
         faults: how many of each kind happened.
-        settled_ms: how long the group took to settle after the last one.
+        settled_ms: how long the group took to settle after the last fault.
         lasted_ms: its length in simulated time.
         broken: the law it broke, None = none.
     """
@@ -82,12 +82,12 @@ class Life:
 
 @dataclass(slots=True)
 class Tally:
-    """What many lives come to.
+    """The results of many lives.
 
     Attributes:
         lives: how many.
-        generations, changes, faults, lasted_ms: sums over them.
-        settled_ms: the longest any of them took to settle.
+        generations, changes, faults, lasted_ms: sums over the lives.
+        settled_ms: the longest time that one of them took to settle.
         broken: the law that the last one broke, None = none.
     """
 
@@ -100,7 +100,7 @@ class Tally:
     broken: Broken | None = None
 
     def add(self, life: Life) -> None:
-        """One more."""
+        """Add a life."""
         self.lives += 1
         self.generations += life.generations
         self.changes += life.changes
@@ -120,27 +120,27 @@ class Tally:
 
 
 def stream(seed: int, stressed: Collection[type] = ()) -> list[Timed]:
-    """The faults of a life: everybody starts, then trouble; `stressed` kinds more often."""
-    chance = Random(f"life/{seed}")  # noqa: S311 — a play, not a secret
-    until_ms = int(_between(chance, *STORM_MS))
-    every_ms = int(_between(chance, *EVERY_MS))
+    """The faults of a life: all processes start, then faults, `stressed` kinds more often."""
+    rng = Random(f"life/{seed}")  # noqa: S311 — a simulation, not a secret
+    until_ms = int(_between(rng, *STORM_MS))
+    every_ms = int(_between(rng, *EVERY_MS))
     starts: list[Timed] = [
-        (chance.randrange(BEGINNING_MS), faults.Starts(name)) for name in faults.NAMES
+        (rng.randrange(BEGINNING_MS), faults.Starts(name)) for name in faults.NAMES
     ]
-    found = [*starts, *faults.invented(seed, 0, until_ms, every_ms, stressed)]
-    return sorted(found, key=lambda timed: timed[0])
+    timed_faults = [*starts, *faults.invented(seed, 0, until_ms, every_ms, stressed)]
+    return sorted(timed_faults, key=lambda timed: timed[0])
 
 
-def _between(chance: Random, low: float, high: float) -> float:
-    """Each power of two as often as any other."""
-    return float(low * (high / low) ** chance.random())
+def _between(rng: Random, low: float, high: float) -> float:
+    """A random number between the two, log-uniform."""
+    return float(low * (high / low) ** rng.random())
 
 
 def play(seed: int, given: Sequence[Timed], *, told: bool = False) -> tuple[Ordeal, float, str]:
-    """One life.
+    """Play one life; `told` records its story.
 
     Returns:
-        The world as it was at its end, how long it took to settle, and the law it broke ("": none).
+        The ordeal at its end, how long it took to settle in ms, and the law it broke ("" = none).
     """
     world = Ordeal(seed, told=told)
     try:
@@ -148,12 +148,12 @@ def play(seed: int, given: Sequence[Timed], *, told: bool = False) -> tuple[Orde
         return world, world.settle(), ""
     except LawBroken as broken:
         return world, 0.0, str(broken)
-    except Exception as error:  # the machine under test may raise anything
+    except Exception as error:  # the code under test may raise anything
         return world, 0.0, f"{type(error).__name__}: {error}"
 
 
 def live(seed: int) -> Life:
-    """One life, and if it breaks a law the smallest one like it."""
+    """Play the random life of a seed, and shrink it if it breaks a law."""
     given = stream(seed)
     world, settled_ms, law = play(seed, given)
     return Life(
@@ -168,7 +168,7 @@ def live(seed: int) -> Life:
 
 
 def broken(seed: int, given: Sequence[Timed]) -> Broken:
-    """The smallest part of a stream that still breaks a law, and its story."""
+    """Shrink a stream that breaks a law; return the smallest part found, and its story."""
 
     def breaks(part: Sequence[Timed]) -> bool:
         return bool(play(seed, part)[2])
@@ -179,9 +179,9 @@ def broken(seed: int, given: Sequence[Timed]) -> Broken:
 
 
 def shrunk(
-    given: Sequence[Each], breaks: Callable[[Sequence[Each]], bool], plays_max: int
-) -> list[Each]:
-    """Delta debugging: leave out halves, quarters … single faults as long as it still breaks."""
+    given: Sequence[Item], breaks: Callable[[Sequence[Item]], bool], plays_max: int
+) -> list[Item]:
+    """Delta debugging: leave out halves, quarters, … single items while the rest still breaks."""
     small, plays = list(given), 0
     size = max(1, len(small) // 2)
     while True:
@@ -199,9 +199,9 @@ def shrunk(
 
 
 def trial(seed: int, generations: int, processes: int = 1) -> Iterator[Life]:
-    """Lives from a seed on until they have opened so many generations, or one breaks a law.
+    """Play lives from a seed on, until they have opened `generations` or one breaks a law.
 
-    The same lives in the same order whatever the number of processes.
+    The lives and their order do not depend on the number of processes.
     """
     opened = 0
     for life in _lives(seed, processes):
@@ -212,7 +212,7 @@ def trial(seed: int, generations: int, processes: int = 1) -> Iterator[Life]:
 
 
 def tried(seed: int, generations: int, processes: int = 1) -> Tally:
-    """A trial to its end."""
+    """Play a whole trial; return its tally."""
     tally = Tally()
     for life in trial(seed, generations, processes):
         tally.add(life)
@@ -224,7 +224,7 @@ def _lives(seed: int, processes: int) -> Iterator[Life]:
     if processes == 1:
         yield from map(live, seeds)
         return
-    # Not forked: the caller may have threads (Kafka clients, a test runner).
+    # Spawned, not forked: the caller may have threads (Kafka clients, a test runner).
     with ProcessPoolExecutor(processes, get_context("spawn")) as pool:
         while True:
             yield from pool.map(live, islice(seeds, processes * LIVES_A_TURN), chunksize=2)

@@ -1,9 +1,9 @@
 """Plays a scenario: the real `advance`, simulated members, a simulated clock.
 
-Every instant is played to its end before the next one: what members write goes to the log, the
-group takes it, records reach their members, and members that act at once write again. What happens
-at one instant by itself is one batch. Nothing depends on a clock or on chance, so a scenario has
-one outcome.
+Each instant is finished before the next one. Events of members go to the log, the group handles
+them, records reach their members, and members that react at once write more events. All that
+happens independently at one instant is one batch. Nothing depends on a real clock or on randomness,
+so a scenario has one outcome.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ GROUP = GroupId("simulated")
 BEGINNING_MS = 1_000_000_000_000
 """Broker time of a scenario's millisecond 0; the core's clock does not start at 0."""
 ROUNDS_MAX = 1_000
-"""Batches of one instant; more means that the group chases itself."""
+"""Most batches of one instant; with more, the group would never settle."""
 _TOPICS = {GroupConfig: TopicKind.CONFIG, LagReport: TopicKind.LAG}
 Lookup = Callable[[str], Assignor]
 
 
 class NeverSettles(MusterError):
-    """Something in the scenario makes the group act without end at one instant.
+    """The group acts without end at one instant.
 
     Operator action: look for an assignor that asks for a follow-up at once, every time.
     """
@@ -56,7 +56,7 @@ class NeverSettles(MusterError):
 
 @dataclass(slots=True)
 class _Watched:
-    """An assignor whose last placement is looked at."""
+    """An assignor that records its inputs and placements."""
 
     assignor: Assignor
     name: str
@@ -70,15 +70,15 @@ class _Watched:
 
 @dataclass(slots=True)
 class World:
-    """A group, its members and their time.
+    """A group, its members and the simulated time.
 
     Attributes:
         lookup: name → assignor.
-        group: the group as it is.
-        members: process by member id, those that have gone included until another one comes.
-        records: everything published, in order.
-        log: everything written, in order.
-        promises: what is watched while the life is played; None = nothing is.
+        group: the group now.
+        members: newest process of each member id, also after it has ended.
+        records: everything the coordinator published, in order.
+        log: the batches of events, in order.
+        promises: checks each batch; None = no checks.
     """
 
     lookup: Lookup = registry.get
@@ -101,10 +101,10 @@ class World:
     _started: set[Task] = field(default_factory=set)
 
     def play(self, scenario: Scenario) -> None:
-        """From millisecond 0 to the end of the scenario.
+        """Play from millisecond 0 to the end of the scenario.
 
         Raises:
-            NeverSettles: an instant that does not end.
+            NeverSettles: the group acts without end at one instant.
         """
         waiting = [(0, scenario.group), *scenario.events]
         self._instant(0, [scenario.group])
@@ -132,7 +132,7 @@ class World:
         return times
 
     def _skips(self, at_ms: int, until_ms: int) -> bool:
-        """Leave out heartbeats that change nothing; whether there were any."""
+        """Skip heartbeats that change nothing. Return whether any were skipped."""
         if at_ms - self._changed_ms < calm_ms(self.group):
             return False
         processes = self.members.values()
@@ -174,7 +174,7 @@ class World:
         raise NeverSettles(f"the group does not settle at {at_ms} ms: {self.group.cause}")
 
     def _look(self) -> None:
-        # A generation that a plug-in has answered for, unseen by anybody, is not to be shown yet.
+        # While a plug-in's answer waits for the next batch, its generation is not shown yet.
         if self._changed_ms == self.now_ms and self.group.kept is None:
             self.timeline.look(self.now_ms, self.group, self.members)
 
@@ -202,8 +202,9 @@ class World:
         if self._seen:
             self._answer = self._seen[-1]
         if self._answer is not None and self.group.target_generation != before:
-            view, placement = self._answer  # a plug-in's is of the batch before
-            behind_ms = BEGINNING_MS + self.now_ms - view.now_ms  # a config moves no clock
+            view, placement = self._answer  # a plug-in's answer is from the batch before
+            # A config does not move the group's clock, so the view may be behind.
+            behind_ms = BEGINNING_MS + self.now_ms - view.now_ms
             self.timeline.open(self.now_ms, _placed(step), view, placement, behind_ms)
             self._answer = None
         return step
@@ -238,34 +239,36 @@ class World:
 
     # ----------------------------------------------------------------------- what happens
 
-    def _happen(self, what: Happening) -> list[Event]:
-        match what:
+    def _happen(self, happening: Happening) -> list[Event]:
+        match happening:
             case Configured():
-                return [self._configure(what)]
+                return [self._configure(happening)]
             case Joins():
-                return self._join(what)
+                return self._join(happening)
             case happenings.Returns():
-                return self._return(what)
+                return self._return(happening)
             case happenings.Forgets():
                 self.group = replace(self.group, memory=None)
                 return []
             case happenings.Undelivered():
-                self._unheard = what.members
+                self._unheard = happening.members
                 return []
-            case happenings.Drains():
-                return [Drain(group=GROUP, member=MemberId(what.member), on=what.on)]
-            case happenings.Lagging():
-                lags = tuple(Lag(task, offsets) for task, offsets in what.offsets)
-                return [LagReport(group=GROUP, member=MemberId(what.member), lags=lags)]
+            case happenings.Drains(name, on):
+                return [Drain(group=GROUP, member=MemberId(name), on=on)]
+            case happenings.Lagging(name, offsets):
+                lags = tuple(Lag(task, count) for task, count in offsets)
+                return [LagReport(group=GROUP, member=MemberId(name), lags=lags)]
             case _:
-                member = self.members.get(what.member)
-                return [] if member is None or not member.alive else self._does(member, what)
+                member = self.members.get(happening.member)
+                if member is None or not member.alive:
+                    return []
+                return self._happen_to(member, happening)
 
-    def _does(self, member: SimulatedMember, what: Happening) -> list[Event]:
+    def _happen_to(self, member: SimulatedMember, happening: Happening) -> list[Event]:
         member.now_ms = self.now_ms
-        match what:
+        match happening:
             case happenings.Leaves():
-                return [member.leave(temporary=what.temporary)]
+                return [member.leave(temporary=happening.temporary)]
             case happenings.Crashes():
                 last = [member.heartbeat()] if member.member else []
                 member.drop()
@@ -273,38 +276,38 @@ class World:
                 member.crashed = True
                 return [*last]
             case happenings.Ready():
-                return [member.report()] if member.mark_ready({what.task}) else []
-            case _:  # in Connect's protocol every round is everybody's
+                return [member.report()] if member.mark_ready({happening.task}) else []
+            case _:  # in Connect's protocol all members join in every round
                 connect = self.group.assignor in CONNECT_ASSIGNORS
-                who = [m for _, m in sorted(self.members.items()) if m.alive]
-                return [m.joining() for m in who if connect or m is member]
+                alive = [m for _, m in sorted(self.members.items()) if m.alive]
+                return [m.joining() for m in alive if connect or m is member]
 
-    def _configure(self, what: Configured) -> Event:
+    def _configure(self, row: Configured) -> Event:
         return GroupConfig(
-            group=GROUP, assignor=what.assignor, settings=what.settings, tasks=what.tasks
+            group=GROUP, assignor=row.assignor, settings=row.settings, tasks=row.tasks
         )
 
-    def _join(self, what: Joins) -> list[Event]:
+    def _join(self, row: Joins) -> list[Event]:
         member = SimulatedMember(
-            what.join,
-            ack_ms=what.ack_ms,
-            ack_step_ms=what.ack_step_ms,
-            restore_ms=what.restore_ms,
-            heartbeat_ms=what.heartbeat_ms,
-            tells=what.tells,
+            row.join,
+            ack_ms=row.ack_ms,
+            ack_step_ms=row.ack_step_ms,
+            restore_ms=row.restore_ms,
+            heartbeat_ms=row.heartbeat_ms,
+            tells=row.tells,
             has_state=self._has_state,
             now_ms=self.now_ms,
         )
-        member.claim(what.join.holding)
+        member.claim(row.join.holding)
         self._started |= member.held[Role.ACTIVE]
         events: list[Event] = [self._start(member)]
-        if what.draining:
-            events.append(Drain(group=GROUP, member=what.join.member))
+        if row.draining:
+            events.append(Drain(group=GROUP, member=row.join.member))
         return events
 
-    def _return(self, what: happenings.Returns) -> list[Event]:
-        """A process that ended starts again with what it said of itself, and with its disk."""
-        before = self.members[what.member]
+    def _return(self, row: happenings.Returns) -> list[Event]:
+        """A process that ended starts again with the same settings and its disk."""
+        before = self.members[row.member]
         if before.alive:
             return []
         member = replace(
@@ -328,14 +331,14 @@ class World:
         return member.joining()
 
     def _has_state(self, task: Task) -> bool:
-        """Whether a task has written a changelog: it is stateful, and a member ran it."""
+        """Whether a task has a changelog: it is stateful, and a member has run it."""
         table = self.group.table
         index = table.find(task)
         return task in self._started and index is not None and bool(table.stateful[index])
 
 
 def _placed(step: Step) -> GroupSnapshot:
-    """The record of the generation that was placed; a later one may have begun since."""
+    """The record of the generation that was placed; a later generation may have begun since."""
     snapshots = (r for r in step.records if isinstance(r, GroupSnapshot))
     placed = (r for r in snapshots if r.generation == r.target_generation)
     return next(placed, step.group.snapshot())

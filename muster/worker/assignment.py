@@ -1,4 +1,4 @@
-"""What a worker's user sees of an assignment."""
+"""The assignment as callbacks of a worker get it."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from muster.protocol.tasks import EMPTY, TaskSet
 
 
 class Token(NamedTuple):
-    """A fencing token: hand it to outside systems with every write, and let them refuse older ones.
+    """A fencing token: send it to outside systems with every write, and let them refuse older ones.
 
-    Tokens of one task only grow from owner to owner, so they compare like numbers.
+    Each owner of a task has a greater token than the owner before it; compare them as tuples.
 
     Attributes:
-        generation: group epoch in which the task was given.
+        generation: group epoch in which the task was granted.
         epoch: the member's epoch then.
     """
 
@@ -29,17 +29,17 @@ class Assignment:
     """What this member should hold, as of one record of the coordinator.
 
     Attributes:
-        group, member: whose it is.
+        group, member: the group and the member it is for.
         incarnation: the member's session.
-        coordinator_epoch: which coordinator gave it.
+        coordinator_epoch: the coordinator that wrote it.
         generation: group epoch it works towards.
         epoch: member epoch.
-        revision: counts the records to this member.
+        revision: number of the record among those to this member.
         active: tasks to run.
         standby: tasks to keep a warm copy of.
         learner: tasks to restore, in order to take them over.
-        next: the standbys that are to become active here as soon as they have caught up.
-        message: what made the generation, one line.
+        next: standbys that become active here as soon as they have caught up.
+        message: the cause of the generation, one line.
     """
 
     group: str
@@ -57,16 +57,16 @@ class Assignment:
 
     @property
     def token(self) -> Token:
-        """The fencing token of tasks given by this assignment."""
+        """The fencing token of tasks that this assignment grants."""
         return Token(self.generation, self.epoch)
 
     @property
     def about(self) -> dict[str, object]:
-        """Fields of a log line about it."""
+        """Its fields in a log line."""
         return {"group": self.group, "member": self.member, "generation": self.generation}
 
     def role_of(self, task: Task) -> Role | None:
-        """What to do with a task; None when it is not ours."""
+        """The role of a task; None when it is not assigned to this member."""
         for role, tasks in (
             (Role.ACTIVE, self.active),
             (Role.STANDBY, self.standby),
@@ -78,7 +78,7 @@ class Assignment:
 
 
 def assignment_of(record: MemberAssignment) -> Assignment:
-    """The user's view of a record."""
+    """The assignment in a record."""
     return Assignment(
         group=record.group,
         member=record.member,

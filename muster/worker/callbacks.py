@@ -1,18 +1,16 @@
 """Calls the user's callbacks: one at a time, in order, in a thread of their own.
 
-The talk goes on while a callback takes its time. What holds:
+The session goes on while a callback runs. The rules:
 
-- `on_assigned`, `on_learn` that raise are called again, with growing pauses, until they return or
-  their tasks are taken away; other callbacks are not held up. The group is not told: a task that
-  fails here would fail elsewhere too, and moving it around would fail the fleet one by one.
-- `on_revoked`, `on_forget`, `on_lost` that raise are called again a few times. When that does not
-  help it is not known whether the tasks stopped, so they are not reported as released: `fail` is
-      told.
-- While `on_revoked` or `on_forget` runs, `Caller.released` takes those of its tasks that have
-  stopped; they are reported before the others. When the callback returns, the rest has stopped.
-- A loss does not wait: `on_lost` is called at once, beside a callback that is still running, with
-  all tasks whose callback had returned. Tasks whose `on_assigned` was running then get an
-  `on_lost` of their own after it. Callbacks of lost tasks that were waiting are dropped.
+- `on_assigned` and `on_learn` that raise are called again, with growing pauses, until they return
+  or their tasks are taken away; other callbacks do not wait. The group does not learn of it: a task
+  that fails here would fail one member after the other.
+- `on_revoked`, `on_forget` and `on_lost` that raise are called `STOP_ATTEMPTS` times. After that it
+  is unknown whether the tasks stopped, so the worker fails without reporting them as released.
+- While `on_revoked` or `on_forget` runs, `Caller.released` reports tasks that have stopped before
+  the others. When the callback returns, the rest has stopped.
+- After a loss `on_lost` is called at once, even while another callback runs, with the tasks whose
+  start callback had returned. A running `on_assigned` gets an `on_lost` of its own after it.
 """
 
 from __future__ import annotations
@@ -33,16 +31,16 @@ from muster.protocol.ids import Role, Task
 from muster.protocol.tasks import EMPTY, TaskSet
 from muster.worker.assignment import Assignment
 from muster.worker.errors import CallbackFailed
-from muster.worker.exchange import AllStopped, Input, Released
+from muster.worker.messages import AllStopped, Input, Released
 
 log = logging.getLogger("muster.worker")
 
 Callback: TypeAlias = Callable[[tuple[Task, ...], Assignment], Awaitable[None] | None]
 
 STOP_ATTEMPTS: Final = 5
-"""Times a callback that stops tasks is called before the worker gives up."""
+"""How often a callback that stops tasks is called before the worker fails."""
 HUNG_S: Final = 10.0
-"""A callback that runs for so long, or twice, four times, … as long, is mentioned in the log."""
+"""A callback that has run for this long, or 2, 4, 8, … times as long, is logged."""
 LOOK_AGAIN_S: Final = 0.01
 _STOP_PAUSE = wait_random_exponential(multiplier=0.05, max=1)
 _START_PAUSE = wait_random_exponential(multiplier=0.2, max=30)
@@ -60,34 +58,36 @@ class Callbacks:
     on_wanted: Callback | None = None
 
     def starts(self, role: Role) -> Callback | None:
-        """What is called when a task comes."""
+        """The callback that starts tasks in a role."""
         return self.on_assigned if role is Role.ACTIVE else self.on_learn
 
     def stops(self, role: Role) -> Callback | None:
-        """What is called when a task goes."""
+        """The callback that stops tasks in a role."""
         return self.on_revoked if role is Role.ACTIVE else self.on_forget
 
     def any_of(self, role: Role) -> bool:
-        """Whether the user hears of tasks in this role; a loss alone is heard of actives only."""
+        """Whether a callback gets tasks in this role. For copies `on_lost` alone does not count."""
         lost = self.on_lost if role is Role.ACTIVE else None
-        return any(each is not None for each in (self.starts(role), self.stops(role), lost))
+        callbacks = (self.starts(role), self.stops(role), lost)
+        return any(callback is not None for callback in callbacks)
 
     def loses(self, role: Role) -> Callback | None:
-        """What is called when a task is lost."""
+        """The callback for tasks that are lost."""
         return self.on_lost or self.stops(role)
 
     @property
     def any_coroutine(self) -> bool:
         """Whether one of them needs an event loop."""
-        every = (getattr(self, each.name) for each in fields(self))
-        return any(inspect.iscoroutinefunction(callback) for callback in every)
+        callbacks = (getattr(self, field.name) for field in fields(self))
+        return any(inspect.iscoroutinefunction(callback) for callback in callbacks)
 
 
 @dataclass(frozen=True, slots=True)
 class _Call:
-    """Something to call. `era` counts losses: a call of an older era is void.
+    """A queued call that starts or stops tasks, or names wanted copies.
 
-    `wanted`: copies that were started before are to be restored first.
+    `era` is the number of losses before it: a call of an older era is dropped. `due_s` is on the
+    monotonic clock.
     """
 
     start: bool
@@ -104,7 +104,7 @@ _Lost: TypeAlias = dict[Role, tuple[TaskSet, Assignment]]
 
 
 class Caller:
-    """The thread that calls, and what has been called so far."""
+    """The thread that calls the callbacks, and the tasks that they have started."""
 
     def __init__(
         self,
@@ -119,17 +119,18 @@ class Caller:
         self._lease_runs = lease_runs
         self._loop: asyncio.AbstractEventLoop | None = None
         self._queue: queue.SimpleQueue[_Call | None] = queue.SimpleQueue()
-        self._again: list[_Call] = []  # calls that failed, to be made again; this thread's alone
+        self._again: list[_Call] = []  # failed calls to repeat; used by the thread only
         self._lock = threading.Lock()
         self._era = 0
         self._running: _Call | None = None
         self._early = EMPTY  # tasks of the running call that were released before it returned
-        self._since_s, self._hung_s = 0.0, HUNG_S  # of the running call; when it is news
+        self._since_s = 0.0  # when the running call began
+        self._hung_s = HUNG_S  # how long it may run before it is logged
         self._started: _Lost = {}
-        self._unstopped = 0  # what AllStopped still waits for
+        self._unstopped = 0  # calls that `AllStopped` still waits for
         self._thread = threading.Thread(target=self._run, name="muster-callbacks", daemon=True)
 
-    # ------------------------------------------------------------------- told by the worker's loop
+    # ----------------------------------------------------------------- called by the worker's loop
 
     def open(self, loop: asyncio.AbstractEventLoop | None) -> None:
         """Start; with a loop, callbacks run on it."""
@@ -137,7 +138,7 @@ class Caller:
         self._thread.start()
 
     def close(self, wait_s: float) -> None:
-        """Stop after what is queued."""
+        """Stop after the queued calls."""
         self._queue.put(None)
         if self.inside:
             return
@@ -145,11 +146,11 @@ class Caller:
 
     @property
     def inside(self) -> bool:
-        """Whether the caller of this is a callback in our thread."""
+        """Whether the calling code runs in a callback of this object's thread."""
         return threading.current_thread() is self._thread
 
     def hung(self) -> str | None:
-        """What the running callback keeps waiting, in words, when it is time to say so."""
+        """A log line about the running callback, when it has run for long; otherwise None."""
         with self._lock:
             call, runs_s = self._running, time.monotonic() - self._since_s
             if call is None or runs_s < self._hung_s:
@@ -157,33 +158,33 @@ class Caller:
             self._hung_s *= 2
             rest = ", ".join(map(str, call.tasks - self._early)) or "tasks that were released"
         if call.start:
-            what, effect = "start", "callbacks behind it wait"
+            verb, effect = "start", "callbacks behind it wait"
         else:
-            what, effect = "stop", "the group waits for it, and fences a member that is too slow"
-        return f"the callback that is to {what} {rest} has run for {runs_s:.0f} s; {effect}"
+            verb, effect = "stop", "the group waits for it, and fences a member that is too slow"
+        return f"the callback that is to {verb} {rest} has run for {runs_s:.0f} s; {effect}"
 
     def start(self, role: Role, tasks: TaskSet, assignment: Assignment) -> None:
-        """Have tasks started."""
+        """Queue the start of tasks."""
         if not self._callbacks.any_of(role):
             return
         self._queue.put(_Call(True, role, tasks, assignment, self._era))
 
     def want(self, tasks: TaskSet, assignment: Assignment) -> None:
-        """Have copies restored before others."""
+        """Queue `on_wanted` for copies to restore before others."""
         if self._callbacks.on_wanted is not None:
             self._queue.put(_Call(True, Role.LEARNER, tasks, assignment, self._era, True))
 
     def stop(self, role: Role, tasks: TaskSet, assignment: Assignment) -> None:
-        """Have tasks stopped; `Released` is posted when they have."""
+        """Queue the stop of tasks; `Released` is posted when they have stopped."""
         if not self._callbacks.any_of(role):
-            self._post(Released(role, tasks))  # nothing runs, so nothing has to wait its turn
+            self._post(Released(role, tasks))  # no callback started them, so none has to stop them
             return
         self._queue.put(_Call(False, role, tasks, assignment, self._era))
 
     def released(self, tasks: TaskSet) -> None:
-        """Tasks of the callback that stops tasks now have stopped, from any thread.
+        """Tasks of the running stop callback have stopped; other tasks are ignored.
 
-        What it was not called with is left alone.
+        Any thread may call this.
         """
         with self._lock:
             call = self._running
@@ -196,7 +197,7 @@ class Caller:
                 self._post(Released(call.role, stopped))
 
     def lose(self) -> None:
-        """Have everything stopped at once; `AllStopped` is posted when it has."""
+        """Stop everything at once; `AllStopped` is posted when everything has stopped."""
         with self._lock:
             self._era += 1
             lost, self._started = self._started, {}
@@ -216,7 +217,7 @@ class Caller:
                 self._since_s, self._hung_s = time.monotonic(), HUNG_S
             try:
                 called = self._start(call) if call.start else self._stop(call)
-            except BaseException as error:  # whatever a callback raises, the worker must know
+            except BaseException as error:  # whatever a callback raises, the worker must fail
                 self._fail(error)
                 return
             self._finish(call, called)
@@ -234,13 +235,13 @@ class Caller:
 
     def _start(self, call: _Call) -> bool:
         callback = self._callbacks.on_wanted if call.wanted else self._callbacks.starts(call.role)
-        # A process that was frozen may get here before its loop has looked at the lease.
+        # After a freeze this thread may run before the worker's loop has checked the lease.
         while not self._lease_runs() and call.era == self._era:
             time.sleep(LOOK_AGAIN_S)
         if callback is None or call.era != self._era:
             return False
         if call.role is Role.ACTIVE:
-            self._forget_failed(call)  # a copy that could not be made is not wanted as one now
+            self._forget_failed(call)  # a failed `on_learn` of these tasks is not repeated
         try:
             self._invoke(callback, call.tasks, call.assignment)
         except Exception:
@@ -261,14 +262,14 @@ class Caller:
         return True
 
     def _forget_failed(self, call: _Call) -> None:
-        """Starts of these tasks, in whatever role, are not tried again."""
-        kept = []
+        """Do not repeat failed starts of these tasks, in any role."""
+        remaining = []
         for again in self._again:
             if again.era == call.era:
                 again = replace(again, tasks=again.tasks - call.tasks)
             if again.tasks and again.era == call.era:
-                kept.append(again)
-        self._again = kept
+                remaining.append(again)
+        self._again = remaining
 
     def _finish(self, call: _Call, called: bool) -> None:
         with self._lock:
@@ -280,7 +281,7 @@ class Caller:
                     self._note(replace(call, tasks=rest))
                     self._post(Released(call.role, rest))
                 return
-        # The loss came while the callback ran.
+        # All tasks were lost while the callback ran.
         if call.start and called:
             self._call_lost({call.role: (call.tasks, call.assignment)})
         else:
@@ -301,7 +302,7 @@ class Caller:
                 callback = self._callbacks.loses(role)
                 if tasks and callback is not None:
                     self._insist(callback, tasks, assignment)
-        except BaseException as error:  # whatever a callback raises, the worker must know
+        except BaseException as error:  # whatever a callback raises, the worker must fail
             self._fail(error)
             return
         self._count_stopped()

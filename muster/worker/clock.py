@@ -1,7 +1,7 @@
-"""The one clock of a member: milliseconds since boot, time asleep included.
+"""The clock of a member: milliseconds since boot, including time the machine was suspended.
 
-Leases are measured on it. It never steps, and unlike a plain monotonic clock it also counts the
-time a laptop or virtual machine was suspended, so a member that wakes up knows its lease is over.
+Leases are measured on it. It never steps. Unlike a plain monotonic clock it runs on while a laptop
+or virtual machine is suspended, so a member that resumes sees that its lease has ended.
 """
 
 from __future__ import annotations

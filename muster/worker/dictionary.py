@@ -1,8 +1,8 @@
-"""The dictionary of a large group: read when an assignment refers to one we do not have.
+"""Reads the dictionary of a large group, when an assignment refers to one the member lacks.
 
-Small groups have none. It was written before the assignment, to `muster.groups` under the key
-``group||names``; its partition is read from the beginning, once. A dictionary is written when the
-group's tasks change and not again, so after the topic was given more partitions it may lie in any.
+Small groups have none. The coordinator writes a dictionary before the assignments that need it, to
+`muster.groups` under the key ``group||names``, and only when the group's tasks change. If the topic
+has been given more partitions since, the dictionary may be in any of them.
 """
 
 from __future__ import annotations
@@ -24,54 +24,54 @@ from muster.protocol.topics import TopicKind
 log = logging.getLogger("muster.worker.kafka")
 
 Dictionaries: TypeAlias = Mapping[int, tuple[UnitRef, ...]]
-"""Version to units."""
+"""Version -> units."""
 
 PATIENCE_S: Final = 10.0
-"""How long Kafka may be silent before the reading is given up; the next record tries again."""
+"""Reading ends when Kafka has not answered for this long; the next record tries again."""
 
 
 def find_names(config: Mapping[str, Any], topic: str, group: str, version: int) -> Dictionaries:
-    """The dictionaries of a group that are still there, by version.
+    """The dictionaries of a group that the topic still has, by version.
 
     Args:
         config: of a consumer.
         topic: `muster.groups`, with its prefix.
         group: the group.
-        version: the one that is wanted; the search ends with the partition that has it.
+        version: the one needed; the search ends with the partition that has it.
     """
     key = key_of(group, part=DICTIONARY_PART)
-    found: dict[int, tuple[UnitRef, ...]] = {}
+    dictionaries: dict[int, tuple[UnitRef, ...]] = {}
     consumer = Consumer({**config, "enable.partition.eof": True}, logger=log)
     try:
         count = len(consumer.list_topics(topic, timeout=PATIENCE_S).topics[topic].partitions)
         own = partition_of(key, count)
-        for partition in sorted(range(count), key=lambda each: each != own):
+        for partition in sorted(range(count), key=lambda number: number != own):
             consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING)])
-            found |= _names_in_partition(consumer, key)
-            if version in found:
+            dictionaries |= _read_partition(consumer, key)
+            if version in dictionaries:
                 break
     except (KafkaException, DecodeError) as error:
         log.error("the dictionary of %s cannot be read: %s", group, error)
     finally:
         consumer.close()
-    return found
+    return dictionaries
 
 
-def _names_in_partition(consumer: Consumer, key: bytes) -> Dictionaries:
-    """What the consumer finds under the key until it has read its partition to the end."""
-    found: dict[int, tuple[UnitRef, ...]] = {}
+def _read_partition(consumer: Consumer, key: bytes) -> Dictionaries:
+    """Read the consumer's partition to its end; the dictionaries under the key."""
+    dictionaries: dict[int, tuple[UnitRef, ...]] = {}
     joiner = Joiner()
     while (message := consumer.poll(PATIENCE_S)) is not None:
         if (error := message.error()) is not None:
             if error.code() == KafkaError._PARTITION_EOF:
                 break
             raise KafkaException(error)
-        own_key = message.key()
-        if own_key is None or joined_key(own_key) != key:
+        part_key = message.key()
+        if part_key is None or joined_key(part_key) != key:
             continue
-        whole = joiner.feed(own_key, message.value())
+        whole = joiner.feed(part_key, message.value())
         if whole is not None and whole.value is not None:
             record = decode_record(TopicKind.GROUPS, *whole)
             if isinstance(record, Dictionary):
-                found[record.version] = record.units
-    return found
+                dictionaries[record.version] = record.units
+    return dictionaries

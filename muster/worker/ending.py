@@ -1,4 +1,4 @@
-"""The end of a worker, waited for by threads and by coroutines."""
+"""The end of a worker, which threads and coroutines can wait for."""
 
 from __future__ import annotations
 
@@ -9,26 +9,26 @@ from collections.abc import Callable
 
 
 class Ending:
-    """Comes once."""
+    """An event that is set once."""
 
     def __init__(self) -> None:
-        self._came = threading.Event()
-        self._tell: list[Callable[[], object]] = []
+        self._event = threading.Event()
+        self._wakers: list[Callable[[], object]] = []
 
-    def come(self) -> None:
-        """It is the end: everybody who waits goes on."""
-        self._came.set()
-        for tell in self._tell:
+    def set(self) -> None:
+        """Let every waiting thread and coroutine go on."""
+        self._event.set()
+        for wake in self._wakers:
             with contextlib.suppress(RuntimeError):  # its event loop is closed
-                tell()
+                wake()
 
     def wait(self, timeout_s: float | None = None) -> bool:
-        """Wait; False when `timeout_s` came first."""
-        return self._came.wait(timeout_s)
+        """Wait; False when `timeout_s` passed first."""
+        return self._event.wait(timeout_s)
 
-    async def awaited(self) -> None:
+    async def wait_async(self) -> None:
         """`wait`, for coroutines."""
-        loop, told = asyncio.get_running_loop(), asyncio.Event()
-        self._tell.append(lambda: loop.call_soon_threadsafe(told.set))
-        if not self._came.is_set():  # it comes first, then tells
-            await told.wait()
+        loop, woken = asyncio.get_running_loop(), asyncio.Event()
+        self._wakers.append(lambda: loop.call_soon_threadsafe(woken.set))
+        if not self._event.is_set():  # `set` sets the event first, then wakes
+            await woken.wait()

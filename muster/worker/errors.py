@@ -7,18 +7,18 @@ from muster.protocol.records import Fault
 
 
 class WorkerError(MusterError):
-    """A worker that cannot go on. Its tasks have stopped, or its process has to end."""
+    """The worker cannot go on. Its tasks have stopped, or the process must end."""
 
 
 class Fenced(WorkerError):
-    """The coordinator turned this member away for good.
+    """The coordinator refused this member for good.
 
     Operator action: `FENCED_INSTANCE_ID`: two processes use one instance id, stop one of them;
     `INVALID_REQUEST`: the message says which setting of the worker contradicts itself.
 
     Attributes:
         fault: why.
-        message: the coordinator's words.
+        message: the coordinator's explanation.
     """
 
     def __init__(self, fault: Fault, message: str) -> None:
@@ -31,10 +31,10 @@ class Fenced(WorkerError):
 
 
 class CallbackFailed(WorkerError):
-    """A callback that had to stop tasks kept raising, so it is not known whether they stopped.
+    """A callback that stops tasks kept raising, so it is unknown whether they stopped.
 
-    The worker no longer says that it is alive; the tasks are given away when its session is over.
-    Operator action: end the process before that, and mend the callback (its error is the cause).
+    The worker sends no heartbeats any more; when its session ends, other members get the tasks.
+    Operator action: end the process before that, and fix the callback (its error is the cause).
 
     Attributes:
         callback: name of the callback.

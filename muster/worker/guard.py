@@ -1,22 +1,21 @@
-"""Watches over task processes, so that they stop in time whatever becomes of the worker.
+"""Supervises task processes, so that they stop in time whatever happens to the worker.
 
-A program of its own, run by path with ``python -I -S``: standard library only, up in some 20 ms.
-The worker (`processes.py`) writes commands to it, one JSON object a line, and reads events back.
-The guard, in a session of its own, starts every task as leader of a process group, and ends it
+This file is a program, run by path with ``python -I -S``: it uses only the standard library and
+starts in about 20 ms. The worker (`processes.py`) writes commands to it and reads events, each a
+JSON object on a line. The guard starts every task as leader of a process group, and stops it
 
-- when told: SIGTERM to the group, SIGKILL after the grace;
-- when the lease is over: SIGTERM, then SIGKILL before the session is. The lease is on the boot-time
-  clock, and the guard renews nothing by itself: a worker that hangs or is frozen loses its tasks;
-- when the worker is gone (the command pipe breaks): likewise, at once.
+- on ``stop``: SIGTERM to the group, SIGKILL after the grace period;
+- when the lease ends: SIGTERM, then SIGKILL before the member's session ends. The lease is on the
+  boot-time clock, and only the worker extends it: a worker that hangs loses its tasks;
+- when the worker has ended (the command pipe breaks): at once, in the same way.
 
-A task has stopped when its whole group has, and everything that escaped the group: the guard is
-the subreaper of its tasks (Linux), so what they leave behind becomes its child, and is known by
-``MUSTER_TASK`` in its environment. If the guard itself is killed, the kernel kills the tasks
-(PR_SET_PDEATHSIG).
+A task has stopped when all processes of its group have, and all that left the group: the guard is
+their subreaper (Linux), and ``MUSTER_TASK`` in their environment names the task. If the guard
+itself is killed, the kernel kills the tasks (PR_SET_PDEATHSIG).
 
-Commands: ``lease`` (until_ms, kill_ms), ``start`` (task, role, command, environment, generation,
-epoch, incarnation), ``stop`` (task, grace_ms), ``lose``. Events: ``started`` (task, pid), ``ended``
-(task, pid, code, asked: whether it was told to end).
+Commands: ``lease`` (until_ms, kill_ms), ``start`` (task, role, member, command, environment,
+generation, epoch, incarnation), ``stop`` (task, grace_ms), ``lose``. Events: ``started`` (task,
+pid), ``ended`` (task, pid, code, asked: whether a command stopped it).
 """
 
 from __future__ import annotations
@@ -35,17 +34,17 @@ PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
 CLOCK_BOOTTIME = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 LOOK_UP_MS = 250
-"""Longest sleep while something runs: a machine that was suspended is noticed within it."""
+"""Longest sleep while a task runs, so that the guard soon notices a suspended machine."""
 LOOK_AGAIN_MS = 10
-"""Between two looks at what is left of a group whose leader has ended."""
+"""Between two checks of a group whose leader has ended."""
 ORPHAN_GRACE_MS = 5_000
-"""Between SIGTERM and SIGKILL when the worker is gone; the lease may cut it short."""
+"""Between SIGTERM and SIGKILL when the worker has ended; the end of the lease may shorten it."""
 REFUSED = 125
 """Exit code of a task that was not started because the lease is over."""
 
 
 def boottime_ms() -> int:
-    """Milliseconds since boot, time asleep included."""
+    """Milliseconds since boot, including time the machine was suspended."""
     return time.clock_gettime_ns(CLOCK_BOOTTIME) // 1_000_000
 
 
@@ -53,54 +52,54 @@ class Process:
     """One task's process group.
 
     Attributes:
-        told: the start command it came from.
-        pid: its leader's process id, which is the group's id.
+        command: the start command.
+        pid: process id of its leader, which is also the group's id.
         code: exit code of the leader; None while it runs.
-        asked: whether it was told to end.
-        kill_ms: when SIGKILL is due; None = not ending.
+        asked: whether a command asked it to stop.
+        kill_ms: when SIGKILL is due; None = it is not stopping.
     """
 
-    def __init__(self, told: Mapping[str, Any], pid: int) -> None:
-        self.told = told
+    def __init__(self, command: Mapping[str, Any], pid: int) -> None:
+        self.command = command
         self.pid = pid
         self.code: int | None = None
         self.asked = False
         self.kill_ms: int | None = None
-        self._asked_strays: set[int] = set()
+        self._terminated_strays: set[int] = set()
 
     @property
     def task(self) -> str:
         """Printed task id."""
-        return str(self.told["task"])
+        return str(self.command["task"])
 
     def signal(self, signum: signal.Signals) -> None:
-        """To the whole group, and to what escaped it."""
+        """Signal the whole group, and processes that left it."""
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, signum)
         for pid in self.strays():
             _kill(pid, signum)
 
-    def ask_strays(self) -> None:
-        """SIGTERM once to what has become our child since the group was asked to end."""
+    def terminate_strays(self) -> None:
+        """Send SIGTERM once to each process that became the guard's child after the group's."""
         for pid in self.strays():
-            if pid not in self._asked_strays:
-                self._asked_strays.add(pid)
+            if pid not in self._terminated_strays:
+                self._terminated_strays.add(pid)
                 _kill(pid, signal.SIGTERM)
 
     def gone(self) -> bool:
-        """Whether nothing of it is left."""
+        """Whether none of its processes is left."""
         if self.code is None:
             return False
         try:
             os.killpg(self.pid, 0)
         except ProcessLookupError:
             return not any(self.strays())
-        except PermissionError:  # macOS says so of zombies
+        except PermissionError:  # macOS raises this for zombies
             return True
         return False
 
     def strays(self) -> Iterator[int]:
-        """Children of ours that carry its name but left its group."""
+        """Children of the guard that belong to the task but left its group."""
         mark = f"MUSTER_TASK={self.task}".encode()
         for pid in _children():
             if pid != self.pid and mark in _environment(pid).split(b"\0"):
@@ -108,7 +107,7 @@ class Process:
 
 
 class Guard:
-    """The loop: commands in, events out, processes between."""
+    """The loop that takes commands, watches the lease and the processes, and writes events."""
 
     def __init__(self, commands: int, events: int, log: str) -> None:
         self._commands = commands
@@ -120,17 +119,17 @@ class Guard:
         self._until_ms = 0
         self._kill_ms = 0
         self._orphaned = False
-        self._die_with_us = _linux_control()
+        self._die_with_guard = _linux_control()
 
     def run(self) -> None:
-        """Until the worker is gone and every task with it."""
+        """Run until the worker and every task have ended."""
         woken, wake = os.pipe()
         for end in (woken, wake):
             os.set_blocking(end, False)
         signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         for ignored in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            # A terminal or service manager stops the worker; it stops us.
+            # A terminal or service manager stops the worker, and the worker stops the guard.
             signal.signal(ignored, signal.SIG_IGN)
         while not self._orphaned or self._processes:
             inputs = [woken] if self._orphaned else [woken, self._commands]
@@ -139,7 +138,7 @@ class Guard:
             if woken in ready:
                 with contextlib.suppress(BlockingIOError):
                     os.read(woken, 4096)
-            self._look_at_lease()  # before anything else: we may have been asleep
+            self._check_lease()  # before anything else: the machine may have been suspended
             if self._commands in ready:
                 self._take_commands()
             self._reap()
@@ -170,37 +169,37 @@ class Guard:
             return
         *lines, self._unread = (self._unread + data).split(b"\n")
         for line in lines:
-            told = json.loads(line)
+            command = json.loads(line)
             {
                 "lease": self._renew,
                 "start": self._start,
                 "stop": self._stop,
                 "lose": self._lose,
-            }[told["do"]](told)
+            }[command["do"]](command)
 
-    def _renew(self, told: Mapping[str, Any]) -> None:
-        self._until_ms = told["until_ms"]
-        self._kill_ms = told["kill_ms"]
+    def _renew(self, command: Mapping[str, Any]) -> None:
+        self._until_ms = command["until_ms"]
+        self._kill_ms = command["kill_ms"]
 
-    def _start(self, told: Mapping[str, Any]) -> None:
+    def _start(self, command: Mapping[str, Any]) -> None:
         if boottime_ms() >= self._until_ms:
-            self._say(event="ended", task=told["task"], pid=0, code=REFUSED, asked=False)
+            self._write(event="ended", task=command["task"], pid=0, code=REFUSED, asked=False)
             return
-        note(self._log, "start", told)
-        environment = {**os.environ, **told["environment"]}
-        pid = _spawn(told["command"], environment, self._die_with_us)
-        self._processes[pid] = Process(told, pid)
-        self._say(event="started", task=told["task"], pid=pid)
+        note(self._log, "start", command)
+        environment = {**os.environ, **command["environment"]}
+        pid = _spawn(command["command"], environment, self._die_with_guard)
+        self._processes[pid] = Process(command, pid)
+        self._write(event="started", task=command["task"], pid=pid)
 
-    def _stop(self, told: Mapping[str, Any]) -> None:
+    def _stop(self, command: Mapping[str, Any]) -> None:
         for process in self._processes.values():
-            if process.task == told["task"]:
+            if process.task == command["task"]:
                 process.asked = True
-                self._end(process, told["grace_ms"])
+                self._end(process, command["grace_ms"])
 
-    def _lose(self, told: Mapping[str, Any]) -> None:
-        # When the lease is over they have been asked to end and are killed in time. When it is
-        # not, the coordinator has taken them from us: another member may have them this moment.
+    def _lose(self, command: Mapping[str, Any]) -> None:
+        # If the lease has ended, the tasks got SIGTERM then and are killed in time. If it has not,
+        # the coordinator took them away, and another member may already run them.
         lease_over = boottime_ms() >= self._until_ms
         for process in self._processes.values():
             process.asked = True
@@ -216,7 +215,7 @@ class Guard:
                 process.signal(signal.SIGTERM)
             process.kill_ms = kill_ms
 
-    def _look_at_lease(self) -> None:
+    def _check_lease(self) -> None:
         if boottime_ms() >= self._until_ms:
             for process in self._processes.values():
                 self._end(process, self._kill_ms - self._until_ms)
@@ -229,10 +228,10 @@ class Guard:
             elif process.kill_ms is not None and now_ms >= process.kill_ms:
                 process.signal(signal.SIGKILL)
             elif process.code is not None and process.kill_ms is None:
-                # The leader died by itself; what it left behind is not the task any more.
+                # The leader died by itself: end the processes it left behind.
                 self._end(process, ORPHAN_GRACE_MS)
             elif process.code is not None:
-                process.ask_strays()
+                process.terminate_strays()
 
     def _reap(self) -> None:
         while True:
@@ -247,8 +246,8 @@ class Guard:
 
     def _forget(self, process: Process) -> None:
         del self._processes[process.pid]
-        note(self._log, "stop", process.told)
-        self._say(
+        note(self._log, "stop", process.command)
+        self._write(
             event="ended",
             task=process.task,
             pid=process.pid,
@@ -256,14 +255,14 @@ class Guard:
             asked=process.asked,
         )
 
-    # ------------------------------------------------------------------------------------- telling
+    # -------------------------------------------------------------------------------------- events
 
-    def _say(self, **event: object) -> None:
+    def _write(self, **event: object) -> None:
         self._unsent += json.dumps(event).encode() + b"\n"
         self._flush()
 
     def _flush(self) -> None:
-        # Never wait for a worker that does not read: it may be frozen, which is our business.
+        # Never wait for a worker that does not read: its lease must be watched even if it hangs.
         try:
             while self._unsent:
                 self._unsent = self._unsent[os.write(self._events, self._unsent) :]
@@ -273,18 +272,18 @@ class Guard:
             self._unsent = b""
 
 
-def note(log: str, event: str, told: Mapping[str, Any]) -> None:
-    """Append a line about a task to the log file; none is kept when `log` is empty.
+def note(log: str, event: str, command: Mapping[str, Any]) -> None:
+    """Append a line about a task to the log file; an empty `log` means no file.
 
-    A start is noted before the process begins, a stop when all of it has ended, so that what the
-    lines say never is shorter than the truth.
+    A start is noted before the process starts, a stop when all its processes have ended, so the
+    task never ran outside the time between the two lines.
     """
     if not log:
         return
     names = ("task", "role", "member", "incarnation", "generation", "epoch")
     line = {
         "event": event,
-        **{name: told[name] for name in names},
+        **{name: command[name] for name in names},
         "at_ms": time.time_ns() // 1_000_000,
         "boottime_ms": boottime_ms(),
     }
@@ -298,7 +297,7 @@ def _spawn(command: list[str], environment: dict[str, str], prepare: Callable[[]
     pid = os.fork()
     if pid:
         with contextlib.suppress(PermissionError, ProcessLookupError):
-            os.setpgid(pid, pid)  # the child does so too; in either order no signal is missed
+            os.setpgid(pid, pid)  # the child does it too: in either order no signal is missed
         return pid
     try:
         os.setpgid(0, 0)
@@ -307,11 +306,11 @@ def _spawn(command: list[str], environment: dict[str, str], prepare: Callable[[]
             signal.signal(signum, signal.SIG_DFL)
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)
         prepare()
-        if os.getppid() != guard:  # it died before the kernel was asked to kill us with it
+        if os.getppid() != guard:  # the guard died before the prctl call of `prepare`
             return 0
         nothing = os.open(os.devnull, os.O_RDONLY)
         os.dup2(nothing, 0)
-        os.execvpe(command[0], command, environment)  # noqa: S606  # a list, no shell of ours
+        os.execvpe(command[0], command, environment)  # noqa: S606  # a list, no shell
     except OSError as error:
         os.write(2, f"muster: {command[0]}: {error.strerror}\n".encode())
     finally:
@@ -319,7 +318,7 @@ def _spawn(command: list[str], environment: dict[str, str], prepare: Callable[[]
 
 
 def _linux_control() -> Callable[[], None]:
-    """Become the subreaper; the answer is what a task does before it runs."""
+    """Become the subreaper; return what a task's process calls before it runs the command."""
     if sys.platform != "linux":
         return lambda: None
     import ctypes

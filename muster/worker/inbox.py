@@ -1,4 +1,4 @@
-"""What has happened to a worker and waits for its loop."""
+"""The queue of inputs that wait for the worker's loop."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from collections.abc import Callable
 from typing import Final
 
 from muster.worker.clock import boottime_ms
-from muster.worker.exchange import Acknowledged, Input
+from muster.worker.messages import Acknowledged, Input
 
 LOOK_UP_S: Final = 1.0
-"""Longest sleep of the loop: a machine that was suspended is noticed within it."""
+"""Longest sleep of the loop, so that it soon notices that the machine was suspended."""
 
 
 class Inbox:
@@ -20,24 +20,24 @@ class Inbox:
         self._queue: queue.SimpleQueue[Input | None] = queue.SimpleQueue()
 
     def put(self, given: Input | None) -> None:
-        """Something happened; None = give the session up."""
+        """Add an input; None = abandon the session."""
         self._queue.put(given)
 
     def take(self, deadline_ms: int | None, confirm: Callable[[], None]) -> list[Input | None]:
-        """Wait until something happens or a moment comes; all there is then, confirmations first.
+        """Wait for an input or for the deadline; return all inputs, acknowledgements first.
 
         Args:
-            deadline_ms: that moment, on the boot-time clock.
+            deadline_ms: on the boot-time clock; None = wait for `LOOK_UP_S`.
             confirm: puts what Kafka has acknowledged by now.
         """
         wait_s = LOOK_UP_S
         if deadline_ms is not None:
             wait_s = min(wait_s, max(0, deadline_ms - boottime_ms()) / 1000)
         try:
-            given = [self._queue.get(timeout=wait_s)]
+            inputs = [self._queue.get(timeout=wait_s)]
         except queue.Empty:
-            given = []
+            inputs = []
         confirm()
         while not self._queue.empty():
-            given.append(self._queue.get())
-        return sorted(given, key=lambda each: not isinstance(each, Acknowledged))
+            inputs.append(self._queue.get())
+        return sorted(inputs, key=lambda item: not isinstance(item, Acknowledged))

@@ -1,12 +1,9 @@
-"""The talk's wire: one consumer that reads the member's own partition, one producer.
+"""A worker's connection to Kafka: a consumer of the member's own partition, and a producer.
 
-Two threads wait where librdkafka makes one wait (for a record, for an acknowledgement) and post
-what they get to an inbox; nothing is polled in between, so an idle member costs a few wake-ups a
-second and a record is acted on as soon as it is there. Knows no session and no task. With every
-sign of life that is sent, `progress.py` looks whether the reader keeps up.
-
-The reader stands at the end of the partition *before* `Begin` is posted: the first record of a
-session is written after its join, so none is missed and no history is read.
+Two threads wait inside librdkafka, one for records and one for acknowledgements, and post what they
+get to the inbox. With every event sent, `progress.py` checks that the reader keeps up. The reader
+is at the end of the partition *before* `Begin` is posted: the first record of a session is written
+after its join, so the reader misses none and reads no history.
 """
 
 from __future__ import annotations
@@ -38,35 +35,34 @@ from muster.protocol.parts import Joiner, Whole
 from muster.protocol.records import MemberAssignment, MemberGone, Record
 from muster.protocol.topics import TopicKind, topic_name
 from muster.repeats import Repeats
+from muster.worker.configured_groups import configured_groups
 from muster.worker.dictionary import Dictionaries, find_names
-from muster.worker.exchange import Acknowledged, Begin, Failed, Input, Read, Send
-from muster.worker.others import configured_groups
+from muster.worker.messages import Acknowledged, Begin, Failed, Input, Read, Send
 from muster.worker.progress import Progress
 from muster.worker.refusals import Refusals
 
 log = logging.getLogger("muster.worker.kafka")
 log.addFilter(Repeats())
-# One set of settings serves both clients; that each has no use for some of them is no news.
+# One set of settings serves both clients, and each warns about those it does not use.
 log.addFilter(lambda record: "property and will be ignored" not in record.getMessage())
 
 Post: TypeAlias = Callable[[Input], None]
 
 PATIENCE_S: Final = 5.0
-"""How long one request about the topic may take before it is asked again."""
+"""How long one request about the topic may take before it is sent again."""
 CLOSE_S: Final = 1.0
-"""How long closing waits for our threads."""
+"""How long `close` waits for each thread."""
 PAUSE_S: Final = 0.5
-"""Between two tries to reach a cluster or a topic that is not there."""
+"""Between two attempts to reach a cluster or a topic that is missing."""
 WAIT_S: Final = 0.25
-"""Longest wait inside librdkafka: it returns at once when there is something to return, but
-cannot be told that we are closing."""
+"""Longest wait inside librdkafka. It returns at once when there is something to return, but not
+when the worker closes."""
 
 _QUICK: Final[Mapping[str, str | int | bool]] = {
-    # A connection that hangs must be given up well before a session is over.
+    # A connection that hangs must be dropped long before the session ends.
     "socket.timeout.ms": 10_000,
     "socket.keepalive.enable": True,
-    # Without any broker librdkafka forgets how long it has waited: a fleet would knock 20 times a
-    # second and member.
+    # Without any broker librdkafka does not back off: it would connect 20 times a second.
     "reconnect.backoff.ms": 250,
     "reconnect.backoff.max.ms": 1_000,
     "log.connection.close": False,
@@ -74,11 +70,11 @@ _QUICK: Final[Mapping[str, str | int | bool]] = {
 _READER: Final[Mapping[str, str | int | bool]] = {
     "enable.auto.commit": False,
     "enable.auto.offset.store": False,
-    # Only when the log was cut below us; sessions know what they have seen.
+    # Used only if the log was truncated below the position; sessions ignore what they have seen.
     "auto.offset.reset": "earliest",
-    # Tells how far the log was read also where its last offsets are no records.
+    # Reports the position at the end of the log even where the last offsets have no records.
     "enable.partition.eof": True,
-    # An idle member asks rarely; the broker answers at once when something is written.
+    # An idle member fetches rarely; the broker answers at once when a record is written.
     "fetch.wait.max.ms": 5_000,
 }
 
@@ -100,13 +96,13 @@ class Link:
         Args:
             clients: how to reach the cluster.
             prefix: of muster's topics.
-            group: the group joined.
-            member: whose records are read.
-            post: takes what happens, from any thread.
+            group: the group to join.
+            member: the member whose records are read.
+            post: takes inputs of the session, from any thread.
             keys: sign the events; None = they are not signed.
 
         Raises:
-            ConfigError: client settings librdkafka has no word for, or refuses.
+            ConfigError: client settings that librdkafka does not have, or refuses.
         """
         self._post = post
         self._keys = keys
@@ -119,13 +115,13 @@ class Link:
         self._lag = topic_name(TopicKind.LAG, prefix)
         self._assignments = topic_name(TopicKind.ASSIGNMENTS, prefix)
         self._groups = topic_name(TopicKind.GROUPS, prefix)
-        self._unread = False  # the newest record of ours says nothing to us
+        self._unread = False  # the member's newest record could not be decoded
         self._closing = threading.Event()
         self._replacing = threading.Lock()
         quick = {k: v for k, v in _QUICK.items() if k not in clients.values}
         reader = {k: v for k, v in _READER.items() if k not in clients.values}
         self._producer_config: dict[str, Any] = clients.producer(quick)
-        # librdkafka wants a group id; with assign() and no commits it is never used.
+        # librdkafka demands a group id; with assign() and no commits it never uses it.
         named = {"group.id": f"{prefix}.worker", "client.id": f"muster-{member}"}
         self._consumer_config: dict[str, Any] = clients.librdkafka({**quick, **reader, **named})
         self._has_grown = threading.Event()
@@ -142,16 +138,16 @@ class Link:
         ]
 
     def open(self) -> None:
-        """Start reading; `Begin` is posted when the reader stands at the end."""
+        """Start reading; `Begin` is posted when the reader is at the end of the partition."""
         for thread in self._threads:
             thread.start()
 
     def configured_groups(self) -> list[str] | None:
-        """Groups that have tasks, read now; None = Kafka did not say. Takes seconds."""
+        """Read which groups have tasks; None = Kafka did not answer. Takes seconds."""
         return configured_groups(self._consumer_config, self._groups)
 
     def send(self, sent: Send) -> None:
-        """Write an event; `Acknowledged` or `Failed` is posted when its fate is known."""
+        """Write an event; `Acknowledged` or `Failed` is posted later."""
         topic = self._lag if isinstance(sent.event, LagReport) else self._membership
         try:
             key, value, headers = signed(self._keys, encode(sent.event), sent.event, topic)
@@ -170,27 +166,27 @@ class Link:
                 topic, key=key, value=value, headers=list(headers), on_delivery=done
             )
         except (KafkaException, BufferError) as error:
-            if not self._heard(error):
+            if not self._is_refusal(error):
                 log.warning("cannot write to %s: %s", topic, error)
             self._post(Failed(sent))
         if not isinstance(sent.event, Leave | LagReport):
             self._progress.ask(sent.sent_ms)
 
     def take_acknowledgements(self) -> None:
-        """Post what has been acknowledged by now, without waiting."""
+        """Post the acknowledgements that have arrived, without waiting."""
         self._serve(0)
 
     def close(self, flush_s: float) -> bool:
-        """Write out what is under way, stop; whether all of it was written."""
-        rest = 1
+        """Flush the producer and stop. Return whether every event was written."""
+        unwritten = 1
         with suppress(KafkaException), access.fatal_named():
-            rest = self._producer.flush(flush_s)
+            unwritten = self._producer.flush(flush_s)
         self._closing.set()
         for thread in self._threads:
             if thread.is_alive() and thread is not threading.current_thread():
-                thread.join(CLOSE_S)  # one that waits for a lost broker ends by itself soon
+                thread.join(CLOSE_S)  # a thread that waits for a lost broker soon ends by itself
         self._progress.close()
-        return bool(rest == 0)
+        return bool(unwritten == 0)
 
     # ------------------------------------------------------------------------------------ reading
 
@@ -217,17 +213,17 @@ class Link:
             self._progress.stand(mine.topic, mine.partition, end, count)
             consumer.assign([mine])
         except KafkaException as error:
-            self._heard(error)
+            self._is_refusal(error)
             self._wait_for(f"cannot read {self._assignments} yet: {error}")
             return False
         self._waits_for = ""
         return True
 
-    def _wait_for(self, what: str) -> None:
-        """Say once what keeps us from reading, however long it does."""
-        if what != self._waits_for:
-            log.warning("%s", what, extra={"group": self._group})
-        self._waits_for = what
+    def _wait_for(self, reason: str) -> None:
+        """Log why the reader cannot start, unless it was logged just before."""
+        if reason != self._waits_for:
+            log.warning("%s", reason, extra={"group": self._group})
+        self._waits_for = reason
 
     def _count_partitions(self, consumer: Consumer) -> int:
         topic = consumer.list_topics(self._assignments, timeout=PATIENCE_S).topics.get(
@@ -260,13 +256,13 @@ class Link:
                 log.info("reading %s: %s", self._assignments, error)
 
     def _note_progress(self, offset: int) -> None:
-        # A record that cannot be read may take tasks from us. Until there is another, we have not
-        # read all that was written to us, and the lease must end.
+        # A record that cannot be decoded may take tasks from this member. Until a newer one is
+        # read, the member has not read everything written to it, and the lease must end.
         if not self._unread:
             self._progress.read_to(offset)
 
     def _follow_layout(self, consumer: Consumer) -> None:
-        """Move to the partition the key belongs to now that the topic has grown."""
+        """The topic has more partitions: move to the one that the key belongs to now."""
         self._has_grown.clear()
         try:
             count = self._count_partitions(consumer)
@@ -279,7 +275,7 @@ class Link:
         partition = partition_of(self._key, count)
         self._progress.stand(self._assignments, partition, 0, count)
         consumer.assign([TopicPartition(self._assignments, partition, OFFSET_BEGINNING)])
-        self._has_grown.clear()  # what was counted meanwhile is no news
+        self._has_grown.clear()  # a count made meanwhile used the old number
 
     def _take(self, message: Message) -> None:
         key = message.key()
@@ -318,14 +314,14 @@ class Link:
                 self._closing.wait(PAUSE_S)
 
     def _serve(self, wait_s: float) -> bool:
-        """Let callbacks run; False when the producer had to be replaced."""
+        """Run the producer's callbacks; False when the producer had to be replaced."""
         producer = self._producer
         try:
             with access.fatal_named():
                 producer.poll(wait_s)
         except KafkaException as error:
-            # An idempotent producer that lost its place refuses everything from then on.
-            if not self._heard(error):
+            # After a fatal error an idempotent producer refuses every record.
+            if not self._is_refusal(error):
                 log.warning("kafka, starting over: %s", error)
             self._replace(producer)
             return False
@@ -339,12 +335,12 @@ class Link:
             broken.purge()
             broken.poll(0)
 
-    def _heard(self, error: BaseException) -> bool:
-        """Whether it is a refusal, which is told once and in words."""
-        reason = error.args[0] if isinstance(error, KafkaException) else None
-        if not isinstance(reason, KafkaError) or not access.is_refusal(reason):
+    def _is_refusal(self, error: BaseException) -> bool:
+        """Whether it is a refusal, which `Refusals` logs."""
+        kafka_error = error.args[0] if isinstance(error, KafkaException) else None
+        if not isinstance(kafka_error, KafkaError) or not access.is_refusal(kafka_error):
             return False
-        self._refusals.hear(reason)
+        self._refusals.hear(kafka_error)
         return True
 
     def _on_error(self, error: KafkaError) -> None:

@@ -1,4 +1,4 @@
-"""What members and groups may be called, and a name for a member that has none."""
+"""Checks names of members and groups, and makes a name for a member that has none."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from muster.protocol.errors import ConfigError
 
 
 def checked(key: str, value: str, fault: str | None) -> str:
-    """The value, if nothing is wrong with it.
+    """Return the value.
 
     Raises:
-        ConfigError: `fault` says what is.
+        ConfigError: there is a `fault`: what is wrong with the value.
     """
     if fault is not None:
         raise ConfigError(key, value, f"1 or more printing characters without '|' ({fault})")
@@ -19,7 +19,7 @@ def checked(key: str, value: str, fault: str | None) -> str:
 
 
 def random_member_id() -> str:
-    """22 characters; the first is never a dash, which command lines would take for an option."""
+    """22 random characters. The first is not a dash: command lines would read it as an option."""
     while (name := secrets.token_urlsafe(16)).startswith("-"):
         pass
     return name

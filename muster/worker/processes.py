@@ -1,8 +1,8 @@
 """One process per active task: the callbacks of ``muster worker --exec``.
 
-A task's command is run by ``/bin/sh -c`` below the guard (`guard.py`), started again with growing
-pauses when it dies, and reported as released only when all of it has stopped. The guard gets every
-new lease; when it breaks itself (killed, frozen) its tasks are killed and it is started anew.
+A task's command is run by ``/bin/sh -c`` as a child of the guard (`guard.py`), started again with
+growing pauses when it dies, and released only when all its processes have stopped. If the guard
+itself is killed or hangs, its tasks are killed, and a new guard starts them again.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ _ABOUT: Final = ("group", "member", "generation", "task")
 STOP_TIMEOUT_S: Final = 10.0
 """Between SIGTERM and SIGKILL, by default."""
 GUARD_PATIENCE_S: Final = 5.0
-"""How long after the last deadline a guard may be silent before it counts as broken."""
+"""How long after the last deadline a guard may fail to answer before it is replaced."""
 PIPE_PATIENCE_S: Final = 2.0
-"""How long a command to the guard may wait to be taken."""
+"""How long the guard may take to read a command."""
 STEADY_S: Final = 30.0
 """A process that ran this long has started well: the next pause is short again."""
 _PAUSE = wait_random_exponential(multiplier=0.5, max=30)
@@ -47,19 +47,19 @@ _PAUSE = wait_random_exponential(multiplier=0.5, max=30)
 
 @dataclass(slots=True)
 class _Running:
-    """What we want to run, and what runs.
+    """A task and its process.
 
     Attributes:
-        told: the start command.
+        command: the guard's start command.
         started_s: when it was last started.
-        pid: its process group; 0 = not told yet, or none runs.
-        alive: whether something of it may still run.
+        pid: its process group; 0 = not known yet, or none runs.
+        alive: whether a process of it may still run.
         wanted: whether it is started again when it ends.
-        attempt: deaths in a row.
+        attempt: number of deaths in a row.
         again_s: when it is started again; None = it is not.
     """
 
-    told: Mapping[str, Any]
+    command: Mapping[str, Any]
     started_s: float
     pid: int = 0
     alive: bool = True
@@ -70,7 +70,7 @@ class _Running:
 
 @dataclass(slots=True)
 class _Pipe:
-    """A guard and our two ends of its pipes."""
+    """A guard and the worker's ends of the two pipes to it."""
 
     process: subprocess.Popen[bytes]
     commands: int
@@ -98,9 +98,9 @@ class Processes:
 
         Args:
             command: a shell command; ``{task}`` in it is the task's id, quoted.
-            stop_timeout_s: between SIGTERM and SIGKILL when a task is to stop.
-            log_file: starts and stops are appended here, a JSON object a line.
-            environment: of the tasks, beside ``MUSTER_*``; None = ours.
+            stop_timeout_s: between SIGTERM and SIGKILL when a task must stop.
+            log_file: starts and stops are appended here, one JSON object a line.
+            environment: of the tasks, beside ``MUSTER_*``; None = that of this process.
         """
         self._command = command
         self._stop_timeout_s = stop_timeout_s
@@ -121,9 +121,9 @@ class Processes:
         """Start a process for each task."""
         with self._changed:
             for task in tasks:
-                told = self._start_command(str(task), assignment)
-                self._running[str(task)] = _Running(told, time.monotonic())
-                self._tell(told)
+                command = self._start_command(str(task), assignment)
+                self._running[str(task)] = _Running(command, time.monotonic())
+                self._send(command)
 
     def on_revoked(self, tasks: tuple[Task, ...], assignment: Assignment) -> None:
         """Stop the tasks' processes; returns when all of them have stopped."""
@@ -133,30 +133,30 @@ class Processes:
                 running = self._running[name]
                 running.wanted = False
                 running.again_s = None
-                self._tell(
+                self._send(
                     {"do": "stop", "task": name, "grace_ms": int(self._stop_timeout_s * 1000)}
                 )
             self._await_end(names, self._stop_timeout_s + GUARD_PATIENCE_S, self.released)
 
     def on_lost(self, tasks: tuple[Task, ...], assignment: Assignment) -> None:
-        """Kill everything; returns when nothing runs any more."""
+        """Kill all tasks; returns when none runs any more."""
         with self._changed:
             for running in self._running.values():
                 running.wanted = False
                 running.again_s = None
-            self._tell({"do": "lose"})
+            self._send({"do": "lose"})
             self._await_end(set(self._running), GUARD_PATIENCE_S)
 
     def on_lease(self, until_ms: int, stop_ms: int) -> None:
-        """Tell the guard how long the tasks may run."""
+        """Send the guard how long the tasks may run."""
         with self._changed:
-            # A fifth of the time for stopping is left to the kernel and to a loaded machine.
+            # A fifth of the time for stopping is a reserve for a loaded machine.
             kill_ms = until_ms + stop_ms * 4 // 5
             self._lease = {"do": "lease", "until_ms": until_ms, "kill_ms": kill_ms}
-            self._tell(self._lease)
+            self._send(self._lease)
 
     def close(self) -> None:
-        """End the guard, and what may still run."""
+        """End the guard and every task."""
         with self._changed:
             self._closing = True
             os.close(self._pipe.commands)
@@ -190,25 +190,25 @@ class Processes:
             },
         }
 
-    def _tell(self, command: Mapping[str, object]) -> None:
+    def _send(self, command: Mapping[str, object]) -> None:
         line = json.dumps(command).encode() + b"\n"
         try:
             while line:
                 if not select.select([], [self._pipe.commands], [], PIPE_PATIENCE_S)[1]:
-                    raise BrokenPipeError  # frozen for so long that its pipe is full
+                    raise BrokenPipeError  # the guard hangs: its pipe is full
                 line = line[os.write(self._pipe.commands, line) :]
         except BrokenPipeError:
             self._pipe.process.kill()  # the watching thread starts another
 
     def _await_end(
-        self, names: set[str], patience_s: float, tell: Callable[[str], object] = lambda _: None
+        self, names: set[str], patience_s: float, notify: Callable[[str], object] = lambda _: None
     ) -> None:
-        """Wait until nothing of these runs; each is told, and forgotten, when it has ended."""
+        """Wait until none of these tasks runs. Forget each when it has ended, and notify of it."""
 
         def ended() -> bool:
             for name in [n for n in names & self._running.keys() if not self._running[n].alive]:
                 del self._running[name]
-                tell(name)
+                notify(name)
             return not names & self._running.keys()
 
         if not self._changed.wait_for(ended, patience_s):
@@ -219,20 +219,21 @@ class Processes:
     # -------------------------------------------------------------------------------------- guard
 
     def _new_guard(self) -> _Pipe:
-        theirs, commands = os.pipe()
-        events, tell = os.pipe()
-        program = [sys.executable, "-I", "-S", guard.__file__, str(theirs), str(tell)]
+        guard_commands, commands = os.pipe()
+        events, guard_events = os.pipe()
+        fds = (guard_commands, guard_events)
+        program = [sys.executable, "-I", "-S", guard.__file__, *map(str, fds)]
         try:
             process = subprocess.Popen(
                 [*program, self._log_file],
                 stdin=subprocess.DEVNULL,
-                pass_fds=(theirs, tell),
+                pass_fds=fds,
                 env=self._environment,
-                start_new_session=True,  # what a terminal sends (Ctrl-C, Ctrl-Z) is for us
+                start_new_session=True,  # Ctrl-C and Ctrl-Z in a terminal reach only the worker
             )
         finally:
-            os.close(theirs)
-            os.close(tell)
+            for fd in fds:
+                os.close(fd)
         os.set_blocking(commands, False)
         return _Pipe(process, commands, events)
 
@@ -241,12 +242,12 @@ class Processes:
             ready, _, _ = select.select([self._pipe.events], [], [], self._wait_s())
             with self._changed:
                 if ready and not self._read_events():
-                    self._bury_guard()
+                    self._clean_up_after_guard()
                     if self._closing:
                         return
                     self._pipe = self._new_guard()
                     if self._lease:
-                        self._tell(self._lease)
+                        self._send(self._lease)
                 self._start_again()
                 self._changed.notify_all()
 
@@ -277,7 +278,7 @@ class Processes:
         running.attempt = 1 if now_s - running.started_s >= STEADY_S else running.attempt + 1
         pause_s = _pause_s(running.attempt)
         running.again_s = now_s + pause_s
-        about = {key: running.told[key] for key in _ABOUT}
+        about = {key: running.command[key] for key in _ABOUT}
         log.warning("%s ended with %d; again in %.1f s", about["task"], code, pause_s, extra=about)
 
     def _start_again(self) -> None:
@@ -287,16 +288,16 @@ class Processes:
                 running.again_s = None
                 running.alive = True
                 running.started_s = now_s
-                self._tell(running.told)
+                self._send(running.command)
 
-    def _bury_guard(self) -> None:
-        """It is gone. If tasks ran, the kernel killed their leaders with it; we kill the rest."""
+    def _clean_up_after_guard(self) -> None:
+        """The guard has ended. The kernel killed the leaders of its tasks; kill the rest."""
         if self._pipe.process.wait() or not self._closing:
             log.error("the guard died; its tasks are killed and started again")
         for running in self._running.values():
             if running.pid:
                 _kill_group(running.pid)
-                guard.note(self._log_file, "stop", running.told)
+                guard.note(self._log_file, "stop", running.command)
             if running.alive:
                 self._note_end(running, -signal.SIGKILL)
         if not self._closing:
@@ -305,7 +306,7 @@ class Processes:
 
 
 def _kill_group(group: int) -> None:
-    """SIGKILL, until nothing is left of it."""
+    """Send SIGKILL until the group has no process left."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         while True:
             os.killpg(group, signal.SIGKILL)

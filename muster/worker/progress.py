@@ -1,18 +1,14 @@
-"""Whether the reader keeps up with what is written to the member.
+"""Checks that the reader keeps up with what is written to the member.
 
-With every sign of life the broker is asked where the member's partition ends, and how many the
-topic has: with more, the member's key belongs to another one. When the reader has got that far, and
-reads the right partition, the session is told `CaughtUp`; else nothing is said, and the lease ends.
+With every event, `Progress` asks the broker for the end offset of the member's partition and for
+the number of partitions of the topic: if that grows, the member's key belongs to another partition.
+When the reader has reached the end offset in the right partition, the session gets `CaughtUp`.
+Otherwise it gets nothing, and the lease ends.
 
-The question takes a connection of its own (an admin client's): a broker answers the requests of one
-connection in turn, and the reader's wait there for records for seconds. It is also what tells a
-reader whose connection died in silence from one to which nothing was written. No thread waits here:
-answers come in librdkafka's thread, the count of partitions in one of ours, the reader's position
-in the reader's.
-
-A client whose question failed, or was not answered at all, is replaced before the next one. It goes
-on with the leader and the leader's epoch it knows, for a quarter of an hour, whatever the brokers
-answer: after an election all its questions are refused (FENCED_LEADER_EPOCH).
+The question needs a connection of its own (an admin client's): a broker answers the requests of a
+connection in order, and the reader's request waits there for seconds. After a failed question the
+client is replaced, because librdkafka keeps the leader epoch it knows for 15 minutes, and after an
+election all its questions are refused (FENCED_LEADER_EPOCH).
 """
 
 from __future__ import annotations
@@ -30,23 +26,23 @@ from typing import Any, Final, TypeAlias
 from confluent_kafka import KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, ListOffsetsResultInfo, OffsetSpec
 
-from muster.worker.exchange import CaughtUp
+from muster.worker.messages import CaughtUp
 
 log = logging.getLogger("muster.worker.kafka")
 
 ANSWER_S: Final = 3.0
-"""How long one question may take; none is asked meanwhile."""
+"""How long one question may take; no other is asked meanwhile."""
 LOST_MS: Final = 4_000
-"""A question this old was forgotten by the client, which promises an error after `ANSWER_S`."""
+"""After this long the client has forgotten a question: it should have failed after `ANSWER_S`."""
 ENDS_KEPT: Final = 64
-"""Ends the reader has not reached yet, newest; far more than a reader that works leaves open."""
+"""How many of the newest end offsets are kept until the reader reaches them."""
 
 _LATEST: Final[OffsetSpec] = OffsetSpec.latest()  # type: ignore[no-untyped-call]  # of the client
 Place: TypeAlias = tuple[str, int]
 
 
 class _Aside:
-    """A thread for calls that wait. One call is enough: what comes meanwhile is left out."""
+    """A thread for calls that wait. A call that comes while another is queued is dropped."""
 
     def __init__(self) -> None:
         self._jobs: queue.Queue[Callable[[], None]] = queue.Queue(maxsize=1)
@@ -54,7 +50,7 @@ class _Aside:
         self._closed = False
 
     def run(self, job: Callable[[], None]) -> None:
-        """Have it called soon."""
+        """Queue a call."""
         if self._thread is None and not self._closed:
             self._thread = threading.Thread(target=self._run, name="muster-layout", daemon=True)
             self._thread.start()
@@ -72,7 +68,7 @@ class _Aside:
 
 
 class Progress:
-    """Compares where one partition ends with how far it was read."""
+    """Compares the end offset of one partition with the reader's position."""
 
     def __init__(
         self,
@@ -85,9 +81,9 @@ class Progress:
 
         Args:
             config: librdkafka's settings of an admin client.
-            post: takes what is found, from any thread.
-            grown: called, from any thread, when the topic has another number of partitions.
-            later: runs what waits for an answer; None = a thread of its own does.
+            post: takes `CaughtUp`, from any thread.
+            grown: called, from any thread, when the topic's number of partitions has changed.
+            later: runs calls that wait for an answer; None = on a thread of its own.
         """
         self._config = dict(config)
         self._post = post
@@ -99,32 +95,32 @@ class Progress:
         self._place: Place | None = None
         self._partitions = 0
         self._position = 0
-        self._same_ms = -1  # until then the topic has no more partitions
+        self._same_ms = -1  # newest moment at which the topic had `_partitions`
         self._ends: deque[tuple[int, int]] = deque(maxlen=ENDS_KEPT)  # (end, when it was asked)
-        self._asked_ms: int | None = None  # of the open question
+        self._asked_ms: int | None = None  # when the open question was asked
         self._question = 0
         self._is_stale = False
 
     # --------------------------------------------------------------------------- the reader's side
 
     def stand(self, topic: str, partition: int, offset: int, partitions: int) -> None:
-        """The reader reads this partition now, from this offset; the topic has so many."""
+        """The reader reads this partition from this offset; `partitions` is the topic's number."""
         with self._lock:
             self._place, self._position = (topic, partition), offset
             self._partitions = partitions
             self._ends.clear()
 
     def read_to(self, offset: int) -> None:
-        """Everything below this offset has been read and handed on."""
+        """Everything below this offset has been read and given to the session."""
         with self._lock:
             self._position = offset
-            caught_up = self._reached()
-        self._tell(caught_up)
+            caught_up_ms = self._reached()
+        self._post_caught_up(caught_up_ms)
 
     # -------------------------------------------------------------------------- the session's side
 
     def ask(self, at_ms: int) -> None:
-        """Find out whether what was written until now, `at_ms`, has been read; returns at once."""
+        """Ask whether everything written before now, `at_ms`, has been read; returns at once."""
         with self._lock:
             if self._place is None:
                 return
@@ -138,12 +134,12 @@ class Progress:
             place, position, question = self._place, self._position, self._question
             was_stale, self._is_stale = self._is_stale, False
         if was_stale:
-            self._leave()
+            self._drop_client()
         try:
             if self._admin is None:
                 self._admin = AdminClient(self._config, logger=log)
-            wanted = {TopicPartition(*place): _LATEST}
-            (answer,) = self._admin.list_offsets(wanted, request_timeout=ANSWER_S).values()
+            request = {TopicPartition(*place): _LATEST}
+            (answer,) = self._admin.list_offsets(request, request_timeout=ANSWER_S).values()
         except KafkaException as error:
             log.info("cannot ask where %s-%d ends: %s", *place, error)
             with self._lock:
@@ -153,17 +149,17 @@ class Progress:
         self._later(partial(self._count, self._admin, place[0], at_ms))
 
     def close(self) -> None:
-        """Give up the connection. Not to be called by librdkafka's own threads."""
+        """Drop the connection. librdkafka's own threads must not call this."""
         with self._lock:
             self._place = None
         self._admin = None
         self._aside.close()
 
-    def _leave(self) -> None:
-        """Give up a client; its threads may take their time to end."""
-        left = [self._admin]
+    def _drop_client(self) -> None:
+        """Drop the client on another thread, because its threads may take long to end."""
+        dropped = [self._admin]
         self._admin = None
-        threading.Thread(target=left.clear, name="muster-leave", daemon=True).start()
+        threading.Thread(target=dropped.clear, name="muster-leave", daemon=True).start()
 
     # -------------------------------------------------------------------------------------- answers
 
@@ -177,38 +173,38 @@ class Progress:
     ) -> None:
         error = answer.exception()
         with self._lock:
-            if question == self._question:  # not one that was given up
+            if question == self._question:  # otherwise its client was dropped
                 self._asked_ms = None
                 self._is_stale = error is not None
             if error is None and place == self._place:
                 end = answer.result().offset
-                # An end before what was read: the log was cut, and the reader must start over.
+                # An end below the position: the log was truncated, and the reader must start over.
                 if end >= position:
                     self._ends.append((end, at_ms))
-            caught_up = self._reached()
+            caught_up_ms = self._reached()
         if error is not None:
             log.info("%s-%d does not say where it ends: %s", *place, error)
-        self._tell(caught_up)
+        self._post_caught_up(caught_up_ms)
 
     def _count(self, admin: AdminClient, topic: str, at_ms: int) -> None:
         try:
-            told = admin.list_topics(topic, timeout=ANSWER_S).topics[topic]
-            error, count = told.error, len(told.partitions)
+            metadata = admin.list_topics(topic, timeout=ANSWER_S).topics[topic]
+            error, count = metadata.error, len(metadata.partitions)
         except KafkaException as failure:
             error, count = failure.args[0], 0
         with self._lock:
             is_same = error is None and count == self._partitions
             self._same_ms = max(self._same_ms, at_ms) if is_same else self._same_ms
             self._is_stale |= error is not None
-            caught_up = self._reached()
+            caught_up_ms = self._reached()
         if error is not None:
             log.info("%s does not say how many partitions it has: %s", topic, error)
         elif not is_same:
             self._grown()
-        self._tell(caught_up)
+        self._post_caught_up(caught_up_ms)
 
     def _reached(self) -> int | None:
-        """The newest moment whose end has been reached; what is not newer is forgotten."""
+        """The newest moment whose end offset has been reached. Forgets it and all older ones."""
         known = [(end, at_ms) for end, at_ms in self._ends if at_ms <= self._same_ms]
         reached = [at_ms for end, at_ms in known if end <= self._position]
         if not reached:
@@ -218,6 +214,6 @@ class Progress:
         self._ends = deque(open_ends, maxlen=ENDS_KEPT)
         return newest
 
-    def _tell(self, at_ms: int | None) -> None:
+    def _post_caught_up(self, at_ms: int | None) -> None:
         if at_ms is not None:
             self._post(CaughtUp(at_ms))

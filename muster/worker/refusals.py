@@ -1,8 +1,8 @@
-"""Says in words, once, why Kafka refuses a worker.
+"""Logs, once, why Kafka refuses a worker.
 
-librdkafka tries again for ever, whatever the reason, and so does the worker: ACLs are granted and
-certificates replaced while it waits. What it must not do is wait in silence, or say the same thing
-a hundred times. Finding the words may take a connection of its own, hence a thread of its own.
+librdkafka retries for ever, whatever the reason, and so does the worker: ACLs may be granted and
+certificates replaced while it waits. The worker must neither wait silently nor log the same line a
+hundred times. Finding the reason may need a connection to Kafka, hence a thread.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from muster.protocol.errors import MusterError
 log = logging.getLogger("muster.worker.kafka")
 
 REPEAT_S = 3_600.0
-"""The same words are said again after this long, should they still be true."""
+"""A line that is still true is logged again after this long."""
 LOOK_EVERY_S = 10.0
-"""How often the words for errors of one kind are looked for."""
+"""How often the reason for errors with the same code is looked up."""
 
 
 class Refusals:
-    """What Kafka refused, told once.
+    """Logs what Kafka refuses.
 
     Args:
         clients: how to reach Kafka.
@@ -39,10 +39,10 @@ class Refusals:
         self._prefix = prefix
         self._lock = threading.Lock()
         self._looked_s: dict[int, float] = {}
-        self._said_s: dict[str, float] = {}
+        self._logged_s: dict[str, float] = {}
 
     def hear(self, error: KafkaError) -> None:
-        """An error of any kind, from any thread; returns at once."""
+        """Take an error of any kind, from any thread; returns at once."""
         if not access.is_refusal(error):
             return
         now = time.monotonic()
@@ -52,23 +52,23 @@ class Refusals:
                 return
             self._looked_s[error.code()] = now
         threading.Thread(
-            target=self._tell, args=(error,), name="muster-refusals", daemon=True
+            target=self._explain, args=(error,), name="muster-refusals", daemon=True
         ).start()
 
-    def _tell(self, error: KafkaError) -> None:
+    def _explain(self, error: KafkaError) -> None:
         try:
-            words = access.told(error, self._clients, Role.WORKER, self._prefix)
+            reason = access.explained(error, self._clients, Role.WORKER, self._prefix)
         except MusterError as problem:
-            words = str(problem)
-        if words is not None:
-            self.say(words)
+            reason = str(problem)
+        if reason is not None:
+            self.log_once(reason)
 
-    def say(self, words: str) -> None:
-        """Log it, unless it was logged lately."""
+    def log_once(self, reason: str) -> None:
+        """Log a reason, unless it was logged within `REPEAT_S`."""
         now = time.monotonic()
         with self._lock:
-            said_s = self._said_s.get(words)
-            if said_s is not None and now - said_s < REPEAT_S:
+            logged_s = self._logged_s.get(reason)
+            if logged_s is not None and now - logged_s < REPEAT_S:
                 return
-            self._said_s[words] = now
-        log.error("%s; trying again", words)
+            self._logged_s[reason] = now
+        log.error("%s; trying again", reason)

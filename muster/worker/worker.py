@@ -1,8 +1,8 @@
-"""`Worker`: a member of a group, in a process of yours.
+"""`Worker`: makes the calling process a member of a group.
 
-One thread runs the session machine (`session.py`): it takes what happens from an inbox, and does
-what the machine answers. Kafka (`kafka.py`) and callbacks (`callbacks.py`) have threads of their
-own, so neither a slow callback nor a broker that is away keeps the lease from being looked after.
+One thread runs the session (`session.py`): it takes inputs from an inbox and performs the actions
+that the session returns. Kafka (`kafka.py`) and callbacks (`callbacks.py`) have threads of their
+own, so the lease is checked in time even if a callback is slow or the broker is away.
 """
 
 from __future__ import annotations
@@ -29,7 +29,9 @@ from muster.worker.changelog import Changelog, ChangelogLags
 from muster.worker.clock import boottime_ms
 from muster.worker.ending import Ending
 from muster.worker.errors import Fenced, WorkerError
-from muster.worker.exchange import (
+from muster.worker.inbox import Inbox
+from muster.worker.kafka import Link
+from muster.worker.messages import (
     Action,
     Assigned,
     ClockMoved,
@@ -46,19 +48,17 @@ from muster.worker.exchange import (
     Take,
     Wanted,
 )
-from muster.worker.inbox import Inbox
-from muster.worker.kafka import Link
 from muster.worker.names import checked, random_member_id
 from muster.worker.session import Session
 from muster.worker.states import State
-from muster.worker.telling import Teller
+from muster.worker.worker_log import WorkerLog
 
 CLOSE_TIMEOUT_S: Final = 30.0
 FLUSH_S: Final = 5.0
 
 
 class Worker:
-    """A member of a group: tells you which tasks to run, and when to stop.
+    """A member of a group: its callbacks say which tasks to run, and when to stop them.
 
     Use it as a context manager, plain or async::
 
@@ -66,53 +66,53 @@ class Worker:
                     on_assigned=start, on_revoked=stop) as worker:
             worker.wait()
 
-    Callbacks get a tuple of tasks and the `Assignment` that gave or took them. They are called one
-    at a time, in a thread of the worker's, or on the event loop of ``async with``, where they may
-    be coroutines. What happens when they raise: `muster.worker.callbacks`, and ``docs/worker.md``.
+    Callbacks get a tuple of tasks and the `Assignment` that granted or revoked them. They are
+    called one at a time, in a thread of the worker, or on the event loop of ``async with``, where
+    they may be coroutines. What happens when they raise: `muster.worker.callbacks`, and
+    ``docs/worker.md``.
 
     Args:
         group: the group to join.
         bootstrap_servers: ``HOST:PORT[,...]``; None = that of `config`.
         member_id: name of this process, unique in the group; None = a random one.
-        instance_id: a name that outlives the process (`group.instance.id`): when it comes back
-            within the session timeout it gets its tasks again.
+        instance_id: a name that a restarted process keeps (`group.instance.id`): if it returns
+            within the session timeout, it gets its tasks again.
         rack: `client.rack`.
-        capacity: weight relative to other members, e.g. threads.
-        tags: `client.tag.*`: what copies of a task should differ in.
+        capacity: weight relative to other members, e.g. number of threads.
+        tags: `client.tag.*`: copies of a task are placed on members whose tags differ.
         topics: subtopologies it can run; None = all.
         static: jobs it is pinned to (KIP-987).
-        protocols: assignment protocols it speaks, best first; None = all (Connect's upgrades).
+        protocols: assignment protocols it supports, best first; None = all (Connect's upgrades).
         topic_prefix: of muster's topics.
-        config: further Kafka client settings, Java's or librdkafka's names.
+        config: further Kafka client settings, under Java's or librdkafka's names.
         signing_keys: keyring file (``docs/security.md``); None = `MUSTER_SIGNING_KEYS`, if set.
         rebalance_timeout_ms: how long it may need to stop a task; None = the group's.
         on_assigned: run these tasks.
-        on_revoked: stop these; they are another member's as soon as it returns, or as soon as
-            `released` names them.
-        on_learn: keep a copy of these (learner or standby, see `Assignment.role_of`). Call `ready`
-            when it has caught up. Without it copies are ready at once. A copy that becomes active
-            is named by `on_assigned`, and not by `on_forget` before.
-        on_forget: these copies are not wanted any more.
-        on_lost: these are ours no more, now; another member may run them in a moment. Without
-            it `on_revoked` and `on_forget` are called.
+        on_revoked: stop these tasks. When it returns, or when `released` names them, other members
+            may get them.
+        on_learn: keep a copy of these tasks (learner or standby, see `Assignment.role_of`); call
+            `ready` when it has caught up. Without it copies are ready at once. When a copy becomes
+            active, only `on_assigned` is called.
+        on_forget: drop these copies.
+        on_lost: stop these tasks at once: another member may get them at any moment. Without it
+            `on_revoked` and `on_forget` are called.
         on_wanted: restore these copies first: they become active here once they have caught up.
-        lag_from_changelog: for a task, how far each partition of its changelog is restored, as
-            ``{(topic, partition): offset}``, or None when there is nothing to restore (any more).
-            With it the lags of copies and of actives that still restore are told by themselves:
-            Kafka is asked where the partitions end. Called in a thread of the worker's.
-        on_disk: tasks whose state an earlier life left here; with `lag_from_changelog` their lags
-            are told with the first join.
+        lag_from_changelog: returns how far each partition of a task's changelog is restored, as
+            ``{(topic, partition): offset}``, or None when nothing is left to restore; the worker
+            then reports lags by itself. Called in a thread of the worker.
+        on_disk: tasks whose state an earlier process left here; with `lag_from_changelog` the first
+            join carries their lags.
         on_lease: called from the worker's loop with each new end of the lease (on the boot-time
             clock) and how long stopping may take after it, both in milliseconds; must return at
-            once. For guards that watch over the worker itself.
+            once. For programs that supervise the worker itself.
 
     Raises:
-        ConfigError: an argument that cannot be used; it is named.
+        ConfigError: an argument that cannot be used; the error names it.
 
     Attributes:
-        group, member_id: who this is.
+        group, member_id: the group and this member's name.
         assignment: the newest assignment; None before the first and after a loss.
-        error: why the worker stopped for good; None while it is well, and after `close`.
+        error: why the worker stopped for good; None while it runs, and after `close`.
     """
 
     def __init__(
@@ -150,7 +150,7 @@ class Worker:
         self.assignment: Assignment | None = None
         self.error: WorkerError | None = None
         self._instance_id = instance_id
-        self._teller = Teller(self.group, self.member_id)
+        self._log = WorkerLog(self.group, self.member_id)
         join = Join(
             group=GroupId(self.group),
             member=MemberId(self.member_id),
@@ -173,11 +173,11 @@ class Worker:
         clients = client_settings(bootstrap_servers, kafka=config)
         post, keys = self._inbox.put, key_file(signing_keys)
         self._link = Link(clients, topic_prefix, self.group, self.member_id, post, keys)
-        self._teller.others = self._link.configured_groups
+        self._log.configured_groups = self._link.configured_groups
         self._on_lease = on_lease
         lags = (lag_from_changelog, TaskSet.of(on_disk), post)
         self._lags = ChangelogLags(clients.librdkafka(), *lags)
-        self._active = EMPTY  # tasks whose resources may be touched; the loop's alone to write
+        self._active = EMPTY  # tasks that may run; only the loop's thread writes it
         self._lease_until_ms = 0
         self._ending = Ending()
         self._loop_thread = threading.Thread(target=self._run, name="muster-worker", daemon=True)
@@ -186,7 +186,7 @@ class Worker:
     # ------------------------------------------------------------------------------------- public
 
     def start(self) -> None:
-        """Join the group. Returns at once; a broker that is away is waited for."""
+        """Join the group. Returns at once; if the broker is away, the worker waits for it."""
         if self._callbacks.any_coroutine:
             accepted = "plain functions, or `async with Worker(...)`"
             raise ConfigError("callbacks", "coroutine functions", accepted)
@@ -196,8 +196,9 @@ class Worker:
         """Stop every task (`on_revoked`), leave the group, stop all threads. Idempotent.
 
         Args:
-            timeout_s: how long to wait for callbacks; after it the session is left to expire.
-            temporary: whether the group should wait for this member's return; None = when it has
+            timeout_s: how long to wait for callbacks. After that no leave is sent, and the session
+                expires.
+            temporary: whether the group should wait for this member's return; None = yes if it has
                 an instance id.
         """
         if not self._started:
@@ -205,16 +206,16 @@ class Worker:
         back_soon = self._instance_id is not None if temporary is None else temporary
         self._inbox.put(LeaveAsked(back_soon))
         if self._caller.inside or threading.current_thread() is self._loop_thread:
-            return  # a callback asked: the leave follows when it has returned
+            return  # called from a callback: the leave is sent after it has returned
         if not self._ending.wait(timeout_s):
-            self._teller.log.error(
+            self._log.log.error(
                 "callbacks did not stop within %.0f s; the session is left", timeout_s
             )
             self._inbox.put(None)
         self._loop_thread.join(timeout_s)
 
     def wait(self, timeout_s: float | None = None) -> bool:
-        """Wait until the worker has ended; False when `timeout_s` came first.
+        """Wait until the worker has ended; False when `timeout_s` passed first.
 
         Raises:
             WorkerError: it ended because it could not go on.
@@ -225,44 +226,44 @@ class Worker:
         return ended
 
     async def ended(self) -> None:
-        """`wait`, for coroutines. Cancelling it leaves the worker as it is.
+        """`wait`, for coroutines. Cancelling it does not stop the worker.
 
         Raises:
             WorkerError: it ended because it could not go on.
         """
-        await self._ending.awaited()
+        await self._ending.wait_async()
         self.wait()
 
     def holds(self, task: Task | str) -> bool:
-        """Whether this member may run a task right now: it is assigned and the lease runs.
+        """Whether this member may run a task now: it is assigned and the lease has not ended.
 
-        The answer comes from this machine's clock, so it is right also after the process was
-        frozen. Ask before touching what the task owns; between the question and the touch a
-        process can still be frozen, which only a fencing token guards against.
+        The answer uses this machine's clock, so it is right even after the process was suspended.
+        Ask before each use of what the task owns. The process may still be suspended between the
+        question and the use; only a fencing token protects against that.
         """
-        wanted = parse_task(task) if isinstance(task, str) else task
-        return self._lease_runs() and wanted in self._active
+        parsed = parse_task(task) if isinstance(task, str) else task
+        return self._lease_runs() and parsed in self._active
 
     def ready(self, *tasks: Task | str) -> None:
-        """Learners and standbys that have caught up: they can take over."""
+        """Report that learners or standbys have caught up and can take over."""
         self._inbox.put(Ready(TaskSet.of(tasks)))
 
     def released(self, *tasks: Task | str) -> None:
-        """Tasks of the `on_revoked` (or `on_forget`) that runs now have stopped, before it returns.
+        """Report tasks that have stopped before the running `on_revoked` or `on_forget` returns.
 
-        They go to their next owners while the others still stop. For any thread; tasks that this
-        call of the callback was not about change nothing.
+        Their next owners get them while the others still stop. Any thread may call this. Tasks that
+        the running callback was not called with are ignored.
         """
         self._caller.released(TaskSet.of(tasks))
 
     def lag(self, offsets: Mapping[Task | str, int]) -> None:
-        """Say how far copies are behind, in offsets. Before the start: copies found on disk."""
-        told = {parse_task(t) if isinstance(t, str) else t: n for t, n in offsets.items()}
-        self._inbox.put(Restored(tuple(Lag(t, n) for t, n in sorted(told.items()))))
+        """Report lags of copies, in offsets. Before the start: of copies found on disk."""
+        lags = {parse_task(t) if isinstance(t, str) else t: n for t, n in offsets.items()}
+        self._inbox.put(Restored(tuple(Lag(t, n) for t, n in sorted(lags.items()))))
 
     @property
     def state(self) -> str:
-        """Where the session stands: new, joining, member, lost, leaving or ended."""
+        """State of the session: new, joining, member, lost, leaving or ended."""
         return self._session.state.value
 
     def __enter__(self) -> Worker:
@@ -306,32 +307,32 @@ class Worker:
     def _run(self) -> None:
         try:
             while self._session.state is not State.ENDED:
-                if not self._turn():
+                if not self._take_inputs():
                     break
-        except Exception as error:  # a bug: nothing may run on without a lease
-            self._teller.log.exception("the worker failed")
+        except Exception as error:  # a bug: no task may run on without a lease
+            self._log.log.exception("the worker failed")
             self._fail(error)
         finally:
             self._active = EMPTY
             self._lags.close()
             if not self._link.close(FLUSH_S):
-                self._teller.log.warning("not everything could be written to Kafka before the end")
-            self._ending.come()
+                self._log.log.warning("not everything could be written to Kafka before the end")
+            self._ending.set()
             self._caller.close(FLUSH_S)
 
-    def _turn(self) -> bool:
-        """Take what has happened, acknowledgements first; False = give up the session."""
-        given = self._inbox.take(self._session.deadline_ms, self._link.take_acknowledgements)
-        self._teller.hung(self._caller.hung())
-        for each in [*given, ClockMoved()]:
-            if each is None:
+    def _take_inputs(self) -> bool:
+        """Take all inputs, acknowledgements first; False = abandon the session."""
+        inputs = self._inbox.take(self._session.deadline_ms, self._link.take_acknowledgements)
+        self._log.hung(self._caller.hung())
+        for item in [*inputs, ClockMoved()]:
+            if item is None:
                 if self.error is not None:
                     self._lose_everything()
                 return False
-            if isinstance(each, Released) and each.role is Role.ACTIVE:
-                self._active = self._active - each.tasks
+            if isinstance(item, Released) and item.role is Role.ACTIVE:
+                self._active = self._active - item.tasks
             now_ms = boottime_ms()
-            for action in self._session.step(each, now_ms):
+            for action in self._session.step(item, now_ms):
                 self._do(action)
         return True
 
@@ -341,7 +342,7 @@ class Worker:
                 self._link.send(action)
             case Assigned(record):
                 self.assignment = assignment_of(record)
-                self._teller.assigned(self.assignment)
+                self._log.assigned(self.assignment)
                 self._lags.assigned(record)
             case Lease():
                 self._extend(action)
@@ -352,17 +353,17 @@ class Worker:
             case Release(role, tasks, record):
                 self._caller.stop(role, tasks, assignment_of(record))
             case Lose(reason):
-                self._teller.lost(reason)
+                self._log.lost(reason)
                 self._lose_everything()
             case Notice(text):
-                self._teller.notice(text)
+                self._log.notice(text)
             case End(fault, message):
                 self._end(None if fault is None else Fenced(fault, message))
 
     def _end(self, error: WorkerError | None) -> None:
         self.error = error
         if error is None:
-            self._teller.left()
+            self._log.left()
 
     def _extend(self, lease: Lease) -> None:
         self._lease_until_ms = lease.until_ms
@@ -387,11 +388,11 @@ class Worker:
         self._caller.lose()
 
     def _fail(self, error: BaseException) -> None:
-        """Something that must work did not: say nothing any more, let the session expire."""
+        """Send nothing more and let the session expire: something failed that must not fail."""
         if isinstance(error, WorkerError):
             self.error = error
         else:
             self.error = WorkerError(f"{type(error).__name__}: {error}")
             self.error.__cause__ = error
-        self._teller.log.error("%s gives up: %s", self.member_id, error)
+        self._log.log.error("%s gives up: %s", self.member_id, error)
         self._inbox.put(None)

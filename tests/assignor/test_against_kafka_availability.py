@@ -1,7 +1,7 @@
-"""KIP-441's worked examples, put to Kafka's own `HighAvailabilityTaskAssignor` and to ours.
+"""KIP-441's worked examples, run on Kafka's own `HighAvailabilityTaskAssignor` and on ours.
 
-They show that the examples say what Kafka does, and that ours answers alike where the example says
-how many tasks everyone holds. Where ours does better (fewer moves), the quality tests say so.
+The tests show that the examples describe what Kafka does, and that ours gives the same counts per
+member. The quality tests cover where ours is better (fewer moves).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ pytestmark = [
 ]
 Problem = dict[str, Any]
 EVERYTHING = 2**63 - 1
-"""acceptable.recovery.lag with which everybody is caught up."""
+"""acceptable.recovery.lag with which every member is caught up."""
 
 
 @pytest.fixture(scope="module")
@@ -90,7 +90,7 @@ EXAMPLES = {
 }
 
 
-def told(answer: Problem) -> tuple[list[int], bool]:
+def counts_and_probing(answer: Problem) -> tuple[list[int], bool]:
     """How many tasks each member holds, and whether probing was asked for."""
     held = [answer["members"][name] for name in sorted(answer["members"])]
     counts = [sum(len(h.get(r) or ()) for r in ("active", "standby", "learner")) for h in held]
@@ -101,18 +101,18 @@ def told(answer: Problem) -> tuple[list[int], bool]:
 def test_worked_example_is_what_kafka_does(kafka: Kafka, name: str) -> None:
     """Kafka's class gives the counts of the worked example."""
     given, held, probing = EXAMPLES[name]
-    assert told(kafka.ask("high-availability", given)) == (held, probing)
+    assert counts_and_probing(kafka.ask("high-availability", given)) == (held, probing)
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_worked_example_is_what_ours_does(name: str) -> None:
     """Ours gives the counts of the worked example too."""
     given, held, probing = EXAMPLES[name]
-    assert told(ours.answer(given)) == (held, probing)
+    assert counts_and_probing(ours.answer(given)) == (held, probing)
 
 
-def test_ex_h10_every_client_gets_an_active(kafka: Kafka) -> None:
-    """EX-H10: with capacities 100/50/1 and everybody warm, no member stays without an active."""
+def test_EX_H10_kafka_gives_every_client_an_active(kafka: Kafka) -> None:
+    """EX-H10: capacities 100, 50 and 1, every member warm: no member is without an active."""
     given = problem(9, THREADS)
     for answer in (kafka.ask("high-availability", given), ours.answer(given)):
         assert all(held["active"] for held in answer["members"].values())
@@ -143,7 +143,7 @@ CONVERGENCE = {
 
 @pytest.mark.parametrize("name", CONVERGENCE)
 def test_convergence_within_kafkas_bound_and_no_later_than_kafka(kafka: Kafka, name: str) -> None:
-    """After a member came or went, rounds stay within the bound, and ours within Kafka's."""
+    """After a join or a leave, rounds stay within the bound, and ours within Kafka's."""
     sizes, count, after, bound = CONVERGENCE[name]
     first = {
         "assignor": "high-availability",

@@ -28,7 +28,7 @@ def kafka() -> Iterator[Kafka]:
 def test_cooperative_equals_kafka_round_by_round(kafka: Kafka, batch: int, faults: bool) -> None:
     """In random lives of a group every worker gets the same tasks, stops and delay as from Kafka.
 
-    The clock is fixed; with faults, answers get lost, workers claim others' tasks, leaders change.
+    The clock is fixed; faults lose answers, make workers claim others' tasks, change the leader.
     """
     for seed in range(250 * batch, 250 * (batch + 1)):
         compare(kafka, seed, faults)
@@ -37,12 +37,12 @@ def test_cooperative_equals_kafka_round_by_round(kafka: Kafka, batch: int, fault
 def test_eager_equals_kafka(kafka: Kafka) -> None:
     """200 random groups: every worker gets from `eager` what Kafka's `EagerAssignor` gives it."""
     for seed in range(200):
-        chance = random.Random(f"eager/{seed}")
-        connectors = chance.sample([f"c{n}" for n in range(12)], chance.randint(0, 6))
-        workers = chance.sample([f"w{n}" for n in range(12)], chance.randint(1, 6))
+        rng = random.Random(f"eager/{seed}")
+        connectors = rng.sample([f"c{n}" for n in range(12)], rng.randint(0, 6))
+        workers = rng.sample([f"w{n}" for n in range(12)], rng.randint(1, 6))
         problem = {
             "assignor": "eager",
-            "tasks": [{"connector": c, "tasks": chance.randint(0, 12)} for c in connectors],
+            "tasks": [{"connector": c, "tasks": rng.randint(0, 12)} for c in connectors],
             "members": [{"id": w} for w in workers],
         }
         theirs = kafka.ask("eager", problem)["members"]

@@ -36,10 +36,10 @@ def kafka() -> Iterator[Kafka]:
 
 
 @pytest.mark.parametrize("kind", IDS)
-def test_whole_lives_agree_whatever_the_ids(
+def test_random_lives_agree_for_any_ids(
     kafka: Kafka, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Who keeps the odd job follows Java's hash codes, and so do we, to the last task."""
+    """Java's hash codes decide which worker keeps the extra job; ours agrees to the last task."""
     monkeypatch.setattr(connect_history, "WORKERS", IDS[kind])
     first = 1_000_000 * (1 + list(IDS).index(kind))
     for seed in range(first, first + 60):

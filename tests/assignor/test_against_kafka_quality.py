@@ -1,8 +1,9 @@
 """Our Streams assignors are not worse than Kafka's on the same random problems.
 
-"Dominated" means that Kafka's answer is in no judged figure worse and in some better: a loss for
-nothing (`bench/quality.py` has the figures). The seeds where it is so, or where a figure that must
-never be worse is, are on a list that may only get shorter; ``UPDATE_KAFKA_BETTER=1`` renews it.
+Kafka "dominates" a problem if its answer is worse in no judged figure and better in at least one
+(`bench/quality.py` defines the figures). A list names the seeds where it does, or where a figure
+that must never be worse is worse. The list may only get shorter; ``UPDATE_KAFKA_BETTER=1`` rewrites
+it.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ Both = Callable[[assign.Match, int], tuple[quality.Figures, quality.Figures]]
 
 @pytest.fixture(scope="module")
 def figures(kafka: Kafka) -> Both:
-    """Ours and Kafka's figures of a match and a seed: played once, judged by both tests."""
+    """Our figures and Kafka's for a match and a seed; computed once for both tests."""
     played: dict[tuple[str, int], tuple[quality.Figures, quality.Figures]] = {}
 
     def both(match: assign.Match, seed: int) -> tuple[quality.Figures, quality.Figures]:
@@ -53,17 +54,17 @@ def figures(kafka: Kafka) -> Both:
 
 
 @pytest.mark.parametrize("match", assign.MATCHES, ids=lambda m: m.name)
-def test_kafka_is_not_better_for_nothing(figures: Both, match: assign.Match) -> None:
-    """On 150 random problems Kafka's answer dominates ours nowhere but where it is known to."""
+def test_kafka_does_not_dominate(figures: Both, match: assign.Match) -> None:
+    """On 150 random problems Kafka's answer dominates ours only at listed seeds."""
     dominated = [seed for seed in SEEDS if quality.dominated(*figures(match, seed))]
     assert set(dominated) <= known(match.name, dominated)
 
 
-def known(name: str, found: list[int]) -> set[int]:
-    """Seeds on the list under a name; puts what was found on it when that was asked for."""
+def known(name: str, seeds: list[int]) -> set[int]:
+    """The listed seeds of a name; with ``UPDATE_KAFKA_BETTER`` the list is rewritten first."""
     listed = json.loads(LIST.read_text())
     if os.environ.get("UPDATE_KAFKA_BETTER"):
-        listed = {k: v for k, v in sorted({**listed, name: found}.items()) if v}
+        listed = {k: v for k, v in sorted({**listed, name: seeds}.items()) if v}
         LIST.write_text(json.dumps(listed, indent=1) + "\n")
     return set(listed.get(name, ()))
 
@@ -72,7 +73,7 @@ def known(name: str, found: list[int]) -> set[int]:
     "match", [m for m in assign.MATCHES if m.assignor == "high-availability"], ids=lambda m: m.name
 )
 def test_high_availability_is_better_than_kafkas(figures: Both, match: assign.Match) -> None:
-    """On 150 random problems, lived through until converged, no figure that matters gets worse."""
+    """On 150 random problems, run until converged, no figure that matters is worse."""
     totals = {name: [0.0, 0.0] for name in SUMS}
     worse: dict[str, list[int]] = {name: [] for name in HARD}
     for seed in SEEDS:

@@ -1,4 +1,4 @@
-"""Laws of Connect's rounds: they converge, balance, keep to static lists, and repeat exactly."""
+"""Properties of Connect's rounds: convergence, balance, static lists, repeatability."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ events = st.lists(st.sampled_from(["join", "leave", "sleep", "again", "grow"]), 
 
 
 def live(group: ConnectGroup, happenings: list[str]) -> None:
-    """Some of a group's life, one round after each event."""
+    """Random events in a group, with one round after each."""
     for number, event in enumerate(happenings):
         if event == "join":
             group.join(f"late-{number}")
@@ -48,7 +48,7 @@ def live(group: ConnectGroup, happenings: list[str]) -> None:
 def lived(
     units: dict[str, int], names: list[str], happenings: list[str], *assignor: str
 ) -> ConnectGroup:
-    """A group that some workers joined at once, and that has had some of its life."""
+    """A group that some workers joined at once, after some random events."""
     group = ConnectGroup(dict(units), *assignor)
     group.join(*names)
     group.round()
@@ -57,7 +57,7 @@ def lived(
 
 
 def settled(group: ConnectGroup, rounds: int = 40) -> int:
-    """Rounds until nothing stops, starts or waits any more; time passes as told."""
+    """Run rounds until nothing stops, starts or waits; time advances by the reported delays."""
     for number in range(rounds):
         before = group.runs()
         placement = group.round()
@@ -72,7 +72,7 @@ def settled(group: ConnectGroup, rounds: int = 40) -> int:
 def test_rounds_converge_and_balance_each_kind(
     units: dict[str, int], names: list[str], happenings: list[str]
 ) -> None:
-    """After any life the group settles, everything runs once, kinds differ by at most one."""
+    """After random events the group settles, every job runs once, kinds differ by at most one."""
     group = lived(units, names, happenings)
     settled(group)
     running = sorted(job for jobs in group.runs().values() for job in jobs)
@@ -126,7 +126,7 @@ def test_S0_22_static_without_lists_is_sessioned(
 def test_a_round_is_a_function_of_the_view(
     units: dict[str, int], names: list[str], happenings: list[str]
 ) -> None:
-    """Asked twice the answer is the same to the byte, and the view is left as it was."""
+    """Two calls give identical bytes, and the view is unchanged."""
     group = lived(units, names, happenings)
     view = group.view()
     owners = view.active.copy()
@@ -165,8 +165,8 @@ def test_S3_13_heavy_jobs_do_not_pile_up(
 
 def test_S3_13_no_more_stops_than_weight_asks_for() -> None:
     """Weights of any size, one worker joins: what stops weighs at most twice what it is due."""
-    chance = random.Random(5)
-    units = {f"c{n}": Connector(f"c{n}", 9, round(chance.uniform(1, 10), 3), 1) for n in range(20)}
+    rng = random.Random(5)
+    units = {f"c{n}": Connector(f"c{n}", 9, round(rng.uniform(1, 10), 3), 1) for n in range(20)}
     group = ConnectGroup(dict(units), delay_ms=0)
     group.join(*(f"w{n:02}" for n in range(20)))
     settled(group)
@@ -198,7 +198,7 @@ def test_weights_spread_heavy_tasks_that_counts_would_pile_up() -> None:
 
 
 def test_a_draining_worker_is_emptied_and_gets_nothing() -> None:
-    """Its jobs stop in one round and run elsewhere after the next; a delay is no reason to wait."""
+    """Its jobs stop in one round and run elsewhere after the next, even while a delay runs."""
     group = ConnectGroup({"c": 7})
     group.join("A", "B", "C")
     group.round()
@@ -210,8 +210,8 @@ def test_a_draining_worker_is_emptied_and_gets_nothing() -> None:
     assert group.runs()["B"] == []
 
 
-def test_one_old_worker_takes_the_group_back() -> None:
-    """U-01: with one eager worker the whole group is dealt round robin, without it no more."""
+def test_one_old_worker_sets_the_group_back() -> None:
+    """U-01: with one eager worker the group is dealt round robin; without it, no longer."""
     group = ConnectGroup({"c": 3})
     group.join("A", "B", protocols=("sessioned", "compatible", "eager"))
     group.round()
@@ -225,7 +225,7 @@ def test_one_old_worker_takes_the_group_back() -> None:
 
 
 def test_connect_protocol_bounds_the_group() -> None:
-    """`eager` makes a group deal; lists count with `static` alone, the default of `static`."""
+    """`eager` makes a group deal round robin; only `static`, the default, makes lists count."""
     pinned = {"A": ["c", "c-0", "c-1"], "B": ["c-2"]}
     spread = {"A": ["c", "c-0", "c-2"], "B": ["c-1"]}
     dealt = {"A": ["c", "c-1"], "B": ["c-0", "c-2"]}
@@ -241,7 +241,7 @@ def test_connect_protocol_bounds_the_group() -> None:
 
 
 def test_no_common_protocol_is_an_error() -> None:
-    """The message says who speaks what."""
+    """The message lists the protocols of each worker."""
     group = ConnectGroup({"c": 2})
     group.workers = {"A": Worker(protocols=("eager",)), "B": Worker(protocols=("compatible",))}
     with pytest.raises(AssignorError, match="A: eager, B: compatible"):
@@ -249,7 +249,7 @@ def test_no_common_protocol_is_an_error() -> None:
 
 
 def test_S3_F11_config_mismatch_changes_nothing() -> None:
-    """A worker has read a newer config than the group: no member starts or stops anything."""
+    """A worker has read a newer config than the group: no worker starts or stops anything."""
     from dataclasses import replace
 
     group = ConnectGroup({"c": 2})
@@ -266,7 +266,7 @@ def test_S3_F11_config_mismatch_changes_nothing() -> None:
 
 @pytest.mark.parametrize("delivered", [True, False])
 def test_S3_F09_a_round_that_planned_nothing(delivered: bool) -> None:
-    """B leaves before a mismatch: as in Kafka, the plan that knew B is over once that round is."""
+    """B leaves before a mismatch: as in Kafka, the plan with B ends with that round."""
     from dataclasses import replace
 
     group = ConnectGroup({"c": 3})
@@ -313,7 +313,7 @@ def test_java_hash_codes_and_orders() -> None:
 
 @pytest.mark.parametrize("assignor", ["cooperative", "eager"])
 def test_ids_beyond_the_basic_plane_sort_as_in_java(assignor: str) -> None:
-    """A character of two UTF-16 units comes before U+FF5E in Java, after it by code point."""
+    """A character of two UTF-16 units sorts before U+FF5E in Java, after it by code point."""
     group = ConnectGroup({"\uff5e": 0, "\U0001d538": 0}, assignor)
     group.join("\uff5eworker", "\U0001d538worker")
     group.round()
@@ -329,7 +329,7 @@ jobs_of = st.sets(st.integers(0, 19))
 @LIVES
 @given(jobs_of, jobs_of)
 def test_memory_survives_json_and_a_change_of_tasks(previous: set[int], revoked: set[int]) -> None:
-    """What is remembered is read back exactly; jobs that are configured no more drop out."""
+    """The memory is read back exactly; deleted jobs drop out."""
     table = TaskTable([Connector("a", 9), Connector("b-1", 4), Subtopology("0", 5)])
     memory = Memory(
         previous=np.isin(np.arange(len(table)), list(previous)),
@@ -355,14 +355,14 @@ def test_memory_survives_json_and_a_change_of_tasks(previous: set[int], revoked:
 @pytest.mark.parametrize(
     "nonsense", [None, {}, {"kind": "connect-1"}, {"kind": "connect-1", "previous": 5}, {"a": 1}]
 )
-def test_memory_of_others_is_no_memory(nonsense: dict[str, Any] | None) -> None:
-    """An assignor that was switched leaves things behind; they are those of a new leader."""
+def test_memory_of_another_assignor_is_ignored(nonsense: dict[str, Any] | None) -> None:
+    """After a switch of the assignor the memory is that of a new leader."""
     table = TaskTable([Connector("a", 1)])
     assert Memory.of(nonsense, table).as_json(table) == Memory.of(None, table).as_json(table)
 
 
-def test_topics_are_refused_in_words() -> None:
-    """Connect's rules do not know restricted members; the error says what does."""
+def test_topics_are_refused_with_a_clear_error() -> None:
+    """Connect's rules do not support restricted members; the error names assignors that do."""
     from dataclasses import replace
 
     group = ConnectGroup({"c": 1})

@@ -1,4 +1,4 @@
-"""Why Connect's rounds stop and start jobs: every reason is true of the view it was given for."""
+"""Reasons of Connect's rounds: each is true of the view it is given for."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def true(view: GroupView, placement: Placement, reason: Reason) -> bool:
 
 
 def too_many(view: GroupView, placement: Placement, reason: Reason, worker: int) -> bool:
-    """Whether a worker would have more of a kind than all divided, given what starts there too."""
+    """Whether a worker would have more of a kind than its share, with what starts there."""
     would = placement.active.copy()
     would[placement.revoked.task] = placement.revoked.member
     have = counts(view, would, reason.task)
@@ -75,7 +75,7 @@ def too_many(view: GroupView, placement: Placement, reason: Reason, worker: int)
 
 
 def fair(view: GroupView, placement: Placement, reason: Reason) -> bool:
-    """Whether the one that starts a job has no more than the others, give or take one."""
+    """Whether the worker that starts a job has no more than the others, plus or minus one."""
     after = counts(view, placement.active, reason.task)
     takers = [p for p, names in enumerate(view.static) if not names and not view.draining[p]]
     if any(view.static):
@@ -87,31 +87,28 @@ def fair(view: GroupView, placement: Placement, reason: Reason) -> bool:
 @given(st.integers(0, 2**40))
 def test_every_reason_of_a_life_is_true(seed: int) -> None:
     """Workers join, leave, drain, claim and are pinned; weights now and then; claims checked."""
-    chance = random.Random(seed)
-    weights = chance.choice([(1.0,), (1.0,), (1.0, 3.0, 10.0)])
+    rng = random.Random(seed)
+    weights = rng.choice([(1.0,), (1.0,), (1.0, 3.0, 10.0)])
     group = ConnectGroup(
-        {
-            f"c{n}": Connector(f"c{n}", chance.randint(0, 6), chance.choice(weights), 1)
-            for n in range(3)
-        },
-        chance.choice(["cooperative", "static"]),
-        delay_ms=chance.choice([0, 300_000]),
+        {f"c{n}": Connector(f"c{n}", rng.randint(0, 6), rng.choice(weights), 1) for n in range(3)},
+        rng.choice(["cooperative", "static"]),
+        delay_ms=rng.choice([0, 300_000]),
     )
     group.join("A", "B")
     for number in range(12):
-        event = chance.choice(["join", "leave", "drain", "claim", "pin", "sleep", "again"])
-        name = chance.choice(sorted(group.workers))
+        event = rng.choice(["join", "leave", "drain", "claim", "pin", "sleep", "again"])
+        name = rng.choice(sorted(group.workers))
         if event == "join":
             group.join(f"W{number}")
         elif event == "leave" and len(group.workers) > 1:
             group.leave(name)
         elif event == "drain":
-            group.workers[name].draining = chance.random() < 0.5
+            group.workers[name].draining = rng.random() < 0.5
         elif event == "claim":
             jobs = [job for worker in group.workers.values() for job in worker.runs]
-            group.join(f"C{number}", runs=chance.sample(jobs, min(2, len(jobs))))
+            group.join(f"C{number}", runs=rng.sample(jobs, min(2, len(jobs))))
         elif event == "pin" and group.assignor == "static":
-            group.workers[name].static = chance.choice([(), ("c0",), ("c1-0", "c0-0")])
+            group.workers[name].static = rng.choice([(), ("c0",), ("c1-0", "c0-0")])
         elif event == "sleep":
             group.sleep()
         view = group.view()

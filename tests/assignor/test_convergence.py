@@ -1,4 +1,4 @@
-"""`high-availability` over a group's life: S2-F29's bounds, EX-H13, EX-H14, fixed points."""
+"""`high-availability` over many rounds: S2-F29's bounds, EX-H13, EX-H14, fixed points."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _spread(counts: np.ndarray) -> int:
 
 
 def _assert_balanced(view: GroupView, placement: Placement) -> None:
-    """Stateful actives, all actives, standbys, and everything together differ by at most 1."""
+    """Stateful actives, all actives, standbys, and their sum differ by at most 1."""
     members = len(view.members)
     stateful = view.tasks.stateful
     actives = np.bincount(placement.active, minlength=members)
@@ -50,7 +50,7 @@ def _assert_balanced(view: GroupView, placement: Placement) -> None:
     assert _spread(warm + standbys) <= 1
 
 
-def test_EX_H13() -> None:
+def test_EX_H13_second_member_joins() -> None:
     """11 stateful and 7 stateless tasks on one member, a second joins: at most 6 rounds."""
     life = _life(11, 7, 1, max_warmup_replicas=2)
     assert life.converge(1) == 1
@@ -59,7 +59,7 @@ def test_EX_H13() -> None:
 
 
 @pytest.mark.parametrize("victim", range(7))
-def test_EX_H14(victim: int) -> None:
+def test_EX_H14_one_of_seven_members_is_lost(victim: int) -> None:
     """13 stateful and 11 stateless tasks on 7 members, any one is lost: at most 8 rounds."""
     life = _life(13, 11, 7, max_warmup_replicas=2)
     assert life.converge(1) == 1
@@ -95,7 +95,7 @@ def _perturb(life: Life, rng: random.Random) -> str:
 
 
 def _live(life: Life, rng: random.Random, steps: int) -> None:
-    """Perturb and converge within S2-F29's bound; the end is balanced and left alone."""
+    """Perturb and converge within S2-F29's bound; the end is balanced and a fixed point."""
     for _ in range(steps):
         _perturb(life, rng)
         tasks = sum(unit.partitions for unit in life.units if unit.stateful)
@@ -138,10 +138,10 @@ def test_hundreds_of_random_lives_converge() -> None:
 
 @settings(max_examples=examples(40), deadline=None)
 @given(lives(), st.sampled_from(["high-availability", "learner"]))
-def test_learners_are_never_bounced(start: tuple[Life, random.Random], name: str) -> None:
-    """Copies restore at random, in any order: who learns what it is to run stays until it runs it.
+def test_running_learners_are_kept(start: tuple[Life, random.Random], name: str) -> None:
+    """Copies restore at random, in any order: a learner stays until it runs its task.
 
-    For `high-availability` that is promised while members join, of learners that do not relieve a
+    `high-availability` promises that while members join, for learners that do not relieve a
     standby: when a member is lost, another copy may become the better destination.
     """
     life, rng = start

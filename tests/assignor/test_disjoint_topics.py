@@ -1,4 +1,4 @@
-"""Members in groups that share no topic: each group is balanced by itself with the fewest moves."""
+"""Groups of members that share no topic: each is balanced by itself with the fewest moves."""
 
 from __future__ import annotations
 
@@ -52,9 +52,9 @@ def test_equal_topics_are_one_object_in_a_view() -> None:
 def test_dealing_unit_by_unit_is_dealing_by_class(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """However many tasks a unit has, both ways to hand out loose tasks give the same answer."""
-    chance = random.Random(seed)
-    problem = _problem(chance.randint(3, 9), chance.randint(1, 30), {})
+    """Both ways to place tasks without an owner agree, however many tasks a unit has."""
+    rng = random.Random(seed)
+    problem = _problem(rng.randint(3, 9), rng.randint(1, 30), {})
     problem["tasks"] += [{"subtopology": "no topic's", "partitions": 3}]
     for number, row in enumerate(problem["members"]):  # some of each topic stay where they are
         row["active"] = (
@@ -73,9 +73,9 @@ def test_dealing_unit_by_unit_is_dealing_by_class(
 @pytest.mark.parametrize("count", [1, 3, 8, 9, 20])
 def test_units_that_the_same_members_may_take_are_a_group(count: int) -> None:
     """Groups are the distinct columns of the table, in the order of their columns."""
-    chance = random.Random(count)
+    rng = random.Random(count)
     units = [Subtopology(str(n), 1) for n in range(12)]
-    topics = [frozenset(chance.sample("0123456789", chance.randint(0, 3))) for _ in range(count)]
+    topics = [frozenset(rng.sample("0123456789", rng.randint(0, 3))) for _ in range(count)]
     table = kinds([None, *topics, *topics], units)
     expected = [[True, *(unit.name in names for names in dict.fromkeys(topics))] for unit in units]
     assert table.allowed.T.tolist() == expected

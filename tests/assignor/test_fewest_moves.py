@@ -1,4 +1,4 @@
-"""No balanced answer moves fewer tasks: by brute force where groups are small."""
+"""No balanced placement moves fewer tasks: by brute force where groups are small."""
 
 from __future__ import annotations
 
@@ -49,12 +49,12 @@ def test_fewest_moves_exhaustively(members: int, tasks_max: int, name: str) -> N
 @pytest.mark.parametrize("seed", range(5))
 def test_extras_are_spread_over_seeds(seed: int) -> None:
     """A member joins and leaves at random 40 times: moves stay at the fewest, round by round."""
-    chance = random.Random(seed)
+    rng = random.Random(seed)
     table = TaskTable([Subtopology("0", 100)])
     members = {f"m{n}" for n in range(7)}
     owner: dict[int, str] = {}
     for _ in range(40):
-        name = f"m{chance.randrange(30)}"
+        name = f"m{rng.randrange(30)}"
         members = (members - {name}) or {name} if name in members else members | {name}
         names = tuple(sorted(members))
         active = np.array(
@@ -73,16 +73,16 @@ def test_extras_are_spread_over_seeds(seed: int) -> None:
 
 @settings(max_examples=examples(100), deadline=None)
 @given(st.integers(0, 2**40))
-def test_restricted_topics_are_as_even_as_can_be(seed: int) -> None:
+def test_restricted_topics_are_as_even_as_possible(seed: int) -> None:
     """3 members with topics, up to 6 tasks: sum of squared loads least, then fewest moves."""
-    chance = random.Random(seed)
-    units = [Subtopology(str(n), chance.randint(1, 3)) for n in range(2)]
-    topics = [chance.choice([["0"], ["1"], ["0", "1"], None]) for _ in range(3)]
+    rng = random.Random(seed)
+    units = [Subtopology(str(n), rng.randint(1, 3)) for n in range(2)]
+    topics = [rng.choice([["0"], ["1"], ["0", "1"], None]) for _ in range(3)]
     tasks = [f"{u.name}_{p}" for u in units for p in range(u.partitions)]
     held: list[list[str]] = [[], [], []]
     for task in tasks:
-        if chance.random() < 0.8:
-            held[chance.randrange(3)].append(task)
+        if rng.random() < 0.8:
+            held[rng.randrange(3)].append(task)
     members = {f"P{n}": Member(active=held[n], topics=topics[n]) for n in range(3)}
     view = group(units, members)
     may = allowed(view)
@@ -107,18 +107,17 @@ def test_restricted_topics_are_as_even_as_can_be(seed: int) -> None:
 @example(3_678)
 def test_restricted_topics_by_networkx(seed: int) -> None:
     """Up to 7 members and 28 tasks: least sum of squared loads, then fewest moves, by networkx."""
-    chance = random.Random(seed)
-    units = [Subtopology(str(n), chance.randint(1, 7)) for n in range(chance.randint(2, 4))]
-    names = [f"P{n}" for n in range(chance.randint(2, 7))]
+    rng = random.Random(seed)
+    units = [Subtopology(str(n), rng.randint(1, 7)) for n in range(rng.randint(2, 4))]
+    names = [f"P{n}" for n in range(rng.randint(2, 7))]
     topics = {
-        n: chance.sample([u.name for u in units], chance.randint(1, 3) % len(units) + 1)
-        for n in names
+        n: rng.sample([u.name for u in units], rng.randint(1, 3) % len(units) + 1) for n in names
     }
     held: dict[str, list[str]] = {n: [] for n in names}
     for unit in units:
         for p in range(unit.partitions):
-            if chance.random() < 0.9:
-                held[chance.choice(names[: 1 + len(names) // 2])].append(f"{unit.name}_{p}")
+            if rng.random() < 0.9:
+                held[rng.choice(names[: 1 + len(names) // 2])].append(f"{unit.name}_{p}")
     view = group(units, {n: Member(active=held[n], topics=topics[n]) for n in names})
     may, home = allowed(view), view.active
     reachable = np.flatnonzero(may.any(axis=1)).tolist()

@@ -1,4 +1,4 @@
-"""What an assignor cannot honour is said in the placement's warnings, and bounds stay true."""
+"""Warnings about settings an assignor cannot honour; proven bounds of costs."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ STRATEGY = {"rack_aware_assignment_strategy": "min_traffic"}
 
 
 class Watched(Settings):
-    """Settings that note what is read."""
+    """Settings that record which fields are read."""
 
     __slots__ = ()
     read: ClassVar[set[str]] = set()
@@ -69,15 +69,15 @@ def test_the_table_says_which_settings_an_assignor_reads(assignor: str) -> None:
         watched.update(Watched.read)
 
     place()
-    told = {s.field for s in SETTINGS if assignor in (s.assignors or ())}
-    unsaid = {name for name in watched & {s.field for s in SETTINGS} if name not in told}
-    assert unsaid == set()
+    listed = {s.field for s in SETTINGS if assignor in (s.assignors or ())}
+    unlisted = {name for name in watched & {s.field for s in SETTINGS} if name not in listed}
+    assert unlisted == set()
     # What the coordinator reads for them: lags that are old, and learners that wait for others.
-    assert told - watched <= {"probing_rebalance_interval_ms", "learner_partial_rebalance"}
+    assert listed - watched <= {"probing_rebalance_interval_ms", "learner_partial_rebalance"}
 
 
 def test_every_condition_of_the_table_is_checked() -> None:
-    """What the table says in words is a rule here; users are built-in assignors, all of them."""
+    """Every condition that the table words has a rule, and every user is a built-in assignor."""
     assert {s.key for s in SETTINGS if s.condition} == set(CONDITIONS)
     assert {name for s in SETTINGS for name in s.assignors or ()} | {"eager"} == set(BUILT_IN)
     assert {*STREAMS_ASSIGNORS, *CONNECT_ASSIGNORS} == set(BUILT_IN)
@@ -90,7 +90,7 @@ UNLIKE = TaskTable([Subtopology("0", 4, stateful=True), Subtopology("1", 2, weig
 
 
 @pytest.mark.parametrize(
-    ("assignor", "values", "table", "told"),
+    ("assignor", "values", "table", "expected"),
     [
         ("sticky", {}, ALIKE, []),
         ("high-availability", {"max.warmup.replicas": 3, "num.standby.replicas": 1}, ALIKE, []),
@@ -119,13 +119,13 @@ UNLIKE = TaskTable([Subtopology("0", 4, stateful=True), Subtopology("1", 2, weig
         ("some:Plugin", {"max.warmup.replicas": 3, "connect.protocol": "static"}, ALIKE, []),
     ],
 )
-def test_settings_that_change_nothing_are_told(
-    assignor: str, values: dict[str, object], table: TaskTable, told: list[str]
+def test_settings_without_effect_are_reported(
+    assignor: str, values: dict[str, object], table: TaskTable, expected: list[str]
 ) -> None:
-    """A line each, in the order of the table; nothing of what counts or was not set."""
-    found = ignored_settings(assignor, parse_settings(values, assignor), table)
-    assert len(found) == len(told)
-    for line, key, part in zip(found, values, told, strict=False):
+    """One line each, in the order of the table; none for settings with effect or not set."""
+    lines = ignored_settings(assignor, parse_settings(values, assignor), table)
+    assert len(lines) == len(expected)
+    for line, key, part in zip(lines, values, expected, strict=False):
         assert line.startswith(f"{key} is ignored: ")
         assert part in line
 
@@ -142,22 +142,22 @@ def _pinned(assignor: str, *protocols: tuple[str, ...], **values: object) -> tup
     return ignored_pins(assignor, view)
 
 
-def test_workers_pinned_where_nothing_is_pinned_are_told() -> None:
-    """By assignors that pin nothing, and by a Connect group that does not speak `static`."""
+def test_pins_without_effect_are_reported() -> None:
+    """Assignors that pin nothing report them; a Connect group that does not speak `static` too."""
     assert _pinned("static") == _pinned("cooperative", connect_protocol="static") == ()
     assert _pinned("some:Plugin") == ()
     who = "--static of W1 and 1 more is ignored"
     for name in (*ALL, "eager"):
         assert _pinned(name) == (f"{who}: {name} pins nothing (static does)",)
-    (told,) = _pinned("cooperative")
-    assert told.startswith(f"{who}: the group speaks sessioned; connect.protocol")
-    (told,) = _pinned("static", (), ("compatible", "eager"), ())
-    assert told.startswith(f"{who}: the group speaks compatible; ")
+    (line,) = _pinned("cooperative")
+    assert line.startswith(f"{who}: the group speaks sessioned; connect.protocol")
+    (line,) = _pinned("static", (), ("compatible", "eager"), ())
+    assert line.startswith(f"{who}: the group speaks compatible; ")
     assert _pinned("static", ("static",), ("eager",), ()) == ()  # no protocol at all: it fails
 
 
 def test_a_pinned_worker_learns_from_its_record_that_it_is_not() -> None:
-    """The cause of the generation says so, which workers log and `groups describe` shows."""
+    """The cause of the generation says so; workers log it and `groups describe` shows it."""
     story = Story()
     units = (Subtopology("0", 2),)
     (record,) = [
@@ -175,8 +175,8 @@ def _unit(size: int, *, stateful: bool = True, weight: int = 1, name: str = "0")
     return Subtopology(name, size, stateful, weight, racks, racks if stateful else None)
 
 
-def test_learner_says_what_it_leaves_aside() -> None:
-    """Weights: the drafts' due is a number of tasks (S2-28); racks count like for the others."""
+def test_learner_warns_that_it_ignores_weights() -> None:
+    """The due of the drafts is a number of tasks (S2-28); racks do count."""
     members = {f"P{n}": Member(rack=RACKS[n]) for n in range(3)}
     learner = registry.get("learner")
     assert learner.assign(group([_unit(3)], members, "learner", **STRATEGY)).warnings == ()
@@ -187,7 +187,7 @@ def test_learner_says_what_it_leaves_aside() -> None:
     assert learner.assign(group([_unit(3)], members, "learner")).warnings == ()
 
 
-def test_reliability_is_not_given_up_silently(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_giving_up_reliability_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     """More choices than the exact flow takes: a warning names the setting (S4-31)."""
     members = {f"P{n}": Member(rack=RACKS[n % 3]) for n in range(6)}
     config = {
@@ -197,7 +197,7 @@ def test_reliability_is_not_given_up_silently(monkeypatch: pytest.MonkeyPatch) -
     }
     view = group([_unit(6)], members, **config)
     assert registry.get("high-availability").assign(view).warnings == ()
-    monkeypatch.setattr(standby, "MOST_ARCS", 0)
+    monkeypatch.setattr(standby, "MAX_ARCS", 0)
     (warning,) = registry.get("high-availability").assign(view).warnings
     assert warning.startswith(
         "rack.aware.standby.strategy=reliability_then_traffic is not honoured"
@@ -206,14 +206,14 @@ def test_reliability_is_not_given_up_silently(monkeypatch: pytest.MonkeyPatch) -
 
 @pytest.mark.parametrize("seed", range(8))
 def test_the_bound_of_several_tags_is_true(seed: int) -> None:
-    """Brute force over all standbys at equal counts, tags left aside, gives the bound told."""
-    chance = np.random.default_rng(seed)
+    """Brute force over all standbys at equal counts, without tags, gives the reported bound."""
+    rng = np.random.default_rng(seed)
     names = [f"P{n}" for n in range(5)]
-    owner = chance.permutation(5)[:4]
-    copy = [int(chance.choice([m for m in range(5) if m != owner[t]])) for t in range(4)]
+    owner = rng.permutation(5)[:4]
+    copy = [int(rng.choice([m for m in range(5) if m != owner[t]])) for t in range(4)]
     members = {
         name: Member(
-            rack=RACKS[int(chance.integers(3))],
+            rack=RACKS[int(rng.integers(3))],
             tags={"zone": str(n % 2), "cluster": str(n % 3)},
             active=[f"0_{t}" for t in range(4) if owner[t] == n],
             standby=[f"0_{t}" for t in range(4) if copy[t] == n],

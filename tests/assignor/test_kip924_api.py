@@ -1,4 +1,4 @@
-"""What a KIP-924 plug-in is given, and what it gives: read-only state, settings, racks, order."""
+"""The state and settings a KIP-924 plug-in reads, and the order of its answer."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_a_plugin_is_configured_before_it_is_asked() -> None:
 
 
 def test_an_answer_lists_members_in_order() -> None:
-    """S1-08, S1-11, S1-F05: by id; tasks are given and taken back by role; follow-ups copy."""
+    """S1-08, S1-11, S1-F05: members by id; tasks added and removed by role; follow-ups copy."""
     one = KafkaStreamsAssignment.of("b", [AssignedTask(T1), AssignedTask(T0, TaskType.STANDBY)])
     assert (one.of_type(TaskType.ACTIVE), one.of_type(TaskType.STANDBY)) == ([T1], [T0])
     one.assign_task(AssignedTask(T0))
@@ -93,7 +93,7 @@ def test_an_answer_lists_tasks_with_and_without_state() -> None:
 
 
 def test_states_are_read_only() -> None:
-    """S1-09: nothing a plug-in does to what it is given changes the group."""
+    """S1-09: a plug-in cannot change the group through what it reads."""
     view = tagged()
     state = ApplicationState(view)
     member: Any = state.kafka_streams_states()["A"]
@@ -111,7 +111,7 @@ def test_states_are_read_only() -> None:
 
 @pytest.mark.parametrize("part", ["active", "standby.member", "tasks.stateful", "tags"])
 def test_the_groups_own_arrays_cannot_be_written_to(part: str) -> None:
-    """A plug-in over arrays that writes into its view fails, and the group is as it was."""
+    """A plug-in over arrays that writes into its view fails, and the group is unchanged."""
 
     class Scribbles:
         name = "scribbles"
@@ -129,9 +129,9 @@ def test_the_groups_own_arrays_cannot_be_written_to(part: str) -> None:
 
 
 def test_settings_are_those_of_the_group() -> None:
-    """S1-18, S1-23, S1-F12: every getter has the group's value; prices are unset unless given.
+    """S1-18, S1-23, S1-F12: every getter has the group's value; prices are None unless set.
 
-    What only muster has (here the percentage) is among `settings`.
+    Settings that only muster has (here the percentage) are in `settings`.
     """
     view = tagged(
         acceptable_recovery_lag=5,
@@ -170,7 +170,7 @@ def test_tasks_say_what_they_read() -> None:
 
 
 def test_default_standbys_differ_in_tags() -> None:
-    """S1-19, S1-F11: with tags configured a standby stands in another zone; without, anywhere."""
+    """S1-19, S1-F11: with tags configured a standby goes to another zone; without, anywhere."""
     state = ApplicationState(tagged(num_standby_replicas=1, rack_aware_assignment_tags=["zone"]))
     found = default_standby_task_assignment(state, identity_assignment(state))
     holders = {task: name for name, one in found.items() for task in one.of_type(TaskType.STANDBY)}

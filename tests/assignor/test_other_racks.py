@@ -1,4 +1,4 @@
-"""Racks that cannot lower traffic change nothing (S4-F05); a standby likes another rack (S4-29)."""
+"""Racks that cannot lower traffic change nothing (S4-F05); standbys prefer another rack (S4-29)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ STRATEGIES = ["min_traffic", "balance_subtopology"]
     st.sampled_from(["high-availability", "sticky", "fallback"]),
     st.booleans(),
 )
-def test_a_strategy_that_cannot_lower_traffic_is_none(
+def test_a_strategy_that_cannot_lower_traffic_is_off(
     problem: tuple, strategy: str, name: str, one_rack: bool
 ) -> None:
     """Every topic in every rack, or all members in one: the answer of `none`, whole."""
@@ -64,9 +64,9 @@ def test_a_standby_goes_to_another_rack(name: str, tasks: int, members: int) -> 
 @given(st.integers(0, 2**40))
 def test_no_standby_moves_for_its_rack(seed: int) -> None:
     """A group as it was placed without racks: with racks told, nothing moves."""
-    chance = random.Random(seed)
-    names = [f"P{n}" for n in range(chance.randint(2, 6))]
-    units = stateful(*(chance.randint(1, 6) for _ in range(chance.randint(1, 3))))
+    rng = random.Random(seed)
+    names = [f"P{n}" for n in range(rng.randint(2, 6))]
+    units = stateful(*(rng.randint(1, 6) for _ in range(rng.randint(1, 3))))
     view = group(units, {n: Member() for n in names}, num_standby_replicas=1)
     held = holdings(view, placed(view))
     members = {
@@ -74,7 +74,7 @@ def test_no_standby_moves_for_its_rack(seed: int) -> None:
             active=held[n][0],
             standby=held[n][1],
             lag=dict.fromkeys(held[n][1], 0),
-            rack=chance.choice(["r0", "r1", None]),
+            rack=rng.choice(["r0", "r1", None]),
         )
         for n in names
     }

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from support.examples import examples
 
 from muster.assignor.model import Pairs
-from muster.assignor.targets.wanted import joined
+from muster.assignor.targets.standby_request import joined
 
 SOME = st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), max_size=12)
 

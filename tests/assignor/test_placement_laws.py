@@ -1,4 +1,4 @@
-"""Laws of `high-availability`: fewest moves, balance, never cold, budgets; order, for all."""
+"""Properties of `high-availability`: fewest moves, balance, warm actives, learner budget, order."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def assert_fair(counts: np.ndarray, capacity: np.ndarray) -> None:
 @settings(max_examples=examples(150), deadline=None)
 @given(problems())
 def test_high_availability_obeys_its_laws(problem: tuple) -> None:
-    """Any group: lawful, balanced in the end, never cold beside warm, learners in budget."""
+    """Any group: valid, balanced, no cold active beside a warm copy, learners in budget."""
     units, members, config = problem
     view = group(units, members, **config)
     placement = placed(view)
@@ -37,21 +37,21 @@ def test_high_availability_obeys_its_laws(problem: tuple) -> None:
     stateful = view.tasks.stateful
     if not restricted(view):
         assert_fair(np.bincount(placement.destination, minlength=len(capacity)), capacity)
-        some = placement.destination[stateful]
-        assert_fair(np.bincount(some, minlength=len(capacity)), capacity)
+        stateful_owners = placement.destination[stateful]
+        assert_fair(np.bincount(stateful_owners, minlength=len(capacity)), capacity)
     warm = caught_up(view)
     for task in np.flatnonzero(stateful).tolist():
-        could = (
+        candidates = (
             warm[task]
             & allowed(view)[task]
             & (~draining | (view.active[task] == np.arange(len(capacity))))
         )
-        if could.any():
+        if candidates.any():
             assert warm[task, placement.active[task]]
     assert len(placement.learner) <= view.settings.max_warmup_replicas
-    wanted = min(view.settings.num_standby_replicas, int((capacity > 0).sum()) - 1)
+    expected = min(view.settings.num_standby_replicas, int((capacity > 0).sum()) - 1)
     copies = np.bincount(placement.standby.task, minlength=len(view.tasks))
-    assert restricted(view) or (copies[stateful] == max(wanted, 0)).all()
+    assert restricted(view) or (copies[stateful] == max(expected, 0)).all()
 
 
 @settings(max_examples=examples(150), deadline=None)
@@ -116,18 +116,16 @@ def test_a_share_is_rounded_down_or_up(name: str, stateful: bool) -> None:
 @settings(max_examples=examples(100), deadline=None)
 @given(st.integers(0, 2**40), st.sampled_from(["high-availability", "sticky"]))
 def test_shares_of_large_groups_are_rounded_down_or_up(seed: int, name: str) -> None:
-    """Groups too large to be placed exactly, any capacities and past: the same shares."""
-    chance = random.Random(seed)
-    units = [
-        Subtopology(str(n), chance.randint(1, 90), stateful=chance.random() < 0.6) for n in range(3)
-    ]
-    names = [f"P{n}" for n in range(chance.randint(41, 60))]
+    """Groups too large to be placed exactly, any capacities and history: the same shares."""
+    rng = random.Random(seed)
+    units = [Subtopology(str(n), rng.randint(1, 90), stateful=rng.random() < 0.6) for n in range(3)]
+    names = [f"P{n}" for n in range(rng.randint(41, 60))]
     held: dict[str, list[str]] = {n: [] for n in names}
     for unit in units:
         for p in range(unit.partitions):
-            held[chance.choice(names[: chance.choice([10, 40])])].append(f"{unit.name}_{p}")
-    most = chance.choice([1, 2, 5, 40])
-    members = {n: Member(capacity=chance.randint(1, most), active=held[n]) for n in names}
+            held[rng.choice(names[: rng.choice([10, 40])])].append(f"{unit.name}_{p}")
+    max_capacity = rng.choice([1, 2, 5, 40])
+    members = {n: Member(capacity=rng.randint(1, max_capacity), active=held[n]) for n in names}
     view = group(units, members)
     counts = np.bincount(placed(view, name).destination, minlength=len(names))
     assert_fair(counts, view.capacity)
@@ -135,14 +133,14 @@ def test_shares_of_large_groups_are_rounded_down_or_up(seed: int, name: str) -> 
 
 @settings(max_examples=examples(100), deadline=None)
 @given(problems(), st.randoms(use_true_random=False))
-def test_input_order_does_not_matter(problem: tuple, chance: random.Random) -> None:
+def test_input_order_does_not_matter(problem: tuple, rng: random.Random) -> None:
     """Members and units in another order: the same placement, reasons included."""
     units, members, config = problem
     names = list(members)
-    chance.shuffle(names)
-    shuffled = group(chance.sample(units, len(units)), {n: members[n] for n in names}, **config)
+    rng.shuffle(names)
+    shuffled = group(rng.sample(units, len(units)), {n: members[n] for n in names}, **config)
     view = group(units, members, **config)
     for name in ("high-availability", "sticky", "learner", "fallback"):
-        one, other = placed(view, name), placed(shuffled, name)
-        assert holdings(view, one) == holdings(shuffled, other)
-        assert one.reasons == other.reasons
+        ordered, reordered = placed(view, name), placed(shuffled, name)
+        assert holdings(view, ordered) == holdings(shuffled, reordered)
+        assert ordered.reasons == reordered.reasons

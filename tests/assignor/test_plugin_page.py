@@ -1,4 +1,4 @@
-"""`docs/plugins.md` as a stranger follows it: its files are written, run, tested, registered."""
+"""`docs/plugins.md` followed step by step: its files are written, run, tested, registered."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def run(folder: Path, *command: str) -> str:
-    """What a Python command prints, run in the folder with the folder on the path."""
+    """Output of a Python command in the folder, with the folder on the path."""
     path = os.pathsep.join([str(folder), str(ROOT)])
     done = subprocess.run(
         [sys.executable, *command],
@@ -45,7 +45,7 @@ def run(folder: Path, *command: str) -> str:
 
 
 def assign(folder: Path, *options: str) -> str:
-    """What `muster assign problem.json` prints there."""
+    """Output of `muster assign problem.json` in the folder."""
     return run(folder, "-m", "muster.cli.main", "assign", "problem.json", *options)
 
 
@@ -58,8 +58,8 @@ def test_it_answers_what_the_page_shows(folder: Path) -> None:
     assert [line.rstrip() for line in printed.splitlines()] == expected.splitlines()
 
 
-def test_it_is_played(folder: Path) -> None:
-    """`muster simulate` prints each generation it places, as the members stood after it."""
+def test_simulate_runs_the_assignor(folder: Path) -> None:
+    """`muster simulate` prints each generation with the members' tasks after it."""
     names = {"A": "batch", "B": "batch"}
     joins = [
         {"at_ms": at_ms, "join": {"id": name, "tags": {"pool": pool}}}

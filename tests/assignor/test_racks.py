@@ -1,4 +1,4 @@
-"""Racks (KIP-925) beyond its worked examples: prices, downtime, standbys, lives, sizes."""
+"""Racks (KIP-925) beyond its worked examples: prices, downtime, standbys, many rounds, sizes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ RACKS = ("r0", "r1", "r2")
 
 
 def _unit(*racks: str, name: str = "0", changelogs: tuple[str, ...] | None = None) -> Subtopology:
-    """Stateful tasks whose input, and changelog if not said otherwise, has one rack each."""
+    """Stateful tasks; the input of each, and its changelog unless given, is in one rack."""
     return Subtopology(
         name,
         len(racks),
@@ -53,7 +53,7 @@ def _placed(view: GroupView, name: str = "high-availability") -> Placement:
     ],
 )
 def test_what_traffic_is_worth(name: str, config: dict[str, object], ends: list[str]) -> None:
-    """Both tasks in the wrong rack: 10/1 exchanges them, 1/10 leaves them, prices can be set."""
+    """Both tasks in the wrong rack: 10/1 exchanges them, 1/10 leaves them; prices can be set."""
     members = {
         "P0": Member(rack="r0", active=["0_1"]),
         "P1": Member(rack="r1", active=["0_0"]),
@@ -90,7 +90,7 @@ def test_nothing_moves_where_traffic_is_the_same_everywhere(name: str) -> None:
 
 
 def test_downtime_counts_before_traffic() -> None:
-    """The only warm copies are in the wrong racks: they run on while learners restore, then go."""
+    """The only warm copies are in the wrong racks: they run until learners have restored."""
     members = {
         "P0": Member(rack="r0", active=["0_1"]),
         "P1": Member(rack="r1", active=["0_0"]),
@@ -122,7 +122,7 @@ def test_changelogs_decide_where_standbys_go() -> None:
 
 
 @pytest.mark.parametrize("members", [6, 50])
-def test_who_gets_an_odd_standby_is_part_of_the_optimum(members: int) -> None:
+def test_placing_an_extra_standby_is_part_of_the_optimum(members: int) -> None:
     """More members than copies, all changelogs in one rack: every copy goes there (S4-28)."""
     unit = _unit(*["r0"] * 2, changelogs=("r2",) * 2)
     present = {f"P{n:02}": Member(rack=RACKS[n % 3]) for n in range(members)}
@@ -134,7 +134,7 @@ def test_who_gets_an_odd_standby_is_part_of_the_optimum(members: int) -> None:
 
 
 @pytest.mark.parametrize("tasks", [1, 2, 4])
-def test_of_members_that_differ_in_their_id_alone_the_lowest_gets_the_task(tasks: int) -> None:
+def test_the_lowest_id_wins_among_equal_members(tasks: int) -> None:
     """Fewer tasks than members, all in one rack, nothing held: the first members get one each."""
     unit = Subtopology("0", tasks, stateful=True, source_racks=((("r0", "r1"),),) * tasks)
     members = {f"P{n}": Member(rack="r0", capacity=2) for n in range(5)}
@@ -233,7 +233,7 @@ def test_tags_come_before_traffic() -> None:
 
 
 def test_a_member_without_a_tag_that_counts_is_named() -> None:
-    """Kafka's client would not start; here the placement says which member lacks which tag."""
+    """Kafka's client would not start; here a warning names the member and the missing tag."""
     members = {"P0": Member(tags={"zone": "a"}), "P1": Member(tags={"cluster": "b"})}
     config = {"num_standby_replicas": 1, "rack_aware_assignment_tags": "zone"}
     placement = _placed(group([_unit("r0")], members, **config))
@@ -245,7 +245,7 @@ def test_a_member_without_a_tag_that_counts_is_named() -> None:
 @pytest.mark.parametrize("name", ["high-availability", "sticky"])
 def test_order_of_input_does_not_matter(name: str, config: dict[str, object]) -> None:
     """Members and units shuffled: the same placement at the same cost."""
-    chance = random.Random(5)
+    rng = random.Random(5)
     for seed in range(5):
         units = [
             _unit(*(random.Random(10 * seed + n).choice(RACKS) for _ in range(4)), name=str(n))
@@ -254,9 +254,9 @@ def test_order_of_input_does_not_matter(name: str, config: dict[str, object]) ->
         members = {f"P{n}": Member(rack=RACKS[(n + seed) % 3]) for n in range(5)}
         told = []
         for _ in range(3):
-            names = chance.sample(list(members), len(members))
+            names = rng.sample(list(members), len(members))
             shuffled = {n: members[n] for n in names}
-            view = group(chance.sample(units, 3), shuffled, name, num_standby_replicas=1, **config)
+            view = group(rng.sample(units, 3), shuffled, name, num_standby_replicas=1, **config)
             placement = _placed(view, name)
             told.append((holdings(view, placement), placement.cost))
         assert told[0] == told[1] == told[2]
@@ -266,17 +266,17 @@ def test_order_of_input_does_not_matter(name: str, config: dict[str, object]) ->
 @pytest.mark.parametrize("seed", range(6))
 def test_lives_with_racks_converge(seed: int, config: dict[str, object]) -> None:
     """Joins and losses: probing ends, and a converged group is left alone (S4-13)."""
-    chance = random.Random(seed)
-    units = [_unit(*(chance.choice(RACKS) for _ in range(5)), name=str(n)) for n in range(2)]
+    rng = random.Random(seed)
+    units = [_unit(*(rng.choice(RACKS) for _ in range(5)), name=str(n)) for n in range(2)]
     members = {f"P{n}": Member(rack=RACKS[n % 3]) for n in range(3)}
     settings = {"num_standby_replicas": seed % 2, "max_warmup_replicas": 2, **config}
     life = Life(get("high-availability"), units, members, settings)
     life.converge(1)
     for step in range(4):
-        if chance.random() < 0.5 and len(life.members) > 1:
-            del life.members[chance.choice(sorted(life.members))]
+        if rng.random() < 0.5 and len(life.members) > 1:
+            del life.members[rng.choice(sorted(life.members))]
         else:
-            life.members[f"Q{step}"] = Member(rack=chance.choice(RACKS))
+            life.members[f"Q{step}"] = Member(rack=rng.choice(RACKS))
         life.converge(2 * (10 + 10 * (seed % 2)) + 1)
         view, placement = life.round()
         assert np.array_equal(placement.active, view.active)
@@ -285,17 +285,17 @@ def test_lives_with_racks_converge(seed: int, config: dict[str, object]) -> None
 
 @pytest.mark.parametrize("config", [MIN, BY_UNIT])
 @pytest.mark.parametrize("name", ["high-availability", "sticky", "fallback", "learner"])
-def test_a_fresh_small_group_needs_no_exact_look(
+def test_a_fresh_small_group_needs_no_exact_solver(
     name: str, config: dict[str, object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No member has anything yet: with and without the exact placement of small groups the same."""
     for seed in range(10):
-        chance = random.Random(seed)
+        rng = random.Random(seed)
         units = [
-            _unit(*(chance.choice(RACKS) for _ in range(chance.randint(1, 6))), name=str(n))
+            _unit(*(rng.choice(RACKS) for _ in range(rng.randint(1, 6))), name=str(n))
             for n in range(2)
         ]
-        members = {f"P{n}": Member(rack=chance.choice(RACKS)) for n in range(chance.randint(2, 5))}
+        members = {f"P{n}": Member(rack=rng.choice(RACKS)) for n in range(rng.randint(2, 5))}
         view = group(units, members, name, **config)
         told = []
         for way in (plan.Planner._nothing_to_weigh, lambda self, at_once: False):
@@ -311,7 +311,7 @@ def test_a_fresh_small_group_needs_no_exact_look(
 def test_a_rolling_upgrade_to_racks(name: str) -> None:
     """Members get their rack one by one: off with a warning until the last has one (S4-F08).
 
-    From then on the least traffic for equal counts, and meanwhile nothing moves for it.
+    From then on traffic is the least for equal counts; before, nothing moves for racks.
     """
     unit = _unit("r0", "r1", "r2", "r0", "r1", "r2")
     owned = {"P0": ["0_1", "0_2"], "P1": ["0_0", "0_5"], "P2": ["0_3", "0_4"]}
@@ -346,7 +346,7 @@ def test_a_rolling_upgrade_to_racks(name: str) -> None:
 def test_kafkas_scale_tests(
     name: str, tasks: int, members: int, threads: int, standbys: int
 ) -> None:
-    """Placed twice: lawful, whole, balanced, and the second time nothing moves (S4-F10)."""
+    """Placed twice: valid, complete, balanced, and nothing moves the second time (S4-F10)."""
     view = group_view(
         tasks=TaskTable([Subtopology("0", tasks, stateful=True)]),
         settings=parse_settings({"num.standby.replicas": standbys}, name),

@@ -1,4 +1,4 @@
-"""Racks: the cost is the least any balanced answer has, by brute force and by networkx."""
+"""Racks: no balanced placement costs less, by brute force and by networkx."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ def _cheapest(view: GroupView, tasks: np.ndarray, by_unit: bool) -> int:
 @given(st.integers(0, 2**40))
 def test_racks_are_optimal(seed: int) -> None:
     """Up to 3 members and 6 tasks of one kind: the cost is the least any balanced answer has."""
-    chance = random.Random(seed)
-    stateful = chance.random() < 0.6
+    rng = random.Random(seed)
+    stateful = rng.random() < 0.6
     units = [
         Subtopology(
             str(n),
-            chance.randint(1, 3),
+            rng.randint(1, 3),
             stateful=stateful,
             source_racks=None,
         )
@@ -58,21 +58,19 @@ def test_racks_are_optimal(seed: int) -> None:
         replace(
             u,
             source_racks=tuple(
-                tuple(
-                    tuple(chance.sample(["r0", "r1", "r2"], 2)) for _ in range(chance.randint(1, 2))
-                )
+                tuple(tuple(rng.sample(["r0", "r1", "r2"], 2)) for _ in range(rng.randint(1, 2)))
                 for _ in range(u.partitions)
             ),
         )
         for u in units
     ]
-    names = [f"P{n}" for n in range(chance.randint(2, 3))]
+    names = [f"P{n}" for n in range(rng.randint(2, 3))]
     held: dict[str, list[str]] = {n: [] for n in names}
     for unit in units:
         for p in range(unit.partitions):
-            if chance.random() < 0.8:
-                held[chance.choice(names)].append(f"{unit.name}_{p}")
-    members = {n: Member(rack=chance.choice(["r0", "r1", "r2"]), active=held[n]) for n in names}
+            if rng.random() < 0.8:
+                held[rng.choice(names)].append(f"{unit.name}_{p}")
+    members = {n: Member(rack=rng.choice(["r0", "r1", "r2"]), active=held[n]) for n in names}
     for strategy in ("min_traffic", "balance_subtopology"):
         view = group(units, members, rack_aware_assignment_strategy=strategy)
         placement = placed(view)
@@ -87,13 +85,13 @@ def test_racks_are_optimal(seed: int) -> None:
 
 def test_racks_are_optimal_by_networkx() -> None:
     """90 tasks on 9 members with history: the same cost as networkx's network simplex."""
-    chance = random.Random(11)
+    rng = random.Random(11)
     racks = ["r0", "r1", "r2"]
-    lists = tuple((tuple(chance.sample(racks, 1)),) for _ in range(90))
+    lists = tuple((tuple(rng.sample(racks, 1)),) for _ in range(90))
     unit = Subtopology("0", 90, stateful=True, source_racks=lists)
     held: dict[str, list[str]] = {f"P{n}": [] for n in range(9)}
     for p in range(90):
-        held[f"P{chance.randrange(9)}"].append(f"0_{p}")
+        held[f"P{rng.randrange(9)}"].append(f"0_{p}")
     members = {n: Member(rack=racks[int(n[1]) % 3], active=a) for n, a in held.items()}
     view = group([unit], members, rack_aware_assignment_strategy="min_traffic")
     across = crossings(view)
@@ -109,7 +107,7 @@ def test_racks_are_optimal_by_networkx() -> None:
     assert placement.cost == placement.cost_lower_bound == nx.min_cost_flow_cost(graph)
 
 
-def test_missing_racks_are_warned_of_and_skipped() -> None:
+def test_missing_racks_are_reported_and_racks_ignored() -> None:
     """A member without a rack, or a partition with unknown replicas: off, with the reason."""
     known = Subtopology("0", 1, source_racks=((("r0",),),))
     unknown = Subtopology("1", 1)
@@ -122,7 +120,7 @@ def test_missing_racks_are_warned_of_and_skipped() -> None:
     )
 
 
-def test_rack_traffic_is_not_bought_with_balance() -> None:
+def test_balance_comes_before_rack_traffic() -> None:
     """Every replica in one rack: counts stay balanced all the same (S4-11)."""
     unit = Subtopology("0", 6, stateful=True, source_racks=((("r0",),),) * 6)
     members = {"P1": Member(rack="r0"), "P2": Member(rack="r1")}

@@ -1,4 +1,4 @@
-"""Every move has a reason, and it is true."""
+"""Every move has a reason, and the reason is true."""
 
 from __future__ import annotations
 
@@ -29,33 +29,43 @@ from muster.protocol.tasks import Subtopology
 @settings(max_examples=examples(100), deadline=None)
 @given(problems(racks=True))
 def test_every_move_has_a_reason(problem: tuple) -> None:
-    """Whatever is held after and was not before, and nothing else, is given a reason."""
+    """Every role that a member gains, and nothing else, has a reason."""
     units, members, config = problem
     view = group(units, members, **config)
     for name in ("high-availability", "sticky", "learner", "fallback"):
         placement = placed(view, name)
-        told = {(r.task, int(r.role), r.destination) for r in placement.reasons}
+        explained_moves = {(r.task, int(r.role), r.destination) for r in placement.reasons}
         after = {(t, 1, int(m)) for t, m in enumerate(placement.active)}
         before = {(t, 1, int(m)) for t, m in enumerate(view.active)}
-        for role, now, then in (
+        for role, after_pairs, before_pairs in (
             (2, placement.standby, view.standby),
             (3, placement.learner, view.learner),
         ):
-            after |= {(int(t), role, int(m)) for t, m in zip(now.task, now.member, strict=True)}
-            before |= {(int(t), role, int(m)) for t, m in zip(then.task, then.member, strict=True)}
-        assert told == after - before
+            after |= {
+                (int(t), role, int(m))
+                for t, m in zip(after_pairs.task, after_pairs.member, strict=True)
+            }
+            before |= {
+                (int(t), role, int(m))
+                for t, m in zip(before_pairs.task, before_pairs.member, strict=True)
+            }
+        assert explained_moves == after - before
         assert all(reason.text for reason in placement.reasons)
 
 
 def evener(view: GroupView, before: np.ndarray, after: np.ndarray, pair: list[int]) -> bool:
     """Whether two members' loads by capacity have a lower maximum, or the same and are closer."""
-    one, other = (load[pair] / view.capacity[pair] for load in (before, after))
-    was, now = ((each.max(), np.ptp(each)) for each in (one, other))
-    return now[0] < was[0] - 1e-9 or (now[0] < was[0] + 1e-9 and now[1] < was[1] - 1e-9)
+    loads_before, loads_after = (load[pair] / view.capacity[pair] for load in (before, after))
+    measure_before, measure_after = (
+        (levels.max(), np.ptp(levels)) for levels in (loads_before, loads_after)
+    )
+    return measure_after[0] < measure_before[0] - 1e-9 or (
+        measure_after[0] < measure_before[0] + 1e-9 and measure_after[1] < measure_before[1] - 1e-9
+    )
 
 
 class Facts:
-    """What a reason may claim, looked up in the view, the placement and its target alone."""
+    """The facts that a reason may claim, from the view, the placement and its target alone."""
 
     def __init__(
         self, view: GroupView, placement: Placement, target: Target, *, by_number: bool
@@ -68,34 +78,34 @@ class Facts:
         self.held_after = np.bincount(target.standby.member, minlength=len(view.members))
 
     def loads(
-        self, mine: np.ndarray, *, count: bool = False, now: bool = False
+        self, tasks: np.ndarray, *, count: bool = False, now: bool = False
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Weight, or number, of some actives of each member before, and now or in the end."""
-        weight = np.ones(len(mine)) if count else self.weight
+        """Weight, or number, of each member's actives of a kind: before, and now or in the end."""
+        weight = np.ones(len(tasks)) if count else self.weight
         return tuple(
             np.bincount(
-                owner[mine & (owner != NO_MEMBER)],
-                weight[mine & (owner != NO_MEMBER)],
+                owner[tasks & (owner != NO_MEMBER)],
+                weight[tasks & (owner != NO_MEMBER)],
                 minlength=len(self.view.members),
             )
             for owner in (self.view.active, self.placement.active if now else self.destination)
         )
 
-    def balance(self, told: re.Match[str], pair: list[int], task: int) -> bool:
-        """Numbers as told, and better than before; stateless tasks go by what runs now."""
+    def balance(self, claim: re.Match[str], pair: list[int], task: int) -> bool:
+        """Whether the claimed numbers are right and better; stateless tasks use present loads."""
         tasks = self.view.tasks
-        mine = {
+        of_kind = {
             None: np.ones(len(tasks), dtype=np.bool_),
             "stateful tasks": tasks.stateful,
             "stateless tasks": ~tasks.stateful,
-        }.get(told["kind"])
-        if mine is None:
+        }.get(claim["kind"])
+        if of_kind is None:
             names = [f"subtopology {unit.name}" for unit in tasks.units]
-            mine = tasks.unit_of == names.index(told["kind"])
-        before, after = self.loads(mine, now=not tasks.stateful[task])
-        numbers = [told[name] for name in "abcd"]
-        found = [f"{load:g}" for load in (*before[pair], *after[pair])]
-        return numbers == found and evener(self.view, before, after, pair)
+            of_kind = tasks.unit_of == names.index(claim["kind"])
+        before, after = self.loads(of_kind, now=not tasks.stateful[task])
+        numbers = [claim[name] for name in "abcd"]
+        actual = [f"{load:g}" for load in (*before[pair], *after[pair])]
+        return numbers == actual and evener(self.view, before, after, pair)
 
     def given(self, member: int) -> bool:
         """Whether a member gets an active or a standby it did not have."""
@@ -108,11 +118,11 @@ class Facts:
     def cause(self, text: str, task: int, source: int, destination: int) -> bool:
         """Whether the cause of a move of an active is true."""
         view, names = self.view, self.view.members
-        told = re.fullmatch(
+        balance_claim = re.fullmatch(
             r"balance (?:of (?P<kind>.+) )?(?P<a>\S+)/(?P<b>\S+) -> (?P<c>\S+)/(?P<d>\S+)", text
         )
-        if told:
-            return self.balance(told, [source, destination], task)
+        if balance_claim:
+            return self.balance(balance_claim, [source, destination], task)
         fewer = re.fullmatch(r"reads (\d+) partitions? fewer across racks", text)
         if fewer:
             across = crossings(view)[task]
@@ -138,8 +148,8 @@ class Facts:
         first, *more = reason.text.split("; ")
         if first == "goes on restoring":
             runs = view.members[self.placement.active[task]]
-            mine = view.active[task] == destination and not caught_up(view)[task, destination]
-            return bool(mine) and more == [f"{runs} runs it meanwhile"]
+            own_copy = view.active[task] == destination and not caught_up(view)[task, destination]
+            return bool(own_copy) and more == [f"{runs} runs it meanwhile"]
         if first == "restores before the standby moves here":
             warm = caught_up(view)[task, destination]
             return not warm and (task, destination) in self.standbys
@@ -152,10 +162,10 @@ class Facts:
                 runs = view.members[self.placement.active[task]]
                 facts += [runs == runner[1], self.destination[task] == destination]
             elif keeper:
-                aim = self.destination[task]
-                facts += [view.members[aim] == keeper[2], aim != destination]
+                final_owner = self.destination[task]
+                facts += [view.members[final_owner] == keeper[2], final_owner != destination]
                 facts += [caught_up(view)[task, destination] == (keeper[1] == "caught-up")]
-            elif text == "nor may anybody else":
+            elif text == "no other member may":
                 facts.append(destination == NO_MEMBER and not allowed(view)[task].any())
             elif text == "learner ready":
                 facts += [(task, destination) in codes(view.ready)]
@@ -169,10 +179,12 @@ class Facts:
         view, task = self.view, reason.task
         pair = [reason.source, reason.destination]
         names = [view.members[member] for member in pair]
-        ran, runs = self.loads(np.ones(len(view.tasks), dtype=np.bool_), count=True)
+        actives_before, actives_after = self.loads(
+            np.ones(len(view.tasks), dtype=np.bool_), count=True
+        )
         before, after = self.held_before, self.held_after
         wanted = view.settings.num_standby_replicas
-        warm, aim = caught_up(view)[task], int(self.destination[task])
+        warm, final_owner = caught_up(view)[task], int(self.destination[task])
         fewer = re.fullmatch(r"reads (\d+) partitions? fewer across racks", reason.text)
         if fewer:
             across = crossings(view)[task]  # here changelogs are where inputs are
@@ -185,12 +197,12 @@ class Facts:
                 view.active[task] == pair[1] and not warm[pair[1]]
             ),
             "restores as a standby before it takes over": (
-                lambda: aim == pair[1] and not warm[pair[1]]
+                lambda: final_owner == pair[1] and not warm[pair[1]]
             ),
             "caught up; stands in while another restores": lambda: (
                 warm[pair[1]]
                 and (task, pair[1]) not in self.standbys
-                and any(not warm[m] for t, m in {*self.standbys, (task, aim)} if t == task)
+                and any(not warm[m] for t, m in {*self.standbys, (task, final_owner)} if t == task)
             ),
             f"one of {wanted} standbys wanted": lambda: pair[0] == NO_MEMBER,
             f"{names[0]} is draining": lambda: view.draining[pair[0]],
@@ -198,7 +210,7 @@ class Facts:
             f"{names[0]} does not take it any more": lambda: not allowed(view)[task, pair[0]],
             "standbys spread evenly": lambda: evener(view, before, after, pair),
             "actives and standbys spread evenly": (
-                lambda: evener(view, before + ran, after + runs, pair)
+                lambda: evener(view, before + actives_before, after + actives_after, pair)
             ),
             "its copy is further": lambda: lag(view, task, pair[1]) < lag(view, task, pair[0]),
             "differs in more tags from the other copies": lambda: (
@@ -208,7 +220,7 @@ class Facts:
         }[reason.text]()
 
     def alike(self, task: int, member: int) -> int:
-        """Tags that a member shares with the members that hold a task in the end."""
+        """How many tags a member shares with the final holders of a task."""
         tags = self.view.tags
         holders = {m for t, m in self.standbys if t == task} | {int(self.destination[task])}
         return sum(
@@ -227,50 +239,48 @@ def lag(view: GroupView, task: int, member: int) -> float:
     """Offsets a member is behind; infinite without state."""
     if (task, member) in codes(view.ready):
         return 0
-    told = zip(view.lags.task.tolist(), view.lags.member.tolist(), view.lags.offsets, strict=True)
-    silent = 0 if view.active[task] == member else math.inf
-    return next((int(behind) for t, m, behind in told if (t, m) == (task, member)), silent)
+    lags = zip(view.lags.task.tolist(), view.lags.member.tolist(), view.lags.offsets, strict=True)
+    unreported = 0 if view.active[task] == member else math.inf
+    return next((int(behind) for t, m, behind in lags if (t, m) == (task, member)), unreported)
 
 
 def furthest(view: GroupView, task: int, source: int, destination: int) -> bool:
-    """Whether no member but the owner has more of a task."""
+    """Whether no member but the present owner has a more complete copy of a task."""
     others = set(range(len(view.members))) - {source}
     return lag(view, task, destination) == min(lag(view, task, m) for m in others) < math.inf
 
 
 def facts(view: GroupView, name: str) -> Facts:
-    """A placement with what it is heading for, as its reasons are told."""
+    """A placement and its target, as `explained` got them."""
     targets = []
 
-    def told(
-        view: GroupView, copies: Copies, target: Target, staged: Staged, **how: bool
+    def recorded(
+        view: GroupView, copies: Copies, target: Target, staged: Staged, **options: bool
     ) -> Reasons:
         targets.append(target)
-        return explained(view, copies, target, staged, **how)
+        return explained(view, copies, target, staged, **options)
 
     with ExitStack() as stack:
         for module in (availability, learner, sticky):
-            stack.enter_context(mock.patch.object(module, "explained", told))
+            stack.enter_context(mock.patch.object(module, "explained", recorded))
         placement = placed(view, name)
     return Facts(view, placement, targets[-1], by_number=name == "learner")
 
 
 @st.composite
 def views(draw: st.DrawFn) -> GroupView:
-    """Groups of any past, with racks, weights, tags or none of them."""
+    """Random groups, with racks, weights, tags or none of them."""
     units, members, config = draw(problems(racks=True))
     kind = draw(st.sampled_from(["racks", "plain", "weights", "tags"]))
-    chance = random.Random(draw(st.integers(0, 2**30)))
+    rng = random.Random(draw(st.integers(0, 2**30)))
     if kind != "racks":
         del config["rack_aware_assignment_strategy"]
     if kind == "weights":
-        units = [replace(unit, weight=chance.choice([0.5, 1, 2, 5])) for unit in units]
+        units = [replace(unit, weight=rng.choice([0.5, 1, 2, 5])) for unit in units]
     if kind == "tags":
         config["rack_aware_assignment_tags"] = "zone,cluster"
         members = {
-            name: replace(
-                member, tags={"zone": chance.choice("abc"), "cluster": chance.choice("x")}
-            )
+            name: replace(member, tags={"zone": rng.choice("abc"), "cluster": rng.choice("x")})
             for name, member in members.items()
         }
     return group(units, members, **config)
@@ -293,29 +303,29 @@ def test_every_reason_is_true(view: GroupView) -> None:
             assert true(reason), (name, reason)
 
 
-def test_an_owner_that_may_not_take_it_any_more() -> None:
-    """A member that narrowed its topics: told so, and not that anything got more even."""
+def test_reason_of_an_owner_that_may_not_keep_a_task() -> None:
+    """A member narrowed its topics: the reason says so, and does not claim balance."""
     units = [Subtopology("0", 2), Subtopology("1", 2)]
     members = {"A": Member(active=["0_0", "0_1"], topics=["1"]), "B": Member(active=["1_0", "1_1"])}
     view = group(units, members)
-    told = {r.task: r.text for r in placed(view, "sticky").reasons}
-    assert told[0] == told[1] == "A does not take it any more"
+    texts = {r.task: r.text for r in placed(view, "sticky").reasons}
+    assert texts[0] == texts[1] == "A does not take it any more"
 
 
-def test_traffic_is_told_as_traffic() -> None:
-    """Two tasks change places for their racks: counts stay, and no reason speaks of balance."""
+def test_traffic_is_the_reason_of_a_move_for_racks() -> None:
+    """Two tasks are exchanged for their racks: counts stay, and no reason claims balance."""
     racks = ((("r1",),), (("r0",),))
     unit = Subtopology("0", 2, source_racks=racks)
     members = {"A": Member(rack="r0", active=["0_0"]), "B": Member(rack="r1", active=["0_1"])}
     view = group([unit], members, rack_aware_assignment_strategy="min_traffic")
-    told = [reason.text for reason in placed(view, "high-availability").reasons]
-    assert told == ["reads 1 partition fewer across racks"] * 2
+    texts = [reason.text for reason in placed(view, "high-availability").reasons]
+    assert texts == ["reads 1 partition fewer across racks"] * 2
 
 
-def test_a_move_for_racks_is_not_told_as_balance() -> None:
-    """A gives the task it has to C for its rack and gets another from B: A has one task as before.
+def test_balance_is_not_the_reason_of_a_move_for_racks() -> None:
+    """A gives its task to C for its rack and gets another from B: A has one task as before.
 
-    A and C are more even in the end, 1/0 -> 1/1. The move from B is for balance, this one is not.
+    A and C become more even, 1/0 -> 1/1, but by the move from B, which is for balance.
     """
     racks = ((("r1",),), (("r0",),), (("r1",),))
     unit = Subtopology("0", 3, source_racks=racks)
@@ -325,11 +335,11 @@ def test_a_move_for_racks_is_not_told_as_balance() -> None:
         "C": Member(rack="r1"),
     }
     view = group([unit], members, rack_aware_assignment_strategy="min_traffic")
-    told = {r.task: r.text for r in placed(view, "high-availability").reasons}
-    assert told == dict.fromkeys((0, 1), "reads 1 partition fewer across racks")
+    texts = {r.task: r.text for r in placed(view, "high-availability").reasons}
+    assert texts == dict.fromkeys((0, 1), "reads 1 partition fewer across racks")
 
 
-def test_learner_speaks_of_numbers() -> None:
+def test_learner_reasons_count_tasks() -> None:
     """Tasks of different weight: `learner` balances their number, and its reasons say so."""
     units = [Subtopology("0", 2, stateful=True, weight=5), Subtopology("1", 2, stateful=True)]
     members = {"P1": Member(active=["0_0", "1_0", "1_1"]), "P2": Member(active=["0_1"])}
@@ -338,8 +348,8 @@ def test_learner_speaks_of_numbers() -> None:
     assert reason.text == "balance 3/0 -> 2/1; restores before it takes over from P1"
 
 
-def test_a_standby_that_may_not_stay() -> None:
-    """A member that narrowed its topics gives its standby up: told so."""
+def test_reason_of_a_standby_that_may_not_stay() -> None:
+    """A member that narrowed its topics loses its standby: the reason says so."""
     units = [Subtopology("0", 1, stateful=True), Subtopology("1", 1)]
     members = {
         "P1": Member(active=["0_0"]),
@@ -347,43 +357,43 @@ def test_a_standby_that_may_not_stay() -> None:
         "P3": Member(),
     }
     view = group(units, members, num_standby_replicas=1)
-    told = {r.task: r.text for r in placed(view, "sticky").reasons if r.role is Role.STANDBY}
-    assert told == {0: "P2 does not take it any more"}
+    texts = {r.task: r.text for r in placed(view, "sticky").reasons if r.role is Role.STANDBY}
+    assert texts == {0: "P2 does not take it any more"}
 
 
-def test_a_copy_that_stands_in_says_so() -> None:
-    """P3 has caught up with 0_1 in an earlier life; the copy belongs to P2, which restores."""
+def test_reason_of_a_copy_that_stands_in() -> None:
+    """P3 is caught up with 0_1 from before; the standby belongs to P2, which restores."""
     members = {
         "P1": Member(active=["0_1"]),
         "P2": Member(active=["0_0"]),
         "P3": Member(standby=["0_0"], lag={"0_0": 0, "0_1": 0}),
     }
     view = group([Subtopology("0", 2, stateful=True)], members, num_standby_replicas=1)
-    told = {(r.role, r.destination): r.text for r in placed(view, "high-availability").reasons}
-    assert told == {
+    texts = {(r.role, r.destination): r.text for r in placed(view, "high-availability").reasons}
+    assert texts == {
         (Role.STANDBY, 2): "caught up; stands in while another restores",
         (Role.LEARNER, 1): "restores before the standby moves here",
     }
 
 
-def test_a_task_that_no_member_takes_any_more_is_told() -> None:
-    """Its owner narrowed its topics and is the only member: the active goes to no member."""
+def test_reason_of_a_task_that_no_member_may_take() -> None:
+    """The only member narrowed its topics and loses its active: the reason says so."""
     view = group([Subtopology("0", 2, stateful=True)], {"A": Member(active=["0_0"], topics=["1"])})
     for name in ("high-availability", "sticky", "learner", "fallback"):
-        told = [
+        reasons = [
             (r.task, r.role, r.source, r.destination, r.text) for r in placed(view, name).reasons
         ]
-        text = "A does not take it any more; nor may anybody else"
-        assert told == [(0, Role.ACTIVE, 0, NO_MEMBER, text)]
+        text = "A does not take it any more; no other member may"
+        assert reasons == [(0, Role.ACTIVE, 0, NO_MEMBER, text)]
 
 
-def test_many_tasks_of_two_members_are_judged_once() -> None:
-    """A third member joins 2,000 tasks: what a reason costs follows the members, not the tasks."""
+def test_many_moves_between_two_members_cost_one_comparison() -> None:
+    """A third member joins 2,000 tasks: the cost of reasons follows the members, not the tasks."""
     tasks = [f"0_{i}" for i in range(2_000)]
     members = {"A": Member(active=tasks[:1_000]), "B": Member(active=tasks[1_000:]), "C": Member()}
     view = group([Subtopology("0", 2_000)], members)
-    with mock.patch("muster.assignor.why._evener", wraps=why._evener) as judged:
-        told = [reason.text for reason in placed(view, "sticky").reasons]
-    assert len(told) == 666
-    assert set(told) <= {"balance 1000/0 -> 667/666", "balance 1000/0 -> 667/667"}
-    assert judged.call_count <= 2
+    with mock.patch("muster.assignor.why._evener", wraps=why._evener) as comparison:
+        texts = [reason.text for reason in placed(view, "sticky").reasons]
+    assert len(texts) == 666
+    assert set(texts) <= {"balance 1000/0 -> 667/666", "balance 1000/0 -> 667/667"}
+    assert comparison.call_count <= 2

@@ -1,4 +1,4 @@
-"""Small problems: no change that costs nothing is left to be made, and figures only get better."""
+"""Refinement of small plans: no free change is left, and no figure gets worse."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def _placed(view: GroupView, name: str) -> Placement:
 def _with_and_without(
     view: GroupView, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> tuple[Placement, Placement]:
-    """The answer, and what it would be without a second look."""
+    """The placement, and the placement without refinement."""
     refined = _placed(view, name)
     with monkeypatch.context() as patch:
         patch.setattr(Planner, "refine", lambda self, *, at_once: None)
@@ -29,7 +29,7 @@ def _with_and_without(
 
 
 def test_a_standby_with_state_is_not_given_up_for_evenness() -> None:
-    """P4 keeps both standbys: everything held differs by one either way."""
+    """P4 keeps both standbys: the sum of all roles differs by one in either case."""
     members = {
         "P1": Member(active=["0_0"]),
         "P2": Member(active=["0_1"]),
@@ -42,7 +42,7 @@ def test_a_standby_with_state_is_not_given_up_for_evenness() -> None:
 
 @pytest.mark.parametrize("name", ["sticky", "fallback"])
 def test_a_task_without_an_owner_starts_where_state_is(name: str) -> None:
-    """P3 is 101 behind, P1 far behind: P3 runs it and P1's disk becomes the standby."""
+    """P3 is 101 behind, P1 far behind: P3 runs the task and P1's copy becomes the standby."""
     members = {
         "P1": Member(lag={"0_0": 50_000}),
         "P2": Member(capacity=2),
@@ -58,7 +58,7 @@ def test_a_task_without_an_owner_starts_where_state_is(name: str) -> None:
 
 
 def test_a_standby_stays_where_state_is_if_another_makes_room() -> None:
-    """P1 keeps what it ran as a standby: the one planned there goes to P2, which has room."""
+    """P1 keeps its former active as a standby: the standby planned there goes to P2."""
     tags = [{"zone": zone} for zone in ("r0", "r2", "r1")]
     members = {
         "P1": Member(active=["0_0", "0_3"], standby=["0_1"], tags=tags[0]),
@@ -73,8 +73,8 @@ def test_a_standby_stays_where_state_is_if_another_makes_room() -> None:
 
 
 @pytest.mark.parametrize("name", ["sticky", "high-availability"])
-def test_unequal_members_that_start_afresh_are_as_even_as_can_be(name: str) -> None:
-    """Three threads and two, four tasks with state and one without, which reads in P2's rack."""
+def test_fresh_unequal_members_are_as_even_as_possible(name: str) -> None:
+    """Three threads and two, four stateful tasks and a stateless one, which reads in P2's rack."""
     local = ((("r2",),),)
     units = [
         Subtopology("0", 4, stateful=True, source_racks=((("r1", "r2"),),) * 4),
@@ -88,8 +88,8 @@ def test_unequal_members_that_start_afresh_are_as_even_as_can_be(name: str) -> N
 
 
 @pytest.mark.parametrize("keeper", ["P1", "P2", "P3"])
-def test_the_only_state_there_is_runs_the_task_at_once(keeper: str) -> None:
-    """Far behind, but the others have nothing, and the standby restores in any case."""
+def test_the_only_copy_runs_the_task_at_once(keeper: str) -> None:
+    """It is far behind, but the others have nothing, and the standby restores in any case."""
     members = {f"P{n}": Member() for n in range(1, 4)}
     members[keeper] = Member(lag={"0_0": 50_000})
     view = group(stateful(1), members, num_standby_replicas=1, acceptable_recovery_lag=100)
@@ -98,8 +98,8 @@ def test_the_only_state_there_is_runs_the_task_at_once(keeper: str) -> None:
     assert placement.followup_ms is None
 
 
-def test_racks_move_nothing_that_gains_nothing() -> None:
-    """Both tasks may stay with P3 of 4 threads: the spread is that of a move, and no traffic."""
+def test_racks_cause_no_useless_move() -> None:
+    """Both tasks may stay with P3 of 4 threads: a move would change neither spread nor traffic."""
     racks = ((("r1", "r0"),), (("r1", "r0"),))
     unit = Subtopology("0", 2, stateful=True, source_racks=racks, changelog_racks=racks)
     members = {
@@ -116,23 +116,23 @@ def test_racks_move_nothing_that_gains_nothing() -> None:
 
 @pytest.mark.parametrize("name", ["sticky", "fallback", "high-availability"])
 @pytest.mark.parametrize("seed", range(15))
-def test_a_second_look_makes_nothing_worse(
+def test_refinement_makes_nothing_worse(
     name: str, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Random groups: fewer or as many moves, and as even or more even actives in the end."""
-    chance = np.random.default_rng(seed)
+    rng = np.random.default_rng(seed)
     units = [Subtopology("0", 6, stateful=True), Subtopology("1", 5)]
-    names = [f"P{n}" for n in range(int(chance.integers(2, 6)))]
+    names = [f"P{n}" for n in range(int(rng.integers(2, 6)))]
     tasks = [f"{unit.name}_{n}" for unit in units for n in range(unit.partitions)]
-    owner = dict(zip(tasks, chance.choice(names, len(tasks)).tolist(), strict=True))
+    owner = dict(zip(tasks, rng.choice(names, len(tasks)).tolist(), strict=True))
     members = {
         n: Member(
-            capacity=int(chance.choice([1, 2, 4])),
+            capacity=int(rng.choice([1, 2, 4])),
             active=[t for t in tasks if owner[t] == n],
             lag={
-                t: int(chance.choice([0, 50, 5000]))
+                t: int(rng.choice([0, 50, 5000]))
                 for t in tasks[:6]
-                if owner[t] != n and chance.random() < 0.4
+                if owner[t] != n and rng.random() < 0.4
             },
         )
         for n in names

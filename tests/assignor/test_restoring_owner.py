@@ -1,4 +1,4 @@
-"""An owner that says it is still restoring; members that drain; copies that differ in lag."""
+"""Owners that report they are still restoring; draining members; copies that differ in lag."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ FOUR = [Subtopology("0", 4, stateful=True)]
 def placed(
     members: dict[str, Member], units: list[Subtopology] = FOUR, **config: object
 ) -> tuple[Placement, dict[str, tuple[list[str], list[str], list[str]]]]:
-    """The default assignor's answer, and (active, standby, learner) by member."""
+    """The default assignor's placement, and (active, standby, learner) by member."""
     view = group(units, members, **config)
     placement = HighAvailability().assign(view)
     check.valid(view, placement)
-    found = holdings(view, placement)
-    return placement, {name: tuple(map(sorted, found[name])) for name in found}
+    by_member = holdings(view, placement)
+    return placement, {name: tuple(map(sorted, by_member[name])) for name in by_member}
 
 
 def test_a_caught_up_copy_runs_what_its_owner_restores() -> None:
@@ -31,8 +31,8 @@ def test_a_caught_up_copy_runs_what_its_owner_restores() -> None:
         "R": Member(lag={"0_1": 0, "0_3": 40}),
         "S": Member(active=list(behind), lag=behind),
     }
-    placement, found = placed(members)
-    assert (found["R"][0], found["S"][0]) == (["0_1", "0_3"], ["0_0", "0_2"])
+    placement, by_member = placed(members)
+    assert (by_member["R"][0], by_member["S"][0]) == (["0_1", "0_3"], ["0_0", "0_2"])
     assert placement.followup_ms is None
     assert {r.text for r in placement.reasons} == {"S is still restoring it; copy caught up"}
 
@@ -44,16 +44,16 @@ def test_the_old_owner_becomes_the_warm_up_where_the_task_belongs_to_it() -> Non
         "R": Member(lag=dict.fromkeys(behind, 0)),
         "S": Member(active=list(behind), lag=behind),
     }
-    placement, found = placed(members, max_warmup_replicas=1)
-    assert len(found["R"][0]) == 4
-    assert len(found["S"][2]) == 1
+    placement, by_member = placed(members, max_warmup_replicas=1)
+    assert len(by_member["R"][0]) == 4
+    assert len(by_member["S"][2]) == 1
     assert placement.followup_ms is not None
-    told = {r.text for r in placement.reasons if r.destination == 1}
-    assert told == {"goes on restoring; R runs it meanwhile"}
+    texts = {r.text for r in placement.reasons if r.destination == 1}
+    assert texts == {"goes on restoring; R runs it meanwhile"}
 
 
 @pytest.mark.parametrize("lag", [{}, {"0_0": 10_000}])
-def test_a_silent_owner_has_caught_up(lag: dict[str, int]) -> None:
+def test_an_owner_without_a_reported_lag_has_caught_up(lag: dict[str, int]) -> None:
     """So has one within acceptable.recovery.lag: nothing moves, however good another copy is."""
     members = {"R": Member(active=["0_1"], lag={"0_0": 0}), "S": Member(active=["0_0"], lag=lag)}
     placement, _ = placed(members, [Subtopology("0", 2, stateful=True)])
@@ -61,7 +61,7 @@ def test_a_silent_owner_has_caught_up(lag: dict[str, int]) -> None:
 
 
 def test_an_owner_that_restores_keeps_what_no_other_member_has() -> None:
-    """A copy that is not caught up either takes nothing over."""
+    """A copy that is not caught up does not take over."""
     one = [Subtopology("0", 1, stateful=True)]
     members = {"R": Member(lag={"0_0": 20_000}), "S": Member(active=["0_0"], lag={"0_0": 90_000})}
     assert placed(members, one)[1]["S"][0] == ["0_0"]
@@ -83,19 +83,19 @@ def test_a_member_that_drains_learns_nothing(assignor: str) -> None:
 
 
 def test_of_two_caught_up_copies_the_fresher_runs() -> None:
-    """Two tasks whose owner is gone, copies of both on both members: each runs its fresher one."""
+    """Two tasks without an owner, copies of both on both members: the less behind one runs each."""
     two = [Subtopology("0", 2, stateful=True)]
     for mine, other in (("0_0", "0_1"), ("0_1", "0_0")):
         members = {
             "A": Member(standby=["0_0", "0_1"], lag={mine: 10, other: 900}),
             "B": Member(standby=["0_0", "0_1"], lag={mine: 900, other: 10}),
         }
-        found = placed(members, two)[1]
-        assert (found["A"][0], found["B"][0]) == ([mine], [other])
+        by_member = placed(members, two)[1]
+        assert (by_member["A"][0], by_member["B"][0]) == ([mine], [other])
 
 
-def test_of_two_warm_ups_of_a_task_the_fresher_begins() -> None:
-    """A's task belongs to B or C, which have old state of it: it goes where less is to restore."""
+def test_of_two_warm_ups_the_one_less_behind_starts() -> None:
+    """B and C both have old state of A's task: it goes to the member with less to restore."""
     units = [Subtopology("0", 3, stateful=True)]
     for fresher, older in (("B", "C"), ("C", "B")):
         members = {
@@ -103,12 +103,12 @@ def test_of_two_warm_ups_of_a_task_the_fresher_begins() -> None:
             fresher: Member(lag={"0_1": 20_000, "0_2": 500_000}),
             older: Member(lag={"0_1": 500_000, "0_2": 20_000}),
         }
-        _, found = placed(members, units)
-        assert (found[fresher][2], found[older][2]) == (["0_1"], ["0_2"])
+        _, by_member = placed(members, units)
+        assert (by_member[fresher][2], by_member[older][2]) == (["0_1"], ["0_2"])
 
 
 def test_of_two_standbys_the_fresher_stays() -> None:
-    """One of two spare copies keeps the place: the one that is less behind."""
+    """Of two spare copies the one that is less behind keeps its place."""
     one = [Subtopology("0", 1, stateful=True)]
     for fresher, older in (("B", "C"), ("C", "B")):
         members = {

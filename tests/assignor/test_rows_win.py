@@ -1,7 +1,7 @@
-"""Where a requirement and a cheaper answer conflict, the requirement wins: the smallest conflicts.
+"""The smallest conflicts between a requirement and a cheaper placement: the requirement wins.
 
-Random problems beside Kafka's classes found them (`bench/README.md`). Each test asserts what the
-row demands and what that costs, and that the cheaper answer, written out, would break the row.
+Comparison with Kafka's classes on random problems found them (`bench/README.md`). Each test asserts
+what the row demands and what that costs, and that the cheaper placement would break the row.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from muster.protocol.tasks import Subtopology
 
 @dataclass(frozen=True)
 class Price:
-    """What an answer costs.
+    """Costs of a placement.
 
     Attributes:
-        restored: copies put where no state is.
+        restored: copies on members without state.
         across: changelogs that standbys read across racks.
-        cold: actives with state that run where they are not caught up.
+        cold: stateful actives on members that are not caught up.
         uneven: largest difference of two members' actives by capacity.
     """
 
@@ -34,12 +34,12 @@ class Price:
 
 
 def _price(view: GroupView, held: Held) -> Price:
-    """Count what an answer costs, from the view and the names alone."""
+    """Compute the costs from the view and the names alone."""
     warm, racks = caught_up(view), {}
     for unit in view.tasks.units:
         for number, topics in enumerate(unit.changelog_racks or ()):
             racks[f"{unit.name}_{number}"] = [set(replicas) for replicas in topics]
-    told = set(zip(view.lags.task.tolist(), view.lags.member.tolist(), strict=True))
+    reported = set(zip(view.lags.task.tolist(), view.lags.member.tolist(), strict=True))
     restored = across = cold = 0
     for member, name in enumerate(view.members):
         active, standby, learner = held[name]
@@ -47,7 +47,7 @@ def _price(view: GroupView, held: Held) -> Price:
             index = view.tasks.index(task)
             if view.tasks.stateful[index]:
                 cold += task in active and not warm[index, member]
-                restored += view.active[index] != member and (index, member) not in told
+                restored += view.active[index] != member and (index, member) not in reported
         for task in standby:
             here = view.racks[view.rack[member]] if view.rack[member] >= 0 else None
             across += sum(here not in replicas for replicas in racks.get(task, ()))
@@ -56,10 +56,10 @@ def _price(view: GroupView, held: Held) -> Price:
 
 
 def test_S4_17_actives_come_before_the_racks_of_their_standbys() -> None:
-    """P2 has caught up with 0_0 and not with 0_1, whose standbys would read nearby if it moved.
+    """P2 has caught up with 0_0, not with 0_1, whose standbys would read nearby if 0_1 moved.
 
-    S2-F21 asks for the caught-up first of all, and S4-17 for actives before standbys: 0_0 moves,
-    and both standbys read across racks. With 0_1 they would not, but P2 would start cold.
+    S2-F21 puts caught-up members first, S4-17 puts actives before standbys: 0_0 moves, and both
+    standbys read across racks. If 0_1 moved they would not, but P2 would start cold.
     """
     everywhere = ((("r1", "r2"),), (("r1", "r2"),))
     unit = Subtopology(
@@ -86,9 +86,9 @@ def test_S4_17_actives_come_before_the_racks_of_their_standbys() -> None:
 
 
 def test_S2_F21_a_caught_up_copy_comes_before_evenness() -> None:
-    """Two tasks without an owner, and the smallest member has caught up with one: it runs it.
+    """Of two tasks without an owner, the smallest member has caught up with one: it runs that one.
 
-    The two larger ones would be more even with a task each, and the one with state start cold.
+    The two larger members with a task each would be more even, but one task would start cold.
     """
     members = {
         "P1": Member(capacity=3),
@@ -103,11 +103,12 @@ def test_S2_F21_a_caught_up_copy_comes_before_evenness() -> None:
     assert _price(view, cheaper) == Price(uneven=0.5, restored=1, cold=1)
 
 
-def test_EX_H6_the_furthest_runs_it_and_the_target_restores_all_the_same() -> None:
-    """No member has caught up: where the task belongs is decided without looking at lags.
+def test_EX_H6_the_least_behind_runs_and_the_target_restores() -> None:
+    """No member has caught up: lags do not decide the target.
 
-    P3 is the furthest and runs it, yet P1, which has nothing, is the target and restores. Were P3
-    the target, nothing would be restored; the example wants a warm-up on P1, and a standby on P2.
+    P3 is least behind and runs the task, but P1, which has nothing, is the target and restores.
+    With P3 as the target nothing would restore; the example wants a warm-up on P1 and a standby on
+    P2.
     """
     members = {
         "P1": Member(),
@@ -122,10 +123,10 @@ def test_EX_H6_the_furthest_runs_it_and_the_target_restores_all_the_same() -> No
     assert _price(view, cheaper) == Price(restored=0, cold=1, uneven=1)
 
 
-def test_S2_F28_warm_ups_are_funded_in_order_of_tasks_whatever_has_state() -> None:
-    """Two tasks are to leave P1, the budget is one: 0_1 restores first, from nothing.
+def test_S2_F28_warm_ups_start_in_task_order() -> None:
+    """Two tasks are to leave P1, one warm-up is allowed: 0_1 restores first, from nothing.
 
-    P3 has state of 0_2, which may be gone when its turn comes; the row counts those caught up, and
+    P3 has state of 0_2, which may be gone when 0_2 is next; the row counts warm copies only, and
     then goes by task.
     """
     members = {

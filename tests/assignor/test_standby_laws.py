@@ -1,4 +1,4 @@
-"""Standbys: sticky, cheapest racks, and the same laws when there are too many for one flow."""
+"""Standbys: sticky, cheapest racks, and the same properties when dealt instead of one flow."""
 
 from __future__ import annotations
 
@@ -27,11 +27,9 @@ def _placed(view: GroupView) -> Placement:
     return placement
 
 
-def _group(
-    chance: random.Random, tasks: int, members: int, standbys: int, racks: bool
-) -> GroupView:
-    """A group whose actives sit in order, with standbys somewhere and, if wanted, racks."""
-    lists = tuple((tuple(chance.sample(["r0", "r1", "r2"], 2)),) for _ in range(tasks))
+def _group(rng: random.Random, tasks: int, members: int, standbys: int, racks: bool) -> GroupView:
+    """A group with actives in order, random standbys and, if wanted, racks."""
+    lists = tuple((tuple(rng.sample(["r0", "r1", "r2"], 2)),) for _ in range(tasks))
     unit = Subtopology(
         "0",
         tasks,
@@ -41,7 +39,7 @@ def _group(
     )
     held: list[tuple[list[str], list[str]]] = [([], []) for _ in range(members)]
     for task in range(tasks):
-        owner, *others = chance.sample(range(members), min(members, standbys + 1))
+        owner, *others = rng.sample(range(members), min(members, standbys + 1))
         held[owner][0].append(f"0_{task}")
         for other in others:
             held[other][1].append(f"0_{task}")
@@ -69,8 +67,8 @@ def _assert_whole(view: GroupView, placement: Placement, standbys: int) -> None:
 @given(st.integers(0, 2**40))
 def test_previous_standbys_end_at_the_optimum(seed: int) -> None:
     """3 or 4 members, up to 5 tasks: no exchange of all standbys at equal counts costs less."""
-    chance = random.Random(seed)
-    view = _group(chance, chance.randint(1, 5), chance.randint(3, 4), 1, racks=True)
+    rng = random.Random(seed)
+    view = _group(rng, rng.randint(1, 5), rng.randint(3, 4), 1, racks=True)
     config_free = FromPrevious().assign(view)
     check.valid(view, config_free)
     racks = view.tasks.units[0].changelog_racks
@@ -96,10 +94,10 @@ def test_previous_standbys_end_at_the_optimum(seed: int) -> None:
 def test_many_copies_obey_the_same_laws(
     standbys: int, racks: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Dealt by classes instead of one big flow: all copies, even, apart, hardly dearer."""
+    """Dealt by classes instead of one big flow: complete, even, apart, hardly more expensive."""
     view = _group(random.Random(3), 300, 20, standbys, racks)
     exact = _placed(view)
-    monkeypatch.setattr(standby, "MOST_ARCS", 0)
+    monkeypatch.setattr(standby, "MAX_ARCS", 0)
     fast = _placed(view)
     _assert_whole(view, exact, standbys)
     _assert_whole(view, fast, standbys)
@@ -115,13 +113,13 @@ def test_many_copies_obey_the_same_laws(
 def test_a_deal_costs_what_the_flow_over_every_choice_costs(
     standbys: int, joining: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Random groups of 20 that some empty members join: as few new copies, and as even."""
+    """Random groups of 20 that empty members join: as few new copies as by flow, and as even."""
     for seed in range(10):
-        chance = random.Random(seed)
-        view = _joined(_group(chance, chance.randint(101, 160), 20, standbys, False), joining)
-        told = []
-        for most in (10**9, 0):
-            monkeypatch.setattr(standby, "FEW_ARCS", most)
+        rng = random.Random(seed)
+        view = _joined(_group(rng, rng.randint(101, 160), 20, standbys, False), joining)
+        results = []
+        for few_arcs in (10**9, 0):
+            monkeypatch.setattr(standby, "FEW_ARCS", few_arcs)
             placement = get("sticky").assign(view)
             check.valid(view, placement)
             _assert_whole(view, placement, standbys)
@@ -129,8 +127,8 @@ def test_a_deal_costs_what_the_flow_over_every_choice_costs(
             owned = view.active[pairs.task] == pairs.member
             new = ~owned & ~np.isin(pairs.code, view.standby.code)
             load = np.bincount(pairs.member, minlength=len(view.members))
-            told.append((int(new.sum()), sorted(load.tolist())))
-        assert told[0] == told[1]
+            results.append((int(new.sum()), sorted(load.tolist())))
+        assert results[0] == results[1]
 
 
 def _joined(view: GroupView, more: int) -> GroupView:
@@ -145,7 +143,7 @@ def _joined(view: GroupView, more: int) -> GroupView:
 
 
 def test_standbys_stay_when_one_member_joins() -> None:
-    """100 tasks, 10 members, one joins: only as many standbys move as it is due."""
+    """100 tasks, 10 members, one joins: only its due of standbys moves."""
     members = {f"P{n}": Member() for n in range(10)}
     first = group([Subtopology("0", 100, stateful=True)], members, num_standby_replicas=1)
     placement = _placed(first)
@@ -173,7 +171,7 @@ def test_standbys_stay_when_one_member_joins() -> None:
     ("strategy", "crossings"), [("traffic", 0), ("reliability_then_traffic", 6)]
 )
 def test_reliability_before_traffic(strategy: str, crossings: int) -> None:
-    """Every replica in the owner's rack: copies follow them, or go elsewhere if asked (S4-31)."""
+    """All replicas in the owner's rack: copies go there, or elsewhere if configured (S4-31)."""
     lists = ((("r0",),),) * 3 + ((("r1",),),) * 3
     unit = Subtopology("0", 6, stateful=True, source_racks=lists, changelog_racks=lists)
     members = {f"P{n}": Member(rack=f"r{n // 2}") for n in range(4)}
@@ -198,7 +196,7 @@ def test_reliability_before_traffic(strategy: str, crossings: int) -> None:
 
 @pytest.mark.parametrize(("first", "away"), [(0, 0), (1, 1), (2, 2), (3, 2)])
 def test_the_first_copies_part_before_traffic_counts(first: int, away: int) -> None:
-    """All replicas in the owner's rack, two copies: so many leave it as are to be reliable."""
+    """All replicas in the owner's rack, two copies: only the reliable ones leave that rack."""
     lists = ((("r0",),),) * 3
     unit = Subtopology("0", 3, stateful=True, source_racks=lists, changelog_racks=lists)
     members = {f"P{n:02}": Member(rack=f"r{max(n - 6, 0) // 3}") for n in range(15)}
@@ -221,7 +219,7 @@ def test_the_first_copies_part_before_traffic_counts(first: int, away: int) -> N
 
 
 def test_further_copies_part_where_traffic_is_the_same() -> None:
-    """Replicas in every rack, one copy to be reliable: the other parts as well, at no cost."""
+    """Replicas in every rack, one reliable copy: the other copy is in another rack, too."""
     lists = ((("r0", "r1", "r2"),),) * 3
     unit = Subtopology("0", 3, stateful=True, source_racks=lists, changelog_racks=lists)
     members = {f"P{n}": Member(rack=f"r{n // 3}") for n in range(9)}
@@ -240,8 +238,8 @@ def test_further_copies_part_where_traffic_is_the_same() -> None:
         assert len({int(view.rack[m]) for m in [int(placement.destination[task]), *copies]}) == 3
 
 
-def test_a_copy_without_a_zone_of_its_own_keeps_clear_of_learners() -> None:
-    """Two members of equal tags, two standbys, a learner: what has no zone goes beside no other."""
+def test_a_copy_without_a_zone_of_its_own_avoids_learners() -> None:
+    """Two members of equal tags, two standbys, a learner: no standby joins the learner."""
     view = group(
         [Subtopology("0", 2, stateful=True)],
         {"P0": Member(active=["0_0"], standby=["0_1"]), "P1": Member()},
@@ -258,7 +256,7 @@ def test_a_copy_without_a_zone_of_its_own_keeps_clear_of_learners() -> None:
 
 
 def test_a_member_that_takes_nothing_has_no_share_of_the_copies() -> None:
-    """P3 may take no task: where copies go, and which stay, is as if it were not there."""
+    """P3 may take no task: copies are placed, and stay, as if P3 were not in the group."""
     members = {
         "P1": Member(active=["0_0"], standby=["0_1"], topics=["0"]),
         "P2": Member(active=["0_1", "0_2"], topics=["0"]),
@@ -267,10 +265,10 @@ def test_a_member_that_takes_nothing_has_no_share_of_the_copies() -> None:
     units = [Subtopology("0", 4, stateful=True)]
     alone = group(units, members, num_standby_replicas=1)
     beside = group(units, {**members, "P3": Member(capacity=4, topics=[])}, num_standby_replicas=1)
-    told = [holdings(view, _placed(view)) for view in (alone, beside)]
-    assert told[1].pop("P3") == ([], [], [])
-    assert told[0] == told[1]
-    assert "0_1" in told[0]["P1"][1]
+    placements = [holdings(view, _placed(view)) for view in (alone, beside)]
+    assert placements[1].pop("P3") == ([], [], [])
+    assert placements[0] == placements[1]
+    assert "0_1" in placements[0]["P1"][1]
 
 
 @pytest.mark.parametrize("assignor", ["sticky", "fallback", "high-availability", "learner"])

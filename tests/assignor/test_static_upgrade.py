@@ -1,7 +1,7 @@
 """KIP-987's system test: from any older protocol to an all-static group, step by step, and back.
 
-Every round is carried out by workers that never let two of them run a job, and a job that nothing
-asks to move never stops: that is what "data flow continues" means here.
+Workers carry out every round and never let two of them run a job; a job that has no reason to move
+never stops. That is what "data flow continues" means here.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ JOBS = ["c1", "c1-0", "c1-1", "c1-2", "c2", "c2-0", "c2-1"]
 
 
 def settle(group: ConnectGroup) -> None:
-    """Rounds until nothing changes; every job runs exactly once then."""
+    """Run rounds until nothing changes; then every job runs exactly once."""
     for _ in range(12):
         before = group.runs()
         placement = group.round()
@@ -40,7 +40,7 @@ def old_group(protocol: str) -> ConnectGroup:
 
 @pytest.mark.parametrize("protocol", OLD)
 def test_S0_32_to_S0_40_upgrade(protocol: str) -> None:
-    """Roll to `static`, pin a connector, a task, both again, cover everything, drop the rest."""
+    """Switch to `static`, pin a connector, a task, both again, name all jobs, drop the rest."""
     group = old_group(protocol)
     for name in (
         "w1",
@@ -85,7 +85,7 @@ def test_S0_32_to_S0_40_upgrade(protocol: str) -> None:
 
 
 def test_S0_31_downgrade_leaves_lists_in_place() -> None:
-    """One worker goes back to `sessioned`: lists are ignored; it comes back: they count again."""
+    """One worker returns to `sessioned`: lists are ignored; it upgrades again: they count again."""
     group = old_group("sessioned")
     for worker in group.workers.values():
         worker.protocols = NEW
@@ -101,7 +101,7 @@ def test_S0_31_downgrade_leaves_lists_in_place() -> None:
 
 
 def test_S0_24_wildcard_workers_are_backups() -> None:
-    """A static worker that is gone for good: after the delay its jobs run on wildcard workers."""
+    """A static worker leaves for good: after the delay its jobs run on wildcard workers."""
     group = old_group("sessioned")
     for worker in group.workers.values():
         worker.protocols = NEW
@@ -114,7 +114,7 @@ def test_S0_24_wildcard_workers_are_backups() -> None:
 
 
 def test_S0_27_one_job_a_worker() -> None:
-    """All-static, one job each, as another scheduler has it: everything is where it says."""
+    """All-static, one job per worker, as another scheduler assigns them: each runs as named."""
     group = ConnectGroup({"c1": 3, "c2": 2}, "static")
     for number, job in enumerate(JOBS):
         group.join(f"s{number}", protocols=NEW, static=(job,))

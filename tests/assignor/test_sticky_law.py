@@ -1,4 +1,4 @@
-"""`sticky` keeps its promises: balanced, fewest moves, deterministic, every move with a reason."""
+"""Properties of `sticky`: balanced, fewest moves, deterministic, every move with a reason."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_fewest_moves_where_capacities_differ(capacity: list[int], homes: list[i
 
 @settings(max_examples=examples(100), deadline=None)
 @given(groups())
-def test_a_second_look_moves_nothing(view: GroupView) -> None:
+def test_placing_twice_moves_nothing(view: GroupView) -> None:
     """Placing a placement again changes nothing, whatever it started from."""
     first = Sticky().assign(view)
     again = _view(
@@ -103,7 +103,7 @@ def test_a_join_takes_one_share_and_nothing_else() -> None:
 
 
 def test_topics_are_honoured_and_what_no_member_may_take_is_reported() -> None:
-    """Two units, one member for the first only, none for the third: left out and reported."""
+    """A may take unit 0, b units 0 and 1, no member unit 2: unit 2 is left out and reported."""
     view = group_view(
         tasks=TaskTable([Subtopology("0", 4), Subtopology("1", 4), Subtopology("2", 2)]),
         settings=Settings(),
@@ -139,7 +139,7 @@ def _pairs(*pairs: tuple[int, int]) -> Pairs:
     ],
 )
 def test_the_first_violation_is_named(placement: Placement, error: str) -> None:
-    """Broken placements of a stateless group: the error names what, which task and which member."""
+    """Invalid placements of a stateless group: the error names kind, task and member."""
     view = _view(2, [0, 0], [1, 1, 1], [False, False, True])
     with pytest.raises(InvalidPlacement) as caught:
         check.valid(view, placement)
@@ -147,7 +147,7 @@ def test_the_first_violation_is_named(placement: Placement, error: str) -> None:
 
 
 def test_a_member_has_one_role_of_a_task() -> None:
-    """A standby beside its active, a learner beside its standby: named (S4-16)."""
+    """A standby beside its active, or a learner beside its standby, is an error (S4-16)."""
     tasks = TaskTable([Subtopology("0", 1, stateful=True)])
     view = group_view(tasks=tasks, settings=Settings(), members=("m0", "m1"))
     for placement in (

@@ -1,4 +1,4 @@
-"""Tasks of different weight: heavy ones do not pile up, few move, balanced groups stay."""
+"""Tasks of different weight: heavy ones are spread, few move, balanced groups stay."""
 
 from __future__ import annotations
 
@@ -19,12 +19,10 @@ from muster.assignor.score import score
 from muster.protocol.tasks import Subtopology
 
 
-def _units(chance: random.Random, *, stateful: bool) -> list[Subtopology]:
+def _units(rng: random.Random, *, stateful: bool) -> list[Subtopology]:
     return [
-        Subtopology(
-            str(n), chance.randint(1, 6), stateful=stateful, weight=chance.choice([0.5, 1, 2, 5])
-        )
-        for n in range(chance.randint(2, 4))
+        Subtopology(str(n), rng.randint(1, 6), stateful=stateful, weight=rng.choice([0.5, 1, 2, 5]))
+        for n in range(rng.randint(2, 4))
     ]
 
 
@@ -32,14 +30,14 @@ def _units(chance: random.Random, *, stateful: bool) -> list[Subtopology]:
 @given(st.integers(0, 2**40), st.sampled_from(["sticky", "high-availability"]))
 def test_loads_differ_by_one_task_at_most(seed: int, name: str) -> None:
     """Any history: no spread beyond the heaviest task, and a second look moves nothing."""
-    chance = random.Random(seed)
-    units = _units(chance, stateful=False)
-    names = [f"P{n}" for n in range(chance.randint(1, 5))]
+    rng = random.Random(seed)
+    units = _units(rng, stateful=False)
+    names = [f"P{n}" for n in range(rng.randint(1, 5))]
     held: dict[str, list[str]] = {n: [] for n in names}
     for unit in units:
         for p in range(unit.partitions):
-            if chance.random() < 0.8:
-                held[chance.choice(names)].append(f"{unit.name}_{p}")
+            if rng.random() < 0.8:
+                held[rng.choice(names)].append(f"{unit.name}_{p}")
     view = group(units, {n: Member(active=a) for n, a in held.items()})
     placement = registry.get(name).assign(view)
     check.valid(view, placement)
@@ -61,8 +59,8 @@ def test_heavy_tasks_do_not_pile_up() -> None:
 @pytest.mark.parametrize("seed", range(20))
 def test_weighted_groups_converge(seed: int) -> None:
     """Stateful tasks of different weight: warm-ups finish, nothing wanders for ever."""
-    chance = random.Random(seed)
-    units = _units(chance, stateful=True)
+    rng = random.Random(seed)
+    units = _units(rng, stateful=True)
     life = Life(registry.get("high-availability"), units, {"P0": Member(), "P1": Member()}, {})
     life.converge(1)
     for name in ("P2", "P3"):
@@ -76,7 +74,7 @@ def test_weighted_groups_converge(seed: int) -> None:
 
 
 def _tolerance(view: GroupView, percentage: float = 0) -> float:
-    """By how much loads may differ, as the module says it, the due being everybody's."""
+    """How much loads may differ by the module's rule, with the due of all members."""
     weight, size = view.tasks.weight, view.capacity / np.gcd.reduce(view.capacity)
     due = weight.sum() / size.sum()
     wide = min(weight.max(), due / 10)
@@ -89,28 +87,28 @@ def _level(view: GroupView, active: np.ndarray) -> np.ndarray:
     return np.bincount(active, weights=view.tasks.weight, minlength=len(size)) / size
 
 
-def _lognormal(chance: random.Random, tasks: int) -> list[Subtopology]:
+def _lognormal(rng: random.Random, tasks: int) -> list[Subtopology]:
     """Subtopologies of 1 to 20 partitions that weigh 1 to 10, most of them little."""
     units: list[Subtopology] = []
     while tasks:
-        size = min(tasks, chance.randint(1, 20))
-        weight = min(10, max(1, round(chance.lognormvariate(0.9, 0.7), 1)))
+        size = min(tasks, rng.randint(1, 20))
+        weight = min(10, max(1, round(rng.lognormvariate(0.9, 0.7), 1)))
         units.append(Subtopology(str(len(units)), size, weight=weight))
         tasks -= size
     return units
 
 
 def _joined_and_left(seed: int, name: str) -> tuple[GroupView, GroupView, GroupView]:
-    """A group that has lived, as it is; with one more; with the first one gone."""
-    chance = random.Random(seed)
-    units = _lognormal(chance, chance.randint(200, 500))
-    equal = chance.random() < 0.5
+    """A group after random events; the same with one more member; with the first one gone."""
+    rng = random.Random(seed)
+    units = _lognormal(rng, rng.randint(200, 500))
+    equal = rng.random() < 0.5
     members = {
-        f"P{n:02}": Member(capacity=1 if equal else chance.randint(1, 8))
-        for n in range(chance.randint(10, 25))
+        f"P{n:02}": Member(capacity=1 if equal else rng.randint(1, 8))
+        for n in range(rng.randint(10, 25))
     }
     view = group(units, members)
-    for gone in (NO_MEMBER, 0, 2, 1, 3):  # a past of its own: members go and come back
+    for gone in (NO_MEMBER, 0, 2, 1, 3):  # random history: members leave and come back
         owner = np.where(view.active == gone, NO_MEMBER, view.active).astype(np.int32)
         draining = np.arange(len(members)) == gone
         view = replace(view, active=owner, draining=draining)
@@ -128,8 +126,7 @@ def _joined_and_left(seed: int, name: str) -> tuple[GroupView, GroupView, GroupV
 def test_a_newcomer_gets_few_and_heavy_tasks(name: str) -> None:
     """One join in 30 lives: within twice the fewest tasks that bring a newcomer within tolerance.
 
-    The fewest are counted as if it could have the heaviest of all, whichever member has them and
-    whatever is left to those.
+    The fewest are counted as if the newcomer could have the heaviest tasks of all members.
     """
     moves, fewest = [], []
     for seed in range(30):
@@ -147,8 +144,8 @@ def test_a_newcomer_gets_few_and_heavy_tasks(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["sticky", "high-availability"])
-def test_who_leaves_moves_little_else(name: str) -> None:
-    """One leave in 30 lives: beside what the leaver had, a twentieth as much moves at most."""
+def test_a_leave_moves_little_else(name: str) -> None:
+    """One leave in 30 lives: others move at most a twentieth of what the leaver had."""
     beside, had = 0, 0
     for seed in range(30):
         _, _, view = _joined_and_left(seed, name)
@@ -164,24 +161,22 @@ def test_who_leaves_moves_little_else(name: str) -> None:
     st.sampled_from(["sticky", "high-availability"]),
     st.sampled_from([0, 10, 50]),
 )
-def test_only_what_is_tolerated_or_cannot_be_helped_is_left(
+def test_remaining_imbalance_is_tolerated_or_unavoidable(
     seed: int, name: str, percentage: int
 ) -> None:
     """Any capacities: of two loads too far apart no task of the fuller helps the other one.
 
-    And no member is without a task while another could give one; and a second look moves nothing.
+    No member is without a task while another could give one; placing again moves nothing.
     """
-    chance = random.Random(seed)
-    units = [
-        replace(u, weight=chance.choice([u.weight, 40])) for u in _units(chance, stateful=False)
-    ]
+    rng = random.Random(seed)
+    units = [replace(u, weight=rng.choice([u.weight, 40])) for u in _units(rng, stateful=False)]
     assume(len({u.weight for u in units}) > 1)
-    names = [f"P{n}" for n in range(chance.randint(2, 6))]
+    names = [f"P{n}" for n in range(rng.randint(2, 6))]
     held: dict[str, list[str]] = {n: [] for n in names}
     for unit in units:
         for p in range(unit.partitions):
-            held[chance.choice(names[: chance.randint(1, 6)])].append(f"{unit.name}_{p}")
-    members = {n: Member(active=a, capacity=chance.choice([1, 2, 3, 4])) for n, a in held.items()}
+            held[rng.choice(names[: rng.randint(1, 6)])].append(f"{unit.name}_{p}")
+    members = {n: Member(active=a, capacity=rng.choice([1, 2, 3, 4])) for n, a in held.items()}
     view = group(units, members, stream_imbalance_percentage=percentage)
     active = registry.get(name).assign(view).active
     level = _level(view, active)
@@ -207,8 +202,8 @@ def test_S2_29_the_percentage_widens_what_is_tolerated() -> None:
         assert score(view, registry.get("sticky").assign(view)).moved == moved
 
 
-def test_one_very_heavy_task_is_not_held_against_the_rest() -> None:
-    """A task that outweighs everybody's due: its member gives the rest away, others level."""
+def test_one_very_heavy_task_is_left_out_of_the_comparison() -> None:
+    """One task outweighs every member's due: its member gives the rest away, the others level."""
     units = [Subtopology("huge", 1, weight=1000), Subtopology("light", 90, weight=1)]
     light = [f"light_{n}" for n in range(90)]
     members = {
@@ -224,8 +219,8 @@ def test_one_very_heavy_task_is_not_held_against_the_rest() -> None:
     assert max(level[1:]) - min(level[1:]) <= _tolerance(view)
 
 
-def test_of_equal_tasks_the_one_known_there_moves() -> None:
-    """Tasks of one weight, one of them warm where it is to go: that one, and it runs at once."""
+def test_of_equal_tasks_the_one_with_a_warm_copy_moves() -> None:
+    """Of tasks of one weight, the one with a warm copy at the taker moves, and runs at once."""
     units = [Subtopology("0", 5, stateful=True, weight=2), Subtopology("1", 1, True, weight=1)]
     members = {
         "P1": Member(active=[f"0_{n}" for n in range(5)]),

@@ -1,4 +1,4 @@
-"""Which Kafka the integration tests run on, and what decides it."""
+"""How the integration tests choose their Kafka."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ GIVEN = {ADDRESS: "kafka:9092"}
 def test_an_address_then_an_engine_then_our_own(
     environment: dict[str, str], engine: bool, chosen: str
 ) -> None:
-    """In that order, unless the kind is said."""
+    """The kinds are tried in this order, unless one is given."""
     assert choice(environment, lambda: engine) == chosen
 
 
 def test_a_kind_there_is_not() -> None:
-    """A misspelt one fails instead of choosing for us."""
+    """A misspelt kind is an error."""
     with pytest.raises(AssertionError, match="not one of container, embedded"):
         choice({KIND: "docker"}, lambda: True)
 
 
 def test_an_engine_is_asked_only_where_it_decides() -> None:
-    """With an address Docker is not waited for."""
+    """With an address Docker is not asked."""
     asked: list[bool] = []
     choice(GIVEN, lambda: bool(asked.append(True)))
     assert asked == []
@@ -56,7 +56,7 @@ def test_an_engine_is_asked_only_where_it_decides() -> None:
 def test_an_engine_counts_when_it_has_the_image_or_gets_it(
     script: str, at_hand: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A `docker` that answers in several ways; one that is not there does not count either."""
+    """A `docker` that answers in several ways, or is missing."""
     docker = tmp_path / "docker"
     docker.write_text(f"#!/bin/sh\n{script}\n")
     docker.chmod(0o755)

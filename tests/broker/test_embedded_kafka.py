@@ -1,4 +1,4 @@
-"""The embedded Kafka, for real."""
+"""The embedded Kafka, with a real JVM."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.broker
 
 
 def write(kafka: EmbeddedKafka, value: bytes) -> None:
-    """Append one record to topic t, which is made when it is not there."""
+    """Append one record to topic t, which is created if it does not exist."""
     address = {"bootstrap.servers": kafka.bootstrap_server, "log_level": 0}
     admin = AdminClient(address)
     if "t" not in admin.list_topics(timeout=30).topics:
@@ -37,13 +37,13 @@ def read(kafka: EmbeddedKafka, count: int) -> list[bytes]:
     address = {"bootstrap.servers": kafka.bootstrap_server, "log_level": 0}
     consumer = Consumer({**address, "group.id": uuid.uuid4().hex})
     consumer.assign([TopicPartition("t", 0, 0)])
-    found = [m.value() for m in consumer.consume(count, 30)]
+    values = [m.value() for m in consumer.consume(count, 30)]
     consumer.close()
-    return found
+    return values
 
 
 def test_stopped_crashed_and_started_again(tmp_path: Path) -> None:
-    """Over a stop, a SIGKILL and a new owner it keeps port and data; no process stays."""
+    """It keeps port and data over a stop, a SIGKILL and a new owner; no process stays."""
     with EmbeddedKafka(tmp_path / "kafka") as kafka:
         port, first_pid = kafka.port, kafka.pid
         assert first_pid is not None
@@ -64,7 +64,7 @@ def test_stopped_crashed_and_started_again(tmp_path: Path) -> None:
 
 
 def test_two_at_once_and_nothing_left() -> None:
-    """Two brokers choose different ports; a temporary data directory goes with its broker."""
+    """Two brokers choose different ports; a broker removes its temporary data directory."""
     with EmbeddedKafka() as one, EmbeddedKafka() as two:
         write(one, b"one")
         write(two, b"two")
@@ -75,7 +75,7 @@ def test_two_at_once_and_nothing_left() -> None:
 
 
 def test_extra_properties_reach_the_broker() -> None:
-    """Properties of the caller win over the built-in ones, ports are filled in."""
+    """The caller's properties override the built-in ones; ports are filled in."""
     listeners = "PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port}"
     with EmbeddedKafka(
         properties={"auto.create.topics.enable": "true", "listeners": listeners}
@@ -88,7 +88,7 @@ def test_extra_properties_reach_the_broker() -> None:
 
 
 def test_a_failed_start_shows_the_log(tmp_path: Path) -> None:
-    """A property Kafka refuses is an error with the broker's own words, and no process stays."""
+    """A property that Kafka refuses is an error with Kafka's message; no process stays."""
     kafka = EmbeddedKafka(tmp_path, properties={"num.network.threads": "none"})
     with pytest.raises(BrokerFailed) as error:
         kafka.start()
@@ -98,7 +98,7 @@ def test_a_failed_start_shows_the_log(tmp_path: Path) -> None:
 
 
 def test_a_taken_port_is_an_error() -> None:
-    """A port the user insists on and another process has is reported with Kafka's words."""
+    """A given port that another process uses is an error with Kafka's message."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -107,8 +107,8 @@ def test_a_taken_port_is_an_error() -> None:
             EmbeddedKafka(port=port).__enter__()
 
 
-def test_another_broker_on_the_port_is_not_taken_for_ours() -> None:
-    """A port on which another Kafka answers is an error: its answer is not ours."""
+def test_another_broker_on_the_port_is_an_error() -> None:
+    """A port on which another Kafka answers is an error."""
     with EmbeddedKafka() as other:
         with pytest.raises(BrokerFailed, match="already in use"):
             EmbeddedKafka(port=other.port).__enter__()

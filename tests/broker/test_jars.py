@@ -61,25 +61,25 @@ class Repository:
         threading.Thread(target=self.server.serve_forever, daemon=True).start()
 
     def serve(self, jar: Jar, content: bytes = CONTENT) -> None:
-        """Serve this content as that jar."""
+        """Serve this content as a jar."""
         self.files[f"/maven2/{jar.path}"] = content
 
 
 @pytest.fixture
 def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Repository]:
-    """A repository of our own, an empty cache directory, no waiting between attempts."""
-    found = Repository()
+    """A local repository, an empty cache directory, and no pauses between attempts."""
+    repository = Repository()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setenv(shelf.BASE_URL, found.url + "/")
+    monkeypatch.setenv(shelf.BASE_URL, repository.url + "/")
     monkeypatch.delenv(shelf.OFFLINE_DIR, raising=False)
     monkeypatch.setattr("pooch.core.time.sleep", lambda seconds: None)
-    yield found
-    found.server.shutdown()
-    found.server.server_close()
+    yield repository
+    repository.server.shutdown()
+    repository.server.server_close()
 
 
 def test_the_lock_file_is_whole() -> None:
-    """Both sets name distinct files with well-formed sums, and the pins that belong together."""
+    """Both sets name distinct files with well-formed hashes, and matching versions."""
     sets = {name: shelf.locked(name) for name in ("kafka", "spark")}
     for rows in sets.values():
         assert len({row.name for row in rows}) == len(rows)
@@ -100,7 +100,7 @@ def test_the_lock_file_is_whole() -> None:
 
 
 def test_downloads_once(repository: Repository, capsys: pytest.CaptureFixture[str]) -> None:
-    """A jar is fetched from its Maven path the first time, and found the second."""
+    """A jar is downloaded from its Maven path the first time, and cached the second."""
     repository.serve(jar())
     (path,) = shelf.fetch([jar()], "test")
     assert path == shelf.cache_dir() / "jars" / "a-1.0.jar"
@@ -111,8 +111,8 @@ def test_downloads_once(repository: Repository, capsys: pytest.CaptureFixture[st
     assert capsys.readouterr().err == ""
 
 
-def test_a_failing_server_is_asked_again(repository: Repository) -> None:
-    """Two failures are survived by three attempts."""
+def test_failed_downloads_are_repeated(repository: Repository) -> None:
+    """Three attempts succeed after two failures."""
     repository.serve(jar())
     repository.failures = 2
     (path,) = shelf.fetch([jar()], "test", attempts=3)
@@ -121,7 +121,7 @@ def test_a_failing_server_is_asked_again(repository: Repository) -> None:
 
 
 def test_a_server_that_keeps_failing_is_named(repository: Repository) -> None:
-    """When every attempt fails the error says what, where from, and what can be done."""
+    """If all attempts fail, the error has the jar, the URL and what to do."""
     with pytest.raises(JarsError) as error:
         shelf.fetch([jar()], "test", attempts=2)
     said = str(error.value)
@@ -134,7 +134,7 @@ def test_a_server_that_keeps_failing_is_named(repository: Repository) -> None:
 
 
 def test_a_wrong_checksum_is_refused(repository: Repository) -> None:
-    """A file with another sum is an error, and nothing of it stays in the cache."""
+    """A file with another hash is an error, and does not stay in the cache."""
     repository.serve(jar(), b"something else")
     with pytest.raises(JarsError, match="refused: it is not the file of the lock file"):
         shelf.fetch([jar()], "test", attempts=2)
@@ -142,8 +142,8 @@ def test_a_wrong_checksum_is_refused(repository: Repository) -> None:
     assert left == [".lock"]
 
 
-def test_a_damaged_file_is_fetched_anew(repository: Repository) -> None:
-    """A truncated file in the cache is replaced."""
+def test_a_damaged_file_is_downloaded_again(repository: Repository) -> None:
+    """A truncated file in the cache is downloaded again."""
     repository.serve(jar())
     (path,) = shelf.fetch([jar()], "test")
     path.write_bytes(CONTENT[:100])
@@ -151,8 +151,8 @@ def test_a_damaged_file_is_fetched_anew(repository: Repository) -> None:
     assert path.read_bytes() == CONTENT
 
 
-def test_many_processes_may_ask_at_once(repository: Repository) -> None:
-    """Four processes that want three jars make three downloads between them."""
+def test_concurrent_processes(repository: Repository) -> None:
+    """Four processes that need three jars make three downloads together."""
     wanted = [jar(name) for name in "abc"]
     for row in wanted:
         repository.serve(row)
@@ -172,7 +172,7 @@ def test_many_processes_may_ask_at_once(repository: Repository) -> None:
 def test_offline_folder(
     repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With MUSTER_JARS_DIR files come from there, checked, and the network is left alone."""
+    """With MUSTER_JARS_DIR files come from there, checked, and nothing is downloaded."""
     monkeypatch.setenv(shelf.OFFLINE_DIR, str(tmp_path))
     monkeypatch.setattr(shelf, "locked", lambda name: (jar("a"), jar("b")))
     (tmp_path / "a-1.0.jar").write_bytes(CONTENT)
@@ -181,14 +181,14 @@ def test_offline_folder(
     (tmp_path / "b-1.0.jar").write_bytes(b"wrong")
     with pytest.raises(JarsError, match=r"b-1\.0\.jar is refused: its sha256 is [0-9a-f]{64}"):
         shelf.jars("kafka")
-    assert (tmp_path / "b-1.0.jar").exists()  # the user's folder: ours to refuse, not to clean
+    assert (tmp_path / "b-1.0.jar").exists()  # files in the user's folder are refused, not deleted
     (tmp_path / "b-1.0.jar").write_bytes(CONTENT)
     assert shelf.jars("kafka") == (tmp_path / "a-1.0.jar", tmp_path / "b-1.0.jar")
     assert repository.requests == []
 
 
 def test_without_a_setting_it_is_maven_central(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The default base URL is the one jgo knows."""
+    """The default base URL is jgo's."""
     from jgo.constants import MAVEN_CENTRAL_URL
 
     monkeypatch.delenv(shelf.BASE_URL, raising=False)

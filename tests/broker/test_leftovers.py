@@ -1,4 +1,4 @@
-"""The check at the end of every session, that no process of ours is left, finds one that is."""
+"""The check for processes left at the end of a session finds one."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ print(left.pid, flush=True)
 
 
 def test_what_was_left_behind_is_named_and_ended() -> None:
-    """A process whose parent is gone, in a session of its own, still bears the mark."""
+    """A process in a session of its own whose parent has ended still has the mark."""
     env = {**os.environ, MARK: "a session of its own"}
     command = [sys.executable, "-c", LEAVE_ONE_BEHIND]
     done = subprocess.run(command, env=env, check=True, capture_output=True, text=True)

@@ -1,4 +1,4 @@
-"""Children that cannot outlive us."""
+"""Child processes that end with their parent."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _gone(pid: int) -> bool:
 
 
 def test_it_runs_and_ends_with_its_code(tmp_path: Path) -> None:
-    """Output goes where it is told, the environment is passed, the exit code comes back."""
+    """Output goes to the given file, the environment is passed, the exit code is returned."""
     with (tmp_path / "out").open("wb") as out:
         code = "import os, sys; print(os.environ['WORD']); sys.stderr.write('err'); sys.exit(7)"
         child = Tethered([*PYTHON, code], output=out, env={**os.environ, "WORD": "hello"})
@@ -48,32 +48,32 @@ def test_it_runs_and_ends_with_its_code(tmp_path: Path) -> None:
     assert child.stop() == 7
 
 
-def test_a_program_that_is_not_there() -> None:
-    """A command that cannot be started is an error here, not a silent guard."""
+def test_a_missing_program() -> None:
+    """A command that cannot be started raises an error."""
     with pytest.raises(OSError, match=r"no/such/program cannot be started: .*No such file"):
         Tethered(["no/such/program"])
 
 
-def test_stop_asks_then_kills() -> None:
-    """SIGTERM ends what listens to it; SIGKILL ends what does not."""
+def test_stop_sends_sigterm_then_sigkill() -> None:
+    """`stop` sends SIGTERM, and SIGKILL to a command that ignores it."""
     with Tethered([*PYTHON, SLEEPER]) as polite:
         assert polite.stop() == 128 + signal.SIGTERM
     read, write = os.pipe()
     stubborn = Tethered([*PYTHON, STUBBORN], output=write)
     os.close(write)
-    with os.fdopen(read) as said:
-        assert said.readline() == "up\n"
+    with os.fdopen(read) as lines:
+        assert lines.readline() == "up\n"
         assert stubborn.stop(grace_s=0.1) == 128 + signal.SIGKILL
     assert gone(polite.pid, stubborn.pid)
 
 
 def test_signals_reach_the_command_itself() -> None:
-    """The pid is the command's own, and `kill` and `send` go to it."""
+    """`pid` is the command's own, and `kill` and `send` signal it."""
     child = Tethered([*PYTHON, SLEEPER])
     assert psutil.Process(child.pid).cmdline()[-1] == SLEEPER
     child.send(signal.SIGUSR1)
     assert child.wait(30) == 128 + signal.SIGUSR1
-    child.send(signal.SIGUSR1)  # nothing happens when it has ended
+    child.send(signal.SIGUSR1)  # does nothing when it has ended
     other = Tethered([*PYTHON, SLEEPER])
     assert other.kill() == 128 + signal.SIGKILL
 
@@ -90,21 +90,21 @@ time.sleep(600)
 
 @contextmanager
 def owned(command: str, sweep: Path) -> Iterator[tuple[subprocess.Popen[str], psutil.Process]]:
-    """An owner and its child, which is there; the folder is to be swept."""
+    """Start an owner with a child and a folder to remove; yield both processes."""
     sweep.mkdir()
     owner = subprocess.Popen(
         [*PYTHON, OWNER, command, str(sweep)], stdout=subprocess.PIPE, text=True
     )
     assert owner.stdout is not None
     with owner.stdout:
-        said = iter(owner.stdout.readline, "")
-        pid = next(int(line) for line in said if line.strip().isdigit())  # its child speaks, too
+        lines = iter(owner.stdout.readline, "")
+        pid = next(int(line) for line in lines if line.strip().isdigit())  # its child prints, too
         yield owner, psutil.Process(pid)
 
 
 @pytest.mark.parametrize("command", [SLEEPER, STUBBORN], ids=["polite", "stubborn"])
 def test_the_owner_is_killed(command: str, tmp_path: Path) -> None:
-    """When the owner dies by SIGKILL its child ends, even one that ignores SIGTERM."""
+    """When the owner is killed its child ends, even if it ignores SIGTERM."""
     sweep = tmp_path / "thrown-away"
     with owned(command, sweep) as (owner, child):
         guard = child.ppid()
@@ -115,7 +115,7 @@ def test_the_owner_is_killed(command: str, tmp_path: Path) -> None:
 
 
 def test_the_command_ends_with_its_owner(tmp_path: Path) -> None:
-    """Both are gone before the guard has looked up: what was to be swept is swept all the same."""
+    """The folder is removed even if owner and child end before the guard notices."""
     sweep = tmp_path / "thrown-away"
     with owned(SLEEPER, sweep) as (owner, child):
         guard = child.parent()
@@ -131,7 +131,7 @@ def test_the_command_ends_with_its_owner(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the kernel's death signal is Linux only")
 def test_the_guard_is_killed() -> None:
-    """When the guard dies by SIGKILL the kernel kills the command."""
+    """When the guard is killed the kernel kills the command."""
     child = Tethered([*PYTHON, SLEEPER])
     os.kill(psutil.Process(child.pid).ppid(), signal.SIGKILL)
     assert gone(child.pid)

@@ -1,9 +1,9 @@
-"""The faults: what is done to whom, and how long a task may then be without an owner.
+"""The faults, and how long each may leave a task without an owner.
 
-Each fault is a context manager: entered, the fault is there; left, it is mended and what must
-follow has followed (the tasks of a lost worker run elsewhere, a lost coordinator is back). Where a
-worker is hit it is the outer one of a pair, because its tasks move only once there is a coordinator
-again.
+Each fault is a context manager. Entering it causes the fault. Leaving it repairs the fault and
+waits for its consequences: the tasks of a lost worker run elsewhere, a lost coordinator is back. In
+a pair the fault of a worker is the outer one, because its tasks move only when there is a
+coordinator again.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 import psutil
-from chaos.crew import Crew
+from chaos.fleet import Fleet
 from chaos.stage import HEARTBEAT_S, ISLANDER, SESSION_S, Stage, send
 from support.cluster import START_S
 from support.proxy import FROM_BROKER
@@ -27,7 +27,7 @@ from support.waiting import until
 COORDINATOR, WORKER, KAFKA = "coordinator", "worker", "kafka"
 Injected: TypeAlias = AbstractContextManager[None]
 FROZEN_S = 8.0
-"""As long as a driver or an executor is frozen at most."""
+"""Longest time a driver or an executor is frozen."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,12 +36,12 @@ class Fault:
 
     Attributes:
         name: in the report.
-        hits: whom: two faults at once never hit the same.
+        hits: what it hits; two faults at once never hit the same kind.
         inject: the fault.
-        bound_s: how long a task may be without an owner for it, at the most, on a quiet machine;
-            docs/operations.md says what each is made of.
-        brief: whether a short run has it.
-        ends_coordinator: whether there is none meanwhile, so that nothing can change.
+        bound_s: how long it may leave a task without an owner on a quiet machine;
+            docs/operations.md derives the bounds.
+        brief: whether short runs include it.
+        ends_coordinator: whether there is no coordinator during it, so that nothing can change.
     """
 
     name: str
@@ -57,7 +57,7 @@ class Fault:
 
 @contextmanager
 def driver_killed(stage: Stage) -> Iterator[None]:
-    """SIGKILL to the driver and all it started, then a restart from the checkpoint."""
+    """SIGKILL to the driver and its processes, then a restart from the checkpoint."""
     stage.job.kill()
     yield
     stage.job.start()
@@ -65,19 +65,19 @@ def driver_killed(stage: Stage) -> Iterator[None]:
 
 @contextmanager
 def driver_frozen(stage: Stage) -> Iterator[None]:
-    """SIGSTOP to the driver for some seconds; it goes on where it was."""
+    """SIGSTOP to the driver for some seconds; then it goes on."""
     frozen = stage.driver()
     send(frozen, signal.SIGSTOP)
-    _last(stage.chance.uniform(2, FROZEN_S))
+    _last(stage.rng.uniform(2, FROZEN_S))
     yield
     send(frozen, signal.SIGCONT)
 
 
 @contextmanager
 def driver_replaced(stage: Stage) -> Iterator[None]:
-    """Frozen, taken for dead, replaced on the same checkpoint; then the old one wakes up.
+    """The driver is frozen and replaced on the same checkpoint; then the old one resumes.
 
-    The old one must end by itself: it finds the later claim, or its checkpoint taken.
+    The old one must end by itself: it finds the later claim, or that its checkpoint is in use.
     """
     old, frozen = stage.job, stage.driver()
     send(frozen, signal.SIGSTOP)
@@ -91,7 +91,7 @@ def driver_replaced(stage: Stage) -> Iterator[None]:
 
 @contextmanager
 def checkpoint_lost(stage: Stage) -> Iterator[None]:
-    """The driver dies and its checkpoint with it: the groups are read back from their topic."""
+    """The driver dies and its checkpoint is lost: the groups are recovered from their topic."""
     stage.job.kill()
     shutil.rmtree(stage.job.checkpoint)
     yield
@@ -101,7 +101,7 @@ def checkpoint_lost(stage: Stage) -> Iterator[None]:
 @contextmanager
 def executor_killed(stage: Stage) -> Iterator[None]:
     """SIGKILL to a Spark executor; the cluster starts another."""
-    victim = stage.chance.choice(_executors(stage))
+    victim = stage.rng.choice(_executors(stage))
     victim.kill()
     yield
     until(lambda: victim not in stage.spark.executors(), "it is gone")
@@ -110,17 +110,17 @@ def executor_killed(stage: Stage) -> Iterator[None]:
 
 @contextmanager
 def executor_frozen(stage: Stage) -> Iterator[None]:
-    """SIGSTOP to a Spark executor for some seconds: its half of every batch waits."""
-    frozen = [stage.chance.choice(_executors(stage))]
+    """SIGSTOP to a Spark executor for some seconds: its part of every batch waits."""
+    frozen = [stage.rng.choice(_executors(stage))]
     send(frozen, signal.SIGSTOP)
-    _last(stage.chance.uniform(2, FROZEN_S))
+    _last(stage.rng.uniform(2, FROZEN_S))
     yield
     send(frozen, signal.SIGCONT)
 
 
 @contextmanager
 def disk_full(stage: Stage) -> Iterator[None]:
-    """The checkpoint's file system is full: the coordinator ends, and is restarted with room."""
+    """The checkpoint's file system is full: the coordinator ends, and is restarted with space."""
     ballast = stage.checkpoint / "ballast"
     _fill(ballast)
     try:
@@ -136,73 +136,73 @@ def disk_full(stage: Stage) -> Iterator[None]:
 
 
 def _worker(
-    harm: Callable[[Crew, str], None], mend: Callable[[Crew, str], None]
+    harm: Callable[[Fleet, str], None], mend: Callable[[Fleet, str], None]
 ) -> Callable[[Stage], Injected]:
-    """Harm done to a worker, until what it ran runs elsewhere; then it is mended."""
+    """A fault of one worker, repaired when its tasks run elsewhere."""
 
     @contextmanager
     def harmed(stage: Stage) -> Iterator[None]:
-        crew, name = stage.pick()
-        with stage.spared(crew, name):
-            harm(crew, name)
+        fleet, name = stage.pick()
+        with stage.spared(fleet, name):
+            harm(fleet, name)
             yield
-            stage.await_moved(crew, name)
-            mend(crew, name)
+            stage.await_moved(fleet, name)
+            mend(fleet, name)
 
     return harmed
 
 
-worker_restarted = _worker(Crew.leave, Crew.start)
-"""No fault: a worker leaves in order and comes back, as in a rolling upgrade."""
-worker_killed = _worker(Crew.kill, Crew.start)
-"""SIGKILL to a worker; its guard ends its tasks. A new process of the same name follows."""
+worker_restarted = _worker(Fleet.leave, Fleet.start)
+"""No fault: a worker leaves in order and returns, as in a rolling upgrade."""
+worker_killed = _worker(Fleet.kill, Fleet.start)
+"""SIGKILL to a worker; its guard ends its tasks. Then a process of the same name starts."""
 worker_frozen = _worker(
-    lambda crew, name: crew.signal(name, signal.SIGSTOP),
-    lambda crew, name: crew.signal(name, signal.SIGCONT),
+    lambda fleet, name: fleet.signal(name, signal.SIGSTOP),
+    lambda fleet, name: fleet.signal(name, signal.SIGCONT),
 )
-"""SIGSTOP to a worker; then it wakes up."""
+"""SIGSTOP to a worker; then it resumes."""
 
 
 @contextmanager
 def drained_and_fenced(stage: Stage) -> Iterator[None]:
-    """A worker is to be empty and hangs instead: expelled, it wakes up, joins and gets nothing."""
-    crew, name = stage.pick()
-    with stage.spared(crew, name):
-        crew.signal(name, signal.SIGSTOP)
-        crew.drain(name, on=True)
+    """A worker hangs while it is drained: it is expelled, resumes, joins and gets no task."""
+    fleet, name = stage.pick()
+    with stage.spared(fleet, name):
+        fleet.signal(name, signal.SIGSTOP)
+        fleet.drain(name, on=True)
         yield
-        stage.await_moved(crew, name)
-        crew.signal(name, signal.SIGCONT)
-        until(lambda: crew.rests(name), f"{name} is back, drained", story=stage.story)
-        crew.drain(name, on=False)
+        stage.await_moved(fleet, name)
+        fleet.signal(name, signal.SIGCONT)
+        until(lambda: fleet.rests(name), f"{name} is back, drained", story=stage.story)
+        fleet.drain(name, on=False)
 
 
 @contextmanager
 def group_deleted(stage: Stage) -> Iterator[None]:
-    """`config delete --force` under a running group: its members stop, and do not bring it back."""
-    crew = stage.chance.choice([c for c in stage.crews if not _has_victim(stage, c)])
-    crew.delete()
-    until(lambda: not crew.held(), f"{crew.group} has stopped", story=stage.story)
+    """`config delete --force` on a running group: its members stop and do not recreate it."""
+    fleet = stage.rng.choice([c for c in stage.fleets if not _has_victim(stage, c)])
+    fleet.delete()
+    until(lambda: not fleet.held(), f"{fleet.group} has stopped", story=stage.story)
     yield
-    assert crew.held() == {}, "members brought a deleted group back"
-    crew.declare()
+    assert fleet.held() == {}, "members brought a deleted group back"
+    fleet.declare()
 
 
-def _has_victim(stage: Stage, crew: Crew) -> bool:
-    return any(group == crew.group for group, _ in stage.victims)
+def _has_victim(stage: Stage, fleet: Fleet) -> bool:
+    return any(group == fleet.group for group, _ in stage.victims)
 
 
 def _islander(inject: Callable[[Stage], None]) -> Callable[[Stage], Injected]:
-    """A fault of the islanders' proxy, until what they ran runs elsewhere."""
+    """A fault of the islanders' proxy, repaired when their tasks run elsewhere."""
 
     @contextmanager
     def cut_off(stage: Stage) -> Iterator[None]:
-        lost = [(crew, ISLANDER) for crew in stage.crews]
+        lost = [(fleet, ISLANDER) for fleet in stage.fleets]
         inject(stage)
         try:
             yield
-            for crew, name in lost:
-                stage.await_moved(crew, name)
+            for fleet, name in lost:
+                stage.await_moved(fleet, name)
         finally:
             stage.island.mend()
 
@@ -214,7 +214,7 @@ def _islander(inject: Callable[[Stage], None]) -> Callable[[Stage], Injected]:
 
 @contextmanager
 def broker_killed(stage: Stage) -> Iterator[None]:
-    """SIGKILL to the broker that leads the members' own partition; it comes back later."""
+    """SIGKILL to the broker that leads the membership partition; it is started again later."""
     node = stage.kafka.nodes[_leader(stage)]
     node.kill()
     yield
@@ -224,7 +224,7 @@ def broker_killed(stage: Stage) -> Iterator[None]:
 
 @contextmanager
 def broker_frozen(stage: Stage) -> Iterator[None]:
-    """SIGSTOP to that broker until others lead what it led, and some seconds more."""
+    """SIGSTOP to that broker until another one leads the partition, and longer."""
     number = _leader(stage)
     node = stage.kafka.nodes[number]
     node.freeze()
@@ -238,7 +238,7 @@ def broker_frozen(stage: Stage) -> Iterator[None]:
 
 @contextmanager
 def brokers_rolled(stage: Stage) -> Iterator[None]:
-    """A rolling restart: each broker in order, the next one when all replicas are in sync."""
+    """A rolling restart: one broker after the other, each when all replicas are in sync."""
     for position, node in enumerate(stage.kafka.nodes.values()):
         node.stop()
         if position == 1:
@@ -249,13 +249,13 @@ def brokers_rolled(stage: Stage) -> Iterator[None]:
 
 @contextmanager
 def broker_slow(stage: Stage) -> Iterator[None]:
-    """All that goes to and from Kafka takes 100 to 300 ms longer; meanwhile a worker restarts.
+    """Everything to and from Kafka takes 100 to 300 ms longer, while a worker restarts.
 
-    It hits workers as well as brokers: settled in the slow network, with no other process away.
+    It counts as a fault of a worker. The groups settle in the slow network.
     """
-    each_s = stage.chance.uniform(0.1, 0.3)
-    stage.mainland.delay(each_s)
-    stage.island.delay(each_s)
+    delay_s = stage.rng.uniform(0.1, 0.3)
+    stage.mainland.delay(delay_s)
+    stage.island.delay(delay_s)
     try:
         with worker_restarted(stage):
             yield
@@ -268,15 +268,15 @@ def broker_slow(stage: Stage) -> Iterator[None]:
 # ---------------------------------------------------------------- the table
 
 _LOST = SESSION_S + 2 * HEARTBEAT_S + 2
-"""A session, the tick that finds it over, two batches."""
+"""A session, the tick that ends it, and two batches."""
 _LEFT = 2 + 3
-"""Two batches; and the delay Connect's assignor grants to one that may come back."""
+"""Two batches, and the delay that Connect's assignor grants to a member that may return."""
 _DELETED = 60
-"""As long as the members wait before they ask again; the group is gone for that time on purpose."""
+"""The members' pauses between joins; the group stays deleted on purpose."""
 _START = 20
-"""Spark, the claim, the groups' state; what is to change waits for it."""
+"""The start of Spark, the claim, and loading the groups' state."""
 _EXECUTOR = 6
-"""A batch's second attempt, by an executor that has yet to start Python, or to start at all."""
+"""A second attempt of a batch, by an executor that first has to start, or to start Python."""
 
 DISK_FULL = Fault("disk full", COORDINATOR, disk_full, _START, ends_coordinator=True)
 FAULTS: tuple[Fault, ...] = (
@@ -300,13 +300,13 @@ FAULTS: tuple[Fault, ...] = (
     Fault("slow broker", WORKER, broker_slow, _LEFT + 6),
 )
 ORDERLY = Fault("worker restarted in order", WORKER, worker_restarted, _LEFT)
-"""What must still work after every fault that hit no worker."""
+"""The change that must still work after, or during, every fault that hits no worker."""
 
 
 def _executors(stage: Stage) -> list[psutil.Process]:
     def two() -> list[psutil.Process]:
-        found = stage.spark.executors()
-        return found if len(found) == 2 else []
+        executors = stage.spark.executors()
+        return executors if len(executors) == 2 else []
 
     return until(two, "two executors run", story=stage.job.tail)
 
@@ -316,7 +316,7 @@ def _leader(stage: Stage) -> int:
 
 
 def _fill(ballast: Path) -> None:
-    """Write until there is no room."""
+    """Write until no space is left."""
     chunk = bytes(1 << 16)
     with suppress(OSError), ballast.open("wb", buffering=0) as file:
         while file.write(chunk):
@@ -324,5 +324,5 @@ def _fill(ballast: Path) -> None:
 
 
 def _last(seconds: float) -> None:
-    """The fault's own length; nothing is waited for."""
+    """The duration of the fault itself; it waits for no condition."""
     time.sleep(seconds)

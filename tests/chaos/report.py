@@ -1,4 +1,4 @@
-"""What a chaos run has to show: every fault, how long tasks had no owner for it, and no overlap."""
+"""The report of a chaos run: every fault, how long tasks then had no owner, and overlaps."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Played:
         settled_s: how long until all groups had settled again.
         ownerless_s: longest time a task had no owner.
         stopped: how many times a task stopped.
-        bound_s: what `ownerless_s` should not exceed on a quiet machine.
+        bound_s: upper bound of `ownerless_s` on a quiet machine.
     """
 
     fault: str
@@ -44,11 +44,11 @@ class Report:
     Attributes:
         seed: of every choice.
         played: faults in order.
-        overlaps: pairs of owners one task had at once; must be none.
-        starts: how many times a task was started.
-        rejected: dead letters; must be none.
+        overlaps: pairs of owners that one task had at the same time; must be 0.
+        starts: how often a task was started.
+        rejected: number of dead letters; must be 0.
         generations: generations of all groups.
-        skipped: faults that cannot be done here, and why.
+        skipped: faults that are impossible here, and why.
         elapsed_s: how long it took.
     """
 
@@ -62,10 +62,10 @@ class Report:
     elapsed_s: float = 0.0
 
     def by_fault(self) -> Iterator[tuple[str, list[Played]]]:
-        """Every fault with its plays, in order of first appearance."""
-        names = dict.fromkeys(one.fault for one in self.played)
+        """Every fault with its results, in order of first appearance."""
+        names = dict.fromkeys(played.fault for played in self.played)
         for name in names:
-            yield name, [one for one in self.played if one.fault == name]
+            yield name, [played for played in self.played if played.fault == name]
 
     def rows(self) -> Iterator[tuple[str, ...]]:
         """`COLUMNS` of every fault."""
@@ -73,34 +73,34 @@ class Report:
             yield (
                 name,
                 str(len(plays)),
-                str(sum(one.stopped for one in plays)),
-                f"{max(one.ownerless_s for one in plays):.1f}",
+                str(sum(play.stopped for play in plays)),
+                f"{max(play.ownerless_s for play in plays):.1f}",
                 f"{plays[0].bound_s:.0f}",
-                f"{max(one.settled_s for one in plays):.1f}",
+                f"{max(play.settled_s for play in plays):.1f}",
             )
 
     def summary(self) -> str:
-        """What matters, in a sentence."""
+        """The main figures, in a sentence."""
         return (
             f"{len(self.played)} faults, {self.starts} starts of a task, {self.generations} "
             f"generations: {self.overlaps} overlaps of owners, {self.rejected} dead letters"
         )
 
     def write(self, file: Path) -> None:
-        """As JSON; as Markdown into a file ``*.md``."""
-        told = self.markdown() if file.suffix == ".md" else json.dumps(asdict(self), indent=1)
-        file.write_text(told + "\n")
+        """Write it as Markdown into a file ``*.md``, otherwise as JSON."""
+        text = self.markdown() if file.suffix == ".md" else json.dumps(asdict(self), indent=1)
+        file.write_text(text + "\n")
 
     def markdown(self) -> str:
-        """As a page of the docs has it."""
+        """The table as the docs show it."""
         rule = ("---", *("--:" for _ in COLUMNS[1:]))
         rows = (COLUMNS, rule, *self.rows())
         lines = ["| " + " | ".join(row) + " |" for row in rows]
-        told = f"Seed {self.seed}, {self.elapsed_s / 60:.0f} minutes: {self.summary()}."
-        return "\n".join([told, "", *lines])
+        head = f"Seed {self.seed}, {self.elapsed_s / 60:.0f} minutes: {self.summary()}."
+        return "\n".join([head, "", *lines])
 
     def show(self) -> None:
-        """As a table on the screen."""
+        """Print the table."""
         table = Table(title=f"chaos, seed {self.seed}, {self.elapsed_s:.0f} s")
         for column in COLUMNS:
             table.add_column(column, justify="left" if column == "fault" else "right")
@@ -114,12 +114,12 @@ class Report:
 
 
 def ownerless_s(tenures: Iterable[Tenure], from_ns: int, to_ns: int) -> float:
-    """Longest time within a window that some task had no owner, seconds.
+    """Longest time, in seconds, that a task had no owner within a window.
 
     Args:
-        tenures: of one group, no two of a task at once.
-        from_ns: where the window begins; every task has an owner then.
-        to_ns: where it ends.
+        tenures: of one group; those of a task do not overlap.
+        from_ns: start of the window; every task has an owner then.
+        to_ns: end of the window.
     """
     longest = 0
     by_task: dict[str, list[Tenure]] = {}

@@ -1,10 +1,10 @@
-"""The stage of the chaos tests: three brokers, a Spark cluster, the coordinator, three crews.
+"""The stage of the chaos tests: three brokers, a Spark cluster, the coordinator, three fleets.
 
-All of it is what an operator would run: a Kafka of three nodes with replication 3, a standalone
-Spark master with two workers, ``muster run`` submitted to it, ``muster worker --exec`` processes.
-One worker of each crew, the islander, reaches Kafka through a proxy of its own; everybody else,
-the coordinator included, through another. The checkpoint is on a small file system of its own where
-that can be mounted, so that it can be full.
+It is what an operator would run: three Kafka nodes with replication 3, a standalone Spark master
+with two workers, ``muster run`` submitted to it, and ``muster worker --exec`` processes. One worker
+of each fleet, the islander, reaches Kafka through a proxy of its own; all other processes use
+another proxy. If mounting is allowed, the checkpoint is on a small file system that a fault can
+fill.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 import psutil
-from chaos.crew import Crew
+from chaos.fleet import Fleet
 from support.cluster import KafkaCluster
 from support.proxy import Proxy
 from support.spark import Job
@@ -38,29 +38,29 @@ SETTINGS = {
 }
 CONNECT = {**SETTINGS, "scheduled.rebalance.max.delay.ms": "2000"}
 LIMIT_S = 150.0
-"""Far more than anything takes; a hang, not slowness, is what it finds."""
+"""Much longer than anything takes, so that it finds hangs and not slowness."""
 CHECKPOINT_BYTES = 96 << 20
 ISLANDER = "W3"
 NAMES = ("W1", "W2", ISLANDER)
 PINS = {"W1": ("p", "p-0", "p-1"), "W2": ("p", "p-1", "p-2"), ISLANDER: ("p-0", "p-2")}
-"""Two workers name each job of the static group, so any one of the three can be lost."""
+"""Two workers name each job of the static group, so any one worker can be lost."""
 
 
 class Stage:
     """Everything that runs; a context manager that leaves nothing behind.
 
     Args:
-        folder: logs and checkpoint.
-        chance: where choices come from.
+        folder: for logs and checkpoint.
+        rng: makes all choices.
 
     Attributes:
-        kafka, spark, job, crews: what runs.
+        kafka, spark, job, fleets: what runs.
         is_small: whether the checkpoint is on a file system that can be filled.
     """
 
-    def __init__(self, folder: Path, chance: random.Random) -> None:
+    def __init__(self, folder: Path, rng: random.Random) -> None:
         self.folder = folder
-        self.chance = chance
+        self.rng = rng
         self.checkpoint = folder / "checkpoint"
         self.is_small = False
         self.victims: set[tuple[str, str]] = set()
@@ -82,19 +82,19 @@ class Stage:
         self.topics = self.kafka.topics(MAINLAND)
         self._stack.callback(self.topics.close)
         self.job = self.new_job().start()
-        self.crews = [
-            self._crew("rows", "sticky", Subtopology("0", 6), SETTINGS),
-            self._crew("connectors", "cooperative", Connector("c", 5), CONNECT),
-            self._crew("pinned", "static", Connector("p", 3), CONNECT, PINS),
+        self.fleets = [
+            self._fleet("rows", "sticky", Subtopology("0", 6), SETTINGS),
+            self._fleet("connectors", "cooperative", Connector("c", 5), CONNECT),
+            self._fleet("pinned", "static", Connector("p", 3), CONNECT, PINS),
         ]
-        for crew in self.crews:
-            crew.declare()
+        for fleet in self.fleets:
+            fleet.declare()
             for name in NAMES:
-                crew.start(name)
+                fleet.start(name)
         self.settle()
 
     def new_job(self) -> Job:
-        """One more coordinator, on the same checkpoint; not started."""
+        """Another coordinator on the same checkpoint, not started yet."""
         job = Job(
             self.topics,
             self.folder / f"job-{len(self._jobs) + 1}",
@@ -106,21 +106,21 @@ class Stage:
         self._jobs.append(self._stack.enter_context(job))
         return job
 
-    def _crew(
+    def _fleet(
         self,
         group: str,
         assignor: str,
         unit: Unit,
         config: dict[str, str],
         pins: Mapping[str, Sequence[str]] = MappingProxyType({}),
-    ) -> Crew:
+    ) -> Fleet:
         addresses = {
             name: self.kafka.address(ISLAND if name == ISLANDER else MAINLAND) for name in NAMES
         }
         observer = type(self.topics)(self.kafka.address(), self.topics.prefix)
         self._stack.callback(observer.close)
         return self._stack.enter_context(
-            Crew(observer, self.folder, group, assignor, unit, config, addresses, pins)
+            Fleet(observer, self.folder, group, assignor, unit, config, addresses, pins)
         )
 
     # ---- what faults are made of
@@ -140,40 +140,42 @@ class Stage:
         first = psutil.Process(self.job.pid)
         return [first, *first.children(recursive=True)]
 
-    def pick(self, *, islander: bool = False) -> tuple[Crew, str]:
-        """A worker nothing is being done to."""
+    def pick(self, *, islander: bool = False) -> tuple[Fleet, str]:
+        """A worker that no fault hits now."""
         free = [
-            (crew, name)
-            for crew in self.crews
-            for name in crew.members
-            if (crew.group, name) not in self.victims and (name == ISLANDER) == islander
+            (fleet, name)
+            for fleet in self.fleets
+            for name in fleet.members
+            if (fleet.group, name) not in self.victims and (name == ISLANDER) == islander
         ]
-        return self.chance.choice(free)
+        return self.rng.choice(free)
 
     @contextmanager
-    def spared(self, crew: Crew, name: str) -> Iterator[None]:
-        """Keep a worker from being picked again meanwhile."""
-        self.victims.add((crew.group, name))
+    def spared(self, fleet: Fleet, name: str) -> Iterator[None]:
+        """Mark a worker as hit, so that it is not picked again meanwhile."""
+        self.victims.add((fleet.group, name))
         try:
             yield
         finally:
-            self.victims.discard((crew.group, name))
+            self.victims.discard((fleet.group, name))
 
-    # ---- what must hold
+    # ---- conditions
 
     def settle(self) -> None:
-        """Wait until all groups are stable, every task runs once, and the logs say the same."""
-        for crew in self.crews:
-            until(crew.is_settled, f"{crew.group} has settled", timeout_s=LIMIT_S, story=self.story)
+        """Wait until all groups are stable, every task runs once, and the logs agree."""
+        for fleet in self.fleets:
+            until(
+                fleet.is_settled, f"{fleet.group} has settled", timeout_s=LIMIT_S, story=self.story
+            )
 
-    def await_moved(self, crew: Crew, name: str) -> None:
-        """Wait until every task runs once, and none at the worker named."""
-        what = f"the tasks of {name} run elsewhere"
-        until(lambda: crew.is_whole(without=name), what, timeout_s=LIMIT_S, story=self.story)
+    def await_moved(self, fleet: Fleet, name: str) -> None:
+        """Wait until every task runs once, and none on this worker."""
+        condition = f"the tasks of {name} run elsewhere"
+        until(lambda: fleet.is_whole(without=name), condition, timeout_s=LIMIT_S, story=self.story)
 
     def story(self) -> str:
-        """What everybody says, for a failure."""
-        return "\n\n".join([*(crew.story() for crew in self.crews), self.job.tail()])
+        """All fleets and the job's log, for the message of a failure."""
+        return "\n\n".join([*(fleet.story() for fleet in self.fleets), self.job.tail()])
 
     def __exit__(self, *_: object) -> None:
         self._stack.close()
@@ -181,7 +183,7 @@ class Stage:
 
 @contextmanager
 def _small_disk(folder: Path) -> Iterator[bool]:
-    """A small file system at `folder`, where we may mount one; whether we did."""
+    """Mount a small file system at `folder` if this process may; yield whether it did."""
     folder.mkdir(parents=True)
     mount, unmount = shutil.which("mount"), shutil.which("umount")
     if mount is None or unmount is None or os.geteuid() != 0:
@@ -201,7 +203,7 @@ def _small_disk(folder: Path) -> Iterator[bool]:
 
 
 def send(processes: list[psutil.Process], number: signal.Signals) -> None:
-    """A signal for all of them; those that have ended have nothing to hear."""
+    """Send a signal to all of them, except those that have ended."""
     for process in processes:
         with suppress(psutil.NoSuchProcess):
             process.send_signal(number)

@@ -1,4 +1,4 @@
-"""What the chaos tests measure with: gaps between owners, and the proxy that makes faults."""
+"""The tools of the chaos tests: gaps between owners, and the proxy that causes faults."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from muster.broker.kafka import HOST, free_port
 
 
 def tenure(task: str, start_s: int, stop_s: int | None = None) -> Tenure:
-    """One owner's time with a task."""
+    """The time one owner runs a task."""
     stop_ns = FOREVER if stop_s is None else stop_s * S
     return Tenure(task, "W", 1, 1, 1, start_s * S, stop_ns)
 
@@ -35,18 +35,18 @@ def tenure(task: str, start_s: int, stop_s: int | None = None) -> Tenure:
     ids=["none", "the longest", "before it", "beyond it", "for ever", "several owners"],
 )
 def test_longest_time_without_an_owner(tenures: list[Tenure], longest_s: int) -> None:
-    """The longest gap of any task counts, as far as it lies within the window (10 to 20 s)."""
+    """The longest gap of any task counts, cut to the window (10 to 20 s)."""
     assert ownerless_s(tenures, 10 * S, 20 * S) == longest_s
 
 
 def test_stops_within_a_window() -> None:
-    """Tenures that end in the window count, those that go on do not."""
-    found = [tenure("0", 1, 9), tenure("0", 9, 10), tenure("0", 11, 19), tenure("0", 20)]
-    assert stopped(found, 10 * S, 20 * S) == 2
+    """Tenures that end in the window count; those that go on do not."""
+    tenures = [tenure("0", 1, 9), tenure("0", 9, 10), tenure("0", 11, 19), tenure("0", 20)]
+    assert stopped(tenures, 10 * S, 20 * S) == 2
 
 
-def test_the_report_as_a_page_has_it() -> None:
-    """A row a fault: how often, the sum of what stopped, the worst of what it cost."""
+def test_report_as_markdown() -> None:
+    """A row per fault: how often it happened, sum of stopped tasks, longest times."""
     plays = [
         Played("worker killed", 1, 15.04, 9.31, 2, 14),
         Played("worker killed", 9, 9, 11, 3, 14),
@@ -64,13 +64,13 @@ def test_the_report_as_a_page_has_it() -> None:
 
 @pytest.fixture
 def echo() -> Iterator[int]:
-    """A port that says back whatever it hears."""
+    """A port that sends back what it receives."""
     with socket.create_server((HOST, 0)) as server:
 
         def serve(connection: socket.socket) -> None:
             with suppress(OSError), connection:
-                while heard := connection.recv(100):
-                    connection.sendall(heard)
+                while received := connection.recv(100):
+                    connection.sendall(received)
 
         def accept() -> None:
             with suppress(OSError):
@@ -82,8 +82,8 @@ def echo() -> Iterator[int]:
         server.shutdown(socket.SHUT_RDWR)
 
 
-def said_back(client: socket.socket, word: bytes, patience_s: float = 10) -> bytes:
-    """What comes back for a word; nothing if the connection is closed or silent."""
+def echoed(client: socket.socket, word: bytes, patience_s: float = 10) -> bytes:
+    """The answer to a word; empty if the connection is closed or silent."""
     client.settimeout(patience_s)
     try:
         client.sendall(word)
@@ -93,34 +93,34 @@ def said_back(client: socket.socket, word: bytes, patience_s: float = 10) -> byt
 
 
 def test_proxy_passes_stalls_and_cuts(echo: int) -> None:
-    """What was held back arrives when it is mended; a cut ends connections and refuses new ones."""
+    """Stalled bytes arrive after `mend`; `cut` ends connections and refuses new ones."""
     port = free_port()
     with Proxy({port: echo}) as proxy, socket.create_connection((HOST, port)) as client:
-        assert said_back(client, b"one") == b"one"
+        assert echoed(client, b"one") == b"one"
         proxy.stall()
-        assert said_back(client, b"two", patience_s=0.2) == b""
+        assert echoed(client, b"two", patience_s=0.2) == b""
         proxy.mend()
         client.settimeout(10)
         assert client.recv(100) == b"two"
         proxy.stall(FROM_BROKER)
-        assert said_back(client, b"three", patience_s=0.2) == b""
+        assert echoed(client, b"three", patience_s=0.2) == b""
         proxy.mend()
         client.settimeout(10)
         assert client.recv(100) == b"three"
         proxy.cut()
-        assert said_back(client, b"four") == b""
+        assert echoed(client, b"four") == b""
         with socket.create_connection((HOST, port)) as refused:
-            assert said_back(refused, b"five") == b""
+            assert echoed(refused, b"five") == b""
         proxy.mend()
         with socket.create_connection((HOST, port)) as again:
-            assert said_back(again, b"six") == b"six"
+            assert echoed(again, b"six") == b"six"
 
 
 def test_proxy_delays(echo: int) -> None:
-    """Every chunk waits, on the way there and on the way back."""
+    """Every chunk is delayed in both directions."""
     port = free_port()
     with Proxy({port: echo}) as proxy, socket.create_connection((HOST, port)) as client:
         proxy.delay(0.1)
         before = time.monotonic()
-        assert said_back(client, b"slow") == b"slow"
+        assert echoed(client, b"slow") == b"slow"
         assert time.monotonic() - before >= 0.2

@@ -1,4 +1,4 @@
-"""`muster assign`: formats.md section 1 from file and standard input, good and bad."""
+"""`muster assign`: problems from a file and from standard input, valid and invalid."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PROBLEM: dict[str, Any] = {
 def answer(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], problem: object, *options: str
 ) -> Any:
-    """What the command prints for a problem, parsed."""
+    """The parsed output of the command for a problem."""
     path = tmp_path / "problem.json"
     path.write_text(json.dumps(problem))
     assert main(["assign", str(path), *options]) == 0
@@ -36,7 +36,7 @@ def answer(
 def test_the_output_is_the_documented_one(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Every key of the format, the copy put to use, a reason for the move, no standby wanted."""
+    """The output has every documented key; the standby becomes active, the move has a reason."""
     found = answer(tmp_path, capsys, PROBLEM)
     reason = found["moves"][0].pop("reason")
     assert reason
@@ -58,7 +58,7 @@ def test_the_output_is_the_documented_one(
 
 
 def test_members_may_come_in_any_order(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The answer depends on the group, not on how its file is sorted."""
+    """The order of the members in the file does not change the answer."""
     shuffled = {**PROBLEM, "members": PROBLEM["members"][::-1]}
     assert answer(tmp_path, capsys, PROBLEM) == answer(tmp_path, capsys, shuffled)
 
@@ -66,7 +66,7 @@ def test_members_may_come_in_any_order(tmp_path: Path, capsys: pytest.CaptureFix
 def test_default_assignor_is_high_availability(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Without a name the answer is that of high-availability: a cold task is learnt first."""
+    """Without a name the assignor is high-availability: P2 first learns a task that it lacks."""
     unnamed = {key: value for key, value in PROBLEM.items() if key != "assignor"}
     named = {**unnamed, "assignor": "high-availability"}
     found = answer(tmp_path, capsys, unnamed)
@@ -77,14 +77,14 @@ def test_default_assignor_is_high_availability(
 def test_repeat_adds_the_time_and_changes_nothing_else(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """--repeat answers the same with one more key, a positive number."""
+    """--repeat adds a positive `elapsed_us` and changes nothing else."""
     timed = answer(tmp_path, capsys, PROBLEM, "--repeat", "3")
     assert timed.pop("elapsed_us") > 0
     assert timed == answer(tmp_path, capsys, PROBLEM)
 
 
 def test_table_for_people(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The same answer as tables, upper case headings, reasons in full."""
+    """--format table prints the same answer as tables with upper-case headings."""
     path = tmp_path / "problem.json"
     path.write_text(json.dumps(PROBLEM))
     assert main(["assign", str(path), "--format", "table"]) == 0
@@ -95,7 +95,7 @@ def test_table_for_people(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
 
 
 def test_lines_answers_in_order_errors_among_them() -> None:
-    """Standard input, one problem a line; a bad line is answered and the next one goes on."""
+    """--lines answers one problem a line, in order; a bad line is answered with an error."""
     bad = {**PROBLEM, "members": [{"id": "P1", "capacity": 0}]}
     text = "\n".join([json.dumps(PROBLEM), "{nonsense", json.dumps(bad), json.dumps(PROBLEM)])
     run = subprocess.run(
@@ -112,7 +112,7 @@ def test_lines_answers_in_order_errors_among_them() -> None:
 
 
 def test_warnings_go_to_standard_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The output stays as documented; what could not be honoured is told beside it."""
+    """Warnings go to standard error, and the output stays as documented."""
     path = tmp_path / "problem.json"
     problem = {
         "assignor": "static",
@@ -127,7 +127,7 @@ def test_warnings_go_to_standard_error(tmp_path: Path, capsys: pytest.CaptureFix
 
 
 def test_deleted_connectors_are_revoked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A worker that runs a connector the group does not have (any more) is told to stop it."""
+    """A worker that runs a connector the group does not have gets it revoked."""
     problem = {
         "assignor": "cooperative",
         "tasks": [{"connector": "c1", "tasks": 1}],
@@ -140,7 +140,7 @@ def test_deleted_connectors_are_revoked(tmp_path: Path, capsys: pytest.CaptureFi
 def test_start_previous_optimises_racks_only(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """EX-R3, EX-R4 by the command: counts stay, the cost is the optimum and proven."""
+    """EX-R3, EX-R4: `start: previous` keeps the counts and reaches the proven optimal cost."""
     replicas = [[["r0", "r1"], ["r1", "r2"]], [["r0", "r2"], ["r1", "r3"]]]
     problem = {
         "start": "previous",
@@ -164,7 +164,7 @@ def test_start_previous_optimises_racks_only(
 def test_start_previous_gives_up_what_may_not_stay(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Copies of a stateless task and holdings outside `topics` go, with a word; the rest stays."""
+    """Copies of stateless tasks and holdings outside `topics` are dropped; the rest stays."""
     problem = {
         "start": "previous",
         "tasks": [
@@ -230,13 +230,13 @@ def test_validate_checks_an_answer(
     members: dict[str, Any],
     verdict: dict[str, Any],
 ) -> None:
-    """An answer that is brought along is judged by KIP-924's names and order."""
+    """A given answer is judged with the error names of KIP-924."""
     problem = {**PROBLEM, "validate": {"members": members}}
     assert answer(tmp_path, capsys, problem) == verdict
 
 
 def with_member(**about: object) -> dict[str, Any]:
-    """The problem with another first member."""
+    """The problem with another first member and no second one."""
     return {**PROBLEM, "members": [{"id": "P1", **about}]}
 
 
@@ -287,7 +287,7 @@ BAD: dict[str, tuple[object, str]] = {
 def test_bad_input_is_one_line_that_names_the_place(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], case: str
 ) -> None:
-    """Exit code 2, nothing on standard output, one line that says where and what is right."""
+    """Bad input gives exit code 2, no output, and one line with the place and the fault."""
     problem, told = BAD[case]
     path = tmp_path / "problem.json"
     path.write_text(json.dumps(problem))
@@ -313,7 +313,7 @@ def test_bad_input_is_one_line_that_names_the_place(
 def test_nonsense_is_one_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], nonsense: bytes, told: str
 ) -> None:
-    """Whatever the bytes are, megabytes of them too: one short line, exit code 2."""
+    """Any bytes, megabytes included, give exit code 2 and one short line."""
     path = tmp_path / "problem.json"
     path.write_bytes(nonsense)
     assert main(["assign", str(path)]) == 2
@@ -324,7 +324,7 @@ def test_nonsense_is_one_line(
 
 
 def test_a_file_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
-    """A path that cannot be read is bad input, not a traceback."""
+    """A path that cannot be read gives exit code 2 and no traceback."""
     assert main(["assign", "/nowhere/problem.json"]) == 2
     assert "cannot be read" in capsys.readouterr().err
 

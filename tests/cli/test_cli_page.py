@@ -1,4 +1,4 @@
-"""docs/cli.md is true: every command and option is there, none that is not, examples run."""
+"""docs/cli.md is true: it has every command and option and no others, and its examples run."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ FENCED = re.compile(r"^```.*?^```", flags=re.MULTILINE | re.DOTALL)
 
 
 def section(command: str) -> str:
-    """What the page says of a command."""
+    """The page's section of a command."""
     return next(s for s in SECTIONS if re.match(rf"`muster {command}\b", s))
 
 
 def parser(command: str) -> argparse.ArgumentParser:
-    """What the command itself takes."""
+    """The argument parser of a command."""
     return cli._parser(command, cli._load(command))
 
 
@@ -43,14 +43,14 @@ def options(command: str) -> dict[str, str | None]:
 
 
 def test_every_command_has_a_section_and_no_other_has() -> None:
-    """A section's heading begins with the command, in the page's own words."""
+    """The page has a section for each command and for nothing else."""
     told = [match[1] for s in SECTIONS if (match := re.match(r"`muster (\w+)", s))]
     assert sorted(told) == sorted(cli.COMMANDS)
 
 
 @pytest.mark.parametrize("command", cli.COMMANDS)
 def test_options_are_those_the_command_takes(command: str) -> None:
-    """Each option is in the command's section or in the common one; none is made up."""
+    """Each option is in the command's or the common section, and each named option exists."""
     own = section(command)
     taken = set(options(command))
     assert sorted(taken - {*OPTION.findall(own), *OPTION.findall(COMMON)}) == []
@@ -61,12 +61,12 @@ def test_options_are_those_the_command_takes(command: str) -> None:
 
 @pytest.mark.parametrize("command", cli.COMMANDS)
 def test_every_option_says_what_it_is_for(command: str) -> None:
-    """`--help` has words for each."""
+    """Each option has a help text."""
     assert [word for word, said in options(command).items() if not said] == []
 
 
 def test_actions_are_in_the_headings() -> None:
-    """`config set|show|…`: what can be done is what the heading lists."""
+    """A heading such as `config set|show|…` lists the command's actions."""
     for command in cli.COMMANDS:
         for action in parser(command)._actions:
             if action.choices and not action.option_strings:
@@ -76,13 +76,13 @@ def test_actions_are_in_the_headings() -> None:
 
 
 def test_assignors_are_named() -> None:
-    """The page lists every assignor there is."""
+    """The page lists every assignor."""
     told = section("config").partition("Assignors: ")[2].partition(", or\n")[0]
     assert set(re.findall(r"`([\w-]+)`", told)) == set(names())
 
 
 def examples() -> Iterator[tuple[str, str, str, str]]:
-    """(file, its content, command line, what is printed) of the examples that need no Kafka."""
+    """(file, content, command line, output) of each example that needs no Kafka."""
     for command in ("assign", "simulate"):
         (block,) = FENCED.findall(section(command))
         lines = block.splitlines()[1:-1]
@@ -95,7 +95,7 @@ def examples() -> Iterator[tuple[str, str, str, str]]:
 def test_examples_print_what_the_page_shows(
     file: str, content: str, line: str, printed: str, tmp_path: Path
 ) -> None:
-    """Copied from the page and run, they give what stands there."""
+    """Each example, run in a shell, prints what the page shows."""
     (tmp_path / file).write_text(content)
     words = line.partition(" | tail")[0].split()[1:]
     done = subprocess.run(
@@ -110,7 +110,7 @@ def test_examples_print_what_the_page_shows(
 
 
 def test_the_doctors_checks_are_those_of_the_page() -> None:
-    """Whatever check a finding can name has a row in the doctor's table, and none is made up."""
+    """The page's table has exactly the checks that the doctor's findings name."""
     folder = Path(__file__).resolve().parents[2] / "muster" / "cli"
     called = (
         node

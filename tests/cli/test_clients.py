@@ -1,4 +1,4 @@
-"""Client settings in both dialects."""
+"""Client settings in the dialects of librdkafka and of the Java client."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ TLS_CASES = [
 
 
 def test_a_scram_login_is_spoken_by_both() -> None:
-    """A login written for either client reaches the other, quotes in a password included."""
+    """A SCRAM login translates both ways, also with quotes in the password."""
     assert ClientSettings(SCRAM_IN_JAVA).librdkafka() == SCRAM_IN_RDKAFKA
     assert ClientSettings(SCRAM_IN_RDKAFKA).java() == SCRAM_IN_JAVA
 
@@ -68,7 +68,7 @@ def test_tls_is_spoken_by_both(java: dict[str, str], rdkafka: dict[str, str]) ->
 
 
 def test_pkcs12_is_left_to_librdkafka() -> None:
-    """A PKCS12 key store is read by both clients, so it passes through."""
+    """A PKCS12 key store passes through, because both clients read it."""
     given = {"ssl.keystore.type": "PKCS12", "ssl.keystore.location": "/k", "ssl.key.password": "x"}
     assert ClientSettings(given).librdkafka() == {
         "bootstrap.servers": "localhost:9092",
@@ -97,7 +97,7 @@ def test_pkcs12_is_left_to_librdkafka() -> None:
     ],
 )
 def test_what_cannot_be_said_names_the_key(given: dict[str, str], client: str, key: str) -> None:
-    """A setting one client has no word for is refused, and the refusal names it."""
+    """A setting that one client cannot express is refused, and the error names it."""
     with pytest.raises(ConfigError) as error:
         getattr(ClientSettings(given), client)()
     assert error.value.key == key
@@ -124,7 +124,7 @@ def test_oauth_client_credentials_reach_librdkafka() -> None:
 
 
 def test_sources_of_settings_in_order(tmp_path: Path) -> None:
-    """The file is read first, kafka. keys win over it, the address given wins over all."""
+    """Values of kafka. keys win over the file, and the given address wins over all."""
     file = tmp_path / "client.properties"
     file.write_text(
         "# a comment\nbootstrap.servers=file:1\nclient.id : from-file\n"
@@ -141,13 +141,13 @@ def test_sources_of_settings_in_order(tmp_path: Path) -> None:
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    """A properties file that is not there is an error that names it."""
+    """The error names a properties file that does not exist."""
     with pytest.raises(ConfigError, match=r"nowhere\.properties.*No such file"):
         client_settings(None, tmp_path / "nowhere.properties")
 
 
 def test_secrets_are_hidden() -> None:
-    """Neither `repr` nor `redacted` shows a password, a key, a login or a token."""
+    """`repr` and `redacted` do not show passwords, keys, logins and client secrets."""
     secret = {
         "sasl.jaas.config": "S",
         "sasl.password": "S",
@@ -163,7 +163,7 @@ def test_secrets_are_hidden() -> None:
 
 
 def test_producers_agree_on_partitions() -> None:
-    """No user setting changes the partitioner; everything else may be changed."""
+    """A user's setting cannot change the partitioner; it can change others."""
     settings = ClientSettings({"partitioner": "random", "linger.ms": "5"})
     assert settings.producer({"client.id": "c"}) == {
         "bootstrap.servers": "localhost:9092",
@@ -178,14 +178,14 @@ def test_producers_agree_on_partitions() -> None:
 
 
 def test_spark_gets_java_names_behind_kafka() -> None:
-    """Spark's options are the Java settings, each behind kafka."""
+    """Spark's options are the Java settings with the prefix kafka."""
     assert ClientSettings(SCRAM_IN_RDKAFKA).spark() == {
         f"kafka.{key}": value for key, value in SCRAM_IN_JAVA.items()
     }
 
 
 def test_librdkafka_takes_what_we_say() -> None:
-    """A file full of the Java client's own keys gives settings that librdkafka accepts."""
+    """Settings made from a Java client's file are accepted by librdkafka."""
     java_only = {
         "ssl.protocol": "TLSv1.3",
         "ssl.enabled.protocols": "TLSv1.3",

@@ -45,7 +45,7 @@ def fresh(bootstrap: str) -> Topics:
 
 
 def test_topics_are_created_once(fresh: Topics, capsys: Output) -> None:
-    """The first call creates every topic as the protocol wants it, the second finds them so."""
+    """The first call creates every topic as the protocol requires; the second finds them OK."""
     assert run(fresh, "topics", "create", "--partitions", "2", "--format", "json") == 0
     made = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert made == [
@@ -67,7 +67,7 @@ def test_topics_are_created_once(fresh: Topics, capsys: Output) -> None:
 
 
 def test_topics_that_differ_are_named_and_left_alone(fresh: Topics, capsys: Output) -> None:
-    """A topic made by another client is reported setting by setting, and not touched."""
+    """A topic with other settings is reported setting by setting and not changed."""
     name = f"{fresh.prefix}.config"
     client = AdminClient({"bootstrap.servers": fresh.address})
     client.create_topics([NewTopic(name, 3, 1, config={"cleanup.policy": "delete"})])[name].result(
@@ -97,7 +97,7 @@ def test_topics_that_differ_are_named_and_left_alone(fresh: Topics, capsys: Outp
 
 
 def test_config_is_merged(kafka: Topics, capsys: Output, tmp_path: Path) -> None:
-    """Each `config set` changes what it names; `config show` gives back what set reads."""
+    """`config set` changes only what it names, and reads what `config show` prints."""
     tasks = [{"subtopology": "0", "partitions": 3, "stateful": True}]
     file = tmp_path / "group.json"
     file.write_text(json.dumps({"assignor": "sticky", "tasks": tasks}))
@@ -129,7 +129,7 @@ def test_config_is_merged(kafka: Topics, capsys: Output, tmp_path: Path) -> None
 
 
 def test_config_faults_write_nothing(kafka: Topics, capsys: Output) -> None:
-    """Bad input ends with exit code 2 before anything is written."""
+    """Bad input gives exit code 2, and nothing is written."""
     before = kafka.end(TopicKind.CONFIG)
     group = ("--group", "faulty")
     assert run(kafka, "config", "set", *group, "--config", "no.such=1") == 2
@@ -143,7 +143,7 @@ def test_config_faults_write_nothing(kafka: Topics, capsys: Output) -> None:
 
 
 def test_groups_listed_and_described(fresh: Topics, capsys: Output) -> None:
-    """The newest record of each group is shown; heartbeats come from the membership topic."""
+    """Each group's newest record is shown; heartbeats come from the membership topic."""
     assert run(fresh, "topics", "create", "--partitions", "2") == 0
     assert run(fresh, "groups", "list") == 0
     capsys.readouterr()
@@ -178,7 +178,7 @@ def test_groups_listed_and_described(fresh: Topics, capsys: Output) -> None:
 
 
 def test_explain_tells_the_history(kafka: Topics, capsys: Output) -> None:
-    """Generations in order with their moves; --task and --member leave out the rest."""
+    """Generations print in order with their moves; --task and --member filter them."""
     calm = replace(orders(8, "W1 drained"), moves=())
     publish(kafka, orders(6, "W1 joined"), orders(7), orders(7), calm)
     group = ("explain", "--group", "orders", "--format", "json")
@@ -198,9 +198,9 @@ def test_explain_tells_the_history(kafka: Topics, capsys: Output) -> None:
 
 
 def test_drain_writes_the_order(fresh: Topics, capsys: Output) -> None:
-    """A known member gets its order on the membership topic; --wait returns when it is empty.
+    """`drain` writes its event on the membership topic; --wait returns when the member is empty.
 
-    The record in Kafka is one of a coordinator that has read the orders.
+    The snapshot in Kafka is one whose coordinator has read the events.
     """
     assert run(fresh, "topics", "create", "--partitions", "1") == 0
     empty = replace(orders(), holder=np.array([2, 2, 2, 2, 2]), standby_revoking=orders().ready)
@@ -228,7 +228,7 @@ def test_drain_writes_the_order(fresh: Topics, capsys: Output) -> None:
 def test_what_cannot_be_reached_is_said(
     bootstrap: str, capsys: Output, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """No broker, no topics, a setting librdkafka refuses: one line each, and what to do."""
+    """No broker, no topics, a setting that librdkafka refuses: the error names each."""
     monkeypatch.setattr("muster.cli.kafka.TIMEOUT_S", 0.5)
     assert main(["groups", "list", "--bootstrap-server", "127.0.0.1:1"]) == 1
     assert "muster groups: Kafka at 127.0.0.1:1: no answer within 0.5 s" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""What `muster config set` makes of files and options."""
+"""What `muster config set` reads from files and options, and how a group prints."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ UNITS = (
 
 
 def test_tasks_read_and_written() -> None:
-    """Every key of a task survives both ways."""
+    """Every key of a task survives reading and writing."""
     assert parse_tasks(TASKS) == UNITS
     assert tasks_json(UNITS) == TASKS
 
@@ -85,14 +85,14 @@ def test_tasks_read_and_written() -> None:
     ],
 )
 def test_a_fault_in_tasks_names_its_place(tasks: object, said: str) -> None:
-    """Each fault says where it is and what would be right."""
+    """The error says where the fault is and what is expected."""
     with pytest.raises(BadInput) as error:
         parse_tasks(tasks)
     assert str(error.value) == said
 
 
 def group(assignor: str, **config: object) -> GroupConfig:
-    """A configured group; dots as __."""
+    """A configured group; __ in a key means a dot."""
     values = {key.replace("__", "."): value for key, value in config.items()}
     return GroupConfig(
         group=G, assignor=assignor, settings=parse_settings(values, assignor), tasks=UNITS
@@ -124,19 +124,19 @@ def group(assignor: str, **config: object) -> GroupConfig:
 def test_what_is_not_given_stays(
     old: GroupConfig, change: Change, expected: GroupConfig | None
 ) -> None:
-    """A change touches what it names; a new assignor brings its own defaults for the rest."""
+    """A change touches only what it names; a new assignor brings its own defaults."""
     assert merged(G, old, change) == (expected or old)
 
 
 def test_a_new_group_starts_from_defaults() -> None:
-    """Without an old configuration there are the default assignor and no tasks."""
+    """A new group has the default assignor, default settings and no tasks."""
     assert merged(G, None, NOTHING) == GroupConfig(
         group=G, assignor="high-availability", settings=parse_settings({}), tasks=()
     )
 
 
 def test_nonsense_is_refused() -> None:
-    """Unknown assignors, unknown settings (also when reset) and clashing tasks are errors."""
+    """Unknown assignors, unknown settings and duplicate tasks are errors."""
     for unknown in ("best", ":", "my.module:", ":Class"):
         said = f"assignor '{unknown}': expected module:Class or one of eager, cooperative"
         with pytest.raises(BadInput, match=said):
@@ -149,14 +149,14 @@ def test_nonsense_is_refused() -> None:
 
 
 def arguments(**given: object) -> argparse.Namespace:
-    """Arguments of config set."""
+    """Arguments of `config set`."""
     return argparse.Namespace(
         **{"file": None, "tasks": None, "assignor": None, "config": [], **given}
     )
 
 
 def test_options_win_over_the_file(tmp_path: Path) -> None:
-    """GROUP.json gives all three, TASKS.json and the options replace what they name."""
+    """The group file gives all values; the tasks file and the options replace what they name."""
     whole = tmp_path / "group.json"
     config = {"group.max.size": 5, "session.timeout.ms": 9000}
     whole.write_text(json.dumps({"assignor": "sticky", "config": config, "tasks": []}))
@@ -182,7 +182,7 @@ def test_options_win_over_the_file(tmp_path: Path) -> None:
     ],
 )
 def test_a_bad_file_is_named(text: str, said: str, tmp_path: Path) -> None:
-    """Each fault names the file and what is wrong with it."""
+    """The error names the file and the fault."""
     file = tmp_path / "group.json"
     file.write_text(text, encoding="utf-8")
     with pytest.raises(BadInput) as error:
@@ -191,14 +191,14 @@ def test_a_bad_file_is_named(text: str, said: str, tmp_path: Path) -> None:
 
 
 def test_tasks_that_are_null_are_no_tasks(tmp_path: Path) -> None:
-    """A tasks file says what the tasks are; null would silently mean: as they were."""
+    """A tasks file with null is refused, because null could mean that the tasks stay."""
     (tmp_path / "tasks.json").write_text("null")
     with pytest.raises(BadInput, match="tasks: expected a list"):
         change_from(arguments(tasks=str(tmp_path / "tasks.json")))
 
 
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:
-    """A missing file and one that is not UTF-8 are errors that name them."""
+    """The error names a missing file and a file that is not UTF-8."""
     with pytest.raises(BadInput, match="nowhere: cannot be read"):
         load(str(tmp_path / "nowhere"))
     (tmp_path / "bytes").write_bytes(b"\xff")
@@ -207,7 +207,7 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
 
 
 def test_key_value_arguments() -> None:
-    """The value may hold =; the last of a key wins; a word without = is an error."""
+    """A value may hold =, the last value of a key wins, and a word without = is an error."""
     assert key_values(["a=1", "b=x=y", "a=2", "c="], "--config") == {"a": "2", "b": "x=y", "c": ""}
     for wrong in ("a", "=1"):
         with pytest.raises(BadInput, match="expected KEY=VALUE"):
@@ -215,7 +215,7 @@ def test_key_value_arguments() -> None:
 
 
 def test_how_a_group_prints() -> None:
-    """JSON has only what was set, with its types; the text marks it among all settings."""
+    """JSON has only the values that were set; the table marks them among all settings."""
     shown = group("sticky", num__standby__replicas=1, rack__aware__assignment__tags="zone,cluster")
     assert json.loads(json.dumps(as_json(shown))) == {
         "assignor": "sticky",

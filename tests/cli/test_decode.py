@@ -1,4 +1,4 @@
-"""`muster decode`: any record of ours, from a file or standard input, as JSON lines."""
+"""`muster decode` prints muster's records from a topic, a file or standard input as JSON lines."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ GOLDEN = Path(__file__).parent.parent / "golden"
 
 
 def lines(capsys: pytest.CaptureFixture[str]) -> list[dict]:
-    """What was printed."""
+    """The printed JSON lines."""
     return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
 
 
 def test_every_golden_record_prints(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Each record of the golden files prints under its type's name, with its group from the key."""
+    """Each golden record prints under the name of its type, with the group from its key."""
     golden = [json.loads(file.read_text()) for file in sorted(GOLDEN.glob("*.json"))]
     file = tmp_path / "records.jsonl"
     file.write_text(
@@ -49,7 +49,7 @@ def test_every_golden_record_prints(tmp_path: Path, capsys: pytest.CaptureFixtur
 
 
 def test_every_topic_prints(capsys: pytest.CaptureFixture[str]) -> None:
-    """The golden records, split and packed ones too, each read from the topic it belongs to."""
+    """The golden records of every topic print, those in parts and packed ones included."""
     files = sorted(GOLDEN.rglob("*.json"))
     golden = [(f, json.loads(f.read_text())) for f in files if f.parent.name != "state"]
     expected: dict[str, list[str]] = {}
@@ -85,7 +85,7 @@ def feed(monkeypatch: pytest.MonkeyPatch, data: bytes) -> None:
 def test_a_value_in_every_form(
     form: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """One heartbeat as raw bytes, hex, base64, and hex with its key and a tab before it."""
+    """One heartbeat decodes from raw bytes, hex, base64, and hex after its key and a tab."""
     event = Heartbeat(group="g", member="m", epoch=3, digest=0xABC)
     value = encode(event).value
     data = {
@@ -106,7 +106,7 @@ def test_a_value_in_every_form(
 def test_what_cannot_be_decoded_is_said(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A broken value is a line with the reason and exit code 1; the lines after it still print."""
+    """A broken value prints its error and gives exit code 1; later lines still print."""
     drain = encode(Drain(group="g", member="m")).value.hex()
     feed(monkeypatch, f"g\tc301\ng\t{drain}\n".encode())
     assert main(["decode"]) == 1
@@ -119,7 +119,7 @@ def test_what_cannot_be_decoded_is_said(
 def test_input_that_is_no_bytes(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A line that is neither hex, base64 nor JSON is bad input: exit code 2, line named."""
+    """A line that is neither hex, base64 nor JSON gives exit code 2, and the error names it."""
     feed(monkeypatch, b"\nhello?\n")
     assert main(["decode"]) == 2
     assert "-, line 2: expected hexadecimal or base64" in capsys.readouterr().err
@@ -131,7 +131,7 @@ def test_input_that_is_no_bytes(
 def test_parts_and_dictionaries_of_the_input_are_used(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A dictionary that came in parts is joined, and names the tasks of an assignment after it."""
+    """A dictionary in parts is joined, and names the tasks of the assignments after it."""
     dictionary, record = named_group()
     before = encode(record)
     cut = [before, *parts(dictionary, 400), before]
@@ -166,7 +166,7 @@ def named_group() -> tuple[Dictionary, MemberAssignment]:
 
 
 def test_a_topic_with_dictionaries_elsewhere(capsys: pytest.CaptureFixture[str]) -> None:
-    """An assignment read from its topic finds the dictionary, in parts, on the groups topic."""
+    """An assignment's dictionary is found, in parts, on the groups topic."""
     dictionary, record = named_group()
     other = replace(record, group="other", active=TaskSet.of(["0_0"]))
     with mock_kafka() as bootstrap:
@@ -191,7 +191,7 @@ def test_a_topic_with_dictionaries_elsewhere(capsys: pytest.CaptureFixture[str])
 def test_confluent_framing_with_a_schema(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A value in Confluent's framing is read with the schema that --schema names for its id."""
+    """A value in Confluent's framing is read with the schema that --schema gives for its id."""
     schema = Path(__file__).parent.parent.parent / "protocol" / "schemas" / "Drain.avsc"
     body = encode(Drain(group="g", member="m")).value[FRAME_BYTES:]
     feed(monkeypatch, b"\x00\x00\x00\x00\x07" + body)

@@ -1,4 +1,4 @@
-"""`muster demo --plain`: the whole story, for real."""
+"""`muster demo --plain` as a whole, with real processes."""
 
 from __future__ import annotations
 
@@ -50,11 +50,11 @@ class Demo:
             pass
 
     def alive(self) -> list[psutil.Process]:
-        """Processes the demo started that still run."""
+        """Processes that the demo started and that still run."""
         return [p for p in self.seen.values() if p.is_running() and p.status() != "zombie"]
 
     def leavings(self) -> list[str]:
-        """What it left in the temporary folder (the JVM's own performance data aside)."""
+        """Files that the demo left in the temporary folder, except the JVM's performance data."""
         return [p.name for p in self.folder.iterdir() if not p.name.startswith("hsperfdata")]
 
 
@@ -72,7 +72,7 @@ def demo(tmp_path: Path) -> Iterator[Demo]:
 
 
 def test_the_story(demo: Demo) -> None:
-    """Twelve tasks are shared by three, then four; a drained and a killed worker end with none."""
+    """Three, then four workers share twelve tasks; a drained and a killed worker end with none."""
     list(demo)
     assert demo.process.wait(60) == 0, "\n".join(demo.lines)
     settled = [line for line in demo.lines if line.startswith("settled: ")]
@@ -114,7 +114,7 @@ def test_the_story(demo: Demo) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 def test_it_takes_everything_with_it(demo: Demo, number: signal.Signals) -> None:
-    """Stopped or killed in the middle, the demo leaves no process and no file."""
+    """When it is stopped or killed halfway, the demo leaves no process and no file."""
     for line in demo:
         if line.startswith("settled: "):
             break

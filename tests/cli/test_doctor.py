@@ -1,4 +1,4 @@
-"""What the doctor says, of made-up facts and of a real Kafka with something wrong in it."""
+"""What the doctor says about given facts, and about a job's metrics port."""
 
 from __future__ import annotations
 
@@ -25,13 +25,14 @@ from muster.protocol.records import (
     GroupState,
     KeptDrain,
     MemberState,
+    Quarantine,
     Rejected,
 )
 from muster.protocol.topics import BY_KIND, TopicKind
 
 
 def test_nothing_is_wrong() -> None:
-    """A settled group, answered wake-ups and one claim: all fine, and each thing was looked at."""
+    """A settled group, answered wake-ups and one claim: every check is OK."""
     assert levels(facts()) == {
         ("claim", "muster"): Level.OK,
         ("job", "muster"): Level.OK,
@@ -41,14 +42,14 @@ def test_nothing_is_wrong() -> None:
 
 
 def test_no_coordinator() -> None:
-    """No job ever claimed: one finding says to start it, and nothing is guessed about the job."""
+    """Without a claim one finding says to start a job, and no finding is about the job."""
     finding = told(facts(claims=()), "claim")
     assert (finding.level, finding.action) == (Level.FAIL, "start `muster run`")
     assert ("job", "muster") not in levels(facts(claims=()))
 
 
 def test_a_member_that_does_not_stop_its_tasks() -> None:
-    """It is named once it has had its time, with what to do; before, it is no finding."""
+    """A member that does not stop its tasks in time is named with an action; earlier it is not."""
     holdup = Holdup("w5", ("orders_3",), NOW - 12_000, 15_000, NOW + 9_000, False, 45_000)
     slow = facts(holdups={ORDERS: (holdup,)})
     assert levels(slow)["group", "all"] is Level.OK
@@ -60,7 +61,7 @@ def test_a_member_that_does_not_stop_its_tasks() -> None:
 
 
 def test_workers_that_ask_for_a_deleted_group() -> None:
-    """They are named with what to do; a deleted group that has no callers is no finding."""
+    """Workers that join a deleted group are named with an action; without them all is fine."""
     dead = replace(orders(), state=GroupState.DEAD, members=(), tasks=())
     asking = Heard(event_ms=NOW, unanswered_ms=NOW - 60_000, joined=frozenset(["w1", "w2"]))
     found = facts(groups={ORDERS: (dead, NOW - 120_000)}, heard={ORDERS: asking}, wakeups={})
@@ -73,7 +74,7 @@ def test_workers_that_ask_for_a_deleted_group() -> None:
 
 
 def test_a_drained_member_that_was_expelled() -> None:
-    """Its process may still run tasks: said until the drain is undone."""
+    """A drained member that was expelled is a warning: its process may still run tasks."""
     expelled = KeptDrain(MemberId("w5"), None, NOW - 9_000, True)
     snapshot, at_ms = facts().groups[ORDERS]
     kept = replace(snapshot, drains=(expelled,))
@@ -85,8 +86,19 @@ def test_a_drained_member_that_was_expelled() -> None:
     assert levels(facts(groups={ORDERS: (left, at_ms)}))["group", "all"] is Level.OK
 
 
+def test_a_group_that_is_quarantined() -> None:
+    """A quarantined group has one finding: the cause, its age and the command that releases it."""
+    snapshot, at_ms = facts().groups[ORDERS]
+    aside = replace(snapshot, quarantine=Quarantine(NOW - 60_000, "it was ended by SIGABRT"))
+    stuck = replace(aside, state=GroupState.ASSIGNING, generation_ms=1)
+    finding = told(facts(groups={ORDERS: (stuck, at_ms)}), "group")
+    assert finding.level is Level.FAIL
+    assert finding.what == "is quarantined for 60 s: it was ended by SIGABRT"
+    assert finding.action.endswith("then: muster groups release --group orders")
+
+
 def test_another_version() -> None:
-    """A coordinator of another version than this command is worth a warning."""
+    """A coordinator of another version than the command is a finding."""
     old = Claim(3, NOW - 3_600_000, CoordinatorClaim(job="a", host="h", version="0.0.9"))
     assert told(facts(claims=(old,)), "claim").what == (
         f"the coordinator is muster 0.0.9, this is {VERSION}"
@@ -94,7 +106,7 @@ def test_another_version() -> None:
 
 
 def test_a_job_that_does_not_answer() -> None:
-    """A wake-up long past with events behind it: the job is dead, stuck or behind; no clock is."""
+    """A wake-up long past with events after it means that the job, not the clock, has failed."""
     dead = facts(wakeups={ORDERS: NOW - 45_000})
     assert levels(dead)["job", "muster"] is Level.FAIL
     assert "events of group orders have waited for 45 s" in told(dead, "job").what
@@ -102,7 +114,7 @@ def test_a_job_that_does_not_answer() -> None:
 
 
 def test_a_dead_clock() -> None:
-    """A wake-up long past and not one record since: no clock writes ticks, the job may be fine."""
+    """A wake-up long past without events after it means that the clock, not the job, has failed."""
     quiet = facts(wakeups={ORDERS: NOW - 130_000}, heard={})
     assert levels(quiet)["clock", "muster"] is Level.FAIL
     assert levels(quiet)["job", "muster"] is Level.OK
@@ -110,25 +122,25 @@ def test_a_dead_clock() -> None:
 
 
 def test_late_is_not_dead() -> None:
-    """Within the grace period nothing is said."""
+    """A wake-up that is late by less than the grace period is no failure."""
     assert Level.FAIL not in levels(facts(wakeups={ORDERS: NOW - 29_000})).values()
 
 
 def test_a_clock_that_is_off() -> None:
-    """Events from the future tell that this machine's clock is behind Kafka's."""
+    """Events with future timestamps show that this machine's clock is behind Kafka's."""
     ahead = facts(heard={ORDERS: Heard(event_ms=NOW + 9_000)})
     assert told(ahead, "clock").what == "this machine's clock is 9 s behind Kafka's"
 
 
 def test_reading_may_take_long() -> None:
-    """What was written while the doctor still read is not from the future."""
+    """Events written while the doctor reads are not from the future."""
     slow = facts(heard={ORDERS: Heard(event_ms=NOW + 9_000)}, read_ms=NOW + 8_000)
     assert ("clock", "this machine") not in levels(slow)
 
 
 @pytest.mark.parametrize("known", [False, True])
 def test_joins_that_are_not_answered(known: bool) -> None:
-    """A group without members has no wake-up: its joins tell that the job does nothing."""
+    """Unanswered joins of a group without members show that the job does not answer."""
     snapshot = replace(orders(), members=(), state=GroupState.EMPTY)
     there = {ORDERS: (snapshot, NOW - 70_000)} if known else {}
     waiting = {ORDERS: Heard(event_ms=NOW - 1_000, unanswered_ms=NOW - 60_000)}
@@ -144,7 +156,7 @@ def test_joins_that_are_not_answered(known: bool) -> None:
         "joins of group orders have led to nothing; others are answered",
     )
     assert "muster.rejected" in others.action
-    assert Level.FAIL not in levels(facts(heard=waiting)).values()  # it has members by now
+    assert Level.FAIL not in levels(facts(heard=waiting)).values()  # the group has members by now
 
 
 @pytest.mark.parametrize(
@@ -160,7 +172,7 @@ def test_joins_that_are_not_answered(known: bool) -> None:
     ],
 )
 def test_a_stuck_group_says_whom_it_waits_for(changes: dict, waits_for: str) -> None:
-    """Reconciling for longer than allowed is a failure that names the reason; before, it is not."""
+    """A group that reconciles for too long is a failure that says what it waits for."""
     snapshot = replace(orders(), generation_ms=NOW - 400_000, **changes)
     stuck = facts(groups={ORDERS: (snapshot, NOW - 1_000)})
     finding = told(stuck, "group")
@@ -171,7 +183,7 @@ def test_a_stuck_group_says_whom_it_waits_for(changes: dict, waits_for: str) -> 
 
 
 def test_a_group_that_was_never_configured() -> None:
-    """Members and no tasks: a warning at once with the command, a failure when it stays so."""
+    """Members without tasks are a warning with the command, and later a failure."""
     waits = replace(
         orders(), state=GroupState.NOT_READY, tasks=(), holder=np.empty(0, dtype=np.int32)
     )
@@ -186,7 +198,7 @@ def test_a_group_that_was_never_configured() -> None:
 
 
 def test_tasks_without_an_owner() -> None:
-    """In a group at rest with members: a warning, but not while a delay holds them back."""
+    """Tasks without an owner in a stable group are a finding, unless a delay holds them back."""
     snapshot = replace(orders(), state=GroupState.STABLE, generation_ms=NOW - 400_000)
     bare = facts(groups={ORDERS: (snapshot, NOW)})
     assert told(bare, "group").what == "1 of 5 tasks have no owner"
@@ -195,7 +207,7 @@ def test_tasks_without_an_owner() -> None:
 
 
 def test_a_group_whose_members_are_all_gone() -> None:
-    """Its tasks have no owner: a warning, once it is no restart; a group without tasks is fine."""
+    """A group with tasks and no members is a finding, once it is too long for a restart."""
     empty = replace(orders(), state=GroupState.EMPTY, members=(), generation_ms=NOW - 400_000)
     finding = told(facts(groups={ORDERS: (empty, NOW)}), "group")
     assert finding.what == "has no member for 6 min: no worker runs its 5 tasks"
@@ -204,7 +216,7 @@ def test_a_group_whose_members_are_all_gone() -> None:
 
 
 def test_dead_letters() -> None:
-    """Counted by reason with the last one's message; a failed group is the grave one."""
+    """Dead letters are counted by reason with the last message; a failed group is a failure."""
 
     def letter(reason: str, message: str) -> Rejected:
         return Rejected(
@@ -228,7 +240,7 @@ def test_dead_letters() -> None:
 
 
 def test_settings_of_a_topic() -> None:
-    """Each that differs is named with the command that mends it, the grave ones first."""
+    """Each wrong topic setting is named with the command that fixes it, failures first."""
     topic = BY_KIND[TopicKind.GROUPS]
     right = dict(topic.settings)
     assert differences(topic, "muster.groups", right, "k:1") == []
@@ -251,7 +263,7 @@ def test_settings_of_a_topic() -> None:
 
 
 def test_rights_that_no_principal_has() -> None:
-    """Exact, prefixed and wildcard grants count, so does ALL, and what another right implies."""
+    """Exact, prefixed and wildcard ACLs grant a right, and so does ALL."""
     needed = acls_of(Role.WORKER, "muster")
     assert missing(needed, []) == list(needed)
     exact = [(a.resource.upper(), a.name, a.pattern.value, a.operation) for a in needed]
@@ -263,7 +275,7 @@ def test_rights_that_no_principal_has() -> None:
 
 
 def test_the_report() -> None:
-    """A table, then what to do: failures first, nothing twice, nothing for what is fine."""
+    """The report is a table, then actions: failures first, none twice, none for what is OK."""
     shown = doctor.report(
         [
             Finding("topic", "t", Level.OK, "fine", "not this"),
@@ -296,7 +308,7 @@ def serve(pages: dict[str, tuple[int, str]]) -> tuple[HTTPServer, str]:
             self.wfile.write(text.encode())
 
         def log_message(self, *_: object) -> None:
-            """Silent."""
+            """Log nothing."""
 
     server = HTTPServer(("127.0.0.1", 0), Handler)
     Thread(target=server.serve_forever, daemon=True).start()
@@ -304,7 +316,7 @@ def serve(pages: dict[str, tuple[int, str]]) -> tuple[HTTPServer, str]:
 
 
 def test_the_jobs_own_figures() -> None:
-    """Probes with their reasons, the lag and the clock; a job that is not there is a failure."""
+    """The metrics port gives probes, lag and clock; a missing job is a failure."""
     server, url = serve(
         {
             "/metrics": (
@@ -330,5 +342,5 @@ def test_the_jobs_own_figures() -> None:
 
 
 def test_the_command_is_listed() -> None:
-    """`muster --help` knows it."""
+    """`muster --help` lists the doctor."""
     assert COMMANDS["doctor"][0] == doctor.__name__

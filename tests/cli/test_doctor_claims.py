@@ -1,4 +1,4 @@
-"""What the doctor says of a claim: how many coordinators there are, and whether one lives."""
+"""What the doctor says about claims: how many coordinators there are, and whether one answers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from muster.cli.finding import Level
 
 
 def test_two_coordinators() -> None:
-    """The older one writes on, long after the newer has claimed: both are named."""
+    """If the older coordinator still writes long after a newer claim, the doctor names both."""
     two = facts(
         claims=(claim(3, NOW - 9_000_000, "a", "h1"), claim(8, NOW - 600_001, "b", "h2")),
         writes=((NOW - 5_000, 3),),
@@ -23,12 +23,12 @@ def test_two_coordinators() -> None:
     assert finding.level is Level.FAIL
     assert "job a on h1 still writes, 5 s ago" in finding.what
     assert "job b on h2" in finding.what
-    at_once = replace(two, writes=((NOW - 590_000, 3),))  # it was just being told
+    at_once = replace(two, writes=((NOW - 590_000, 3),))  # it could not know of the new claim yet
     assert levels(at_once)["claim", "muster"] is Level.OK
 
 
 def test_a_group_at_rest_does_not_tell_who_writes() -> None:
-    """Published again as it stands it has an older epoch; a decision has a generation or epoch."""
+    """A snapshot that is published again unchanged is no news; a new generation or epoch is."""
     rests = orders()
     assert not is_news(rests, replace(rests, clock_ms=rests.clock_ms + 600_000))
     assert not is_news(None, rests)
@@ -38,7 +38,7 @@ def test_a_group_at_rest_does_not_tell_who_writes() -> None:
 
 
 def test_claims_that_come_and_go() -> None:
-    """Three within ten minutes may be a crash loop or a fight, until the newest outlives them."""
+    """Three claims in ten minutes are a warning until the newest one outlasts them."""
 
     def thrice(newest_ms: int) -> Facts:
         ago_ms = (newest_ms + 180_000, newest_ms + 60_000, newest_ms)
@@ -59,7 +59,7 @@ def test_claims_that_come_and_go() -> None:
 
 
 def test_a_claim_proves_no_life() -> None:
-    """What a living coordinator would have answered waits: the claim is in doubt within seconds."""
+    """If wake-ups or joins go unanswered, the doctor doubts the claim within seconds."""
     late = facts(wakeups={ORDERS: NOW - 6_000}, published_ms=NOW - 12_000)
     finding = told(late, "claim")
     assert (finding.level, finding.what) == (
@@ -82,7 +82,7 @@ def test_a_claim_proves_no_life() -> None:
     )
     for fine in (
         replace(started, heard={ORDERS: replace(heard, unanswered_ms=NOW - 4_000)}),
-        replace(started, published_ms=NOW - 8_000),  # it answers others
+        replace(started, published_ms=NOW - 8_000),  # it answers other groups
     ):
         assert levels(fine)["claim", "muster"] is Level.OK
     (quiet, *_) = doctor_job.look(replace(started, heard={}), "muster", STUCK_MS)

@@ -1,4 +1,4 @@
-"""What the doctor says of a real Kafka with something wrong in it."""
+"""What the doctor says about a real Kafka with faults."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ Examine = Callable[..., tuple[int, dict[tuple[str, str], list[dict]]]]
 
 @pytest.fixture
 def examine(bootstrap: str, capsys: pytest.CaptureFixture[str]) -> Examine:
-    """Run the command: its exit code, its findings by (check, subject)."""
+    """Run the command; return its exit code and its findings by (check, subject)."""
 
     def run(prefix: str, *more: str) -> tuple[int, dict[tuple[str, str], list[dict]]]:
         command = ["doctor", "--bootstrap-server", bootstrap, "--topic-prefix", prefix]
@@ -61,7 +61,7 @@ def examine(bootstrap: str, capsys: pytest.CaptureFixture[str]) -> Examine:
 
 
 def publish(topics: Topics, kind: TopicKind, record: Record, at_ms: int | None = None) -> None:
-    """Write a record as the coordinator would, with any timestamp the topic lets us choose."""
+    """Write a record as the coordinator would, with a timestamp if the topic allows one."""
     encoded = codec.encode(record)
     producer = Producer(topics.clients.producer())
     stamp = {} if at_ms is None else {"timestamp": at_ms}
@@ -71,7 +71,7 @@ def publish(topics: Topics, kind: TopicKind, record: Record, at_ms: int | None =
 
 @pytest.mark.broker
 def test_a_new_cluster(examine: Examine, bootstrap: str) -> None:
-    """Without topics each is missing; with them only the coordinator is; the codes are 1."""
+    """Without topics each one is missing; with topics only the coordinator's claim is missing."""
     prefix = f"t{uuid.uuid4().hex[:8]}"
     code, found = examine(prefix)
     assert code == 1
@@ -92,7 +92,7 @@ def test_a_new_cluster(examine: Examine, bootstrap: str) -> None:
 def test_a_topic_that_is_not_what_it_must_be(
     examine: Examine, bootstrap: str, kafka: Topics
 ) -> None:
-    """A wrong cleanup.policy is found, named, and makes the exit code 1."""
+    """A wrong cleanup.policy is a failure with its fix, and the exit code is 1."""
     topics = new_topics(bootstrap)
     name = topics.name(TopicKind.ASSIGNMENTS)
     change = ConfigResource(
@@ -118,7 +118,7 @@ def test_a_topic_that_is_not_what_it_must_be(
 
 @pytest.mark.broker
 def test_a_dead_job_then_a_dead_clock(examine: Examine, bootstrap: str) -> None:
-    """A wake-up long past is the clock's fault while no member spoke, then the job's."""
+    """An overdue wake-up is the clock's failure while no events follow, then the job's."""
     topics = new_topics(bootstrap)
     record = CoordinatorClaim(job="gone", host="somewhere", version=VERSION)
     publish(topics, TopicKind.COORDINATOR, record)
@@ -143,8 +143,8 @@ def test_a_dead_job_then_a_dead_clock(examine: Examine, bootstrap: str) -> None:
 def test_a_job_that_ignores_joins(
     examine: Examine, bootstrap: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Joins after all that was published: the job is said to do nothing, until it publishes."""
-    monkeypatch.setattr(doctor_job, "GRACE_MS", -60_000)  # what was written just now is late
+    """Joins after the last published record mean that the job does not answer."""
+    monkeypatch.setattr(doctor_job, "GRACE_MS", -60_000)  # events of this moment count as late
     topics = new_topics(bootstrap)
     record = CoordinatorClaim(job="deaf", host="somewhere", version=VERSION)
     publish(topics, TopicKind.COORDINATOR, record)
@@ -164,7 +164,7 @@ def test_a_job_that_ignores_joins(
 
 @pytest.mark.broker
 def test_two_claims_and_a_stuck_group(examine: Examine, bootstrap: str) -> None:
-    """An older job that still writes, and a group that rests nowhere, on real topics."""
+    """The doctor names an older job that still writes, and what a stuck group waits for."""
     topics = new_topics(bootstrap)
     now_ms = int(time.time() * 1000)
     for job, at_ms in (("old", now_ms - 3_000_000), ("new", now_ms - 2_000_000)):
@@ -187,7 +187,7 @@ def test_two_claims_and_a_stuck_group(examine: Examine, bootstrap: str) -> None:
 def test_a_broker_that_is_away(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One finding says so, and the command ends."""
+    """If no broker answers, the command says so and ends with exit code 1."""
     monkeypatch.setattr(doctor_cluster, "TIMEOUT_S", 2)
     code = main(["doctor", "--bootstrap-server", "127.0.0.1:1"])
     assert code == 1

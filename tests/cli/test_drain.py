@@ -1,4 +1,4 @@
-"""What `muster drain --wait` makes of the group's records, one after the other."""
+"""What `muster drain --wait` concludes from the group's snapshots."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ORDER = Drain(group=GroupId("g"), member=MemberId("W2"))
 
 
 def drained() -> tuple[Story, Place]:
-    """W1 and W2 have two tasks each; W2 was just ordered to be empty. Where the order is."""
+    """W1 and W2 have two tasks each, and W2 was just drained; also the place of the drain event."""
     story = Story()
     story.take(config(Subtopology("0", 4), **QUICK), join("W1"), join("W2"))
     story.at(10).take(report("W1", 1, "0_0", "0_2"), report("W2", 1, "0_1", "0_3"))
@@ -29,12 +29,12 @@ def drained() -> tuple[Story, Place]:
 
 
 def now(story: Story) -> GroupSnapshot:
-    """The group's newest record."""
+    """The group's newest snapshot."""
     return story.group.snapshot()
 
 
 def test_it_is_empty_when_it_has_stopped_all() -> None:
-    """Not before the coordinator has read the order, nor while it stops."""
+    """A member is empty once the coordinator has read the drain and the member has stopped all."""
     story, order = drained()
     later = order._replace(offset=order.offset + 1)
     waits = "has not been asked yet: no coordinator has read the order"
@@ -44,17 +44,17 @@ def test_it_is_empty_when_it_has_stopped_all() -> None:
     assert still_to_do(now(story), "W2", order) == "still holds 1 tasks"
     story.at(300).take(report("W2", 2))
     assert still_to_do(now(story), "W2", order) is None
-    story.at(400).take(leave("W2"))  # stopped, as soon as it was empty
+    story.at(400).take(leave("W2"))  # it stopped as soon as it was empty
     assert still_to_do(now(story), "W2", order) is None
 
 
 def test_expelled_is_not_drained() -> None:
-    """It hangs: from when it is fenced, through its end, and when it is back without tasks."""
+    """A fenced member is not drained: not while it is a member, and not after it rejoins."""
     story, order = drained()
     assert still_to_do(now(story), "W2", order) == "still holds 2 tasks"
     for at_ms in range(500, 6_000, 400):
         story.at(at_ms).take(tick(), report("W1", 1, "0_0", "0_2"))
-        if at_ms >= 2_500:  # fenced by then, but still a member with all it had
+        if at_ms >= 2_500:  # fenced by then, but still a member with its tasks
             with pytest.raises(NotDrained, match="expelled, not drained: it was fenced"):
                 still_to_do(now(story), "W2", order)
     story.at(7_000).take(join("W2", 2))
@@ -66,7 +66,7 @@ def test_expelled_is_not_drained() -> None:
     "event", [replace(ORDER, on=False), GroupDeleted(group=GroupId("g"))], ids=["undone", "deleted"]
 )
 def test_the_order_is_taken_back_meanwhile(event: Drain | GroupDeleted) -> None:
-    """Nobody is told that the member is empty."""
+    """If the drain is undone or the group deleted, the command fails."""
     story, order = drained()
     story.at(200).take(event)
     if isinstance(event, GroupDeleted):
@@ -76,7 +76,7 @@ def test_the_order_is_taken_back_meanwhile(event: Drain | GroupDeleted) -> None:
 
 
 def test_gone_before_the_order_came() -> None:
-    """The order is a dead letter; the command does not wait for its end."""
+    """If the member left before the drain event, the command fails and does not wait."""
     story, order = drained()
     story.at(200).take(replace(ORDER, on=False), leave("W2"))
     late = order._replace(offset=story.offset + 1)

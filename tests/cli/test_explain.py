@@ -1,4 +1,4 @@
-"""Why a task is where it is: the generation that put it there, however long ago."""
+"""`muster explain`: which generation put a task where it is, however long ago."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ W3 = MemberEntry(id=MemberId("W3"), slot=3, incarnation=3)
 
 
 def moved(task: str, before: str | None, after: str, reason: str) -> Move:
-    """An active that changed hands."""
+    """A move of an active task."""
     return Move(task=task, role=Role.ACTIVE, from_member=before, to_member=after, reason=reason)
 
 
 def life() -> Iterator[GroupSnapshot | GroupGone]:
-    """W1 has all, W2 takes 0_1, W3 comes and goes and moves nothing; 0_2 was always W2's."""
+    """W1 gets all tasks, W2 gets 0_1, W3 joins and leaves without a move; no move names 0_2."""
     first = replace(
         orders(1, "W1 joined"),
         members=(W1,),
@@ -59,19 +59,19 @@ def _published(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def said(capsys: pytest.CaptureFixture[str], *options: str) -> str:
-    """What the command prints."""
+    """The output of the command."""
     assert main(["explain", "--group", "orders", *options]) == 0
     return capsys.readouterr().out
 
 
 def refused(capsys: pytest.CaptureFixture[str], *options: str) -> str:
-    """What it says of options that name nothing."""
+    """The error for options that name nothing."""
     assert main(["explain", "--group", "orders", *options]) == 1
     return capsys.readouterr().err.strip()
 
 
 def test_the_newest_generation(capsys: pytest.CaptureFixture[str]) -> None:
-    """Without options: its cause, its moves."""
+    """Without options the command prints the newest generation's cause and moves."""
     assert said(capsys).splitlines() == [
         "generation 4, 2023-11-14T22:13:25.000+00:00: W3 left",
         "no task moves",
@@ -80,7 +80,7 @@ def test_the_newest_generation(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_where_a_task_is_and_since_when(capsys: pytest.CaptureFixture[str]) -> None:
-    """It is W2's for a reason of two generations ago, which is what is shown."""
+    """--task prints the task's owner and the older generation that put it there."""
     assert said(capsys, "--task", "0_1").splitlines() == [
         "GROUP  TASK ROLE   MEMBER-ID STATE",
         "orders 0_1  active W2        running",
@@ -95,14 +95,14 @@ def test_where_a_task_is_and_since_when(capsys: pytest.CaptureFixture[str]) -> N
 
 
 def test_a_task_whose_placement_is_forgotten(capsys: pytest.CaptureFixture[str]) -> None:
-    """Compaction has dropped what placed it."""
+    """If no generation on the topic moved the task, the output says so."""
     assert said(capsys, "--task", "0_2").splitlines()[3] == (
         "it is there since before generation 1, the oldest that the topic still holds"
     )
 
 
 def test_the_history_of_a_task_and_of_a_member(capsys: pytest.CaptureFixture[str]) -> None:
-    """Only generations that moved it; those in which a member came, went or was given something."""
+    """--history keeps generations that moved the task, or that concern the member."""
 
     def numbers(*options: str) -> list[int]:
         lines = said(capsys, "--history", "--format", "json", *options).splitlines()
@@ -117,7 +117,7 @@ def test_the_history_of_a_task_and_of_a_member(capsys: pytest.CaptureFixture[str
 
 
 def test_what_is_misspelt_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    """Tasks and members that the group does not have, with those it has."""
+    """Unknown tasks and members are refused with the known ones."""
     assert refused(capsys, "--task", "0_9") == (
         "muster explain: no task '0_9' in group 'orders'; it has: 0 (3 tasks), c1 (2 tasks)"
     )

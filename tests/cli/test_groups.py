@@ -1,4 +1,4 @@
-"""Groups as text and JSON."""
+"""Groups as tables and as JSON."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ import pytest
 from support.snapshots import orders
 
 from muster.cli.explain import generation_json, generation_text
-from muster.cli.groups import hints, members_table, state_table, tasks_table
+from muster.cli.groups import hints, members_table, quarantines, state_table, tasks_table
 from muster.cli.snapshots import Shown, compact, drains_text, waits_text
 from muster.cli.table import table
 from muster.protocol.ids import GroupId, MemberId
-from muster.protocol.records import GroupState, KeptDrain
+from muster.protocol.records import GroupState, KeptDrain, Quarantine
 from muster.protocol.tasks import Connector, Subtopology, TaskSet
 
 SHOWN = Shown(orders(), {"W1": 990})
 
 
 def test_state_columns() -> None:
-    """One row a group, widths by the widest cell, the cause last because it has spaces."""
+    """Each group is a row, the widest cell sets a column's width, and the cause comes last."""
     assert state_table([SHOWN], 1_000, cause=True).splitlines() == [
         "GROUP  ASSIGNMENT-STRATEGY STATE       GROUP-EPOCH #MEMBERS #TASKS CAUSE",
         "orders sticky              Reconciling 7           2        5      W2 joined",
@@ -29,7 +29,7 @@ def test_state_columns() -> None:
 
 
 def test_times_are_told_as_ages() -> None:
-    """The clock of a group and a heartbeat as ages; a member that missed two is silent."""
+    """Times print as ages; a member that missed two heartbeats is silent."""
     assert state_table([SHOWN], 125_000, verbose=True).splitlines()[1].split() == (
         ["orders", "sticky", "Reconciling", "7", "2", "5", "7", "3", "2", "min", "ago"]
     )
@@ -42,7 +42,7 @@ def test_times_are_told_as_ages() -> None:
 
 
 def test_member_columns() -> None:
-    """One row a member, a dash where there is nothing, assignments as Kafka prints them."""
+    """Each member is a row, missing values are dashes, and assignments look as in Kafka."""
     assert members_table([SHOWN], 1_990, verbose=True).splitlines() == [
         "GROUP  MEMBER-ID GROUP-INSTANCE-ID RACK CAPACITY MEMBER-EPOCH STATE     #ACTIVE #STANDBY "
         "#LEARNER LAST-HEARTBEAT DRAINING ACTIVE     STANDBY LEARNER REVOKING",
@@ -54,7 +54,7 @@ def test_member_columns() -> None:
 
 
 def test_a_member_that_is_away() -> None:
-    """A static member that left for a while is said to be so, in text and JSON."""
+    """A static member that left for a while is `away`, in the table and in JSON."""
     first, second = orders().members
     shown = Shown(replace(orders(), members=(first, replace(second, away=True))), {})
     states = [line.split()[6] for line in members_table([shown], 0).splitlines()]
@@ -63,7 +63,7 @@ def test_a_member_that_is_away() -> None:
 
 
 def test_a_group_that_was_never_configured_says_what_to_do() -> None:
-    """Members that joined it wait for tasks, perhaps under a misspelt name; others need nothing."""
+    """A group without tasks gets a hint with the configured names; other groups get none."""
     waits = Shown(replace(orders(), group=GroupId("order"), state=GroupState.NOT_READY), {})
     assert hints([SHOWN], lambda: pytest.fail("looked up for nothing")) == []
     assert hints([SHOWN, waits], lambda: ["payments", "orders", "order"]) == [
@@ -76,7 +76,7 @@ def test_a_group_that_was_never_configured_says_what_to_do() -> None:
 
 
 def test_standbys_without_state_are_said_to_be_nowhere() -> None:
-    """Copies are asked for, and no task is stateful; with one that is, nothing is said."""
+    """Standbys without a stateful task give a hint."""
     settings = replace(orders().settings, num_standby_replicas=1)
     asked = replace(orders(), assignor="sticky", settings=settings)
     stateless = replace(asked, tasks=(Subtopology("0", 3), Connector("c1", 1)))
@@ -86,7 +86,7 @@ def test_standbys_without_state_are_said_to_be_nowhere() -> None:
 
 
 def test_drains_of_members_that_are_gone() -> None:
-    """An operator sees that they hold, and how to undo them; of many the first ten."""
+    """Drains of absent members are listed with the command that undoes them, at most ten."""
     kept = (
         KeptDrain(MemberId("W9"), "i9", 0, False),
         KeptDrain(MemberId("W7"), None, 60_000, True),
@@ -108,8 +108,20 @@ def test_drains_of_members_that_are_gone() -> None:
     assert drains_text(orders(), 0) == []
 
 
+def test_a_group_that_is_quarantined() -> None:
+    """The state says quarantined, a paragraph gives cause and command, JSON has the values."""
+    quarantine = Quarantine(60_000, "it was ended by SIGABRT")
+    shown = Shown(replace(orders(), quarantine=quarantine), {})
+    assert "Reconciling (quarantined)" in state_table([shown], 0)
+    (paragraph,) = quarantines([SHOWN, shown], 180_000)
+    assert "orders: quarantined 2 min ago: it was ended by SIGABRT" in paragraph
+    assert paragraph.endswith("then: muster groups release --group orders")
+    assert shown.as_json()["quarantine"] == {"since_ms": 60_000, "story": quarantine.story}
+    assert SHOWN.as_json()["quarantine"] is None
+
+
 def test_what_tasks_wait_for() -> None:
-    """Below the table a line for each, the first ten of many; as values in JSON."""
+    """Each waiting task has a line, at most ten, and an object in JSON."""
     few = replace(orders(), target=np.array([0, 0, 2, 0, -1], dtype=np.int32))
     assert waits_text(few) == "0_1 waits for W2: its copy is 40 offsets behind"
     (wait,) = generation_json(few, (), at_ms=1)["waits"]  # type: ignore[misc]  # a list
@@ -130,7 +142,7 @@ def test_what_tasks_wait_for() -> None:
 
 
 def test_task_columns() -> None:
-    """One row a task, its copies below it."""
+    """Each task is a row, with its copies below it."""
     assert tasks_table([SHOWN], verbose=True).splitlines() == [
         "GROUP  TASK ROLE    MEMBER-ID STATE      TARGET DESTINATION LAG",
         "orders 0_0  active  W1        running    W1     W1          -",
@@ -145,7 +157,7 @@ def test_task_columns() -> None:
 
 
 def test_the_json_of_a_group() -> None:
-    """Exactly the keys of the documented format, in its order."""
+    """The JSON has exactly the documented keys; a member's keys are in the documented order."""
     found = SHOWN.as_json()
     assert found == {
         "group": "orders",
@@ -185,6 +197,7 @@ def test_the_json_of_a_group() -> None:
         "waits": [],
         "coordinator_last_seen_ms": None,
         "drains": [],
+        "quarantine": None,
     }
     assert list(found["members"][0]) == [
         *("id", "instance_id", "epoch", "state", "rack", "capacity"),
@@ -193,7 +206,7 @@ def test_the_json_of_a_group() -> None:
 
 
 def test_a_generation_explained() -> None:
-    """The cause as a heading, each move with its reason; the same as an object."""
+    """The cause is the heading, each move has its reason, and JSON has the same."""
     snapshot = orders()
     assert generation_text(snapshot, snapshot.moves, 1_700_000_000_123).splitlines() == [
         "generation 7, 2023-11-14T22:13:20.123+00:00: W2 joined",
@@ -213,7 +226,7 @@ def test_a_generation_explained() -> None:
 
 
 def test_cells() -> None:
-    """Missing is a dash, lists are joined, truth is lower case."""
+    """A missing value is a dash, lists are joined, and booleans are lower case."""
     assert table(("A", "B"), [(None, True), ("", ["x", "y"]), (0, [])]).splitlines() == [
         "A B",
         "- true",
@@ -223,6 +236,6 @@ def test_cells() -> None:
 
 
 def test_assignments_in_short() -> None:
-    """Tasks by unit, a connector itself as a dash."""
+    """Tasks are grouped by unit; a connector itself is a dash."""
     assert compact(TaskSet.of(["10_1", "2_0", "2_3", "c", "c-1"])) == "2(0,3),10(1),c(-,1)"
     assert compact(TaskSet.of([])) == ""

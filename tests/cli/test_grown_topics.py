@@ -1,4 +1,4 @@
-"""Topics that were given more partitions: commands find a group wherever it was written last."""
+"""Topics that got more partitions: commands find a group's newest record in any partition."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ AT_MS = 1_790_000_000_000
 
 @pytest.fixture(scope="module")
 def bootstrap() -> Iterator[str]:
-    """Each group has records in two partitions, the later one now in the old place, now in the new.
+    """Each group has records in two partitions: the one its key had before, and the one it has now.
 
-    `moved` was written last where it belongs, `stale` by a producer that knows the old layout;
-    `deleted` is gone, and `only` has nothing but a heartbeat and a record in an old partition.
+    The newest record of `moved` is in the new partition, that of `stale` in the old one. `deleted`
+    ends with a tombstone, and `only` has all its records in an old partition.
     """
     with mock_kafka() as address:
         producer = Producer({"bootstrap.servers": address, "log_level": 2})
@@ -55,7 +55,7 @@ def bootstrap() -> Iterator[str]:
 
 
 def run(bootstrap: str, capsys: pytest.CaptureFixture[str], *words: str) -> list[dict]:
-    """Call a command; its lines of JSON."""
+    """Call a command and return its JSON lines."""
     assert main([*words, "--format", "json", "--bootstrap-server", bootstrap]) == 0
     return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
 
@@ -63,7 +63,7 @@ def run(bootstrap: str, capsys: pytest.CaptureFixture[str], *words: str) -> list
 def test_the_newest_record_of_each_group_counts(
     bootstrap: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Whichever partition it lies in, and in whatever order the partitions are read."""
+    """`groups list` shows the newest record of each group, whichever partition holds it."""
     found = run(bootstrap, capsys, "groups", "list")
     assert [(each["group"], each["generation"]) for each in found] == [
         ("moved", 2),
@@ -76,13 +76,13 @@ def test_the_newest_record_of_each_group_counts(
 def test_one_group_is_looked_up(
     group: str, bootstrap: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """`explain` tells its generations in the order in which they were written."""
+    """`explain --history` gives the generations in the order in which they were written."""
     words = ("explain", "--group", group, "--history")
     assert [each["generation"] for each in run(bootstrap, capsys, *words)] == [1, 2]
 
 
 def test_what_a_member_writes_to_an_old_partition_is_found(bootstrap: str) -> None:
-    """Rows of a key are read in every partition, and those of other keys left out."""
+    """Reading one key finds its rows in every partition and leaves out other keys."""
     settings = ClientSettings({"bootstrap.servers": bootstrap})
     (row,) = read(settings, "muster.membership", key=b"only")
     assert (row.key, row.at_ms) == (b"only", AT_MS + 3 * MINUTE_MS)

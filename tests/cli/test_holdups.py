@@ -1,4 +1,4 @@
-"""Whom everybody waits for, and when the coordinator was last seen: text of what was published."""
+"""Which member a group waits for, and when the coordinator was last seen, as text."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ SETTINGS = parse_settings({"rebalance.timeout.ms": 15_000}, "sticky")
 
 
 def owing(revision: int = 4, deadline_ms: int | None = 9) -> GroupSnapshot:
-    """W1 gives up 0_1, and a standby of 0_2 is of W1 as well."""
+    """W1 has to give up 0_1 and a standby of 0_2."""
     first, second = orders().members
     told = replace(first, revoke_revision=revision, deadline_ms=deadline_ms)
     return replace(orders(), settings=SETTINGS, members=(told, second))
 
 
 def found(*records: tuple[int, GroupSnapshot]) -> tuple[Holdup, ...]:
-    """What is told after these records, at these times after `ASKED_MS`."""
+    """The holdups after these records, each at a time in ms after `ASKED_MS`."""
     debts = Debts()
     for after_ms, record in records:
         debts.take(Published(record, ASKED_MS + after_ms))
@@ -33,7 +33,7 @@ def found(*records: tuple[int, GroupSnapshot]) -> tuple[Holdup, ...]:
 
 
 def test_a_member_that_does_not_stop_its_tasks() -> None:
-    """Since the first record that asked for it; fenced a step after its time at the latest."""
+    """A holdup counts from the first record that asked, and gives the time of fencing."""
     (holdup,) = found((0, owing()), (5_000, replace(owing(), generation=8)))
     assert holdup.text(ASKED_MS + 12_000) == (
         "0_1, 0_2: W1 was asked to stop them 12 s ago; fenced at 22:13:45 UTC"
@@ -44,7 +44,7 @@ def test_a_member_that_does_not_stop_its_tasks() -> None:
 
 
 def test_a_new_demand_is_another_one() -> None:
-    """What was stopped before does not count; a member that owes nothing is not named."""
+    """A new request starts anew; a member that owes nothing is not listed."""
     stopped = replace(
         orders(),
         members=tuple(replace(each, state=MemberState.STABLE) for each in orders().members),
@@ -61,7 +61,7 @@ def test_a_new_demand_is_another_one() -> None:
 
 
 def test_a_member_that_was_fenced() -> None:
-    """It is told since when, and when others get its tasks."""
+    """A fenced member is listed with the time since, and when others get its tasks."""
     (holdup,) = found((0, owing()), (17_000, owing(deadline_ms=None)))
     assert holdup.is_late(ASKED_MS + 17_000)
     assert holdup.text(ASKED_MS + 20_000) == (
@@ -71,7 +71,7 @@ def test_a_member_that_was_fenced() -> None:
 
 
 def test_when_the_coordinator_was_last_seen() -> None:
-    """An age; whether it is too long for a group that lives; that quiet is no silence."""
+    """The text gives the age and says if it is too long for a group with members."""
     alive, empty = orders(), replace(orders(), members=())
     assert seen_text(1_000, 3_000, [alive]) == "coordinator last seen 2 s ago"
     assert seen_text(1_000, 58_000, [alive]) == (
@@ -79,7 +79,7 @@ def test_when_the_coordinator_was_last_seen() -> None:
         "more"
     )
     assert seen_text(1_000, 7_201_000, [empty]) == (
-        "coordinator last seen 2 h ago; it writes only when there is something to answer"
+        "coordinator last seen 2 h ago; no group has members, so it writes little"
     )
     assert seen_text(None, 1_000, [alive]) == "coordinator never seen: start `muster run`"
     assert not is_overdue(1_000, 16_000, [alive, empty])

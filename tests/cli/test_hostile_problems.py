@@ -1,7 +1,7 @@
-"""Whatever a problem file says, the answer is a placement or one line: no traceback, no hang.
+"""Any problem file gets an answer or an error of one line: no traceback, no hang.
 
-Good problems are damaged at random: a value replaced by an odd one, a key lost, renamed or copied
-elsewhere. What is refused must say why in one printable line; what is accepted must be answered.
+Valid problems are damaged at random: an odd value replaces another, or a key is lost, renamed,
+repeated or copied elsewhere. A refusal says why in one printable line.
 """
 
 from __future__ import annotations
@@ -147,7 +147,7 @@ def _at(value: Any, path: tuple[Any, ...]) -> Any:
 
 
 def damaged(chance: random.Random) -> Any:
-    """A good problem with one to three faults."""
+    """A valid problem with one to three faults."""
     problem = copy.deepcopy(chance.choice(GOOD))
     for _ in range(chance.choice((1, 1, 1, 2, 3))):
         paths = list(_paths(problem))
@@ -269,7 +269,7 @@ REFUSED = {
 def test_what_is_refused_is_one_short_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], case: str
 ) -> None:
-    """By the command: exit code 2, one line on standard error, told where and what is right."""
+    """A refused problem gives exit code 2 and one line that names the fault."""
     text, told = REFUSED[case]
     path = tmp_path / "problem.json"
     path.write_text(text)
@@ -300,7 +300,7 @@ SCENARIOS_REFUSED = {
 def test_what_is_refused_of_a_scenario_is_one_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], case: str
 ) -> None:
-    """By the command, as for problems."""
+    """A refused scenario gives exit code 2 and one line that names the fault."""
     text, told = SCENARIOS_REFUSED[case]
     path = tmp_path / "scenario.json"
     path.write_text(text)
@@ -311,7 +311,7 @@ def test_what_is_refused_of_a_scenario_is_one_line(
 
 
 def test_an_empty_rack_is_none() -> None:
-    """As in Kafka, where `client.rack` is an empty text unless it is set."""
+    """An empty rack means no rack, as an empty `client.rack` does in Kafka."""
     unit = {"subtopology": "0", "partitions": 1, "source_racks": [["r"]]}
     found = [
         solve({"tasks": [unit], "members": [{"id": "P", "rack": rack}]}) for rack in ("", None)
@@ -327,7 +327,7 @@ CAPACITIES = [(2**31 - 1, 1), (2**31 - 1, 2**31 - 2, 3), (1_000_003, 999_983, 7,
 @pytest.mark.parametrize("capacities", CAPACITIES)
 @pytest.mark.parametrize("assignor", [*STREAMS, "cooperative"])
 def test_no_capacity_is_too_much(assignor: str, capacities: tuple[int, ...]) -> None:
-    """Members of any size are placed with memory for the tasks, not for the capacities."""
+    """Any capacities are placed, with memory for the tasks and not for the capacities."""
     connect = assignor == "cooperative"
     unit = {"connector": "c", "tasks": 9}
     if not connect:
@@ -348,7 +348,7 @@ def test_no_capacity_is_too_much(assignor: str, capacities: tuple[int, ...]) -> 
 
 
 def test_prices_that_cannot_be_added_up_are_refused() -> None:
-    """Rack prices of 2^31 - 1: the error names the settings."""
+    """Rack costs whose sum would overflow are refused; the error names the settings."""
     keys = ("rack.aware.assignment.traffic_cost", "rack.aware.assignment.non_overlap_cost")
     unit = {"subtopology": "0", "partitions": 80, "stateful": True}
     problem = {

@@ -1,4 +1,4 @@
-"""What kcat shows of our topics without knowing muster: keys and headers are text."""
+"""What kcat shows of muster's topics: keys and headers are readable text."""
 
 from __future__ import annotations
 
@@ -77,14 +77,14 @@ def kcat(bootstrap: str, topic: str, form: str) -> bytes:
     ],
 )
 def test_keys_and_headers_are_readable(bootstrap: str, topic: str, shown: str) -> None:
-    """Keys and headers as docs/cli.md shows them; heartbeats and tombstones have a key only."""
+    """Keys and headers are as in docs/cli.md; heartbeats and tombstones have only a key."""
     assert kcat(bootstrap, topic, "%k %h\n").decode() == shown
 
 
 def test_a_value_goes_from_kcat_into_decode(
     bootstrap: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The bytes of one value, as kcat writes them, print as what they mean."""
+    """`muster decode` reads the bytes of a value that kcat writes."""
     file = tmp_path / "value"
     file.write_bytes(kcat(bootstrap, "muster.assignments", "%s"))
     assert main(["decode", "--file", str(file)]) == 0

@@ -1,4 +1,4 @@
-"""What services log: fields, formats, levels, and what must never be seen."""
+"""What services log: fields, formats, levels and hidden secrets."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from muster import logs
 
 @pytest.fixture(autouse=True)
 def _as_before() -> Iterator[None]:
-    """`set_up` is for whole processes; the tests' own set-up comes back."""
+    """Restore the tests' own logging, because `set_up` is for whole processes."""
     root, ours = logging.getLogger(), logging.getLogger("muster")
     before = root.handlers[:], root.level, ours.level
     yield
@@ -29,7 +29,7 @@ def _as_before() -> Iterator[None]:
 def test_json_lines_hold_fields_whichever_way_they_were_logged(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Structlog's fields and the standard library's extras end up as the same keys of one line."""
+    """Structlog's fields and the standard library's extras become keys of the JSON line."""
     logs.set_up("json")
     structlog.get_logger("muster.streams").info("generation", group="g", generation=7, moves=2)
     extra = {"group": "g", "generation": 7}
@@ -57,7 +57,7 @@ def test_json_lines_hold_fields_whichever_way_they_were_logged(
 
 
 def test_an_exception_is_one_json_line(capsys: pytest.CaptureFixture[str]) -> None:
-    """A traceback does not tear a line apart."""
+    """A log line with a traceback is one JSON line."""
     logs.set_up("json")
     try:
         raise ValueError("why")
@@ -68,7 +68,7 @@ def test_an_exception_is_one_json_line(capsys: pytest.CaptureFixture[str]) -> No
 
 
 def test_console_lines_name_what_they_are_about(capsys: pytest.CaptureFixture[str]) -> None:
-    """Event, logger and fields on one line, without colours where the output is no terminal."""
+    """A console line has event, logger and fields, and no colours outside a terminal."""
     logs.set_up("console")
     structlog.get_logger("muster.streams").info("generation", group="g", generation=7)
     line = capsys.readouterr().err
@@ -79,7 +79,7 @@ def test_console_lines_name_what_they_are_about(capsys: pytest.CaptureFixture[st
 @pytest.mark.parametrize("form", logs.FORMATS)
 @pytest.mark.parametrize("key", ["sasl.password", "client_secret", "sasl.jaas.config", "token"])
 def test_secrets_are_hidden(form: str, key: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """A field named like a secret never shows its value."""
+    """A field with a secret's name does not show its value."""
     logs.set_up(form)
     structlog.get_logger("muster.streams").info("settings", **{key: "hunter2"})
     logging.getLogger("muster.worker").info("settings", extra={key: "hunter2"})
@@ -89,7 +89,7 @@ def test_secrets_are_hidden(form: str, key: str, capsys: pytest.CaptureFixture[s
 
 @pytest.mark.parametrize("form", logs.FORMATS)
 def test_secrets_are_hidden_however_deep(form: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """Settings logged as a whole keep their names and lose their secrets."""
+    """Secrets in nested settings are hidden, and the caller's settings stay unchanged."""
     logs.set_up(form)
     settings = {"sasl.username": "worker", "sasl.password": "hunter2"}
     log = structlog.get_logger("muster.streams")
@@ -97,11 +97,11 @@ def test_secrets_are_hidden_however_deep(form: str, capsys: pytest.CaptureFixtur
     logging.getLogger("muster.worker").info("clients", extra={"kafka": settings})
     shown = capsys.readouterr().err
     assert ("hunter2" in shown, shown.count("(hidden)"), shown.count("worker")) == (False, 3, 4)
-    assert settings["sasl.password"] == "hunter2"  # the caller's own is left alone
+    assert settings["sasl.password"] == "hunter2"  # the caller's own stays unchanged
 
 
 def test_quiet_by_default(capsys: pytest.CaptureFixture[str]) -> None:
-    """Chatter of libraries and of Kafka's client stays out; ours is shown from INFO on."""
+    """By default muster logs from INFO on; libraries and Kafka's client do not log INFO."""
     logs.set_up()
     logging.getLogger("py4j.clientserver").info("every call")
     logging.getLogger("another.library").info("every request")
@@ -114,7 +114,7 @@ def test_quiet_by_default(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_the_last_set_up_counts(capsys: pytest.CaptureFixture[str]) -> None:
-    """Lines are not doubled when it is called again."""
+    """A second `set_up` does not double the lines."""
     logs.set_up("console")
     logs.set_up("json")
     logging.getLogger("muster.worker").warning("once")

@@ -1,4 +1,4 @@
-"""The table of commands and what each must have."""
+"""The table of commands, usage errors and exit codes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from muster.protocol.errors import ConfigError
 
 
 def test_every_command_can_be_called(capsys: pytest.CaptureFixture[str]) -> None:
-    """Each row of the table names a module with configure and run, and its help prints."""
+    """Each command's module has a `run`, its help prints, and its summary line is short."""
     for name, (module, line) in cli.COMMANDS.items():
         loaded = importlib.import_module(module)
         assert callable(loaded.run), name
@@ -30,7 +30,7 @@ def test_every_command_can_be_called(capsys: pytest.CaptureFixture[str]) -> None
 
 
 def test_help_lists_the_commands(capsys: pytest.CaptureFixture[str]) -> None:
-    """`muster --help` prints every command with its line; `muster` alone is a usage error."""
+    """`muster` alone prints every command with its summary line and is a usage error."""
     assert cli.main([]) == cli.USAGE
     shown = capsys.readouterr().out
     assert all(f"  {name} " in shown and line in shown for name, (_, line) in cli.COMMANDS.items())
@@ -44,13 +44,13 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_an_unknown_command_suggests_a_near_one(capsys: pytest.CaptureFixture[str]) -> None:
-    """A misspelt command is a usage error with the word that was probably meant."""
+    """A misspelt command is a usage error that suggests the right command."""
     assert cli.main(["gruops"]) == cli.USAGE
     assert capsys.readouterr().err == "muster: no command 'gruops'; did you mean 'groups'?\n"
 
 
 class Command:
-    """A command that ends the way the test wants."""
+    """A command that ends with a given exception."""
 
     def __init__(self, ending: BaseException) -> None:
         self.ending = ending
@@ -59,12 +59,12 @@ class Command:
         """No options."""
 
     def run(self, args: argparse.Namespace) -> int:
-        """End."""
+        """Raise the exception."""
         raise self.ending
 
 
 def test_wrong_usage_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    """As any other bad input; the usage is where the line says."""
+    """A wrong argument gives exit code 2 and one line that names the argument and the help."""
     with pytest.raises(SystemExit) as ended:
         cli.main(["config", "set", "--group", "a|b"])
     assert ended.value.code == 2
@@ -99,14 +99,14 @@ def test_how_a_command_ends(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Each kind of failure has its exit code and one line on standard error."""
+    """Each kind of failure has its exit code and at most one line on standard error."""
     monkeypatch.setattr(cli, "_load", lambda name: Command(ending))
     assert cli.main(["drain"]) == code
     assert capsys.readouterr().err == said
 
 
 def test_a_bug_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Errors that are not ours are not dressed up as the user's."""
+    """An exception that is a bug is raised and not shown as a user's error."""
     monkeypatch.setattr(cli, "_load", lambda name: Command(ZeroDivisionError()))
     with pytest.raises(ZeroDivisionError):
         cli.main(["drain"])
@@ -116,7 +116,7 @@ def test_a_bug_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_help_loads_nothing_heavy() -> None:
-    """`muster --help` in a fresh interpreter imports neither Kafka nor numpy nor Spark."""
+    """`muster` without a command imports no Kafka client, numpy, Spark or rich."""
     code = (
         "import sys; from muster.cli.main import main; main([]); "
         "print(sorted({'confluent_kafka', 'numpy', 'pyspark', 'rich'} & set(sys.modules)))"
@@ -126,7 +126,7 @@ def test_help_loads_nothing_heavy() -> None:
 
 
 def _assigned(tmp_path: Path, shell: str) -> subprocess.CompletedProcess[bytes]:
-    """`muster assign` of a problem with names beyond ASCII, by a shell's line."""
+    """Run `muster assign` through a shell, on a problem with names beyond ASCII."""
     problem = tmp_path / "problem.json"
     text = '{"tasks": [{"subtopology": "ü", "partitions": 1}], "members": [{"id": "é"}]}'
     problem.write_text(text, encoding="utf-8")
@@ -135,7 +135,7 @@ def _assigned(tmp_path: Path, shell: str) -> subprocess.CompletedProcess[bytes]:
 
 
 def test_json_is_utf8_whatever_the_locale(tmp_path: Path) -> None:
-    """With an ASCII output the answer is the same bytes, not a traceback."""
+    """The JSON output is UTF-8 even if Python's output encoding is ASCII."""
     found = _assigned(tmp_path, "PYTHONIOENCODING=ascii {muster} {problem}")
     assert (found.returncode, found.stderr) == (0, b"")
     assert json.loads(found.stdout.decode("utf-8"))["members"]["é"]["active"] == ["ü_0"]
@@ -156,7 +156,7 @@ def test_json_is_utf8_whatever_the_locale(tmp_path: Path) -> None:
 def test_a_closed_input_and_a_full_disk_are_one_line(
     tmp_path: Path, shell: str, code: int, said: bytes
 ) -> None:
-    """A process started oddly says so, as anything else that goes wrong."""
+    """A closed input and a full disk give an exit code and one line."""
     found = _assigned(tmp_path, shell)
     assert (found.returncode, found.stdout) == (code, b"")
     assert found.stderr == b"muster assign: " + said + b"\n"

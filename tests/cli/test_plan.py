@@ -1,4 +1,4 @@
-"""What if, on a live group."""
+"""`muster plan`: what a change would do to a live group."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def ends(found: dict[str, Any]) -> list[tuple[str, str | None, str | None]]:
 
 
 def test_without_a_change_nothing_moves() -> None:
-    """A balanced group as it is stays as it is."""
+    """Without a change no task of a balanced group moves."""
     found = planned(calm(0, 0, 1, 1))
     assert found["moves"] == []
     assert found["members"] == {
@@ -66,7 +66,7 @@ def test_without_a_change_nothing_moves() -> None:
 
 
 def test_a_member_joins() -> None:
-    """It gets its share, no more moves than that, each with a reason."""
+    """A new member gets its share with no further moves, and each move has a reason."""
     found = planned(calm(0, 0, 0, 1, 1, 1), add=[{"id": "W3"}])
     assert sorted(to for _, _, to in ends(found)) == ["W3", "W3"]
     assert {source for _, source, _ in ends(found)} == {"W1", "W2"}
@@ -76,13 +76,13 @@ def test_a_member_joins() -> None:
 
 
 def test_a_member_that_joins_to_be_emptied_gets_nothing() -> None:
-    """`draining` of a member's file counts, as in a problem."""
+    """A member that is added with `draining` gets no tasks."""
     found = planned(calm(0, 0, 0, 1, 1, 1), add=[{"id": "W3", "draining": True}])
     assert (found["moves"], found["members"]["W3"]["active"]) == ([], [])
 
 
 def test_a_member_leaves() -> None:
-    """Its tasks go to the others, who keep what they have."""
+    """The tasks of a removed member go to the others, which keep what they have."""
     found = planned(calm(0, 0, 1, 1, 2, 2, members=3), remove=["W3"])
     assert set(found["members"]) == {"W1", "W2"}
     assert sorted((task, source) for task, source, _ in ends(found)) == [
@@ -93,11 +93,11 @@ def test_a_member_leaves() -> None:
     assert {"0_0", "0_1"} < set(found["members"]["W1"]["active"])
     columns, values = (line.split() for line in as_text(found).splitlines()[-2:])
     told = dict(zip(columns, values, strict=True))
-    assert (told["MOVES"], told["FROM-STAYING"]) == ("2", "0")  # no member that stays loses one
+    assert (told["MOVES"], told["FROM-STAYING"]) == ("2", "0")  # no remaining member loses a task
 
 
 def test_tasks_and_settings_change() -> None:
-    """New tasks are placed, tasks that go have no owner, a setting is in force."""
+    """New tasks are placed, removed tasks are dropped, and a new setting counts."""
     more = planned(calm(0, 1), tasks=[{"subtopology": "0", "partitions": 4}])
     assert [(source, to is None) for _, source, to in ends(more)] == [(None, False)] * 2
     fewer = planned(calm(0, 0, 1, 1), tasks=[{"subtopology": "0", "partitions": 2}])
@@ -109,7 +109,7 @@ def test_tasks_and_settings_change() -> None:
 
 
 def test_what_changes_nothing_is_told() -> None:
-    """A setting that the assignor does not use, and a list of jobs of a new member."""
+    """A setting that the assignor does not use, and a useless --static, give a warning."""
     found = planned(
         calm(0, 1), config={"max.warmup.replicas": 3}, add=[{"id": "W3", "static": ["0_1"]}]
     )
@@ -125,7 +125,7 @@ def test_what_changes_nothing_is_told() -> None:
 
 
 def test_what_members_hold_is_told_to_the_assignor() -> None:
-    """Draining, copies, readiness and lags of the record reach the placement."""
+    """Draining, learners and revocations in the record affect the plan."""
     drained = calm(0, 0, 1, 1)
     first, second = drained.members
     drained = replace(drained, members=(replace(first, draining=True), second))
@@ -142,7 +142,7 @@ def test_what_members_hold_is_told_to_the_assignor() -> None:
 
 
 def test_the_plan_is_what_then_happens() -> None:
-    """The coordinator, given the same events, places just as the plan said."""
+    """Given the same events, the coordinator places every task as the plan said."""
     record = calm(0, 0, 0, 1, 1, 1)
     promised = planned(record, add=[{"id": "W3", "rack": "r1"}], remove=["W1"])
     at = Origin("muster.membership", 0, 1, record.clock_ms + 1)
@@ -169,7 +169,7 @@ def test_the_plan_is_what_then_happens() -> None:
 
 
 def test_a_change_that_cannot_be() -> None:
-    """Members twice, members that are not there, settings and tasks that are wrong: all named."""
+    """Unknown or duplicate members and wrong settings or tasks are named in the error."""
     group = calm(0, 1)
     with pytest.raises(NotFound, match="no member 'W9' in the group; there are: W1, W2"):
         planned(group, remove=["W9"])
@@ -189,7 +189,7 @@ def test_a_change_that_cannot_be() -> None:
 def test_plan_reads_and_changes_nothing(
     kafka: Topics, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    """The command answers from the topic, in both formats, and writes to none."""
+    """The command reads the group from its topic, answers in both formats and writes nothing."""
     encoded = codec.encode(calm(0, 0, 1, 1))
     kafka.write_raw(TopicKind.GROUPS, encoded.key, encoded.value)
     before = [kafka.end(kind) for kind in TopicKind]

@@ -1,4 +1,4 @@
-"""Lines of Kafka's client that come again and again."""
+"""Kafka's client repeats log lines: each is logged once a minute."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def failed(client: str = "consumer-1", broker: str = "k1:9092", ms: int = 0) -> 
 
 
 def test_once_a_minute() -> None:
-    """The same of any client is told once a minute, another broker's is news; ours always are."""
+    """The same line of any client passes once a minute; another broker's and muster's own pass."""
     now_s = 0.0
     repeats = Repeats(clock_s=lambda: now_s)
     assert repeats.filter(failed())
@@ -44,7 +44,7 @@ def test_once_a_minute() -> None:
 
 @pytest.mark.parametrize("logger", [logs.KAFKA, kafka.log])
 def test_both_halves_filter(logger: logging.Logger) -> None:
-    """The job's Kafka clients and a worker's say it once."""
+    """The loggers of the job's and of a worker's Kafka client drop the repeated line."""
     first, again = failed(broker=f"{logger.name}:1"), failed(broker=f"{logger.name}:1")
     assert logger.filter(first)
     assert not logger.filter(again)

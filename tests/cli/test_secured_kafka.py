@@ -1,4 +1,4 @@
-"""A Kafka with logins, reached with one properties file as Kafka's own tools take it."""
+"""A Kafka with logins, reached with a properties file in the form of Kafka's own tools."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ sasl.jaas.config={LOGIN}
 
 
 def test_one_file_opens_the_door(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """With the login commands work; with a wrong password they say so and hide it."""
+    """With the login commands work; a wrong password gives an error that does not show it."""
     file = tmp_path / "client.properties"
     file.write_text(JAVA)
     client = {str(k): str(v) for k, v in client_settings("x", file).librdkafka().items()}

@@ -1,4 +1,4 @@
-"""`muster config describe` and docs/settings.md say what the tables of the code say."""
+"""`muster config describe` and docs/settings.md match the tables in the code."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Output = pytest.CaptureFixture[str]
 
 
 def test_the_page_has_every_setting_of_a_group() -> None:
-    """With type, bounds, default, meaning, the assignors that use it, and Kafka's name."""
+    """The page has each group setting with all its columns."""
     rows = []
     for s in words.described():
         if s.scope == words.GROUP:
@@ -31,7 +31,7 @@ def test_the_page_has_every_setting_of_a_group() -> None:
 
 
 def test_the_page_has_every_setting_of_the_job() -> None:
-    """With type, bounds, default and meaning."""
+    """The page has each setting of the job with type, bounds, default and meaning."""
     rows = [
         (f"`{s.key}`", s.type, s.bounds, s.default, s.meaning)
         for s in words.described()
@@ -44,7 +44,7 @@ def test_the_page_has_every_setting_of_the_job() -> None:
 
 
 def test_the_page_has_what_stands_for_kafkas_other_keys() -> None:
-    """Each key that is refused, with what is there instead."""
+    """The page has each of Kafka's keys that muster refuses, and what replaces it."""
     rows = [(f"`{key}`", told) for key, told in ELSEWHERE.items()]
     table = markdown(("in Kafka", "here"), rows)
     found, expected = made("settings.md", "elsewhere: from protocol/settings.py", table)
@@ -52,7 +52,7 @@ def test_the_page_has_what_stands_for_kafkas_other_keys() -> None:
 
 
 def test_one_setting_is_described(capsys: Output) -> None:
-    """All that the page says of it, and how it is set; Kafka is not asked."""
+    """`describe KEY` prints all that the page says of a setting, without Kafka."""
     assert main(["config", "describe", "stream.imbalance.percentage"]) == 0
     assert capsys.readouterr().out.splitlines() == [
         "stream.imbalance.percentage",
@@ -71,7 +71,7 @@ def test_one_setting_is_described(capsys: Output) -> None:
 
 
 def test_all_settings_are_described(capsys: Output) -> None:
-    """A row each, those of a group first, or an object each."""
+    """`describe` prints a row for each setting, the group's first, or a JSON object each."""
     assert main(["config", "describe"]) == 0
     head, *rows = capsys.readouterr().out.splitlines()
     assert head.split() == ["SETTING", "DEFAULT", "MEANING"]
@@ -93,6 +93,6 @@ def test_all_settings_are_described(capsys: Output) -> None:
     ],
 )
 def test_what_cannot_be_described(words: list[str], told: str, capsys: Output) -> None:
-    """A key that is none says what is like it; the other actions take a group and no setting."""
+    """An unknown key suggests similar ones; `show` needs a group and `set` no bare setting."""
     assert main(["config", *words]) == 2
     assert capsys.readouterr().err.startswith(f"muster config: {told}")

@@ -1,4 +1,4 @@
-"""Connect's reference sequences (EX-C, EX-I) come out of `muster simulate`, round by round."""
+"""`muster simulate` reproduces Connect's reference sequences (EX-I), round by round."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ THREE = [*TWO, {"connector": "c3", "tasks": 4}]
 
 
 def rounds(*events: dict[str, Any], tasks: list[dict[str, Any]] = TWO, **config: int) -> list[Any]:
-    """Per round: counts of connectors, counts of tasks, delay; what members held after it."""
+    """For each round: the workers' counts of connectors and of tasks, and the delay in ms."""
     values = {"scheduled.rebalance.max.delay.ms": config.pop("delay", 300_000)}
     scenario = {
         "group": {"assignor": "cooperative", "config": values, "tasks": tasks},
@@ -44,7 +44,7 @@ def again(at_ms: int) -> dict[str, Any]:
 
 
 def test_ex_i1_worker_joins() -> None:
-    """A second worker takes two rounds; one more round changes nothing."""
+    """A second worker gets its share in two rounds; one more round changes nothing."""
     assert rounds(join(0, "w1"), join(1000, "w2"), again(2000)) == [
         ((2,), (8,), 0),
         ((0, 1), (0, 4), 0),
@@ -54,14 +54,14 @@ def test_ex_i1_worker_joins() -> None:
 
 
 def test_ex_i2_joins_after_revocations() -> None:
-    """Workers that join during a revocation: consecutive revocations wait 40, 1600 ms."""
+    """Workers join during revocations: consecutive revocations wait 40 ms, then 1600 ms."""
     events = [
         join(0, "w1"),
         join(1000, "w2"),
         join(1001, "w3"),
-        join(1041, "w4"),  # the wait of 40 ms is over
-        join(1042, "w5"),  # what was revoked is acknowledged
-        join(2642, "w6"),  # the wait of 1600 ms is over
+        join(1041, "w4"),  # the 40 ms are over
+        join(1042, "w5"),  # the revocation is acknowledged
+        join(2642, "w6"),  # the 1600 ms are over
     ]
     assert rounds(*events, tasks=THREE) == [
         ((3,), (12,), 0),
@@ -78,13 +78,13 @@ def test_ex_i2_joins_after_revocations() -> None:
     ("delay", "third"), [(0, ((0, 1, 1), (3, 3, 4), 0)), (1, ((0, 1, 2), (3, 3, 6), 1))]
 )
 def test_ex_i3_i4_without_a_long_delay(delay: int, third: object) -> None:
-    """D = 0 revokes in consecutive rounds, D = 1 ms waits exactly 1 ms."""
+    """A delay of 0 revokes in consecutive rounds; a delay of 1 ms waits exactly 1 ms."""
     found = rounds(join(0, "w1"), join(1000, "w2"), join(1001, "w3"), tasks=THREE, delay=delay)
     assert found[:3] == [((3,), (12,), 0), ((0, 2), (0, 6), 0), third]
 
 
 def test_ex_i5_leaves_for_good() -> None:
-    """Lost work waits the whole delay, and a round in between shows what is left of it."""
+    """Lost work waits the whole delay; a round in between shows the rest of the delay."""
     start = [join(0, "w1"), join(0, "w2")]
     found = rounds(*start, {"at_ms": 1000, "leave": "w2"}, again(151_000))
     assert found == [
@@ -96,7 +96,7 @@ def test_ex_i5_leaves_for_good() -> None:
 
 
 def test_ex_i6_bounces() -> None:
-    """A worker that is back within the delay gets its work when the delay ends, no revocation."""
+    """A worker that returns within the delay gets its work at the end, without revocations."""
     start = [join(0, "w1"), join(0, "w2"), {"at_ms": 1000, "leave": "w2"}]
     found = rounds(*start, again(151_000), join(226_000, "w2"))
     assert found == [
@@ -109,7 +109,7 @@ def test_ex_i6_bounces() -> None:
 
 
 def test_ex_i7_leader_leaves_for_good() -> None:
-    """With the assignor's memory gone lost work is new work: handed out at once."""
+    """If the assignor's memory is lost, lost work counts as new and is assigned at once."""
     start = [join(0, name) for name in ("w1", "w2", "w3")]
     gone = [{"at_ms": 1000, "forget": True}, {"at_ms": 1000, "leave": "w3"}]
     found = rounds(*start, *gone, again(2000))
@@ -117,7 +117,7 @@ def test_ex_i7_leader_leaves_for_good() -> None:
 
 
 def test_ex_i8_leader_bounces() -> None:
-    """The old leader returns as a follower: revoked in one round, handed out in the next."""
+    """The old leader returns as a follower: one round revokes, the next one assigns."""
     start = [join(0, name) for name in ("w1", "w2", "w3")]
     gone = [{"at_ms": 1000, "forget": True}, {"at_ms": 1000, "leave": "w3"}]
     found = rounds(*start, *gone, join(2000, "w3"))
@@ -125,7 +125,7 @@ def test_ex_i8_leader_bounces() -> None:
 
 
 def test_ex_i9_first_assignment_lost() -> None:
-    """No worker left, so there is no delay: the next round hands everything out."""
+    """If the first assignment is lost, there is no delay: the next round assigns everything."""
     events = [{"at_ms": 0, "undelivered": ["w1", "w2"]}, join(0, "w1"), join(0, "w2"), again(100)]
     assert rounds(*events) == [((0, 0), (0, 0), 0), ((1, 1), (4, 4), 0)]
 
@@ -134,11 +134,11 @@ def test_ex_i9_first_assignment_lost() -> None:
     "again_ms",
     [
         pytest.param(1_100, id="ex_i10"),
-        pytest.param(3_500, id="ex_i11_known_as_lost"),  # heartbeats have disagreed meanwhile
+        pytest.param(3_500, id="ex_i11_known_as_lost"),  # heartbeat digests differed meanwhile
     ],
 )
 def test_ex_i10_i11_later_assignment_lost(again_ms: int) -> None:
-    """Planned revocations that never arrive are planned again, after the wait of 40 ms."""
+    """Revocations that never arrive are planned again after a wait of 40 ms."""
     events = [
         join(0, "w1"),
         join(0, "w2"),
@@ -156,7 +156,7 @@ def test_ex_i10_i11_later_assignment_lost(again_ms: int) -> None:
 
 
 def test_ex_i12_connector_deleted() -> None:
-    """Its jobs stop in the same round; nothing else moves."""
+    """A deleted connector stops in the same round, and nothing else moves."""
     events = [join(0, "w1"), join(0, "w2"), {"at_ms": 1000, "tasks": TWO}]
     found = rounds(*events, tasks=THREE)
     assert found[0] == ((1, 2), (6, 6), 0)
@@ -164,20 +164,20 @@ def test_ex_i12_connector_deleted() -> None:
 
 
 def test_ex_i13_duplicates() -> None:
-    """What two workers claim is stopped on both, and handed out in the next round."""
+    """Jobs that two workers claim stop on both and are assigned in the next round."""
     claimed = ["c1", "c1-0", "c1-1", "c1-2", "c1-3"]
     found = rounds(join(0, "w1"), join(1000, "w2", active=claimed))
     assert found == [((2,), (8,), 0), ((0, 1), (0, 4), 0), ((1, 1), (4, 4), 0)]
 
 
 def test_ex_i18_no_delay() -> None:
-    """D = 0: lost work is handed out in the round of the loss."""
+    """With a delay of 0 lost work is assigned in the round of the loss."""
     found = rounds(join(0, "w1"), join(0, "w2"), {"at_ms": 1000, "leave": "w2"}, delay=0)
     assert found == [((1, 1), (4, 4), 0), ((2,), (8,), 0)]
 
 
 def test_a_crash_ends_by_the_session_timeout() -> None:
-    """Connect's 10 s after the last heartbeat, which is of the instant of the crash."""
+    """A crashed worker expires 10 s, Connect's session timeout, after its last heartbeat."""
     scenario = {
         "group": {"assignor": "cooperative", "tasks": TWO},
         "events": [join(0, "w1"), join(0, "w2"), {"at_ms": 5_000, "crash": "w2"}],
@@ -191,7 +191,7 @@ def test_a_crash_ends_by_the_session_timeout() -> None:
 
 
 def test_connectors_that_are_all_deleted_come_back_at_once() -> None:
-    """A worker leaves while nothing is configured: what it ran was deleted, not lost (Kafka)."""
+    """Jobs of a worker that leaves while no connector exists are not lost: no delay follows."""
     found = rounds(
         *(join(0, "w1"), join(0, "w2")),
         {"at_ms": 1_000, "tasks": []},
@@ -207,7 +207,7 @@ def test_connectors_that_are_all_deleted_come_back_at_once() -> None:
 
 
 def test_workers_without_connectors_play_rounds() -> None:
-    """Every join is a round, and the group settles with nothing to run."""
+    """Without connectors every join is a round, and the group is stable."""
     group = {"assignor": "cooperative", "tasks": []}
     scenario = {"group": group, "events": [join(0, "w1"), join(1_000, "w2")]}
     *generations, summary = as_json(play(scenario))
@@ -219,7 +219,7 @@ def test_workers_without_connectors_play_rounds() -> None:
 
 
 def test_a_delay_is_told_from_the_instant_of_the_round() -> None:
-    """A new config between two heartbeats: what is left of the delay ends when the delay does."""
+    """A config between two heartbeats gets exactly the rest of the delay."""
     found = rounds(
         *(join(0, "w1"), join(0, "w2")),
         {"at_ms": 1_000, "leave": "w2"},

@@ -1,4 +1,4 @@
-"""The learner examples (EX-L) and the follow-ups (EX-S1) come out of `muster simulate`."""
+"""`muster simulate` reproduces the learner examples (EX-L)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FOUR = [{"subtopology": "0", "partitions": 4, "stateful": True}]
 
 
 def played(*events: dict[str, Any], tasks: object = FIVE, **config: object) -> list[Any]:
-    """Generations of the learner assignor; none is ready before it says so."""
+    """Generations under the learner assignor; no learner is ready until an event says so."""
     values = {key.replace("_", "."): value for key, value in config.items()}
     scenario = {
         "group": {"assignor": "learner", "config": values, "tasks": tasks},
@@ -28,12 +28,12 @@ def played(*events: dict[str, Any], tasks: object = FIVE, **config: object) -> l
 
 
 def join(at_ms: int, name: str, *active: str) -> dict[str, Any]:
-    """A member joins with what it runs."""
+    """A member joins with the tasks that it runs."""
     return {"at_ms": at_ms, "join": {"id": name, "active": list(active)}}
 
 
 def ready(at_ms: int, name: str, task: str) -> dict[str, Any]:
-    """A member has caught up."""
+    """A member's learner has caught up."""
     return {"at_ms": at_ms, "ready": {"member": name, "task": task}}
 
 
@@ -43,7 +43,7 @@ def shape(generation: dict[str, Any]) -> dict[str, tuple[int, int]]:
 
 
 def learns(generation: dict[str, Any], member: str) -> str:
-    """The one task a member learns."""
+    """The only task that a member learns."""
     (task,) = generation["members"][member]["learner"]
     return str(task)
 
@@ -52,7 +52,7 @@ START = [join(0, "S1", "0_0", "0_1"), join(0, "S2", "0_2", "0_3"), join(0, "S3",
 
 
 def test_ex_l1_scale_up_two_joins() -> None:
-    """Owners run on until their successors have learned, one hand-over at a time."""
+    """Owners keep running until their successors have learned; each handover is one generation."""
     both = [*START, join(1_000, "S4"), join(2_000, "S5")]
     at_first = played(*both)
     assert shape(at_first[1]) == {"S1": (2, 0), "S2": (2, 0), "S3": (1, 0), "S4": (0, 1)}
@@ -65,7 +65,7 @@ def test_ex_l1_scale_up_two_joins() -> None:
 
 
 def test_ex_l2_scale_up_from_an_empty_group() -> None:
-    """The first member runs all; two more learn their share and take over when ready."""
+    """The first member runs all; the next two learn their shares."""
     found = played(join(0, "S1"), join(1_000, "S2"), join(1_000, "S3"))
     assert shape(found[0]) == {"S1": (5, 0)}
     loads = sorted(learning for _, learning in shape(found[1]).values())
@@ -73,7 +73,7 @@ def test_ex_l2_scale_up_from_an_empty_group() -> None:
 
 
 def test_ex_l3_scale_down() -> None:
-    """A draining member keeps what no member has learned yet, and ends empty."""
+    """A draining member keeps a task until another has learned it, and ends empty."""
     drain = {"at_ms": 1_000, "drain": "S2"}
     found = played(*START, drain)
     assert shape(found[1])["S2"] == (2, 0)
@@ -86,14 +86,14 @@ def test_ex_l3_scale_down() -> None:
 
 
 def test_ex_l3c_scale_down_timeout() -> None:
-    """When the time is over, learners take over ready or not."""
+    """After `scale.down.timeout.ms` learners take over, ready or not."""
     found = played(*START, {"at_ms": 1_000, "drain": "S2"}, scale_down_timeout_ms=5_000)
     assert (found[-1]["at_ms"], shape(found[-1])["S2"]) == (6_000, (0, 0))
     assert found[-1]["members"]["S1"]["active"][:2] == ["0_0", "0_1"]
 
 
 def test_ex_l4_leader_crash_during_scaling() -> None:
-    """The unready learner takes what it was learning, the rest goes to who has room."""
+    """When an owner leaves, its learner takes over unready; members with room get the rest."""
     found = played(*START, join(1_000, "S4"))
     task = learns(found[1], "S4")
     found = played(*START, join(1_000, "S4"), {"at_ms": 2_000, "leave": "S1"})
@@ -103,7 +103,7 @@ def test_ex_l4_leader_crash_during_scaling() -> None:
 
 @pytest.mark.parametrize(("partial", "generations"), [(True, 4), (False, 3)])
 def test_ex_l6_partial_or_together(partial: bool, generations: int) -> None:
-    """Two learners of one member: a hand-over for each, or one for both."""
+    """Two learners of one member take over one by one, or both in one generation."""
     start = [join(0, "S1", "0_0", "0_1", "0_2", "0_3"), join(1_000, "S2")]
     first = played(*start, tasks=FOUR, learner_partial_rebalance=partial)
     one, two = first[1]["members"]["S2"]["learner"]
@@ -119,7 +119,7 @@ def test_ex_l6_partial_or_together(partial: bool, generations: int) -> None:
 
 
 def test_lag_promotes_like_a_report() -> None:
-    """A lag at or below the acceptable one is as good as the member's own word."""
+    """A lag within the acceptable one makes a learner ready, as a report does."""
     start = [*START, join(1_000, "S4")]
     task = learns(played(*start)[1], "S4")
     far = {"at_ms": 2_000, "lag": {"member": "S4", task: 20_000}}
@@ -130,7 +130,7 @@ def test_lag_promotes_like_a_report() -> None:
 
 
 def test_bad_scenarios_name_the_place() -> None:
-    """Every fault says where it is and what would be right."""
+    """The error names the place of the fault."""
     for events, place in (
         ([{"at_ms": 0, "leave": "W9"}], "events[0].leave"),
         ([{"at_ms": 0, "jon": {"id": "W1"}}], "unknown key 'jon'"),
@@ -141,7 +141,7 @@ def test_bad_scenarios_name_the_place() -> None:
 
 
 def test_lines_and_seeds(capsys: pytest.CaptureFixture[str], tmp_path: Any) -> None:
-    """One scenario a line, one answer a line; a seed invents the same life every time."""
+    """--lines gives one answer a line; a seed gives the same life every time."""
     scenario = {"group": {"tasks": FIVE}, "events": [join(0, "W1")], "until_ms": 1_000}
     file = tmp_path / "lines"
     file.write_text(f"{json.dumps(scenario)}\n{{}}\n")
@@ -158,7 +158,7 @@ def test_lines_and_seeds(capsys: pytest.CaptureFixture[str], tmp_path: Any) -> N
 
 
 def test_a_timeline_for_people(capsys: pytest.CaptureFixture[str], tmp_path: Any) -> None:
-    """When, why, who holds what then, and every move with its reason; the sums last."""
+    """The table shows time, cause, holdings and moves with reasons, and the summary last."""
     scenario = {
         "group": {"assignor": "learner", "tasks": [{**FOUR[0], "partitions": 2}]},
         "defaults": {"restore_ms": 5_000},
@@ -191,6 +191,6 @@ def test_a_timeline_for_people(capsys: pytest.CaptureFixture[str], tmp_path: Any
 
 
 def test_a_crashed_member_is_shown_with_what_it_held() -> None:
-    """Until its session is over it is not known to be dead; then its tasks have new owners."""
+    """A generation shows the tasks of a member that crashes later."""
     found = played(join(0, "S1"), {"at_ms": 20_000, "crash": "S1"}, tasks=FOUR)
     assert shape(found[0]) == {"S1": (4, 0)}

@@ -1,4 +1,4 @@
-"""Rolling upgrades (U-01 to U-04): members are replaced one by one, the group goes along."""
+"""Rolling upgrades (U-01 to U-04): members are replaced one by one while the group runs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ STATIC = ["static", *SESSIONED]
 CONNECTORS = [{"connector": "c1", "tasks": 4}, {"connector": "c2", "tasks": 4}]
 JOBS = 10
 STEP_MS = 10_000
-"""Between two members: enough for a delay and two rounds."""
+"""Time between two members: enough for a delay and two rounds."""
 DELAY_MS = 5_000
 
 
@@ -31,7 +31,7 @@ def life(
     tasks: list[dict[str, Any]] = CONNECTORS,
     **config: Any,
 ) -> list[dict[str, Any]]:
-    """The generations of a scenario, its summary left out."""
+    """The generations of a scenario, without its summary."""
     scenario = {
         "group": {"assignor": assignor, "config": config, "tasks": tasks},
         "defaults": {"ack_ms": 1, "restore_ms": 3_000},
@@ -47,12 +47,12 @@ def at(generations: list[dict[str, Any]], ms: int) -> dict[str, Any]:
 
 
 def held(generation: dict[str, Any]) -> dict[str, list[str]]:
-    """Member → what it runs."""
+    """Member → the tasks that it runs."""
     return {name: member["active"] for name, member in generation["members"].items()}
 
 
 def dealt(generations: list[dict[str, Any]], since_ms: int, until_ms: int) -> set[bool]:
-    """Whether generations of a span that moved something dealt round robin, as eager does."""
+    """For the generations of a span that moved something: whether they assigned round robin."""
     return {
         any(move["reason"] == "round robin" for move in each["moves"])
         for each in generations
@@ -61,10 +61,9 @@ def dealt(generations: list[dict[str, Any]], since_ms: int, until_ms: int) -> se
 
 
 def test_U_01_eager_to_sessioned_in_two_bounces() -> None:
-    """Round robin until the last eager worker is gone, cooperative rounds from then on.
+    """Assignments are round robin until the last eager worker is gone, and cooperative after it.
 
-    In the second bounce, compatible to sessioned, no job changes hands: lost work waits for its
-    worker.
+    In the second bounce, compatible to sessioned, no job changes its worker: lost work waits.
     """
     workers = ("w1", "w2", "w3")
     events = [joins(1_000 * n, worker, protocols=["eager"]) for n, worker in enumerate(workers)]
@@ -84,7 +83,7 @@ def test_U_01_eager_to_sessioned_in_two_bounces() -> None:
 
 
 def test_U_02_static_lists_wait_for_the_last_worker() -> None:
-    """Lists count from the bounce of the last worker on; with an old worker back they do not."""
+    """Static lists count once every worker is static; with an old worker back they do not."""
     pins = {"w1": ["c1-0"], "w2": [], "w3": []}
     delay = {"scheduled.rebalance.max.delay.ms": DELAY_MS}
     begun = [joins(1_000 * n, worker, protocols=SESSIONED) for n, worker in enumerate(pins)]
@@ -101,7 +100,7 @@ def test_U_02_static_lists_wait_for_the_last_worker() -> None:
     found, sessioned = (life("static", [*begun, *rest], **delay) for rest in (rolled, plain))
     for ms in (2 * STEP_MS - 1, 3 * STEP_MS - 1):
         assert held(at(found, ms)) == held(at(sessioned, ms))
-    assert len(held(at(found, 3 * STEP_MS - 1))["w1"]) > 1  # more than it names
+    assert len(held(at(found, 3 * STEP_MS - 1))["w1"]) > 1  # more than its list
     one_by_one = [
         *begun,
         *rolled,
@@ -118,7 +117,7 @@ def test_U_02_static_lists_wait_for_the_last_worker() -> None:
 
 
 def test_S0_31_a_setting_holds_a_group_below_static() -> None:
-    """`connect.protocol` of a live group: below `static` the lists wait, put back they count."""
+    """While `connect.protocol` is below `static`, static lists do not count."""
     events = [
         joins(0, "w1", static=["c1-0"]),
         joins(1_000, "w2"),
@@ -129,12 +128,12 @@ def test_S0_31_a_setting_holds_a_group_below_static() -> None:
     found = life("static", events)
     pinned, spread, again = (held(at(found, n * STEP_MS - 1)) for n in (1, 2, 3))
     assert pinned["w1"] == again["w1"] == ["c1-0"]
-    assert len(spread["w1"]) > 1  # more than it names
+    assert len(spread["w1"]) > 1  # more than its list
     assert sum(map(len, again.values())) == JOBS
 
 
 def test_U_03_learners_begin_with_the_second_bounce() -> None:
-    """`upgrading` moves tasks at once; after the switch a newcomer learns before it takes over.
+    """`upgrading` moves tasks at once; after the switch a new member learns before it takes over.
 
     The switch itself moves nothing.
     """
@@ -157,7 +156,7 @@ def test_U_03_learners_begin_with_the_second_bounce() -> None:
 
 
 def test_U_04_racks_count_when_every_member_has_one() -> None:
-    """Rolling works: balanced all the way, racks ignored until the last member names its own."""
+    """Racks are ignored, and the group stays balanced, until the last member names its rack."""
     replicas = [[["a"]], [["a"]], [["b"]], [["b"]], [["a"]], [["b"]]]
     tasks = [{"subtopology": "0", "partitions": 6, "source_racks": replicas}]
     racks = {"w1": "b", "w2": "a"}

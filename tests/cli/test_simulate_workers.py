@@ -19,7 +19,7 @@ TWO = [{"connector": "c1", "tasks": 4}, {"connector": "c2", "tasks": 4}]
 
 
 def rounds(*events: dict[str, Any], tasks: object = FIVE, assignor: str = "cooperative") -> Any:
-    """Generations; a release takes a millisecond."""
+    """The generations; a release takes one millisecond."""
     scenario = {
         "group": {"assignor": assignor, "tasks": tasks},
         "defaults": {"ack_ms": 1},
@@ -30,7 +30,7 @@ def rounds(*events: dict[str, Any], tasks: object = FIVE, assignor: str = "coope
 
 
 def join(at_ms: int, name: str, *active: str, **more: Any) -> dict[str, Any]:
-    """A worker joins with what it runs."""
+    """A worker joins with the jobs that it runs."""
     return {"at_ms": at_ms, "join": {"id": name, "active": list(active), **more}}
 
 
@@ -40,7 +40,7 @@ def leave(at_ms: int, name: str) -> dict[str, Any]:
 
 
 def runs(generation: dict[str, Any]) -> dict[str, list[str]]:
-    """What each worker runs, sorted."""
+    """The sorted jobs of each worker."""
     return {name: sorted(held["active"]) for name, held in generation["members"].items()}
 
 
@@ -55,7 +55,7 @@ THREE = [join(0, "W1", "A", "A-0"), join(0, "W2", "A-1", "B"), join(0, "W3", "B-
 
 
 def test_ex_c1_new_members() -> None:
-    """Two joins cost two rounds; what the first worker keeps never stops."""
+    """Two joins take two rounds; what the first worker keeps never stops."""
     found = rounds(join(0, "W1"), join(1_000, "W2"), join(1_000, "W3"))
     assert [g["delay_ms"] for g in found] == [0, 0, 0]
     assert sizes(found[1]) == ([0, 0, 1], [0, 0, 1])
@@ -65,7 +65,7 @@ def test_ex_c1_new_members() -> None:
 
 
 def test_ex_c2_worker_leaves() -> None:
-    """Nothing moves while the delay runs; then each kind goes to who has the fewest of it."""
+    """Nothing moves during the delay; then the lost jobs are balanced for each kind."""
     found = rounds(*THREE, leave(1_000, "W2"))
     assert [(g["at_ms"], g["delay_ms"]) for g in found[1:]] == [
         (1_000, DELAY_MS),
@@ -76,7 +76,7 @@ def test_ex_c2_worker_leaves() -> None:
 
 
 def test_ex_c3_worker_bounces() -> None:
-    """The worker that is back empty gets the lost jobs when the delay ends."""
+    """A worker that returns empty gets the lost jobs when the delay ends."""
     found = rounds(*THREE, leave(1_000, "W2"), join(101_000, "W2"))
     assert [g["delay_ms"] for g in found[1:]] == [DELAY_MS, DELAY_MS - 100_000, 0]
     assert runs(found[2])["W2"] == []
@@ -84,7 +84,7 @@ def test_ex_c3_worker_bounces() -> None:
 
 
 def test_ex_c4_leader_bounces() -> None:
-    """The delay survives the leader: two workers return in turn and share what was lost."""
+    """The delay survives the leader: two workers return in turn and share the lost jobs."""
     gone = [leave(1_000, "W2"), join(51_000, "W2"), leave(101_000, "W1"), join(151_000, "W1")]
     found = rounds(*THREE, *gone)
     assert [g["delay_ms"] for g in found[-5:]] == [300_000, 250_000, 200_000, 150_000, 0]
@@ -92,7 +92,7 @@ def test_ex_c4_leader_bounces() -> None:
 
 
 def test_ex_c5_member_leaves_and_returns() -> None:
-    """D bounces: nothing moves, and at the end of the delay it has its task again."""
+    """D leaves and returns: nothing moves, and D has its task again after the delay."""
     four = [join(0, name, job) for name, job in (("A", "T"), ("B", "T-0"), ("C", "T-1"))]
     events = [*four, join(0, "D", "T-2"), leave(1_000, "D"), join(11_000, "D")]
     found = rounds(*events, tasks=[{"connector": "T", "tasks": 3}])
@@ -106,7 +106,7 @@ def test_ex_c5_member_leaves_and_returns() -> None:
 
 
 def test_ex_i14_duplicates_deleted_at_once() -> None:
-    """Duplicates that are deleted stop, the rest is balanced, and then nothing moves."""
+    """Deleted duplicates stop, the rest is balanced, and then nothing moves."""
     claimed = ["c1", "c1-0", "c1-1", "c1-2", "c1-3"]
     events = [join(0, "w1"), {"at_ms": 1_000, "tasks": TWO[1:]}, join(1_000, "w2", *claimed)]
     found = rounds(*events, {"at_ms": 9_000, "rejoin": "w1"}, tasks=TWO)
@@ -120,7 +120,7 @@ def test_ex_i14_duplicates_deleted_at_once() -> None:
 
 
 def test_ex_i15_imbalanced_fill() -> None:
-    """Loads 2, 3, 4 and 0 are filled up to 6 each by 15 new jobs."""
+    """New jobs fill loads of 2, 3, 4 and 0 up to 6 each."""
     held = {"a": range(2), "b": range(2, 5), "d": range(5, 9), "e": range(0)}
     events = [join(0, name, *[f"c-{n}" for n in jobs]) for name, jobs in held.items()]
     found = rounds(*events, tasks=[{"connector": "c", "tasks": 24}])
@@ -143,14 +143,14 @@ def test_ex_i16_candidates() -> None:
 
 
 def test_ex_i17_bounces_back_but_leaves() -> None:
-    """A candidate that is gone again when the delay ends gets nothing."""
+    """A worker that returned but left again before the delay ends gets nothing."""
     found = rounds(*LOST, join(151_000, "w1"), leave(152_000, "w1"), tasks=SIX)
     assert found[-1]["at_ms"] == 1_000 + DELAY_MS
     assert sizes(found[-1]) == ([3, 3], [6, 6])
 
 
 def test_ex_s0_12_drain() -> None:
-    """Namers join one by one, two rounds each; at the end the wildcard workers have nothing."""
+    """Static workers join one by one, two rounds each; at the end wildcard workers have nothing."""
     jobs = ["c1", "c1-0", "c1-1", "c1-2", "c2", "c2-0", "c2-1"]
     namers = [join(10_000 * n, f"s{n}", static=[job]) for n, job in enumerate(jobs, 1)]
     events = [join(0, "w1"), join(0, "w2"), *namers]
@@ -167,7 +167,7 @@ def test_ex_s0_12_drain() -> None:
 
 
 class _Wishes:
-    """Places as `sticky`, and asks for the follow-ups of a list, one a call."""
+    """Places as `sticky` does, and asks for one follow-up of a list with each call."""
 
     name = "wishes"
 
@@ -176,7 +176,7 @@ class _Wishes:
         self.asked_ms: list[int] = []
 
     def assign(self, view: GroupView) -> Placement:
-        """The next wish, or none."""
+        """Place, with the next follow-up or none."""
         self.asked_ms.append(view.now_ms - BEGINNING_MS)
         wish = self.spans_ms.pop(0) if self.spans_ms else None
         return replace(get("sticky").assign(view), followup_ms=wish)
@@ -191,7 +191,7 @@ class _Wishes:
     ],
 )
 def test_ex_s1_8_to_10_follow_ups(spans_ms: tuple[int | None, ...], expected: list[int]) -> None:
-    """The newest answer's wish counts: dropped, asked again, or due at once."""
+    """The newest answer's follow-up counts: dropped, asked again, or due at once."""
     scenario = {
         "group": {"tasks": [{"subtopology": "0", "partitions": 4}]},
         "events": [join(0, "W1"), join(0, "W2"), leave(100_000, "W2")],

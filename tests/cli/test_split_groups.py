@@ -1,4 +1,4 @@
-"""Groups whose records come in parts, and with a dictionary beside them, through every command."""
+"""Commands on groups whose records come in parts and with a dictionary."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Output = pytest.CaptureFixture[str]
 
 
 def publish(bootstrap: str, topic: str, *records: Encoded) -> None:
-    """Write records where the coordinator's sink puts them."""
+    """Write records to the partitions that the coordinator uses."""
     producer = Producer({"bootstrap.servers": bootstrap, "log_level": 2})
     for record in records:
         place = partition_of(record.key, 4)
@@ -32,7 +32,7 @@ def publish(bootstrap: str, topic: str, *records: Encoded) -> None:
 
 @pytest.fixture(scope="module")
 def bootstrap() -> Iterator[str]:
-    """A topic with a group in parts, its dictionary in parts, another group, a half-written one."""
+    """A topic with a group and its dictionary in parts, another group, and a snapshot cut off."""
     units = tuple(UnitRef(f"connector-{i}-", 3) for i in range(60))
     old, new = (replace(orders(g, cause=f"cause {g}")) for g in (7, 8))
     half = parts(replace(orders(9), cause="never seen"), 400, turn=1)[:-1]
@@ -51,7 +51,7 @@ def bootstrap() -> Iterator[str]:
 
 
 def run(bootstrap: str, capsys: Output, *words: str) -> list[dict]:
-    """Call a command; its lines of JSON."""
+    """Call a command and return its JSON lines."""
     assert main([*words, "--bootstrap-server", bootstrap]) == 0
     out, err = capsys.readouterr()
     assert err == ""
@@ -59,20 +59,20 @@ def run(bootstrap: str, capsys: Output, *words: str) -> list[dict]:
 
 
 def test_groups_are_listed(bootstrap: str, capsys: Output) -> None:
-    """The newest whole snapshot of every group; parts of one that was cut off change nothing."""
+    """`groups list` shows the newest whole snapshot; a snapshot that was cut off does not count."""
     found = run(bootstrap, capsys, "groups", "list", "--format", "json")
     shown = [(each["group"], each["generation"], each["cause"]) for each in found]
     assert shown == [("orders", 8, "cause 8"), ("other", 3, "W2 joined")]
 
 
 def test_a_group_is_explained(bootstrap: str, capsys: Output) -> None:
-    """Every generation there is, those in parts among them."""
+    """`explain --history` shows every whole generation, those in parts included."""
     words = ("explain", "--group", "orders", "--history", "--format", "json")
     assert [each["generation"] for each in run(bootstrap, capsys, *words)] == [7, 8]
 
 
 def test_a_group_is_decoded(bootstrap: str, capsys: Output) -> None:
-    """`muster decode` prints what was split as one record, and nothing for a lone part."""
+    """`muster decode` prints split records as one and skips incomplete ones."""
     found = run(bootstrap, capsys, "decode", "--topic", "muster.groups", "--group", "orders")
     shown = [(each["type"], each["value"].get("cause")) for each in found]
     wanted = [("GroupSnapshot", "cause 7"), ("Dictionary", None), ("GroupSnapshot", "cause 8")]

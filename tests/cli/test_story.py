@@ -1,4 +1,4 @@
-"""What the demo makes of records and of what workers wrote down."""
+"""What the demo computes and draws from records and from workers' logs."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ def feed(story: Story, kind: TopicKind, record: Event | GroupSnapshot, at: Origi
 
 
 def snapshot(number: int, through: int, revision: int, state: GroupState) -> GroupSnapshot:
-    """A record that has taken in offsets up to `through`, and told its members `revision`."""
+    """A record that has read up to offset `through`; its members have this revision."""
     found = orders(number, f"cause {number}")
     members = tuple(replace(m, revision=revision) for m in found.members)
     return replace(found, members=members, state=state, through=((MEMBERSHIP, 1, through),))
 
 
 def told() -> Story:
-    """Events at 10, 20 and 30 ms; records that answer the first two at 15 and 90 ms."""
+    """Events at 10, 20 and 30 ms; records at 15 and 90 ms answer the first two."""
     story = Story(G, "muster")
     drain = Drain(group=G, member=MemberId("W1"))
     groups = TopicKind.GROUPS
@@ -61,19 +61,19 @@ def told() -> Story:
 
 
 def test_an_event_waits_for_the_record_that_answers_it() -> None:
-    """Waits run to the first record that took the event in, if that told a member anything."""
+    """An event waits for the record that has read it, if that record changed a revision."""
     story = told()
     assert [(e.what, e.origin.offset) for e in story.events] == [
         ("Drain", 0),
         ("Drain", 1),
         ("Drain", 3),
     ]
-    assert story.waits_ms() == [5, 70]  # the third was taken in, and changed nothing
+    assert story.waits_ms() == [5, 70]  # the third was read and changed nothing
     assert story.waits_ms(since_ms=15) == [70]
 
 
 def test_news_are_new_generations_and_states() -> None:
-    """News is what differs from the record before; a generation placed late is told again."""
+    """News are changes of generation, cause or state against the record before."""
     story = Story(G, "muster")
     first = snapshot(1, 0, 1, GroupState.STABLE)
     assert feed(story, TopicKind.GROUPS, first, Origin("g", 0, 0, 15)) == [
@@ -95,7 +95,7 @@ def test_news_are_new_generations_and_states() -> None:
 
 
 def line(at_ms: int, what: str, member: str, task: str | None = None) -> dict[str, object]:
-    """What a worker writes down."""
+    """A line of a worker's log."""
     rest = {} if task is None else {"task": task}
     return {"at_ns": at_ms * 1_000_000, "what": what, "member": member, **rest}
 
@@ -111,7 +111,7 @@ LOG = [
 
 
 def test_tenures_gaps_and_owners() -> None:
-    """Starts and stops pair up, a death ends all, the time between is a gap."""
+    """Starts and stops pair up, a death ends a tenure, and the time between tenures is a gap."""
     found = tenures.tenures(reversed(LOG))
     ms = 1_000_000
     assert found == [
@@ -129,7 +129,7 @@ def test_tenures_gaps_and_owners() -> None:
 
 
 def test_two_owners_are_found() -> None:
-    """A task started before its owner stopped is an overlap, also with an owner that never does."""
+    """A task that starts before its owner stops is an overlap, also if the owner never stops."""
     early = [line(20, "start", "W3", "0_0"), line(50, "start", "W3", "0_1")]
     found = tenures.tenures(LOG + early)
     assert [(a.member, b.member, a.task) for a, b in tenures.overlaps(found)] == [
@@ -153,12 +153,12 @@ def test_lines_cut_off_by_a_kill_are_none(tmp_path: Path) -> None:
 def test_percentiles_are_values_that_occurred(
     values: list[float], percent: float, expected: float | None
 ) -> None:
-    """The nearest rank, whatever the order."""
+    """A percentile is the value of the nearest rank, in any order of the input."""
     assert tenures.nearest_rank(values, percent) == expected
 
 
 def test_the_figures_of_a_story() -> None:
-    """Generations, moves and waits from the records, gaps and overlaps from the workers."""
+    """Records give generations, moves and waits; workers' logs give gaps and overlaps."""
     story = told()
     assert summary_of(story, 0, LOG) == Summary(
         generations=2,
@@ -190,7 +190,7 @@ def test_the_figures_of_a_story() -> None:
 
 
 def test_plain_lines(capsys: pytest.CaptureFixture[str]) -> None:
-    """Each thing is a line of its own, moves below their generation, owners in task order."""
+    """Each event is a line, moves follow their generation, and owners' tasks are sorted."""
     show = PlainShow()
     show.act(1, "begins")
     show.news(Generation(3, 0, "W2 joined", orders().moves))
@@ -207,13 +207,13 @@ def test_plain_lines(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_a_task_that_goes_to_no_member() -> None:
-    """Moves have two ends, either of which may be no member."""
+    """A move may go to no member."""
     move = Move(task="c1", role=Role.ACTIVE, from_member="W1", to_member=None, reason="removed")
     assert move_text(move) == "c1 W1 → no member: removed"
 
 
 def test_the_live_view_draws_any_moment(tmp_path: Path) -> None:
-    """Before there is a group, in the middle and at the end, in terminals of many sizes."""
+    """The live view draws every stage of the demo in terminals of three sizes."""
     kept = tmp_path / "times.json"
     kept.write_text(json.dumps({startup.SPARK: 9.5}))
     from rich.console import Console
@@ -258,7 +258,7 @@ def test_the_live_view_draws_any_moment(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("width", "height"), [(80, 24), (120, 40)])
 def test_the_whole_board_stays_on_the_screen(width: int, height: int) -> None:
-    """Four members and twelve tasks: no heading is cut, and the figures fit below the board."""
+    """With four members and twelve tasks no heading is cut, and the summary fits on the screen."""
     from rich.console import Console
 
     from muster.cli.scene import RichShow
@@ -297,7 +297,7 @@ def test_the_whole_board_stays_on_the_screen(width: int, height: int) -> None:
 
 
 def test_a_start_is_remembered(tmp_path: Path) -> None:
-    """The next start is told how long each part took; a damaged file is as good as none."""
+    """The next start shows how long each part took last time; a damaged file is ignored."""
     file, now_s = tmp_path / "cache" / "start.json", iter([10.0, 12.5, 20.0, 20.5])
     first = StartUp(file, lambda: next(now_s))
     with first.part(startup.KAFKA) as part:

@@ -1,4 +1,4 @@
-"""Each row of the table in `docs/operations.md`: it is broken, asked as the row says, and told."""
+"""Each row of the table in `docs/operations.md`: its fault occurs, and its command reports it."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Row(NamedTuple):
 
 
 def rows() -> list[Row]:
-    """The table."""
+    """The rows of the table."""
     table = PAGE.read_text().partition("<!-- breaks -->\n")[2].partition("<!-- /breaks -->")[0]
     cells = [line.strip("| ").split(" | ") for line in table.splitlines()[2:]]
     return [
@@ -56,7 +56,7 @@ Ask = Callable[[str], str]
 
 @pytest.fixture
 def ask(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Callable[..., str]:
-    """Run a row's command against topics; what it prints on both streams."""
+    """Run a row's command against topics; return what it prints on both streams."""
     (tmp_path / "broken.json").write_text('[{"subtopology": "orders", "partition": 8}]')
 
     def run(line: str, address: str, prefix: str) -> str:
@@ -69,7 +69,7 @@ def ask(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Callable[..., str
 
 
 def says(row: Row, printed: str) -> bool:
-    """Whether what was printed has the row's words, `…` for any within a line."""
+    """Whether a printed line has the row's words; `…` stands for any text."""
     wanted = ".*".join(re.escape(part.strip()) for part in row.says.split("…"))
     return any(re.search(wanted, " ".join(line.split())) for line in printed.splitlines())
 
@@ -81,7 +81,7 @@ def of(word: str) -> Row:
 
 
 def publish(topics: Topics, kind: TopicKind, record: Record, at_ms: int) -> None:
-    """As an older coordinator would have."""
+    """Write a record with a given timestamp, as an older coordinator would have."""
     encoded = codec.encode(record)
     producer = Producer(topics.clients.producer())
     producer.produce(topics.name(kind), key=encoded.key, value=encoded.value, timestamp=at_ms)
@@ -89,13 +89,13 @@ def publish(topics: Topics, kind: TopicKind, record: Record, at_ms: int) -> None
 
 
 def test_ten_rows() -> None:
-    """The table is there, and each command is one of ours."""
+    """The table has ten rows, each with a `muster` command and a cure."""
     assert len(ROWS) == 10
     assert all(row.ask.startswith("muster ") and row.cure for row in ROWS)
 
 
 def test_without_a_coordinator(ask, bootstrap: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A misspelt key, a bad file, no coordinator, two of them, and no broker."""
+    """The commands report a misspelt key, a bad file, no or two coordinators, and no broker."""
     topics = new_topics(bootstrap)
     for word in ("sesion", "broken.json", "in any group"):
         printed = ask(of(word).ask, bootstrap, topics.prefix)
@@ -118,7 +118,7 @@ def test_without_a_coordinator(ask, bootstrap: str, monkeypatch: pytest.MonkeyPa
 
 @pytest.fixture
 def frozen(job: Job) -> Iterator[Callable[[], None]]:
-    """Freezes the job and all it has started; it goes on when the test ends."""
+    """Freezes the job and its processes until the test ends."""
     family: list[psutil.Process] = []
 
     def freeze() -> None:
@@ -133,7 +133,7 @@ def frozen(job: Job) -> Iterator[Callable[[], None]]:
 
 
 def test_with_a_coordinator(ask, frozen, job: Job, kafka: Topics, tmp_path: Path) -> None:
-    """One group's night: misspelt, deleted, without tasks, a callback that hangs, frozen."""
+    """The commands report a wrong group, a deleted one, one without tasks, a hang, a frozen job."""
     address, prefix = kafka.address, kafka.prefix
 
     def told(word: str) -> None:

@@ -1,4 +1,4 @@
-"""The broker goes away for 20 seconds and comes back: no member loses a task for it."""
+"""The broker is away for 20 seconds: no member loses a task."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ AWAY_S = 20
 
 
 def test_broker_stopped_for_a_while(own_broker: EmbeddedKafka, tmp_path: Path) -> None:
-    """Nothing moves, the same query goes on by itself, and the group can change again.
+    """During an outage no task moves; after it the same query goes on and the group can change.
 
-    Sessions are longer than the outage, so members work all the while.
+    The session timeout is longer than the outage, so the members keep working.
     """
     topics = new_topics(own_broker.bootstrap_server)
     with Job(topics, tmp_path) as job, Fleet(topics, tmp_path, "g") as fleet:
@@ -30,7 +30,7 @@ def test_broker_stopped_for_a_while(own_broker: EmbeddedKafka, tmp_path: Path) -
         before = fleet.settled()
         tenures = fleet.check()
         own_broker.stop()
-        time.sleep(AWAY_S)  # the outage itself, not a wait for anything
+        time.sleep(AWAY_S)  # the outage itself, not a wait for a condition
         own_broker.start()
         fleet.stop("W3")
         after = fleet.settled()

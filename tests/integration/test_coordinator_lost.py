@@ -1,4 +1,4 @@
-"""The coordinator dies, is stopped, is superseded, loses its checkpoint: no task moves for it."""
+"""The coordinator is killed, stopped, superseded or loses its checkpoint: no task moves."""
 
 from __future__ import annotations
 
@@ -35,10 +35,9 @@ def assignments(topics: Topics) -> list[MemberAssignment]:
 
 
 def test_killed_in_the_middle_of_a_rebalance(topics: Topics, tmp_path: Path) -> None:
-    """SIGKILL after the revocations are out: the restart goes on from the checkpoint.
+    """Killed after the revocations are out, the coordinator continues from its checkpoint.
 
-    What is written again is the same but for the new coordinator epoch, and only the newcomer's
-    share moves.
+    It decides the same again under a new coordinator epoch, and only the new member's share moves.
     """
     with Job(topics, tmp_path) as job, Fleet(topics, tmp_path, "g") as fleet:
         job.start()
@@ -58,7 +57,7 @@ def test_killed_in_the_middle_of_a_rebalance(topics: Topics, tmp_path: Path) -> 
 
 
 def _same_decisions(published: list[MemberAssignment]) -> None:
-    """What two coordinators said about one revision of one member must not differ."""
+    """Check that records of one revision of one member differ only in coordinator epoch."""
     said: dict[tuple[str, int, int], MemberAssignment] = {}
     for record in published:
         key = (record.member, record.incarnation, record.revision)
@@ -67,11 +66,10 @@ def _same_decisions(published: list[MemberAssignment]) -> None:
 
 
 def test_stopped_and_started_again(topics: Topics, tmp_path: Path) -> None:
-    """SIGTERM: exit code 0. The next start repeats nothing and misses nothing written meanwhile.
+    """The coordinator stops with exit code 0; the next start repeats and misses nothing.
 
-    W3 joins and W1 is asked to be empty while no coordinator reads. Every record before the stop is
-    still there, no revision and no state is published a second time, and a replay of the inputs
-    gives all of them once more.
+    W3 joins and W1 is drained while no coordinator runs; older records stay, no revision and no
+    state is published twice, and a replay gives equal records.
     """
     with Job(topics, tmp_path) as job, Fleet(topics, tmp_path, "g") as fleet:
         job.start()
@@ -106,7 +104,7 @@ def _joined(topics: Topics, member: str) -> bool:
 
 
 def _nothing_twice(topics: Topics) -> None:
-    """No revision of a member, and no state of a group, was published again."""
+    """Check that no revision of a member and no state of a group was published twice."""
     said = [(r.member, r.incarnation, r.revision, r.report) for r in assignments(topics)]
     assert sorted(set(said)) == sorted(said)
     states = [r.through for r in topics.records(TopicKind.GROUPS) if isinstance(r, GroupSnapshot)]
@@ -116,8 +114,8 @@ def _nothing_twice(topics: Topics) -> None:
 def test_checkpoint_deleted(topics: Topics, tmp_path: Path) -> None:
     """Without its checkpoint the coordinator reads the groups back; no task stops or moves.
 
-    Afterwards it is in charge again: a newcomer gets its share. Who joins a group that nothing was
-    read of is asked what it holds. What the coordinator before still writes does not stand.
+    Then it works as before: a new member gets its share, members of an unknown group are asked what
+    they hold, and a late snapshot of the earlier coordinator is overwritten.
     """
     with Job(topics, tmp_path) as job, Fleet(topics, tmp_path, "g") as fleet:
         job.start()
@@ -138,7 +136,7 @@ def test_checkpoint_deleted(topics: Topics, tmp_path: Path) -> None:
         )
         assert fleet.held() == before
         assert fleet.check() == tenures
-        with Fleet(topics, tmp_path, "new") as new:  # of which the job before may have known
+        with Fleet(topics, tmp_path, "new") as new:  # the earlier job may have known this group
             new.configure(4)
             new.start("V1", "V2")
             new.settled()
@@ -149,7 +147,7 @@ def test_checkpoint_deleted(topics: Topics, tmp_path: Path) -> None:
         fleet.start("W3")
         after = fleet.settled()
         assert all(after[name] < before[name] for name in before)
-        # One generation is left out: the batch that may be lost may have handed out tokens of it.
+        # One generation is skipped: a lost batch may have granted tokens with it.
         assert fleet.snapshots()[-1].generation >= last + 2
         oldest = next(w for w in topics.read(TopicKind.GROUPS) if _is_of(w.record, "g"))
         published = len(fleet.snapshots())
@@ -165,13 +163,25 @@ def test_checkpoint_deleted(topics: Topics, tmp_path: Path) -> None:
 
 
 def test_a_later_claim_stops_the_earlier_job(topics: Topics, tmp_path: Path) -> None:
-    """Two jobs: the one that claimed first ends by itself, exit code 1, and says why."""
+    """Of two jobs the one that claimed first ends with exit code 1 and says why.
+
+    Started again on its old checkpoint, it refuses; on a new checkpoint it takes over.
+    """
     with Job(topics, tmp_path / "one") as one, Job(topics, tmp_path / "two") as two:
         one.start()
         two.start()
         assert one.wait() == 1
         assert "after this job" in one.tail()
         _answers(topics, two)
+        one.start(wait=False)
+        assert one.wait() == 1
+        assert "is behind" in one.tail()
+        assert two.poll() is None
+        assert len(topics.records(TopicKind.COORDINATOR)) == 2
+        shutil.rmtree(one.checkpoint)
+        one.start()
+        assert two.wait() == 1
+        assert one.poll() is None
 
 
 def _answers(topics: Topics, job: Job) -> None:
@@ -181,7 +191,7 @@ def _answers(topics: Topics, job: Job) -> None:
 
 
 def test_nothing_to_start_with(bootstrap: str, tmp_path: Path) -> None:
-    """Missing topics are named, exit code 1; a bad setting is named, exit code 2."""
+    """Missing topics give exit code 1, a bad setting gives 2; the log names them."""
     with Job(Topics(bootstrap, "no-such-prefix"), tmp_path) as job:
         job.start(wait=False)
         assert job.wait() == 1

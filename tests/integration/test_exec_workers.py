@@ -1,6 +1,6 @@
-"""``muster worker --exec`` under the real broker and the real job: killed, frozen, stopped, joined.
+"""``muster worker --exec`` with the real broker and job: killed, frozen, stopped and new workers.
 
-The guards log every start and stop; the check is that no task ever had two owners.
+The workers log every start and stop; the tests check that no task ever had two owners.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ QUICK = {"session.timeout.ms": "3000", "heartbeat.interval.ms": "500"}
 
 
 class Fleet:
-    """Worker commands of one group, each with a log of its own."""
+    """Worker commands of one group, each with its own log."""
 
     def __init__(
         self, kafka: Topics, folder: Path, group: str, assignor: str, *units: Unit
@@ -44,7 +44,7 @@ class Fleet:
         self.configure()
 
     def configure(self, **config: object) -> None:
-        """Write the group's config; `config` are settings, with _ for each dot of a key."""
+        """Write the group's config; in a key of `config` each _ stands for a dot."""
         given = {key.replace("_", "."): value for key, value in config.items()}
         settings = parse_settings({**QUICK, **given}, self.assignor)
         group = GroupId(self.group)
@@ -54,7 +54,7 @@ class Fleet:
         )
 
     def start(self, name: str, *more: str) -> None:
-        """Start a worker, with these further options."""
+        """Start a worker with further options."""
         program = [sys.executable, "-m", "muster.cli.main", "worker", "--group", self.group]
         where = ["--bootstrap-server", self.kafka.address, "--topic-prefix", self.kafka.prefix]
         what = ["--member-id", name, "--log", str(self.folder / f"{name}.jsonl")]
@@ -63,12 +63,12 @@ class Fleet:
         self.workers[name] = subprocess.Popen([*program, *where, *what, *options], cwd=self.folder)
 
     def kill(self, name: str) -> None:
-        """SIGKILL: it is gone without a word."""
+        """SIGKILL a worker: it ends without a leave."""
         self.workers[name].kill()
         self.workers[name].wait()
 
     def lines(self) -> list[dict]:
-        """Every line of every log, by time."""
+        """The lines of all logs, in order of time."""
         found = []
         for file in self.folder.glob("*.jsonl"):
             found += [
@@ -79,12 +79,12 @@ class Fleet:
         return sorted(found, key=lambda line: line["boottime_ms"])
 
     def snapshots(self) -> list[GroupSnapshot]:
-        """What was published of the group, oldest first."""
+        """The group's published snapshots, oldest first."""
         records = self.kafka.records(TopicKind.GROUPS)
         return [r for r in records if isinstance(r, GroupSnapshot) and r.group == self.group]
 
     def owners(self) -> dict[str, list[str]]:
-        """Who runs each task now."""
+        """Task → the members that run it now."""
         running: dict[str, list[str]] = {task: [] for task in self.tasks}
         for line in self.lines():
             if line["event"] == "start":
@@ -94,14 +94,14 @@ class Fleet:
         return running
 
     def settled(self, *names: str) -> bool:
-        """Whether these, and no others, run all tasks, one each."""
+        """Whether exactly these workers run all tasks, each task once."""
         owners = self.owners()
         return all(len(o) == 1 for o in owners.values()) and {o[0] for o in owners.values()} == set(
             names
         )
 
     def runs(self) -> dict[str, set[str]]:
-        """What each worker runs now; "-" has what no worker runs."""
+        """Worker → the tasks it runs now; "-" has the tasks that no worker runs."""
         found: dict[str, set[str]] = {}
         for task, owners in self.owners().items():
             for owner in owners or ["-"]:
@@ -109,13 +109,13 @@ class Fleet:
         return found
 
     def members(self) -> set[str]:
-        """Who is in the group, by what the coordinator published last."""
+        """Members of the group in the newest snapshot."""
         records = self.kafka.records(TopicKind.GROUPS)
         mine = [r for r in records if isinstance(r, GroupSnapshot) and r.group == self.group]
         return {str(entry.id) for entry in mine[-1].members} if mine else set()
 
     def overlaps(self) -> list[str]:
-        """Moments at which a task had two owners."""
+        """Starts of tasks that another worker still ran."""
         running: dict[str, str] = {}
         wrong = []
         for line in self.lines():
@@ -129,7 +129,7 @@ class Fleet:
         return wrong
 
     def close(self) -> None:
-        """End everything, and see that nothing is left."""
+        """End all workers and wait until no task process is left."""
         for process in self.workers.values():
             process.send_signal(signal.SIGCONT)
             process.kill()
@@ -154,7 +154,7 @@ def pinned(kafka: Topics, job: Job, tmp_path: Path) -> Iterator[Fleet]:
 
 
 def test_killed_frozen_and_stopped(fleet: Fleet) -> None:
-    """Each way to lose a worker moves its tasks to the others, and never gives one two owners."""
+    """When a worker is killed, frozen or stopped, the others get its tasks; none has two owners."""
     for name in ("W1", "W2", "deaf"):
         fleet.start(name)
     until(lambda: fleet.settled("W1", "W2", "deaf"), "three share the tasks", story=fleet.owners)
@@ -172,11 +172,10 @@ def test_killed_frozen_and_stopped(fleet: Fleet) -> None:
 
 
 def test_pinned_jobs_run_where_they_are_named(pinned: Fleet) -> None:
-    """A worker with `--static` runs what it names and nothing else; wildcard workers the rest.
+    """A worker with `--static` runs exactly the jobs it names; wildcard workers run the others.
 
-    When it is killed its jobs wait for it (KIP-987: then they are as lost as any other), and it
-    gets them back. Without a delay wildcard workers take them meanwhile. In the end nothing but
-    the static worker is there, and what it does not name stays unassigned.
+    When it is killed, its jobs wait for it as lost jobs do (KIP-987), or without a delay go to the
+    wildcard workers; without wildcard workers the other jobs stay unassigned.
     """
     mine, rest = {"c-0", "d"}, pinned.tasks - {"c-0", "d"}
 
@@ -218,7 +217,7 @@ def test_pinned_jobs_run_where_they_are_named(pinned: Fleet) -> None:
 
 
 def test_new_workers_of_a_group_with_standbys(kafka: Topics, job: Job, tmp_path: Path) -> None:
-    """Two join three: all five run tasks, each task has one standby, and nothing follows up."""
+    """Two workers join three: all five run tasks, each task has a standby, no follow-up comes."""
     tasks = Subtopology("0", 6, stateful=True)
     fleet = Fleet(kafka, tmp_path, "exec-standbys", "high-availability", tasks)
     fleet.configure(num_standby_replicas="1")
@@ -243,7 +242,7 @@ def test_new_workers_of_a_group_with_standbys(kafka: Topics, job: Job, tmp_path:
         loads = Counter(newest.holder.tolist())
         assert sorted(loads.values()) == [1, 1, 1, 1, 2]
         assert fleet.overlaps() == []
-        # Each generation has moved something or let members in; none came of nothing.
+        # No generation has a follow-up as its cause.
         causes = {s.generation: s.cause for s in fleet.snapshots()}
         assert [cause for cause in causes.values() if cause == "follow-up"] == []
     finally:

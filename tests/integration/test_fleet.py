@@ -1,6 +1,6 @@
-"""A fleet's life against the real broker and the real query; one job serves all stories.
+"""Fleets against the real broker and the real query; one job serves all tests.
 
-Every story ends with the check that no task ever had two owners.
+Every fleet ends with the check that no task ever had two owners.
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ def fleet(job: Job, kafka: Topics, tmp_path: Path) -> Iterator[NewFleet]:
 
 
 def sizes(held: dict[str, set[str]]) -> list[int]:
-    """How many tasks each member runs, ascending."""
+    """Number of tasks of each member, ascending."""
     return sorted(map(len, held.values()))
 
 
 def test_join_leave_crash_and_rejoin(fleet: NewFleet) -> None:
-    """Members come, go in order, die without a word, come back; all tasks find an owner."""
+    """Members join, leave, crash and join again; each time all tasks get an owner."""
     group = fleet("comings-and-goings")
     group.configure(6)
     group.start("W1")
@@ -74,7 +74,7 @@ def test_join_leave_crash_and_rejoin(fleet: NewFleet) -> None:
 
 
 def test_three_workers_four_then_two(fleet: NewFleet) -> None:
-    """Scaling out moves only what the newcomer gets; scaling in only what the leavers had."""
+    """Scaling out moves only the new member's share; scaling in only the leavers' tasks."""
     group = fleet("scaling")
     group.configure(12)
     group.start("W1", "W2", "W3")
@@ -91,7 +91,7 @@ def test_three_workers_four_then_two(fleet: NewFleet) -> None:
 
 
 def test_config_change(fleet: NewFleet) -> None:
-    """More tasks go to those with room, fewer leave the rest alone, new timings take effect."""
+    """New tasks go to members evenly, removed tasks end, and new timeouts take effect."""
     group = fleet("reconfigured")
     group.configure(4)
     group.start("W1", "W2")
@@ -107,7 +107,7 @@ def test_config_change(fleet: NewFleet) -> None:
 
 
 def test_drain(fleet: NewFleet, kafka: Topics) -> None:
-    """A drained member gives all it has away and gets nothing back until the drain is undone."""
+    """A drained member gives up all its tasks and gets none until the drain is undone."""
     group = fleet("drained")
     group.configure(6)
     group.start("W1", "W2", "W3")
@@ -124,7 +124,7 @@ def test_drain(fleet: NewFleet, kafka: Topics) -> None:
 
 
 def test_moves_have_reasons_and_generations_a_cause(fleet: NewFleet) -> None:
-    """What was published says who caused each generation and why each task moved."""
+    """A generation's cause names the member that joined, and each moved task has a reason."""
     group = fleet("explained")
     group.configure(4)
     group.start("W1")
@@ -142,7 +142,7 @@ def test_moves_have_reasons_and_generations_a_cause(fleet: NewFleet) -> None:
 def test_what_was_published_comes_out_again(
     fleet: NewFleet, kafka: Topics, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A life with a departure, a crash and a config change is replayed byte for byte."""
+    """A life with a leave, a crash and a config change replays byte for byte."""
     group = fleet("replayed")
     group.configure(6, stateful=True)
     group.start("W1", "W2", "W3")
@@ -164,9 +164,9 @@ def test_what_was_published_comes_out_again(
 def test_a_drain_holds_though_its_member_is_expelled(
     fleet: NewFleet, kafka: Topics, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    """A callback that hangs: the member is fenced, and nobody is told that it is empty.
+    """A drained member whose callback hangs is fenced, and the command reports it as expelled.
 
-    Its process returns, and gets nothing until the drain is undone.
+    When the member returns, it gets no tasks until the drain is undone.
     """
     group = fleet("expelled")
     group.configure(4, config={**QUICK, "rebalance.timeout.ms": "3000"})
@@ -189,7 +189,7 @@ def test_a_drain_holds_though_its_member_is_expelled(
 
 
 def _is_back(group: Fleet, member: str, generation: int) -> bool:
-    """Whether it has joined anew since that generation."""
+    """Whether the member has joined again since that generation."""
     there = {entry.id: entry.epoch for entry in group.snapshots()[-1].members}
     return there.get(member, 0) > generation
 
@@ -197,9 +197,9 @@ def _is_back(group: Fleet, member: str, generation: int) -> bool:
 def test_a_deleted_group_is_gone(
     fleet: NewFleet, kafka: Topics, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """With members only by force: they stop, ask for the group, and do not bring it back.
+    """Deleting a group with members needs --force; its members stop and do not bring it back.
 
-    With a config again they work again, and the tokens of every task have grown.
+    Configured again, the group works again, with higher fencing tokens for every task.
     """
     group = fleet("deleted")
     group.configure(2)
@@ -235,7 +235,7 @@ def test_a_deleted_group_is_gone(
 def test_garbage_on_every_input_topic(fleet: NewFleet, kafka: Topics, job: Job) -> None:
     """Each undecodable record becomes a dead letter with origin, reason and its first bytes.
 
-    A fleet beside it, in the same lanes too, goes on as if nothing were.
+    A fleet whose records have the same keys is not affected.
     """
     group = fleet("beside-garbage")
     group.configure(4)
@@ -253,8 +253,7 @@ def test_garbage_on_every_input_topic(fleet: NewFleet, kafka: Topics, job: Job) 
         (kind, key, value)
         for kind in INPUTS
         for key, value in garbage
-        # A compacted topic takes neither: the broker itself refuses a record without a key, and
-        # one without a value deletes a group.
+        # The broker refuses a record without a key on a compacted topic.
         if not (kind is TopicKind.CONFIG and key is None)
     ]
     for kind, key, value in sent:
@@ -284,7 +283,7 @@ def test_garbage_on_every_input_topic(fleet: NewFleet, kafka: Topics, job: Job) 
 
 
 def test_a_stranger_is_told(kafka: Topics, job: Job) -> None:
-    """A heartbeat of an unknown member is answered, and leaves no group behind."""
+    """A heartbeat of an unknown member is answered and creates no group."""
     stranger = Heartbeat(group=GroupId("nobody"), member=MemberId("S"), epoch=3, digest=1)
     kafka.write(TopicKind.MEMBERSHIP, stranger)
     until(
@@ -300,9 +299,9 @@ def test_a_stranger_is_told(kafka: Topics, job: Job) -> None:
 
 
 def test_a_fleet_that_starts_together(job: Job, kafka: Topics) -> None:
-    """200 members come at once, all leave, all come again: each time each task is started once.
+    """200 members join at once, leave and join again: each time every task starts once.
 
-    A pause of two seconds says that all have come, so that a busy machine changes nothing.
+    Tasks are placed after two seconds without a join, so a slow machine changes nothing.
     """
     names = [f"W{number}" for number in range(200)]
     event = GroupConfig(

@@ -1,4 +1,4 @@
-"""Workers in Python, Go and JavaScript share a group under the real broker and the real job."""
+"""Workers in Python, Go and JavaScript share a group under the real broker and job."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ QUICK = {"session.timeout.ms": "6000", "heartbeat.interval.ms": "1000"}
 
 
 class Band:
-    """The members of the group, each with a log of its own."""
+    """The members of the group, each with its own log."""
 
     def __init__(self, kafka: Topics, folder: Path, ring: Ring) -> None:
         self.kafka, self.folder = kafka, folder
@@ -60,7 +60,7 @@ class Band:
         )
 
     def start(self, name: str, language: str) -> None:
-        """Start the example in a language."""
+        """Start the example of a language."""
         if language not in self.built:
             folder = self.folder / language
             folder.mkdir()
@@ -70,7 +70,7 @@ class Band:
         self.processes[name] = running.process
 
     def kill(self, name: str) -> None:
-        """SIGKILL: it is gone without a word; the time is logged for it."""
+        """SIGKILL a member, and log the time of its death for it."""
         self.processes[name].kill()
         self.processes[name].wait()
         at_ns = overlap.now_ns()
@@ -79,12 +79,12 @@ class Band:
         (self.folder / "deaths.jsonl").write_text(json.dumps(died) + "\n")
 
     def leave(self, name: str) -> None:
-        """SIGTERM: it stops its tasks, leaves the group, ends well."""
+        """SIGTERM: the member stops its tasks, leaves the group and ends with exit code 0."""
         self.processes[name].send_signal(signal.SIGTERM)
         assert self.processes[name].wait(60) == 0
 
     def held(self) -> dict[str, list[str]]:
-        """Who runs what now."""
+        """Member → the tasks it runs now."""
         found: dict[str, list[str]] = {}
         for tenure in self.running():
             found.setdefault(tenure.member, []).append(tenure.task)
@@ -96,7 +96,7 @@ class Band:
         return {tenure for tenure in found if tenure.stop_ns == overlap.FOREVER}
 
     def shared_by(self, *names: str) -> bool:
-        """Whether these, and no others, run every task once, and evenly."""
+        """Whether exactly these members run every task once, and evenly."""
         held = self.held()
         count = Counter(task for tasks in held.values() for task in tasks)
         sizes = [len(tasks) for tasks in held.values()]
@@ -105,11 +105,11 @@ class Band:
         )
 
     def await_share(self, *names: str) -> None:
-        """Wait until `shared_by`."""
+        """Wait until these members share the tasks."""
         until(lambda: self.shared_by(*names), f"{names} share the tasks", story=self.held)
 
     def close(self) -> None:
-        """End everything."""
+        """End all members."""
         for process in self.processes.values():
             process.kill()
             process.wait()
@@ -117,7 +117,7 @@ class Band:
 
 @pytest.fixture
 def ring(tmp_path: Path) -> Ring:
-    """Everybody's keyring."""
+    """The keyring of the coordinator and of all members."""
     return Ring(tmp_path / "ring.json")
 
 
@@ -131,19 +131,16 @@ def job(kafka: Topics, tmp_path: Path, ring: Ring) -> Iterator[Job]:
 
 @pytest.fixture
 def band(kafka: Topics, job: Job, tmp_path: Path, ring: Ring) -> Iterator[Band]:
-    """A group of eight stateless tasks and a connector of three, whose events must be signed."""
+    """A group of eight stateless tasks and a connector of three, with signatures required."""
     made = Band(kafka, tmp_path, ring)
     yield made
     made.close()
 
 
 def test_three_languages_share_a_group(band: Band, job: Job) -> None:
-    """They join, one is killed, others leave: all tasks move, none ever has two owners.
+    """Members join, one is killed, others leave: all tasks move, and no task ever has two owners.
 
-    What they say must be signed, and is.
-
-    In between the coordinator loses its checkpoint. No task stops for it, and once all three have
-    answered what they are asked, it is in charge again.
+    All events must be signed, and no task stops when the coordinator loses its checkpoint.
     """
     band.start_python()
     band.await_share("python")

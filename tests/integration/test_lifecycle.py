@@ -1,6 +1,7 @@
-"""The job's life: other versions, more partitions, other shuffle partitions, another cluster.
+"""A job's life: other versions, more partitions, other shuffle partitions, another cluster.
 
-Each test is a procedure of docs/operations.md, on the real thing: tasks go on, and none moves.
+Each test is a procedure of docs/operations.md with a real broker and job: tasks run on and none
+moves.
 """
 
 from __future__ import annotations
@@ -50,10 +51,9 @@ def elsewhere() -> Iterator[EmbeddedKafka]:
 def test_goes_on_from_the_checkpoint_of_another_version(
     file: Path, elsewhere: EmbeddedKafka, tmp_path: Path
 ) -> None:
-    """Spark's files, the operator's state and the last batch, which was cut off, are read as kept.
+    """The job reads the Spark files, state and unfinished batch of another version's checkpoint.
 
-    Both members are still in the group although they were asked nothing; they answer what they
-    are told, so that a newcomer gets its share of their tasks, and neither any of the other's.
+    Both members stay in the group without being asked, and a third one gets its share of both.
     """
     topics, checkpoint = kept.resume(file, elsewhere.bootstrap_server, tmp_path)
     old = newest(topics)
@@ -80,7 +80,7 @@ def test_goes_on_from_the_checkpoint_of_another_version(
 
 
 def answer(topics: Topics, epoch: int, answered: set[tuple[MemberId, int]]) -> None:
-    """Members do what a coordinator after this epoch tells them."""
+    """Members report what a coordinator with a later epoch assigned to them."""
     for record in topics.records(TopicKind.ASSIGNMENTS):
         if not isinstance(record, MemberAssignment) or record.coordinator_epoch <= epoch:
             continue
@@ -99,27 +99,27 @@ def answer(topics: Topics, epoch: int, answered: set[tuple[MemberId, int]]) -> N
 
 
 def snapshots(topics: Topics) -> list[GroupSnapshot]:
-    """Every state published, oldest first."""
+    """The published snapshots, oldest first."""
     return [r for r in topics.records(TopicKind.GROUPS) if isinstance(r, GroupSnapshot)]
 
 
 def newest(topics: Topics) -> GroupSnapshot:
-    """The newest state published."""
+    """The newest snapshot."""
     return until(lambda: snapshots(topics), "a state is published")[-1]
 
 
 def holders(snapshot: GroupSnapshot) -> dict[str, str]:
-    """Task → the member that has it."""
+    """Task → the member that holds it."""
     table, name = TaskTable(snapshot.tasks), {m.slot: str(m.id) for m in snapshot.members}
     slots = enumerate(snapshot.holder.tolist())
     return {str(table.task(index)): name[slot] for index, slot in slots if slot in name}
 
 
 def test_upgrade_and_rollback(topics: Topics, tmp_path: Path) -> None:
-    """Stop, exchange the installation, start on the same checkpoint; and the same way back.
+    """Stop, exchange the installation, start on the same checkpoint; then the same way back.
 
-    The other installation is ours but for the version of what it keeps of a group beside the
-    snapshot, which neither can read of the other: so each asks the members, and no task moves.
+    The two installations cannot read each other's liveness, so each asks the members, and no task
+    moves.
     """
     conf = {**os.environ, "PYTHONPATH": str(other_version(tmp_path))}
     checkpoint = tmp_path / "checkpoint"
@@ -145,17 +145,18 @@ def test_upgrade_and_rollback(topics: Topics, tmp_path: Path) -> None:
 
 
 def other_version(folder: Path) -> Path:
-    """An installation whose liveness has another version."""
+    """An installation with another version of the liveness format."""
     shutil.copytree(ROOT / "muster", folder / "other" / "muster")
-    file = folder / "other" / "muster" / "streams" / "turn.py"
+    file = folder / "other" / "muster" / "streams" / "stored.py"
     source = file.read_text()
-    assert source.count("\n_PLAIN, _SIGNED = 1, 2\n") == 1
-    file.write_text(source.replace("\n_PLAIN, _SIGNED = 1, 2\n", "\n_PLAIN, _SIGNED = 200, 201\n"))
+    ours, other = ("\nPLAIN, SIGNED, ON_PROBATION = 1, 2, 3\n", "= 200, 201, 202\n")
+    assert source.count(ours) == 1
+    file.write_text(source.replace("= 1, 2, 3\n", other))
     return folder / "other"
 
 
 def everybody_has_reported(fleet: Fleet, epoch: int) -> None:
-    """Wait until a new coordinator, which had to ask, knows what every member holds."""
+    """Wait until a new coordinator knows what every member holds."""
     until(
         lambda: (s := fleet.snapshots()[-1]).coordinator_epoch == epoch and not s.recovering,
         "every member has reported",
@@ -167,10 +168,10 @@ def everybody_has_reported(fleet: Fleet, epoch: int) -> None:
 
 
 def test_more_partitions(topics: Topics, tmp_path: Path) -> None:
-    """Every keyed topic grows while the job is stopped; then the checkpoint is lost as well.
+    """Every keyed topic grows while the job is stopped; later the checkpoint is lost as well.
 
-    Keys belong to other partitions from then on: members follow theirs, and the snapshot that is
-    read back is the newest one, not one that was left behind where the group belonged before.
+    Members follow their keys to other partitions, and the coordinator reads back the newest
+    snapshot, not an older one in the partition that the key had before.
     """
     grown = [topic.kind for topic in TOPICS if topic.partitions is None]
     assert {TopicKind.MEMBERSHIP, TopicKind.ASSIGNMENTS, TopicKind.GROUPS} <= {*grown}
@@ -201,7 +202,7 @@ def test_more_partitions(topics: Topics, tmp_path: Path) -> None:
 
 
 def grow(topics: Topics, kinds: list[TopicKind], partitions: int) -> None:
-    """What ``kafka-topics.sh --alter --partitions`` does."""
+    """Do what ``kafka-topics.sh --alter --partitions`` does."""
     admin = AdminClient({"bootstrap.servers": topics.address})
     wanted = [NewPartitions(topics.name(kind), partitions) for kind in kinds]
     for future in admin.create_partitions(wanted).values():
@@ -219,9 +220,9 @@ def grow(topics: Topics, kinds: list[TopicKind], partitions: int) -> None:
 
 
 def test_another_number_of_shuffle_partitions(topics: Topics, tmp_path: Path) -> None:
-    """On the same checkpoint the setting is ignored; a new one takes it, and no task moves.
+    """A checkpoint keeps its number of shuffle partitions; a new one takes the setting.
 
-    From three to the default, one, for which the query has no exchange: it must get one back.
+    From three to the default, one, for which the query has no exchange, no task moves.
     """
     with Fleet(topics, tmp_path, "g") as fleet:
         with Job(topics, tmp_path / "three", conf=[f"{SHUFFLE}=3"]) as three:
@@ -250,7 +251,7 @@ def test_another_number_of_shuffle_partitions(topics: Topics, tmp_path: Path) ->
 
 
 def shuffle_partitions(checkpoint: Path) -> set[str]:
-    """Partitions the operator's state has."""
+    """The partitions of the operator's state."""
     return {place.name for place in (checkpoint / "state" / "0").iterdir() if place.name.isdigit()}
 
 
@@ -258,10 +259,10 @@ def shuffle_partitions(checkpoint: Path) -> set[str]:
 
 
 def test_another_cluster(topics: Topics, elsewhere: EmbeddedKafka, tmp_path: Path) -> None:
-    """The fleet stops, then the job; config and groups are copied; job and fleet start there.
+    """Fleet and job stop, config and groups are copied, and both start on another cluster.
 
-    Members have instance ids, so each gets what it had; and the offsets of the old cluster, which
-    the copied snapshot names, do not make the group deaf in the new one.
+    Members have instance ids and get their tasks back, and the old cluster's offsets in the copied
+    snapshot do no harm.
     """
     names = ("W1", "W2", "W3")
     with Job(topics, tmp_path / "old") as job, Fleet(topics, tmp_path / "old", "g") as fleet:
@@ -291,11 +292,11 @@ def test_another_cluster(topics: Topics, elsewhere: EmbeddedKafka, tmp_path: Pat
         after = fleet.settled()
         assert all(after[name] <= before[name] for name in before)
         assert overlap.overlaps([*left, *fleet.check()]) == []
-        assert fleet.snapshots()[-1].generation > generation + 1  # tokens go on, above all that was
+        assert fleet.snapshots()[-1].generation > generation + 1  # tokens only grow
     new.close()
 
 
 def start_static(fleet: Fleet, *names: str) -> None:
-    """Start workers whose tasks wait for them when they stop for a moment."""
+    """Start workers with instance ids, so that their tasks wait for them after a short stop."""
     for name in names:
         fleet.start(name, instance_id=f"i-{name}")

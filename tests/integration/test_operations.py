@@ -1,4 +1,4 @@
-"""What an operator sees of a real job while a group lives: metrics, probes, log, doctor, alerts."""
+"""What an operator sees of a real job: metrics, probes, log, doctor and alerts."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from muster.broker.kafka import free_port
 from muster.broker.tether import Tethered
 from muster.cli.main import main
 from muster.protocol.topics import TopicKind
+from muster.streams import canary
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 
@@ -31,7 +32,7 @@ GROUP = "observed"
 
 
 class Page:
-    """A scrape, by name and labels."""
+    """A scrape of the metrics, by name and labels."""
 
     def __init__(self, job: Job) -> None:
         status, text = job.get("/metrics")
@@ -41,7 +42,7 @@ class Page:
         self._prefix = job.topics.prefix
 
     def get(self, name: str, **labels: str) -> float:
-        """A sample of this job's prefix; 0 when there is none."""
+        """A sample with the job's prefix; 0 if there is none."""
         told = {"prefix": self._prefix, **labels}
         inner = ",".join(f'{key}="{told[key]}"' for key in sorted(told))
         return self.values.get(f"muster_{name}{{{inner}}}", 0.0)
@@ -49,15 +50,16 @@ class Page:
 
 @pytest.fixture(scope="module")
 def job(kafka: Topics, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Job]:
-    """A coordinator that logs JSON and calls itself stuck after eight seconds."""
-    folder, conf = tmp_path_factory.mktemp("job"), ["muster.stall.ms=8000"]
+    """A coordinator that logs JSON and counts as stalled after eight seconds."""
+    folder = tmp_path_factory.mktemp("job")
+    conf = ["muster.stall.ms=8000", "muster.canary.interval.ms=1000"]
     with Job(kafka, folder, conf=conf, command=[*COMMAND, "--log-format", "json"]) as job:
         yield job.start()
 
 
 @pytest.fixture(scope="module")
 def life(job: Job, kafka: Topics, tmp_path_factory: pytest.TempPathFactory) -> Page:
-    """Two join, one more, one dies, one leaves, one speaks nonsense; then a scrape."""
+    """A scrape after members joined, died and left, and after one undecodable record."""
     with Fleet(kafka, tmp_path_factory.mktemp("fleet"), GROUP) as fleet:
         fleet.configure(6)
         fleet.start("W1")
@@ -87,7 +89,7 @@ def _told(page: Page) -> Page | None:
 
 
 def test_metrics_tell_the_life(life: Page) -> None:
-    """Generations and moves by cause, members, tasks, latency and ownerless time: as it was."""
+    """The metrics match the life: generations, moves, members, tasks, latency, ownerless time."""
     causes = {
         cause: life.get("generations_total", group=GROUP, cause=cause)
         for cause in ("joined", "expired", "left")
@@ -103,7 +105,7 @@ def test_metrics_tell_the_life(life: Page) -> None:
     assert life.get("unassigned_tasks", group=GROUP) == 0
     assert life.get("imbalance_ratio", group=GROUP) == 1
     assert life.get("groups", state="Stable") >= 1
-    # Every task that came from a member: 3 and 3 to newcomers, 3 of the dead, 3 of the leaver.
+    # Every task that came from a member: 3 and 3 to new members, 3 of the dead, 3 of the leaver.
     assert life.get("task_ownerless_seconds_count") == 12
     assert life.get("event_to_assignment_seconds_count") >= 5
     assert life.get("assignment_bytes_count") >= 5
@@ -112,13 +114,13 @@ def test_metrics_tell_the_life(life: Page) -> None:
 
 
 def test_the_dead_cost_a_session(life: Page) -> None:
-    """The sum of ownerless time has the three sessions of the dead member's tasks in it."""
+    """Ownerless time includes a session timeout for each of the dead member's three tasks."""
     session_s = int(QUICK["session.timeout.ms"]) / 1000
     assert life.get("task_ownerless_seconds_sum") >= 3 * session_s
 
 
 def test_the_log_is_json_with_a_line_a_generation(life: Page, job: Job) -> None:
-    """Each generation of the group once, with cause and moves; every line parses."""
+    """Every log line is JSON, and each generation has one line with cause and moves."""
     told: list[dict[str, Any]] = [
         json.loads(line) for line in job.log_file.read_text().splitlines()
     ]
@@ -131,13 +133,13 @@ def test_the_log_is_json_with_a_line_a_generation(life: Page, job: Job) -> None:
         (4, "W3 joined", 3),
         (5, "W2 left", 3),
     ]
-    # The fleet is killed when its life has been told; that may be noticed by now.
+    # The fleet is killed after the scrape; the coordinator may have noticed it by now.
     assert found[5:] in ([], [(6, "W3 expired", 0)])
     assert {"claimed", "running"} <= {each.get("event") for each in told}
 
 
 def test_the_doctor_calls_it_well(life: Page, job: Job, capsys: pytest.CaptureFixture[str]) -> None:
-    """Through Kafka and through the port: nothing fails, but the dead letter is mentioned."""
+    """The doctor, with Kafka and the metrics port, finds no failure and lists the dead letter."""
     kafka = job.topics
     command = ["doctor", "--bootstrap-server", kafka.address, "--topic-prefix", kafka.prefix]
     code = main([*command, "--metrics", job.url, "--format", "json"])
@@ -148,7 +150,7 @@ def test_the_doctor_calls_it_well(life: Page, job: Job, capsys: pytest.CaptureFi
 
 
 def test_prometheus_takes_it(life: Page, job: Job, tmp_path: Path) -> None:
-    """A real Prometheus, our scrape settings and rules: target up, rules well, panels answered."""
+    """A real Prometheus scrapes the job, loads every rule and answers every dashboard query."""
     program = shutil.which("prometheus")
     if program is None:
         pytest.skip("no prometheus (Debian has it in the package prometheus)")
@@ -200,11 +202,43 @@ def test_prometheus_takes_it(life: Page, job: Job, tmp_path: Path) -> None:
         process.kill()
 
 
-def test_a_stuck_job_is_not_well(life: Page, job: Job) -> None:
-    """The JVM is frozen while events come: /healthz says stalled, and well again once it goes on.
+def test_a_stuck_batch_is_not_well(life: Page, job: Job) -> None:
+    """While the Python workers are frozen in a batch, /healthz says stalled; afterwards ok."""
+    workers = [
+        child
+        for child in psutil.Process(job.pid).children(recursive=True)
+        if "pyspark.daemon" in " ".join(child.cmdline())
+    ]
+    assert workers
+    for worker in workers:
+        worker.send_signal(signal.SIGSTOP)
+    try:
+        until(lambda: job.get("/healthz")[0] == 503, "the stall is noticed", story=job.tail)
+        assert job.get("/healthz")[1].startswith("stalled")
+    finally:
+        for worker in workers:
+            worker.send_signal(signal.SIGCONT)
+    until(lambda: job.get("/healthz") == (200, "ok\n"), "it is well again", story=job.tail)
 
-    Kafka answers all the while, so the time counts; afterwards the group is still there.
-    """
+
+def test_the_canary_is_timed(job: Job, capsys: pytest.CaptureFixture[str]) -> None:
+    """The canary is timed again and again; the doctor shows it, and group lists do not."""
+    until(
+        lambda: Page(job).get("canary_seconds_count") >= 2,
+        "two events of its own are timed",
+        story=job.tail,
+    )
+    kafka = ["--bootstrap-server", job.topics.address, "--topic-prefix", job.topics.prefix]
+    main(["doctor", *kafka])
+    told = capsys.readouterr().out
+    assert "an event of its own was answered in" in told
+    main(["groups", "list", *kafka])
+    assert canary.GROUP not in capsys.readouterr().out
+    assert canary.GROUP not in job.get("/metrics")[1]
+
+
+def test_a_stuck_job_is_not_well(life: Page, job: Job) -> None:
+    """While the JVM is frozen and events arrive, /healthz says stalled; afterwards it says ok."""
     assert job.get("/healthz") == (200, "ok\n")
     (jvm,) = [
         child

@@ -1,4 +1,4 @@
-"""A checkpoint that cannot be gone on from: of other topics, or where Spark finds nothing."""
+"""Checkpoints that a job cannot continue from: of other topics, or at an invalid URL."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.broker, pytest.mark.spark]
 
 
 def joins(topics: Topics, job: Job) -> None:
-    """A member joins, and is answered."""
+    """A member joins and is answered."""
     before = topics.end(TopicKind.GROUPS)
     join = Join(group=GroupId("lone"), member=MemberId("M"), incarnation=1)
     topics.write(TopicKind.MEMBERSHIP, join)
@@ -36,7 +36,7 @@ def made_anew(topics: Topics) -> None:
     def created() -> bool:
         try:
             create_topics(topics.address, topics.prefix)
-        except KafkaException:  # the broker is not done with the old ones
+        except KafkaException:  # the broker still deletes the old ones
             return False
         return True
 
@@ -45,9 +45,9 @@ def made_anew(topics: Topics) -> None:
 
 
 def test_topics_made_anew_are_not_those_of_the_checkpoint(topics: Topics, tmp_path: Path) -> None:
-    """The job says so and ends, instead of waiting at the old offsets; told otherwise it goes on.
+    """A job whose topics were deleted and created again says so and ends with exit code 1.
 
-    Without its own file a checkpoint is taken at its word, as one of an older version is.
+    A checkpoint without its file of topic ids is accepted, as one of an older version is.
     """
     with Job(topics, tmp_path) as job:
         joins(topics, job.start())
@@ -64,7 +64,7 @@ def test_topics_made_anew_are_not_those_of_the_checkpoint(topics: Topics, tmp_pa
 
 
 def test_a_checkpoint_without_a_host(topics: Topics, tmp_path: Path) -> None:
-    """``hdfs:///…``, which Hadoop takes in other places: one line says what is wrong."""
+    """With ``hdfs:///…``, a URL without a host, the job says what is wrong without a traceback."""
     with Job(topics, tmp_path, checkpoint="hdfs:///muster") as job:
         job.start(wait=False)
         assert job.wait() == 1

@@ -1,4 +1,4 @@
-"""One job for two prefixes, one of which has a group whose records Kafka takes in parts only."""
+"""One job for two prefixes; under one a group's records are too large and come in parts."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ pytestmark = [pytest.mark.broker, pytest.mark.spark]
 
 SMALL = (Subtopology("0", 4),)
 LARGE = tuple(Subtopology(sha512(b"%d" % number).hexdigest(), 1) for number in range(7_000))
-"""More names than a record of 1 MB has room for."""
+"""More names than fit into a record of 1 MB."""
 
 
 @pytest.fixture
 def prefixes(bootstrap: str) -> Iterator[tuple[Topics, Topics]]:
-    """Two sets of topics, with different numbers of partitions."""
+    """Two sets of topics with different numbers of partitions."""
     found = new_topics(bootstrap), new_topics(bootstrap, partitions=3)
     yield found
     for topics in found:
@@ -38,7 +38,7 @@ def prefixes(bootstrap: str) -> Iterator[tuple[Topics, Topics]]:
 
 
 def published(topics: Topics) -> tuple[list[Record], set[bytes]]:
-    """What is on the groups topic, parts joined, and every key there is."""
+    """The records on the groups topic, with parts joined, and all keys."""
     joiner, found, keys = Joiner(), [], set()
     topic = topics.name(TopicKind.GROUPS)
     count = partitions_of(topics.clients, topic)
@@ -53,13 +53,13 @@ def published(topics: Topics) -> tuple[list[Record], set[bytes]]:
 
 
 def newest(topics: Topics) -> GroupSnapshot | None:
-    """The group as it was published last."""
+    """The group's newest snapshot."""
     states = [record for record in published(topics)[0] if isinstance(record, GroupSnapshot)]
     return states[-1] if states else None
 
 
 def has(topics: Topics, members: int) -> bool:
-    """Whether the group has so many members, placed, and nothing is asked of them any more."""
+    """Whether the group has this many members, all placed, and none that still has to report."""
     state = newest(topics)
     if state is None or state.generation != state.target_generation or state.recovering:
         return False
@@ -67,7 +67,7 @@ def has(topics: Topics, members: int) -> bool:
 
 
 def held(topics: Topics, member: str) -> list[str]:
-    """What a member has."""
+    """The tasks of a member."""
     state = newest(topics)
     assert state is not None
     (slot,) = (entry.slot for entry in state.members if entry.id == member)
@@ -76,7 +76,7 @@ def held(topics: Topics, member: str) -> list[str]:
 
 
 def answer(topics: Topics, member: str, tasks: list[str]) -> None:
-    """A member says what it holds, as of its newest record."""
+    """Write a member's report of what it holds, as of its newest record."""
     state = newest(topics)
     assert state is not None
     (entry,) = (entry for entry in state.members if entry.id == member)
@@ -87,10 +87,10 @@ def answer(topics: Topics, member: str, tasks: list[str]) -> None:
 
 
 def test_two_prefixes_and_a_group_in_parts(prefixes: tuple[Topics, Topics], tmp_path: Path) -> None:
-    """A group of one name under two prefixes: each has its own tasks, members and recovery.
+    """Two groups of one name under two prefixes have their own tasks, members and recovery.
 
-    The large one is published in parts, which live where the whole would; without the checkpoint
-    it is joined and read back, keeps its owner, and shares with a newcomer.
+    Without the checkpoint the parts of the large group are joined and read back, the owner keeps
+    its tasks, and a new member gets its share.
     """
     one, two = prefixes
     long = {"session_timeout_ms": 600_000}
@@ -126,7 +126,7 @@ def test_two_prefixes_and_a_group_in_parts(prefixes: tuple[Topics, Topics], tmp_
 
 
 def _answered(topics: Topics) -> bool:
-    """Answer for members that are asked; whether both are members then, and none is asked."""
+    """Answer for members that are asked; return whether two are members and none is asked."""
     state = newest(topics)
     assert state is not None
     for entry in state.members:

@@ -1,4 +1,4 @@
-"""A real Spark cluster: master, two workers, executors that are killed while groups are served."""
+"""A real Spark cluster of a master and two workers, whose executors are killed at work."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ OPERATIONS = Path(__file__).resolve().parents[2] / "docs" / "operations.md"
 STEADY = {"session.timeout.ms": "45000", "heartbeat.interval.ms": "1000"}
 URL = "viewfs://shared/store/checkpoint"
 MOUNT = "spark.hadoop.fs.viewfs.mounttable.shared.link./store"
-"""Hadoop's own way to give a folder another scheme."""
+"""Hadoop's setting that gives a folder another URL scheme."""
 MUSTER_RUN = (sys.executable, "-m", "muster.cli.main", "run")
 
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkCluster]:
-    """A standalone cluster, shared by the tests of this module."""
+    """A standalone cluster that the tests of this module share."""
     with SparkCluster(tmp_path_factory.mktemp("spark")) as cluster:
         yield cluster
 
 
 def two(cluster: SparkCluster) -> list[psutil.Process]:
-    """Wait until both executors run."""
+    """The executors, once both run."""
 
     def both() -> list[psutil.Process]:
         found = cluster.executors()
@@ -43,7 +43,7 @@ def two(cluster: SparkCluster) -> list[psutil.Process]:
 
 
 def replaced(cluster: SparkCluster, lost: list[psutil.Process]) -> None:
-    """Wait until the executors that were killed are gone and both places are taken again."""
+    """Wait until the killed executors are gone and two others run."""
     until(lambda: not {*lost} & {*cluster.executors()}, "they are gone")
     two(cluster)
 
@@ -51,11 +51,10 @@ def replaced(cluster: SparkCluster, lost: list[psutil.Process]) -> None:
 def test_executors_are_killed_one_by_one_and_all_at_once(
     cluster: SparkCluster, topics: Topics, tmp_path: Path
 ) -> None:
-    """``muster run --master spark://…``: each loss falls into a rebalance, none shows in the fleet.
+    """``muster run --master spark://…``: executors are killed in rebalances, and no task notices.
 
-    The query goes on by itself, only the newcomers' shares move, and no task has two owners. The
-    checkpoint is given by a URL that no operating system knows, as an object store's is; a restart
-    finds the groups there and has no member to ask.
+    The checkpoint has a URL that only Hadoop knows, as on an object store; a restart finds the
+    groups there and asks no member.
     """
     command = (*MUSTER_RUN, "--master", cluster.master)
     (tmp_path / "store").mkdir()
@@ -90,10 +89,9 @@ def test_executors_are_killed_one_by_one_and_all_at_once(
 
 
 def test_submitted_as_the_page_says(cluster: SparkCluster, topics: Topics, tmp_path: Path) -> None:
-    """The ``spark-submit`` line of the operations page, word for word but for the addresses.
+    """The ``spark-submit`` line of the operations page works, with the test's own addresses.
 
-    It serves a group; killed with everything it started it is submitted again and goes on from the
-    same checkpoint.
+    Killed and submitted again, the job continues from the same checkpoint.
     """
     line = re.search(r"### Standalone\n.*?```sh\n(.*?)```", OPERATIONS.read_text(), re.S)
     assert line is not None

@@ -1,4 +1,4 @@
-"""The container lane of CI, with an engine that is not there, fails, hangs, or works."""
+"""The container lane of CI with an engine that is missing, fails, hangs or works."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ exit {code}
 
 
 def program(path: Path, text: str) -> None:
-    """An executable file."""
+    """Write an executable file."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text)
     path.chmod(0o755)
 
 
 def lane(folder: Path, start: str | None, code: int = 0) -> tuple[int, str, list[str]]:
-    """Run the lane in a tree of its own: its exit code, output, and what the engine was told."""
+    """Run the lane in its own tree; return exit code, output and the calls of the engine."""
     tools = folder / "shared" / "containers"
     if start is not None:
         program(tools / "engine.sh", ENGINE.format(start=start))
@@ -62,13 +62,13 @@ def lane(folder: Path, start: str | None, code: int = 0) -> tuple[int, str, list
 def test_without_an_engine_it_is_left_out(
     tmp_path: Path, start: str | None, told: str, calls: list[str]
 ) -> None:
-    """Absent, failing or too slow: it says so, tidies up, and is no failure."""
+    """If the engine is missing, fails or is too slow, the lane says so and exits with 0."""
     assert lane(tmp_path, start) == (0, f"== container lane left out: {told}\n", calls)
 
 
 @pytest.mark.parametrize("code", [0, 1])
 def test_with_an_engine_its_tests_decide(tmp_path: Path, code: int) -> None:
-    """The tests may not skip then; what they say is what the lane says; the engine is stopped."""
+    """With an engine no test may skip, the tests' exit code counts, and the engine is stopped."""
     found, output, calls = lane(tmp_path, "true", code)
     assert found == code
     assert "require=1 broker=\n" in output

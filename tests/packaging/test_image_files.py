@@ -1,4 +1,4 @@
-"""What takes time and chance out of the images, without building one."""
+"""The files that make image builds reproducible, and what the images start, without a build."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.fixture(scope="module")
 def cacerts() -> ModuleType:
-    """The script beside the Dockerfile."""
+    """The script `docker/cacerts.py` as a module."""
     spec = importlib.util.spec_from_file_location("cacerts", ROOT / "docker" / "cacerts.py")
     assert spec is not None
     assert spec.loader is not None
@@ -43,7 +43,7 @@ def store(*entries: tuple[str, int, bytes], kind: int = 2) -> bytes:
 
 
 def test_a_trust_store_without_time_and_chance(cacerts: ModuleType) -> None:
-    """Two stores of the same certificates become the same bytes, which are a store of their own."""
+    """Two stores of the same certificates become the same bytes, which are again a JKS store."""
     one = store(("b", 100, b"BB"), ("a", 200, b"A"))
     other = store(("a", 300, b"A"), ("b", 400, b"BB"))
     assert cacerts.settled(one, 7) == cacerts.settled(other, 7)
@@ -51,7 +51,7 @@ def test_a_trust_store_without_time_and_chance(cacerts: ModuleType) -> None:
 
 
 def test_other_stores_are_refused(cacerts: ModuleType) -> None:
-    """A store of another format, or one that holds a key, is left alone."""
+    """A store of another format, or one that holds a key, is refused."""
     with pytest.raises(ValueError, match="not a JKS store"):
         cacerts.settled(b"\x30\x82" + bytes(20), 7)
     with pytest.raises(ValueError, match="holds a key"):
@@ -59,7 +59,7 @@ def test_other_stores_are_refused(cacerts: ModuleType) -> None:
 
 
 def test_what_the_build_copies_is_let_in() -> None:
-    """Every file the Dockerfile takes from the context passes .dockerignore, and exists."""
+    """Every file that the Dockerfile copies exists and is allowed by .dockerignore."""
     allowed = {line[1:] for line in (ROOT / ".dockerignore").read_text().split() if line[0] == "!"}
     wanted: set[str] = set()
     for line in (ROOT / "docker" / "Dockerfile").read_text().splitlines():
@@ -73,7 +73,7 @@ def test_what_the_build_copies_is_let_in() -> None:
 
 
 def test_every_package_is_copied() -> None:
-    """The rooms that make the wheel are all there when it is built."""
+    """The Dockerfile copies all five source folders of the wheel."""
     text = (ROOT / "docker" / "Dockerfile").read_text()
     for room in ("muster", "protocol", "assignor", "state", "streams"):
         assert f"COPY {room} {room}\n" in text
@@ -92,11 +92,11 @@ SPARKS = {
     "SPARK_JAVA_OPT_10": "-Db=2 words",
     "SPARK_JAVA_OPT_9": "-Da=1",
 }
-"""What Spark tells an executor's pod."""
+"""The environment that Spark gives an executor's pod."""
 
 
 def entered(folder: Path, *words: str) -> list[str]:
-    """What the image's entry point starts, and where: its words and its folder."""
+    """What the image's entry point starts: the program, its arguments and its folder."""
     for name in ("java", "muster"):
         (folder / name).write_text(f'#!/bin/sh\nprintf "%s\\n" {name} "$@" "$PWD"\n')
         (folder / name).chmod(0o755)
@@ -108,13 +108,13 @@ def entered(folder: Path, *words: str) -> list[str]:
 
 
 def test_the_images_words_are_musters(tmp_path: Path) -> None:
-    """Any word but `executor` is a command of the command line, and none at all is none."""
+    """Words other than `executor` are arguments of `muster`; without words it has none."""
     assert entered(tmp_path, "run", "--help") == ["muster", "run", "--help", "/"]
     assert entered(tmp_path) == ["muster", "/"]
 
 
 def test_the_image_is_an_executor_of_spark(tmp_path: Path) -> None:
-    """Its options in their order, each whole; the executor runs where it may write."""
+    """`executor` starts Spark's executor, its options in order, in a folder below TMPDIR."""
     java, *options, place = entered(tmp_path, "executor")
     main = options.index("org.apache.spark.scheduler.cluster.k8s.KubernetesExecutorBackend")
     assert (java, options[:4]) == ("java", ["-Da=1", "-Db=2 words", "-Xms900m", "-Xmx900m"])
@@ -134,7 +134,7 @@ def test_the_image_is_an_executor_of_spark(tmp_path: Path) -> None:
 
 
 def test_kubernetes_starts_a_job_that_can_be() -> None:
-    """The manifest's options are the job's; driver and executors run the same image."""
+    """The manifest's options are valid for the job, and its executors run the same image."""
     text = (ROOT / "docker" / "kubernetes.yaml").read_text()
     listed = text.partition("args:")[2].partition("ports:")[0]
     run, *options = re.findall(r"^ +- (.*)$", listed, re.MULTILINE)

@@ -1,4 +1,4 @@
-"""The four prescribed folders, their links, and the package table agree."""
+"""The four source folders, their links in `muster/`, and the table of packages agree."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SETUP = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools
 
 @pytest.mark.parametrize("room", ROOMS)
 def test_link_leads_to_the_room(room: str) -> None:
-    """Static tools see a room through muster/<room>: the link is relative and leads there."""
+    """Static tools read a folder through muster/<room>, a relative link to it."""
     link = ROOT / "muster" / room
     assert link.is_symlink()
     assert os.readlink(link) == f"../{room}"
@@ -23,12 +23,12 @@ def test_link_leads_to_the_room(room: str) -> None:
 
 @pytest.mark.parametrize("room", ROOMS)
 def test_room_is_built_from_its_folder(room: str) -> None:
-    """The wheel takes muster.<room> from the prescribed folder, not through the link."""
+    """The wheel takes muster.<room> from the folder itself, not through the link."""
     assert SETUP["package-dir"][f"muster.{room}"] == room
 
 
 def test_every_package_is_listed() -> None:
-    """A package on disk that the table lacks, in a room's folder too, would miss from the wheel."""
+    """The table lists every package on disk; a missing one would be missing in the wheel."""
     below_muster = {
         f"muster.{path.parent.name}"
         for path in (ROOT / "muster").glob("*/__init__.py")
@@ -45,5 +45,5 @@ def test_every_package_is_listed() -> None:
 
 @pytest.mark.parametrize("room", sorted(set(ROOMS) - {"assignor"}))
 def test_rooms_are_flat(room: str) -> None:
-    """Only placement is large enough for folders: elsewhere the table of packages stays short."""
+    """Only `assignor` has packages below it, so the table stays short."""
     assert not list((ROOT / room).glob("*/**/__init__.py"))

@@ -1,4 +1,4 @@
-"""Dashboard, alert rules and their page name metrics that exist, with labels that exist."""
+"""Dashboard, alert rules and their page use only metrics and labels that exist."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ OF_PROMETHEUS = {"job", "instance", "le"}
 
 
 def registry() -> CollectorRegistry:
-    """Everything the coordinator's port shows."""
+    """A registry with all metrics of the coordinator's port."""
     metrics = Metrics()
     metrics.registry.register(GroupsCollector(Fold(metrics, {}, 1), lambda: 0))
     return metrics.registry
 
 
 def metrics() -> dict[str, set[str]]:
-    """Name of every sample there can be -> its labels."""
+    """Name of every possible sample → its labels."""
     own = Metrics()
     found: dict[str, set[str]] = {}
     for name, each in vars(own).items():
@@ -47,17 +47,17 @@ def metrics() -> dict[str, set[str]]:
 
 
 def family(name: str) -> str:
-    """A sample's metric."""
+    """The metric that a sample belongs to."""
     return next((name.removesuffix(e) for e in GENERATED if name.endswith(e)), name)
 
 
 def dashboard() -> dict:
-    """As Grafana reads it."""
+    """The dashboard's JSON."""
     return json.loads((FOLDER / "grafana" / "muster.json").read_text())
 
 
 def expressions() -> Iterator[tuple[str, str]]:
-    """(where, PromQL) of everything that asks Prometheus."""
+    """(where, PromQL) of every query."""
     for panel in dashboard()["panels"]:
         for target in panel.get("targets", ()):
             yield panel["title"], target["expr"]
@@ -69,14 +69,14 @@ def expressions() -> Iterator[tuple[str, str]]:
 
 
 def test_metrics_are_those_the_port_shows() -> None:
-    """The list the other tests compare with is what a scrape describes."""
+    """`metrics`, which the other tests use, has the metrics of a scrape."""
     described = {metric.name for metric in registry().collect()}
     assert {family(name) for name in metrics()} == described
 
 
 @pytest.mark.parametrize(("where", "asked"), list(expressions()))
 def test_what_is_asked_exists(where: str, asked: str) -> None:
-    """Every metric and every label of a selector or grouping is one the coordinator has."""
+    """Every metric and label in a query exists."""
     known = metrics()
     named = SELECTOR.findall(asked)
     assert named or "up{" in asked, where
@@ -92,14 +92,14 @@ def test_what_is_asked_exists(where: str, asked: str) -> None:
 
 
 def test_every_metric_is_on_the_page_and_none_that_is_not() -> None:
-    """docs/operations.md has a row for each metric, with its labels."""
+    """docs/operations.md has a row for each metric, with its labels, and no other row."""
     rows = re.findall(r"^\| `(muster_[a-z_]+)` \|([^|]*)\|", PAGE.read_text(), re.MULTILINE)
     told = {family(name): set(re.findall(r"\w+", labels)) for name, labels in rows}
     assert told == {family(name): labels for name, labels in metrics().items()}
 
 
 def test_panels_have_places_and_numbers_of_their_own() -> None:
-    """No two panels share an id, none lies upon another or beside the grid."""
+    """Panels have different ids, do not overlap and lie within the grid."""
     panels = dashboard()["panels"]
     assert len({panel["id"] for panel in panels}) == len(panels)
     taken: set[tuple[int, int]] = set()
@@ -111,7 +111,7 @@ def test_panels_have_places_and_numbers_of_their_own() -> None:
 
 
 def test_every_alert_says_what_to_do_and_has_a_test() -> None:
-    """Severity, summary and action; and the rules' own tests name it."""
+    """Every alert has a severity, a summary and an action, and the rule tests name it."""
     rules, tests = ((FOLDER / name).read_text() for name in ("rules.yaml", "rules_test.yaml"))
     parts = rules.split("- alert: ")[1:]
     for part in parts:
@@ -121,14 +121,14 @@ def test_every_alert_says_what_to_do_and_has_a_test() -> None:
 
 
 def _matched_by(tests: str) -> str:
-    """A pattern of all alerts that some rule test asks for."""
+    """A pattern of all alerts that the rule tests name."""
     asked = re.findall(r'alertname(?:=~|=|: )"?([\w()|]+)', tests)
     return "|".join(f"^(?:{each})$" for each in asked)
 
 
 @pytest.mark.parametrize("command", ["check", "test"])
 def test_promtool_accepts_the_rules(command: str) -> None:
-    """Prometheus' own checker: syntax, and each alert on made-up series."""
+    """The rules are valid for Prometheus' own checker, and their tests pass."""
     promtool = shutil.which("promtool")
     if promtool is None:
         pytest.skip("no promtool (Debian has it in the package prometheus)")
@@ -140,7 +140,7 @@ def test_promtool_accepts_the_rules(command: str) -> None:
 
 
 def test_promtool_reads_what_the_dashboard_asks(tmp_path: Path) -> None:
-    """Every panel's PromQL parses, with Grafana's variables filled in."""
+    """Every panel's query is valid PromQL once Grafana's variables are filled in."""
     promtool = shutil.which("promtool")
     if promtool is None:
         pytest.skip("no promtool (Debian has it in the package prometheus)")

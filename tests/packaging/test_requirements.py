@@ -1,11 +1,10 @@
 """The pages under docs/requirements/ name only code and tests that exist, and each row once.
 
-A row is of one of three kinds, by how its third cell begins: *not ours*, *utility for plug-ins*
-(code that the job never calls by itself), or else *live*. What the sources show is checked: a live
-row names no code that the job does not reach, and a test that uses code which the job does reach; a
-utility is what plug-ins import. A built-in assignor counts as reached: `tests/state/test_view.py`
-shows that the job gives it what members said, and carries its answer out. Whether a test would fail
-is for a mutation to show.
+The third cell of a row gives its kind: *not ours*, *utility for plug-ins* (code that the job never
+calls by itself), or otherwise *live*. The tests check what the sources show: a live row names only
+code that the job reaches, and a test that uses such code; a utility is code that plug-ins import. A
+built-in assignor counts as reached: `tests/state/test_view.py` shows that the job calls it. Only a
+mutation can show whether a test would fail.
 """
 
 import re
@@ -24,19 +23,19 @@ VALUES = {
     *(f"muster.assignor.{name}" for name in ("model", "errors", "check", "copies", "reasons")),
     "muster.assignor.kip924.values",
 }
-"""What a test uses that runs nothing yet; `check` is called on the answers of utilities as well."""
+"""Modules that do not show that a test runs live code; utilities' tests use `check` as well."""
 PLUG_INS = ("assignor/kip924/", "assignor/api.py")
 NAMED = re.compile(r"`([^`\s]+/[^`\s]+)`")
 
 
 def rows(page: Path) -> list[tuple[str, list[str]]]:
-    """The table rows of a page that begin with a requirement's id: id and the other cells."""
+    """The table rows of a page that begin with a requirement's id: the id and the other cells."""
     found = ROW.findall(page.read_text(encoding="utf-8"))
     return [(row, [cell.strip() for cell in cells.split("|")]) for row, cells in found]
 
 
 def absent(named: str) -> bool:
-    """Whether `path` or `path::test[::test]` points at nothing."""
+    """Whether `path` or `path::test[::test]` does not exist."""
     path, *names = named.split("::")
     file = ROOT / path
     if not file.exists():
@@ -47,14 +46,14 @@ def absent(named: str) -> bool:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_a_page_names_only_what_exists(page: Path) -> None:
-    """Collects what a page's tables name and looks each file and test up in the tree."""
+    """Every file and test that a page's tables name exists."""
     cells = [(row, cell) for row, cells in rows(page) for cell in cells]
     missing = [(row, n) for row, cell in cells for n in NAMED.findall(cell) if absent(n)]
     assert missing == []
 
 
 def test_every_row_is_answered_once() -> None:
-    """Each row has four cells, says by what it is met, and stands on one page only."""
+    """Each row has four cells with text and is on one page only."""
     every = [(row, cells) for page in PAGES for row, cells in rows(page)]
     names = [row for row, _ in every]
     assert sorted({row for row in names if names.count(row) > 1}) == []
@@ -68,17 +67,17 @@ def live_rows() -> list[tuple[str, list[str]]]:
 
 
 def core_files(cell: str) -> list[str]:
-    """The sources a cell names that lie in the rooms of the coordinator and its core."""
+    """The source files of the coordinator and its core that a cell names."""
     named = [name for name in NAMED.findall(cell) if name.endswith(".py")]
     return [name for name in named if name.split("/")[0] in ROOMS]
 
 
 def runs_what_is_live(test: str) -> bool:
-    """Whether a test uses, itself or through helpers, what the job reaches, or a command."""
+    """Whether a test uses, itself or through helpers, code that the job reaches, or a command."""
     path, *names = test.split("::")
     used = touched(path, [name.split("[")[0] for name in names])
     live = (used & of_the_job()) - VALUES
-    if path.startswith("tests/assignor/"):  # there tasks and settings are what a view is made of
+    if path.startswith("tests/assignor/"):  # these tests build a view of tasks and settings
         live = {module for module in live if not module.startswith("muster.protocol.")}
     return bool(live) or any(
         name.startswith(("muster.cli.", "muster.simulation.")) for name in used
@@ -86,13 +85,13 @@ def runs_what_is_live(test: str) -> bool:
 
 
 def test_a_live_row_names_what_the_job_reaches() -> None:
-    """Follows the imports of the job, its workers and the built-in assignors."""
+    """A live row names only code that the job, its workers or a built-in assignor import."""
     wrong = [(row, f) for row, c in live_rows() for f in core_files(c[1]) if not is_of_the_job(f)]
     assert wrong == []
 
 
 def test_a_live_row_names_a_test_of_what_the_job_reaches() -> None:
-    """One of its tests at least uses more than values and utilities."""
+    """At least one test of a live row uses live code, not only values and utilities."""
     wrong = [row for row, c in live_rows() if not any(map(runs_what_is_live, NAMED.findall(c[2])))]
     assert wrong == []
 
@@ -103,13 +102,13 @@ DRIVERS = {
     "muster/worker": ("muster.worker",),
     "muster/cli": ("muster.cli",),
 }
-"""Room of a source → what a test uses that has the source run, not only a value made for it."""
+"""Folder of a source → modules that a test must use to run that source."""
 WITH_PROCESSES = ("tests/integration/", "tests/chaos/")
-"""Tests that start the job and workers: nothing of what they start need be named in them."""
+"""Tests that start the job and workers, and therefore need not import them."""
 
 
 def test_code_that_runs_in_a_room_is_tested_through_that_room() -> None:
-    """A rule of the group is not shown by an assignor alone, nor a worker's by the coordinator."""
+    """Code of a live row is tested through its folder: a group's rule not by an assignor alone."""
     wrong = []
     for row, cells in live_rows():
         tests = [name.split("::") for name in NAMED.findall(cells[2])]
@@ -123,7 +122,7 @@ def test_code_that_runs_in_a_room_is_tested_through_that_room() -> None:
 
 
 def test_a_utility_is_what_plug_ins_import() -> None:
-    """A row that says so names code of the plug-in's side, or code the job does not reach."""
+    """A utility row names code for plug-ins, or code that the job does not reach."""
     every = [each for page in PAGES for each in rows(page)]
     utilities = [(row, core_files(c[1])) for row, c in every if c[1].startswith(UTILITY)]
     wrong = [
@@ -135,16 +134,17 @@ def test_a_utility_is_what_plug_ins_import() -> None:
 
 
 def test_only_what_is_not_ours_has_no_test() -> None:
-    """A row without a test says first of all that the matter is not ours."""
+    """A row without a test begins with *not ours*."""
     every = [each for page in PAGES for each in rows(page)]
     bare = [(row, cells[1]) for row, cells in every if not NAMED.findall(cells[2])]
     assert [row for row, met in bare if not met.startswith(NOT_OURS)] == []
 
 
 def test_reach_tells_the_job_from_its_utilities() -> None:
-    """The flow network of plug-ins is no part of the job, and a test of it is none of the job's."""
+    """The plug-ins' flow network is not live code, and a test of it is not a test of live code."""
     assert is_of_the_job("assignor/targets/racks.py")
     assert not is_of_the_job("assignor/solvers/graph.py")
-    assert runs_what_is_live("tests/assignor/test_ex_r.py::test_EX_R2")
-    assert not runs_what_is_live("tests/assignor/test_ex_r.py::test_EX_R1")
-    assert not runs_what_is_live("tests/assignor/test_ex_r.py::test_EX_R6")
+    examples = "tests/assignor/test_rack_examples.py"
+    assert runs_what_is_live(f"{examples}::test_EX_R2_subtopologies_are_spread")
+    assert not runs_what_is_live(f"{examples}::test_EX_R1_two_tasks_are_exchanged")
+    assert not runs_what_is_live(f"{examples}::test_EX_R6_no_replica_in_one_rack")

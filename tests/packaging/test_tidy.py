@@ -1,4 +1,4 @@
-"""House rules that a linter does not know, as a test with a ratchet."""
+"""House rules that a linter does not check."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ CODE = ("protocol", "assignor", "state", "streams", "muster", "bench", "examples
 FILE_LINES_MAX = 400
 FUNCTION_LINES_MAX = 70
 OLD_GIANTS: dict[str, int] = {}
-"""Files that are longer, with the length they must not grow past. Keep it empty."""
+"""Files that may be longer, with their limit. Keep it empty."""
 
 
 @cache
 def tracked(*endings: str) -> list[Path]:
-    """Files git knows, links and vectors left out."""
+    """The repository's files with these endings, without links."""
     out = subprocess.run(
         ["git", "ls-files", "-co", "--exclude-standard"],
         cwd=ROOT,
@@ -36,12 +36,12 @@ def tracked(*endings: str) -> list[Path]:
 
 
 def python_code() -> list[Path]:
-    """Our Python files, tests among them."""
+    """The repository's Python files, tests included."""
     return [p for p in tracked(".py") if p.relative_to(ROOT).parts[0] in CODE]
 
 
 def test_files_have_one_idea() -> None:
-    """No file of code or of tests grows past its budget of lines."""
+    """No Python file has more lines than its limit."""
     long = {
         str(p.relative_to(ROOT)): lines
         for p in python_code()
@@ -52,7 +52,7 @@ def test_files_have_one_idea() -> None:
 
 
 def test_functions_fit_on_a_screen() -> None:
-    """No function is longer than a screen."""
+    """No function has more than `FUNCTION_LINES_MAX` lines."""
     long = []
     for path in python_code():
         for node in functions(path):
@@ -63,7 +63,7 @@ def test_functions_fit_on_a_screen() -> None:
 
 
 def test_no_task_is_left_in_a_comment() -> None:
-    """What is open is an issue, not a remark in the code."""
+    """No file has a mark for open work; open work belongs in an issue."""
     mark = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b")
     found = [
         f"{p.relative_to(ROOT)}:{number}"
@@ -76,7 +76,7 @@ def test_no_task_is_left_in_a_comment() -> None:
 
 
 def test_every_module_says_what_it_decides() -> None:
-    """Every code file opens with a docstring."""
+    """Every Python file begins with a docstring."""
     silent = [
         str(p.relative_to(ROOT))
         for p in python_code()

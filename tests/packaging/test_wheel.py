@@ -1,4 +1,4 @@
-"""The artefact users install: what it holds, and that a worker's install never loads Spark."""
+"""The wheel that users install: its contents, and that a worker never loads Spark."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A wheel built from a copy of the checkout in which the links are lost."""
+    """A wheel built from a copy of the checkout without the links."""
     source = tmp_path_factory.mktemp("source")
     files = subprocess.run(
         ["git", "ls-files", "-co", "--exclude-standard"],
@@ -41,7 +41,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.slow
 def test_wheel_holds_every_module_and_its_data(wheel: Path) -> None:
-    """Every code file, schema and lock of the checkout is in the wheel, links or no links."""
+    """Every code file, schema and lock file of the checkout is in the wheel."""
     names = set(zipfile.ZipFile(wheel).namelist())
     expected = set()
     for room in ("protocol", "assignor", "state", "streams"):
@@ -59,7 +59,7 @@ def test_wheel_holds_every_module_and_its_data(wheel: Path) -> None:
 
 
 def test_importing_the_sdk_leaves_spark_and_solvers_alone() -> None:
-    """`import muster` and its Worker load neither Spark, nor solvers, nor the coordinator."""
+    """`import muster` and its Worker load no Spark, no solvers and nothing of the coordinator."""
     probe = (
         "import sys, muster; muster.Worker; "
         "print(sorted(m for m in ('pyspark', 'ortools', 'pandas', 'muster.state', "
@@ -72,7 +72,7 @@ def test_importing_the_sdk_leaves_spark_and_solvers_alone() -> None:
 
 
 def test_public_names() -> None:
-    """What users import is what was promised, no more."""
+    """`muster` exports exactly the documented names."""
     import muster
 
     names = ["Assignment", "MusterError", "Role", "Task", "Worker", "__version__", "parse_task"]

@@ -1,17 +1,17 @@
 """Fuzz every reader: ``python tests/protocol/fuzz.py [--target T] [--seconds N] [--atheris]``.
 
 =========  ======================================================  =================================
-target     reads                                                   may answer
+target     reads                                                   allowed results
 =========  ======================================================  =================================
-values     every decoder, `Joiner` among them                      a value, or a `DecodeError`
-lines      what `muster decode` takes from a file                  lines, or a `MusterError`
-problems   what `muster assign` takes, and places it               an answer, or a `MusterError`
-scenarios  what `muster simulate` takes                            a scenario, or a `MusterError`
+values     every decoder, and `Joiner`                             a value, or a `DecodeError`
+lines      input of `muster decode`                                lines, or a `MusterError`
+problems   input of `muster assign`, which it places               an answer, or a `MusterError`
+scenarios  input of `muster simulate`                              a scenario, or a `MusterError`
 =========  ======================================================  =================================
 
-Nothing else may come out, whatever goes in. The suite asks this of hypothesis; this script asks for
-longer. With --atheris the search is guided by coverage (the package `atheris`); without it, good
-inputs are mutated at random, by seed. What it finds it prints as hexadecimal, ready for a test.
+Any other result is a bug. The test suite runs the first inputs; this script runs for longer. With
+--atheris, coverage guides the search (package `atheris`); without it, valid inputs are mutated at
+random, by seed. It prints a failing input as hexadecimal, ready for a test.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ Target = Callable[[bytes], object]
 
 
 def values(data: bytes) -> None:
-    """Give the bytes to every decoder there is: as they are, and behind every frame."""
+    """Give the bytes to every decoder, as they are and behind every frame."""
     heartbeats([data])
     for value in (data, *(prefix + data for prefix in PREFIX.values())):
         for kind in TopicKind:
@@ -60,14 +60,14 @@ def values(data: bytes) -> None:
 
 
 def lines(data: bytes) -> None:
-    """Print it as `muster decode` does: as one value, and as lines of text."""
+    """Print the input as `muster decode` does, as one value and as lines of text."""
     for each in (data, data.hex().encode(), b"g\t" + data.hex().encode()):
         with suppress(MusterError):
             list(printed(io.BufferedReader(io.BytesIO(each)), "-"))
 
 
 def problems(data: bytes) -> None:
-    """Place it, if it is small enough to be placed in no time."""
+    """Place the problem if it is small."""
     with suppress(ValueError, RecursionError):
         raw = json.loads(data)
         with suppress(MusterError):
@@ -76,7 +76,7 @@ def problems(data: bytes) -> None:
 
 
 def scenarios(data: bytes) -> None:
-    """Read it as a scenario."""
+    """Parse the scenario."""
     with suppress(ValueError, RecursionError):
         raw = json.loads(data)
         with suppress(MusterError):
@@ -85,11 +85,13 @@ def scenarios(data: bytes) -> None:
 
 def good_values() -> list[bytes]:
     """Golden bytes and test vectors."""
-    found = [json.loads(p.read_text())["value"] for p in (ROOT / "tests/golden").glob("*.json")]
+    hex_values = [
+        json.loads(p.read_text())["value"] for p in (ROOT / "tests/golden").glob("*.json")
+    ]
     for name in ("events", "assignments", "hostile", "dictionary"):
         rows = json.loads((ROOT / f"protocol/vectors/{name}.json").read_text())
-        found += [row["value"] for row in rows]
-    return [bytes.fromhex(text) for text in sorted(found)]
+        hex_values += [row["value"] for row in rows]
+    return [bytes.fromhex(text) for text in sorted(hex_values)]
 
 
 def good_lines() -> list[bytes]:
@@ -124,11 +126,11 @@ LIFE = [
 
 
 def good_problems() -> list[bytes]:
-    """A problem for every assignor, and one to be checked."""
+    """A problem for every assignor, and one that asks for checks."""
     names = ("sticky", "high-availability", "fallback", "learner", "eager", "cooperative", "static")
-    found = [{"assignor": name, **PROBLEM} for name in names]
-    found.append({**PROBLEM, "validate": {"members": {"A": {"active": ["0_0"]}}}})
-    return [json.dumps(each).encode() for each in found]
+    documents = [{"assignor": name, **PROBLEM} for name in names]
+    documents.append({**PROBLEM, "validate": {"members": {"A": {"active": ["0_0"]}}}})
+    return [json.dumps(each).encode() for each in documents]
 
 
 def good_scenarios() -> list[bytes]:
@@ -140,7 +142,7 @@ def good_scenarios() -> list[bytes]:
 
 
 class Subject(NamedTuple):
-    """Something to fuzz: a reader, and good inputs to start from."""
+    """A reader to fuzz, and valid inputs to start from."""
 
     read: Target
     corpus: Callable[[], list[bytes]]
@@ -200,7 +202,7 @@ def mutate_row(value: bytes, chance: random.Random) -> bytes:
 
 
 def places_in(document: dict[str, Any]) -> list[tuple[Any, Any]]:
-    """Every value in a document, however deep: (what it is in, its key or index there)."""
+    """Every value in a document at any depth, as (its container, its key or index)."""
     places: list[tuple[Any, Any]] = [(document, key) for key in document]
     for at, key in places:
         inner = at[key]
@@ -211,7 +213,7 @@ def places_in(document: dict[str, Any]) -> list[tuple[Any, Any]]:
 
 
 def odd(value: object, chance: random.Random) -> object:
-    """Something of the same type."""
+    """Another value of the same type."""
     match value:
         case bool():
             return not value
@@ -232,7 +234,7 @@ def odd(value: object, chance: random.Random) -> object:
 
 
 def mutate_json(value: bytes, chance: random.Random) -> bytes:
-    """Put something else in a place or two of a JSON text, or mutate its bytes."""
+    """Replace one or two values of a JSON text, or mutate its bytes."""
     if chance.random() < 0.2:
         return mutate(value, chance)
     raw = json.loads(value)
@@ -247,7 +249,7 @@ def mutate_json(value: bytes, chance: random.Random) -> bytes:
 
 
 def inputs(name: str, seed: int) -> Iterator[bytes]:
-    """Inputs for a subject, for ever: good ones with something wrong."""
+    """Endless inputs for a subject: mutated valid ones."""
     changes = (mutate_json,) if name in ("problems", "scenarios") else (mutate, mutate_row)
     chance, good = random.Random(seed), SUBJECTS[name].corpus()
     while True:
@@ -255,7 +257,7 @@ def inputs(name: str, seed: int) -> Iterator[bytes]:
 
 
 def at_random(name: str, seconds: float, seed: int) -> int:
-    """Try inputs until the time is over; how many there were."""
+    """Try inputs until the time is over; returns their number."""
     tried, until = 0, time.monotonic() + seconds
     for tried, each in enumerate(inputs(name, seed)):
         if time.monotonic() > until:
@@ -269,7 +271,7 @@ def at_random(name: str, seconds: float, seed: int) -> int:
 
 
 def guided(name: str, seconds: float) -> None:
-    """Let atheris search from the good inputs on; it ends the process."""
+    """Let atheris search, starting with the valid inputs; it ends the process."""
     import atheris
 
     folder = Path(tempfile.mkdtemp(prefix="muster-fuzz-"))
@@ -282,7 +284,7 @@ def guided(name: str, seconds: float) -> None:
 
 
 def main() -> None:
-    """Run the search asked for."""
+    """Run the requested search."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0], allow_abbrev=False)
     parser.add_argument("--target", choices=SUBJECTS, help="only this one (default: all in turn)")
     parser.add_argument("--seconds", type=float, default=60, help="for each target")

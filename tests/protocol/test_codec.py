@@ -1,4 +1,4 @@
-"""Events and records to bytes and back; whatever is wrong with bytes is a DecodeError."""
+"""Events and records to bytes and back; invalid bytes raise DecodeError."""
 
 from __future__ import annotations
 
@@ -66,12 +66,12 @@ def test_records_round_trip(case: tuple) -> None:
 def test_snapshots_round_trip(snapshot: object) -> None:
     """A group's snapshot reads back whole, arrays with their dtypes and shapes included."""
     encoded = encode(snapshot)
-    found = decode_record(TopicKind.GROUPS, encoded.key, encoded.value)
-    assert wire.plain(found) == wire.plain(snapshot)
+    decoded = decode_record(TopicKind.GROUPS, encoded.key, encoded.value)
+    assert wire.plain(decoded) == wire.plain(snapshot)
 
 
 def test_tombstones() -> None:
-    """A missing value means what the topic's tombstones mean, and is written as such."""
+    """A missing value means what the topic's tombstones mean, and is written for it."""
     cases = [
         (TopicKind.ASSIGNMENTS, MemberGone(group="g", member="m")),
         (TopicKind.GROUPS, GroupGone(group="g")),
@@ -154,7 +154,7 @@ def test_hostile_bytes(key: bytes | None, value: bytes, reason: str) -> None:
 
 
 def test_unknown_fingerprint() -> None:
-    """A well-framed value of an unknown schema is told apart from garbage."""
+    """A value with a valid frame and an unknown schema raises its own error."""
     with pytest.raises(UnknownRecord, match="0102030405060708"):
         decode(TopicKind.LAG, b"g", b"\xc3\x01" + bytes(range(1, 9)), wire.ORIGIN)
 
@@ -173,8 +173,8 @@ def test_unknown_fingerprint() -> None:
         ({"tasks": [{"name": "0", "count": 1, "source_racks": [0]}]}, "racks that are not there"),
     ],
 )
-def test_config_that_cannot_be(row: dict, reason: str) -> None:
-    """A config that contradicts itself or the settings table is a DecodeError that says how."""
+def test_invalid_configs_are_refused(row: dict, reason: str) -> None:
+    """A config that contradicts itself or the settings table raises DecodeError with a reason."""
     with pytest.raises(DecodeError, match=reason):
         decode(TopicKind.CONFIG, b"g", write("GroupConfig", row), wire.ORIGIN)
 
@@ -182,7 +182,7 @@ def test_config_that_cannot_be(row: dict, reason: str) -> None:
 @settings(max_examples=examples(150), deadline=None)
 @given(st.sampled_from(sorted(OWN)), st.binary(max_size=60), st.sampled_from(TopicKind))
 def test_any_bytes_behind_a_frame(name: str, body: bytes, kind: TopicKind) -> None:
-    """Random bodies behind every known frame decode or raise DecodeError, nothing else."""
+    """Random bodies behind every known frame decode or raise DecodeError."""
     for read in (
         lambda: decode(kind, b"g", PREFIX[name] + body, wire.ORIGIN),
         lambda: decode_record(kind, b"g|m", PREFIX[name] + body),
@@ -196,7 +196,7 @@ def test_any_bytes_behind_a_frame(name: str, body: bytes, kind: TopicKind) -> No
 @settings(max_examples=examples(100), deadline=None)
 @given(st.data())
 def test_mutated_records(data: st.DataObject) -> None:
-    """A flipped, cut or repeated stretch of a good value decodes or raises DecodeError."""
+    """A changed, cut or repeated stretch of a valid value decodes or raises DecodeError."""
     event = data.draw(st.one_of(wire.joins, wire.reports, wire.snapshots(), wire.assignments))
     encoded = encode(event)
     value = bytearray(encoded.value or b"")
@@ -216,7 +216,7 @@ def test_mutated_records(data: st.DataObject) -> None:
 @quick
 @given(st.lists(st.one_of(wire.heartbeats, wire.ticks, wire.leaves), max_size=12))
 def test_heartbeat_columns_agree_with_the_codec(events: list) -> None:
-    """Reading heartbeats into columns gives what decoding each alone gives."""
+    """Columns of heartbeats equal the heartbeats decoded one by one."""
     values: list[bytes | None] = [encode(event).value for event in events]
     broken = [None, b"", PREFIX["Heartbeat"], encode(Tick(group="g")).value + b"\x00"]
     broken.append(write("Heartbeat", {"member": "m", "epoch": -(2**31) - 1}))
@@ -235,13 +235,13 @@ def test_heartbeat_columns_agree_with_the_codec(events: list) -> None:
 
 
 def test_heartbeat_stays_small() -> None:
-    """A heartbeat of a 22-character member takes at most 48 bytes, at the largest epoch too."""
+    """A heartbeat of a 22-character member takes at most 48 bytes, even at the largest epoch."""
     event = Heartbeat(group="g", member="m" * 22, epoch=2**31 - 1, digest=2**64 - 1)
     assert len(encode(event).value or b"") <= 48
 
 
 @pytest.mark.parametrize("group", ["", "a|b", "a\x00", "x" * 250])
 def test_ids_that_cannot_be_keys(group: str) -> None:
-    """A group id that would break the key grammar is refused when it is written."""
+    """A group id that breaks the key grammar is refused when it is written."""
     with pytest.raises(EncodeError, match="group id"):
         encode(Tick(group=group))

@@ -1,4 +1,4 @@
-"""Every reason for a dead letter is said in one place, and the page lists them from there."""
+"""The reasons of dead letters, and the page that lists them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from muster.protocol.records import Fault, Rejected
 
 
 def test_the_page_lists_every_reason() -> None:
-    """docs/operations.md has each with what happened and what to do, as the table says it."""
+    """docs/operations.md has the meaning and action of each reason, as the table has them."""
     rows = [(f"`{each}`", each.meaning, each.action) for each in DeadLetter]
     table = markdown(("reason", "what happened", "what to do"), rows)
     found, expected = made("operations.md", "reasons: from protocol/dead_letters.py", table)
@@ -18,7 +18,7 @@ def test_the_page_lists_every_reason() -> None:
 
 
 def test_a_reason_is_its_name() -> None:
-    """A reason on the wire is the text; the faults that are also reasons have the same name."""
+    """A reason on the wire is its name; faults that are also reasons have the same name."""
     assert [str(each) for each in DeadLetter] == list(DeadLetter.__members__)
     assert Rejected(origin=Origin("t", 0, 0, 0), reason="UNSIGNED", message="") == Rejected(
         origin=Origin("t", 0, 0, 0), reason=DeadLetter.UNSIGNED, message=""

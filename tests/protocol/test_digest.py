@@ -17,15 +17,15 @@ quick = settings(max_examples=examples(60), deadline=None)
 
 
 def test_fnv1a_as_published() -> None:
-    """Three values of the reference implementation's own test suite."""
-    found = [fnv1a64(text) for text in ("", "a", "foobar")]
-    assert found == [0xCBF29CE484222325, 0xAF63DC4C8601EC8C, 0x85944171F73967E8]
+    """Three values of the reference implementation's test suite."""
+    hashes = [fnv1a64(text) for text in ("", "a", "foobar")]
+    assert hashes == [0xCBF29CE484222325, 0xAF63DC4C8601EC8C, 0x85944171F73967E8]
 
 
 @quick
 @given(wire.holdings)
 def test_what_a_digest_depends_on(holding: Holding) -> None:
-    """Readiness does not change it; losing any one task, or giving it up, does."""
+    """It changes if any task is lost or being given up, and does not depend on readiness."""
     assert replace(holding, ready=TaskSet()).digest() == holding.digest()
     for task in list(holding.active)[:3]:
         one = TaskSet.of([task])
@@ -37,7 +37,7 @@ def test_what_a_digest_depends_on(holding: Holding) -> None:
 @quick
 @given(wire.unit_lists())
 def test_a_table_gives_the_same_hashes(units: tuple) -> None:
-    """A coordinator that sums hashes by task index gets the digest that the member sends."""
+    """The sum of hashes by task index is the digest that the member sends."""
     table = TaskTable(units)
     every = np.arange(len(table), dtype=np.int32)
     kept, going = every[::2], every[1::2]

@@ -1,4 +1,4 @@
-"""Errors survive the way between Spark's processes and say what is wrong."""
+"""Errors can be pickled, for Spark's processes, and say what is wrong."""
 
 from __future__ import annotations
 
@@ -27,6 +27,6 @@ from muster.protocol.errors import (
     ],
 )
 def test_errors_survive_pickling(error: MusterError) -> None:
-    """Class, text and attributes come out as they went in."""
+    """Class, text and attributes are unchanged after pickling."""
     again = pickle.loads(pickle.dumps(error))
     assert (type(again), str(again), vars(again)) == (type(error), str(error), vars(error))

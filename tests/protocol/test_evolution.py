@@ -1,7 +1,7 @@
-"""Older and newer writers, other framings, and the bytes of every version for ever.
+"""Older and newer writers, other framings, and the bytes of every version.
 
-`tests/golden/*.json` holds, for every schema this version writes, bytes as they were written and
-what they mean. A file is never changed, only added: ``UPDATE_GOLDEN=1`` writes what is missing.
+`tests/golden/*.json` holds values and their bytes for every schema that this version writes. Files
+are only added, never changed: ``UPDATE_GOLDEN=1`` writes the missing ones.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from muster.protocol.topics import TopicKind
 
 
 def schema_of(name: str) -> dict:
-    """Our schema as plain JSON, to be changed."""
+    """Our schema as plain JSON, for changes."""
     folder = Path(__file__).parent.parent.parent / "protocol" / "schemas"
     return json.loads((folder / f"{name}.avsc").read_text())
 
@@ -40,14 +40,14 @@ def written(schema: dict, row: dict) -> bytes:
 
 @pytest.mark.parametrize("name", sorted(OWN))
 def test_every_field_has_a_default(name: str) -> None:
-    """So a writer may leave out any row, and a reader of any age fills it in."""
+    """So a writer may leave out any field, and every reader fills it in."""
     fields = [(field["name"], "default" in field) for field in schema_of(name)["fields"]]
     assert [field for field, has in fields if not has] == []
     assert decode_or_error(name)
 
 
 def decode_or_error(name: str) -> bool:
-    """A row of nothing but defaults is read, or refused with a reason; never anything else."""
+    """Read a row of default values, or return the error; other exceptions fail the test."""
     value = write(name, {})
     for kind in TopicKind:
         for read in (
@@ -62,7 +62,7 @@ def decode_or_error(name: str) -> bool:
 
 
 def test_rows_added_by_a_newer_writer() -> None:
-    """A newer schema is read once it is known, its additions are passed over."""
+    """Once a newer schema is known, it is read without its additions."""
     newer = schema_of("Leave")
     newer["fields"].insert(1, {"name": "mood", "type": "string", "default": "calm"})
     newer["fields"].append({"name": "will_return_ms", "type": "long", "default": 0})
@@ -70,15 +70,17 @@ def test_rows_added_by_a_newer_writer() -> None:
     value = written(newer, row)
     with pytest.raises(UnknownRecord, match="fingerprint"):
         decode(TopicKind.MEMBERSHIP, b"g", value, wire.ORIGIN)
-    found = decode(
+    decoded = decode(
         TopicKind.MEMBERSHIP, b"g", value, wire.ORIGIN, schemas=Schemas(writers=(newer,))
     )
-    assert found == Leave(group="g", member="m", incarnation=5, temporary=True, origin=wire.ORIGIN)
+    assert decoded == Leave(
+        group="g", member="m", incarnation=5, temporary=True, origin=wire.ORIGIN
+    )
 
 
 @pytest.mark.parametrize("name", sorted(set(OWN) - {"Packed", "Part", "Heartbeat"}))
 def test_extras_of_a_newer_writer_need_no_schema(name: str) -> None:
-    """Rows that a newer version puts into `extras` keep the schema: every reader goes on."""
+    """A newer version's entries in `extras` keep the schema, and older readers read on."""
     value = write(name, {"extras": {"mood": b"glad", "since": b"\x01"}})
     plain = write(name, {})
     assert value[:10] == plain[:10]
@@ -98,7 +100,7 @@ def test_extras_of_a_newer_writer_need_no_schema(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["Join", "Report", "MemberAssignment", "GroupSnapshot"])
 def test_rows_an_older_writer_did_not_know(name: str) -> None:
-    """An older schema, here with rows missing, is filled in from the defaults."""
+    """Fields that an older schema lacks are filled in from the defaults."""
     older = schema_of(name)
     # A row that defines a type others use by name cannot be missing.
     dropped = {"capacity", "rack", "message", "epoch", "ready", "cause", "memory", "report"}
@@ -109,7 +111,7 @@ def test_rows_an_older_writer_did_not_know(name: str) -> None:
 
 
 def test_a_schema_that_was_replaced_is_kept_beside(tmp_path: Path) -> None:
-    """``Leave.1.avsc`` beside ``Leave.avsc``: one is written today, both are read."""
+    """``Leave.1.avsc`` beside ``Leave.avsc``: one is written, both are read."""
     today, older = schema_of("Leave"), schema_of("Leave")
     older["fields"] = older["fields"][:2]
     (tmp_path / "Leave.avsc").write_text(json.dumps(today))
@@ -121,26 +123,26 @@ def test_a_schema_that_was_replaced_is_kept_beside(tmp_path: Path) -> None:
 
 
 def test_confluent_framing_where_configured() -> None:
-    """``00``, schema id, body is read when the id's schema is known, and refused when not."""
+    """``00``, schema id, body is read if the id is configured, and refused if not."""
     body = write("Drain", {"member": "m", "on": False})[10:]
     value = b"\x00\x00\x00\x00\x2a" + body
     with pytest.raises(DecodeError, match="starts with 0000"):
         decode(TopicKind.MEMBERSHIP, b"g", value, wire.ORIGIN)
     known = Schemas(confluent={42: schema_of("Drain")})
-    found = decode(TopicKind.MEMBERSHIP, b"g", value, wire.ORIGIN, schemas=known)
-    assert found == Drain(group="g", member="m", on=False, origin=wire.ORIGIN)
+    decoded = decode(TopicKind.MEMBERSHIP, b"g", value, wire.ORIGIN, schemas=known)
+    assert decoded == Drain(group="g", member="m", on=False, origin=wire.ORIGIN)
     with pytest.raises(UnknownRecord, match="schema id 43 is not configured"):
         decode(TopicKind.MEMBERSHIP, b"g", b"\x00\x00\x00\x00\x2b", wire.ORIGIN, schemas=known)
 
 
 def test_a_schema_of_something_else_is_refused() -> None:
-    """A configured schema must be for a record of ours."""
+    """A configured schema must have the name of one of our records."""
     with pytest.raises(DecodeError, match="'Cat'"):
         Schemas(writers=({"type": "record", "name": "Cat", "fields": []},))
 
 
 def test_framing_fingerprint_is_avros() -> None:
-    """The fingerprint bytes of ``"null"`` as the Avro specification's implementations give them."""
+    """The fingerprint of ``"null"`` as in the Avro specification's implementations."""
     assert fingerprint_of("null") == (0x63DD24E7CC258F8A).to_bytes(8, "little")
 
 
@@ -153,14 +155,14 @@ def test_framing_fingerprint_is_avros() -> None:
     ],
 )
 def test_compression_bombs(size: int, deflated: bytes, reason: str) -> None:
-    """A packed value may claim only so many times its bytes, and must inflate to what it claims."""
+    """A packed value must inflate to the size it claims, which is limited."""
     value = write("Packed", {"size": size, "deflated": deflated})
     with pytest.raises(DecodeError, match=reason):
         decode_record(TopicKind.GROUPS, b"g", value)
 
 
 def test_a_bomb_is_not_inflated_beyond_its_claim() -> None:
-    """A stream that holds more than it claims is cut off there."""
+    """A stream with more bytes than it claims is not inflated further."""
     import zlib
 
     deflated = zlib.compress(bytes(100_000_000), 9)
@@ -170,7 +172,7 @@ def test_a_bomb_is_not_inflated_beyond_its_claim() -> None:
 
 
 def test_events_are_never_packed() -> None:
-    """Only configs grow large; nothing else on an input topic may inflate."""
+    """Only configs may be packed; other packed events are refused."""
     import zlib
 
     inner = write("Tick", {})

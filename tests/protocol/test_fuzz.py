@@ -1,4 +1,4 @@
-"""The first inputs of every fuzz run: `fuzz.py` goes on from there for as long as one likes."""
+"""The first inputs of every fuzz run; `fuzz.py` runs for any time."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ _SPEC.loader.exec_module(fuzz)
 
 
 @pytest.mark.parametrize("name", fuzz.SUBJECTS)
-def test_nothing_but_its_errors_comes_out(name: str) -> None:
-    """Mutated inputs of a seed: a reader answers, or refuses with an error of ours."""
+def test_readers_raise_only_their_errors(name: str) -> None:
+    """Mutated inputs of a seed: a reader answers or raises one of muster's errors."""
     for each in itertools.islice(fuzz.inputs(name, 7), 250):
         try:
             fuzz.SUBJECTS[name].read(each)
@@ -29,6 +29,6 @@ def test_nothing_but_its_errors_comes_out(name: str) -> None:
 
 @pytest.mark.parametrize("name", fuzz.SUBJECTS)
 def test_good_inputs_are_read(name: str) -> None:
-    """What is mutated is not refused to begin with: most of it is taken as it stands."""
+    """The inputs that are mutated are valid, most of them at least."""
     for each in fuzz.SUBJECTS[name].corpus():
         fuzz.SUBJECTS[name].read(each)

@@ -1,4 +1,4 @@
-"""Bytes of every record, kept in files: they decode for ever, and are written the same for ever."""
+"""Golden bytes of every record: every version reads them, and writes the same bytes."""
 
 from __future__ import annotations
 
@@ -95,8 +95,8 @@ def _group() -> GroupSnapshot:
 
 
 def _events() -> dict[str, tuple[TopicKind, object]]:
-    who = {"group": "fleet", "member": "W1", "origin": wire.ORIGIN}
-    process = {**who, "incarnation": 2**63 + 11}
+    ids = {"group": "fleet", "member": "W1", "origin": wire.ORIGIN}
+    process = {**ids, "incarnation": 2**63 + 11}
     member = TopicKind.MEMBERSHIP
     return {
         "Join": (
@@ -122,15 +122,15 @@ def _events() -> dict[str, tuple[TopicKind, object]]:
             member,
             Report(**process, epoch=3, revision=9, holding=_HOLDING, coordinator_epoch=2**40),
         ),
-        "Heartbeat": (member, Heartbeat(**who, epoch=300, digest=2**64 - 2)),
+        "Heartbeat": (member, Heartbeat(**ids, epoch=300, digest=2**64 - 2)),
         "Leave": (member, Leave(**process, temporary=True)),
-        "Drain": (member, Drain(**who, on=False)),
+        "Drain": (member, Drain(**ids, on=False)),
         "Tick": (member, Tick(group="fleet", origin=wire.ORIGIN)),
         "Tick.published": (
             member,
             Tick(group="fleet", published=Mark(3, 70_000), origin=wire.ORIGIN),
         ),
-        "LagReport": (TopicKind.LAG, LagReport(**who, lags=_LAGS)),
+        "LagReport": (TopicKind.LAG, LagReport(**ids, lags=_LAGS)),
         "GroupConfig": (
             TopicKind.CONFIG,
             GroupConfig(
@@ -196,7 +196,7 @@ GOLDEN_VALUES = _events() | _records()
 
 @pytest.mark.parametrize("name", sorted(GOLDEN_VALUES))
 def test_golden_bytes(name: str) -> None:
-    """Bytes once written decode for ever to what they meant; today's writer writes the same."""
+    """Stored bytes decode to their value, and the writer gives the same bytes."""
     kind, value = GOLDEN_VALUES[name]
     schema, dot, addition = name.partition(".")
     file = GOLDEN / f"{schema}.{PREFIX[schema][2:].hex()}{dot}{addition}.json"
@@ -207,10 +207,10 @@ def test_golden_bytes(name: str) -> None:
     golden = json.loads(file.read_text())
     key, data = golden["key"].encode(), bytes.fromhex(golden["value"])
     if kind in (TopicKind.MEMBERSHIP, TopicKind.CONFIG, TopicKind.LAG):
-        found = decode(kind, key, data, wire.ORIGIN)
+        decoded = decode(kind, key, data, wire.ORIGIN)
     else:
-        found = decode_record(kind, key, data)
-    assert wire.plain(found) == wire.plain(value)
+        decoded = decode_record(kind, key, data)
+    assert wire.plain(decoded) == wire.plain(value)
     assert encode(value)[:2] == (key, data)
 
 
@@ -226,7 +226,7 @@ def _large_values() -> dict[str, tuple[TopicKind, object, list[Encoded]]]:
 
 @pytest.mark.parametrize("name", ["Packed", "Part"])
 def test_golden_bytes_of_large_records(name: str) -> None:
-    """Records once packed or cut are read for ever. What deflate writes is zlib's, not compared."""
+    """Packed and split records decode. Deflated bytes are zlib's and are not compared."""
     kind, value, encoded = _large_values()[name]
     assert {each.value[:10] for each in encoded} == {PREFIX[name]}
     file = GOLDEN / "large" / f"{name}.{PREFIX[name][2:].hex()}.json"
@@ -237,14 +237,14 @@ def test_golden_bytes_of_large_records(name: str) -> None:
     fed = [joiner.feed(row["key"].encode(), bytes.fromhex(row["value"])) for row in golden]
     (whole,) = [each for each in fed if each is not None]
     if kind is TopicKind.CONFIG:
-        found = decode(kind, whole.key, whole.value, wire.ORIGIN)
+        decoded = decode(kind, whole.key, whole.value, wire.ORIGIN)
     else:
-        found = decode_record(kind, whole.key, whole.value)
-    assert wire.plain(found) == wire.plain(value)
+        decoded = decode_record(kind, whole.key, whole.value)
+    assert wire.plain(decoded) == wire.plain(value)
 
 
 def test_every_schema_has_golden_bytes() -> None:
-    """No schema is without a golden file, and no file without the value it means."""
+    """Every schema has a golden file, and every file has a value."""
     values = GOLDEN_VALUES
     assert {name.partition(".")[0] for name in values} | set(_large_values()) == set(OWN)
     assert len(list(GOLDEN.glob("*.json"))) == len(values)
@@ -252,7 +252,7 @@ def test_every_schema_has_golden_bytes() -> None:
 
 @pytest.mark.parametrize("name", [name for name in sorted(GOLDEN_VALUES) if "." in name])
 def test_a_downgrade_reads_what_was_added(name: str) -> None:
-    """A version from before an addition to `extras` finds every other field as it was."""
+    """A version from before an addition to `extras` reads all other fields unchanged."""
     _, value = GOLDEN_VALUES[name]
     addition = name.partition(".")[2]
     (_, row), (_, before) = (

@@ -1,7 +1,7 @@
-"""GRAMMAR.md is enough by itself: a reader written from it alone reads what the codec writes.
+"""GRAMMAR.md is complete: a reader written from it alone reads what the codec writes.
 
-The files of `protocol/vectors/` are made here (``UPDATE_VECTORS=1``) and read back by that reader;
-readers in other languages check themselves against the same files.
+This file makes `protocol/vectors/` (``UPDATE_VECTORS=1``) and reads the files with that reader.
+Readers in other languages check themselves against the same files.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ quick = settings(max_examples=examples(80), deadline=None)
 
 
 def spoken(kind: Any) -> str:
-    """A type as the page writes it."""
+    """A type in the notation of the page."""
     if isinstance(kind, list):
         return spoken(next(k for k in kind if k != "null")) + "?"
     if not isinstance(kind, dict):
@@ -57,24 +57,24 @@ def spoken(kind: Any) -> str:
 
 
 def records_of(schema: Any) -> dict[str, str]:
-    """Every record a schema defines, and its line on the page."""
-    found = {}
+    """Every record of a schema, and its line on the page."""
+    records = {}
     if isinstance(schema, dict) and schema.get("type") == "record":
         fields = ", ".join(f"{f['name']}: {spoken(f['type'])}" for f in schema["fields"])
-        found[schema["name"].removeprefix("muster.")] = fields
+        records[schema["name"].removeprefix("muster.")] = fields
         for field in schema["fields"]:
-            found |= records_of(field["type"])
+            records |= records_of(field["type"])
     elif isinstance(schema, dict):
         for inner in ("items", "values"):
-            found |= records_of(schema.get(inner))
+            records |= records_of(schema.get(inner))
     elif isinstance(schema, list):
         for each in schema:
-            found |= records_of(each)
-    return found
+            records |= records_of(each)
+    return records
 
 
 def test_the_page_lists_every_schema_and_frame() -> None:
-    """Fields with their types and the first ten bytes of every schema stand on the page."""
+    """The page has the fields, types and first ten bytes of every schema."""
     page = " ".join((ROOT / "GRAMMAR.md").read_text().split())
     for name, schema in OWN.items():
         assert f"{PREFIX[name].hex(' ')} {name}" in page
@@ -83,13 +83,13 @@ def test_the_page_lists_every_schema_and_frame() -> None:
 
 
 def test_the_second_reader_has_the_pages_schemas() -> None:
-    """The fields the plain reader was given are those of the schemas."""
+    """The plain reader has the fields of the schemas."""
     for name, fields in grammar.FIELDS.items():
-        wanted = [
+        expected = [
             f"{f['name']}:{spoken(f['type'])}".replace("{string: ", "{")
             for f in _record(name)["fields"]
         ]
-        assert fields.split() == wanted
+        assert fields.split() == expected
 
 
 def _record(name: str) -> Any:
@@ -109,7 +109,7 @@ def _record(name: str) -> Any:
 @quick
 @given(wire.task_sets())
 def test_task_sets_read_from_the_page_alone(tasks: TaskSet) -> None:
-    """Every form of task set, read by the plain reader."""
+    """The plain reader reads every form of task set."""
     units = units_of([tasks])
     assert grammar.task_set(encode_set(tasks, units), list(units)) == [str(t) for t in tasks]
 
@@ -124,7 +124,7 @@ def test_task_sets_read_from_the_page_alone(tasks: TaskSet) -> None:
 def test_owner_vectors_read_from_the_page_alone(
     tasks: int, members: int, shape: str, seed: int
 ) -> None:
-    """Every form of owner vector, read by the plain reader."""
+    """The plain reader reads every form of owner vector."""
     random = np.random.default_rng(seed)
     owners = {
         "even": random.integers(-1, members, tasks),
@@ -141,7 +141,7 @@ def test_owner_vectors_read_from_the_page_alone(
 @quick
 @given(wire.holdings)
 def test_digests_from_the_page_alone(holding: Holding) -> None:
-    """The digest of any holding, tasks being given up included."""
+    """The plain reader computes the digest of any holding, also while it releases tasks."""
     assert grammar.digest(held(holding)) == holding.digest()
 
 
@@ -155,7 +155,7 @@ def vectors(name: str) -> list[dict]:
 
 @pytest.mark.parametrize("name", sorted(VECTORS))
 def test_vectors_are_todays_bytes(name: str) -> None:
-    """The files say what today's codec writes."""
+    """The files have the bytes that the codec writes."""
     file, made = ROOT / "vectors" / f"{name}.json", VECTORS[name]()
     if os.environ.get("UPDATE_VECTORS"):
         lines = ",\n".join(json.dumps(row, ensure_ascii=False) for row in made)
@@ -164,7 +164,7 @@ def test_vectors_are_todays_bytes(name: str) -> None:
 
 
 def test_vectors_cover_every_form() -> None:
-    """Between them the task sets use both codecs, every form, and complements."""
+    """The task sets use both codecs, every form, and complements."""
     rows = vectors("tasksets")
     firsts = {bytes.fromhex(row["bytes"])[:2] for row in rows if row["bytes"]}
     assert {first[0] for first in firsts} == {1, 2}
@@ -180,7 +180,7 @@ def test_task_set_vectors_read_from_the_page_alone() -> None:
 
 
 def test_assignment_vectors_read_from_the_page_alone() -> None:
-    """The plain reader reads assignments, through parts and a packed dictionary."""
+    """The plain reader reads assignments, also in parts and with a packed dictionary."""
     (dictionary,) = vectors("dictionary")
     _, named = grammar.value(bytes.fromhex(dictionary["value"]))
     known = {named["version"]: [tuple(unit.values()) for unit in named["units"]]}
@@ -191,49 +191,49 @@ def test_assignment_vectors_read_from_the_page_alone() -> None:
         data = bytes.fromhex(row["value"])
         if "parts" in row:
             assert grammar.joined([bytes.fromhex(each) for _, each in row["parts"]]) == data
-        name, found = grammar.value(data)
-        units = [tuple(unit.values()) for unit in found["units"]]
-        units = units if found["dictionary"] is None else known[found["dictionary"]]
+        name, row_read = grammar.value(data)
+        units = [tuple(unit.values()) for unit in row_read["units"]]
+        units = units if row_read["dictionary"] is None else known[row_read["dictionary"]]
         for role in ("active", "standby", "learner"):
-            found[role] = grammar.task_set(found[role], units)
-        found["incarnation"] = hex64(found["incarnation"])
+            row_read[role] = grammar.task_set(row_read[role], units)
+        row_read["incarnation"] = hex64(row_read["incarnation"])
         if "next" in row:
-            assert grammar.task_set(found["extras"]["next"], units) == row["next"]
-        del found["units"], found["dictionary"], found["extras"]
-        expected = {field: row[field] for field in found}
-        assert (name, found) == ("MemberAssignment", expected)
+            assert grammar.task_set(row_read["extras"]["next"], units) == row["next"]
+        del row_read["units"], row_read["dictionary"], row_read["extras"]
+        expected = {field: row[field] for field in row_read}
+        assert (name, row_read) == ("MemberAssignment", expected)
 
 
 def test_event_vectors_read_from_the_page_alone() -> None:
-    """The plain reader reads what a member writes, field by field."""
+    """The plain reader reads a member's events, field by field."""
     for row in vectors("events"):
-        name, found = grammar.value(bytes.fromhex(row["value"]))
+        name, row_read = grammar.value(bytes.fromhex(row["value"]))
         assert (name, row["key"]) == (row["schema"], "fleet")
-        assert as_shown(found) == row["fields"], row["name"]
+        assert as_shown(row_read) == row["fields"], row["name"]
 
 
 def as_shown(row: dict) -> dict:
     """The fields of an event as the vectors write them."""
     extras = row.pop("extras", {})
-    found = dict(row)
+    fields = dict(row)
     if "units" in row:
         units = grammar.event_units(row | {"extras": extras})
-        del found["units"]
+        del fields["units"]
         for role in {"active", "standby", "learner", "ready", "releasing"} & set(row):
-            found[role] = grammar.task_set(row[role], units)
-        found["lags"] = [
+            fields[role] = grammar.task_set(row[role], units)
+        fields["lags"] = [
             [grammar.printed(units[lag["unit"]][0], lag["position"]), lag["offsets"]]
             for lag in row["lags"]
         ]
-    found |= {name: hex64(row[name]) for name in ("incarnation", "digest") if name in row}
+    fields |= {name: hex64(row[name]) for name in ("incarnation", "digest") if name in row}
     if "revision" in row:
-        told = extras.get("coordinator_epoch")
-        found["coordinator_epoch"] = None if told is None else int.from_bytes(told, "little")
-    return found
+        epoch = extras.get("coordinator_epoch")
+        fields["coordinator_epoch"] = None if epoch is None else int.from_bytes(epoch, "little")
+    return fields
 
 
 def test_signature_vectors_read_from_the_page_alone() -> None:
-    """The plain reader makes the same signatures of topic, key, value, time and secret."""
+    """The plain reader computes the signatures of the file."""
     for row in vectors("signatures"):
         value = None if row["value"] is None else bytes.fromhex(row["value"])
         made = grammar.signature(
@@ -245,29 +245,29 @@ def test_signature_vectors_read_from_the_page_alone() -> None:
 
 
 def test_keyring_vectors_read_from_the_page_alone() -> None:
-    """The plain reader signs with the same key of a keyring, or with none."""
+    """The plain reader chooses the same key of a keyring, or none."""
     for row in vectors("keyrings"):
-        found = grammar.signer(row["keyring"], row["group"], row["at_ms"])
-        assert (row["name"], found) == (row["name"], row["signer"])
+        signer = grammar.signer(row["keyring"], row["group"], row["at_ms"])
+        assert (row["name"], signer) == (row["name"], row["signer"])
 
 
 def test_hostile_vectors_are_refused() -> None:
-    """None of the hostile values is an assignment."""
+    """None of the hostile values decodes as an assignment."""
     for row in vectors("hostile"):
         with pytest.raises(DecodeError):
             decode_record(TopicKind.ASSIGNMENTS, b"fleet|W1", bytes.fromhex(row["value"]))
 
 
 def test_the_page_names_every_vector_file() -> None:
-    """Section 11 lists the files there are."""
+    """Section 11 lists all files."""
     page = (ROOT / "GRAMMAR.md").read_text()
     named = set(re.findall(r"`(\w+)\.json`", page))
     assert named == set(VECTORS) == {file.stem for file in (ROOT / "vectors").glob("*.json")}
 
 
 def test_vectors_decode_with_the_codec() -> None:
-    """And the codec itself reads its task-set vectors."""
+    """The codec reads its task-set vectors."""
     for row in vectors("tasksets"):
         units = tuple(UnitRef(*unit) for unit in row["units"])
-        found = decode_set(bytes.fromhex(row["bytes"]), units)
-        assert [str(task) for task in found] == row["tasks"]
+        tasks = decode_set(bytes.fromhex(row["bytes"]), units)
+        assert [str(task) for task in tasks] == row["tasks"]

@@ -1,4 +1,4 @@
-"""Keys read back one way only, and everybody agrees on their partition."""
+"""Keys can be parsed in one way only, and their partitions are those of Kafka's clients."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_murmur2_as_in_java(text: bytes, hashed: int) -> None:
 
 
 def test_murmur2_of_negative_bytes() -> None:
-    """Bytes above 127, negative in Java, in the body and in each tail, against a plain reading."""
+    """Bytes above 127, negative in Java, in the body and in each tail."""
     for length in range(1, 9):
         data = bytes(range(0xF0, 0xF0 + length))
         assert partition_of(data, 2**31) == murmur2(data) & 0x7FFFFFFF
@@ -35,7 +35,7 @@ def test_murmur2_of_negative_bytes() -> None:
 
 @given(wire.texts, wire.optional(wire.texts))
 def test_keys_read_back(group: str, member: str | None) -> None:
-    """Keys of wholes and parts read back, and a part belongs to the partition of its whole."""
+    """Keys of wholes and parts read back, and a part has the partition of its whole."""
     whole = key_of(group, member)
     part = key_of(group, member, "a3")
     assert parse_key(whole) == Key(group, member, "")
@@ -45,13 +45,13 @@ def test_keys_read_back(group: str, member: str | None) -> None:
 
 
 @pytest.mark.parametrize("key", [None, b"", b"|m", b"g|", b"g|m|", b"g|m|a1|x", b"g\t|m"])
-def test_keys_that_cannot_be(key: bytes | None) -> None:
+def test_invalid_keys_are_refused(key: bytes | None) -> None:
     """Keys that no record of ours has are refused."""
     with pytest.raises(DecodeError):
         parse_key(key)
 
 
-def test_member_ids_that_cannot_be() -> None:
+def test_invalid_member_ids_are_refused() -> None:
     """Member ids are 1 to 128 printable characters without the separator."""
     for member in ("", "a|b", "x" * 129, "tab\t"):
         with pytest.raises(EncodeError, match="member id"):

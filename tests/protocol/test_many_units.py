@@ -1,4 +1,4 @@
-"""Groups of very many units: what a member holds and what a group is fit into one record each."""
+"""Groups of very many units: a member's report and the group's config fit into one record each."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ MEMBERSHIP = TopicKind.MEMBERSHIP
 
 
 def alike(count: int) -> list[Unit]:
-    """Connectors as people name them."""
+    """Connectors with similar names."""
     return [Connector(f"mirror-source-connector-{i}", 3) for i in range(count)]
 
 
 def unlike(count: int) -> list[Unit]:
-    """Connectors of random names, 45 characters each."""
+    """Connectors with random names of 45 characters."""
     chance = random.Random(1)
     return [Connector(f"connector-{chance.getrandbits(140):035x}", 1) for _ in range(count)]
 
@@ -48,7 +48,7 @@ def config(units: list[Unit]) -> GroupConfig:
 
 
 def report(units: list[Unit], share: float = 1) -> Report:
-    """A member that holds a share of all tasks, at random."""
+    """The report of a member that holds a random share of all tasks."""
     table = TaskTable(units)
     drawn = np.flatnonzero(np.random.default_rng(3).random(len(table)) < share)
     held = table.set_of(drawn.astype(np.int32))
@@ -66,45 +66,45 @@ def report(units: list[Unit], share: float = 1) -> Report:
 
 @pytest.mark.parametrize("units", [alike(10_000), unlike(10_000)], ids=["alike", "unlike"])
 def test_a_report_of_very_many_units_is_one_record(units: list[Unit]) -> None:
-    """What one member holds of 10,000 connectors is sent whole, and read back as it was."""
-    told = report(units, 0.5)
-    encoded = encode(told)
+    """The report of a member of 10,000 connectors is one record and reads back."""
+    event = report(units, 0.5)
+    encoded = encode(event)
     assert 3 * len(encoded.value) < 2 * sum(len(unit.name) for unit in units)
-    assert wire.plain(decode(MEMBERSHIP, b"g", encoded.value, wire.ORIGIN)) == wire.plain(told)
+    assert wire.plain(decode(MEMBERSHIP, b"g", encoded.value, wire.ORIGIN)) == wire.plain(event)
 
 
 @pytest.mark.slow
 def test_two_hundred_thousand_units_are_set_and_reported() -> None:
-    """A configuration of 200,000 connectors, and the report of one that holds them all."""
+    """A config of 200,000 connectors, and the report of a member that holds them all."""
     units = alike(200_000)
     check_fits(config(units))
-    told = report(units, 0.5)
-    encoded = encode(told)
+    event = report(units, 0.5)
+    encoded = encode(event)
     assert size_of(encoded) <= RECORD_BYTES_MAX
-    found = decode(MEMBERSHIP, encoded.key, encoded.value, wire.ORIGIN)
-    assert found.holding == told.holding
+    decoded = decode(MEMBERSHIP, encoded.key, encoded.value, wire.ORIGIN)
+    assert decoded.holding == event.holding
 
 
 def test_other_languages_read_the_names() -> None:
-    """The page's own words: a zlib stream of lines, in the order that the sets refer to."""
-    told = report(alike(3_000), 1)
-    name, row = grammar.value(encode(told).value)
+    """As on the page: a zlib stream of lines, in the order that the sets refer to."""
+    event = report(alike(3_000), 1)
+    name, row = grammar.value(encode(event).value)
     assert (name, row["units"]) == ("Report", [])
     assert grammar.task_set(row["active"], grammar.event_units(row)) == [
-        str(task) for task in told.holding.active
+        str(task) for task in event.holding.active
     ]
 
 
 def test_few_units_are_rows_as_ever() -> None:
-    """The extra is there only where names are many; the schema is the same."""
-    told = report(alike(1_000))
-    row = grammar.value(encode(told).value)[1]
+    """The extra is used only for long lists; the schema is the same."""
+    event = report(alike(1_000))
+    row = grammar.value(encode(event).value)[1]
     assert len(row["units"]) == 1_000
     assert list(row["extras"]) == ["coordinator_epoch"]
 
 
 def test_lags_are_left_out_where_a_record_has_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is held is always told; how far copies are behind, as long as there is room."""
+    """A report always has its task sets; lags only if there is room."""
     monkeypatch.setattr("muster.protocol.codec.EVENT_BYTES_MAX", 20_000)
     lags = tuple(Lag(Task("0", n), n * 1_000_003) for n in range(5_000))
     holding = Holding(standby=TaskTable([Subtopology("0", 5_000)]).set_of(np.arange(5_000)))
@@ -113,18 +113,18 @@ def test_lags_are_left_out_where_a_record_has_no_room(monkeypatch: pytest.Monkey
         replace(report(alike(1)), holding=holding, lags=lags),
     ):
         encoded = encode(event)
-        found = decode(MEMBERSHIP, b"g", encoded.value, event.origin)
-        assert wire.plain(found) == wire.plain(replace(event, lags=()))
+        decoded = decode(MEMBERSHIP, b"g", encoded.value, event.origin)
+        assert wire.plain(decoded) == wire.plain(replace(event, lags=()))
     few = replace(report(alike(1)), holding=holding, lags=lags[:10])
     assert decode(MEMBERSHIP, b"g", encode(few).value, wire.ORIGIN).lags == lags[:10]
 
 
 def test_lag_reports_of_many_units() -> None:
-    """Copies of 5,000 connectors, told in one record."""
+    """Lags of 5,000 connectors in one record."""
     lags = tuple(Lag(Task(unit.name, 0, True), 3) for unit in alike(5_000))
-    told = LagReport(group="g", member="m", lags=lags, origin=wire.ORIGIN)
-    found = decode(TopicKind.LAG, b"g", encode(told).value, wire.ORIGIN)
-    assert set(found.lags) == set(lags)
+    event = LagReport(group="g", member="m", lags=lags, origin=wire.ORIGIN)
+    decoded = decode(TopicKind.LAG, b"g", encode(event).value, wire.ORIGIN)
+    assert set(decoded.lags) == set(lags)
 
 
 def extra(text: bytes, behind: bytes = b"") -> bytes:
@@ -169,23 +169,23 @@ def extra(text: bytes, behind: bytes = b"") -> bytes:
         ),
     ],
 )
-def test_names_that_cannot_be(value: bytes, reason: str) -> None:
-    """Bytes that are no lines, or too many of them, are refused before anything is made of them."""
+def test_invalid_unit_lists_are_refused(value: bytes, reason: str) -> None:
+    """Bytes that are not lines, or too many lines, are refused before objects are made."""
     with pytest.raises(DecodeError, match=reason):
         decode(MEMBERSHIP, b"g", value, wire.ORIGIN)
 
 
 def test_names_with_line_feeds_are_refused() -> None:
-    """A name that the lines cannot hold is written as a row, and refused: it does not print."""
-    told = report([*alike(4_000), Connector("two\nlines", 1)])
+    """A name with a line feed is written as a row and refused: it does not print."""
+    event = report([*alike(4_000), Connector("two\nlines", 1)])
     with pytest.raises(DecodeError, match="does not print"):
-        decode(MEMBERSHIP, b"g", encode(told).value, wire.ORIGIN)
+        decode(MEMBERSHIP, b"g", encode(event).value, wire.ORIGIN)
 
 
-def test_names_that_no_report_holds_are_refused_where_they_are_set(
+def test_groups_whose_names_no_report_holds_are_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Who has all tasks of a group can name them, with 398,000 bytes left for the sets."""
+    """A group whose names no report can list is refused by config set."""
     assert unit_names._DEFLATED_BYTES_MAX + 398_000 == EVENT_BYTES_MAX
     monkeypatch.setattr("muster.protocol.unit_names._DEFLATED_BYTES_MAX", 60_000)
     with pytest.raises(BadInput, match=r"^g: names of 4000 .* deflated; 60000 are accepted"):
@@ -196,7 +196,7 @@ def test_names_that_no_report_holds_are_refused_where_they_are_set(
 def test_a_configuration_that_cannot_be_sent_names_the_limit(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Too many units, too many bytes, more than a reader inflates: each is said."""
+    """Too many units, too many bytes, more than a reader inflates: each has its message."""
     small = config(alike(3_000))
     monkeypatch.setattr("muster.protocol.unit_names.UNITS_MAX", 2_999)
     with pytest.raises(BadInput, match=r"^g: 3000 subtopologies .*; 2999 are accepted"):
@@ -211,8 +211,8 @@ def test_a_configuration_that_cannot_be_sent_names_the_limit(
         check_fits(small)
 
 
-def test_a_configuration_of_one_thing_a_million_times_is_packed_to_what_readers_believe() -> None:
-    """Racks that are all the same deflate 100 times and more; what is written claims 32 at most."""
+def test_packing_stays_within_the_readers_limit() -> None:
+    """Equal racks deflate 100 times and more; the written value claims at most 32 times."""
     racks = ((("r1",),),) * 300_000
     group = config([Subtopology("0", len(racks), source_racks=racks)])
     encoded = encode(group)
@@ -222,7 +222,7 @@ def test_a_configuration_of_one_thing_a_million_times_is_packed_to_what_readers_
 
 
 def test_units_named_as_rows_are_the_same_units() -> None:
-    """A reader takes either form for the same thing."""
+    """A reader gets the same units from either form."""
     rows = [{"label": "a_", "size": 3}, {"label": "b-", "size": 2}]
     plain = {"member": "m", "incarnation": b"\x01" + bytes(7), "active": b"\x01\x80"}
     text = b"a_\x003\nb-\x002\n"

@@ -1,4 +1,4 @@
-"""Records too large for one: split, joined, all or nothing; names sent once."""
+"""Split records: split when written, joined when read, old or new; names are sent once."""
 
 from __future__ import annotations
 
@@ -39,19 +39,19 @@ def group_of(tasks: int, members: int) -> GroupSnapshot:
     st.randoms(use_true_random=False),
 )
 def test_parts_join_in_any_order(record: object, limit: int, turn: int, random: object) -> None:
-    """Whatever the order of its parts, a record joins when its last one comes, and only then."""
+    """In any order of its parts, a record joins with the last one, and not before."""
     cut = parts(record, limit, turn=turn)
     assert all(size_of(part) <= limit for part in cut)
     assert len({partition_of(part.key, 31) for part in cut}) == 1
     random.shuffle(cut)
     joiner = Joiner()
-    found = [joiner.feed(part.key, part.value) for part in cut]
+    decoded = [joiner.feed(part.key, part.value) for part in cut]
     whole = encode(record)
-    assert found == [None] * (len(cut) - 1) + [Whole(whole.key, whole.value)]
+    assert decoded == [None] * (len(cut) - 1) + [Whole(whole.key, whole.value)]
 
 
 def test_a_reader_sees_the_old_record_or_the_new() -> None:
-    """A writer that dies between parts leaves the record before whole, on a compacted topic too."""
+    """A writer that dies between parts leaves the old record whole, also on a compacted topic."""
     old, new = group_of(3000, 90), group_of(3000, 91)
     topic: dict[bytes, bytes | None] = {}
     for part in parts(old, 1000, turn=4):
@@ -59,35 +59,35 @@ def test_a_reader_sees_the_old_record_or_the_new() -> None:
     for part in parts(new, 1000, turn=5)[:-1]:
         topic[part.key] = part.value
     joiner = Joiner()
-    found = [whole for each in topic.items() if (whole := joiner.feed(*each))]
-    assert found == [Whole(b"g", encode(old).value)]
+    decoded = [whole for each in topic.items() if (whole := joiner.feed(*each))]
+    assert decoded == [Whole(b"g", encode(old).value)]
 
 
 def test_large_groups_publish() -> None:
-    """A group of 1,000,000 tasks stays within the limit of every record, and joins exactly."""
+    """A group of 1,000,000 tasks stays within the record limit and joins exactly."""
     group = group_of(1_000_000, 10_000)
     cut = parts(group)
     assert 1 < len(cut) <= 3
     assert all(size_of(part) <= RECORD_BYTES_MAX for part in cut)
     joiner = Joiner()
     *_, whole = [joiner.feed(part.key, part.value) for part in cut]
-    found = decode_record(TopicKind.GROUPS, whole.key, whole.value)
-    assert wire.plain(found) == wire.plain(group)
+    decoded = decode_record(TopicKind.GROUPS, whole.key, whole.value)
+    assert wire.plain(decoded) == wire.plain(group)
 
 
 def test_very_many_moves_do_not_keep_a_group_from_publishing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Moves are listed as long as there is room for them; everything else is written whole."""
+    """Moves are listed up to their limit; all else is written whole."""
     monkeypatch.setattr("muster.protocol.snapshot.MOVES_BYTES_MAX", 1000)
     moves = tuple(
         Move(task=f"0_{i}", role=Role.ACTIVE, from_member="m" * 40, to_member="n", reason="balance")
         for i in range(100)
     )
     group = replace(group_of(100, 3), moves=moves)
-    found = decode_record(TopicKind.GROUPS, b"g", encode(group).value)
-    assert found.moves == moves[:16]
-    assert wire.plain(replace(found, moves=())) == wire.plain(replace(group, moves=()))
+    decoded = decode_record(TopicKind.GROUPS, b"g", encode(group).value)
+    assert decoded.moves == moves[:16]
+    assert wire.plain(replace(decoded, moves=())) == wire.plain(replace(group, moves=()))
 
 
 @pytest.mark.slow
@@ -98,16 +98,16 @@ def test_the_largest_groups_publish() -> None:
     assert all(size_of(part) <= RECORD_BYTES_MAX for part in cut)
     joiner = Joiner()
     *_, whole = [joiner.feed(part.key, part.value) for part in cut]
-    found = decode_record(TopicKind.GROUPS, whole.key, whole.value)
-    assert np.array_equal(found.holder, group.holder)
-    assert np.array_equal(found.destination, group.destination)
+    decoded = decode_record(TopicKind.GROUPS, whole.key, whole.value)
+    assert np.array_equal(decoded.holder, group.holder)
+    assert np.array_equal(decoded.destination, group.destination)
 
 
 def test_a_group_is_told_once_not_once_a_member() -> None:
     """E-10's group: 1,000 tasks, topics of 30 characters, on 10, 100 and 500 members.
 
-    Streams tells every member where everything is: 170, 2,000 and 16,800 kB with its dictionary.
-    Here it is one record for the group and for each member its own, everything counted.
+    Streams sends every member the whole placement: 170, 2,000 and 16,800 kB with its dictionary.
+    muster writes one record for the group and each member's own, all counted here.
     """
     units = (Subtopology("orders-by-region-and-warehouse", 500), Subtopology("x" * 30, 500))
     table, totals = TaskTable(units), []
@@ -135,7 +135,7 @@ def test_a_group_is_told_once_not_once_a_member() -> None:
 
 
 def test_small_records_are_left_alone() -> None:
-    """What fits is one record, and passes a joiner untouched, tombstones too."""
+    """A small record is one Kafka record and passes a joiner unchanged, tombstones too."""
     group = group_of(10, 2)
     assert parts(group) == [encode(group)]
     joiner = Joiner()
@@ -144,7 +144,7 @@ def test_small_records_are_left_alone() -> None:
     assert joiner.feed(b"g||a1", None) is None
 
 
-def test_what_no_reader_accepts_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_records_too_large_to_read_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """A record larger than readers join is refused when it is written, with its size."""
     monkeypatch.setattr("muster.protocol.parts.VALUE_BYTES_MAX", 1000)
     with pytest.raises(EncodeError, match="1000 are accepted"):
@@ -168,14 +168,14 @@ def test_a_limit_too_small_is_refused() -> None:
     ],
 )
 def test_hostile_parts(change: dict, reason: str) -> None:
-    """Parts that contradict themselves are refused at once."""
+    """Parts that contradict themselves are refused."""
     row = {"id": b"12345678", "index": 0, "count": 2, "size": 10, "slice": b"12345"}
     with pytest.raises(DecodeError, match=reason):
         Joiner().feed(b"g", write("Part", row | change))
 
 
 def test_parts_of_something_else_are_refused() -> None:
-    """Slices that join to other bytes than their id says are no record."""
+    """Slices that do not join to the bytes of their id are refused."""
     row = {"id": b"12345678", "count": 2, "size": 10}
     joiner = Joiner()
     assert joiner.feed(b"g||a1", write("Part", row | {"index": 1, "slice": b"12345"})) is None
@@ -184,7 +184,7 @@ def test_parts_of_something_else_are_refused() -> None:
 
 
 def test_a_part_alone_is_no_record() -> None:
-    """Who forgets to join is told so."""
+    """A part that was not joined raises an error that says so."""
     part = parts(group_of(3000, 90), 1000)[0]
     for key in (part.key, b"g"):
         with pytest.raises(DecodeError, match="joined first"):
@@ -192,7 +192,7 @@ def test_a_part_alone_is_no_record() -> None:
 
 
 def test_pending_parts_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Parts whose whole never comes do not pile up: the oldest keys are given up."""
+    """Incomplete records do not pile up: the oldest are dropped."""
     monkeypatch.setattr("muster.protocol.parts.VALUE_BYTES_MAX", 1000)
     joiner = Joiner()
     for number in range(50):
@@ -208,7 +208,7 @@ def connect_group(connectors: int) -> tuple[TaskTable, Dictionary]:
 
 
 def assignment(active: TaskSet, dictionary: Dictionary | None) -> MemberAssignment:
-    """A member's record."""
+    """A member's assignment."""
     return MemberAssignment(
         group="g",
         member="m",
@@ -225,10 +225,10 @@ def assignment(active: TaskSet, dictionary: Dictionary | None) -> MemberAssignme
 
 
 def test_names_are_sent_once() -> None:
-    """With a dictionary a member's record holds no names; who lacks it is told which it needs."""
+    """With a dictionary an assignment has no names; the error names a missing dictionary."""
     table, dictionary = connect_group(1000)
-    some = np.sort(np.random.default_rng(0).choice(len(table), 100, replace=False))
-    active = table.set_of(some.astype(np.int32))
+    chosen = np.sort(np.random.default_rng(0).choice(len(table), 100, replace=False))
+    active = table.set_of(chosen.astype(np.int32))
     alone = encode(assignment(active, None))
     record = assignment(active, dictionary)
     encoded = encode(record)
@@ -238,19 +238,19 @@ def test_names_are_sent_once() -> None:
     with pytest.raises(UnknownDictionary) as caught:
         decode_record(TopicKind.ASSIGNMENTS, encoded.key, encoded.value)
     known = {caught.value.version: dictionary.units}
-    found = decode_record(TopicKind.ASSIGNMENTS, encoded.key, encoded.value, dictionaries=known)
-    assert found == record == replace(record, dictionary=None)
+    decoded = decode_record(TopicKind.ASSIGNMENTS, encoded.key, encoded.value, dictionaries=known)
+    assert decoded == record == replace(record, dictionary=None)
 
 
 def test_a_group_of_short_names_has_no_dictionary() -> None:
-    """There is a dictionary only where a record may need it; it lists every unit of the group."""
+    """A dictionary exists only if a record may need it, and lists all units of the group."""
     table, dictionary = connect_group(300)
     assert Dictionary.of("g", table) == dictionary
     assert Dictionary.of("g", connect_group(3)[0]) is None
 
 
 def test_short_names_stay_in_the_record() -> None:
-    """A record with few names reads without a look-up; so does one the dictionary cannot say."""
+    """A record with few names, or names the dictionary lacks, lists them itself."""
     table, dictionary = connect_group(3)
     active = table.set_of(np.arange(len(table), dtype=np.int32))
     stranger = TaskSet.of(f"some-connector-of-before-{i}" for i in range(20))
@@ -261,7 +261,7 @@ def test_short_names_stay_in_the_record() -> None:
 
 
 def test_dictionaries_round_trip() -> None:
-    """A dictionary stands beside its group, split if need be; without units it is a tombstone."""
+    """A dictionary reads back, split if it is large; without units it is a tombstone."""
     _, dictionary = connect_group(300)
     encoded = encode(dictionary)
     assert encoded.key == b"g||names"
@@ -283,7 +283,7 @@ def test_dictionaries_round_trip() -> None:
 
 
 def test_dictionary_version_must_follow_from_its_units() -> None:
-    """A dictionary under a version that is not its own would misname tasks: refused."""
+    """A dictionary under another version would misname tasks and is refused."""
     row = {"version": b"12345678", "units": [{"label": "0_", "size": 1}]}
     with pytest.raises(DecodeError, match="version"):
         decode_record(TopicKind.GROUPS, b"g||names", write("Dictionary", row))

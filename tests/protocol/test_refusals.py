@@ -1,4 +1,4 @@
-"""What no reader may take and no writer may write, and what it costs to say so."""
+"""Invalid records are refused by readers and writers, without using much memory."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ from muster.protocol.topics import RECORD_BYTES_MAX, TopicKind
         ),
     ],
 )
-def test_records_that_cannot_be(
+def test_invalid_records_are_refused(
     kind: TopicKind, key: bytes, value: bytes | None, reason: str
 ) -> None:
-    """Records on the wrong topic, under the wrong key, or against themselves are refused."""
+    """Records on the wrong topic, under the wrong key, or with contradictions are refused."""
     with pytest.raises(DecodeError, match=reason):
         decode_record(kind, key, value)
 
@@ -58,7 +58,7 @@ def test_records_that_cannot_be(
     ],
 )
 def test_snapshots_that_contradict_themselves(change: object, reason: str) -> None:
-    """Columns of unequal length, a profile or role that is not there: refused."""
+    """Columns of unequal length and unknown profiles or roles are refused."""
     snapshot = wire.settled_group()
     encoded = encode(snapshot)
     _, row = Schemas().read(encoded.value)
@@ -75,8 +75,8 @@ def test_snapshots_that_contradict_themselves(change: object, reason: str) -> No
         ({"unit": 0, "position": 0, "offsets": -1}, "offsets is -1"),
     ],
 )
-def test_lags_that_cannot_be(lag: dict, reason: str) -> None:
-    """A lag of a task outside the record's units, or below nothing, is refused."""
+def test_invalid_lags_are_refused(lag: dict, reason: str) -> None:
+    """A lag of a task outside the record's units, or below 0, is refused."""
     row = {"member": "m", "units": [{"label": "0_", "size": 5}], "lags": [lag]}
     with pytest.raises(DecodeError, match=reason):
         decode(TopicKind.LAG, b"g", write("LagReport", row), wire.ORIGIN)
@@ -90,8 +90,8 @@ def test_lags_that_cannot_be(lag: dict, reason: str) -> None:
         ([{"label": "_", "size": 1}], "label '_'"),
     ],
 )
-def test_units_that_cannot_be(units: list, reason: str) -> None:
-    """Unit lists with a negative size, a name twice or no name are refused."""
+def test_invalid_units_are_refused(units: list, reason: str) -> None:
+    """Unit lists with a negative size, a repeated name or no name are refused."""
     with pytest.raises(DecodeError, match=reason):
         decode(
             TopicKind.LAG, b"g", write("LagReport", {"member": "m", "units": units}), wire.ORIGIN
@@ -102,7 +102,7 @@ NINES = "9" * 5000
 
 
 def test_a_unit_of_thousands_of_digits_is_a_unit() -> None:
-    """A name that Python would not read as a number is read, and can be written again."""
+    """A name that int() would refuse is read and can be written again."""
     units = [{"label": f"{NINES}_", "size": 2}, {"label": "8_", "size": 2}]
     row = {"member": "m", "units": units[::-1], "active": b"\x02\x80\x80"}
     value = write("Report", {**row, "incarnation": b"\x01" + bytes(7)})
@@ -114,7 +114,7 @@ def test_a_unit_of_thousands_of_digits_is_a_unit() -> None:
     assert wire.plain(again) == wire.plain(event)
 
 
-def test_what_cannot_be_written() -> None:
+def test_numbers_that_do_not_fit_are_refused() -> None:
     """Numbers that do not fit the wire are refused when they are written."""
     with pytest.raises(EncodeError, match="unsigned 64-bit"):
         encode(Heartbeat(group="g", member="m", epoch=1, digest=-1))
@@ -128,13 +128,13 @@ def test_dead_letters_are_clipped() -> None:
         origin=wire.ORIGIN, reason="UNDECODABLE", message="m", key=b"k" * 10, value=b"v" * 1_100_000
     )
     encoded = encode(letter)
-    found = decode_record(TopicKind.REJECTED, encoded.key, encoded.value)
+    decoded = decode_record(TopicKind.REJECTED, encoded.key, encoded.value)
     assert len(encoded.value or b"") < RECORD_BYTES_MAX
-    assert (found.key, found.value) == (letter.key, letter.value[: len(found.value)])
+    assert (decoded.key, decoded.value) == (letter.key, letter.value[: len(decoded.value)])
 
 
 def test_large_configs_are_packed() -> None:
-    """Many units with like names shrink; what does not shrink is left as it is."""
+    """Many units with similar names are packed; other configs are not."""
     config = GroupConfig(
         group="g",
         assignor="static",
@@ -156,7 +156,7 @@ def test_large_configs_are_packed() -> None:
         (write("Tick", {}), 12, "12 were announced"),
     ],
 )
-def test_packed_values_that_cannot_be(inner: bytes, size: int | None, reason: str) -> None:
+def test_invalid_packed_values_are_refused(inner: bytes, size: int | None, reason: str) -> None:
     """A packed value must hold one plain record of the size it announces."""
     row = {"size": len(inner) if size is None else size, "deflated": zlib.compress(inner)}
     with pytest.raises(DecodeError, match=reason):
@@ -164,7 +164,7 @@ def test_packed_values_that_cannot_be(inner: bytes, size: int | None, reason: st
 
 
 def test_hostile_values_take_little_memory() -> None:
-    """What a few bytes claim is never allocated: the peak of every refusal stays small."""
+    """Claimed sizes are never allocated: the peak of every refusal stays small."""
     row = {"member": "m", "units": [{"label": "0_", "size": 2**31 - 1}]}
     hostile = [
         write("Report", row | {"active": data})
@@ -189,11 +189,11 @@ def test_hostile_values_take_little_memory() -> None:
         tracemalloc.stop()
 
 
-def test_deadlines_of_for_ever() -> None:
-    """A deadline beyond what the wire can say is written as the last one it can say."""
+def test_infinite_deadlines_are_clipped() -> None:
+    """A deadline beyond the range of the wire is written as the largest value."""
     group = wire.settled_group()
     (member,) = group.members
     late = replace(group, next_ms=2**64, members=(replace(member, deadline_ms=2**64),))
     encoded = encode(late)
-    found = decode_record(TopicKind.GROUPS, encoded.key, encoded.value)
-    assert (found.next_ms, found.members[0].deadline_ms) == (LONG_MAX, LONG_MAX)
+    decoded = decode_record(TopicKind.GROUPS, encoded.key, encoded.value)
+    assert (decoded.next_ms, decoded.members[0].deadline_ms) == (LONG_MAX, LONG_MAX)

@@ -10,7 +10,7 @@ from muster.protocol.settings import ELSEWHERE, KEYS, SETTINGS, Settings, parse_
 
 
 def test_defaults() -> None:
-    """Nothing given is Kafka's default; Connect's assignors have Connect's timeouts."""
+    """Without values the defaults are Kafka's; Connect's assignors have Connect's timeouts."""
     assert parse_settings({}) == Settings()
     connect = parse_settings({}, "cooperative")
     assert (connect.session_timeout_ms, connect.heartbeat_interval_ms) == (10_000, 3_000)
@@ -19,7 +19,7 @@ def test_defaults() -> None:
 
 @pytest.mark.parametrize("key", KEYS)
 def test_every_default_is_accepted_as_text(key: str) -> None:
-    """What `tuned` or a default shows can be given back, as text too."""
+    """Values that `tuned` or a default shows can be given back, also as text."""
     setting = next(s for s in SETTINGS if s.key == key)
     value = getattr(Settings(), setting.field)
     text = ",".join(value) if isinstance(value, tuple) else str(value)
@@ -51,7 +51,7 @@ def test_every_default_is_accepted_as_text(key: str) -> None:
     ],
 )
 def test_what_is_not_accepted_names_the_key(key: str, value: object) -> None:
-    """A value out of bounds, of the wrong kind, or of an unknown key is refused by name."""
+    """The error names the key of a bad value, and an unknown key."""
     with pytest.raises(ConfigError, match=key.replace(".", r"\.")) as caught:
         parse_settings({key: value})
     assert caught.value.key == key
@@ -78,7 +78,7 @@ KAFKAS = {
     "stream.imbalance.percentage": (0, [20, "12.5"], [-1]),
     "stream.rebalancing.mode": ("incremental", ["upgrading"], ["both"]),
 }
-"""Kafka's keys: default, others that are accepted, some that are not (`kips.md` section 10).
+"""Kafka's keys: default, accepted values, some refused ones (`docs/requirements/protocol.md`).
 
 One default is not Kafka's: a micro-batch gathers what comes together, so the interval (1,000) is 0.
 """
@@ -98,7 +98,7 @@ def test_kafkas_keys(key: str) -> None:
 
 
 def test_every_key_is_listed() -> None:
-    """What is not of that table is ours."""
+    """Keys that are not in that table are muster's own."""
     own = {
         *("assignor.timeout.ms", "group.max.size", "subtopology.imbalance.max"),
         *("rack.aware.standby.strategy", "rack.aware.standby.reliable.replicas"),
@@ -107,7 +107,7 @@ def test_every_key_is_listed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("key", "told"),
+    ("key", "accepted"),
     [
         *ELSEWHERE.items(),
         ("group.initial.rebalance.delay.ms", "the key initial.rebalance.delay.ms, without what"),
@@ -115,15 +115,15 @@ def test_every_key_is_listed() -> None:
         ("sesion.timeout.ms", "session.timeout.ms, or another one of session.timeout.ms"),
     ],
 )
-def test_keys_that_are_no_settings_say_what_is(key: str, told: str) -> None:
-    """A key of Kafka that has no place in a group's settings is refused with what stands for it."""
+def test_keys_that_are_no_settings_say_what_is(key: str, accepted: str) -> None:
+    """The error for a Kafka key that is no setting of a group names the replacement."""
     with pytest.raises(ConfigError) as caught:
         parse_settings({key: "x"})
-    assert str(caught.value).startswith(f"{key}: 'x' is not accepted; expected {told}")
+    assert str(caught.value).startswith(f"{key}: 'x' is not accepted; expected {accepted}")
 
 
 def test_what_was_tuned() -> None:
-    """Only what differs from the plain defaults is shown, by Kafka's name."""
+    """`tuned` shows only settings that differ from the defaults, by Kafka's name."""
     given = {"num.standby.replicas": "2", "rack.aware.assignment.tags": ["zone", " rack "]}
     tuned = parse_settings(given).tuned()
     assert tuned == {"num.standby.replicas": 2, "rack.aware.assignment.tags": ("zone", "rack")}
@@ -139,7 +139,7 @@ def test_what_was_tuned() -> None:
     ],
 )
 def test_S2_F23_warm_up_settings(key: str, default: int, least: int) -> None:
-    """Kafka's defaults, and Kafka's lower bounds: one less is refused."""
+    """Kafka's defaults and lower bounds; a value below a bound is refused."""
     field = key.replace(".", "_")
     assert getattr(parse_settings({}), field) == default
     assert getattr(parse_settings({key: least}), field) == least

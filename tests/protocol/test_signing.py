@@ -1,4 +1,4 @@
-"""Signatures: what they cover, who may use which key when, and what is said of a wrong one."""
+"""Signatures: what they cover, which key may be used when, and the reason of each refusal."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def judged(
     caller: Caller = Caller.MEMBER,
     at_ms: int = NOW_MS,
 ) -> DeadLetter | None:
-    """The reason a record is refused for; None = it is believed."""
+    """The reason for which a record is refused; None = it is accepted."""
     verifier = Verifier(ring, group, subject.topic, subject.key)
     verdict = verifier.verdict(caller, subject.value, signature, at_ms)
     return None if verdict is None else verdict.reason
@@ -70,7 +70,7 @@ def signed(ring: Keyring = RING, subject: Subject = SUBJECT, at_ms: int = NOW_MS
 def test_the_hash_is_hmac_over_the_bytes_of_the_page(
     algorithm: str, secret: bytes, value: bytes | None
 ) -> None:
-    """Against Python's own hmac over bytes laid out by hand, also for secrets above the block."""
+    """Equal to Python's hmac over bytes laid out by hand, also for secrets above the block."""
     ring = Keyring(keys=(replace(KEY, secret=secret, algorithm=algorithm),))
     subject = SUBJECT._replace(value=value)
     number = list(ALGORITHMS).index(algorithm) + 1
@@ -88,7 +88,7 @@ def test_the_hash_is_hmac_over_the_bytes_of_the_page(
     st.integers(1, 255),
 )
 def test_nothing_of_a_record_can_be_changed(what: str, place: int, by: int) -> None:
-    """Any one byte of topic, key, value or signature changed, or the value taken away: refused."""
+    """One changed byte of topic, key, value or signature, or a missing value, is refused."""
     signature = signed()
 
     def changed(data: bytes) -> bytes:
@@ -110,30 +110,30 @@ def test_nothing_of_a_record_can_be_changed(what: str, place: int, by: int) -> N
 
 
 @given(st.binary(max_size=SIGNATURE_BYTES_MAX))
-def test_rubbish_is_refused_with_a_reason(rubbish: bytes) -> None:
-    """Any bytes as a signature: a reason, never an exception; nothing at all is unsigned."""
+def test_any_bytes_as_a_signature_have_a_reason(rubbish: bytes) -> None:
+    """Any bytes as a signature give a reason and no exception; no bytes mean unsigned."""
     expected = {DeadLetter.MALFORMED_SIGNATURE, DeadLetter.UNKNOWN_KEY, DeadLetter.WRONG_SIGNATURE}
     expected |= {DeadLetter.KEY_NOT_ALLOWED}
     assert judged(RING, rubbish) in (expected if rubbish else {None})
 
 
 def test_a_cut_off_signature_is_refused() -> None:
-    """Every beginning of a right one, and a right one with bytes behind it."""
+    """Every beginning of a valid signature, and a valid one with bytes behind it."""
     whole = signed()
-    found = {judged(RING, whole[:length]) for length in range(1, len(whole))}
-    assert found == {DeadLetter.MALFORMED_SIGNATURE, DeadLetter.WRONG_SIGNATURE}
+    verdicts = {judged(RING, whole[:length]) for length in range(1, len(whole))}
+    assert verdicts == {DeadLetter.MALFORMED_SIGNATURE, DeadLetter.WRONG_SIGNATURE}
     assert judged(RING, whole + b"\0") is DeadLetter.WRONG_SIGNATURE
 
 
 def test_each_wrong_use_has_its_reason() -> None:
-    """Another secret, key, algorithm, group, caller, time: the reason says which."""
+    """Another secret, key, algorithm, group, caller or time has its own reason."""
     other_secret = Keyring(keys=(replace(KEY, secret=b"another secret..."),))
     other_key = Keyring(keys=(replace(KEY, id="k2"),))
     other_way = Keyring(keys=(replace(KEY, algorithm="HmacSHA512"),))
     elsewhere = Keyring(keys=(replace(KEY, groups=("payments*",)),))
     operators = Keyring(keys=(replace(KEY, callers=frozenset({Caller.OPERATOR})),))
     ended = Keyring(keys=(replace(KEY, until_ms=NOW_MS - 1),))
-    found = {
+    verdicts = {
         judged(ring, signed())
         for ring in (other_secret, other_key, other_way, elsewhere, operators, ended)
     }
@@ -147,7 +147,7 @@ def test_each_wrong_use_has_its_reason() -> None:
         DeadLetter.KEY_NOT_ALLOWED,
         DeadLetter.KEY_RETIRED,
     ]
-    assert None not in found
+    assert None not in verdicts
     malformed = b"\x02" + signed()[1:]
     assert judged(RING, malformed) is DeadLetter.MALFORMED_SIGNATURE
 
@@ -161,8 +161,8 @@ def test_each_wrong_use_has_its_reason() -> None:
         (WINDOW_MS + 1, DeadLetter.STALE_SIGNATURE),
     ],
 )
-def test_a_record_cannot_be_kept_back(late_ms: int, reason: DeadLetter | None) -> None:
-    """Signed too long before or after the broker's time: refused, to the millisecond."""
+def test_signatures_expire(late_ms: int, reason: DeadLetter | None) -> None:
+    """Signed too long before or after the broker's time: refused, exact to the millisecond."""
     assert judged(RING, signed(), at_ms=NOW_MS + late_ms) is reason
 
 
@@ -188,19 +188,19 @@ def test_unsigned_events_count_unless_they_must_be_signed() -> None:
 
 
 def test_the_key_that_signs() -> None:
-    """Of those that have begun, have not ended and may, the newest; none is an error."""
+    """The newest of the keys that have begun, have not ended and may sign; none is an error."""
     old = replace(KEY, id="old", from_ms=100, until_ms=400)
     new = replace(KEY, id="new", from_ms=300)
     narrow = replace(KEY, id="narrow", from_ms=350, groups=("other",))
     ring = Keyring(keys=(new, old, narrow))
-    found = [ring.signer(GROUP, Caller.MEMBER, at) for at in (99, 100, 299, 300, 350, 401)]
-    assert [key and key.id for key in found] == [None, "old", "old", "new", "new", "new"]
+    verdicts = [ring.signer(GROUP, Caller.MEMBER, at) for at in (99, 100, 299, 300, 350, 401)]
+    assert [key and key.id for key in verdicts] == [None, "old", "old", "new", "new", "new"]
     with pytest.raises(EncodeError, match="no signing key for the member part of group 'orders'"):
         signed(ring, at_ms=99)
 
 
 def test_who_writes_what() -> None:
-    """Every kind of event has its caller; members may report lag with a member's key."""
+    """Every kind of event has its caller; a member's key may sign lag reports."""
     group, member = GroupId(GROUP), MemberId("m")
     events: list[tuple[Event, Caller]] = [
         (Leave(group=group, member=member, incarnation=1), Caller.MEMBER),
@@ -220,5 +220,5 @@ def test_who_writes_what() -> None:
 
 
 def test_a_key_does_not_print_its_secret() -> None:
-    """Neither alone nor within a keyring."""
+    """The repr of a key and of a keyring has no secret."""
     assert "secret of" not in repr(RING)

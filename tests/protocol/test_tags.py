@@ -1,4 +1,4 @@
-"""Kafka's limits for tags of a member (T-01), wherever tags are given."""
+"""Kafka's limits for tags of a member (T-01), everywhere tags are given."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ FAULTS = [
 
 
 def test_as_much_as_is_allowed() -> None:
-    """Five tags, the longest key and the longest value: taken, sorted by key."""
+    """Five tags, the longest key and the longest value are accepted and sorted by key."""
     tags = {"z": "v" * 30, "k" * 20: "", "b": "1", "c": "2", "a": "3"}
     assert checked_tags(tags) == tuple(sorted(tags.items()))
 
 
-@pytest.mark.parametrize(("tags", "told"), FAULTS)
-def test_too_much_is_refused_with_what_would_be_right(tags: dict[str, str], told: str) -> None:
-    """By the worker, before it connects, and in a problem, with the place."""
-    with pytest.raises(ConfigError, match=told):
+@pytest.mark.parametrize(("tags", "fault"), FAULTS)
+def test_too_much_is_refused_with_what_would_be_right(tags: dict[str, str], fault: str) -> None:
+    """The worker refuses them before it connects, and a problem file with their place."""
+    with pytest.raises(ConfigError, match=fault):
         Worker(group="g", bootstrap_servers="nowhere:1", tags=tags)
     problem = {"tasks": [], "members": [{"id": "m", "tags": tags}]}
-    with pytest.raises(BadInput, match=rf"members\[0\]\.tags: expected {told}"):
+    with pytest.raises(BadInput, match=rf"members\[0\]\.tags: expected {fault}"):
         parse_problem(problem)

@@ -1,4 +1,4 @@
-"""Tasks, tables of them and sets of them."""
+"""Tasks, task tables and task sets."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PRINTED = ["9_0", "10_0", "10_1", "topic_0", "c1", "c2", "c2-0", "c2-1"]
 
 
 def test_what_users_import() -> None:
-    """A task, read from its id: its partition by either name; a role prints as a word."""
+    """A task read from its id has its partition under either name; a role prints as a word."""
     task = muster.parse_task("orders_3")
     assert (task, task.partition, str(task)) == (muster.Task("orders", 3), 3, "orders_3")
     assert [f"{role} {role!s}" for role in muster.Role] == [
@@ -48,7 +48,7 @@ def test_a_table_orders_tasks_as_kafka_does() -> None:
 
 
 def test_a_table_finds_what_it_prints() -> None:
-    """Every printed id resolves to its index; strangers do not."""
+    """Every printed id resolves to its index; unknown ids do not."""
     table = TaskTable(UNITS)
     assert [table.index(text) for text in PRINTED] == list(range(8))
     strangers = ["9_1", "c1-0", "c2-2", "c3", "topic", "10_-1", ""]
@@ -56,7 +56,7 @@ def test_a_table_finds_what_it_prints() -> None:
 
 
 def test_a_table_refuses_what_prints_alike() -> None:
-    """A name given twice, and a connector that prints as a task of another unit."""
+    """A repeated name, and a connector that prints as a task of another unit."""
     for units in (
         (Subtopology("0", 1), Subtopology("0", 2)),
         (Subtopology("0", 5), Connector("0_3", 1)),
@@ -66,8 +66,8 @@ def test_a_table_refuses_what_prints_alike() -> None:
             TaskTable(units)
 
 
-def test_numbers_that_no_machine_counts() -> None:
-    """Unit names of thousands of digits still have their order; a task number has 31 bits."""
+def test_unit_names_of_thousands_of_digits() -> None:
+    """Unit names of thousands of digits are ordered; a task number has 31 bits."""
     names = ["7", "07", "9" * 5000, "1" + "0" * 5000, "x"]
     assert [unit.name for unit in TaskTable(Subtopology(n, 1) for n in names[::-1]).units] == [
         *("07", "7", "9" * 5000, "1" + "0" * 5000, "x"),
@@ -78,7 +78,7 @@ def test_numbers_that_no_machine_counts() -> None:
 
 
 def test_sets_and_indexes() -> None:
-    """Indexes become a set and back; what a table does not know comes back apart."""
+    """Indexes become a set and back; tasks that the table lacks are returned apart."""
     table = TaskTable(UNITS)
     indexes = np.array([0, 2, 4, 7], dtype=np.int32)
     tasks = table.set_of(indexes)
@@ -115,23 +115,23 @@ def test_set_algebra_is_that_of_sets(one: TaskSet, other: TaskSet) -> None:
     ],
 )
 def test_printed_ids_read_back(text: str, task: Task) -> None:
-    """What Kafka prints is read as what it means, and prints the same again."""
+    """Ids printed by Kafka are parsed to their task and print the same again."""
     assert (parse_task(text), str(task)) == (task, text)
 
 
 def test_an_empty_id_is_refused() -> None:
-    """There is no task without a name."""
+    """A task must have a name."""
     with pytest.raises(ValueError, match="empty"):
         parse_task("")
 
 
 def test_sets_print_their_tasks() -> None:
-    """A set shows what is in it."""
+    """The repr of a set lists its tasks."""
     assert repr(TaskSet.of(["0_1", "c1"])) == "TaskSet(0_1, c1)"
 
 
 def test_tasks_with_replicas_in_the_same_racks_are_a_class() -> None:
-    """Classes are numbered by first task; a unit that tells no racks has none."""
+    """Classes are numbered by first task; units without racks have no class."""
     a, b = (("r1", "r2"),), (("r2",), ("r1",))
     table = TaskTable(
         [

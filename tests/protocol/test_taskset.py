@@ -1,4 +1,4 @@
-"""The task-set codec: exact, near the floor, deterministic, and safe against its input."""
+"""The task-set codec: exact, near the entropy, deterministic, and safe against its input."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def floor_bytes(size: int, count: int) -> float:
 @quick
 @given(st.lists(wire.task_sets(), min_size=1, max_size=3))
 def test_sets_round_trip(sets: list[TaskSet]) -> None:
-    """Sets that share a record's units read back, whatever form each took."""
+    """Sets that share a record's units read back in every form."""
     units = units_of(sets)
     assert [decode_set(encode_set(s, units), units) for s in sets] == sets
 
@@ -48,13 +48,13 @@ def test_segments_of_every_density(size: int) -> None:
     cases += [np.array([0]), np.array([size - 1]), np.arange(size - 1)]
     for positions in cases:
         data = encode_segment(positions, size)
-        found, end = decode_segment(data, 0, size)
-        assert (found.tolist(), end) == (positions.tolist(), len(data))
+        tasks, end = decode_segment(data, 0, size)
+        assert (tasks.tolist(), end) == (positions.tolist(), len(data))
 
 
 @pytest.mark.parametrize("density", [0.001, 0.01, 0.1, 0.25, 0.34, 0.38, 0.41, 0.5, 0.62, 0.9])
 def test_random_sets_are_near_the_floor(density: float) -> None:
-    """At most 1.03 × the entropy floor + 16 bytes, over three orders of size."""
+    """At most 1.03 × the entropy + 16 bytes, over three orders of size."""
     for size in (100, 10_000, 300_000):
         positions = np.flatnonzero(np.random.default_rng(size).random(size) < density)
         taken = len(encode_segment(positions, size))
@@ -62,14 +62,14 @@ def test_random_sets_are_near_the_floor(density: float) -> None:
 
 
 def test_ranges_and_strides_are_tiny() -> None:
-    """A contiguous range of any length takes a few bytes; a round-robin share a bit per task."""
+    """A contiguous range takes a few bytes; a round-robin share one bit per task."""
     for first, last in ((0, 10), (77, 50_000), (0, 2_000_000), (1_999_999, 2_000_000)):
         assert len(encode_segment(np.arange(first, last), 2_000_000)) <= 12
     assert len(encode_segment(np.arange(3, 100_000, 100), 100_000)) <= 1000 / 8 + 12
 
 
 def test_units_far_apart_in_density_are_coded_apart() -> None:
-    """One full and one sparse unit: coding by unit beats one code for both."""
+    """With one full and one sparse unit, coding by unit is shorter."""
     full, sparse = np.arange(0, 5000, 2, dtype=np.int32), np.array([7, 4000], dtype=np.int32)
     random = np.random.default_rng(0)
     dense = np.flatnonzero(random.random(5000) < 0.5).astype(np.int32)
@@ -80,11 +80,11 @@ def test_units_far_apart_in_density_are_coded_apart() -> None:
 
 
 def test_the_empty_set_is_no_bytes() -> None:
-    """Nothing held costs nothing."""
+    """The empty set takes no bytes."""
     assert (encode_set(EMPTY, ()), decode_set(b"", ())) == (b"", EMPTY)
 
 
-def test_all_of_nothing_is_nothing() -> None:
+def test_segments_without_positions() -> None:
     """Segments over no units, and over units without positions, hold no tasks."""
     for units in ((), (UnitRef("0_", 0),), (UnitRef("0_", 0), UnitRef("c-", 0))):
         assert [decode_set(data, units) for data in (b"\x01\x80", b"\x01\x00")] == [EMPTY, EMPTY]
@@ -111,13 +111,13 @@ def test_all_of_nothing_is_nothing() -> None:
     ],
 )
 def test_hostile_sets(data: bytes, size: int, reason: str) -> None:
-    """Sets that claim more than is there, or than fits, are refused before they are built."""
+    """Sets that claim more than their bytes or units hold are refused before they are built."""
     with pytest.raises(DecodeError, match=reason):
         decode_set(data, (UnitRef("0_", size),))
 
 
 def test_limits_hold_across_units() -> None:
-    """Many units cannot together name more tasks than one may."""
+    """The limit of tasks holds for the sum over all units."""
     units = tuple(UnitRef(f"{i}_", SET_TASKS_MAX) for i in range(3))
     with pytest.raises(DecodeError, match="more than"):
         decode_set(b"\x02\x80\x80\x80", units)
@@ -126,16 +126,16 @@ def test_limits_hold_across_units() -> None:
 @settings(max_examples=examples(300), deadline=None)
 @given(st.binary(max_size=40), st.integers(0, 2**31 - 1), st.integers(0, 50))
 def test_any_bytes(data: bytes, large: int, small: int) -> None:
-    """Random bytes are a set, or a DecodeError; nothing else, and no large allocation."""
+    """Random bytes are a set or raise DecodeError, without a large allocation."""
     for size in (large, small):
         try:
-            found = decode_set(data, (UnitRef("0_", size), UnitRef("c-", small)))
+            tasks = decode_set(data, (UnitRef("0_", size), UnitRef("c-", small)))
         except DecodeError:
             continue
-        assert len(found) <= SET_TASKS_MAX
+        assert len(tasks) <= SET_TASKS_MAX
 
 
 def test_tasks_outside_the_units_are_refused() -> None:
-    """A set that its record's units cannot express is a fault of the caller."""
+    """A set that the record's units cannot express is an EncodeError."""
     with pytest.raises(EncodeError, match="no unit"):
         encode_set(TaskSet.of(["0_5"]), (UnitRef("0_", 5),))

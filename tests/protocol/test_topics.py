@@ -6,7 +6,7 @@ from muster.protocol.topics import BY_KIND, INPUTS, TopicKind, kind_of, topic_na
 
 
 def test_every_kind_has_its_topic() -> None:
-    """Names and kinds map both ways, with any prefix; strangers are none of ours."""
+    """Names and kinds map both ways, with any prefix; other names have no kind."""
     for kind in TopicKind:
         assert kind_of(topic_name(kind, "a.b"), "a.b") == kind
         assert kind_of(topic_name(kind)) == kind
@@ -14,7 +14,7 @@ def test_every_kind_has_its_topic() -> None:
 
 
 def test_time_is_the_brokers_on_inputs() -> None:
-    """Inputs carry the broker's timestamp; what is one truth per key is compacted."""
+    """Input topics use the broker's timestamp; topics with one value per key are compacted."""
     for kind in INPUTS:
         assert BY_KIND[kind].settings["message.timestamp.type"] == "LogAppendTime"
     compacted = {k for k, t in BY_KIND.items() if t.settings["cleanup.policy"] == "compact"}

@@ -1,4 +1,4 @@
-"""Owner vectors, pairs, flags and packed numbers: exact, near the floor, safe."""
+"""Owner vectors, pairs, flags and packed numbers: exact, near the entropy, safe."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.examples import examples
 
+from muster.protocol import vectors
 from muster.protocol.bits import inflate, pack_numbers, pack_words, take_numbers, take_words
-from muster.protocol.errors import DecodeError
+from muster.protocol.errors import DecodeError, EncodeError
 from muster.protocol.owners import (
     CONSTANT,
     DEFLATE,
@@ -76,24 +77,24 @@ _MUTATED = ("skewed, few", "skewed, few tasks of two", "ranges", "sparse slots")
 
 @pytest.mark.parametrize("name", CASES)
 def test_owner_vectors_take_the_form_that_fits(name: str) -> None:
-    """Each shape of placement reads back exactly from the form meant for it."""
+    """Each shape of placement reads back exactly and has the form meant for it."""
     form, owners = CASES[name]
     data = encode_owners(owners)
-    found, end = decode_owners(data, 0, len(owners))
-    assert (data[1], end, found.dtype) == (form, len(data), np.int32)
-    assert found.tolist() == owners.tolist()
+    frequency, end = decode_owners(data, 0, len(owners))
+    assert (data[1], end, frequency.dtype) == (form, len(data), np.int32)
+    assert frequency.tolist() == owners.tolist()
 
 
 @pytest.mark.parametrize("name", ["even", "two", "skewed", "skewed, two owners"])
 def test_owner_vectors_are_near_the_floor(name: str) -> None:
-    """Random placements take at most 1.03 × the entropy floor and what the alphabet takes."""
+    """Random placements take at most 1.03 × the entropy, plus the alphabet."""
     _, owners = CASES[name]
     assert len(encode_owners(owners)) <= 1.03 * floor_bytes(owners) + 100
 
 
 @pytest.mark.parametrize("owners", [2, 3, 10, 100, 255, 256, 1000, 10_000, 1 << 20])
 def test_a_word_wastes_little(owners: int) -> None:
-    """The bits of a word per index are within 2 % of what an index must take."""
+    """The bits per index are within 2 % of the entropy."""
     bits, group = radix_word(owners)
     assert owners**group <= 1 << bits <= 1 << 56
     assert bits / group <= 1.02 * np.log2(owners)
@@ -102,30 +103,30 @@ def test_a_word_wastes_little(owners: int) -> None:
 @quick
 @given(st.lists(st.integers(1, 10**6), min_size=2, max_size=300))
 def test_frequencies_fill_the_scale(counts: list[int]) -> None:
-    """Whatever the counts, every symbol has a slot and all slots are used."""
-    found = frequencies(np.array(counts, dtype=np.int64))
-    assert int(found.sum()) == 1 << 16
-    assert int(found.min()) >= 1
+    """For any counts, every symbol has a slot and all slots are used."""
+    frequency = frequencies(np.array(counts, dtype=np.int64))
+    assert int(frequency.sum()) == 1 << 16
+    assert int(frequency.min()) >= 1
 
 
 @settings(max_examples=examples(300), deadline=None)
 @given(st.binary(max_size=40), st.integers(0, 3000))
 def test_any_bytes_are_an_owner_vector_or_an_error(data: bytes, tasks: int) -> None:
-    """Random bytes, and random bytes behind each form's header, raise DecodeError or read whole."""
+    """Random bytes, also behind each form's header, raise DecodeError or are read whole."""
     heads = [b"", *(bytes((1, form, 4, 0x80)) for form in range(6))]
     for head in heads:
         try:
-            found, end = decode_owners(head + data, 0, tasks)
+            frequency, end = decode_owners(head + data, 0, tasks)
         except DecodeError:
             continue
-        assert len(found) == tasks
+        assert len(frequency) == tasks
         assert end <= len(head + data)
 
 
 @quick
 @given(st.data())
 def test_mutated_owner_vectors(data: st.DataObject) -> None:
-    """A good vector with some bytes changed reads, or raises DecodeError."""
+    """A valid vector with some bytes changed is read or raises DecodeError."""
     _, owners = CASES[data.draw(st.sampled_from(_MUTATED))]
     value = bytearray(encode_owners(owners))
     at = data.draw(st.integers(0, len(value) - 1))
@@ -155,13 +156,13 @@ def test_mutated_owner_vectors(data: st.DataObject) -> None:
     ],
 )
 def test_hostile_owner_vectors(data: bytes, reason: str) -> None:
-    """Each broken vector of ten tasks is refused for what is wrong with it."""
+    """Each broken vector of ten tasks is refused with its own reason."""
     with pytest.raises(DecodeError, match=reason):
         decode_owners(data, 0, 10)
 
 
 def test_range_coded_symbols_must_end_as_they_should() -> None:
-    """A cut, a missing word and a changed state of a range-coded vector are noticed."""
+    """A cut, a missing word and a changed state of a range-coded vector raise an error."""
     owners = CASES["skewed, many owners"][1]
     data = encode_owners(owners)
     flipped = bytearray(data)
@@ -174,7 +175,7 @@ def test_range_coded_symbols_must_end_as_they_should() -> None:
 @quick
 @given(st.integers(0, 300), st.floats(0, 1), st.integers(0, 2**32 - 1))
 def test_vectors_with_a_base(tasks: int, share: float, seed: int) -> None:
-    """A vector reads back from its base, however much of it differs."""
+    """A vector reads back with its base, however much of it differs."""
     random = np.random.default_rng(seed)
     base = random.integers(-1, 9, tasks).astype(np.int32)
     changed = random.random(tasks) < share
@@ -183,7 +184,7 @@ def test_vectors_with_a_base(tasks: int, share: float, seed: int) -> None:
 
 
 def test_forms_with_a_base() -> None:
-    """The same is one byte, a little changed is a difference, much changed is written in full."""
+    """An equal vector is one byte, a similar one a difference, another one is written in full."""
     base = RANDOM.integers(0, 50, 1000).astype(np.int32)
     little, much = base.copy(), base[::-1].copy()
     little[[3, 900]] = 7
@@ -195,7 +196,7 @@ def test_forms_with_a_base() -> None:
 
 @st.composite
 def pair_arrays(draw: st.DrawFn) -> np.ndarray:
-    """Some (task, slot) pairs of 50 tasks, up to several a task."""
+    """Some (task, slot) pairs of 50 tasks, up to several per task."""
     drawn = draw(st.lists(st.tuples(st.integers(0, 49), st.integers(0, 5)), unique=True))
     return np.array(sorted(drawn), dtype=np.int32).reshape(-1, 2)
 
@@ -203,7 +204,7 @@ def pair_arrays(draw: st.DrawFn) -> np.ndarray:
 @quick
 @given(pair_arrays(), pair_arrays(), st.booleans())
 def test_pairs_round_trip(pairs: np.ndarray, base: np.ndarray, alike: bool) -> None:
-    """Pairs read back, alone and from a base they share something or nothing with."""
+    """Pairs read back, alone and with a base that is similar or not."""
     if alike and len(base):
         pairs = np.unique(np.concatenate((pairs[:2], base[1:])), axis=0)
     for known in (None, base):
@@ -214,7 +215,7 @@ def test_pairs_round_trip(pairs: np.ndarray, base: np.ndarray, alike: bool) -> N
 @settings(max_examples=examples(200), deadline=None)
 @given(st.binary(max_size=30), pair_arrays())
 def test_any_bytes_are_pairs_or_an_error(data: bytes, base: np.ndarray) -> None:
-    """Random bytes where vectors, pairs and flags stand raise DecodeError or read whole."""
+    """Random bytes as vectors, pairs and flags raise DecodeError or are read whole."""
     owners = np.zeros(50, dtype=np.int32)
     for read in (
         lambda: decode_pairs(data, 50, base),
@@ -228,21 +229,30 @@ def test_any_bytes_are_pairs_or_an_error(data: bytes, base: np.ndarray) -> None:
 
 
 def test_pairs_without_a_member_and_too_many_layers_are_refused() -> None:
-    """A pair names a member, and a task has only so many copies."""
+    """A pair must name a member, and the copies of a task are limited."""
     unheld = bytes((FULL, 1, 0x80, 1, CONSTANT, 1, 0x80))
     with pytest.raises(DecodeError, match="without a member"):
         decode_pairs(unheld, 5)
-    with pytest.raises(DecodeError, match="copies"):
-        decode_pairs(bytes((FULL, 0xFF, 0x7F)), 5)
+    with pytest.raises(DecodeError, match="pairs of one task"):
+        decode_pairs(bytes((FULL, 0xFF, 0xFF, 0x7F)), 5)
     for data in (b"", b"\x07"):
         with pytest.raises(DecodeError, match="form"):
             decode_pairs(data, 5)
 
 
+def test_what_can_be_written_of_one_task_can_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pair of each of 1,100 members; more than a reader accepts is not written."""
+    pairs = np.column_stack((np.zeros(1_100), np.arange(1_100))).astype(np.int32)
+    assert decode_pairs(encode_pairs(pairs, 2), 2).tolist() == pairs.tolist()
+    monkeypatch.setattr(vectors, "LAYERS_MAX", 1_099)
+    with pytest.raises(EncodeError, match="1100 pairs of one task"):
+        encode_pairs(pairs, 2)
+
+
 @quick
 @given(st.lists(st.booleans(), max_size=200))
 def test_flags_round_trip(flags: list[bool]) -> None:
-    """A vector of yes and no reads back; bytes behind it are refused."""
+    """A bool vector reads back; bytes behind it are refused."""
     array = np.array(flags, dtype=np.bool_)
     data = encode_flags(array)
     assert decode_flags(data, len(flags)).tolist() == flags
@@ -270,25 +280,25 @@ def test_packed_numbers_round_trip(numbers: list[int], shift: int) -> None:
         (b"\x05" + bytes(12), 3),
     ],
 )
-def test_numbers_that_are_not_there(data: bytes, count: int) -> None:
-    """Numbers must be exactly as many as are wanted."""
+def test_wrong_counts_of_numbers_are_refused(data: bytes, count: int) -> None:
+    """The number of packed numbers must be exact."""
     with pytest.raises(DecodeError):
         take_numbers(data, count)
 
 
 @pytest.mark.parametrize("bits", [1, 3, 8, 13, 31, 55, 56])
 def test_words_of_every_width(bits: int) -> None:
-    """Words read back at counts around eight, which fill whole bytes, and end where they should."""
+    """Words read back at counts around eight, which fill whole bytes, with the right end."""
     for count in (1, 7, 8, 9, 64, 65):
         words = RANDOM.integers(0, 1 << bits, count, dtype=np.uint64)
         data = pack_words(words, bits)
-        found, end = take_words(b"ab" + data, 2, count, bits)
-        assert (found.tolist(), end) == (words.tolist(), 2 + -(-count * bits // 8))
+        frequency, end = take_words(b"ab" + data, 2, count, bits)
+        assert (frequency.tolist(), end) == (words.tolist(), 2 + -(-count * bits // 8))
         assert len(data) == end - 2
 
 
-def test_inflating_stops_where_it_must() -> None:
-    """A stream cut short, or longer than allowed, is refused; what is behind it is left."""
+def test_inflating_is_bounded() -> None:
+    """A stream cut short or too long is refused; bytes behind it are left."""
     data = zlib.compress(b"x" * 1000)
     assert inflate(b"__" + data + b"rest", 2, 1000) == (b"x" * 1000, 2 + len(data))
     with pytest.raises(DecodeError, match="more than 999"):

@@ -1,4 +1,4 @@
-"""What the doctor says of certificates and keys that have ended, or will soon."""
+"""What the doctor says about certificates and keys that have ended or will end soon."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ HOUR_MS = 3_600_000
 
 
 def test_certificates_that_ended_or_soon_will(tmp_path: Path) -> None:
-    """One that expired fails, one of two weeks warns, one of two months is well."""
+    """An expired certificate fails, one with two weeks left warns, one with two months is OK."""
     authority = Authority(tmp_path)
     found = []
     for name, ends in (
@@ -39,7 +39,7 @@ def test_certificates_that_ended_or_soon_will(tmp_path: Path) -> None:
 
 
 def test_keys_by_what_they_sign(tmp_path: Path) -> None:
-    """A fresh key is well, one never rotated warns, a scope whose only key ended fails."""
+    """A fresh key is OK, an old one warns, and a caller whose only key has ended fails."""
     content = rotation.new_key({}, NOW_MS - HOUR_MS, callers=["member"])
     content = rotation.new_key(content, NOW_MS - 9 * HOUR_MS, callers=["operator"])
     content = rotation.new_key(content, NOW_MS - 9 * HOUR_MS, callers=["clock"])
@@ -57,6 +57,6 @@ def test_keys_by_what_they_sign(tmp_path: Path) -> None:
 
 
 def test_a_keyring_that_cannot_be_read_fails(tmp_path: Path) -> None:
-    """And says why."""
+    """A keyring that cannot be read is a failure that says why."""
     (found,) = doctor_dates.look(ClientSettings({}), str(tmp_path / "none"), NOW_MS)
     assert (found.level, "No such file" in found.what) == (Level.FAIL, True)

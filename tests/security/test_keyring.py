@@ -1,4 +1,4 @@
-"""Keyrings: what a file may say, how it is followed, how keys come and go; and `muster keys`."""
+"""Keyrings: the file's format, reloading, rotation; and `muster keys`."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ Output = pytest.CaptureFixture[str]
 
 
 def written(path: Path, content: object) -> str:
-    """A file with this JSON."""
+    """Write content as JSON; return the path."""
     path.write_text(json.dumps(content))
     return str(path)
 
 
 def test_a_key_needs_only_id_and_secret(tmp_path: Path) -> None:
-    """The shortest keyring there can be, and all its defaults."""
+    """The shortest keyring has one key with id and secret, and defaults for all else."""
     found = keyring.read(written(tmp_path / "k", {"keys": [ROW]}))
     assert found.keys == (SigningKey(id="k", secret=b"sixteen bytes ok"),)
     assert found.required == ()
@@ -52,7 +52,7 @@ def test_a_key_needs_only_id_and_secret(tmp_path: Path) -> None:
 
 
 def test_the_names_of_kip_507_are_understood(tmp_path: Path) -> None:
-    """Its five settings, and ours; they make the next key."""
+    """The settings of KIP-507 and of muster are read, and the next key follows them."""
     content = {
         "inter.worker.key.generation.algorithm": "HmacSHA512",
         "inter.worker.key.size": 256,
@@ -96,7 +96,7 @@ FAULTS: list[tuple[object, str]] = [
 
 @pytest.mark.parametrize(("content", "said"), FAULTS)
 def test_a_fault_is_named_and_no_secret_is(tmp_path: Path, content: object, said: str) -> None:
-    """Where it is and what would be right; never a secret."""
+    """The error names the place of the fault and never a secret."""
     with pytest.raises(ConfigError, match=said) as error:
         keyring.read(written(tmp_path / "k", content))
     assert SECRET not in str(error.value)
@@ -106,7 +106,7 @@ RUBBISH: list[object] = [None, 1, -1, 0.5, True, "", "x", [], {}, [[]], [{}], {"
 
 
 def test_any_json_is_a_keyring_or_an_error(tmp_path: Path) -> None:
-    """Every value of every field, replaced by values of all kinds: never another exception."""
+    """With any field replaced by any JSON value the result is a keyring or a ConfigError."""
     required = {"groups": ["*"], "from_ms": 5, "until_ms": 9}
     whole = {**keyring.DEFAULTS, "signature.required": [required], "keys": [ROW]}
     key = {**ROW, "algorithm": "HmacSHA256", "from_ms": 1, "until_ms": None, "window_ms": 1}
@@ -132,7 +132,7 @@ def test_any_json_is_a_keyring_or_an_error(tmp_path: Path) -> None:
     [(b"\xff", "not UTF-8"), (b"{", "at line 1, column 2"), (None, "No such file")],
 )
 def test_what_cannot_be_read_is_said(tmp_path: Path, data: bytes | None, said: str) -> None:
-    """Bytes that are no JSON, and no file at all."""
+    """Bytes that are not JSON, and a missing file, give an error that says so."""
     path = tmp_path / "k"
     if data is not None:
         path.write_bytes(data)
@@ -143,7 +143,7 @@ def test_what_cannot_be_read_is_said(tmp_path: Path, data: bytes | None, said: s
 def test_a_changed_file_is_followed_and_a_lost_one_leaves_its_keys(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Another key, then rubbish, then nothing, then a key again; what is wrong is said once."""
+    """A changed file is read again; a broken or lost one keeps its keys and is logged once."""
     monkeypatch.setattr(keyring, "LOOK_EVERY_S", 0.0)
     path = tmp_path / "k"
     file = KeyFile(written(path, {"keys": [ROW]}))
@@ -154,7 +154,7 @@ def test_a_changed_file_is_followed_and_a_lost_one_leaves_its_keys(
     assert ids() == ["k"]
     rotation.write(path, {"keys": [{**ROW, "id": "k2"}]})
     assert ids() == ["k2"]
-    caplog.clear()  # another test may have made loggers talkative
+    caplog.clear()  # another test may have changed the loggers
     with caplog.at_level(logging.ERROR):
         path.write_text("half of a fi")
         assert (ids(), ids()) == (["k2"], ["k2"])
@@ -168,7 +168,7 @@ def test_a_changed_file_is_followed_and_a_lost_one_leaves_its_keys(
 
 
 def test_without_a_keyring_a_record_stays_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No option, no variable: the very same record."""
+    """Without option and variable the record is not changed."""
     monkeypatch.delenv(keyring.VARIABLE, raising=False)
     record = encode(DRAIN)
     assert key_file(None) is None
@@ -178,7 +178,7 @@ def test_without_a_keyring_a_record_stays_as_it_is(monkeypatch: pytest.MonkeyPat
 def test_a_record_is_signed_among_its_headers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The keyring of the variable signs; key, value and other headers stay; a verifier agrees."""
+    """The variable's keyring adds a valid signature header; key, value and headers stay."""
     monkeypatch.setenv(keyring.VARIABLE, written(tmp_path / "k", {"keys": [ROW]}))
     keys = key_file(None)
     assert keys is not None
@@ -196,10 +196,9 @@ def test_a_record_is_signed_among_its_headers(
 
 
 def test_all_who_sign_use_a_key_that_all_who_verify_have() -> None:
-    """Through three rotations: a reader of the file of now or of a spread ago can verify.
+    """In three rotations each signer's key is known to a verifier whose file differs by a spread.
 
-    At every moment the signer of the newest file and of the one a spread older is looked up; the
-    key must be in both and must not have ended for records that are on their way for a window.
+    The verifier's key must not end before records that are under way arrive.
     """
     spread_ms = rotation.SPREAD_MS
     files = [(0, rotation.new_key({}, T))]
@@ -221,14 +220,14 @@ def test_all_who_sign_use_a_key_that_all_who_verify_have() -> None:
 
 
 def test_a_compromised_key_ends_when_the_new_one_signs() -> None:
-    """No overlap: the two times are the same."""
+    """Without an overlap the old key ends when the new one begins."""
     after = rotation.rotated(rotation.new_key({}, T), T + 1, spread_ms=5_000, overlap_ms=0)
     new, old = after["keys"]
     assert (new["from_ms"], old["until_ms"]) == (T + 5_001, T + 5_001)
 
 
 def test_each_scope_rotates_by_itself_when_it_is_due() -> None:
-    """Of a key for members and one for operators only the older than the TTL is replaced."""
+    """With `only_due` only the key that is older than the TTL is replaced."""
     both = rotation.new_key({}, T, callers=["member"])
     both = rotation.new_key(both, T + 3_000_000, callers=["operator"])
     assert rotation.rotated(both, T + 3_599_999, only_due=True) == both
@@ -239,7 +238,7 @@ def test_each_scope_rotates_by_itself_when_it_is_due() -> None:
 
 
 def test_long_ended_keys_are_dropped() -> None:
-    """A key stays for a week after its end, then goes."""
+    """A key is dropped `KEPT_MS` after its end, not earlier."""
     after = rotation.rotated(rotation.new_key({}, T), T)
     end_ms = after["keys"][1]["until_ms"]
     kept = rotation.rotated(after, end_ms + rotation.KEPT_MS - 1)
@@ -251,7 +250,7 @@ def test_long_ended_keys_are_dropped() -> None:
 
 
 def test_muster_keys_from_first_to_last(tmp_path: Path, capsys: Output) -> None:
-    """Create, narrow, rotate, require and take back, export, show: all it prints, no secret."""
+    """`muster keys` creates, rotates, requires, exports and shows keys and prints no secret."""
     file, out = tmp_path / "ring.json", tmp_path / "members.json"
 
     def keys(*words: str) -> dict[str, Any]:
@@ -297,13 +296,13 @@ def test_muster_keys_from_first_to_last(tmp_path: Path, capsys: Output) -> None:
 def test_muster_keys_says_what_is_wrong(
     tmp_path: Path, capsys: Output, words: list[str], said: str
 ) -> None:
-    """Exit code 2 and one line."""
+    """A fault gives exit code 2 and a message."""
     assert main(["keys", words[0], str(tmp_path / "none"), *words[1:]]) == 2
     assert said in capsys.readouterr().err
 
 
 def test_muster_keys_refuses_what_would_be_of_no_use(tmp_path: Path, capsys: Output) -> None:
-    """A requirement without groups, an export without a file or without keys; nothing changes."""
+    """`require` without groups and `export` without file or keys are refused; no file changes."""
     file = tmp_path / "ring.json"
     assert main(["keys", "create", str(file)]) == 0
     before = file.read_bytes()

@@ -1,4 +1,4 @@
-"""Every role on a broker that grants it what `muster.acls` says, and not one right more."""
+"""Every role on a broker that grants it exactly the ACLs of `muster.acls`."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ pytestmark = pytest.mark.broker
 
 PREFIX, OTHER = "acme", "globex"
 STRANGER, NO_RIGHTS, LATECOMER = "stranger", "nobody", "latecomer"
-"""A worker of the other prefix; a client with a login and no rights; one who gets them later."""
+"""A worker of the other prefix; a client with a login and no ACLs; one that gets ACLs later."""
 QUICK = ("session.timeout.ms=6000", "heartbeat.interval.ms=1000")
 Output = pytest.CaptureFixture[str]
 
 
 @pytest.fixture(scope="module")
 def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredKafka]:
-    """Two prefixes; a user for each role of the first, a worker of the second."""
+    """Two prefixes: a user for each role of the first, a worker of the second."""
     folder = tmp_path_factory.mktemp("secured")
     with secured_kafka(folder, *Role, STRANGER, NO_RIGHTS, LATECOMER) as kafka:
         kafka.grant(PREFIX, **{str(role): str(role) for role in Role})
@@ -50,12 +50,12 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredKafka]:
 
 
 def words(kafka: SecuredKafka, user: str, prefix: str = PREFIX) -> list[str]:
-    """How a command is told who it is and what it works on."""
+    """The options that give a command its user and its topics."""
     return ["--command-config", str(kafka.file(user)), "--topic-prefix", prefix]
 
 
 def worker(group: str, *more: str) -> list[str]:
-    """The words of a worker whose tasks sleep."""
+    """The words of a worker command whose tasks sleep."""
     return ["worker", "--group", group, "--exec", "exec sleep 600", *more]
 
 
@@ -66,12 +66,10 @@ def worker(group: str, *more: str) -> list[str]:
 def test_everybody_does_their_part_with_nothing_more(
     kafka: SecuredKafka, tmp_path: Path, capsys: Output
 ) -> None:
-    """Job, clock, worker, exporter, operator and viewer, a principal each; no secret is told.
+    """Every role works as its own principal with only its ACLs and only its signing key.
 
-    All events must be signed, and each has only the key of its part. A group is configured,
-    settles, is looked at and drained. Then all that was printed, all pages of Spark's UI, the
-    command lines of all processes and the checkpoint are searched for passwords and keys. In the
-    end the job loses a right and says which.
+    Output, Spark's pages, command lines and the checkpoint show no password and no key, and a job
+    that loses an ACL ends and names it.
     """
     rings = Rings(tmp_path)
     port = free_port()
@@ -129,7 +127,7 @@ def test_everybody_does_their_part_with_nothing_more(
 
 
 class Rings:
-    """Signing keys: one for each part, all of which the job has, and everybody else only theirs."""
+    """Signing keys: the job has one for each caller, each other role only its own."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -149,7 +147,7 @@ class Rings:
         return self._folder / f"{name}.ring.json"
 
     def of(self, name: str) -> list[str]:
-        """How a command is told."""
+        """The options that give a command a keyring."""
         return ["--signing-keys", str(self._file(name))]
 
 
@@ -161,7 +159,7 @@ def _letters(kafka: SecuredKafka) -> list[str]:
 
 
 def run(kafka: SecuredKafka, user: str, *command: object) -> int:
-    """A command in this process, as a user."""
+    """Run a command in this process as a user; return its exit code."""
     return main([*map(str, command), *words(kafka, user)])
 
 
@@ -174,7 +172,7 @@ def _held(kafka: SecuredKafka, capsys: Output) -> int:
 
 
 def _report_lag(kafka: SecuredKafka, rings: Rings) -> None:
-    """What an exporter writes."""
+    """Write a lag report, as an exporter does."""
     lag = Lag(parse_task("0_0"), 5)
     report = LagReport(group=GroupId("orders"), member=MemberId("W1"), lags=(lag,))
     keys = key_file(rings.of("exporter")[1])
@@ -197,12 +195,12 @@ def _rest(port: int) -> list[str]:
 
 
 def _command_lines(*commands: Command) -> str:
-    """What `ps` shows of commands and all that they started."""
+    """The command lines of commands and of all their child processes."""
     lines: list[str] = []
     for command in commands:
         process = psutil.Process(command.pid)
         for each in (process, *process.children(recursive=True)):
-            with suppress(psutil.NoSuchProcess):  # it ended, or is about to
+            with suppress(psutil.NoSuchProcess):  # the process has ended
                 lines += each.cmdline()
     return " ".join(lines)
 
@@ -224,7 +222,7 @@ def _revoke(kafka: SecuredKafka, user: str, acl: Acl) -> None:
 def test_a_worker_waits_for_its_rights_and_says_so_once(
     kafka: SecuredKafka, tmp_path: Path
 ) -> None:
-    """Without ACLs a worker names each of them, once; once they are granted, it joins."""
+    """Without ACLs a worker names each missing one, once; when they are granted, it joins."""
     with Command(tmp_path, *worker("late"), *words(kafka, LATECOMER)) as late:
         missing = f"User:{LATECOMER} lacks WRITE on Topic {PREFIX}.membership"
         late.await_words(missing)
@@ -250,7 +248,7 @@ Properties = Callable[[SecuredKafka], dict[str, str]]
 
 
 def wrong_password(kafka: SecuredKafka) -> dict[str, str]:
-    """A login that is no longer right."""
+    """A login with a wrong password."""
     return kafka.properties("worker", "pw wrong;=0123456789")
 
 
@@ -262,12 +260,12 @@ def expired_certificate(kafka: SecuredKafka) -> dict[str, str]:
 
 
 def no_rights(kafka: SecuredKafka) -> dict[str, str]:
-    """A login that is fine, and no ACL."""
+    """A valid login without ACLs."""
     return kafka.properties(NO_RIGHTS)
 
 
 def another_tenant(kafka: SecuredKafka) -> dict[str, str]:
-    """A login that has rights, under the other prefix."""
+    """A login with ACLs for the other prefix."""
     return kafka.properties(STRANGER)
 
 
@@ -290,7 +288,7 @@ def test_a_refusal_names_what_is_missing(
     properties: Properties,
     words_wanted: str,
 ) -> None:
-    """Job and command line end with it, a worker says it and goes on; no password is told."""
+    """Job and commands end with the refusal, a worker logs it and goes on; no password is shown."""
     given = properties(kafka)
     file = kafka.written("refused", given)
     wanted = words_wanted.replace("{file}", given.get("ssl.keystore.location", ""))
@@ -312,7 +310,7 @@ def test_a_refusal_names_what_is_missing(
 
 
 def test_every_right_of_the_table_is_needed(kafka: SecuredKafka) -> None:
-    """Without any one of a role's topic rights, `access.check` names just that one."""
+    """Without one of a role's topic ACLs, `access.why` names that ACL."""
     missed = {}
     for role in (Role.CLOCK, Role.WORKER, Role.EXPORTER):
         for acl in acls_of(role, PREFIX):

@@ -1,6 +1,6 @@
-"""`docs/security.md` says what the code does: its table, its settings, its commands.
+"""`docs/security.md` matches the code: its table, its settings and its commands.
 
-``UPDATE_DOCS=1`` writes the table anew.
+``UPDATE_DOCS=1`` writes the table again.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def blocks(kind: str) -> list[str]:
 
 
 def acl_table() -> str:
-    """The ACLs of every role for the prefix ``muster``, as the page has them."""
+    """The ACLs of every role for the prefix ``muster``, in the page's form."""
     rows = []
     for role, needs in ROLES.items():
         told: dict[tuple[Resource, str, Pattern], list[str]] = {}
@@ -44,14 +44,14 @@ def acl_table() -> str:
 
 
 def test_the_acls_are_those_of_the_table() -> None:
-    """Between the two marks stands what `muster.acls` has."""
+    """The page's table has the ACLs of `muster.acls`."""
     found, expected = made("security.md", "acls: from muster.acls", acl_table())
     assert found == expected
 
 
 @pytest.mark.parametrize("text", blocks("properties"))
 def test_settings_are_understood_by_both_clients(text: str, tmp_path: Path) -> None:
-    """Every example can be said in Java's and librdkafka's words: who, how, and whom to trust."""
+    """Each example gives the same login, password and certificates to both clients."""
     file = tmp_path / "client.properties"
     file.write_text(text)
     settings = ClientSettings(read_properties(file))
@@ -66,14 +66,14 @@ def test_settings_are_understood_by_both_clients(text: str, tmp_path: Path) -> N
 
 
 def commands() -> list[list[str]]:
-    """Every `muster` command of the page, as words."""
+    """The words of every `muster` command on the page."""
     text = "\n".join(blocks("")).replace("\\\n", " ")
     return [shlex.split(line) for line in text.splitlines() if re.match(r"muster \w+ ", line)]
 
 
 @pytest.mark.parametrize("words", commands(), ids=" ".join)
 def test_commands_are_understood(words: list[str]) -> None:
-    """Each names a command there is and options it has."""
+    """Each command of the page exists and accepts the page's options."""
     module = importlib.import_module(COMMANDS[words[1]][0])
     parser = argparse.ArgumentParser(prog=words[1], exit_on_error=False, allow_abbrev=False)
     module.configure(parser)
@@ -81,7 +81,7 @@ def test_commands_are_understood(words: list[str]) -> None:
 
 
 def test_every_key_of_a_keyring_is_explained() -> None:
-    """With its default; no key stands there that is none."""
+    """The page has exactly the settings of a keyring, with their defaults."""
     page = PAGE.read_text()
     rows = dict(re.findall(r"^\| `((?:inter|signature)[a-z.]+)` \| (\S+) \|", page, re.M))
     rows = {name: default.strip("`") for name, default in rows.items()}

@@ -1,4 +1,4 @@
-"""Signed and forged events beside each other, on the real broker and the real query."""
+"""Signed and forged events side by side, on the real broker and the real query."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ Output = pytest.CaptureFixture[str]
 
 @pytest.fixture
 def ring(tmp_path: Path) -> Ring:
-    """Signatures are required of everybody."""
+    """A keyring that requires signatures of every group."""
     ring = Ring(tmp_path / "ring.json")
     ring("require", "--group", "*", "--spread-ms", "0")
     return ring
@@ -62,7 +62,7 @@ class Signers:
         self._consumer.assign([TopicPartition(name, p, 0) for p in partitions])
 
     def __call__(self) -> Counter[str]:
-        """What there is by now."""
+        """The counts so far."""
         for message in self._consumer.consume(10_000, 0.1):
             for header, signature in message.headers() or []:
                 if header == HEADER and isinstance(signature, bytes):
@@ -77,7 +77,7 @@ class Signers:
 
 
 def forge(topics: Topics, fleet: Fleet, forger: KeyFile | None) -> int:
-    """Write one of each kind that would hurt: unsigned, or with an unknown key."""
+    """Write one event of each harmful kind, unsigned or with a given keyring; return how many."""
     (member, *_) = fleet.snapshots()[-1].members
     m = member.id
     events: list[tuple[TopicKind, Event]] = [
@@ -104,11 +104,10 @@ def forge(topics: Topics, fleet: Fleet, forger: KeyFile | None) -> int:
 def test_forged_events_are_dead_letters_and_rotation_moves_no_task(
     kafka: Topics, job: Job, ring: Ring, tmp_path: Path, capsys: Output
 ) -> None:
-    """Two signing members keep what they hold through forgeries, rotations and a lost file.
+    """Two signing members keep their tasks through forgeries, rotations and a lost keyring.
 
-    Bare and wrongly signed joins, leaves, heartbeats, drains, configs and tombstones each become a
-    letter. The keys rotate in order, then at once because a secret is out; what is signed with the
-    old key from then on is refused. The file is lost for a while, and a third member joins after.
+    Unsigned and forged events of each kind become dead letters, and so do events with the old key
+    after a rotation for a leaked secret.
     """
     forger_file = tmp_path / "forger.json"
     rotation.write(forger_file, rotation.new_key({}, 1))
@@ -156,7 +155,7 @@ def test_forged_events_are_dead_letters_and_rotation_moves_no_task(
 
 
 def configure(topics: Topics, ring: Ring, folder: Path) -> None:
-    """As an operator does, with a signature."""
+    """Configure the group as an operator does, with a signature."""
     tasks = folder / "tasks.json"
     tasks.write_text(json.dumps([{"subtopology": "0", "partitions": 6}]))
     settings = [word for key, value in QUICK.items() for word in ("--config", f"{key}={value}")]

@@ -1,4 +1,4 @@
-"""Those who sign: what they do with a key, and what they do when none of theirs may sign."""
+"""Clients that sign: how they use a key, and what they do when no key of theirs may sign."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from muster.protocol.signing import HEADER, Caller, Verifier
 from muster.streams.clock import Clock, Sleeper
 from muster.streams.config import job_config
 from muster.worker import kafka
-from muster.worker.exchange import Failed, Input, Send
 from muster.worker.kafka import Link
+from muster.worker.messages import Failed, Input, Send
 
 G, M = GroupId("g"), MemberId("m")
 JOIN = Send(Join(group=G, member=M, incarnation=1), 1, 0)
@@ -31,11 +31,11 @@ class Producer:
         self.produced: list[dict[str, Any]] = []
 
     def produce(self, topic: str, **record: Any) -> None:
-        """One record."""
+        """Keep one record."""
         self.produced.append({"topic": topic, **record})
 
     def flush(self, _timeout_s: float) -> int:
-        """Nothing is under way."""
+        """Return 0: no record is under way."""
         return 0
 
 
@@ -47,7 +47,7 @@ def ring(folder: Path, *callers: str) -> KeyFile:
 
 
 def believed(keys: KeyFile, record: dict[str, Any], caller: Caller) -> bool:
-    """Whether the coordinator would take it."""
+    """Whether the coordinator would accept the record's signature for this caller."""
     signature = dict(record["headers"])[HEADER]
     verifier = Verifier(keys.current(), "g", record["topic"], record["key"])
     at_ms = int.from_bytes(signature[2:10], "big")
@@ -56,14 +56,14 @@ def believed(keys: KeyFile, record: dict[str, Any], caller: Caller) -> bool:
 
 @pytest.fixture
 def produced(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
-    """What workers write, without a broker."""
+    """The records that workers write, without a broker."""
     producer = Producer()
     monkeypatch.setattr(kafka, "Producer", lambda *_, **__: producer)
     return producer.produced
 
 
 def test_a_worker_signs_what_it_writes(tmp_path: Path, produced: list[dict[str, Any]]) -> None:
-    """Its join carries a signature that counts for the member's part and the right topic."""
+    """A worker's join has a signature that counts for a member and not for an operator."""
     keys, heard = ring(tmp_path, "member"), list[Input]()
     link = Link(ClientSettings(), "muster", "g", "m", heard.append, keys)
     link.send(JOIN)
@@ -77,7 +77,7 @@ def test_a_worker_signs_what_it_writes(tmp_path: Path, produced: list[dict[str, 
 def test_a_worker_without_a_fitting_key_sends_nothing(
     tmp_path: Path, produced: list[dict[str, Any]], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """With an operator's key alone a join fails as if Kafka had not taken it; the log says why."""
+    """With only an operator's key the join fails, nothing is written, and the log says why."""
     heard: list[Input] = []
     link = Link(ClientSettings(), "muster", "g", "m", heard.append, ring(tmp_path, "operator"))
     with caplog.at_level(logging.ERROR):
@@ -88,7 +88,7 @@ def test_a_worker_without_a_fitting_key_sends_nothing(
 
 
 def test_the_clock_signs_its_ticks_and_is_silent_without_a_key(tmp_path: Path) -> None:
-    """With a key of its part ticks count; without one no tick is written and nothing breaks."""
+    """With a clock's key the clock signs its ticks; without one it writes no tick."""
     keys, producer = ring(tmp_path, "clock"), Producer()
     sleeper, mark = Sleeper("muster", G), Mark(1, 2)
     Clock(ClientSettings(), ["muster"], keys=keys)._tick(producer, sleeper, mark)  # type: ignore[arg-type]  # as far as a tick needs one
@@ -102,7 +102,7 @@ def test_the_clock_signs_its_ticks_and_is_silent_without_a_key(tmp_path: Path) -
 def test_the_job_takes_the_keyring_of_option_or_variable(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The option wins; a relative path becomes absolute, for executors elsewhere; none is none."""
+    """The option wins over the variable, and a relative path becomes absolute for executors."""
     monkeypatch.setenv(keyring.VARIABLE, "/of/the/variable")
     assert keyring.keyring_path(None) == "/of/the/variable"
     assert keyring.keyring_path("/of/the/option") == "/of/the/option"

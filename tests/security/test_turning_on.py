@@ -1,4 +1,4 @@
-"""One job's life with session keys: a file that is not there, off, on, and required."""
+"""One job's life with session keys: a missing file, off, on, and required."""
 
 from __future__ import annotations
 
@@ -23,42 +23,40 @@ pytestmark = [pytest.mark.broker, pytest.mark.spark]
 TASKS = 6
 SIGNED, BARE = ("W1", "W2"), "W3"
 PATIENT = {"session.timeout.ms": "15000", "heartbeat.interval.ms": "500"}
-"""No member may lose its tasks because a busy machine kept it waiting for two seconds."""
+"""A busy machine may delay a member for two seconds; it must not lose its tasks."""
 
 
 @pytest.fixture
 def ring(tmp_path: Path) -> Ring:
-    """A keyring that demands nothing yet."""
+    """A keyring that requires no signatures yet."""
     return Ring(tmp_path / "ring.json")
 
 
 @pytest.fixture
 def fleet(kafka: Topics, tmp_path: Path) -> Iterator[Fleet]:
-    """A group whose members are yet to come."""
+    """A group without members."""
     with Fleet(kafka, tmp_path, "turned") as fleet:
         yield fleet
 
 
 def coordinator(kafka: Topics, folder: Path, ring: Ring | None) -> Job:
-    """The job on the one checkpoint of this test, with the keyring or without."""
+    """The job on this test's checkpoint, with the keyring or without."""
     env = {name: value for name, value in os.environ.items() if name != VARIABLE}
     return Job(kafka, folder, env=env if ring is None else {**env, VARIABLE: str(ring.file)})
 
 
 def tenures(fleet: Fleet) -> set[Tenure]:
-    """Who runs what, and since when; no task ever had two owners."""
+    """The tenures that have not ended; no task ever had two owners."""
     return {tenure for tenure in fleet.check() if tenure.stop_ns == FOREVER}
 
 
 def test_signing_is_turned_on_for_a_running_group(
     kafka: Topics, tmp_path: Path, ring: Ring, fleet: Fleet
 ) -> None:
-    """A lost file, no keys, keys, and keys that are required, on one checkpoint.
+    """A job whose executor finds no keyring names the file, processes nothing and ends.
 
-    An executor that has no keyring ends the job, by a line with the file's name, and takes nothing
-    in; what it did not take in is there for the next job, which runs without keys. The one after
-    has the keyring: no task stops for that, signed or not. Once signatures are required, the
-    member without a key is told to stop, and only its tasks move.
+    Jobs on the same checkpoint then run without keys and with them, and no task stops until
+    signatures are required: then only the unsigned member's tasks move.
     """
     with coordinator(kafka, tmp_path / "job", ring) as job:
         job.start()

@@ -1,7 +1,7 @@
-"""What the judge of random lives believes: as much as the coordinator may believe, and as long.
+"""The checks of random lives count the same reports as the coordinator may, for the same time.
 
-Each life here keeps every promise. A judge that remembers too little or too much of what members
-said finds a cold start in it; that it sees real ones is for `test_random_lives`.
+Each life here keeps every promise. Checks that remember too few or too many of the members' reports
+would find a cold start in it. `test_random_lives` shows that they find real ones.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ LIVES = {
             join("W2", **LAG),
             {"at_ms": 700_000, "config": STANDBY},
             {"at_ms": 940_000, "crash": "W2"},
-            {"at_ms": 940_500, "return": "W2"},  # refused: the session of the first one lives
+            {"at_ms": 940_500, "return": "W2"},  # refused: the first one's session lives
             {"at_ms": 970_000, "leave": "W1"},
             {"at_ms": 970_500, "return": "W1"},
         ],
@@ -64,7 +64,7 @@ LIVES = {
         [
             join("W1", heartbeat_ms=15_000),
             {"at_ms": 30_000, "crash": "W1"},
-            {"at_ms": 50_000, "return": "W1"},  # refused until the session is over
+            {"at_ms": 50_000, "return": "W1"},  # refused until the session ends
             {"at_ms": 53_000, "tasks": [unit(9, "0"), unit(7, "1")]},
             join("W2", 83_000, heartbeat_ms=15_000, restore_ms=45_000),
         ],
@@ -89,7 +89,7 @@ LIVES = {
             join("M1", restore_ms=45_000, ack_ms=300, **LAG),
             join("M2", 200, restore_ms=5_000, ack_ms=3_000),
             join("M3", 3_200, restore_ms=45_000, capacity=3),
-            {"at_ms": 6_200, "leave": "M1"},  # M2 says in that moment that it has stopped copies
+            {"at_ms": 6_200, "leave": "M1"},  # M2 reports stopped copies at that moment
         ],
     ),
     "while all members drain nothing is moved for the balance": (
@@ -122,12 +122,12 @@ LIVES = {
         ],
     ),
 }
-"""What is right of a life → its assignor, config, tasks and events."""
+"""What the life shows → its assignor, config, tasks and events."""
 
 
 @pytest.mark.parametrize("what", LIVES)
 def test_every_promise_is_kept(what: str) -> None:
-    """A life in which something unusual is said, or forgotten, is judged right."""
+    """A life with unusual reports breaks no promise."""
     assignor, config, tasks, events = LIVES[what]
     group = {"assignor": assignor, "config": config, "tasks": tasks}
     until_ms = events[-1]["at_ms"] + 6_000_000

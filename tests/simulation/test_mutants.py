@@ -14,6 +14,7 @@ from itertools import count
 from typing import NamedTuple
 
 import pytest
+from support import two_coordinators
 
 from muster.assignor.connect import pins
 from muster.simulation import trial
@@ -24,6 +25,7 @@ from muster.simulation.faults import (
     Drains,
     FallsBehind,
     Repeats,
+    Timed,
     Usurps,
 )
 from muster.state import (
@@ -53,6 +55,7 @@ class Mutant(NamedTuple):
         old: what stands there, once.
         new: what is put in its place.
         stressed: kinds of faults that happen more often.
+        lives: seed → the faults of a life; None = of all kinds.
     """
 
     rule: str
@@ -60,6 +63,7 @@ class Mutant(NamedTuple):
     old: str
     new: str
     stressed: tuple[type, ...] = ()
+    lives: Callable[[int], list[Timed]] | None = None
 
 
 MUTANTS = (
@@ -85,8 +89,8 @@ MUTANTS = (
     Mutant(
         "a fenced member's time runs from the proof that it could read it",
         liveness.Liveness.demand,
-        "self.debt[slot] = -self.taken",
-        "self.debt[slot] = self.session_ms + 2_000",
+        "self.response_due[slot] = -self.taken",
+        "self.response_due[slot] = self.session_ms + 2_000",
         (FallsBehind,),
     ),
     Mutant(
@@ -119,7 +123,7 @@ MUTANTS = (
     Mutant(
         "a task that left the table stays with who has it",
         config._orphaned,
-        "return found",
+        "return orphans",
         "return []",
     ),
     Mutant(
@@ -171,6 +175,20 @@ MUTANTS = (
         (Deletes,),
     ),
     Mutant(
+        "generations of a batch that is lost are not used again",
+        snapshot.recovered,
+        "floor=record.generation + 1",
+        "floor=0",
+        lives=two_coordinators.lost_batch,
+    ),
+    Mutant(
+        "what a superseded coordinator may still decide is below the next generation",
+        recovery.raise_floor,
+        "draft.floor += 1",
+        "pass",
+        lives=two_coordinators.life,
+    ),
+    Mutant(
         "a drain outlives its member",
         drains.outlive,
         "if member.draining:",
@@ -180,14 +198,14 @@ MUTANTS = (
     Mutant(
         "a job runs on members that name it",
         pins.Pins.astray,
-        "np.where(self.pinned, ~at_home, ~free_place)",
-        "np.where(self.pinned, False, ~free_place)",
+        "np.where(self.pinned, ~on_naming_worker, ~on_wildcard)",
+        "np.where(self.pinned, False, ~on_wildcard)",
         (Configures,),
     ),
     Mutant(
         "what a draining member names does not count",
         pins.pins_of,
-        "if counted[worker]",
+        "if takes_jobs[worker]",
         "if True",
         (Configures, Drains),
     ),
@@ -218,8 +236,9 @@ def test_a_broken_rule_is_found(mutant: Mutant, monkeypatch: pytest.MonkeyPatch)
     """Lives in a row, until one breaks a law; the same life breaks none when the rule is whole."""
     break_rule(mutant, monkeypatch)
     opened = 0
-    for seed in count(FIRST_SEED):
-        given = trial.stream(seed, mutant.stressed)
+    for seed in count(FIRST_SEED if mutant.lives is None else 0):
+        invented = mutant.lives
+        given = trial.stream(seed, mutant.stressed) if invented is None else invented(seed)
         world, _, law = trial.play(seed, given)
         opened += world.generations
         if law:

@@ -1,4 +1,4 @@
-"""The small cases of `bench/life.py`: what the real coordinator does there, and Kafka's rules."""
+"""The small cases of `bench/life.py`: results of the coordinator and of Kafka's rules."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from muster.protocol.tasks import Subtopology
 
 
 def test_the_table_of_small_cases() -> None:
-    """Every row, whole: ours played, Kafka's rules reckoned, no Java.
+    """All rows: muster's results are simulated, those of Kafka's rules computed, without Java.
 
-    Ten tasks of a minute in fives of pairs take five minutes and the last stop, where KIP-441 waits
-    five probing intervals; a static member's tasks wait for it on both sides; without ids every
-    share moves away and one comes back, each move as long as its push takes; a trickle moves the
-    fewest; nothing starts cold.
+    Ten tasks that restore for a minute, two at a time, take five minutes and the last stop; KIP-441
+    waits five probing intervals. A static member's tasks wait for it on both sides. Without ids
+    every share moves away and one returns, each move as long as its record takes. Joins one by one
+    move the fewest tasks. Nothing starts cold.
     """
     push_s = life.PUSH_MS / 1000
-    found = [(r.unit, round(r.ours, 3), r.theirs) for r in life.rows(None, short=True)]
-    assert found == [
+    rows = [(r.unit, round(r.ours, 3), r.theirs) for r in life.rows(None, short=True)]
+    assert rows == [
         ("min", round(5 + 1 / 60, 3), {"KIP-441": 50}),
         ("task s", 6 * 4 * 10, {"KIP-345": 6 * 4 * 10}),
         ("task s", round(6 * (4 + 4) * push_s, 3), {"classic": 312, "KIP-429": 96, "KIP-848": 96}),
@@ -28,7 +28,7 @@ def test_the_table_of_small_cases() -> None:
 
 
 def test_kafkas_heartbeats_are_spread_evenly() -> None:
-    """Member 1 of 4 beats at 750, 3750, … ms and hears of a change with the first beat behind it.
+    """Member 1 of 4 beats at 750, 3750, … ms and learns of a change with its next heartbeat.
 
     A restart by KIP-848, by hand: 3 members of 2 tasks, beats of members 0 and 1 at 0 and 2.5 s of
     each 5 s. The leaver's tasks wait 0 and 2.5 s; then each member stops one for the newcomer, at
@@ -39,7 +39,7 @@ def test_kafkas_heartbeats_are_spread_evenly() -> None:
 
 
 def test_a_cold_start_would_be_seen() -> None:
-    """The judge counts: without learners (`sticky`) a join starts its whole share cold."""
+    """Cold starts are counted: without learners (`sticky`) a join starts its whole share cold."""
     unit = Subtopology("0", 6, stateful=True)
     seen = life.played(unit, [(0, life.comes("A")), (60_000, life.comes("B"))], 120_000)
     assert (seen.cold, sum(seen.moves.values())) == (3, 3)

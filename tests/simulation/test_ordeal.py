@@ -1,4 +1,4 @@
-"""A group under every fault at once: no task has two owners, and afterwards the group settles.
+"""A group under many faults: no task has two owners, and afterwards the group settles.
 
 =============================  ===========================================================
 MUSTER_ORDEAL_GENERATIONS      how many the long run opens, in all (`make long`: 100,000)
@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 import pytest
+from support import two_coordinators
 
 from muster.protocol.events import Event
 from muster.simulation import faults, process, trial
@@ -26,6 +27,7 @@ from muster.simulation.ordeal import CALM_MS, Ordeal
 from muster.simulation.trial import Tally
 from muster.state.group import NO_MEMBER
 from muster.state.machine import Step
+from muster.worker.states import State
 
 GENERATIONS = int(os.environ.get("MUSTER_ORDEAL_GENERATIONS", "8000"))
 SEED = int(os.environ.get("MUSTER_ORDEAL_SEED", "1000000"))
@@ -33,13 +35,13 @@ PROCESSES = int(os.environ.get("MUSTER_ORDEAL_PROCESSES", "2"))
 
 
 def no_law_is_broken(tally: Tally) -> None:
-    """Fails with the story of the law, if one was."""
+    """Fail with the story if a law was broken."""
     if tally.broken is not None:
         pytest.fail(str(tally.broken), pytrace=False)
 
 
 def test_a_hundred_generations() -> None:
-    """What CI does, in small: every kind of fault happens, tasks change hands, all laws hold."""
+    """A short trial: every kind of fault happens, tasks change owners, all laws hold."""
     tally = trial.tried(seed=1, generations=120)
     no_law_is_broken(tally)
     assert tally.generations >= 120
@@ -51,7 +53,7 @@ def test_a_hundred_generations() -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(600 + GENERATIONS // 20)
 def test_many_thousands_of_generations(capsys: pytest.CaptureFixture[str]) -> None:
-    """Lives in a row until so many generations have been opened; the sums are printed."""
+    """Play lives until a number of generations was opened; print the sums."""
     tally = trial.tried(SEED, GENERATIONS, PROCESSES)
     with capsys.disabled():
         print(f"\n{tally}")
@@ -61,12 +63,12 @@ def test_many_thousands_of_generations(capsys: pytest.CaptureFixture[str]) -> No
 
 
 class Placed(Job):
-    """A coordinator that notes where a `static` group's jobs are placed."""
+    """A coordinator that records where a `static` group's jobs are placed."""
 
     runners: ClassVar[dict[str, set[str]]] = {}
 
     def decide(self, events: Sequence[Event]) -> Step:
-        """As always."""
+        """Decide as usual, and record the placement."""
         step = super().decide(events)
         group = step.group
         for task, slot in enumerate(group.target.tolist()):
@@ -77,7 +79,7 @@ class Placed(Job):
 
 
 def test_pinned_jobs_live_through_faults() -> None:
-    """A `static` group: jobs go from one member that names them to the other, and back."""
+    """In a `static` group jobs move from one member that names them to the other, and back."""
     Placed.runners.clear()
     static = faults.Configures(faults.ASSIGNORS.index("static"), 2, 0)
     faulty = [(at, f) for at, f in trial.stream(3) if not isinstance(f, faults.Configures)]
@@ -88,10 +90,48 @@ def test_pinned_jobs_live_through_faults() -> None:
     assert Placed.runners["c-1"] == {"W1", "W3", "W4"}
 
 
+def test_a_member_that_is_deaf_joins_again_in_vain_and_harms_no_other() -> None:
+    """It stops what it has in time, asks to join and uses nothing until it reads again.
+
+    The tasks it is granted meanwhile are not used; others keep theirs, and no task has two users.
+    As soon as it reads, it has its share again.
+    """
+    world = Ordeal(0)
+    deafens = faults.Deafens("W1", 25_000)
+    starts = [(0, faults.Starts("W1")), (1_000, faults.Starts("W2"))]
+    world.play([*starts, (3_000, deafens), (3_000, faults.Starts("W3"))])
+    deaf = world.processes[0]
+    assert len(deaf.using) == 3
+    world.run(3_000 + faults.SESSION_MS + 500)
+    assert deaf.session.state is State.JOINING
+    while world.clock_ms < 27_500:
+        world.run(world.clock_ms + 100)
+        assert not deaf.using
+        others = sum(len(process.using) for process in world.processes if process is not deaf)
+        assert others >= 3  # their own shares, whatever the deaf one is given
+    assert 0 < world.settle() <= CALM_MS
+    assert deaf.using
+    assert sum(len(process.using) for process in world.processes) == 5
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_tokens_grow_while_two_coordinators_live(seed: int) -> None:
+    """The first gives tasks under a dozen more generations while its successor starts.
+
+    Members believe it until the successor has asked them; who had the newest tokens is dead by
+    then. The tokens that the successor gives with the same tasks are newer all the same.
+    """
+    given = two_coordinators.life(seed)
+    world, settled_ms, law = trial.play(seed, given)
+    assert law == ""
+    assert world.generations > 10
+    assert 0 < settled_ms <= CALM_MS
+
+
 def test_a_job_off_its_pins_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A member that is believed to have named another job is found to run the wrong one."""
-    monkeypatch.setitem(faults.PINNED, "W1", ("1_2",))  # the judge and the process know it
-    monkeypatch.setattr(process, "PINNED", {})  # the process says nothing of it
+    """The judge fails a `static` group whose member runs a job that it does not name."""
+    monkeypatch.setitem(faults.PINNED, "W1", ("1_2",))  # for the judge
+    monkeypatch.setattr(process, "PINNED", {})  # the process still names nothing
     world = Ordeal(3)
     static = faults.Configures(faults.ASSIGNORS.index("static"), 2, 0)
     with pytest.raises(LawBroken, match="1_0 is to run on W1, not on nobody"):
@@ -99,18 +139,18 @@ def test_a_job_off_its_pins_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_life_is_the_same_each_time() -> None:
-    """Same seed, same faults, same story; another process of the machine makes no difference."""
+    """The same seed and faults give the same story, also in another process."""
     given = trial.stream(7)
-    (told, settled_ms, law), (again, _, _) = (trial.play(7, given, told=True) for _ in range(2))
-    assert len(told.story.lines) > 100
-    assert (list(told.story.lines), law) == (list(again.story.lines), "")
-    (life,) = trial.trial(7, generations=1)  # it tells no story
-    assert (life.settled_ms, life.generations) == (settled_ms, told.generations)
+    (world, settled_ms, law), (again, _, _) = (trial.play(7, given, told=True) for _ in range(2))
+    assert len(world.story.lines) > 100
+    assert (list(world.story.lines), law) == (list(again.story.lines), "")
+    (life,) = trial.trial(7, generations=1)  # without a story
+    assert (life.settled_ms, life.generations) == (settled_ms, world.generations)
     assert life.faults == Counter(type(fault).__name__ for _, fault in given)
 
 
 def test_a_failing_life_is_made_small() -> None:
-    """Of ten faults two together break it: those two are left, in their order."""
+    """Of ten faults two together break a law: shrinking leaves those two, in order."""
     given = [(at, faults.Dies(f"W{at % 5}")) for at in range(10)]
     needed = [given[3], given[8]]
     plays = []

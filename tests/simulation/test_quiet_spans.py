@@ -1,4 +1,4 @@
-"""Spans in which only hearts beat are cut short, and the result is the same."""
+"""Skipping spans with only heartbeats does not change the result."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ LIVES: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("life", LIVES)
 def test_a_life_is_the_same_beat_by_beat(life: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Played with and without gaps: equal answers, and far fewer batches with them."""
+    """With and without skipping the results are equal, with far fewer batches if skipped."""
     scenario = parse_scenario(LIVES[life])
     short, long = World(), World()
     short.play(scenario)
@@ -77,7 +77,7 @@ def test_a_life_is_the_same_beat_by_beat(life: str, monkeypatch: pytest.MonkeyPa
 
 
 def test_a_year_is_played_in_few_batches() -> None:
-    """Five members that never change cost as much for a year as for an hour."""
+    """Five members that never change take as many batches in a year as in an hour."""
     events = _joins("W1", "W2", "W3", "W4", "W5")
     group = {"assignor": "cooperative", "tasks": [{"connector": "c", "tasks": 9}]}
     batches = []

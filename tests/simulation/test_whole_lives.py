@@ -1,4 +1,4 @@
-"""Whole fleets, played with the real coordinator: which tasks change their owner, how often."""
+"""Simulated groups with the real coordinator: which tasks change their owner, and how often."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def played(
 
 
 def moved(before: Owners, after: Owners) -> set[str]:
-    """Tasks that have another owner."""
+    """Tasks whose owner changed."""
     return {task for task, owner in before.items() if after.get(task) != owner}
 
 
@@ -63,35 +63,35 @@ def moved(before: Owners, after: Owners) -> set[str]:
     ],
 )
 def test_a_trickle_of_joins_moves_each_share_once(tasks: int, joins: int) -> None:
-    """The n-th member takes its share of the tasks and nothing else moves, ever."""
+    """Each joining member takes its share of the tasks, and nothing else moves."""
     events = [(2_000 * n, comes(f"m{n:05d}", heartbeat_ms=40_000)) for n in range(joins)]
-    found = played(
+    generations = played(
         events, 2_000 * (joins + 2), Subtopology("0", tasks), heartbeat_interval_ms=40_000
     )
-    assert [len(moved(*pair)) for pair in pairwise(found)] == [
+    assert [len(moved(*pair)) for pair in pairwise(generations)] == [
         tasks // n for n in range(2, joins + 1)
     ]
 
 
 @pytest.mark.parametrize("assignor", ["sticky", "learner", "high-availability"])
 def test_half_of_the_fleet_is_lost_and_comes_back(assignor: str) -> None:
-    """Only what the lost ones ran moves, in one generation each way; the survivors keep theirs."""
+    """Only tasks of lost members move, in one generation each way; the others keep theirs."""
     names = [f"m{n}" for n in range(10)]
     events: list[tuple[int, Happening]] = [(0, comes(name)) for name in names]
     events += [(100_000, Crashes(name)) for name in names[5:]]
     events += [(300_000, comes(name)) for name in names[5:]]
-    found = played(events, 900_000, assignor=assignor)
-    before, lost = found[0], found[1]
+    generations = played(events, 900_000, assignor=assignor)
+    before, lost = generations[0], generations[1]
     assert {before[task] for task in moved(before, lost)} == set(names[5:])
     assert Counter(lost.values()) == dict.fromkeys(names[:5], 12)
-    back = found[-1]
+    back = generations[-1]
     assert Counter(back.values()) == dict.fromkeys(names, 6)
     assert {back[task] for task in moved(lost, back)} == set(names[5:])
     assert len(moved(lost, back)) == 30
 
 
 def test_a_rolling_restart_of_static_members_moves_nothing() -> None:
-    """Each of twelve members stops for ten seconds, one after the other; owners stay."""
+    """Each of twelve members restarts within 10 s, one after the other; owners stay."""
     names = [f"m{n:02d}" for n in range(12)]
     events: list[tuple[int, Happening]] = [(0, comes(name, static=True)) for name in names]
     for n, name in enumerate(names):
@@ -100,13 +100,13 @@ def test_a_rolling_restart_of_static_members_moves_nothing() -> None:
             (at_ms, Leaves(name, temporary=True)),
             (at_ms + 10_000, comes(name, static=True)),
         ]
-    found = played(events, 900_000)
-    assert all(moved(found[0], each) == set() for each in found)
-    assert sorted(found[-1]) == sorted(found[0])
+    generations = played(events, 900_000)
+    assert all(moved(generations[0], each) == set() for each in generations)
+    assert sorted(generations[-1]) == sorted(generations[0])
 
 
 def test_a_rolling_restart_of_connect_workers_within_the_delay_moves_nothing() -> None:
-    """Without instance ids: lost work waits for its worker to come back under the same name."""
+    """Without instance ids lost tasks wait until their member returns under the same name."""
     names = ("w1", "w2", "w3")
     units = (Connector("a", 4), Connector("b", 3))
     events: list[tuple[int, Happening]] = [(0, comes(name)) for name in names]
@@ -114,8 +114,8 @@ def test_a_rolling_restart_of_connect_workers_within_the_delay_moves_nothing() -
         at_ms = 100_000 * (n + 1)
         events += [(at_ms, Leaves(name)), (at_ms + 10_000, comes(name))]
     values = {"scheduled_rebalance_max_delay_ms": 60_000}
-    found = played(events, 700_000, *units, assignor="cooperative", **values)
-    placed = [each for each in found if len(each) == 9]
+    generations = played(events, 700_000, *units, assignor="cooperative", **values)
+    placed = [each for each in generations if len(each) == 9]
     assert len(placed[0]) == 9
     sizes = sorted(Counter(placed[0].values()).values())
     for each in placed[1:]:
@@ -126,7 +126,7 @@ def test_a_rolling_restart_of_connect_workers_within_the_delay_moves_nothing() -
 
 @pytest.mark.parametrize("static", [True, False])
 def test_a_broker_away_for_longer_than_every_session(static: bool) -> None:
-    """Real sessions: members stop by themselves; on return each has what it had, static or not."""
+    """With real sessions members that lost their lease get the same tasks again on return."""
     world = Ordeal(0)
     world.configure(faults.Configures(0, 3, 0))
     names = faults.STATIC if static else faults.NAMES[:2]

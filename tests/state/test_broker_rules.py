@@ -1,4 +1,4 @@
-"""What Kafka's broker does for its groups (KIP-848, KIP-1071), and a group of ours as well."""
+"""Rules of Kafka's broker (KIP-848, KIP-1071) that muster's groups follow too."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ FOUR = Subtopology("0", 4)
 
 
 def test_b_01_defaults() -> None:
-    """Session and heartbeat as on Kafka's broker, as many members as there are."""
-    found = parse_settings({})
-    assert (found.session_timeout_ms, found.heartbeat_interval_ms) == (45_000, 5_000)
-    assert found.group_max_size == 2**31 - 1
-    assert (found.num_standby_replicas, found.max_warmup_replicas) == (0, 2)
+    """Kafka's defaults for session and heartbeat, and no limit of members."""
+    defaults = parse_settings({})
+    assert (defaults.session_timeout_ms, defaults.heartbeat_interval_ms) == (45_000, 5_000)
+    assert defaults.group_max_size == 2**31 - 1
+    assert (defaults.num_standby_replicas, defaults.max_warmup_replicas) == (0, 2)
 
 
 def test_b_01_a_full_group() -> None:
-    """Who comes when it is full is told so, and may try again when a member has left."""
+    """A join to a full group is refused; it succeeds after another member has left."""
     story = Story()
     story.take(config(FOUR, group_max_size=2), join("W1"), join("W2"))
     assert story.at(100).told(join("W3")) == {"W3": "GROUP_MAX_SIZE_REACHED"}
@@ -33,13 +33,13 @@ def test_b_01_a_full_group() -> None:
 
 
 def test_b_04_not_ready_without_tasks() -> None:
-    """Members are let in, are told why they get nothing and stay alive; tasks may come later."""
+    """Members join a group without tasks, get a message and stay; tasks may come later."""
     story = Story()
     (record,) = (r for r in story.take(join("W1")).records if isinstance(r, MemberAssignment))
     assert (short(record), record.message) == ("- | - | - @0", no_tasks("g"))
     assert story.group.state is GroupState.NOT_READY
     waits = no_tasks("g")
-    assert story.group.cause == f"W1 joined; {waits}"  # as the worker's own log says
+    assert story.group.cause == f"W1 joined; {waits}"  # the worker logs the same
     story.at(10).take(join("W2"))
     assert story.group.cause == f"W2 joined; {waits}"  # not longer with every join
     story.at(20).take(leave("W2"))
@@ -53,22 +53,22 @@ def test_b_04_not_ready_without_tasks() -> None:
 
 
 def test_b_06_one_placement_an_interval() -> None:
-    """`assignment.interval.ms`: what comes meanwhile is placed together, when it is over."""
+    """`assignment.interval.ms`: changes within an interval are placed together at its end."""
     story = Story()
     story.take(config(FOUR, assignment_interval_ms=1_000), join("W1"))
     assert story.at(300).told(join("W2")) == {"W2": "- | - | - @1"}
     step = story.at(600).take(join("W3"))
     assert (story.group.state, step.wake_at_ms) == (GroupState.ASSIGNING, 1_001_000)
     assert story.at(999).told(tick()) == {}
-    told = story.at(1_000).told(tick())
-    assert {name: len(said.partition(" |")[0].split()) for name, said in told.items()}["W1"] == 2
+    records = story.at(1_000).told(tick())
+    assert {name: len(said.partition(" |")[0].split()) for name, said in records.items()}["W1"] == 2
     assert story.group.target_generation == story.group.generation == 2
     assert story.group.cause == "W2 joined; W3 joined"
 
 
 @pytest.mark.parametrize("delay_ms", [0, 3_000])
 def test_b_04_an_empty_group_fills_up(delay_ms: int) -> None:
-    """`initial.rebalance.delay.ms`: what is placed first is placed for all who came together."""
+    """`initial.rebalance.delay.ms`: the first placement is for all members that joined together."""
     story = Story()
     story.take(config(FOUR, initial_rebalance_delay_ms=delay_ms))
     first = story.told(join("W1"))

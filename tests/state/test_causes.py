@@ -1,4 +1,4 @@
-"""Causes in words, and the one word they are counted by."""
+"""The text of causes, and their kinds."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from muster.state.causes import OTHER, Causes, kind_of
     ],
 )
 @pytest.mark.parametrize("members", [("w1",), ("w1", "w2", "w3", "w4", "w5")])
-def test_what_happened_to_members_is_counted_as_told(
+def test_every_cause_of_a_member_has_its_kind(
     what: str, kind: str, members: tuple[str, ...]
 ) -> None:
-    """Whatever `Causes` says of one member or of many is recognised again."""
-    told = Causes()
+    """`kind_of` recognises every text of `Causes` about one or many members."""
+    collected = Causes()
     for member in members:
-        told.member(what, member)
-    assert kind_of(str(told)) == kind
+        collected.member(what, member)
+    assert kind_of(str(collected)) == kind
 
 
 @pytest.mark.parametrize(
@@ -50,40 +50,40 @@ def test_what_happened_to_members_is_counted_as_told(
         ("", OTHER),
     ],
 )
-def test_what_happened_to_the_group_is_counted(text: str, kind: str) -> None:
-    """Every text that the state room adds has its word; an unknown one is other."""
-    told = Causes()
+def test_every_cause_of_the_group_has_its_kind(text: str, kind: str) -> None:
+    """Every group text of `state` has a kind; an unknown one is "other"."""
+    collected = Causes()
     if text:
-        told.add(text)
-    assert kind_of(str(told)) == kind
+        collected.add(text)
+    assert kind_of(str(collected)) == kind
 
 
 def test_copies_that_caught_up() -> None:
-    """One that is ready, or several, of one kind or of many."""
-    told = Causes()
-    told.ready("learner", "0_1", "w1")
-    assert (str(told), kind_of(str(told))) == ("learner of 0_1 on w1 ready", "ready")
-    told.ready("learner", "0_2", "w2")
-    assert (str(told), kind_of(str(told))) == ("2 learners on w1, w2 ready", "ready")
-    told.ready("standby", "0_3", "w2")
-    assert (str(told), kind_of(str(told))) == ("3 copies on w1, w2 ready", "ready")
+    """One ready copy, or several, of one kind or of many."""
+    collected = Causes()
+    collected.ready("learner", "0_1", "w1")
+    assert (str(collected), kind_of(str(collected))) == ("learner of 0_1 on w1 ready", "ready")
+    collected.ready("learner", "0_2", "w2")
+    assert (str(collected), kind_of(str(collected))) == ("2 learners on w1, w2 ready", "ready")
+    collected.ready("standby", "0_3", "w2")
+    assert (str(collected), kind_of(str(collected))) == ("3 copies on w1, w2 ready", "ready")
 
 
-def test_causes_are_taken_over() -> None:
-    """What one collection knows is added to another, each thing once."""
-    told, more = Causes(), Causes()
-    for each in (told, more):
+def test_causes_are_added_to_causes() -> None:
+    """One collection is added to another, each entry once."""
+    collected, more = Causes(), Causes()
+    for each in (collected, more):
         each.member(causes.JOINED, "w3")
         each.add("follow-up")
     more.ready("copy", "0_1", "w1")
-    told.absorb(more)
-    assert str(told) == "follow-up; w3 joined; copy of 0_1 on w1 ready"
+    collected.absorb(more)
+    assert str(collected) == "follow-up; w3 joined; copy of 0_1 on w1 ready"
 
 
-def test_the_gravest_names_the_generation() -> None:
-    """Of several causes in one batch a death is what people look for."""
-    told = Causes()
-    told.member(causes.JOINED, "w3")
-    told.member(causes.EXPIRED, "w1")
-    told.add("config changed: max.warmup.replicas")
-    assert kind_of(f"{told}; a warning of the assignor") == "expired"
+def test_an_expiry_names_the_kind() -> None:
+    """Of several causes in one batch, an expiry names the kind."""
+    collected = Causes()
+    collected.member(causes.JOINED, "w3")
+    collected.member(causes.EXPIRED, "w1")
+    collected.add("config changed: max.warmup.replicas")
+    assert kind_of(f"{collected}; a warning of the assignor") == "expired"

@@ -1,4 +1,4 @@
-"""Copies in a group's life: who is caught up, who is told what comes next, who changes its role."""
+"""Copies in a group's life: which are caught up, which come next, and changes of role."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from muster.protocol.records import GroupSnapshot, MemberAssignment
 from muster.protocol.tasks import Subtopology, TaskSet
 from muster.protocol.topics import TopicKind
 from muster.state.group import Group
-from muster.worker.exchange import Assigned, Begin, Lease, Read, Take, Wanted
+from muster.worker.messages import Assigned, Begin, Lease, Read, Take, Wanted
 from muster.worker.session import Session
 
 TWO = Subtopology("0", 2, stateful=True)
@@ -25,41 +25,41 @@ ONE = Subtopology("0", 1, stateful=True)
 
 
 def config(*units: Subtopology, **values: object) -> GroupConfig:
-    """The default group, which warms up before it moves."""
+    """The default group, which warms copies up before it moves tasks."""
     return stories.config(*units, assignor="high-availability", **values)
 
 
 def lag(member: str, **offsets: int) -> LagReport:
-    """A member's word on its copies: ``lag("W1", t0_1=5)``."""
+    """A member's lags: ``lag("W1", t0_1=5)``."""
     lags = tuple(Lag(Task("0", int(name[3:])), behind) for name, behind in offsets.items())
     return LagReport(group=GROUP, member=MemberId(member), lags=lags)
 
 
 def exchanging() -> Story:
-    """W1 runs both tasks; W2 is to run 0_1 and restores it in a standby's place, and 0_0's."""
+    """W1 runs both tasks; W2 will run 0_1 and restores it as a standby, and 0_0's standby too."""
     story = Story()
     story.take(config(TWO, num_standby_replicas=1), join("W1"))
     assert story.at(100).told(join("W2")) == {"W2": "- | 0_0 0_1 | - @2"}
     return story
 
 
-@pytest.mark.parametrize("said", ["ready", "a lag"])
-def test_a_standby_that_is_to_take_over_is_treated_as_a_learner(said: str) -> None:
-    """The hand-over begins with the word that it has caught up, not with the next interval."""
+@pytest.mark.parametrize("kind", ["ready", "a lag"])
+def test_a_standby_that_is_to_take_over_is_treated_as_a_learner(kind: str) -> None:
+    """The hand-over begins with the report that it has caught up, not at the next interval."""
     story = exchanging()
     record = story.group.snapshot()
     assert (record.target.tolist(), record.destination.tolist()) == ([0, 0], [0, 1])
     held = {"standby": ["0_0", "0_1"], "epoch": 2}
-    word = report("W2", 1, ready=["0_1"], **held) if said == "ready" else lag("W2", t0_1=10_000)
-    told = story.at(20_000).told(word)
+    event = report("W2", 1, ready=["0_1"], **held) if kind == "ready" else lag("W2", t0_1=10_000)
+    records = story.at(20_000).told(event)
     assert story.group.cause == "standby of 0_1 on W2 ready"
-    assert told == {"W1": "0_0 | - | - @1"}  # W2 keeps its copy until it is granted the active
-    told = story.at(21_000).told(report("W1", 2, "0_0"))
-    assert told == {"W1": "0_0 | 0_1 | - @3", "W2": "0_1 | 0_0 | - @3"}
+    assert records == {"W1": "0_0 | - | - @1"}  # W2 keeps its copy until it is granted the active
+    records = story.at(21_000).told(report("W1", 2, "0_0"))
+    assert records == {"W1": "0_0 | 0_1 | - @3", "W2": "0_1 | 0_0 | - @3"}
 
 
-def test_a_member_is_told_which_of_its_standbys_come_next() -> None:
-    """The record that gives them says so, and the one that makes it active says it no more."""
+def test_records_name_the_standbys_that_become_active() -> None:
+    """The record that grants the copies names it; the one that makes it active does not."""
     story = Story()
     story.take(config(TWO, num_standby_replicas=1), join("W1"))
     step = story.at(100).take(join("W2"))
@@ -72,10 +72,10 @@ def test_a_member_is_told_which_of_its_standbys_come_next() -> None:
     assert not any(granted.values())
 
 
-def test_a_record_whose_only_news_is_what_comes_next() -> None:
-    """W1 gets more threads, then fewer: W2 keeps its copies, and is told which are wanted.
+def test_a_record_that_changes_only_next() -> None:
+    """W1 gets more threads, then fewer: W2 keeps its copies and gets a new `next`.
 
-    Nothing is asked of W2: it reports nothing, and its heartbeats agree as before.
+    W2 has nothing to do: it sends no report, and its heartbeats agree as before.
     """
     story = Story()
     story.take(config(Subtopology("0", 4, stateful=True), num_standby_replicas=1), join("W1"))
@@ -86,8 +86,8 @@ def test_a_record_whose_only_news_is_what_comes_next() -> None:
     shown = []
     for capacity in (3, 1):
         step = story.at(story.now_ms + 1_000).take(join("W1", capacity=capacity))
-        told = [record for record in step.records if isinstance(record, MemberAssignment)]
-        (record,) = (record for record in told if record.member == "W2")
+        records = [record for record in step.records if isinstance(record, MemberAssignment)]
+        (record,) = (record for record in records if record.member == "W2")
         assert record.standby == held.standby
         assert (len(record.active), len(record.learner), record.report) == (0, 0, False)
         shown.append(record)
@@ -105,24 +105,24 @@ def test_a_record_whose_only_news_is_what_comes_next() -> None:
 
 
 def test_a_standby_that_becomes_a_learner_changes_its_role_at_once() -> None:
-    """W1 drains, so W2's standbys become learners: one record, nothing given up, no report."""
+    """W1 drains, so W2's standbys become learners: one record, no release, no report."""
     story = exchanging()
     drain = Drain(group=GROUP, member=MemberId("W1"))
     story.at(200).take(report("W2", 1, standby=["0_0", "0_1"], ready=["0_0"], epoch=2))
-    told = story.at(300).told(drain)
-    assert told["W2"] == "- | 0_0 | 0_1 @3"  # and 0_0 as soon as W1 has stopped it
+    records = story.at(300).told(drain)
+    assert records["W2"] == "- | 0_0 | 0_1 @3"  # and 0_0 as soon as W1 has stopped it
 
 
 def test_a_former_owner_keeps_a_caught_up_copy() -> None:
-    """W1 gives 0_1 up to W2 and keeps a copy, which need not be told to be caught up."""
+    """W1 gives 0_1 to W2 and keeps a copy, which counts as caught up without a report."""
     story = exchanging()
     story.at(200).take(report("W2", 1, standby=["0_0", "0_1"], ready=["0_1"], epoch=2))
     story.at(300).take(report("W1", 2, "0_0"))
     assert story.group.snapshot().ready.tolist() == [[1, 0]]
 
 
-def test_a_caught_up_standby_does_not_turn_cold_in_silence() -> None:
-    """B said lag 0 at 20 s and nothing since; when A crashes at 1,000 s, B runs its task."""
+def test_a_caught_up_standby_stays_caught_up_without_reports() -> None:
+    """B reported lag 0 at 20 s and nothing since; when A crashes at 1,000 s, B runs its task."""
     story = Story()
     long = {"session_timeout_ms": 1_800_000, "heartbeat_interval_ms": 600_000}
     story.take(config(ONE, num_standby_replicas=1, **long), join("A"))
@@ -134,8 +134,8 @@ def test_a_caught_up_standby_does_not_turn_cold_in_silence() -> None:
     assert story.group.followup_ms is None
 
 
-def test_what_is_told_of_a_disk_ages() -> None:
-    """State that C does not keep as a copy is believed for an interval, and then forgotten."""
+def test_lags_of_state_on_a_disk_age() -> None:
+    """State on C's disk that is not a copy is believed for an interval, then forgotten."""
     story = Story()
     story.take(config(ONE), join("A"), join("C", incarnation=3))
     story.at(1_000).take(lag("C", t0_0=5))
@@ -144,8 +144,8 @@ def test_what_is_told_of_a_disk_ages() -> None:
     assert len(story.group.lags.pair) == 0
 
 
-def test_what_was_said_of_a_copy_ends_with_it() -> None:
-    """B gives its copy up: no copy follows the task there, so B's lag of 0 is true no more."""
+def test_the_lag_of_a_copy_ends_with_the_copy() -> None:
+    """B gives its copy up, so its lag of 0 no longer counts."""
     story = Story()
     story.take(config(ONE, num_standby_replicas=1), join("A"))
     story.at(1_000).take(join("B"))
@@ -156,8 +156,8 @@ def test_what_was_said_of_a_copy_ends_with_it() -> None:
     assert len(story.group.standby.kept) == len(story.group.snapshot().lags) == 0
 
 
-def test_the_newest_word_counts() -> None:
-    """A lag after "ready" takes it back; "ready" in a report goes before a lag in it."""
+def test_the_newest_report_counts() -> None:
+    """A later lag revokes "ready"; "ready" in a report overrides a lag in the same report."""
     story = exchanging()
     held = {"standby": ["0_0", "0_1"], "epoch": 2}
     old = (Lag(Task("0", 0), 50_000),)
@@ -173,17 +173,17 @@ def test_the_newest_word_counts() -> None:
 
 
 def caught_up(story: Story) -> list[tuple[int, int]]:
-    """(task, slot) of the copies the group takes for caught up."""
+    """(task, slot) of the copies that the group counts as caught up."""
     from muster.assignor import registry
     from muster.state import lag as lags
     from muster.state.draft import Draft
 
-    found = lags.caught_up(Draft(story.group, 1, registry.get))
-    return [(int(p) >> 32, int(p) & 0xFFFFFFFF) for p in found]
+    pairs = lags.caught_up(Draft(story.group, 1, registry.get))
+    return [(int(p) >> 32, int(p) & 0xFFFFFFFF) for p in pairs]
 
 
-def test_who_is_ready_outlives_the_coordinator() -> None:
-    """A ready standby is in the snapshot, beside what older readers know as ready, and stays so."""
+def test_ready_copies_outlive_the_coordinator() -> None:
+    """The snapshot has ready standbys beside the ready learners that older readers know."""
     story = exchanging()
     held = {"standby": ["0_0", "0_1"], "epoch": 2}
     story.at(1_000).take(report("W2", 1, ready=["0_0"], **held))
@@ -200,7 +200,7 @@ def test_who_is_ready_outlives_the_coordinator() -> None:
 
 
 def test_a_snapshot_without_the_extra_is_read() -> None:
-    """One of an older coordinator: its ready learners, and no ready standby."""
+    """An older coordinator's snapshot has its ready learners and no ready standbys."""
     story = exchanging()
     plain = replace(story.group.snapshot(), ready=np.empty((0, 2), dtype=np.int32))
     read = decode_record(TopicKind.GROUPS, b"g", encode(plain).value)

@@ -1,4 +1,4 @@
-"""A group that is deleted: its members stop in order, and its generations are never used again."""
+"""A deleted group: its members stop in order, and its generations are never used again."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ DELETED = GroupDeleted(group=GroupId("g"))
 
 
 def working(**values: object) -> Story:
-    """W1 and W2 have two tasks each, W3 came last; generation 2."""
+    """W1 and W2 have two tasks each, W3 joined last; generation 2."""
     story = Story()
     story.take(config(FOUR, **values), join("W1"), join("W2"))
     story.at(10).take(report("W1", 1, "0_0", "0_2"), report("W2", 1, "0_1", "0_3"))
@@ -29,24 +29,27 @@ def working(**values: object) -> Story:
 
 
 def read_back(group: Group) -> GroupSnapshot:
-    """The group's record as its bytes have it."""
+    """The group's record after encoding and decoding."""
     encoded = codec.encode(group.snapshot())
-    found = codec.decode_record(TopicKind.GROUPS, encoded.key, encoded.value)
-    assert isinstance(found, GroupSnapshot)
-    return found
+    decoded = codec.decode_record(TopicKind.GROUPS, encoded.key, encoded.value)
+    assert isinstance(decoded, GroupSnapshot)
+    return decoded
 
 
-def test_members_stop_in_order_and_are_let_go() -> None:
-    """Each is asked to release all, keeps it until it says so, and is then told why it ends."""
+def test_members_stop_in_order_and_are_removed() -> None:
+    """Each member is asked to release all, keeps it until it reports, then gets a fault."""
     story = working()
     step = story.at(1_000).take(DELETED)
-    told = [r for r in step.records if isinstance(r, MemberAssignment)]
-    assert [(r.member, len(r.active), r.fault) for r in told] == [("W1", 0, None), ("W2", 0, None)]
+    records = [r for r in step.records if isinstance(r, MemberAssignment)]
+    assert [(r.member, len(r.active), r.fault) for r in records] == [
+        ("W1", 0, None),
+        ("W2", 0, None),
+    ]
     words = "group deleted by muster config delete (membership-0@6)"
-    assert all(r.message.startswith(words) for r in told)
+    assert all(r.message.startswith(words) for r in records)
     dead = snapshot(step)
     assert (dead.state, len(dead.members), dead.tasks) == (GroupState.DEAD, 2, ())
-    # W1 is slower with one of its tasks: it owes that, and is a member until it has stopped it.
+    # W1 still stops one of its tasks, and is a member until it has stopped it.
     assert story.at(1_100).told(report("W1", 2, "0_2", releasing=("0_2",))) == {}
     assert story.at(1_200).told(report("W2", 2)) == {"W2": "GROUP_ID_NOT_FOUND"}
     assert story.at(1_300).told(report("W1", 2)) == {"W1": "GROUP_ID_NOT_FOUND"}
@@ -55,8 +58,8 @@ def test_members_stop_in_order_and_are_let_go() -> None:
     assert last.cause.startswith(words)
 
 
-def test_who_asks_to_join_is_told_and_waits() -> None:
-    """No join brings the group back; with a config again, the next one has its tasks."""
+def test_a_join_to_a_deleted_group_is_refused() -> None:
+    """Joins do not bring the group back; after a new config the next join gets tasks."""
     story = working()
     story.at(1_000).take(DELETED)
     story.at(1_100).take(report("W1", 2), report("W2", 2))
@@ -72,7 +75,7 @@ def test_who_asks_to_join_is_told_and_waits() -> None:
 
 
 def test_generations_go_on_after_deletions() -> None:
-    """Thrice deleted and made anew, with another assignor and other tasks: tokens only grow."""
+    """Deleted and configured again three times, with other assignors and tasks: tokens grow."""
     story, tokens = Story(), []
     for life in range(1, 4):
         assignor = ("sticky", "high-availability", "cooperative")[life - 1]
@@ -89,7 +92,7 @@ def test_generations_go_on_after_deletions() -> None:
 
 @pytest.mark.parametrize("lost", [False, True], ids=["checkpoint kept", "checkpoint lost"])
 def test_the_record_of_a_dead_group_is_enough(lost: bool) -> None:
-    """Restored with its liveness or read back alone, it is dead, and its next generation is new."""
+    """Restored or recovered, the group is dead, and its next generation is a new one."""
     story = working()
     story.at(1_000).take(DELETED, leave("W1"), leave("W2"))
     record = read_back(story.group)
@@ -108,13 +111,13 @@ def test_the_record_of_a_dead_group_is_enough(lost: bool) -> None:
 
 
 def test_a_deletion_is_finished_by_the_next_coordinator() -> None:
-    """The checkpoint is lost while members stop: they are asked, and let go when they have."""
+    """The checkpoint is lost while members stop: they are asked, then removed."""
     story = working()
     story.at(1_000).take(DELETED)
     story.group, story.epoch = Group.recover(read_back(story.group)), 7
     assert set(story.at(2_000).told(tick())) == {"W1", "W2"}
-    told = story.at(2_100).told(report("W2", 2, coordinator_epoch=7))
-    assert told == {"W2": "GROUP_ID_NOT_FOUND"}
+    records = story.at(2_100).told(report("W2", 2, coordinator_epoch=7))
+    assert records == {"W2": "GROUP_ID_NOT_FOUND"}
     assert story.group.state is GroupState.DEAD
     story.at(2_200).take(report("W1", 2, "0_0", coordinator_epoch=7))
     revision = story.group.snapshot().members[0].revision
@@ -128,7 +131,7 @@ def test_a_deletion_is_finished_by_the_next_coordinator() -> None:
     "event", [join("W1"), leave("W1"), leave("W1", temporary=True), beat("W1", 1, epoch=9)]
 )
 def test_whatever_a_member_says_while_the_group_ends(event: Event) -> None:
-    """It says its join again, leaves, or breaks the rules: in the end nobody is left."""
+    """A member joins again, leaves or breaks the rules: in the end no member is left."""
     story = working(session_timeout_ms=2_000, heartbeat_interval_ms=400, rebalance_timeout_ms=600)
     story.at(1_000).take(DELETED)
     story.at(1_010).take(replace(event, origin=event.origin))
@@ -139,20 +142,20 @@ def test_whatever_a_member_says_while_the_group_ends(event: Event) -> None:
 
 
 def test_a_config_that_comes_while_members_stop() -> None:
-    """What a member has not stopped yet is its own again; nothing is granted twice."""
+    """Members keep tasks that they have not stopped yet; nothing is granted twice."""
     story = working()
     story.at(1_000).take(DELETED)
     story.at(1_100).take(report("W2", 2))
     assert story.at(1_200).told(config(FOUR)) == {}
     assert story.group.holder[[0, 2]].tolist() == [0, 0]
     revision = story.group.snapshot().members[0].revision
-    told = story.at(1_300).told(report("W1", revision))
-    assert told == {"W1": "0_0 0_1 0_2 0_3 | - | - @2"}
+    records = story.at(1_300).told(report("W1", revision))
+    assert records == {"W1": "0_0 0_1 0_2 0_3 | - | - @2"}
     assert story.group.state is GroupState.STABLE
 
 
 def test_deleted_twice_is_deleted_once() -> None:
-    """The second deletion changes nothing, not even the words."""
+    """The second deletion changes nothing, not even the cause."""
     story = working()
     story.at(1_000).take(DELETED, leave("W1"), leave("W2"))
     record = story.group.snapshot()

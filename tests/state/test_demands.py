@@ -1,7 +1,7 @@
-"""A member has its whole time to do as it was told, from when it can have read so; then it has not.
+"""A member has its full rebalance timeout, counted from the time at which it could read the demand.
 
-Heartbeats are in the log by the broker's time, whenever the coordinator comes to read them. So a
-coordinator that is behind is played by batches of old records.
+Heartbeats have the broker's timestamps, whenever the coordinator reads them. These tests play a
+coordinator that is behind with batches of old records.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from muster.state.group import Group
 
 FOUR = Subtopology("0", 4)
 ALL = ("0_0", "0_1", "0_2", "0_3")
-TOLD = Holding(active=TaskSet.of(ALL), releasing=TaskSet.of(["0_2", "0_3"])).digest()
-"""Digest of W1 once it has read that it is to give two up."""
+RELEASING = Holding(active=TaskSet.of(ALL), releasing=TaskSet.of(["0_2", "0_3"])).digest()
+"""Digest of W1 once it has read that it must give two up."""
 REBALANCE_MS, SESSION_MS = 10_000, 45_000
 
 
 def owing() -> Story:
-    """W1 has all tasks and was told at 100 ms to give two of them to W2."""
+    """W1 has all tasks and was asked at 100 ms to give two of them to W2."""
     story = Story()
     story.take(config(FOUR, rebalance_timeout_ms=REBALANCE_MS), join("W1"))
     assert story.at(100).told(join("W2"))["W1"] == "0_0 0_1 | - | - @1"
@@ -32,15 +32,15 @@ def owing() -> Story:
 
 
 def beats(story: Story, first_ms: int, end_ms: int, *more: Tick) -> dict[str, str]:
-    """Both are alive, every 2 s, one batch each; what they were told last."""
-    told = {}
+    """Both members send heartbeats every 2 s, one batch each; the last records they got."""
+    records = {}
     for ms in range(first_ms, end_ms, 2_000):
-        told |= story.at(ms).told(beat("W1", TOLD), beat("W2", 0, epoch=2), *more)
-    return told
+        records |= story.at(ms).told(beat("W1", RELEASING), beat("W2", 0, epoch=2), *more)
+    return records
 
 
 def test_too_slow_a_release_fences() -> None:
-    """The time runs from the first tick behind the demand; the tasks are free a session later."""
+    """The time runs from the first tick behind the demand; a session later the tasks are free."""
     story = owing()
     assert beats(story, 2_000, 4_000) == {}
     assert story.at(4_000).told(tick()) == {}  # proves that W1 can have read it
@@ -51,8 +51,8 @@ def test_too_slow_a_release_fences() -> None:
     assert story.group.cause.endswith(why)
     beats(story, 16_000, 18_000)
     story.at(18_000).take(tick())  # proves that W1 can have read that it is fenced
-    told = beats(story, 20_000, 62_000)
-    assert set(told.values()) <= {"FENCED_MEMBER_EPOCH"}
+    records = beats(story, 20_000, 62_000)
+    assert set(records.values()) <= {"FENCED_MEMBER_EPOCH"}
     assert story.group.holder.tolist() == [0, 0, 0, 0]
     story.at(62_999).take(tick())
     assert story.group.holder.tolist() == [0, 0, 0, 0]
@@ -60,10 +60,10 @@ def test_too_slow_a_release_fences() -> None:
 
 
 def test_a_coordinator_that_is_behind_fences_no_member() -> None:
-    """Ten minutes of heartbeats from before the demand was published cost W1 none of its time."""
+    """Ten minutes of heartbeats from before the demand do not count against W1."""
     story = owing()
     assert set(beats(story, 2_000, 600_000).values()) <= {"0_0 0_1 | - | - @1 report"}
-    # Now W1 reads it, long after what the coordinator has taken in so far, and answers.
+    # W1 reads the record now, long after the records that the coordinator has read, and answers.
     story.at(601_000).take(tick())
     revision = story.group.members[0].revision
     assert story.at(610_000).told(report("W1", revision, "0_0", "0_1")) == {
@@ -72,17 +72,17 @@ def test_a_coordinator_that_is_behind_fences_no_member() -> None:
 
 
 def test_an_answer_in_a_backlog_is_in_time() -> None:
-    """One batch has the release, and ten minutes after it: the member is not fenced for those."""
+    """A batch has the release and ten more minutes of records: the member is not fenced."""
     story = owing()
     story.at(500).take(beat("W2", 0, epoch=2))  # what follows is behind the demand
     answered = since(2_000, report("W1", 2, "0_0", "0_1"))
     beats_after = [since(ms, beat("W2", 0, epoch=2)) for ms in range(6_000, 600_000, 2_000)]
-    told = story.told(since(1_000, tick()), answered, *beats_after, since(600_000, tick()))
-    assert "FENCED_MEMBER_EPOCH" not in told.values()
+    records = story.told(since(1_000, tick()), answered, *beats_after, since(600_000, tick()))
+    assert "FENCED_MEMBER_EPOCH" not in records.values()
 
 
-def test_ticks_from_before_the_demand_prove_nothing() -> None:
-    """A clock that is ahead of the coordinator ticks all the time, with an older wake-up's word."""
+def test_ticks_with_an_older_mark_prove_nothing() -> None:
+    """Ticks with an older wake-up's mark do not start the time."""
     story = owing()
     before = story.published
     assert beats(story, 2_000, 100_000, Tick(group="g", published=before)) == {}
@@ -92,11 +92,13 @@ def test_ticks_from_before_the_demand_prove_nothing() -> None:
     assert story.at(110_000).told(tick())["W1"] == "FENCED_MEMBER_EPOCH"
 
 
-def test_another_coordinators_word_proves_nothing() -> None:
-    """One that was replaced may have come further in the log, with other decisions."""
+def test_ticks_with_an_older_coordinators_mark_prove_nothing() -> None:
+    """A tick with an older coordinator's mark does not start the time, however high it is."""
     story = owing()
     story.epoch = 2
-    story.at(200).take(join("W3", incarnation=3), report("W1", 2, "0_0", "0_1"))  # decided anew
+    story.at(200).take(
+        join("W3", incarnation=3), report("W1", 2, "0_0", "0_1")
+    )  # coordinator 2 decides again
     assert story.group.members[0].state is MemberState.STABLE
     story.at(300).take(join("W4", incarnation=4))
     assert story.group.members[0].state is MemberState.UNREVOKED
@@ -104,13 +106,13 @@ def test_another_coordinators_word_proves_nothing() -> None:
     ahead = Tick(group="g", published=Mark(1, 10_000))
     for ms in range(2_000, 100_000, 2_000):
         alive = [beat("W1", digest, epoch=2), *(beat(m, 0, epoch=2) for m in ("W2", "W3", "W4"))]
-        told = story.at(ms).told(*alive, ahead)
-        assert "FENCED_MEMBER_EPOCH" not in told.values()
+        records = story.at(ms).told(*alive, ahead)
+        assert "FENCED_MEMBER_EPOCH" not in records.values()
 
 
 @pytest.mark.parametrize("left", [False, True])
-def test_what_an_older_coordinator_wrote_last_is_written_over(left: bool) -> None:
-    """Its word would stand in compacted topics: a tick that names it has ours published, once."""
+def test_records_of_an_older_coordinator_are_replaced(left: bool) -> None:
+    """A tick with an older coordinator's mark makes the group publish its records again, once."""
     story = Story()
     story.take(config(FOUR), join("W1"))
     story.epoch = 2
@@ -126,8 +128,8 @@ def test_what_an_older_coordinator_wrote_last_is_written_over(left: bool) -> Non
     assert story.at(300).take(Tick(group="g", published=wake.published)).records == ()
 
 
-def test_the_wake_up_vouches_for_the_batches_before() -> None:
-    """Not for its own batch, whose records Kafka may still refuse; and once, for one demand."""
+def test_the_mark_covers_the_batches_before() -> None:
+    """The mark covers earlier batches, not its own, and is published once per demand."""
     story = Story()
     story.take(config(FOUR), join("W1"))
     demanded = story.at(100).take(join("W2"))
@@ -138,18 +140,18 @@ def test_the_wake_up_vouches_for_the_batches_before() -> None:
     assert story.at(300).take(beat("W2", 0, epoch=2)).records == ()
 
 
-def test_a_fenced_member_reads_so_late() -> None:
-    """It is told to drop everything by a coordinator ten minutes behind: no member gets it."""
+def test_a_fenced_member_is_not_removed_before_it_could_read() -> None:
+    """A coordinator ten minutes behind fences a member, and does not remove it too early."""
     story = owing()
     story.at(200).take(report("W1", 2, *ALL))  # keeps what it should give up, which is no crime
     assert story.at(300).told(report("W2", 1, "0_0", epoch=2))["W2"] == "FENCED_MEMBER_EPOCH"
-    told = beats(story, 2_000, 600_000)
-    assert "gone" not in told.values()
+    records = beats(story, 2_000, 600_000)
+    assert "gone" not in records.values()
     assert [member.id for member in story.group.live()] == ["W1", "W2"]
 
 
-def test_a_lost_checkpoint_gives_everybody_its_time_again() -> None:
-    """A release asked for before is waited for once more, from the question that follows."""
+def test_a_lost_checkpoint_starts_the_time_again() -> None:
+    """After a recovery, the time of an earlier demand starts again with the question."""
     story = owing()
     story.group, story.epoch = Group.recover(story.group.snapshot()), 2
     asked = story.at(500_000).told(tick())
@@ -163,10 +165,10 @@ def test_a_lost_checkpoint_gives_everybody_its_time_again() -> None:
 
 
 @pytest.mark.parametrize("returns", [False, True])
-def test_a_lost_checkpoint_waits_for_no_member_for_ever(returns: bool) -> None:
-    """Who is alive and does not say what it holds is fenced; what it has is its own for a session.
+def test_a_lost_checkpoint_fences_members_that_do_not_answer(returns: bool) -> None:
+    """A live member that does not answer is fenced and keeps its tasks for a session.
 
-    The group goes on when it has returned with empty hands, or is gone.
+    The group goes on when the member has joined again without tasks, or is gone.
     """
     story = owing()
     story.at(200).take(report("W1", 2, "0_0", "0_1"))
@@ -177,8 +179,8 @@ def test_a_lost_checkpoint_waits_for_no_member_for_ever(returns: bool) -> None:
     fenced_ms = None
     for ms in range(4_000, 100_000, 2_000):
         alive = beat("W1", Holding(active=TaskSet.of(ALL[:2])).digest()), beat("W2", mute, epoch=2)
-        told = story.at(ms).told(*alive, tick())
-        if fenced_ms is None and told.get("W2") == "FENCED_MEMBER_EPOCH":
+        records = story.at(ms).told(*alive, tick())
+        if fenced_ms is None and records.get("W2") == "FENCED_MEMBER_EPOCH":
             fenced_ms = ms
             if returns:
                 story.at(ms + 100).take(leave("W2"), join("W2", incarnation=2))

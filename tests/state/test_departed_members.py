@@ -1,4 +1,4 @@
-"""Moves from members that are gone: from whom, what became of him, and why to just this member."""
+"""Moves from members that are gone: their source, and the reason."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ALONE = "support.plugin_assignors:FirstTakesAll"
 
 
 def fleet(assignor: str, unit: Unit, held: dict[str, list[str]], **values: object) -> Story:
-    """Members that have said what they hold when they joined."""
+    """Members that joined with the tasks they hold."""
     story = Story()
     joins = [join(name, holding=Holding(active=TaskSet.of(has))) for name, has in held.items()]
     story.take(config(unit, assignor=assignor, **values), *joins)
@@ -26,16 +26,16 @@ def fleet(assignor: str, unit: Unit, held: dict[str, list[str]], **values: objec
 
 
 def moved(story: Story, *events: Event) -> list[Move]:
-    """What a batch moved; a plug-in's answer is taken by the batch after."""
-    said = snapshot(story.take(*events))
-    if said.generation > said.target_generation:
-        said = snapshot(story.take(tick()))
-    assert all(len(move.reason) < 80 for move in said.moves)
-    return list(said.moves)
+    """The moves of a batch; a plug-in's answer is applied by the next batch."""
+    record = snapshot(story.take(*events))
+    if record.generation > record.target_generation:
+        record = snapshot(story.take(tick()))
+    assert all(len(move.reason) < 80 for move in record.moves)
+    return list(record.moves)
 
 
 def actives(moves: list[Move]) -> set[tuple[str, str | None, str | None, str]]:
-    """Task, from whom, to whom and why."""
+    """Task, source, destination and reason."""
     return {(m.task, m.from_member, m.to_member, m.reason) for m in moves if m.role is Role.ACTIVE}
 
 
@@ -56,7 +56,7 @@ JOBS = {"W1": ["a", "a-1"], "W2": ["a-0"]}
 def test_a_member_that_left(
     assignor: str, unit: Unit, held: dict[str, list[str]], reason: str
 ) -> None:
-    """Every assignor's own words follow what became of the owner, and no longer deny him."""
+    """Every assignor's reasons name what happened to the owner, and do not say "had no owner"."""
     values = {"scheduled_rebalance_max_delay_ms": 0} if isinstance(unit, Connector) else {}
     story = fleet(assignor, unit, held, **values)
     assert actives(moved(story.at(100), leave("W2"))) == {
@@ -65,15 +65,15 @@ def test_a_member_that_left(
 
 
 def test_a_member_that_left_a_plug_in() -> None:
-    """The answer comes a batch later, and still knows who had left."""
+    """The answer is applied a batch later, and still names the member that left."""
     story = fleet(ALONE, Subtopology("0", 1), {"W1": ["0_0"], "W2": []})
     story.take(tick())
-    said = moved(story.at(100), leave("W1"))
-    assert actives(said) == {("0_0", "W1", "W2", "W1 left; decided by the plug-in")}
+    moves = moved(story.at(100), leave("W1"))
+    assert actives(moves) == {("0_0", "W1", "W2", "W1 left; decided by the plug-in")}
 
 
-def test_a_worker_whose_jobs_waited() -> None:
-    """Kept for one batch: when Connect's delay ends, its worker is gone, and no more is said."""
+def test_a_move_after_a_delay_has_no_source() -> None:
+    """Sources live for one batch: when Connect's delay ends, the move has no source."""
     story = fleet("cooperative", Connector("a", 2), JOBS, scheduled_rebalance_max_delay_ms=1_000)
     assert actives(moved(story.at(100), leave("W2"))) == set()
     assert actives(moved(story.at(1_100), tick())) == {
@@ -82,13 +82,13 @@ def test_a_worker_whose_jobs_waited() -> None:
 
 
 def alive(story: Story, first_ms: int, end_ms: int) -> None:
-    """W1 is alive, and a tick comes with each of its heartbeats."""
+    """W1 sends heartbeats, each with a tick."""
     for ms in range(first_ms, end_ms, 5_000):
         story.at(ms).take(beat("W1", int(story.group.soft.digest[0])), tick())
 
 
 def test_a_member_that_expired() -> None:
-    """Its session is over."""
+    """Its session has ended."""
     story = fleet("sticky", FOUR, HALVES)
     alive(story, 5_000, 45_000)
     assert actives(moved(story.at(45_000), tick())) == {
@@ -99,7 +99,7 @@ def test_a_member_that_expired() -> None:
 
 @pytest.mark.parametrize("why", ["claimed too much", "was too slow", "fell silent, refused"])
 def test_a_member_that_was_fenced(why: str) -> None:
-    """Its tasks are meant for others from then on, whatever it did wrong."""
+    """Its tasks are placed on others at once, whatever rule it broke."""
     story = fleet("sticky", FOUR, HALVES, rebalance_timeout_ms=10_000)
     event: Event = tick()
     if why == "claimed too much":
@@ -115,13 +115,13 @@ def test_a_member_that_was_fenced(why: str) -> None:
         story.at(100).take(Refused(group=GROUP, member=MemberId("W2")))
         alive(story, 5_000, 45_000)
         story.at(45_000)
-    said = actives(moved(story, event))
+    moves = actives(moved(story, event))
     assert story.group.soft.flags[1] & FENCED
-    assert {(m[1], m[2], m[3]) for m in said} == {("W2", "W1", "W2 fenced")}
+    assert {(m[1], m[2], m[3]) for m in moves} == {("W2", "W1", "W2 fenced")}
 
 
 def test_a_member_that_drained_for_long_enough() -> None:
-    """It has kept its task while a copy was restored; then its time was over, copy or not."""
+    """It keeps its task while a copy restores, until the scale-down timeout."""
     story = fleet("learner", RESTORED, HALVES, scale_down_timeout_ms=10_000)
     asked = moved(story.at(1_000), Drain(group=GROUP, member=MemberId("W2"), on=True))
     assert actives(asked) == set()

@@ -1,6 +1,6 @@
 """Follow-ups of assignors (S1-10..14): kept through restarts, dropped by an earlier generation.
 
-And what another assignor moves in a group at work.
+Also: what a change of assignor moves in a working group.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ STREAMS = ("sticky", "learner", "high-availability")
 
 @dataclass
 class Wishes:
-    """Places as `sticky` and asks for the follow-ups of a list, one a call."""
+    """Places as `sticky` and asks for the follow-ups of a list, one per call."""
 
     wishes: list[int | None]
     name: str = "sticky"
 
     def assign(self, view: GroupView) -> Placement:
-        """The next wish, or none."""
+        """As sticky, with the next follow-up of the list."""
         wish = self.wishes.pop(0) if self.wishes else None
         return replace(get("sticky").assign(view), followup_ms=wish)
 
@@ -43,7 +43,7 @@ def wishing(*wishes: int | None) -> Story:
 
 @pytest.mark.parametrize("kept", ["a checkpoint", "the published record alone"])
 def test_a_follow_up_survives_a_restart(kept: str) -> None:
-    """It is in the snapshot: the next coordinator asks for a wake-up then, and keeps it."""
+    """The snapshot has it, and the next coordinator asks for a wake-up at that time."""
     story = wishing(60_000, None)
     record = story.group.snapshot()
     assert record.followup_ms == story.now_ms + 60_000
@@ -64,7 +64,7 @@ def test_a_follow_up_survives_a_restart(kept: str) -> None:
 
 
 def test_an_earlier_generation_drops_a_follow_up() -> None:
-    """What the newest answer asks for counts, and nothing of the one before."""
+    """Only the newest answer's follow-up counts."""
     story = wishing(60_000, None)
     story.at(10_000).take(join("W2"))
     assert story.group.followup_ms is None
@@ -75,7 +75,7 @@ def test_an_earlier_generation_drops_a_follow_up() -> None:
 
 
 def test_a_follow_up_waits_until_the_generation_is_carried_out() -> None:
-    """S1-F06: due while a release is owed, it comes with the release."""
+    """S1-F06: if it is due while a release is owed, it runs after the release."""
     story = wishing(None, 1_000, None)
     story.at(100).take(join("W2"))
     generation = story.group.generation
@@ -87,7 +87,7 @@ def test_a_follow_up_waits_until_the_generation_is_carried_out() -> None:
 
 
 def test_a_group_without_members_has_no_follow_up() -> None:
-    """No member is there to take tasks."""
+    """Without members there is nothing to place."""
     story = wishing(60_000)
     story.at(1_000).take(leave("W1"))
     assert story.group.followup_ms is None
@@ -96,7 +96,7 @@ def test_a_group_without_members_has_no_follow_up() -> None:
 
 @pytest.mark.parametrize(("before", "after"), list(permutations(STREAMS, 2)))
 def test_another_assignor_moves_only_what_it_must(before: str, after: str) -> None:
-    """In a balanced group nothing; in one that grows at the same time the share of the newcomer."""
+    """A balanced group keeps its tasks; a growing one moves only the new member's share."""
     story = Story()
     story.take(config(FOUR, assignor=before), join("W1"), join("W2"))
     held = story.group.holder.tolist()
@@ -105,6 +105,6 @@ def test_another_assignor_moves_only_what_it_must(before: str, after: str) -> No
     assert story.group.assignor == after
     assert (story.group.target.tolist(), story.group.holder.tolist()) == (held, held)
     story.at(200).take(config(FOUR, assignor=before), join("W3"))
-    wanted = story.group.destination.tolist()
-    assert sum(a != b for a, b in zip(held, wanted, strict=True)) == 1
-    assert wanted.count(2) == 1
+    destinations = story.group.destination.tolist()
+    assert sum(a != b for a, b in zip(held, destinations, strict=True)) == 1
+    assert destinations.count(2) == 1

@@ -1,4 +1,4 @@
-"""E-07: a follow-up that an assignor asked for outlives the coordinator that heard of it."""
+"""E-07: a follow-up that an assignor asked for survives a restart of the coordinator."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ ASKED_MS = 600_000
 
 @dataclass
 class Wishing:
-    """Places as `sticky` does; wants to be asked again once."""
+    """Places as `sticky` and asks for one follow-up."""
 
     name: str = "wishing"
     placed: int = 0
 
     def assign(self, view: GroupView) -> Placement:
-        """The first answer has a wish."""
+        """The first answer asks for a follow-up."""
         self.placed += 1
         wish = ASKED_MS if self.placed == 1 else None
         return replace(get("sticky").assign(view), followup_ms=wish)
@@ -34,7 +34,7 @@ class Wishing:
 
 @pytest.mark.parametrize("lost", [False, True], ids=["restart", "lost_checkpoint"])
 def test_a_follow_up_outlives_a_restart(lost: bool) -> None:
-    """Read back from the record as published, the group is placed again at the time asked for."""
+    """Recovered from the published record, the group is placed again at the time asked for."""
     wishing = Wishing()
     story = Story(lookup=lambda name: wishing)
     long = {"session_timeout_ms": 1_800_000, "heartbeat_interval_ms": 600_000}

@@ -1,4 +1,4 @@
-"""What a plug-in answers is stored before anybody hears of it: two attempts never differ."""
+"""A plug-in's outcome is stored before it is published, so two attempts never differ."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FOUR = Subtopology("0", 4)
 
 
 class Moody:
-    """Fails every second time; else it places as "sticky" does, and remembers how often."""
+    """Fails every second time; else places as "sticky" and remembers how often."""
 
     name = "moody"
 
@@ -35,7 +35,7 @@ class Moody:
 
 
 def moody(calls: int = 0) -> tuple[Story, Moody]:
-    """W1 has four tasks; its group changes to the plug-in when W2 joins."""
+    """W1 has four tasks; the group gets the plug-in when W2 joins."""
     plugin = Moody()
     plugin.calls = calls
     story = Story(lookup=lambda name: plugin if name == "x:Moody" else get(name))
@@ -45,33 +45,33 @@ def moody(calls: int = 0) -> tuple[Story, Moody]:
 
 @pytest.mark.parametrize("calls", [0, 1], ids=["an answer is kept", "a failure is kept"])
 def test_the_first_attempt_that_is_stored_counts(calls: int) -> None:
-    """The same batch twice publishes the same bytes; so does the next, from what either stored."""
-    said = []
+    """A batch run twice publishes the same bytes, and so does the next from either store."""
+    written = []
     for more in (0, 1):
         story, plugin = moody(calls + more)
         asked = story.at(100).take(config(FOUR, assignor="x:Moody"), join("W2"))
         assert plugin.calls == calls + more + 1
-        said.append([codec.encode(record) for record in asked.records])
+        written.append([codec.encode(record) for record in asked.records])
         assert not [
             r for r in asked.records if isinstance(r, MemberAssignment) and r.member == "W1"
         ]
-        told, offset = [], story.offset
+        records, offset = [], story.offset
         for _ in range(2):
             story.offset = offset
             story.group = Group.restore(snapshot(asked), asked.group.liveness())
             taken = story.at(101).take(tick())
-            told.append([codec.encode(record) for record in taken.records])
-        assert told[0] == told[1]
+            records.append([codec.encode(record) for record in taken.records])
+        assert records[0] == records[1]
         assert plugin.calls == calls + more + 1
         failed = (calls + more) % 2 == 1
         letters = [r for r in taken.records if isinstance(r, Rejected)]
         assert [r.reason for r in letters] == ["ASSIGNOR_FAILED"] * failed
         assert story.group.target.tolist() == ([0] * 4 if failed else [0, 0, 1, 1])
-    assert said[0] == said[1]
+    assert written[0] == written[1]
 
 
-def test_it_is_taken_before_what_happens_next() -> None:
-    """W2 leaves in the very batch that takes the answer: what it was to have, W1 never gave up."""
+def test_a_deferred_answer_is_applied_before_the_events() -> None:
+    """W2 leaves in the batch that applies the answer: W1 never gave its tasks up."""
     story, plugin = moody()
     story.at(100).take(config(FOUR, assignor="x:Moody"), join("W2"))
     plugin.calls = 2
@@ -83,7 +83,7 @@ def test_it_is_taken_before_what_happens_next() -> None:
 
 
 def test_a_lost_answer_is_asked_for_again() -> None:
-    """With the checkpoint goes the answer; the plug-in is asked when all members have reported."""
+    """The answer is lost with the checkpoint; the plug-in is asked after all reports."""
     story, plugin = moody(1)
     asked = story.at(100).take(config(FOUR, assignor="x:Moody"), join("W2"))
     story.group = Group.recover(snapshot(asked))
@@ -91,10 +91,10 @@ def test_a_lost_answer_is_asked_for_again() -> None:
     assert plugin.calls == 2
 
 
-def test_the_generation_is_seen_although_the_next_begins_with_it() -> None:
-    """W3 joins in the batch that takes the answer: both generations are published, the first whole.
+def test_an_answered_generation_is_published_even_if_the_next_begins() -> None:
+    """W3 joins in the batch that applies the answer: both generations are published.
 
-    Read back from the first record alone (the job died between the two) the group is as good.
+    If the job dies between the two records, the group recovers from the first alone.
     """
     story, plugin = moody()
     story.at(100).take(config(FOUR, assignor="x:Moody"), join("W2"))
@@ -113,14 +113,14 @@ def test_the_generation_is_seen_although_the_next_begins_with_it() -> None:
 
 @dataclass
 class Asking:
-    """Places as "sticky" and asks to be asked again at once, so many times."""
+    """Places as "sticky" and asks this many times to be asked again at once."""
 
     wishes: int
     name: str = "asking"
     asked: list[list[int]] = field(default_factory=list)
 
     def assign(self, view: GroupView) -> Placement:
-        """What it saw is remembered: who runs what."""
+        """It remembers the owners that it saw."""
         self.asked.append(view.active.tolist())
         self.wishes -= 1
         answer = get("sticky").assign(view)
@@ -128,7 +128,7 @@ class Asking:
 
 
 def test_a_follow_up_waits_until_the_answer_has_been_carried_out() -> None:
-    """EX-S1-10: with a deadline that has passed it is asked again when all members have acted."""
+    """EX-S1-10: with a deadline that has passed it is asked again after all members have acted."""
     plugin = Asking(wishes=0)
     story = Story(lookup=lambda name: plugin)
     story.take(config(FOUR, assignor="x:Asking"), join("W1"))

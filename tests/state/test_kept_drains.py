@@ -1,4 +1,4 @@
-"""A drain holds until it is undone: through fencing, expiry, leaving and joining again."""
+"""A drain holds through fencing, expiry, leaving and joining again, until it is undone."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ QUICK = {"session_timeout_ms": 2_000, "heartbeat_interval_ms": 400, "rebalance_t
 
 
 def drain(member: str, on: bool = True) -> Drain:
-    """An operator's order."""
+    """An operator's drain, or its end."""
     return Drain(group=GroupId("g"), member=MemberId(member), on=on)
 
 
@@ -33,7 +33,7 @@ def two(**more: object) -> Story:
 
 
 def hung(**more: object) -> Story:
-    """W2 is drained, hangs in what it was asked to stop, and is expelled; W1 is alive."""
+    """W2 is drained, does not stop its tasks, and is expelled; W1 is alive."""
     story = two(**more)
     story.at(100).take(drain("W2"))
     for at_ms in range(500, 6_000, 400):
@@ -43,7 +43,7 @@ def hung(**more: object) -> Story:
 
 
 def alive(story: Story) -> Event:
-    """W1 says that it holds what it was told to."""
+    """W1 sends heartbeats with the digest of its tasks."""
     slot = story.group.by_id["W1"]
     entry = story.group.members[slot]
     assert entry is not None
@@ -53,27 +53,27 @@ def alive(story: Story) -> Event:
 
 
 def held_by(story: Story, member: str) -> int:
-    """How many tasks are the member's."""
+    """Number of tasks of a member."""
     return int((story.group.holder == story.group.by_id[member]).sum())
 
 
 def settled(story: Story, at_ms: int) -> Story:
-    """Everybody who is alive does what it was told."""
+    """Every live member does what its record asks."""
     for step in range(3):
         story.at(at_ms + step).take(alive(story))
     return story
 
 
 def read_back(group: Group) -> GroupSnapshot:
-    """The group's record as its bytes have it."""
+    """The group's record after encoding and decoding."""
     encoded = codec.encode(group.snapshot())
-    found = codec.decode_record(TopicKind.GROUPS, encoded.key, encoded.value)
-    assert isinstance(found, GroupSnapshot)
-    return found
+    decoded = codec.decode_record(TopicKind.GROUPS, encoded.key, encoded.value)
+    assert isinstance(decoded, GroupSnapshot)
+    return decoded
 
 
 def test_fenced_before_it_was_empty_is_expelled() -> None:
-    """As soon as it is fenced the record says so, while it still has its tasks."""
+    """The record says so as soon as the member is fenced, while it still has its tasks."""
     story = two()
     story.at(100).take(drain("W2"))
     assert story.group.drains == ()
@@ -87,12 +87,12 @@ def test_fenced_before_it_was_empty_is_expelled() -> None:
 
 
 def test_it_returns_drained() -> None:
-    """Seven seconds later its process joins anew: no task, and W1 keeps all of them."""
+    """Seven seconds later its process joins again: it gets no task, and W1 keeps all."""
     story = hung()
     (kept,) = story.group.drains
     assert (kept.member, kept.expelled, kept.gone_ms is not None) == ("W2", True, True)
-    told = story.at(8_000).told(join("W2", 2))
-    assert told["W2"].startswith("- | - | - @")
+    records = story.at(8_000).told(join("W2", 2))
+    assert records["W2"].startswith("- | - | - @")
     settled(story, 8_100)
     assert (held_by(story, "W1"), held_by(story, "W2")) == (4, 0)
     assert "W2 joined; W2 draining" in story.group.cause
@@ -101,7 +101,7 @@ def test_it_returns_drained() -> None:
 
 
 def test_undone_when_it_is_back_and_while_it_is_gone() -> None:
-    """Either way it has its share again, and nothing is kept."""
+    """In both cases it gets its share again, and no drain is kept."""
     story = hung()
     story.at(8_000).take(join("W2", 2))
     story.at(8_100).take(drain("W2", on=False))
@@ -115,7 +115,7 @@ def test_undone_when_it_is_back_and_while_it_is_gone() -> None:
 
 
 def test_by_instance_id_too() -> None:
-    """A static member comes back under another member id."""
+    """A static member returns under another member id and is drained."""
     story = hung(instance_id="i2")
     story.at(8_000).take(join("W7", 2, instance_id="i2"))
     settled(story, 8_100)
@@ -125,19 +125,19 @@ def test_by_instance_id_too() -> None:
     assert (held_by(story, "W7"), story.group.drains) == (2, ())
 
 
-def test_given_again_it_is_judged_again() -> None:
-    """The second order, to a member that is back and empty, is carried out at once."""
+def test_a_second_drain_clears_expelled() -> None:
+    """A second order to a member that is back and empty clears "expelled"."""
     story = hung()
     story.at(8_000).take(join("W2", 2))
     step = story.at(8_100).take(drain("W2"))
-    assert step.changed  # whoever waits for the order sees that it was read
+    assert step.changed  # a new record shows that the order was read
     assert story.group.drains == ()
     assert [m.draining for m in story.group.live()] == [False, True]
 
 
 @pytest.mark.parametrize("lost", [False, True], ids=["checkpoint kept", "checkpoint lost"])
 def test_a_member_that_left_in_order_was_not_expelled(lost: bool) -> None:
-    """It was emptied, stopped, and is started again days later: still drained."""
+    """It was emptied, stopped, and starts again days later: still drained."""
     story = two()
     story.at(100).take(drain("W2"))
     story.at(200).take(report("W2", 2))
@@ -153,7 +153,7 @@ def test_a_member_that_left_in_order_was_not_expelled(lost: bool) -> None:
 
 
 def test_a_drain_of_one_that_never_returns_is_dropped() -> None:
-    """A week after it went; and of very many the oldest go first."""
+    """It is dropped after a week; if there are too many, the oldest go first."""
     story = two()
     story.at(100).take(drain("W2"))
     story.at(200).take(report("W2", 2))
@@ -169,8 +169,8 @@ def test_a_drain_of_one_that_never_returns_is_dropped() -> None:
     assert crowd.group.drains[0].member == "M0003"
 
 
-def test_an_order_for_one_that_was_never_there() -> None:
-    """Neither the order nor its end is kept: a dead letter each."""
+def test_a_drain_of_an_unknown_member_is_a_dead_letter() -> None:
+    """Draining or undraining an unknown member is a dead letter, and nothing is kept."""
     story = two()
     for on in (True, False):
         step = story.at(100).take(drain("W9", on=on))

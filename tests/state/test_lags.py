@@ -1,4 +1,4 @@
-"""What is told of lags: used while it is young, refused where it cannot be."""
+"""Reported lags: believed for a time, refused if they are not valid."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FOUR = Subtopology("0", 4, stateful=True)
 
 @dataclass
 class Watched:
-    """An assignor whose views are looked at."""
+    """An assignor that records its views."""
 
     assignor: Assignor
     seen: list[GroupView]
@@ -31,8 +31,8 @@ class Watched:
         return self.assignor.assign(view)
 
 
-def told(member: str, offsets: int, task: Task) -> LagReport:
-    """An exporter's word on one copy."""
+def lag_of(member: str, offsets: int, task: Task) -> LagReport:
+    """An exporter's lag of one copy."""
     return LagReport(group=GROUP, member=MemberId(member), lags=(Lag(task, offsets),))
 
 
@@ -47,10 +47,10 @@ def learning(**values: object) -> tuple[Story, Task, str]:
 
 @pytest.mark.parametrize("offsets", [-1, -(2**62), 2**62 + 1, 2**63 - 1])
 def test_a_lag_that_cannot_be_is_a_dead_letter(offsets: int) -> None:
-    """Negative, or longer than any topic: it changes nothing, and the letter says the bounds."""
+    """A negative or too large lag changes nothing, and the dead letter names the bounds."""
     story, task, member = learning()
     before = story.group.snapshot()
-    step = story.at(200).take(told(member, offsets, task))
+    step = story.at(200).take(lag_of(member, offsets, task))
     (letter,) = (r for r in step.records if isinstance(r, Rejected))
     assert (letter.reason, step.changed) == (Fault.INVALID_REQUEST.value, False)
     assert letter.message == f"lag {offsets} of {task} on W2: expected 0 to {2**62}"
@@ -58,23 +58,23 @@ def test_a_lag_that_cannot_be_is_a_dead_letter(offsets: int) -> None:
 
 
 def test_lags_of_strangers_are_dead_letters() -> None:
-    """No such member; no such task."""
+    """Lags of unknown members and unknown tasks are dead letters."""
     story, task, member = learning()
     for event, reason in (
-        (told("W9", 5, task), Fault.UNKNOWN_MEMBER_ID),
-        (told(member, 5, Task("7", 0)), Fault.INVALID_REQUEST),
+        (lag_of("W9", 5, task), Fault.UNKNOWN_MEMBER_ID),
+        (lag_of(member, 5, Task("7", 0)), Fault.INVALID_REQUEST),
     ):
         step = story.at(200).take(event)
         assert [r.reason for r in step.records if isinstance(r, Rejected)] == [reason.value]
 
 
 def test_a_small_lag_promotes_at_once() -> None:
-    """At acceptable.recovery.lag the learner counts as ready, though it has not said so itself."""
+    """At acceptable.recovery.lag the learner counts as ready without a report."""
     story, task, member = learning(acceptable_recovery_lag=100)
     generation = story.group.generation
-    story.at(1_000).take(told(member, 101, task))
+    story.at(1_000).take(lag_of(member, 101, task))
     assert story.group.generation == generation
-    story.at(2_000).take(told(member, 100, task))
+    story.at(2_000).take(lag_of(member, 100, task))
     assert story.group.cause == f"learner of {task} on W2 ready"
     assert story.group.generation == generation + 1
 
@@ -82,7 +82,7 @@ def test_a_small_lag_promotes_at_once() -> None:
 @pytest.mark.parametrize(("age_ms", "believed"), [(60_000, True), (60_001, False)])
 @pytest.mark.parametrize("kept", [False, True], ids=["on a disk", "a copy that is kept"])
 def test_a_lag_ages_unless_the_copy_is_kept(age_ms: int, believed: bool, kept: bool) -> None:
-    """Past probing.rebalance.interval.ms no assignor sees it; of a copy it stays true."""
+    """After probing.rebalance.interval.ms a lag is not believed, except that of a copy."""
     seen: list[GroupView] = []
     story, task, member = learning(
         acceptable_recovery_lag=100,
@@ -93,18 +93,18 @@ def test_a_lag_ages_unless_the_copy_is_kept(age_ms: int, believed: bool, kept: b
     (other, _) = sorted({"0_0", "0_1", "0_2", "0_3"} - learned)
     story.lookup = lambda name: Watched(get(name), seen)
     story.at(200).take(tick())
-    story.take(told(member, 100, task if kept else parse_task(other)))
+    story.take(lag_of(member, 100, task if kept else parse_task(other)))
     story.at(200 + age_ms).take(join("W3"))
     view = seen[-1]
     assert len(view.lags.offsets) == (believed or kept)
     assert len(view.ready.task) == kept
 
 
-def test_a_fleet_that_tells_its_lags_all_the_time_makes_no_record_new() -> None:
-    """A value that says nothing new is passed over; one that halves or doubles is kept."""
+def test_lags_that_change_little_change_no_record() -> None:
+    """A lag that changes little is ignored; one that halves or doubles is kept."""
     story, task, member = learning()
-    assert story.at(1_000).take(told(member, 50_000, task)).changed
-    assert not story.at(2_000).take(told(member, 40_000, task)).changed
-    assert not story.at(3_000).take(told(member, 60_000, task)).changed
-    assert story.at(4_000).take(told(member, 25_000, task)).changed
-    assert story.at(5_000).take(told(member, 50_000, task)).changed
+    assert story.at(1_000).take(lag_of(member, 50_000, task)).changed
+    assert not story.at(2_000).take(lag_of(member, 40_000, task)).changed
+    assert not story.at(3_000).take(lag_of(member, 60_000, task)).changed
+    assert story.at(4_000).take(lag_of(member, 25_000, task)).changed
+    assert story.at(5_000).take(lag_of(member, 50_000, task)).changed

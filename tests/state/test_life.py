@@ -1,4 +1,4 @@
-"""Any life of a group: honest members, a network that delays and repeats, crashes and freezes."""
+"""Random lives of a group: correct members, a network that delays and repeats, crashes, freezes."""
 
 from __future__ import annotations
 
@@ -68,8 +68,8 @@ SELF_FENCE = 0.9
 class Life(RuleBasedStateMachine):
     """Members, their inboxes, one log, one coordinator.
 
-    Every sent event lands in the log at once, is repeated at will, and reaches the coordinator in
-    batches. Every record reaches its member when the rule `read` says so, or never (`lose`).
+    Every event is in the log at once, may be repeated, and reaches the coordinator in batches. A
+    record reaches its member when the rule `read` delivers it, or never (`lose`).
     """
 
     def __init__(self) -> None:
@@ -98,7 +98,7 @@ class Life(RuleBasedStateMachine):
         self.log.append(placed)
 
     def send(self, member: SimulatedMember, events: list[Event]) -> None:
-        """Write what a member says; Kafka acknowledges it at once."""
+        """Write a member's event; Kafka acknowledges it at once."""
         for event in events:
             self.write(event)
             self.proved_ms[id(member)] = self.now_ms
@@ -122,7 +122,7 @@ class Life(RuleBasedStateMachine):
         values=st.sampled_from(CONFIGS),
     )
     def config_changes(self, assignor, tasks, values) -> None:
-        """An operator changes everything."""
+        """An operator changes the config."""
         self.configure(assignor, tasks, values)
 
     # ---- the members
@@ -133,7 +133,7 @@ class Life(RuleBasedStateMachine):
 
     @rule(name=st.sampled_from(NAMES), static=st.booleans(), ack_ms=st.sampled_from((0, 500, 9000)))
     def join(self, name, static, ack_ms) -> None:
-        """A process starts, perhaps under a name in use."""
+        """A process starts, perhaps under an id in use."""
         if len(self.running()) >= 6:
             return
         self.incarnations += 100
@@ -151,14 +151,14 @@ class Life(RuleBasedStateMachine):
     @precondition(lambda self: self.running())
     @rule(data=st.data(), temporary=st.booleans())
     def leave(self, data, temporary) -> None:
-        """A member goes."""
+        """A member leaves."""
         member = data.draw(st.sampled_from(self.running()))
         self.send(member, [member.leave(temporary=temporary)])
 
     @precondition(lambda self: self.running())
     @rule(data=st.data())
     def crash(self, data) -> None:
-        """A process is gone without a word."""
+        """A process ends without a leave."""
         member = data.draw(st.sampled_from(self.running()))
         member.alive = False
         member.drop()
@@ -181,14 +181,14 @@ class Life(RuleBasedStateMachine):
     @precondition(lambda self: self.running())
     @rule(data=st.data(), on=st.booleans())
     def drain(self, data, on) -> None:
-        """An operator wants a member empty, or not."""
+        """An operator drains a member, or undoes it."""
         member = data.draw(st.sampled_from(self.running()))
         self.write(Drain(group=GROUP, member=MemberId(member.id), on=on))
 
     @precondition(lambda self: self.running())
     @rule(data=st.data(), offsets=st.sampled_from((0, 5_000, 50_000)))
     def lag(self, data, offsets) -> None:
-        """Copies are this far behind."""
+        """A member reports a lag."""
         member = data.draw(st.sampled_from(self.running()))
         tasks = sorted(member.held[Role.LEARNER] | member.held[Role.STANDBY])
         if tasks:
@@ -215,7 +215,7 @@ class Life(RuleBasedStateMachine):
 
     @rule(span_ms=st.sampled_from((100, 1_000, 3_000, 10_000, 60_000)))
     def time_passes(self, span_ms) -> None:
-        """Members with a lease that runs out stop by themselves, as workers do."""
+        """Members whose lease runs out stop by themselves, as workers do."""
         end_ms = self.now_ms + span_ms
         while self.now_ms < end_ms:
             self.now_ms = min(end_ms, self.now_ms + 500)
@@ -235,7 +235,7 @@ class Life(RuleBasedStateMachine):
 
     @rule(repeated=st.booleans(), seed=st.randoms(use_true_random=False))
     def advance(self, repeated, seed) -> None:
-        """A batch in any order, perhaps with rows seen before, gives the same step."""
+        """A batch in any order, perhaps with repeated rows, gives the same step."""
         if not self.log:
             return
         batch = list(self.log)
@@ -270,12 +270,12 @@ class Life(RuleBasedStateMachine):
 
     @rule()
     def tick(self) -> None:
-        """A clock says that it is time."""
+        """The clock writes a tick."""
         self.write(Tick(group=GROUP, published=self.wake_up))
         self.advance_now()
 
     def advance_now(self, restored=True) -> None:
-        """The coordinator takes what is in the log."""
+        """The coordinator reads the log."""
         batch = list(self.log)
         self.log.clear()
         self.take(advance(self.group, batch, coordinator_epoch=self.coordinator_epoch), restored)
@@ -292,7 +292,7 @@ class Life(RuleBasedStateMachine):
 
     @invariant()
     def laws_hold(self) -> None:
-        """The laws of one group."""
+        """The invariants of one group."""
         invariants.check(self.group)
 
     @invariant()
@@ -305,7 +305,7 @@ class Life(RuleBasedStateMachine):
                 owners[task] = f"{member.id} ({member.join.incarnation})"
 
     def story(self) -> str:
-        """Where the group and its members stand."""
+        """The present state of the group and its members."""
         group = self.group
         lines = [f"{group.state} ({group.cause}), recovering {set(group.recovering)}"]
         lines += [f"target {group.target}, holder {group.holder}, revoking {group.revoking}"]
@@ -313,7 +313,7 @@ class Life(RuleBasedStateMachine):
         return "\n".join([*lines, *map(str, self.running())])
 
     def teardown(self) -> None:
-        """When faults stop the group becomes Stable, and members hold what it thinks."""
+        """When faults stop, the group becomes Stable, and members hold what it expects."""
         for _ in range(QUIET_S):
             self.now_ms += 1_000
             for member in self.running():
@@ -330,7 +330,7 @@ class Life(RuleBasedStateMachine):
         raise AssertionError(self.story())
 
     def is_quiet(self) -> bool:
-        """Whether the group is Stable and everybody holds what it should."""
+        """Whether the group is Stable and every member holds what it should."""
         if self.group.state not in (GroupState.STABLE, GroupState.EMPTY):
             return False
         for member in self.running():

@@ -1,4 +1,4 @@
-"""What a KIP-924 plug-in is told of a live group: what members said, through the coordinator."""
+"""What a KIP-924 plug-in is given of a live group: the members' own data."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ NAME = "mine:Noting"
 
 
 class Noting(TaskAssignor):
-    """Each keeps what it has, what is left goes to the first; notes what it was given."""
+    """Members keep their tasks, the rest goes to the first; records what it was given."""
 
     def __init__(self) -> None:
         self.states: list[Mapping[str, KafkaStreamsState]] = []
@@ -39,13 +39,13 @@ class Noting(TaskAssignor):
         self.states.append(state.kafka_streams_states(compute_lags=True))
         self.configs.append(state.assignment_configs)
         self.tasks.append((state.stateful_tasks, state.stateless_tasks))
-        found = identity_assignment(state)
-        owned = {task for one in found.values() for task in one.of_type(TaskType.ACTIVE)}
+        assignments = identity_assignment(state)
+        owned = {task for one in assignments.values() for task in one.of_type(TaskType.ACTIVE)}
         for task in state.all_tasks.keys() - owned:
-            found["A"].assign_task(AssignedTask(task))
-        if "B" in found:
-            found["B"].assign_task(AssignedTask(T1, TaskType.STANDBY))
-        return TaskAssignment.of(found.values())
+            assignments["A"].assign_task(AssignedTask(task))
+        if "B" in assignments:
+            assignments["B"].assign_task(AssignedTask(T1, TaskType.STANDBY))
+        return TaskAssignment.of(assignments.values())
 
 
 def test_a_plug_in_sees_what_members_said() -> None:

@@ -1,4 +1,4 @@
-"""Reconciliation against Kafka's rules written down once more, member by member, with sets."""
+"""Reconciliation compared with Kafka's rules (KIP-848), written a second time with sets."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ Case = tuple[Stand, tuple[MemberState, int, str, str]]
 
 
 def kafka(members: list[Stand], target_epoch: int) -> list[Stand]:
-    """One step of every member by `kafka.md` 4.4; one process for each member."""
+    """One step of every member by Kafka's rules, member by member."""
     before = [replace(m, pending=_none()) if m.acknowledged else m for m in members]
     return [_step(n, before, target_epoch) for n in range(len(members))]
 
@@ -53,7 +53,7 @@ def _step(n: int, members: list[Stand], target_epoch: int) -> Stand:
         return me
     epoch = me.epoch + 1 if me.state is UNREVOKED else me.epoch
     keeps = {r: me.target[r] for r in Role}
-    for role in COPIES:  # a copy stays until its member has the task in the role it is to have
+    for role in COPIES:  # a copy stays until its member has the task in its other role
         keeps[role] = frozenset().union(*me.target.values())
     assigned = {r: me.assigned[r] & keeps[r] for r in Role}
     pending = {r: me.assigned[r] - keeps[r] for r in Role}
@@ -70,7 +70,7 @@ def _step(n: int, members: list[Stand], target_epoch: int) -> Stand:
 
 
 def _held(role: Role, task: int, members: list[Stand]) -> bool:
-    """Whether a task is unreleased: active anywhere for an active."""
+    """Whether a task is not free; an active is not free while any member has it."""
     return role is Role.ACTIVE and any(task in m.assigned[role] | m.pending[role] for m in members)
 
 
@@ -105,8 +105,8 @@ def _group(members: list[Stand], target_epoch: int) -> Group:
         target[list(member.target[Role.ACTIVE])] = slot
         for role in COPIES:
             for part in ("target", "assigned", "pending"):
-                found = pairs.setdefault((part, role), [])
-                found += [(t, slot) for t in getattr(member, part)[role]]
+                listed = pairs.setdefault((part, role), [])
+                listed += [(t, slot) for t in getattr(member, part)[role]]
 
     def code(part: str, role: Role) -> np.ndarray:
         rows = np.array(pairs[part, role], dtype=np.int32).reshape(-1, 2)
@@ -175,11 +175,11 @@ def _stand(group: Group, slot: int, was: Stand) -> Stand:
 
 @st.composite
 def groups(draw: st.DrawFn) -> list[Stand]:
-    """Any reachable standing of 1 to 4 members: roles of a task disjoint on each, one holder."""
+    """Any reachable state of 1 to 4 members: distinct roles of a task on each, one holder."""
     count = draw(st.integers(1, 4))
     held = [{role: set() for role in Role} for _ in range(count)]
-    meant = [{role: set() for role in Role} for _ in range(count)]
-    for sets in (held, meant):
+    targets = [{role: set() for role in Role} for _ in range(count)]
+    for sets in (held, targets):
         for task in range(TASKS):
             owner = draw(st.integers(-1, count - 1))
             for slot in range(count):
@@ -190,7 +190,7 @@ def groups(draw: st.DrawFn) -> list[Stand]:
                     sets[slot][role].add(task)
     members = []
     for slot in range(count):
-        target = {r: frozenset(meant[slot][r]) for r in Role}
+        target = {r: frozenset(targets[slot][r]) for r in Role}
         assigned = {r: frozenset(held[slot][r]) for r in Role}
         going = (
             draw(st.sets(st.sampled_from([(r, t) for r in Role for t in assigned[r]])))
@@ -210,13 +210,13 @@ def groups(draw: st.DrawFn) -> list[Stand]:
 @given(groups())
 @settings(max_examples=examples(150), deadline=None)
 def test_every_step_is_kafkas(members: list[Stand]) -> None:
-    """Any standing, one step: the same sets, states and epochs, but for members left alone.
+    """One step from any state gives Kafka's sets, states and epochs, with two exceptions.
 
-    A copy is kept until its member has the task in the role it is to have; Kafka's broker knows no
-    learners, and its clients keep the state of a standby that becomes active by themselves.
+    A copy stays until its member has the task in its other role. Kafka's broker has no learners,
+    and its clients keep the state of a standby that becomes active.
 
-    Kafka raises the epoch of a member whose target did not change; ours is left as it is, so that
-    it needs no record.
+    Kafka raises the epoch of a member whose target does not change; muster does not, so that it
+    needs no record.
     """
     for mine, theirs, was in zip(ours(members, 7), kafka(members, 7), members, strict=True):
         untouched = was.assigned == was.target and was.state is not UNREVOKED
@@ -241,7 +241,7 @@ def case(
     pending: str = "",
     acknowledged: bool = False,
 ) -> Case:
-    """A member of epoch 5 and what becomes of it; sets as digits, of actives or of each role."""
+    """A member of epoch 5 and its state after a step; sets as digits, of actives or by role."""
     had, aims = ((each,) if isinstance(each, str) else each for each in (assigned, target))
     return Stand(5, state, sets(*had), sets(pending), sets(*aims), acknowledged), expected
 
@@ -280,13 +280,13 @@ TABLE = {
 
 @pytest.mark.parametrize("name", TABLE)
 def test_every_state_and_case(name: str) -> None:
-    """Each state in each case of 4.4: state, epoch, assigned and pending actives afterwards."""
+    """Each state in each case of Kafka's rules: state, epoch, assigned and pending actives."""
     me, expected = TABLE[name]
     other = Stand(7, STABLE, sets("3"), sets(), sets("3"))
     if "3" in "".join(map(str, me.target[Role.ACTIVE])):  # two targets of one task cannot be
         other = replace(other, target=sets())
-    found = ours([me, other], 7)[0]
-    told = tuple(
-        "".join(map(str, sorted(part[Role.ACTIVE]))) for part in (found.assigned, found.pending)
+    stepped = ours([me, other], 7)[0]
+    sets_after = tuple(
+        "".join(map(str, sorted(part[Role.ACTIVE]))) for part in (stepped.assigned, stepped.pending)
     )
-    assert (found.state, found.epoch, *told) == expected
+    assert (stepped.state, stepped.epoch, *sets_after) == expected

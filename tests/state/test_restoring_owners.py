@@ -1,6 +1,6 @@
-"""A rolling restart without standbys: who is back with its state runs its tasks at once.
+"""A rolling restart without standbys: a member that returns with its state gets its tasks at once.
 
-And what is told of tasks that wait for a copy.
+Also: the text about tasks that wait for a copy.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ def config(**values: object) -> GroupConfig:
 
 
 def lags(member: str, offsets: int, *tasks: str) -> LagReport:
-    """A member's word on some of its tasks, as it goes through `muster.lag`."""
-    told = tuple(Lag(Task("0", int(task[2:])), offsets) for task in tasks)
-    return LagReport(group=GROUP, member=MemberId(member), lags=told)
+    """A member's lags of some of its tasks, on `muster.lag`."""
+    reported = tuple(Lag(Task("0", int(task[2:])), offsets) for task in tasks)
+    return LagReport(group=GROUP, member=MemberId(member), lags=reported)
 
 
 def restarted() -> tuple[Story, list[str]]:
-    """R ran two of four tasks and left; S restores them for hours and tells lags. R's tasks."""
+    """R ran two of four tasks and left; S restores them for hours and reports lags. R's tasks."""
     story = Story()
     story.take(config(), join("R"), join("S"))
     mine = [str(story.group.table.task(t)) for t in range(4) if story.group.holder[t] == 0]
@@ -41,24 +41,24 @@ def restarted() -> tuple[Story, list[str]]:
 
 
 def runs(story: Story, member: str) -> list[str]:
-    """What a member is to run."""
+    """The active tasks of a member."""
     slot = story.group.by_id[member]
     return [str(story.group.table.task(t)) for t in range(4) if story.group.target[t] == slot]
 
 
 @pytest.mark.parametrize("first", ["the join", "lags in the join", "the successor's lags"])
 def test_a_member_that_is_back_with_its_state_runs_its_tasks_at_once(first: str) -> None:
-    """Thirty seconds away, with S two hours from having restored; the words in any order."""
+    """R was away for 30 s, S would restore for hours; lags and join arrive in any order."""
     story, mine = restarted()
-    told = tuple(Lag(Task("0", int(task[2:])), 0) for task in mine)
+    reported = tuple(Lag(Task("0", int(task[2:])), 0) for task in mine)
     if first == "lags in the join":
-        story.at(31_000).take(join("R", 2, lags=told))
+        story.at(31_000).take(join("R", 2, lags=reported))
     elif first == "the join":
         story.at(31_000).take(join("R", 2))
         story.at(32_000).take(lags("R", 0, *mine))
     else:
         story.at(31_000).take(lags("S", 0, *mine))  # S was believed to have caught up
-        story.at(31_500).take(join("R", 2, lags=told))
+        story.at(31_500).take(join("R", 2, lags=reported))
         story.at(32_000).take(lags("S", 900_000, *mine))
     assert runs(story, "R") == mine
     story.at(33_000).take(tick())
@@ -71,8 +71,8 @@ def test_a_member_that_is_back_with_its_state_runs_its_tasks_at_once(first: str)
     )
 
 
-def test_a_word_on_a_restoring_task_ages() -> None:
-    """S has said nothing for longer than an interval: by then it is taken to have restored."""
+def test_the_lag_of_a_restoring_task_ages() -> None:
+    """S has reported no lag for longer than the interval: it counts as restored."""
     story, mine = restarted()
     assert len(story.group.snapshot().lags) == len(mine)
     long = {"session_timeout_ms": 1_800_000, "heartbeat_interval_ms": 600_000}
@@ -81,8 +81,8 @@ def test_a_word_on_a_restoring_task_ages() -> None:
     assert len(story.group.snapshot().lags) == 0
 
 
-def test_what_a_task_waits_for_is_told() -> None:
-    """Its destination, and how far the copy there is behind, if that was told."""
+def test_waits_name_destination_and_lag() -> None:
+    """The text names the destination, and the lag there if it was reported."""
     story = Story()
     story.take(config(max_warmup_replicas=1), join("A"))
     story.at(1_000).take(join("B"))
@@ -99,8 +99,8 @@ def test_what_a_task_waits_for_is_told() -> None:
     ]
 
 
-def test_nothing_waits_in_a_group_at_rest_nor_in_one_that_drains() -> None:
-    """A settled group, and one of which all members drain."""
+def test_no_waits_in_a_settled_or_a_draining_group() -> None:
+    """There are no waits in a settled group, or if all members drain."""
     story = Story()
     story.take(config(), join("A"), join("B"))
     assert waits_of(story.group.snapshot()) == ()

@@ -1,4 +1,4 @@
-"""A group's life told in paragraphs: what each member is told, what the group says of itself."""
+"""Short lives of a group: the records that members get, and the group's own record."""
 
 from __future__ import annotations
 
@@ -36,28 +36,28 @@ def digest(*active: str) -> int:
 
 
 def test_a_task_moves() -> None:
-    """Kafka's testReconciliationProcess in small: revoke, acknowledge, grant; no more records."""
+    """As Kafka's testReconciliationProcess: revoke, acknowledge, grant, and no other records."""
     story = Story()
     # W1 is alone.
     assert story.told(config(FOUR), join("W1")) == {"W1": "0_0 0_1 0_2 0_3 | - | - @1"}
-    # W2 joins: W1 is told to give two up, W2 learns that it has to wait.
+    # W2 joins: W1 must give two tasks up, W2 gets a record without tasks.
     step = story.at(100).take(join("W2"))
-    said = snapshot(step)
-    assert said.cause == "W2 joined"
-    assert said.state is GroupState.RECONCILING
-    assert [(m.task, m.from_member, m.to_member) for m in said.moves] == [
+    published = snapshot(step)
+    assert published.cause == "W2 joined"
+    assert published.state is GroupState.RECONCILING
+    assert [(m.task, m.from_member, m.to_member) for m in published.moves] == [
         ("0_2", "W1", "W2"),
         ("0_3", "W1", "W2"),
     ]
-    # A report that was written before the order was read releases nothing.
+    # A report that W1 wrote before it read the record releases nothing.
     assert story.at(200).told(report("W1", 1, "0_0", "0_1", "0_2", "0_3")) == {}
-    # The release is acknowledged: W2 is told; W1 hears nothing, for nothing changes for it.
+    # The release is acknowledged: W2 gets the tasks; W1 needs no record.
     assert story.at(300).told(report("W1", 2, "0_0", "0_1")) == {"W2": "0_2 0_3 | - | - @2"}
     assert story.group.state is GroupState.STABLE
 
 
 def test_a_late_report_releases_nothing() -> None:
-    """A report of an older revision cannot acknowledge what its sender had not been told."""
+    """A report of an older revision does not acknowledge a release asked for later."""
     story = Story()
     story.take(config(FOUR), join("W1"))
     story.at(100).take(join("W2"))
@@ -66,13 +66,13 @@ def test_a_late_report_releases_nothing() -> None:
 
 
 def test_a_member_falls_silent() -> None:
-    """It expires at its last sign of life plus the session timeout, not earlier."""
+    """A member expires exactly one session timeout after its last sign of life."""
     story = two_members()
     for ms in range(5_000, 45_000, 5_000):
         story.at(ms).take(beat("W1", digest("0_0", "0_1")))
     assert story.at(44_999).told(beat("W1", digest("0_0", "0_1"))) == {}
-    told = story.at(45_000).told(tick())
-    assert told == {"W2": "gone", "W1": "0_0 0_1 0_2 0_3 | - | - @2"}
+    records = story.at(45_000).told(tick())
+    assert records == {"W2": "gone", "W1": "0_0 0_1 0_2 0_3 | - | - @2"}
     assert story.group.cause == "W2 expired"
 
 
@@ -83,15 +83,15 @@ def test_a_broker_away_expires_no_member() -> None:
     assert [m.id for m in story.group.live()] == ["W1", "W2"]
 
 
-def test_a_tick_that_comes_early_is_silent() -> None:
-    """It gives no records, and the same group."""
+def test_an_early_tick_changes_nothing() -> None:
+    """An early tick gives no records and changes nothing."""
     story = two_members()
     step = story.at(1_000).take(tick())
     assert (step.records, step.changed) == ((), False)
 
 
 def test_the_wake_up_is_published_lazily() -> None:
-    """Two heartbeat intervals ahead, and again only when that has passed."""
+    """A wake-up is two heartbeat intervals ahead; a new one follows when it has passed."""
     story = Story()
     first = story.take(config(FOUR), join("W1")).records[-1]
     assert first == WakeUp(group="g", at_ms=1_010_000, published=Mark(1, 1))
@@ -103,7 +103,7 @@ def test_the_wake_up_is_published_lazily() -> None:
 
 
 def test_two_heartbeats_that_disagree() -> None:
-    """The record is published again and a report asked for; the answer ends it."""
+    """After two wrong digests the record is published again and asks for a report."""
     story = two_members()
     assert story.at(1_000).told(beat("W1", 7)) == {}
     assert story.at(2_000).told(beat("W1", 7)) == {"W1": "0_0 0_1 | - | - @1 report"}
@@ -111,8 +111,8 @@ def test_two_heartbeats_that_disagree() -> None:
     assert story.at(4_000).told(beat("W1", digest("0_0", "0_1"))) == {}
 
 
-def test_strangers_are_told_to_join() -> None:
-    """A heartbeat or a report of an unknown member is answered UNKNOWN_MEMBER_ID."""
+def test_unknown_members_get_a_fault() -> None:
+    """A heartbeat or report of an unknown member is answered UNKNOWN_MEMBER_ID."""
     story = two_members()
     assert story.at(100).told(beat("W9", 1), report("W8", 1)) == {
         "W9": "UNKNOWN_MEMBER_ID",
@@ -121,26 +121,26 @@ def test_strangers_are_told_to_join() -> None:
 
 
 def test_a_restarted_process_waits_for_the_old_one() -> None:
-    """MEMBER_ID_IN_USE while the old session lives; admitted when it has left."""
+    """MEMBER_ID_IN_USE while the old session lasts; the process joins after the leave."""
     story = two_members()
     assert story.at(100).told(join("W1", incarnation=2)) == {"W1": "MEMBER_ID_IN_USE"}
-    told = story.at(200).told(leave("W1"), join("W1", incarnation=2))
-    assert told["W1"].startswith("0_")
+    records = story.at(200).told(leave("W1"), join("W1", incarnation=2))
+    assert records["W1"].startswith("0_")
 
 
 def test_claiming_too_much_fences() -> None:
-    """A claim at the newest record: its tasks stay with the fenced member until it rejoins."""
+    """A member that reports an ungranted task is fenced, and keeps its tasks until it leaves."""
     story = two_members()
     assert story.at(100).told(report("W1", 1, "0_0", "0_1", "0_2")) == {"W1": "FENCED_MEMBER_EPOCH"}
     assert story.group.holder.tolist() == [0, 0, 1, 1]
-    # Its heartbeats count no more, W2 gets nothing yet.
+    # Its heartbeats no longer count, and W2 gets nothing yet.
     assert story.at(5_000).told(beat("W1", 0)) == {}
-    told = story.at(6_000).told(leave("W1"))
-    assert told == {"W1": "gone", "W2": "0_0 0_1 0_2 0_3 | - | - @3"}
+    records = story.at(6_000).told(leave("W1"))
+    assert records == {"W1": "gone", "W2": "0_0 0_1 0_2 0_3 | - | - @3"}
 
 
 def test_static_member_returns() -> None:
-    """A temporary leave moves nothing; the next process of the instance gets what waited."""
+    """After a temporary leave no task moves; the instance's next process gets the tasks."""
     story = Story()
     first = has("W1a", "0_0", "0_1", instance_id="i1")
     story.take(config(FOUR), first, has("W2", "0_2", "0_3", instance_id="i2"))
@@ -149,15 +149,15 @@ def test_static_member_returns() -> None:
     }
     assert story.at(200).told(leave("W1a", temporary=True)) == {}
     generation = story.group.generation
-    told = story.at(300).told(join("W1b", incarnation=9, instance_id="i1"))
-    assert told == {"W1a": "gone", "W1b": "0_0 0_1 | - | - @1"}
+    records = story.at(300).told(join("W1b", incarnation=9, instance_id="i1"))
+    assert records == {"W1a": "gone", "W1b": "0_0 0_1 | - | - @1"}
     assert story.group.generation == generation
     late = story.at(400).told(report("W1b", 1, "0_0", incarnation=1))
     assert late == {"W1b": "FENCED_INSTANCE_ID"}
 
 
 def test_a_member_that_lost_its_lease_returns() -> None:
-    """Without an instance id, too: under its name its tasks wait for it, a session at most."""
+    """A dynamic member may leave temporarily too; its tasks wait at most a session."""
     story = two_members()
     assert story.at(100).told(leave("W1", temporary=True)) == {}
     generation = story.group.generation
@@ -170,7 +170,7 @@ def test_a_member_that_lost_its_lease_returns() -> None:
 
 
 def test_a_storm_is_one_generation() -> None:
-    """Many joins of one batch, one placement, a short cause."""
+    """Many joins in one batch give one placement and a short cause."""
     story = Story()
     story.take(config(FOUR), *[join(f"W{n:02}") for n in range(45)])
     assert story.group.generation == 1
@@ -178,18 +178,18 @@ def test_a_storm_is_one_generation() -> None:
 
 
 def test_tasks_are_added_and_removed() -> None:
-    """Holders are carried over by task; what left the table is released like anything else."""
+    """Holders keep tasks that stay in the table; members release those that left it."""
     story = Story()
     story.take(config(Subtopology("0", 2), Subtopology("1", 2)), join("W1"))
-    told = story.at(100).told(config(Subtopology("1", 3)))
-    assert told == {"W1": "1_0 1_1 | - | - @1"}
+    records = story.at(100).told(config(Subtopology("1", 3)))
+    assert records == {"W1": "1_0 1_1 | - | - @1"}
     assert story.group.cause == "1 task added; 2 tasks removed"
-    told = story.at(200).told(report("W1", 2, "1_0", "1_1"))
-    assert told == {"W1": "1_0 1_1 1_2 | - | - @2"}
+    records = story.at(200).told(report("W1", 2, "1_0", "1_1"))
+    assert records == {"W1": "1_0 1_1 1_2 | - | - @2"}
 
 
 def test_a_plug_in_that_fails_changes_nothing() -> None:
-    """The target stays, the cause and a dead letter say why, the next change tries again."""
+    """The target stays, cause and dead letter say why, the next change tries again."""
 
     class Broken:
         name = "broken"
@@ -202,17 +202,17 @@ def test_a_plug_in_that_fails_changes_nothing() -> None:
     asked = story.at(100).take(config(FOUR, assignor="x:Broken"))
     assert asked.wake_at_ms == asked.group.soft.clock_ms
     step = story.at(101).take(tick())
-    said = snapshot(step)
-    assert said.state is GroupState.ASSIGNING
-    assert "no idea" in said.cause
-    assert said.target.tolist() == [0, 0, 0, 0]
+    published = snapshot(step)
+    assert published.state is GroupState.ASSIGNING
+    assert "no idea" in published.cause
+    assert published.target.tolist() == [0, 0, 0, 0]
     assert [r.reason for r in step.records if isinstance(r, Rejected)] == ["ASSIGNOR_FAILED"]
     story.at(200).take(config(FOUR))
     assert story.group.state is GroupState.STABLE
 
 
 def test_ex_s1_11_a_retriable_failure_is_tried_again_at_once() -> None:
-    """The assignment stays, a follow-up is due at once, then every heartbeat interval."""
+    """A retry is due at once, then every heartbeat interval; the assignment stays."""
     calls = []
 
     class Flaky(AssignorError):
@@ -248,7 +248,7 @@ LOST = {
 
 @pytest.mark.parametrize("case", LOST)
 def test_a_lost_checkpoint(case: str) -> None:
-    """Everybody is asked; nothing is granted before all have answered; reports are the truth."""
+    """All members are asked; nothing is granted before the last answer; reports are believed."""
     held, expected = LOST[case]
     story = two_members()
     record = story.group.snapshot()
@@ -257,8 +257,8 @@ def test_a_lost_checkpoint(case: str) -> None:
         "W1": "0_0 0_1 | - | - @1 report",
         "W2": "0_2 0_3 | - | - @1 report",
     }
-    told = story.at(2_000).told(join("W3", incarnation=3), report("W1", 1, *held))
-    assert told == {"W3": "- | - | - @0 report"}  # the old coordinator may have let it in
+    records = story.at(2_000).told(join("W3", incarnation=3), report("W1", 1, *held))
+    assert records == {"W3": "- | - | - @0 report"}  # the old coordinator may have let it in
     rest = [task for task in ("0_2", "0_3") if task not in held]
     story.at(3_000).take(report("W2", 1, *rest))
     assert story.group.recovering
@@ -269,19 +269,19 @@ def test_a_lost_checkpoint(case: str) -> None:
 
 
 def test_a_learner_is_promoted_by_its_report() -> None:
-    """The owner keeps the task until the learner is ready; then it is told at once."""
+    """The owner keeps the task until the learner is ready, then releases it at once."""
     story = Story()
     story.take(config(STATEFUL, assignor="learner"), join("W1"))
     assert story.at(100).told(join("W2"))["W2"] == "- | - | 0_2 0_3 @2"
-    told = story.at(200).told(report("W2", 1, learner=["0_2", "0_3"], ready=["0_2"], epoch=2))
-    assert told == {"W1": "0_0 0_1 0_3 | - | - @1"}  # W2 keeps its copy until it may run it
+    records = story.at(200).told(report("W2", 1, learner=["0_2", "0_3"], ready=["0_2"], epoch=2))
+    assert records == {"W1": "0_0 0_1 0_3 | - | - @1"}  # W2 keeps its copy until it may run it
     assert story.group.cause == "learner of 0_2 on W2 ready"
-    told = story.at(400).told(report("W1", 2, "0_0", "0_1", "0_3"))
-    assert told["W2"] == "0_2 | - | 0_3 @3"
+    records = story.at(400).told(report("W1", 2, "0_0", "0_1", "0_3"))
+    assert records["W2"] == "0_2 | - | 0_3 @3"
 
 
 def test_moves_say_where_a_task_was() -> None:
-    """A task of a member that left or expired moves from that member, and has a source."""
+    """The move of a task whose member left or expired names that member as source."""
     for silent_ms, happens, cause in (
         (5_000, leave("W2"), "W2 left"),
         (45_000, tick(), "W2 expired"),
@@ -289,46 +289,46 @@ def test_moves_say_where_a_task_was() -> None:
         story = two_members()
         for ms in range(5_000, silent_ms, 5_000):
             story.at(ms).take(beat("W1", digest("0_0", "0_1")))
-        said = snapshot(story.at(silent_ms).take(happens))
-        assert [(m.task, m.from_member, m.to_member, m.reason) for m in said.moves] == [
+        published = snapshot(story.at(silent_ms).take(happens))
+        assert [(m.task, m.from_member, m.to_member, m.reason) for m in published.moves] == [
             ("0_2", "W2", "W1", cause),
             ("0_3", "W2", "W1", cause),
         ]
 
 
-def test_moves_of_what_had_no_owner() -> None:
-    """A task has no source only when no member had it."""
+def test_moves_of_tasks_without_an_owner() -> None:
+    """A move has no source if no member had the task."""
     story = Story()
-    said = snapshot(story.take(config(Subtopology("0", 1)), join("W1")))
-    assert [(m.from_member, m.reason) for m in said.moves] == [(None, "had no owner")]
+    published = snapshot(story.take(config(Subtopology("0", 1)), join("W1")))
+    assert [(m.from_member, m.reason) for m in published.moves] == [(None, "had no owner")]
 
 
 def test_moves_of_a_standby_and_of_renumbered_tasks() -> None:
-    """The copy of a member that left is from it; tasks that come or go meanwhile do not matter."""
+    """Sources are right for standbys too, and while the task table changes."""
     story = Story()
     both = Subtopology("0", 1), Subtopology("1", 1, stateful=True)
     wanted = {"num_standby_replicas": 1, "assignor": "high-availability"}
     keeps = Holding(standby=TaskSet.of(["1_0"]))
     story.take(config(*both, **wanted), has("W1", "1_0"), join("W2", holding=keeps), join("W3"))
-    said = snapshot(story.at(100).take(leave("W2"), config(both[1], **wanted)))
-    assert [(m.task, m.role, m.from_member, m.to_member) for m in said.moves] == [
+    published = snapshot(story.at(100).take(leave("W2"), config(both[1], **wanted)))
+    assert [(m.task, m.role, m.from_member, m.to_member) for m in published.moves] == [
         ("1_0", Role.STANDBY, "W2", "W3")
     ]
-    assert said.moves[0].reason == "W2 left; one of 1 standbys wanted"
+    assert published.moves[0].reason == "W2 left; one of 1 standbys wanted"
 
 
 def test_moves_from_a_fenced_member() -> None:
-    """A member that is told to drop everything is named, though its tasks are not free yet."""
+    """A fenced member is the source of moves, although its tasks are not free yet."""
     story = two_members()
-    said = snapshot(story.at(100).take(report("W1", 1, "0_0", "0_1", "0_2")))
-    assert [(m.task, m.from_member, m.to_member, m.reason) for m in said.moves] == [
+    published = snapshot(story.at(100).take(report("W1", 1, "0_0", "0_1", "0_2")))
+    assert [(m.task, m.from_member, m.to_member, m.reason) for m in published.moves] == [
         ("0_0", "W1", "W2", "W1 fenced"),
         ("0_1", "W1", "W2", "W1 fenced"),
     ]
 
 
 def test_s3_f11_a_worker_has_read_a_newer_config() -> None:
-    """Nothing starts until the group has read as far; then it asks the assignor by itself."""
+    """Nothing is placed until the group has read the worker's config; then it is placed."""
     story = Story()
     jobs = Connector("c", 1)
     first = story.take(config(jobs, assignor="cooperative"), join("W1", config_offset=4))

@@ -1,4 +1,4 @@
-"""When a generation waits: a fleet that starts, and generations that come too fast."""
+"""When a generation waits: a fleet that starts, and generations in quick succession."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ def running() -> Story:
 
 
 def started(story: Story, events: list[Event]) -> list[str]:
-    """Tasks that members were given in a batch."""
+    """The tasks that members got in a batch."""
     records = (r for r in story.take(*events).records if isinstance(r, MemberAssignment))
     return [str(task) for record in records for task in record.active]
 
 
 def test_one_worker_alone_starts_soon() -> None:
-    """It asks to be woken a pause after its join, and then has everything."""
+    """The wake-up is one pause after the join; then the worker gets all tasks."""
     story = starting()
     assert story.group.state is GroupState.ASSIGNING
     step = story.at(100).take(tick())
@@ -50,21 +50,21 @@ def test_one_worker_alone_starts_soon() -> None:
 
 
 def test_a_fleet_that_starts_is_one_generation() -> None:
-    """Each join is soon after the one before: all are placed together, a pause after the last."""
+    """Joins that follow each other closely are placed together, a pause after the last."""
     story = starting()
     for number in range(2, 11):
-        told = story.at(200 * (number - 1)).told(join(f"W{number}"))
-        assert told == {f"W{number}": "- | - | - @0"}
+        records = story.at(200 * (number - 1)).told(join(f"W{number}"))
+        assert records == {f"W{number}": "- | - | - @0"}
     step = story.at(1_900).take(tick())
     assert step.wake_at_ms == 1_000_000 + 1_800 + PAUSE_MS
-    told = story.at(1_800 + PAUSE_MS).told(tick())
-    assert len(told) == 4  # the others have nothing to be told: there are four tasks
+    records = story.at(1_800 + PAUSE_MS).told(tick())
+    assert len(records) == 4  # the others get no record: there are four tasks
     assert story.group.generation == 1
     assert story.group.cause.endswith("; 4 tasks added; W1, W10 and 8 more joined")
 
 
-def test_joining_that_does_not_end_is_not_waited_for() -> None:
-    """The delay after the first join what there is runs; who comes later joins a group at work."""
+def test_the_delay_bounds_the_wait_for_joins() -> None:
+    """The delay after the first join the group is placed; later members join a working group."""
     story = starting()
     for ms in range(100, 3_000, 100):
         assert story.at(ms).told(join(f"W{ms}")) == {f"W{ms}": "- | - | - @0"}
@@ -76,7 +76,7 @@ def test_joining_that_does_not_end_is_not_waited_for() -> None:
 
 @pytest.mark.parametrize("seed", range(5))
 def test_each_task_is_started_once(seed: int) -> None:
-    """Sixty members come within two seconds, in batches of any size; nothing is taken back."""
+    """Sixty members join within two seconds in batches of any size; no task is revoked."""
     chance = random.Random(seed)
     story = Story()
     story.take(config(Subtopology("0", 300), **START))
@@ -93,7 +93,7 @@ def test_each_task_is_started_once(seed: int) -> None:
 
 @pytest.mark.parametrize("together", [False, True])
 def test_all_workers_restarted(together: bool) -> None:
-    """All leave and come again, perhaps in one batch: the group waits as it did at first."""
+    """All members leave and join again: the group waits as for its first start."""
     story = Story()
     story.take(config(FOUR, **START), join("W1"), join("W2"))
     story.at(PAUSE_MS).take(tick())
@@ -102,48 +102,51 @@ def test_all_workers_restarted(together: bool) -> None:
         story.at(9_000).take(*gone)
         assert story.group.state is GroupState.EMPTY
         gone = []
-    told = story.at(9_100).told(*gone, join("W1", 2))
-    assert told["W1"].startswith("- | - | -")
+    records = story.at(9_100).told(*gone, join("W1", 2))
+    assert records["W1"].startswith("- | - | -")
     assert story.at(9_200).told(join("W2", 2))["W2"].startswith("- | - | -")
     assert story.at(9_449).told(tick()) == {}
-    told = story.at(9_450).told(tick())
-    assert {name: said[:8] for name, said in told.items()} == {"W1": "0_0 0_2 ", "W2": "0_1 0_3 "}
+    records = story.at(9_450).told(tick())
+    assert {name: said[:8] for name, said in records.items()} == {
+        "W1": "0_0 0_2 ",
+        "W2": "0_1 0_3 ",
+    }
 
 
-def test_who_joins_a_group_at_work_does_not_wait() -> None:
-    """Where something runs a newcomer is placed by the batch that brings it."""
+def test_a_join_to_a_working_group_does_not_wait() -> None:
+    """A member that joins a working group is placed in the same batch."""
     story = running()
     assert story.at(9_000).told(join("W2"))["W1"] == "0_0 0_1 | - | - @1"
 
 
-def test_who_returns_in_time_does_not_wait() -> None:
-    """A static worker left for a while: what waited for it is its own with the next word."""
+def test_a_returning_static_member_does_not_wait() -> None:
+    """A static member that left temporarily gets its tasks in the batch of its join."""
     story = Story()
     story.take(config(FOUR, **START), join("W1", instance_id="i1"))
     story.at(PAUSE_MS).take(tick())
     story.at(5_000).take(leave("W1", temporary=True))
-    told = story.at(7_000).told(join("W9", 2, instance_id="i1"))
-    assert told["W9"] == "0_0 0_1 0_2 0_3 | - | - @1"
+    records = story.at(7_000).told(join("W9", 2, instance_id="i1"))
+    assert records["W9"] == "0_0 0_1 0_2 0_3 | - | - @1"
 
 
 def test_tasks_that_come_late_do_not_wait() -> None:
-    """Members of a group without a config have waited long enough."""
+    """Members that waited for a config are placed in the batch of the config."""
     story = Story()
     story.take(config(**START), join("W1"), join("W2"))
     story.at(59_000).take(tick())
-    told = story.at(60_000).told(config(FOUR, **START))
-    assert told == {"W1": "0_0 0_2 | - | - @1", "W2": "0_1 0_3 | - | - @1"}
+    records = story.at(60_000).told(config(FOUR, **START))
+    assert records == {"W1": "0_0 0_2 | - | - @1", "W2": "0_1 0_3 | - | - @1"}
 
 
-def test_the_delay_is_taken_away() -> None:
-    """An operator sets it to 0 while a fleet starts: it starts at once."""
+def test_a_delay_set_to_zero_ends_the_wait() -> None:
+    """An operator sets the delay to 0 while a fleet starts: it is placed at once."""
     story = starting()
-    told = story.at(100).told(config(FOUR, initial_rebalance_delay_ms=0))
-    assert told == {"W1": "0_0 0_1 0_2 0_3 | - | - @1"}
+    records = story.at(100).told(config(FOUR, initial_rebalance_delay_ms=0))
+    assert records == {"W1": "0_0 0_1 0_2 0_3 | - | - @1"}
 
 
 def test_a_start_goes_on_after_a_restart_of_the_coordinator() -> None:
-    """The checkpoint has who came and when, so the wait ends when it would have."""
+    """The restored group ends the wait at the same time."""
     story = Story()
     step = story.take(config(FOUR, **START), join("W1"))
     again = Group.restore(snapshot(step), story.group.liveness())
@@ -154,19 +157,19 @@ def test_a_start_goes_on_after_a_restart_of_the_coordinator() -> None:
 
 
 def test_a_plug_in_is_asked_when_joining_has_paused() -> None:
-    """Its answer for all who came is taken by the batch after that."""
+    """Its answer for all joined members is applied in the next batch."""
     plug_in = "support.plugin_assignors:FirstTakesAll"
     story = Story()
     story.take(config(FOUR, assignor=plug_in, **START), join("W1"))
     story.at(100).take(join("W2"))
     assert story.at(349).told(tick()) == {}
     assert story.at(350).told(tick()) == {}
-    told = story.at(360).told(tick())
-    assert told["W1"] == "0_0 0_1 0_2 0_3 | - | - @1"
+    records = story.at(360).told(tick())
+    assert records["W1"] == "0_0 0_1 0_2 0_3 | - | - @1"
 
 
 def test_generations_keep_their_distance() -> None:
-    """With assignment.interval.ms two joins soon after a generation make one, when it is over."""
+    """assignment.interval.ms: two joins soon after a generation make one more, at its end."""
     story = Story()
     story.take(config(FOUR, assignment_interval_ms=5_000), join("W1"))
     placed = story.group.generation
@@ -174,7 +177,7 @@ def test_generations_keep_their_distance() -> None:
     story.at(2_000).take(join("W3"))
     assert (story.group.state, story.group.generation) == (GroupState.ASSIGNING, placed + 1)
     assert story.at(4_999).told(tick()) == {}
-    told = story.at(5_000).told(tick())
-    assert told["W1"] == "0_0 0_1 | - | - @1"
-    told = story.at(5_100).told(report("W1", 2, "0_0", "0_1"))
-    assert told == {"W2": "0_3 | - | - @2", "W3": "0_2 | - | - @2"}
+    records = story.at(5_000).told(tick())
+    assert records["W1"] == "0_0 0_1 | - | - @1"
+    records = story.at(5_100).told(report("W1", 2, "0_0", "0_1"))
+    assert records == {"W2": "0_3 | - | - @2", "W3": "0_2 | - | - @2"}

@@ -1,6 +1,6 @@
-"""The seam between group and assignor: what members said goes in, what is answered comes out.
+"""The interface of group and assignor: members' data goes in, and the answer is carried out.
 
-With it an example of an assignor alone says something of the running job, too.
+So an example of an assignor alone holds in the running job too.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ T0, T1, T2 = (Task("0", number) for number in range(3))
 
 @dataclass
 class Noting:
-    """Answers as `sticky` does, with the next change of a list; keeps what it is given."""
+    """Answers as `sticky`, with the next change of a list; records what it is given."""
 
     changes: list[dict[str, object]] = field(default_factory=list)
     views: list[GroupView] = field(default_factory=list)
@@ -37,7 +37,7 @@ class Noting:
 
 
 def noted(*changes: dict[str, object]) -> tuple[Story, Noting]:
-    """A group and its assignor, whose answers are changed so."""
+    """A group and its assignor, whose answers have these changes."""
     noting = Noting(list(changes))
     return Story(lookup=lambda name: noting), noting
 
@@ -97,8 +97,8 @@ def test_an_assignor_is_given_what_members_said() -> None:
     for name in GroupView.__dataclass_fields__:
         if name != "lags":
             assert same(getattr(view, name), getattr(expected, name)), name
-    told = zip(view.lags.task, view.lags.member, view.lags.offsets, strict=True)
-    assert {tuple(map(int, each)) for each in told} >= {(0, 1, 40), (2, 1, 9)}
+    reported = zip(view.lags.task, view.lags.member, view.lags.offsets, strict=True)
+    assert {tuple(map(int, each)) for each in reported} >= {(0, 1, 40), (2, 1, 9)}
 
 
 def same(one: object, other: object) -> bool:
@@ -111,7 +111,7 @@ def same(one: object, other: object) -> bool:
 
 
 def test_an_assignor_is_told_of_duplicates_and_of_members_that_missed_something() -> None:
-    """A task claimed twice (EX-I13), and a member that did not get the last generation (S3-F09)."""
+    """A task claimed twice (EX-I13), and a member without the last generation's record (S3-F09)."""
     story, noting = noted()
     story.take(config(Connector("c", 1), assignor="cooperative"), join("A"))
     assert (len(noting.views[-1].also_active), noting.views[-1].whole_generation) == (0, True)
@@ -124,7 +124,7 @@ def test_an_assignor_is_told_of_duplicates_and_of_members_that_missed_something(
 
 
 def test_what_an_assignor_answers_is_carried_out() -> None:
-    """Tasks, copies, a warning; asked once more when all is released, with what it remembers."""
+    """Tasks, copies and a warning; a second call after the last release, with its memory."""
     moved = {
         "active": np.array([1, 0, 0], dtype=np.int32),
         "destination": np.array([1, 0, 1], dtype=np.int32),
@@ -136,8 +136,8 @@ def test_what_an_assignor_answers_is_carried_out() -> None:
     }
     story, noting = noted({}, moved, {**moved, "again": False})
     story.take(config(Subtopology("0", 3, stateful=True), session_timeout_ms=600_000), join("A"))
-    told = story.at(100).told(join("B"))
-    assert told == {"A": "0_1 0_2 | - | - @1", "B": "- | 0_1 | 0_2 @2"}
+    records = story.at(100).told(join("B"))
+    assert records == {"A": "0_1 0_2 | - | - @1", "B": "- | 0_1 | 0_2 @2"}
     assert story.group.destination.tolist() == [1, 0, 1]
     assert "mind the gap" in story.group.cause
     assert len(noting.views) == 2
@@ -147,7 +147,7 @@ def test_what_an_assignor_answers_is_carried_out() -> None:
 
 
 def test_a_delay_ends_with_a_generation() -> None:
-    """Work that waits is looked at again when the time is over, and not before (S3-F05)."""
+    """The work of a lost member is placed when the delay is over, not before (S3-F05)."""
     lost = np.full(3, NO_MEMBER, dtype=np.int32)
     waits = {"active": lost, "destination": lost, "delay_ms": 60_000}
     story, noting = noted({**waits, "unassigned": np.arange(3, dtype=np.int32)})

@@ -1,4 +1,4 @@
-"""What another coordinator, or a client in a member's name, may have done: asked before acting."""
+"""Unverified groups and refused events: the group asks members before it acts."""
 
 from __future__ import annotations
 
@@ -14,41 +14,41 @@ SESSION_MS, BEAT_MS = 45_000, 5_000
 
 
 def wary() -> Story:
-    """A group that is not stored, met by coordinator 2 just after a checkpoint was lost."""
+    """An unverified group, first met by coordinator 2 after a checkpoint was lost."""
     return Story(group=Group.new(GroupId("g"), wary=True), epoch=2)
 
 
 def test_who_joins_an_unknown_group_is_asked_first() -> None:
-    """The coordinator before had let W1 in and given it all: W2 gets its part when W1 lets go.
+    """An earlier coordinator granted all tasks to W1; W2 gets its share when W1 releases it.
 
-    Granting by the log alone would have made two owners. Its generation is none that the
-    coordinator before may have used.
+    Without the question both would own tasks. The generation is none that the earlier coordinator
+    may have used: one for its lost batch, and one for each of five events.
     """
     story = wary()
-    told = story.told(config(FOUR), join("W1"), join("W2"))
-    assert told == {"W1": "- | - | - @0 report", "W2": "- | - | - @0 report"}
+    records = story.told(config(FOUR), join("W1"), join("W2"))
+    assert records == {"W1": "- | - | - @0 report", "W2": "- | - | - @0 report"}
     everything = ("0_0", "0_1", "0_2", "0_3")
     assert story.at(100).told(report("W2", 1, epoch=0, coordinator_epoch=2)) == {}
-    told = story.at(200).told(report("W1", 1, *everything, coordinator_epoch=2))
-    assert told == {"W1": "0_0 0_1 | - | - @1"}
-    assert story.group.generation == 2
+    records = story.at(200).told(report("W1", 1, *everything, coordinator_epoch=2))
+    assert records == {"W1": "0_0 0_1 | - | - @1"}
+    assert story.group.generation == 7
     assert story.group.holder.tolist() == [0, 0, 0, 0]
-    told = story.at(300).told(report("W1", 2, "0_0", "0_1"))
-    assert told["W2"] == "0_2 0_3 | - | - @2"
+    records = story.at(300).told(report("W1", 2, "0_0", "0_1"))
+    assert records["W2"] == "0_2 0_3 | - | - @7"
 
 
-def test_an_answer_names_the_one_who_asked() -> None:
-    """A report from before the question, read again, is none."""
+def test_an_older_report_is_not_an_answer() -> None:
+    """A report from before the question, read again, is not an answer."""
     story = wary()
     story.take(config(FOUR), join("W1"))
     assert story.at(100).told(report("W1", 1, "0_0", coordinator_epoch=1)) == {}
     assert story.group.recovering == frozenset({0})
-    told = story.at(200).told(report("W1", 1, "0_0", coordinator_epoch=2))
-    assert told == {"W1": "0_0 0_1 0_2 0_3 | - | - @2"}
+    records = story.at(200).told(report("W1", 1, "0_0", coordinator_epoch=2))
+    assert records == {"W1": "0_0 0_1 0_2 0_3 | - | - @6"}
 
 
-def test_it_ends_when_no_other_coordinator_can_be_at_work() -> None:
-    """Two heartbeat intervals after a tick that repeats its own word, no member is asked."""
+def test_a_group_is_verified_two_intervals_after_a_tick_with_its_own_mark() -> None:
+    """Two heartbeat intervals after a tick with its own mark, the group asks no member."""
     story = wary()
     story.take(config(FOUR))
     story.at(1_000).take(Tick(group=GroupId("g"), published=Mark(1, 10_000)))  # another's
@@ -57,7 +57,7 @@ def test_it_ends_when_no_other_coordinator_can_be_at_work() -> None:
     last_ms = 30_100 + 2 * BEAT_MS
     assert story.at(last_ms - 1).told(join("W2"))["W2"].endswith("report")
     story.at(last_ms - 1).take(report("W2", 1, epoch=0))
-    assert story.at(last_ms).told(join("W3"))["W3"] == "- | - | - @4"
+    assert story.at(last_ms).told(join("W3"))["W3"] == "- | - | - @10"
     assert story.group.recovering == frozenset()
 
 
@@ -70,29 +70,29 @@ def refused() -> Story:
 
 
 def live(story: Story, first_ms: int, end_ms: int) -> dict[str, str]:
-    """W2 is alive, a tick comes with each of its heartbeats; what was said last to whom."""
-    told = {}
+    """W2 sends heartbeats, each with a tick; the last record of each member."""
+    records = {}
     digest = int(story.group.soft.digest[1])
     for ms in range(first_ms, end_ms, BEAT_MS):
-        told |= story.at(ms).told(beat("W2", digest), tick())
-    return told
+        records |= story.at(ms).told(beat("W2", digest), tick())
+    return records
 
 
-def test_a_member_with_a_refused_event_is_told_before_it_is_given_up() -> None:
-    """Kafka has taken its event, so it may count on a session the group does not know of."""
+def test_a_member_with_a_refused_event_is_fenced_before_it_expires() -> None:
+    """It is fenced first, because it may count on a session that the group does not know of."""
     story = refused()
     assert live(story, BEAT_MS, SESSION_MS) == {}
-    told = live(story, SESSION_MS, 2 * SESSION_MS)
-    assert told == {"W1": "FENCED_MEMBER_EPOCH"}
+    records = live(story, SESSION_MS, 2 * SESSION_MS)
+    assert records == {"W1": "FENCED_MEMBER_EPOCH"}
     assert story.group.holder.tolist() == [0, 1, 0, 1]
-    told = live(story, 2 * SESSION_MS, 2 * SESSION_MS + 3 * BEAT_MS)
-    assert told["W1"] == "gone"
+    records = live(story, 2 * SESSION_MS, 2 * SESSION_MS + 3 * BEAT_MS)
+    assert records["W1"] == "gone"
     assert story.group.holder.tolist() == [1, 1, 1, 1]
 
 
 def test_an_accepted_heartbeat_makes_up_for_a_refused_event() -> None:
-    """It is the newest word that counts: W1 expires like anybody a session after it."""
+    """The newest event counts: W1 expires a session after its heartbeat."""
     story = refused()
     story.at(200).take(beat("W1", int(story.group.soft.digest[0])))
-    told = live(story, BEAT_MS, SESSION_MS + 2 * BEAT_MS)
-    assert told["W1"] == "gone"
+    records = live(story, BEAT_MS, SESSION_MS + 2 * BEAT_MS)
+    assert records["W1"] == "gone"

@@ -1,4 +1,4 @@
-"""The schedule of wake-ups: what is due, what is put off, what is forgotten."""
+"""The schedule of wake-ups: when each is due, what replaces it, when it is repeated."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ A, B = Sleeper("muster", GroupId("a")), Sleeper("muster", GroupId("b"))
 
 
 def test_due_in_order_and_once() -> None:
-    """Each wake-up is due at its time, not before, and not again at once."""
+    """A wake-up is due at its time, not earlier, and not again at once."""
     schedule = Schedule()
     schedule.note(B, 200)
     schedule.note(A, 100)
@@ -25,7 +25,7 @@ def test_due_in_order_and_once() -> None:
 
 
 def test_a_newer_wake_up_replaces_the_older() -> None:
-    """Later, earlier or never: what was noted last holds."""
+    """The newest wake-up of a group replaces the one before: later, earlier or none."""
     schedule = Schedule()
     schedule.note(A, 100)
     schedule.note(A, 300)
@@ -38,7 +38,7 @@ def test_a_newer_wake_up_replaces_the_older() -> None:
 
 
 def test_a_tick_says_what_the_newest_wake_up_said() -> None:
-    """What a group has published is repeated, also when the job does not answer."""
+    """A tick carries the mark of the group's newest wake-up, also when it is repeated."""
     schedule = Schedule()
     schedule.note(A, 100, Mark(1, 7))
     schedule.note(A, 100, Mark(1, 9))
@@ -47,7 +47,7 @@ def test_a_tick_says_what_the_newest_wake_up_said() -> None:
 
 
 def test_an_unanswered_tick_is_repeated_ever_more_rarely() -> None:
-    """While the coordinator is away a group is ticked again, with a bound on the pause."""
+    """Pauses between unanswered ticks double up to a maximum; an answer resets them."""
     schedule = Schedule()
     schedule.note(A, 0)
     now, pauses = 0, []
@@ -90,46 +90,46 @@ def test_never_early_never_forgotten(
 
 
 class Published:
-    """A wake-up as it is read."""
+    """A wake-up as the consumer returns it."""
 
     def __init__(self, group: str) -> None:
         self._encoded = codec.encode(WakeUp(group=GroupId(group), at_ms=1, published=None))
 
     def error(self) -> None:
-        """None."""
+        """No error."""
 
     def topic(self) -> str:
-        """Where it was."""
+        """The topic of wake-ups."""
         return "muster.clock"
 
     def key(self) -> bytes:
-        """Of its group."""
+        """The key of its group."""
         return self._encoded.key
 
     def value(self) -> bytes | None:
-        """The wake-up."""
+        """The encoded wake-up."""
         return self._encoded.value
 
 
 class PatientConsumer:
-    """As librdkafka's: one record is waited for until it is there, many until all are."""
+    """Like librdkafka: `poll` waits for one record, `consume` for as many as it may return."""
 
     def __init__(self, *waiting: Published) -> None:
         self._waiting = list(waiting)
 
     def poll(self, timeout_s: float) -> Published | None:
-        """The next record."""
+        """Return the next record."""
         return self._waiting.pop(0) if self._waiting else None
 
     def consume(self, count: int, timeout_s: float) -> list[Published]:
-        """Records; with a timeout it would return no sooner than that."""
+        """Return the waiting records; with a timeout librdkafka would wait for it to end."""
         assert timeout_s == 0, "waits although there is something to take in"
         found, self._waiting = self._waiting[:count], self._waiting[count:]
         return found
 
 
 def test_a_wake_up_is_taken_in_when_it_is_published() -> None:
-    """The clock waits for one record, not for many: the first may be due at once."""
+    """The clock waits for one record, not for many, because the first may be due at once."""
     clock = Clock(ClientSettings(), ["muster"])
     consumer = PatientConsumer(Published("a"), Published("b"))
     clock._read(consumer)  # type: ignore[arg-type]  # as far as reading needs one

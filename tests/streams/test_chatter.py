@@ -1,4 +1,4 @@
-"""What Spark's JVM says: its greetings stay out of the log, all else gets through."""
+"""Output of Spark's JVM: start-up messages are dropped, everything else is logged."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ java.lang.IllegalStateException: it is
 
 
 def test_greetings_are_no_news() -> None:
-    """Every line that a healthy start prints is left out; a story keeps its blank lines."""
+    """Every line of a healthy start is dropped; other messages keep their blank lines."""
     assert "".join(news(GREETINGS.splitlines(keepends=True))) == ""
     mixed = (NEWS + GREETINGS + NEWS).splitlines(keepends=True)
     assert "".join(news(mixed)) == NEWS + NEWS
 
 
 def test_a_broker_that_is_away_is_said_once_a_minute() -> None:
-    """Three clients say it several times a second, with and without JSON; other lines pass."""
+    """Warnings of an unreachable broker pass once a minute, in both formats; other lines pass."""
     away = """\
 26/11/23 03:04:24 WARN NetworkClient: [{0}] Connection to node {1} (/127.0.0.1:23718) could not be \
 established. Node may not be available.
@@ -68,7 +68,7 @@ BrokenPipeError: [Errno 32] Broken pipe
 
 
 def test_an_idle_worker_that_ends_is_no_news() -> None:
-    """Its broken pipe is left out; one out of anybody's code, or another error, is not."""
+    """An idle worker's broken pipe is dropped; another error, or one from other code, passes."""
     ours = FAREWELL.replace("BrokenPipe", '  File "/y/muster/streams/turn.py", line 1\nBrokenPipe')
     other = FAREWELL.replace("BrokenPipeError", "ValueError")
     cut = FAREWELL.rpartition("Broken")[0].rpartition("BrokenPipeError")[0]
@@ -79,7 +79,7 @@ def test_an_idle_worker_that_ends_is_no_news() -> None:
 
 
 def test_what_is_written_into_the_pipe() -> None:
-    """News come out, whatever their bytes, until it is over; the thread ends with the writers."""
+    """Lines from the pipe are passed on, invalid bytes replaced, until `silence` is called."""
     heard: list[str] = []
     chatter = Chatter(heard.append)
     os.write(chatter.entrance, GREETINGS.encode() + b"\xff odd\n")
@@ -95,7 +95,7 @@ def test_what_is_written_into_the_pipe() -> None:
 
 
 def test_a_json_log_has_no_other_lines(capsys: pytest.CaptureFixture[str]) -> None:
-    """What is JSON already stays as it is; a story becomes a log line for each of its own."""
+    """JSON lines pass unchanged, and each other line becomes a log event."""
     ready = '{"level":"WARN","msg":"said by Spark"}\n'
     with capture_logs() as said:
         for line in (ready, *NEWS.splitlines(keepends=True), "Caused by: it\n"):

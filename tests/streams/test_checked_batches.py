@@ -1,4 +1,4 @@
-"""The laws of a group, held against it after a share of the batches: a broken one does no harm."""
+"""A share of the batches checks the group's invariants; a broken one leaves the group unchanged."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ from muster.state.machine import Step, advance
 from muster.streams import turn
 from muster.streams.config import job_config
 from muster.streams.inbox import Inbox
-from muster.streams.turn import Publisher, Stored, Turn
+from muster.streams.stored import Stored
+from muster.streams.turn import Publisher, Turn
 
 G = GroupId("g")
 PARTITIONS = {topic.name("muster"): 2 for topic in TOPICS}
@@ -32,7 +33,7 @@ CONFIG = GroupConfig(
 
 
 def take(stored: Stored, offset: int, event: Event, share: float) -> Turn:
-    """A batch of one event."""
+    """Process a batch of one event."""
     kind = "config" if isinstance(event, GroupConfig) else "membership"
     origin = Origin(f"muster.{kind}", 0, offset, 1_000_000 + offset)
     inbox = Inbox("muster", G, [replace(event, origin=origin)], [])
@@ -45,7 +46,7 @@ def join(member: str) -> Join:
 
 
 def corrupting(*given: Any, **more: Any) -> Step:
-    """`advance` with a bug: the target is of a generation that was never opened."""
+    """`advance` with a bug: the target has a generation that was never opened."""
     step = advance(*given, **more)
     return replace(step, group=replace(step.group, target_generation=99))
 
@@ -65,7 +66,7 @@ def letters(done: Turn) -> list[bytes]:
 def test_a_broken_law_leaves_the_group_as_it_was(
     monkeypatch: pytest.MonkeyPatch, stored: Stored
 ) -> None:
-    """The event is a dead letter that names the law; the group is stored as it was, and goes on."""
+    """A broken invariant makes the event a dead letter; the group keeps its state and continues."""
     with monkeypatch.context() as broken:
         broken.setattr(turn, "advance", corrupting)
         found = take(stored, 2, join("n"), 1.0)
@@ -83,16 +84,16 @@ def test_a_broken_law_leaves_the_group_as_it_was(
 def test_nothing_is_checked_at_a_share_of_nothing(
     monkeypatch: pytest.MonkeyPatch, stored: Stored
 ) -> None:
-    """The same bug goes unseen, and a batch that changes nothing is never checked."""
+    """At share 0 a broken invariant is not found; a batch without changes is never checked."""
     monkeypatch.setattr(turn, "advance", corrupting)
     assert letters(take(stored, 2, join("n"), 0.0)) == []
     assert letters(take(stored, 2, Tick(group=G), 1.0)) == []
 
 
 def test_a_replay_checks_the_same_batches(monkeypatch: pytest.MonkeyPatch, stored: Stored) -> None:
-    """Which batches are checked follows from their rows; of many, about the share.
+    """The rows of a batch decide whether it is checked, so a replay checks the same batches.
 
-    Every batch makes the same step of the group, so that nothing but its rows tells it from others.
+    Every batch here takes the same step, so the batches differ only in their rows.
     """
     group = take(stored, 2, join("n"), 0.0).group
     assert group is not None
@@ -112,13 +113,13 @@ def test_a_replay_checks_the_same_batches(monkeypatch: pytest.MonkeyPatch, store
 
 @pytest.mark.parametrize(("text", "share"), [("0", 0.0), ("1", 1.0), ("0.05", 0.05)])
 def test_the_share_is_a_setting(text: str, share: float) -> None:
-    """From never to always; a hundredth unless told."""
+    """The share is a number from 0 to 1; the default is 0.01."""
     assert job_config(checkpoint="/c").check_share == 0.01
     assert job_config(checkpoint="/c", conf=[f"muster.check.share={text}"]).check_share == share
 
 
 @pytest.mark.parametrize("text", ["-0.1", "1.5", "nan", "often"])
 def test_a_share_that_is_none_is_refused(text: str) -> None:
-    """The error names the key, the value and what would be right."""
+    """Other values are refused; the error names the key and the accepted range."""
     with pytest.raises(ConfigError, match=r"muster\.check\.share.*0 \(never\) to 1 \(always\)"):
         job_config(checkpoint="/c", conf=[f"muster.check.share={text}"])

@@ -1,4 +1,4 @@
-"""The process's settings: read once, checked, errors that name the key."""
+"""The job's settings: they are checked, and errors name the key."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ JARS = [Path("/j/spark-sql-kafka.jar"), Path("/j/hadoop-bare-naked-local-fs-0.1.
 
 
 def test_defaults() -> None:
-    """With a checkpoint alone everything has its documented default."""
+    """With only a checkpoint given, every setting has its default."""
     assert job_config(checkpoint="/c") == JobConfig(checkpoint="/c")
 
 
 def test_each_prefix_of_a_key_goes_to_its_owner() -> None:
-    """spark.* to Spark, kafka.* to the clients, muster.* to us; the last of a key wins."""
+    """Spark gets spark.*, the clients kafka.*, the job muster.*; the last value of a key wins."""
     config = job_config(
         checkpoint="s3a://bucket/c",
         bootstrap="b:1",
@@ -58,14 +58,14 @@ def test_each_prefix_of_a_key_goes_to_its_owner() -> None:
     ],
 )
 def test_errors_name_the_key(given: dict, key: str) -> None:
-    """Each bad setting is refused by its own name, before anything is started."""
+    """A bad setting is refused, and the error names its key."""
     with pytest.raises(ConfigError) as caught:
         job_config(**{"checkpoint": "/c", **given})
     assert caught.value.key == key
 
 
 def test_a_relative_checkpoint_becomes_absolute() -> None:
-    """Executors have other working directories than the driver."""
+    """A relative checkpoint becomes absolute, as executors have other working directories."""
     assert job_config(checkpoint="c").checkpoint == str(Path("c").absolute())
 
 
@@ -75,7 +75,7 @@ def test_every_setting_has_a_field() -> None:
 
 
 def test_session_of_a_posix_checkpoint() -> None:
-    """Everything that latency depends on is there; the file system's jar is on the class path."""
+    """A local checkpoint sets all latency settings; the file system's jar is on the class path."""
     found = session_settings(job_config(checkpoint="/c", master="local[3]"), JARS)
     for setting in (*ALWAYS, *POSIX):
         assert found[setting.key] == setting.value
@@ -86,14 +86,14 @@ def test_session_of_a_posix_checkpoint() -> None:
 
 
 def test_session_of_an_object_store() -> None:
-    """Where the checkpoint is no file, file settings are left alone; spark-submit's master too."""
+    """For an object store no file settings are set, and without --master no master is set."""
     found = session_settings(job_config(checkpoint="s3a://b/c", master=None), JARS)
     assert not found.keys() & {*(s.key for s in POSIX), "spark.driver.extraClassPath"}
     assert "spark.master" not in found
 
 
 def test_the_users_settings_win() -> None:
-    """A user's value replaces ours, but class paths are joined."""
+    """A user's value replaces the default, but class paths and jars are joined."""
     conf = ["spark.sql.shuffle.partitions=7", "spark.jars=/u.jar", "spark.driver.extraClassPath=/x"]
     found = session_settings(job_config(checkpoint="/c", conf=conf), JARS)
     assert found["spark.sql.shuffle.partitions"] == "7"

@@ -1,4 +1,4 @@
-"""Packed rows → events and dead letters, without Spark."""
+"""Packed rows become events and dead letters; without Spark."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ G, M = GroupId("g"), MemberId("m")
 
 
 def at(offset: int, kind: str = "membership", at_ms: int = 1_000, partition: int = 0) -> Origin:
-    """An origin on one of our topics."""
+    """An origin on an input topic."""
     return Origin(f"muster.{kind}", partition, offset, at_ms)
 
 
 def packed(event: Event) -> bytes:
-    """An event as the source hands it on."""
+    """An event as the source packs it."""
     return pack(event.origin, codec.encode(event).value, TOPICS)
 
 
 def test_lanes_read_back() -> None:
-    """A lane is prefix and key; no key, an empty key and a key with zero bytes stay apart."""
+    """A lane gives back its prefix and key; no key, an empty key and zero bytes stay distinct."""
     lanes = [("muster", None), ("muster", b""), ("muster", b"g\0x"), ("other", b"g")]
     assert [split_lane(lane_of(*lane)) for lane in lanes] == lanes
     assert len({lane_of(*lane) for lane in lanes}) == 4
@@ -56,7 +56,7 @@ def test_sorting_bytes_sorts_rows(rows: list[tuple[Origin, bytes | None]]) -> No
 
 
 def test_events_in_order_among_rubbish() -> None:
-    """Heartbeats and all others come out in order; what is no event becomes a dead letter."""
+    """All events keep their order, and an undecodable row becomes a dead letter."""
     events = [
         Drain(group=G, member=M, origin=at(1)),
         Heartbeat(group=G, member=M, epoch=7, digest=2**64 - 1, origin=at(2)),
@@ -78,7 +78,7 @@ def test_events_in_order_among_rubbish() -> None:
 
 @pytest.mark.parametrize("key", [None, b"", b"\xff\xfe", b"g|m", b"g||a1", b"x" * 300])
 def test_a_bad_key_condemns_every_row(key: bytes | None) -> None:
-    """A key that names no group: all its rows are dead letters with their bytes and origin."""
+    """If the key names no group, every row becomes a dead letter with its bytes and origin."""
     event = Tick(group=G, origin=at(1))
     entries = [packed(event), pack(at(2), None, TOPICS)]
     inbox = open_lane(lane_of("muster", key), entries, TOPICS)
@@ -101,7 +101,7 @@ def test_a_bad_key_condemns_every_row(key: bytes | None) -> None:
     ],
 )
 def test_a_heartbeat_in_the_wrong_place_or_shape(row: Callable[[bytes], bytes]) -> None:
-    """The quick way for heartbeats refuses what the slow one refuses."""
+    """A heartbeat on a wrong topic, with bytes cut or added, or without a value is rejected."""
     value = codec.encode(Heartbeat(group=G, member=M, epoch=1, digest=5)).value
     assert value is not None
     inbox = open_lane(lane_of("muster", b"g"), [row(value)], TOPICS)

@@ -1,8 +1,8 @@
-"""State that another version of muster wrote: groups go on from it, and no task moves for it.
+"""State that another version of muster stored: the group continues and no task moves.
 
-``tests/golden/state/*.json`` holds what the state store had of groups in all kinds of moments,
-as a version wrote it: liveness and snapshot, byte for byte, with what they meant. A file is never
-changed; a new format of the liveness adds one (`support.kept_groups` writes it).
+Each file in ``tests/golden/state/`` holds, for groups in many situations, the liveness and snapshot
+bytes that one version stored, and their meaning. A file never changes; a new liveness format adds a
+file (`support.kept_groups` writes it).
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from support.kept_groups import record as record_moments
 from muster.protocol.events import Heartbeat, Join, Tick
 from muster.protocol.ids import GroupId, MemberId
 from muster.protocol.records import GroupState, MemberAssignment
-from muster.streams import turn
-from muster.streams.turn import Stored
+from muster.streams import stored
+from muster.streams.stored import Stored
 
 FOLDER = Path(__file__).parent.parent / "golden" / "state"
 KEPT = [
@@ -29,11 +29,11 @@ KEPT = [
     for moment in json.loads(file.read_text())
 ]
 LATER = 1_000_000
-"""Offset of what happens after the upgrade."""
+"""Offset of the events after the upgrade."""
 
 
 def upgraded(moment: dict[str, Any], liveness: bytes | None = None) -> KeptGroup:
-    """A group as it was kept, under a coordinator that starts later."""
+    """A stored group under a coordinator that starts later."""
     kept = b64decode(moment["liveness"]) if liveness is None else liveness
     stored = Stored(kept, b64decode(moment["snapshot"]))
     group = KeptGroup(GroupId(moment["key"]), stored, moment["clock_ms"], LATER)
@@ -42,15 +42,15 @@ def upgraded(moment: dict[str, Any], liveness: bytes | None = None) -> KeptGroup
 
 
 def goes_on(group: KeptGroup, moment: dict[str, Any]) -> None:
-    """No member is lost, nothing moves that was not on its way, and a newcomer is taken in."""
+    """Check that members and tasks stay, that releases complete and that a new member joins."""
     group.take(Tick(group=group.group))
-    # A digest that disagrees twice is asked about: so those who owe a release report it now.
+    # After two wrong digests the coordinator asks, so members that owe a release report it.
     for entry in 2 * group.snapshot.members:
         group.take(Heartbeat(group=group.group, member=entry.id, epoch=entry.epoch, digest=1))
     assert group.members() == moment["members"]
     if moment["state"] in ("Stable", "Empty"):
         assert group.holders() == moment["holders"]
-    else:  # a member was asked to release, and now has
+    else:  # the member that was asked to release its task has done so
         assert group.holders().keys() == moment["holders"].keys()
         assert group.snapshot.state is GroupState.STABLE
     generation = group.snapshot.generation
@@ -61,16 +61,16 @@ def goes_on(group: KeptGroup, moment: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("moment", KEPT)
 def test_goes_on_from_what_another_version_stored(moment: dict[str, Any]) -> None:
-    """Every kept moment is read, batch for batch from its bytes."""
+    """Each stored moment can be read, and its group continues."""
     goes_on(upgraded(moment), moment)
 
 
 @pytest.mark.parametrize("moment", KEPT)
 @pytest.mark.parametrize("place", ["the job's part", "the core's part"])
 def test_goes_on_from_a_liveness_that_cannot_be_read(moment: dict[str, Any], place: str) -> None:
-    """A version of the liveness from the future (a rollback): its members are asked instead."""
+    """If the liveness has an unknown format (a rollback), members without instance id are asked."""
     liveness = bytearray(b64decode(moment["liveness"]))
-    liveness[0 if place == "the job's part" else turn._HEADER.size] = 250
+    liveness[0 if place == "the job's part" else stored.HEADER.size] = 250
     group = upgraded(moment, bytes(liveness))
     goes_on(group, moment)
     asked = {r.member for r in group.published if isinstance(r, MemberAssignment) and r.report}
@@ -79,11 +79,11 @@ def test_goes_on_from_a_liveness_that_cannot_be_read(moment: dict[str, Any], pla
 
 
 def test_the_newest_file_is_of_this_version(tmp_path: Path) -> None:
-    """What is stored today has the format of the newest file, and every moment is in it."""
+    """The newest file has the liveness format of this version and contains every moment."""
     newest = sorted(FOLDER.glob("*.json"))[-1]
     record_moments(tmp_path / "now")
     formats = [
-        {moment["name"]: b64decode(moment["liveness"])[turn._HEADER.size] for moment in moments}
+        {moment["name"]: b64decode(moment["liveness"])[stored.HEADER.size] for moment in moments}
         for moments in (json.loads(file.read_text()) for file in (newest, tmp_path / "now"))
     ]
     assert formats[0] == formats[1]

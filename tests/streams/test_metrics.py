@@ -1,4 +1,4 @@
-"""Spark's reports → metrics, and the port that shows them with true probes."""
+"""Spark's reports become metrics, and a port serves the metrics and the probes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ REPORT = {
     "stateOperators": [{"numRowsTotal": 4, "memoryUsedBytes": 1000}],
     "sources": [{"endOffset": ENDS, "latestOffset": ENDS}],
 }
-"""The fields we read of a report, as Spark 4.2 writes them."""
+"""The fields that muster reads from a report, as Spark 4.2 writes them."""
 
 
 def value(registry: CollectorRegistry, name: str, **labels: str) -> float | None:
@@ -36,7 +36,7 @@ def value(registry: CollectorRegistry, name: str, **labels: str) -> float | None
 
 
 def health(stall_s: float = 60, held: bool = True) -> Health:
-    """One whose claim is held, or not."""
+    """Health of a job that holds its claim, or not."""
     return Health(stall_s, lambda: held)
 
 
@@ -45,7 +45,7 @@ IDLE = {"isTriggerActive": False, "isDataAvailable": False, "message": "Waiting 
 
 
 class Query:
-    """What a query says of itself; the newest reports only, as Spark keeps them."""
+    """A query's status and its newest reports, as many as Spark keeps."""
 
     def __init__(self) -> None:
         self.status = BUSY
@@ -58,7 +58,7 @@ class Query:
         return self.recentProgress[-1] if self.recentProgress else None
 
     def report(self, told: object) -> None:
-        """A batch is done."""
+        """Add the report of a batch."""
         text = told if isinstance(told, str) else json.dumps(told)
         done = SimpleNamespace(batchId=self._batches, json=text)
         self.recentProgress = [*self.recentProgress, done][-KEPT:]
@@ -66,14 +66,14 @@ class Query:
 
 
 def test_a_report_becomes_values() -> None:
-    """Counts add up over reports, gauges show the newest, offsets say how far the query read."""
+    """Counters add up over reports, gauges show the newest report, `read` gives the offsets."""
     metrics, query = Metrics(), Query()
     progress = Progress(metrics, health())
     progress.look(query)
     assert progress.read is None
     query.report(REPORT)
     progress.look(query)
-    progress.look(query)  # nothing new: nothing counted
+    progress.look(query)  # no new report: nothing is counted
     query.report(REPORT)
     progress.look(query)
     registry = metrics.registry
@@ -87,14 +87,14 @@ def test_a_report_becomes_values() -> None:
 
 @pytest.mark.parametrize("told", ["{}", "[]", "no json", '{"sources": [{}], "durationMs": {}}'])
 def test_no_report_raises(told: str) -> None:
-    """Whatever another Spark version reports, the query is not disturbed."""
+    """A report in an unexpected form does not raise."""
     query = Query()
     query.report(told)
     Progress(Metrics(), health()).look(query)
 
 
 def test_a_batch_that_is_replayed_does_not_know_the_end() -> None:
-    """Spark says null for the end of the topics then: what was read counts, and no more."""
+    """A replayed batch reports no latest offsets: its rows are read, but it is not caught up."""
     query, probe = Query(), health()
     progress = Progress(Metrics(), probe)
     probe.running(10)
@@ -105,7 +105,7 @@ def test_a_batch_that_is_replayed_does_not_know_the_end() -> None:
 
 
 def test_every_batch_between_two_looks_counts() -> None:
-    """As many batches as Spark keeps reports of are all taken in, each once."""
+    """Between two looks every report is counted once, up to as many as Spark keeps."""
     metrics, query = Metrics(), Query()
     progress = Progress(metrics, health())
     for rounds in (1, 2):
@@ -116,7 +116,7 @@ def test_every_batch_between_two_looks_counts() -> None:
 
 
 def test_an_idle_query_has_caught_up() -> None:
-    """A query without a single batch is ready once it has looked and found nothing."""
+    """A query without batches is ready once Spark reports that it is idle."""
     probe, query = health(), Query()
     progress = Progress(Metrics(), probe)
     probe.running(0)
@@ -127,8 +127,31 @@ def test_an_idle_query_has_caught_up() -> None:
     assert probe.ready().fine
 
 
+def test_a_deaf_query_is_not_idle() -> None:
+    """A query that says it is idle while Kafka has rows for it stalls after the stated time.
+
+    Rows that arrived since its last read do not count, and neither do rows while it reads on.
+    """
+    probe, query = health(stall_s=60), Query()
+    progress = Progress(Metrics(), probe)
+    probe.running(0)
+    for rows, read in ((0, 10), (3, 10), (3, 13), (0, 16)):
+        probe.waiting(rows, read)
+    probe.caught_up(50)
+    assert probe.well(110).fine
+    probe.waiting(1, 16)
+    probe.waiting(2, 16)
+    probe.caught_up(100)
+    assert probe.well(110).fine
+    assert probe.well(111).why.startswith("stalled")
+    query.report(REPORT)
+    progress.look(query)  # a batch is done
+    probe.caught_up(120)
+    assert probe.well(180).fine
+
+
 def test_ready_when_caught_up_and_while_the_claim_is_held() -> None:
-    """Not while it starts, nor with rows left to read, nor for a run that loads; then yes."""
+    """A job is ready when it has loaded its groups, has caught up and holds its claim."""
     held = [True]
     probe = Health(60, lambda: held[0])
     query, progress = Query(), Progress(Metrics(), probe)
@@ -151,7 +174,7 @@ def test_ready_when_caught_up_and_while_the_claim_is_held() -> None:
 
 
 def test_well_while_it_gets_on() -> None:
-    """A start is no stall; batches, idleness and a silent Kafka all put a stall off."""
+    """A start is no stall; batches, idleness and a Kafka without answers postpone a stall."""
     probe = health(stall_s=60)
     assert probe.well(1_000_000).fine
     probe.running(0)
@@ -163,7 +186,7 @@ def test_well_while_it_gets_on() -> None:
 
 
 def test_not_well_without_its_threads() -> None:
-    """A process whose clock has died says so, however busy its query is."""
+    """A process whose clock thread has died is not healthy."""
     probe, alive = health(), [True]
     probe.depends_on("clock", lambda: alive[0])
     probe.running(0)
@@ -183,7 +206,7 @@ def get(port: Port, path: str) -> tuple[int, str]:
 
 
 def test_who_hangs_up_leaves_no_trace(capfd: pytest.CaptureFixture[str]) -> None:
-    """A prober that does not wait for its answer is no news; the port goes on."""
+    """A client that closes its connection early causes no traceback, and the port goes on."""
     metrics, probe = Metrics(), health(stall_s=60)
     asked, hung_up = threading.Event(), threading.Event()
 
@@ -205,7 +228,7 @@ def test_who_hangs_up_leaves_no_trace(capfd: pytest.CaptureFixture[str]) -> None
 
 
 def test_the_port_shows_what_health_says() -> None:
-    """Both probes answer with their reason, metrics with both; anything else is 404."""
+    """Both probes give their reason, /metrics shows the metrics, and other paths are 404."""
     metrics, probe = Metrics(), health(stall_s=60)
     metrics.claimed({"muster": 5})
     metrics.probed(ready=lambda: probe.ready().fine, healthy=lambda: probe.well(0).fine)

@@ -1,4 +1,4 @@
-"""The observer's start: what is written from then on is this job's."""
+"""The observer: how it starts, and how it counts dead letters."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from muster.streams.published import Fold
 
 
 class Hesitant(Observer):
-    """Its topics have no leaders at first, and it reads nothing."""
+    """An observer whose topics have no leaders at first; it reads nothing."""
 
     asked = 0
 
@@ -31,14 +31,14 @@ class Hesitant(Observer):
 
 
 class Letter:
-    """A dead letter as the consumer hands it on."""
+    """A dead letter as the consumer returns it."""
 
     def __init__(self, reason: str) -> None:
         origin = Origin("muster.membership", 0, 1, 2)
         self._encoded = encode(Rejected(origin=origin, reason=reason, message="m"))
 
     def topic(self) -> str:
-        """Where it was read."""
+        """The topic of dead letters."""
         return "muster.rejected"
 
     def key(self) -> bytes:
@@ -65,7 +65,7 @@ def observer_of(metrics: Metrics) -> Hesitant:
 
 
 def test_every_dead_letter_is_counted_under_its_reason() -> None:
-    """Each reason has a series before its first letter; a newer version's word is `other`."""
+    """Each known reason has a counter from the start; an unknown reason counts as `other`."""
     metrics = Metrics()
     observer = observer_of(metrics)
 
@@ -80,7 +80,7 @@ def test_every_dead_letter_is_counted_under_its_reason() -> None:
 
 
 def test_a_partition_without_a_leader_is_waited_for() -> None:
-    """Kafka does not answer twice: the start is a little later, that is all."""
+    """The observer's start retries until the partitions have leaders."""
     observer = observer_of(Metrics())
     with observer as running:
         assert running is observer

@@ -1,4 +1,4 @@
-"""Values of other writers on the input topics, accepted where their schema is configured."""
+"""Values of other writers on the input topics: accepted if their schema is configured."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ SCHEMAS = Path(__file__).parents[2] / "protocol" / "schemas"
 
 @pytest.fixture
 def newer(tmp_path: Path) -> Path:
-    """The schema of a writer whose Join has a field more."""
+    """The schema of a writer whose Join has one more field."""
     schema = json.loads((SCHEMAS / "Join.avsc").read_text())
     schema["fields"].insert(1, {"name": "mood", "type": "string", "default": "calm"})
     file = tmp_path / "Join.avsc"
@@ -41,7 +41,7 @@ def newer(tmp_path: Path) -> Path:
 
 
 def body(file: Path) -> tuple[bytes, bytes]:
-    """The frame and the body of a Join by the schema of a file."""
+    """The frame and the body of a Join, written with the schema of a file."""
     schema = fastavro.parse_schema(json.loads(file.read_text()))
     joined = encode(Join(group=GroupId("g"), member=MemberId("m"), incarnation=5))
     _, row = KNOWN.read(joined.value or b"")
@@ -51,7 +51,7 @@ def body(file: Path) -> tuple[bytes, bytes]:
 
 
 def members(conf: str, value: bytes) -> list[str] | str:
-    """What a batch of this one value comes to: the group's members, or why it was rejected."""
+    """The group's members after a batch of this one value, or why the value was rejected."""
     processor._cache.clear()
     writers = job_config(checkpoint="/c", conf=[conf] if conf else []).writers
     operator = GroupProcessor({"muster": 1}, PARTITIONS, INPUT, 600_000, writers)
@@ -64,14 +64,14 @@ def members(conf: str, value: bytes) -> list[str] | str:
 
 
 def test_a_newer_writer(newer: Path) -> None:
-    """Its frame is unknown until its schema is named; then its member joins."""
+    """A value with an unknown schema is rejected until that schema is configured."""
     frame, rest = body(newer)
     assert "unknown schema fingerprint" in members("", frame + rest)
     assert members(f"muster.schemas={newer}", frame + rest) == ["m"]
 
 
 def test_confluent_framing(newer: Path) -> None:
-    """Zero, the registry's id and a body are read where the id's schema is named."""
+    """A value in Confluent's framing is read if the schema of its registry id is configured."""
     _, rest = body(newer)
     value = b"\0\0\0\0\x2a" + rest
     assert "starts with 0000" in members("", value)
@@ -93,7 +93,7 @@ def test_confluent_framing(newer: Path) -> None:
 def test_files_that_are_no_schema(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: str, expected: str
 ) -> None:
-    """Each is refused at the start, by the key and what was given."""
+    """A file that is no schema of muster is refused; the error gives the key and the file."""
     monkeypatch.chdir(tmp_path)
     Path("Cat.avsc").write_text('{"type": "record", "name": "Cat", "fields": []}')
     Path("text.avsc").write_text("hello")

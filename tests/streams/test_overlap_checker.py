@@ -1,4 +1,4 @@
-"""The checker of exclusive ownership itself: it must find what it is for."""
+"""The overlap checker: it finds tasks that two members run at the same time."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def line(at_ns: int, what: str, member: str, task: str = "t_0") -> dict:
 
 
 def test_one_after_another_is_fine() -> None:
-    """Hand-overs without a gap, restarts and deaths are no overlaps."""
+    """A handover without a gap, a restart and the death of an owner are not overlaps."""
     found = tenures(
         [
             line(1, "start", "W1"),
@@ -53,12 +53,12 @@ def test_one_after_another_is_fine() -> None:
     ],
 )
 def test_two_at_once_is_found(logged: list[dict]) -> None:
-    """Overlap by a nanosecond, with an owner that never stops, and around a short one."""
+    """Overlaps are found: by one nanosecond, with an endless owner, around a short owner."""
     assert overlaps(tenures(logged))
 
 
 def test_a_log_that_contradicts_itself_fails() -> None:
-    """Starting twice or stopping unstarted is a fault of the worker, not to be glossed over."""
+    """A log in which a task starts twice, or stops without a start, raises an error."""
     with pytest.raises(AssertionError, match="started twice"):
         tenures([line(1, "start", "W1"), line(2, "start", "W1")])
     with pytest.raises(AssertionError, match="never started"):
@@ -66,7 +66,7 @@ def test_a_log_that_contradicts_itself_fails() -> None:
 
 
 def test_logs_of_the_worker_command(tmp_path: Path) -> None:
-    """What ``muster worker --log`` writes is read beside the other form; cut lines are not."""
+    """The checker reads ``muster worker --log`` and the other log form, and skips cut lines."""
     rest = '"task": "t_0", "role": "active", "incarnation": 7, "generation": 3, "epoch": 2'
     (tmp_path / "W1.jsonl").write_text(
         f'{{"event": "start", {rest}, "member": "W1", "at_ms": 0, "boottime_ms": 1}}\n'

@@ -1,4 +1,4 @@
-"""The operator without a JVM: stored bytes, the groups in memory, and that it never raises."""
+"""The operator without a JVM: stored bytes, groups in memory, and rows in any order."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.usefixtures("nothing_in_memory")
 
 
 def test_a_member_gets_its_tasks() -> None:
-    """Config and join in one batch: an assignment of all tasks, a snapshot, a wake-up."""
+    """A config and a join in one batch give an assignment, a snapshot and a wake-up."""
     records = Operator().feed(1_000, config(), join())
     (assignment,) = of_kind(records, MemberAssignment)
     assert (assignment.member, len(assignment.active), assignment.coordinator_epoch) == (M, 4, 7)
@@ -39,7 +39,7 @@ def test_a_member_gets_its_tasks() -> None:
 
 
 def test_a_snapshot_says_how_old_its_question_was() -> None:
-    """The header is the oldest asking event of the batch; heartbeats and ticks ask nothing."""
+    """A snapshot's header is the time of the batch's oldest join; a tick does not count."""
     operator = Operator()
     operator.feed(1_000, config())
     late, early = operator.at(join("n"), 5_000), operator.at(join("m"), 4_000)
@@ -60,7 +60,7 @@ def test_a_snapshot_says_how_old_its_question_was() -> None:
 
 
 def test_what_is_read_again_asks_nothing() -> None:
-    """After a lost checkpoint the batch brings what was answered long ago: only the news counts."""
+    """A batch that repeats answered events takes its header from the first new event."""
     operator = Operator()
     old = [operator.at(config(), 1_000), operator.at(join("m"), 2_000)]
     new = operator.at(join("n"), 900_000)
@@ -74,7 +74,7 @@ def test_what_is_read_again_asks_nothing() -> None:
 
 
 def live(operator: Operator, *, forget: bool = False) -> None:
-    """A small life, batch by batch; `forget` empties the memory before each batch."""
+    """Feed a group's short life in batches; `forget` clears the memory before each batch."""
     batches: list[tuple[Event, ...]] = [
         (config(), join()),
         (join("n"),),
@@ -91,7 +91,7 @@ def live(operator: Operator, *, forget: bool = False) -> None:
 
 
 def test_memory_changes_nothing() -> None:
-    """Kept in memory or read back from the store before every batch: the same records."""
+    """A group in memory and a group read from the store before each batch write equal records."""
     remembered, forgotten = Operator(), Operator()
     live(remembered)
     live(forgotten, forget=True)
@@ -101,7 +101,7 @@ def test_memory_changes_nothing() -> None:
 
 
 def test_memory_of_another_store_is_not_trusted() -> None:
-    """Two stores in one process: each answers by its own, not by what the other left in memory."""
+    """Two operators with their own stores do not use each other's groups in memory."""
     mine, other = Operator(), Operator()
     mine.feed(1_000, config(), join())
     other.feed(1_000, config(2), join("stranger"))
@@ -111,7 +111,7 @@ def test_memory_of_another_store_is_not_trusted() -> None:
 
 
 def test_the_order_of_rows_does_not_matter() -> None:
-    """Spark replays a batch with its rows in another order: the same records come out."""
+    """A replay by Spark with its rows in another order gives the same records."""
     told = []
     for turned in (False, True):
         operator = Operator()
@@ -124,7 +124,7 @@ def test_the_order_of_rows_does_not_matter() -> None:
 
 
 def test_prefixes_are_apart() -> None:
-    """One query, two prefixes: groups of one name know nothing of each other."""
+    """Groups of the same name under two topic prefixes are independent."""
     operator = Operator()
     operator.feed(1_000, config(), join())
     records = operator.feed(1_000, config(2), join("n"), prefix="other")
@@ -133,7 +133,7 @@ def test_prefixes_are_apart() -> None:
 
 
 def test_a_heartbeat_does_not_touch_the_snapshot() -> None:
-    """A heartbeat that agrees writes liveness only; after a while the snapshot is renewed."""
+    """A matching heartbeat changes only the liveness; after `REBUILD_MS` it renews the snapshot."""
     operator = Operator()
     (assignment,) = of_kind(operator.feed(1_000, config(), join()), MemberAssignment)
     liveness, snapshot = operator.stored(LANE)
@@ -151,7 +151,7 @@ def test_a_heartbeat_does_not_touch_the_snapshot() -> None:
 
 
 def codec_digest(assignment: MemberAssignment) -> int:
-    """The digest of a member that holds just what it was assigned."""
+    """The digest of a member that holds exactly what it was assigned."""
     from muster.protocol.digest import Holding
 
     return Holding(active=assignment.active).digest()

@@ -1,4 +1,4 @@
-"""The operator without a JVM never raises: bugs, spoilt bytes, plug-ins, lost checkpoints."""
+"""The operator without a JVM never raises: bugs, corrupt bytes, plug-ins, lost checkpoints."""
 
 from __future__ import annotations
 
@@ -31,15 +31,16 @@ from muster.protocol.records import (
 )
 from muster.streams import outbox, processor, turn
 from muster.streams.inbox import Inbox
-from muster.streams.turn import Publisher, Stored
+from muster.streams.stored import Stored
+from muster.streams.turn import Publisher
 
 pytestmark = pytest.mark.usefixtures("nothing_in_memory")
 
 
 def test_a_bug_parks_the_group(monkeypatch: pytest.MonkeyPatch) -> None:
-    """When the core fails the events become dead letters, the first with the story.
+    """If the core raises, events become dead letters, the first with the exception's text.
 
-    What is stored stays, and the group goes on when the core does.
+    The stored snapshot stays, and the group continues once the core works again.
     """
     operator = Operator()
     operator.feed(1_000, config(), join())
@@ -63,12 +64,12 @@ def test_a_bug_parks_the_group(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_record_too_large_keeps_the_last_good_generation(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """What no reader would accept is not published, not even in part; a dead letter says why."""
+    """A snapshot that readers would refuse is not published; a dead letter gives its size."""
     operator = Operator()
     operator.feed(1_000, config(), join())
     _, snapshot = operator.stored(LANE)
     with monkeypatch.context() as limited:
-        # Where every snapshot must be split, and readers join no more than 100 bytes.
+        # Every snapshot must be split, and readers accept no more than 100 bytes.
         most = {GroupSnapshot: 200}
         limited.setattr("muster.protocol.parts.VALUE_BYTES_MAX", 100)
         limited.setattr(
@@ -88,7 +89,7 @@ def _fail(*_: object, **__: object) -> None:
 
 @pytest.fixture
 def released() -> Iterator[None]:
-    """Ends a hanging plug-in after the test."""
+    """End a hanging plug-in after the test."""
     plugin_assignors.RELEASE.clear()
     yield
     plugin_assignors.RELEASE.set()
@@ -104,10 +105,9 @@ def released() -> Iterator[None]:
     ],
 )
 def test_a_plugin_harms_no_group(plugin: str, told: str) -> None:
-    """A plug-in raises, or hangs beyond its budget: a dead letter says so, the target stays.
+    """If a plug-in raises, hangs or exits, a dead letter says so and the target stays.
 
-    The group itself goes on, told by its member still holding everything and by its next
-    assignor placing the newcomer.
+    A new member still joins, and the next assignor gives it tasks.
     """
     operator = Operator()
     operator.feed(1_000, config(), join())
@@ -129,10 +129,9 @@ def test_a_plugin_harms_no_group(plugin: str, told: str) -> None:
 
 @pytest.mark.usefixtures("released")
 def test_another_attempt_of_a_batch_says_the_same() -> None:
-    """A plug-in too late in one attempt and in time in the other: what is stored decides.
+    """Two attempts of a batch agree, even if the plug-in is in time in only one of them.
 
-    The batch is tried from the same stored bytes twice; after each, two attempts of the next one
-    publish the same as well, without asking the plug-in.
+    Two attempts of the next batch agree as well, because the stored bytes decide.
     """
     hangs = "support.plugin_assignors:Hangs"
     operator = Operator()
@@ -157,7 +156,7 @@ def test_another_attempt_of_a_batch_says_the_same() -> None:
 
 
 def spoilt(name: str) -> Operator:
-    """An operator whose stored value of a group cannot be read."""
+    """An operator with an unreadable stored value."""
     operator = Operator()
     operator.feed(1_000, config(), join())
     value = operator.stored(LANE)[name == "snapshot"]
@@ -168,13 +167,13 @@ def spoilt(name: str) -> Operator:
 
 
 def test_an_unreadable_snapshot_parks_the_group() -> None:
-    """Stored bytes that cannot be read do not raise either; a version that can gets them."""
+    """A stored snapshot that cannot be read gives a dead letter and does not raise."""
     records = spoilt("snapshot").feed(2_000, join("n"))
     assert [r.reason for r in of_kind(records, Rejected)] == [DeadLetter.GROUP_FAILED]
 
 
 def test_an_unreadable_liveness_is_asked_for() -> None:
-    """When a member was heard can be found out again: it keeps its tasks and is asked."""
+    """If the stored liveness cannot be read, the member keeps its tasks and is asked to report."""
     records = spoilt("liveness").feed(2_000, join("n"))
     assert of_kind(records, Rejected) == []
     asked = {r.member: (r.report, len(r.active)) for r in of_kind(records, MemberAssignment)}
@@ -182,7 +181,7 @@ def test_an_unreadable_liveness_is_asked_for() -> None:
 
 
 def test_a_lost_checkpoint() -> None:
-    """A snapshot as initial state: the member keeps its tasks and is asked what it holds."""
+    """A group that starts from its snapshot keeps the member's tasks and asks for a report."""
     before = Operator(epoch=7)
     before.feed(1_000, config(), join())
     _, snapshot = before.stored(LANE)
@@ -196,9 +195,9 @@ def test_a_lost_checkpoint() -> None:
 
 
 def test_a_group_that_is_not_stored_may_have_had_a_coordinator() -> None:
-    """Just after a checkpoint was lost who joins a new group is asked; later, and elsewhere, not.
+    """Just after a lost checkpoint the member of a new group is asked; later it is not.
 
-    The time is that of the events, so a batch that is replayed decides alike.
+    Event times decide, so a replay decides the same; another prefix is not affected.
     """
     for at_ms, prefix, asked in (
         (1_999, "muster", True),

@@ -1,4 +1,4 @@
-"""Figures about groups, folded from what was published."""
+"""Metrics about groups, computed from published snapshots."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from muster.streams.published import Fold, Generation
 
 P = "muster"
 EPOCH = 3
-"""Of the job in question; `orders` was published by it."""
+"""Epoch of the job under test, which published `orders`."""
 
 
 class Watched:
-    """A fold and all it told."""
+    """A fold and its metrics."""
 
     def __init__(self, groups_max: int = 10) -> None:
         self.metrics = Metrics()
@@ -31,7 +31,7 @@ class Watched:
     def see(
         self, record: GroupSnapshot, published_ms: int = 1_500, since_ms: int | None = None
     ) -> Generation | None:
-        """A snapshot was read."""
+        """Read a snapshot."""
         return self.fold.snapshot(P, record, published_ms, since_ms)
 
     def value(self, name: str, **labels: str) -> float | None:
@@ -40,7 +40,7 @@ class Watched:
 
 
 def settled(*holder: int, **changes: object) -> GroupSnapshot:
-    """Group g, one subtopology; each that holds something is a member (slot n is "Wn")."""
+    """Group g with one subtopology; the member of slot n is "Wn" if it holds a task."""
     members = tuple(
         MemberEntry(id=MemberId(f"W{slot}"), slot=slot, incarnation=slot + 100)
         for slot in sorted({*holder} - {-1})
@@ -68,7 +68,7 @@ def settled(*holder: int, **changes: object) -> GroupSnapshot:
 
 
 def test_late_is_an_older_coordinator_behind_us() -> None:
-    """Neither what was there before our first word, nor a later coordinator; nor another group."""
+    """A snapshot of an older epoch is late if this job has already published for that group."""
     watched = Watched()
     older, ours, later = (replace(settled(0), coordinator_epoch=EPOCH + n) for n in (-1, 0, 1))
     assert not watched.fold.is_late(P, older)
@@ -80,7 +80,7 @@ def test_late_is_an_older_coordinator_behind_us() -> None:
 
 
 def test_what_a_group_is_like() -> None:
-    """Every gauge of one snapshot: states, tasks, learners, lag, balance by capacity."""
+    """One snapshot sets every gauge: states, tasks, learners, lag, balance by capacity."""
     watched = Watched()
     watched.see(orders())
     group = {"group": "orders"}
@@ -112,7 +112,7 @@ def test_what_a_group_is_like() -> None:
 
 
 def test_a_generation_that_waits_is_told_with_its_moves() -> None:
-    """While it has no target nothing is known to move; then its line and its figures come, once."""
+    """A generation is reported once, with its moves, when it has a target; not before."""
     watched = Watched()
     placed = orders()
     opened = replace(placed, state=GroupState.ASSIGNING, moves=())
@@ -126,7 +126,7 @@ def test_a_generation_that_waits_is_told_with_its_moves() -> None:
 
 
 def test_a_generation_is_told_once() -> None:
-    """Repeated snapshots of a generation count no more; the log line has cause and moves."""
+    """Repeated snapshots of a generation count once; the report has its cause and moves."""
     watched = Watched()
     news = watched.see(orders())
     assert news == Generation(P, GroupId("orders"), 7, "W2 joined", 2, 2, 5, "Reconciling")
@@ -145,18 +145,18 @@ def test_a_generation_is_told_once() -> None:
 
 
 def test_the_past_counts_nothing() -> None:
-    """What a job before us published sets the gauges and is no news, nor is its latency ours."""
+    """A snapshot of an earlier job sets the gauges but adds no generation and no latency."""
     watched = Watched()
     assert watched.see(replace(orders(), coordinator_epoch=2), since_ms=1_000) is None
     assert watched.value("group_generation", group="orders") == 7
     assert watched.value("generations_total", group="orders", cause="joined") is None
     assert watched.value("event_to_assignment_seconds_count") is None
-    assert watched.see(orders()) is None  # the same generation, published again by us
+    assert watched.see(orders()) is None  # the same generation, published again by this job
     assert watched.see(orders(generation=8)) is not None
 
 
 def test_latency_is_from_the_oldest_event() -> None:
-    """Only snapshots that answer an event are measured; clocks that disagree give 0, not less."""
+    """Only snapshots that answer an event are measured; a negative latency counts as 0."""
     watched = Watched()
     watched.see(orders(), published_ms=1_500, since_ms=1_000)
     watched.see(orders(), published_ms=1_500)
@@ -168,14 +168,14 @@ def test_latency_is_from_the_oldest_event() -> None:
 @pytest.mark.parametrize(
     ("cause", "since_ms", "spent_s"),
     [
-        ("W0 left", 29_000, 1.0),  # from its goodbye on
-        ("W0 expired", None, 47.0),  # from a session timeout (45 s) before the group's clock on
+        ("W0 left", 29_000, 1.0),  # from its leave on
+        ("W0 expired", None, 47.0),  # from one session timeout (45 s) before the group's clock on
     ],
 )
 def test_ownerless_from_the_last_sure_moment(
     cause: str, since_ms: int | None, spent_s: float
 ) -> None:
-    """W0's two tasks go to W1: both count, from when W0 surely ran them to the grant."""
+    """W0's two tasks go to W1: each counts from when W0 surely ran it until the grant."""
     watched = Watched()
     watched.see(settled(0, 0, 1))
     after = settled(1, 1, 1, generation=8, cause=cause, clock_ms=28_000)
@@ -185,7 +185,7 @@ def test_ownerless_from_the_last_sure_moment(
 
 
 def test_a_task_that_waits_is_ownerless_until_it_is_granted() -> None:
-    """The hold-back of a delay counts whole, over any number of snapshots in between."""
+    """A delay counts fully as ownerless time, over any number of snapshots."""
     watched = Watched()
     watched.see(settled(0, 1))
     watched.see(settled(-1, 1, generation=8, cause="W0 left"), 2_000, since_ms=1_900)
@@ -196,7 +196,7 @@ def test_a_task_that_waits_is_ownerless_until_it_is_granted() -> None:
 
 
 def test_groups_beyond_the_limit_share_a_label() -> None:
-    """Cardinality is bounded: the rest is summed up under the empty group."""
+    """Groups beyond the limit are summed up under the empty group."""
     watched = Watched(groups_max=1)
     for name in ("a", "b", "c"):
         watched.see(settled(0, -1, group=GroupId(name)))
@@ -209,7 +209,7 @@ def test_groups_beyond_the_limit_share_a_label() -> None:
 
 
 def test_a_deleted_group_is_told_no_more() -> None:
-    """Its series end, and another group may have its place."""
+    """A deleted group's series end, and another group may take its place."""
     watched = Watched(groups_max=1)
     watched.see(settled(0, group=GroupId("a")))
     watched.fold.gone(P, GroupId("a"))
@@ -221,7 +221,7 @@ def test_a_deleted_group_is_told_no_more() -> None:
 
 
 def test_tasks_that_read_from_afar() -> None:
-    """Counted by the racks of replicas; members or topics without racks are not judged."""
+    """Cross-rack tasks are counted by the racks of replicas; a member without a rack has none."""
     racks = ((("r0", "r1"),), (("r1",),), (("r0",), ("r1",)))
     unit = (Subtopology("0", 3, source_racks=racks),)
     watched = Watched()
@@ -235,7 +235,7 @@ def test_tasks_that_read_from_afar() -> None:
 
 
 def test_unsettled_counts_from_the_first_sight() -> None:
-    """A group that stays on its way counts from when it began, and is well once it is Stable."""
+    """Unsettled time counts from the group's first unsettled snapshot; a Stable group has 0."""
     watched = Watched()
     watched.see(orders(), published_ms=2_000)
     watched.see(orders(generation=8), published_ms=15_000)

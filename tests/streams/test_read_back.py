@@ -1,4 +1,4 @@
-"""What is read back of a compacted topic, and how far each group had read when it was written."""
+"""How groups are read back from a compacted topic, and where reading of the input begins."""
 
 from __future__ import annotations
 
@@ -24,9 +24,12 @@ TOPIC = "muster.groups"
 KEYS = [f"group-{number}".encode() for number in range(6)]
 
 
-def entry(place: int, offset: int, key: bytes, value: bytes | None, at_ms: int) -> SimpleNamespace:
-    """A record as Kafka hands it out."""
+def entry(
+    place: int, offset: int, key: bytes, value: bytes | None, at_ms: int, generation: int = -1
+) -> SimpleNamespace:
+    """A record as Kafka's consumer returns it."""
     said = {
+        "headers": [("generation", str(generation).encode())] if generation >= 0 else None,
         "key": key,
         "value": value,
         "partition": place,
@@ -38,7 +41,7 @@ def entry(place: int, offset: int, key: bytes, value: bytes | None, at_ms: int) 
 
 
 class Reader:
-    """A consumer of one topic that hands its partitions out in the order they are asked for in."""
+    """A consumer of one topic that returns whole partitions in a given order."""
 
     def __init__(
         self, partitions: Sequence[Sequence[SimpleNamespace]], order: Sequence[int]
@@ -48,16 +51,16 @@ class Reader:
         self._read = [0] * len(partitions)
 
     def list_topics(self, topic: str, timeout: float) -> SimpleNamespace:
-        """Its partitions."""
+        """The topic's partitions."""
         there = dict.fromkeys(range(len(self._partitions)))
         return SimpleNamespace(topics={topic: SimpleNamespace(partitions=there)})
 
     def get_watermark_offsets(self, where: object, timeout: float) -> tuple[int, int]:
-        """First offset and end."""
+        """First offset and end offset."""
         return 0, len(self._partitions[where.partition])  # type: ignore[attr-defined]  # a place
 
     def consume(self, count: int, timeout: float) -> list[SimpleNamespace]:
-        """All of the next partition."""
+        """All records of the next partition."""
         place = self._order.pop(0) if self._order else None
         if place is None:
             return []
@@ -66,16 +69,16 @@ class Reader:
         return found
 
     def position(self, wanted: Sequence[SimpleNamespace]) -> list[SimpleNamespace]:
-        """How far it has read."""
+        """The next offset of each partition."""
         return [
             SimpleNamespace(partition=w.partition, offset=self._read[w.partition]) for w in wanted
         ]
 
     def assign(self, _: object) -> None:
-        """Everything is read."""
+        """Do nothing: every partition is read."""
 
     def unassign(self) -> None:
-        """Done."""
+        """Do nothing."""
 
 
 @given(
@@ -105,15 +108,30 @@ def test_the_newest_value_of_a_topic_that_has_grown(
 
 
 def test_the_home_of_a_key_counts_for_more_than_a_later_time() -> None:
-    """A clock that was ahead when the older value was written does not bring it back."""
+    """The value in the key's own partition wins over a later timestamp in another partition."""
     key = next(key for key in KEYS if partition_of(key, 1) != partition_of(key, 2))
     partitions = [[entry(0, 0, key, b"old", 9_000)], [entry(1, 0, key, b"new", 5_000)]]
     for order in ([0, 1], [1, 0]):
         assert recovery._newest(Reader(partitions, order), TOPIC) == {key: b"new"}  # type: ignore[arg-type]
 
 
+def test_the_word_of_a_coordinator_that_was_superseded_does_not_count() -> None:
+    """A later record with an older generation does not count, except after a tombstone."""
+    written = [(b"newer", 12), (b"older", 11)]
+    for more, expected in (
+        ([], b"newer"),
+        ([(b"next", 13)], b"next"),
+        ([(b"again", 12)], b"again"),
+        ([(None, -1), (b"first", 1)], b"first"),
+    ):
+        values = enumerate([*written, *more])
+        log = [entry(0, n, KEYS[0], value, 1_000 + n, told) for n, (value, told) in values]
+        found = recovery._newest(Reader([log], [0]), TOPIC)  # type: ignore[arg-type]  # a reader
+        assert found == {KEYS[0]: expected}
+
+
 def test_offsets_of_another_cluster_do_not_count() -> None:
-    """A snapshot read to beyond a partition's end was made with another topic of that name."""
+    """An offset beyond its partition's end is from another cluster and is dropped."""
     through = (("muster.config", 0, 4), ("muster.membership", 0, 99), ("muster.membership", 1, 100))
     snapshot = replace(orders(), through=through)
     ends = {"muster.config": {0: (0, 5)}, "muster.membership": {0: (20, 100), 1: (20, 100)}}
@@ -123,7 +141,7 @@ def test_offsets_of_another_cluster_do_not_count() -> None:
 
 
 def test_reading_begins_behind_what_all_have_taken_in() -> None:
-    """The slowest group with members decides for a partition; config is read from its beginning."""
+    """The slowest group with members sets each start; config is read from its beginning."""
     member, lag = "muster.membership", "muster.lag"
     slow = replace(orders(), through=(("muster.config", 0, 3), (member, 0, 10), (lag, 0, 7)))
     fast = replace(orders(), through=((member, 0, 50),))
@@ -133,7 +151,10 @@ def test_reading_begins_behind_what_all_have_taken_in() -> None:
 
 
 def test_how_long_a_start_without_a_checkpoint_is_wary(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A minute from the claim, where a job claimed before; a restart reads the same again."""
+    """A new checkpoint is unverified for a minute, for prefixes that a job claimed before.
+
+    A restart reads the same end times again.
+    """
     files: dict[str, object] = {}
     monkeypatch.setattr(
         beside, "write", lambda _, at, name, value: files.update({at + name: value})

@@ -1,4 +1,4 @@
-"""Rows with signatures → what the group takes in, and the letters; without Spark."""
+"""Signed rows: which events a group accepts and which become dead letters; without Spark."""
 
 from __future__ import annotations
 
@@ -40,7 +40,8 @@ from muster.streams.counted import KEPT_MAX, SLACK_MS, Counted
 from muster.streams.inbox import Inbox, open_lane
 from muster.streams.signatures import LETTERS_MAX
 from muster.streams.source import HEADER, input_topics, lane_of, pack
-from muster.streams.turn import Publisher, Stored, counted
+from muster.streams.stored import Stored
+from muster.streams.turn import Publisher
 
 TOPICS = input_topics(["muster"])
 G, M, N = GroupId("g"), MemberId("m"), MemberId("n")
@@ -52,12 +53,12 @@ NO_TASKS = Holding()
 
 
 def at(offset: int, kind: str = "membership") -> Origin:
-    """An origin on one of our topics."""
+    """An origin on an input topic."""
     return Origin(f"muster.{kind}", 0, offset, 1_000 + offset)
 
 
 def row(event: Event, by: Keyring | None = RING) -> bytes:
-    """An event as the source hands it on, signed or not."""
+    """An event as the source packs it, signed or not."""
     key, value, _ = codec.encode(event)
     if by is None:
         return pack(event.origin, value, TOPICS, b"")
@@ -67,12 +68,12 @@ def row(event: Event, by: Keyring | None = RING) -> bytes:
 
 
 def opened(*rows: bytes, ring: Keyring = RING) -> Inbox:
-    """What the operator makes of them."""
+    """The inbox that the operator makes of the rows."""
     return open_lane(lane_of("muster", b"g"), sorted(rows), TOPICS, keyring=ring)
 
 
 def config(offset: int, partitions: int = 2) -> GroupConfig:
-    """A group with a few tasks, placed at once when it starts."""
+    """A group with a few tasks, placed without delay."""
     tasks, settings = (Subtopology("0", partitions),), Settings(initial_rebalance_delay_ms=0)
     return GroupConfig(
         group=G, assignor="sticky", settings=settings, tasks=tasks, origin=at(offset, "config")
@@ -80,7 +81,7 @@ def config(offset: int, partitions: int = 2) -> GroupConfig:
 
 
 def test_every_kind_of_event_passes_when_signed_and_not_when_forged() -> None:
-    """All kinds, a tombstone too: signed they are the events, forged or bare they are letters."""
+    """Each kind of event passes if signed and becomes a dead letter if forged or unsigned."""
     events: list[Event] = [
         Join(group=G, member=M, incarnation=5, origin=at(1)),
         Heartbeat(group=G, member=M, epoch=1, digest=7, origin=at(2)),
@@ -105,7 +106,7 @@ def test_every_kind_of_event_passes_when_signed_and_not_when_forged() -> None:
 
 
 def test_a_forgery_beside_the_real_one_changes_nothing() -> None:
-    """The group after signed and forged events is, byte for byte, the group after the signed."""
+    """Forged rows do not change the members, tasks and assignments that signed rows give."""
     real = [row(config(1)), row(Join(group=G, member=M, incarnation=5, origin=at(2)))]
     forged = [
         row(config(3, 50), FORGER),
@@ -129,7 +130,7 @@ def test_a_forgery_beside_the_real_one_changes_nothing() -> None:
 
 
 def test_a_forgery_alone_makes_no_group() -> None:
-    """Letters are written, nothing is kept: who has no key cannot fill the state store."""
+    """Forged rows alone give dead letters and store nothing."""
     inbox = opened(row(Join(group=G, member=M, incarnation=1, origin=at(1)), FORGER))
     taken = turn.take(None, Stored(), inbox, PUBLISHER)
     assert (taken.stored, taken.group) == (Stored(), None)
@@ -137,7 +138,7 @@ def test_a_forgery_alone_makes_no_group() -> None:
 
 
 def test_a_flood_of_forgeries_is_told_in_few_letters() -> None:
-    """A thousand heartbeats: the first letters, the last of which says how many there were."""
+    """Of a thousand forgeries the first get dead letters; the last letter counts the others."""
     beats = [Heartbeat(group=G, member=M, epoch=1, digest=n, origin=at(n)) for n in range(1, 1_001)]
     found = opened(*(row(beat, FORGER) for beat in beats))
     assert found.events == [Refused(group=G, member=M, origin=at(1))]
@@ -149,7 +150,7 @@ def test_a_flood_of_forgeries_is_told_in_few_letters() -> None:
 
 
 def test_a_refusal_is_told_again_after_an_event_that_counts() -> None:
-    """Forged, forged, real, forged: the group hears of the first, the real one and the last."""
+    """The group gets the first refusal, and the first one after an accepted event."""
     beats = [Heartbeat(group=G, member=M, epoch=1, digest=n, origin=at(n)) for n in range(1, 5)]
     by = [FORGER, FORGER, RING, FORGER]
     found = opened(*(row(beat, keys) for beat, keys in zip(beats, by, strict=True)))
@@ -158,7 +159,7 @@ def test_a_refusal_is_told_again_after_an_event_that_counts() -> None:
 
 
 def test_where_signatures_are_optional_only_wrong_ones_are_refused() -> None:
-    """A group on its way to signatures: bare events count, forged ones do not."""
+    """Where signatures are optional, unsigned events count and forged events are refused."""
     optional = Keyring(keys=(KEY,))
     bare = Join(group=G, member=M, incarnation=1, origin=at(1))
     forged = Join(group=G, member=N, incarnation=2, origin=at(2))
@@ -167,7 +168,7 @@ def test_where_signatures_are_optional_only_wrong_ones_are_refused() -> None:
 
 
 def test_rubbish_is_undecodable_even_when_signed() -> None:
-    """What is no event stays what it was: a letter that says so."""
+    """Undecodable bytes are rejected as UNDECODABLE, also with a signature."""
     rubbish = pack(at(1), b"rubbish", TOPICS, b"sig")
     (letter,) = opened(rubbish).rejected
     assert isinstance(letter, Rejected)
@@ -175,10 +176,9 @@ def test_rubbish_is_undecodable_even_when_signed() -> None:
 
 
 def test_a_batch_again_under_the_rotated_keys_is_the_same_batch() -> None:
-    """Old key, then both, then the new one alone signing: each file gives the same events.
+    """A batch gives the same events under the keyring before and during a rotation of keys.
 
-    The first attempt of a batch may see one file and the second the next: for what was written
-    before a change takes effect they agree.
+    Two attempts may read different keyrings, which agree on rows from before the new key's start.
     """
     old, new = KEY, replace(KEY, id="new", secret=b"z" * 32, from_ms=1_500)
     files = [
@@ -196,38 +196,38 @@ def test_a_batch_again_under_the_rotated_keys_is_the_same_batch() -> None:
 
 
 class Life:
-    """A group through several batches, as the operator keeps it: by its stored bytes alone."""
+    """A group over several batches, read from its stored bytes before each."""
 
     def __init__(self) -> None:
         self.stored = Stored()
 
     def batch(self, *rows: bytes, ring: Keyring | None = RING) -> Inbox:
-        """One batch; what the operator made of the rows."""
+        """Process a batch and return its inbox."""
         lane = lane_of("muster", b"g")
-        inbox = open_lane(lane, sorted(rows), TOPICS, keyring=ring, counted=counted(self.stored))
+        inbox = open_lane(lane, sorted(rows), TOPICS, keyring=ring, counted=self.stored.counted)
         self.stored = turn.take(None, self.stored, inbox, PUBLISHER).stored
         return inbox
 
     @property
     def group(self) -> Group:
-        """As it is stored."""
+        """The stored group."""
         return turn.restore(G, self.stored)
 
     def holders(self) -> set[str]:
-        """Members with a task."""
+        """Members that hold a task."""
         snapshot = self.group.snapshot()
         name = {entry.slot: str(entry.id) for entry in snapshot.members}
         return {name[slot] for slot in snapshot.holder.tolist() if slot in name}
 
 
 def again(row: bytes, offset: int) -> bytes:
-    """A captured row, written once more: its signature is right."""
+    """A copy of a row at a later offset; its signature stays valid."""
     was = HEADER.unpack_from(row)
     return HEADER.pack(1_000 + offset, was[1], was[2], offset, was[4]) + row[HEADER.size :]
 
 
 def test_a_join_said_again_does_not_free_what_a_fenced_member_still_runs() -> None:
-    """A fenced member keeps its tasks until it is sure to be gone, even if its join is repeated."""
+    """A repeated join is rejected and does not take the tasks of a fenced member."""
     life = Life()
     joined = row(Join(group=G, member=M, incarnation=5, origin=at(2)))
     life.batch(row(config(1)), joined)
@@ -240,10 +240,9 @@ def test_a_join_said_again_does_not_free_what_a_fenced_member_still_runs() -> No
 
 
 def test_nothing_that_changes_a_group_counts_twice() -> None:
-    """Every kind, written again in the same batch, in the next, and after others: letters only.
+    """A repeated event that changes the group becomes a dead letter, in any later batch too.
 
-    Heartbeats, ticks and lags count again. No member is doubted for it: the writer of the first was
-    heard.
+    Heartbeats, ticks and lags count again, and a repeat gives no `Refused` event.
     """
     once: list[Event] = [
         Join(group=G, member=M, incarnation=5, origin=at(1)),
@@ -278,43 +277,42 @@ def test_nothing_that_changes_a_group_counts_twice() -> None:
 
 
 def test_signatures_are_remembered_while_they_could_count_and_no_longer() -> None:
-    """Kept with the group over batches; forgotten once stale, and when keys are turned off."""
+    """Signatures are stored until they are stale, or until keys are turned off."""
     life = Life()
     life.batch(row(config(1)), row(Join(group=G, member=M, incarnation=5, origin=at(2))))
-    assert len(counted(life.stored)) == 2 * 16
+    assert len(life.stored.counted) == 2 * 16
     life.batch(row(Heartbeat(group=G, member=M, epoch=1, digest=7, origin=at(WINDOW_MS))))
-    assert len(counted(life.stored)) == 2 * 16
+    assert len(life.stored.counted) == 2 * 16
     late = WINDOW_MS + SLACK_MS + 2
     life.batch(row(Tick(group=G, origin=at(late))))
-    assert len(counted(life.stored)) == 16
+    assert len(life.stored.counted) == 16
     life.batch(row(Tick(group=G, origin=at(late + 1))))
-    assert counted(life.stored) == b""
+    assert life.stored.counted == b""
     life.batch(row(Join(group=G, member=M, incarnation=5, origin=at(late + 2))))
     bare = pack(at(late + 3), codec.encode(Tick(group=G)).value, TOPICS)
     life.batch(bare, ring=None)
-    assert counted(life.stored) == b""
+    assert life.stored.counted == b""
 
 
 def test_what_is_remembered_stands_before_the_groups_own_bytes() -> None:
-    """The stored value with signatures: its version, then they, then what the core stored.
+    """The stored value is a header with its version, the signatures, then the core's bytes.
 
-    A batch that parks the group keeps them. A version of muster that does not know this one's value
-    asks the members, as after any other change of it.
+    A batch whose group cannot be read keeps the signatures.
     """
     life = Life()
     life.batch(row(config(1)), row(Join(group=G, member=M, incarnation=5, origin=at(2))))
-    kept, stored = counted(life.stored), life.stored.liveness or b""
+    kept, stored = life.stored.counted, life.stored.liveness or b""
     assert stored[0] == 2
     assert stored[18:] == len(kept).to_bytes(4, "big") + kept + life.group.liveness()
     broken = Stored(life.stored.liveness, b"no snapshot")
     inbox = opened(row(Heartbeat(group=G, member=M, epoch=1, digest=7, origin=at(3))))
     parked = turn.take(None, broken, inbox, PUBLISHER)
     assert {row.topic for row in parked.rows} == {"muster.rejected"}
-    assert counted(parked.stored) == kept
+    assert parked.stored.counted == kept
 
 
 def test_a_group_remembers_so_many_signatures() -> None:
-    """More than the bound in one window: the oldest are forgotten, the value stays small."""
+    """A group stores at most `KEPT_MAX` signatures and forgets the oldest first."""
     known = Counted()
     made = [n.to_bytes(8, "big") for n in range(KEPT_MAX + 5)]
     assert all(known.is_first(mark, 1_000 + n) for n, mark in enumerate(made))

@@ -1,4 +1,4 @@
-"""Every Spark setting we set or write about is one that the installed Spark has."""
+"""Every Spark setting that the code sets or the pages name exists in the installed Spark."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGES = (ROOT / "docs" / "operations.md", ROOT / "docker" / "kubernetes.yaml")
 JARS = Path(pyspark.__file__).parent / "jars"
 READERS = ("core", "common-utils", "sql", "sql-api", "catalyst", "yarn", "kubernetes")
-"""Spark's jars that read settings."""
+"""Spark's jars whose classes read settings."""
 OPEN = ("spark.hadoop.", "spark.executorEnv.", "spark.yarn.appMasterEnv.")
-"""What follows these is a name that others choose."""
+"""The name after one of these prefixes is the user's choice."""
 ROCKSDB = "spark.sql.streaming.stateStore.rocksdb."
-"""What follows this is a constant of its own."""
+"""The name after this prefix is a constant of its own in Spark."""
 SETTING = re.compile(r"(?<![.\w])spark\.[A-Za-z][A-Za-z0-9.]+")
 CLASSES = re.compile(r"(?i)conf|package|job|client|hadooputil|rocksdb")
 
 
 def test_every_setting_is_one_of_this_spark() -> None:
-    """Names are constants of Spark's classes, letter for letter; a misspelt one is none."""
+    """Each name is a constant in Spark's classes; a misspelt name is not."""
     ours = {s.key for s in (*session.ALWAYS, *session.POSIX, *session.LOCAL)}
     told = {key.rstrip(".") for page in PAGES for key in SETTING.findall(page.read_text())}
     assert {"spark.yarn.maxAppAttempts", "spark.kubernetes.namespace"} <= told
@@ -34,7 +34,7 @@ def test_every_setting_is_one_of_this_spark() -> None:
 
 
 def _constant(key: str) -> str:
-    """What of a setting's name stands in Spark's code."""
+    """The part of a setting's name that Spark's code contains."""
     return next((start for start in OPEN if key.startswith(start)), key.removeprefix(ROCKSDB))
 
 

@@ -1,4 +1,4 @@
-"""A job that is told to stop ends within seconds, whatever it is waiting for."""
+"""A job that is told to stop ends within seconds, also while it waits."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ import pytest
 from muster.streams import stopping
 
 PATIENCE_S = 50
-"""Shorter than the minute in which a job gives up a broker that does not answer."""
+"""Less than the minute after which a job gives up on a broker that does not answer."""
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_job_that_starts_while_no_broker_answers_ends_when_it_is_told_to(
     number: signal.Signals, tmp_path: Path
 ) -> None:
-    """A broker that accepts connections and says nothing: exit code 0, not the time-out's 1."""
+    """A job that waits for a silent broker ends on a signal: exit code 0, no output."""
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = f"127.0.0.1:{silent.getsockname()[1]}"
         silent.settimeout(PATIENCE_S)
@@ -33,7 +33,7 @@ def test_a_job_that_starts_while_no_broker_answers_ends_when_it_is_told_to(
             stderr=subprocess.PIPE,
         )
         try:
-            connection, _ = silent.accept()  # the job is asking
+            connection, _ = silent.accept()  # the job has connected
             with connection:
                 job.send_signal(number)
                 _, said = job.communicate(timeout=PATIENCE_S)
@@ -43,7 +43,7 @@ def test_a_job_that_starts_while_no_broker_answers_ends_when_it_is_told_to(
 
 
 def test_a_main_thread_that_hangs_is_ended() -> None:
-    """The block does not look at the event: the process is ended with the exit code of a stop."""
+    """If the block ignores the stop event, the process ends with the exit code of a stop."""
     ended: list[int] = []
     is_over = threading.Event()
 
@@ -60,7 +60,7 @@ def test_a_main_thread_that_hangs_is_ended() -> None:
 
 
 def test_a_block_that_ends_leaves_the_signals_as_they_were() -> None:
-    """Other signals are no stop; afterwards the handlers and the wake-up pipe are the old ones."""
+    """Other signals are no stop; afterwards the old handlers and wake-up pipe are back."""
     before = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)
     with stopping.signals(end=lambda _: pytest.fail("no stop was asked for")) as stop:
         stop.grace_s = 0.0

@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from muster.protocol import codec
+from muster.protocol.dead_letters import DeadLetter
 from muster.protocol.digest import Holding
 from muster.protocol.events import (
     Drain,
@@ -24,11 +25,13 @@ from muster.protocol.events import (
     Lag,
     LagReport,
     Leave,
+    Origin,
     Report,
     Tick,
 )
 from muster.protocol.framing import PREFIX
 from muster.protocol.ids import GroupId, MemberId, Task
+from muster.protocol.records import Rejected
 from muster.protocol.settings import parse_settings
 from muster.protocol.tasks import Connector, Subtopology, TaskSet
 from muster.protocol.topics import TopicKind
@@ -189,6 +192,38 @@ def large(_: int) -> Iterator[Raw]:
         yield _raw(configured(HOSTILE, names))
 
 
+def packed_configs(count: int) -> Iterator[Raw]:
+    """Configs of 4 MiB of names, packed into 600 kB, one after another, all different."""
+    yield _raw(_join(0))
+    for number in range(max(count // 1_000, 2)):
+        label = f"{number}{'x' * 500}"
+        units = tuple(Subtopology(f"{label}{n}", 1) for n in range(8_000))
+        yield _raw(configured(HOSTILE, units))
+    yield _raw(config())
+
+
+def letters_of_letters(count: int) -> Iterator[Raw]:
+    """Dead letters written where events belong, each quoting the one before it.
+
+    The coordinator's letter about one quotes it whole as long as there is room.
+    """
+    value, key = b"rubbish", HOSTILE.encode()
+    for number in range(min(count, 400)):
+        origin = Origin("muster.rejected", 0, number, 1)
+        told = Rejected(
+            origin=origin, reason=DeadLetter.LEFT_OUT, message="m" * 500, key=key, value=value
+        )
+        value = codec.encode(told).value or b""
+        yield (M, C, L)[number % 3], key, value
+
+
+def large_keys(_: int) -> Iterator[Raw]:
+    """Keys of a megabyte: one that could be a name, one that is none, one of no text."""
+    for key in (b"k" * 1_000_000, b"|" * 1_000_000, b"\xff" * 1_000_000):
+        for kind, name in ((M, "Join"), (C, "GroupConfig"), (L, "LagReport")):
+            yield kind, key, PREFIX[name] + b"\x00" * 40
+
+
 def forged(_: int) -> Iterator[Raw]:
     """Leaves, reports, drains, digests and joins in the name of a member of the same group."""
     yield _raw(config())
@@ -215,6 +250,14 @@ def capacities(count: int) -> Iterator[Raw]:
         yield _raw(_join(number, lags=lag, **told))
 
 
+def of_one_task(count: int) -> Iterator[Raw]:
+    """Very many members that all claim, copy and lag behind the same task."""
+    yield _raw(config(2))
+    held = Holding(active=_run("0", 1), standby=TaskSet([("0", False, np.ones(1, dtype=np.int32))]))
+    for number in range(count // 4):
+        yield _raw(_join(number, holding=held, lags=(Lag(Task("0", 1), number),)))
+
+
 def deletions(count: int) -> Iterator[Raw]:
     """A group that is configured, joined and deleted again and again."""
     for number in range(count // 20):
@@ -238,8 +281,12 @@ BOMBS = tuple(
         ("rubbish", rubbish),
         ("framed rubbish", framed_rubbish),
         ("large", large),
+        ("large keys", large_keys),
+        ("packed configs", packed_configs),
+        ("letters of letters", letters_of_letters),
         ("forged", forged),
         ("capacities", capacities),
+        ("of one task", of_one_task),
         ("deletions", deletions),
     )
 )

@@ -1,4 +1,4 @@
-"""A Kafka for tests, and topics of their own in it.
+"""A Kafka for tests, and separate topics for each test.
 
 `bootstrap` is one for the whole session. Where it comes from says ``MUSTER_TEST_BROKER``:
 
@@ -41,7 +41,7 @@ PARTITIONS = 2
 
 
 def choice(environment: Mapping[str, str], has_engine: Callable[[], bool]) -> str:
-    """``container``, ``embedded``, or the address of a Kafka that is there already.
+    """``container``, ``embedded``, or the address of a Kafka that already runs.
 
     An engine is asked for only where that decides: it may take a while to answer.
     """
@@ -52,7 +52,7 @@ def choice(environment: Mapping[str, str], has_engine: Callable[[], bool]) -> st
 
 @pytest.fixture(scope="session")
 def bootstrap() -> Iterator[str]:
-    """Address of the Kafka the whole test session shares."""
+    """Address of the Kafka that the whole test session shares."""
     chosen = choice(os.environ, is_at_hand)
     if chosen == "container":
         with kafka_container() as address:
@@ -66,13 +66,13 @@ def bootstrap() -> Iterator[str]:
 
 @pytest.fixture
 def own_broker() -> Iterator[EmbeddedKafka]:
-    """A broker a test may stop, freeze and kill; it keeps its port and data meanwhile."""
+    """A broker that a test may stop, freeze and kill; it keeps its port and data."""
     with EmbeddedKafka() as broker:
         yield broker
 
 
 def create_topics(address: str, prefix: str, partitions: int = PARTITIONS) -> None:
-    """All of muster's topics, as they should be, on a single-node cluster."""
+    """Create all of muster's topics on a single-node cluster."""
     new = [
         NewTopic(
             topic.name(prefix),
@@ -89,7 +89,7 @@ def create_topics(address: str, prefix: str, partitions: int = PARTITIONS) -> No
 
 @dataclass(frozen=True)
 class Written:
-    """One record as Kafka has it.
+    """One record in Kafka.
 
     Attributes:
         record: what it says.
@@ -130,13 +130,13 @@ class Topics:
         return topic_name(kind, self.prefix)
 
     def write(self, kind: TopicKind, *events: Event) -> None:
-        """Append events; returns when Kafka has them."""
+        """Append events; returns when Kafka has acknowledged them."""
         for event in events:
             encoded = codec.encode(event)
             self.write_raw(kind, encoded.key, encoded.value)
 
     def write_raw(self, kind: TopicKind, key: bytes | None, value: bytes | None) -> None:
-        """Append any bytes; returns when Kafka has them."""
+        """Append any bytes; returns when Kafka has acknowledged them."""
         failures: list[object] = []
         self._producer.produce(
             self.name(kind),
@@ -177,11 +177,11 @@ class Topics:
         return seen
 
     def records(self, kind: TopicKind) -> list[Record]:
-        """`read`, the records only."""
+        """The records of `read`."""
         return [written.record for written in self.read(kind)]
 
     def end(self, kind: TopicKind) -> int:
-        """How many records were ever written to a topic."""
+        """Number of records written to a topic."""
         with ExitStack() as stack:
             consumer = Consumer(self.clients.librdkafka({"group.id": uuid.uuid4().hex}))
             stack.callback(consumer.close)
@@ -194,7 +194,7 @@ class Topics:
         return sum(ends)
 
     def forget(self) -> None:
-        """Read everything from its beginning again: topics have other partitions now."""
+        """Read from the beginning again, after topics got more partitions."""
         for consumer in self._readers.values():
             consumer.close()
         self._readers.clear()
@@ -209,7 +209,7 @@ class Topics:
 
 
 def new_topics(address: str, partitions: int = PARTITIONS) -> Topics:
-    """Topics under a prefix of their own."""
+    """Topics under a new prefix."""
     prefix = f"t{uuid.uuid4().hex[:8]}"
     create_topics(address, prefix, partitions)
     until(lambda: _lead(address, prefix, partitions), "every partition has a leader that knows it")
@@ -217,19 +217,19 @@ def new_topics(address: str, partitions: int = PARTITIONS) -> Topics:
 
 
 def _lead(address: str, prefix: str, partitions: int) -> bool:
-    """Whether every partition says where it ends; Kafka announces topics some time before."""
+    """Whether every partition has an end offset; new topics are listed before they have one."""
     wanted = {
         TopicPartition(topic.name(prefix), partition): OffsetSpec.latest()
         for topic in TOPICS
         for partition in range(topic.partitions or partitions)
     }
     admin = AdminClient({"bootstrap.servers": address})
-    return all(found.exception() is None for found in admin.list_offsets(wanted).values())
+    return all(answer.exception() is None for answer in admin.list_offsets(wanted).values())
 
 
 @pytest.fixture(scope="module")
 def kafka(bootstrap: str) -> Iterator[Topics]:
-    """Topics of a module's own on the shared broker."""
+    """Topics for one module, on the shared broker."""
     topics = new_topics(bootstrap)
     yield topics
     topics.close()
@@ -237,7 +237,7 @@ def kafka(bootstrap: str) -> Iterator[Topics]:
 
 @pytest.fixture
 def topics(bootstrap: str) -> Iterator[Topics]:
-    """Topics of a test's own on the shared broker."""
-    found = new_topics(bootstrap)
-    yield found
-    found.close()
+    """Topics for one test, on the shared broker."""
+    topics = new_topics(bootstrap)
+    yield topics
+    topics.close()

@@ -26,7 +26,7 @@ from muster.protocol.topics import TOPICS
 
 NODES = (1, 2, 3)
 START_S = 240.0
-"""Three JVMs at once, on a machine that may have much else to do; a hang is what it finds."""
+"""Long enough for three JVMs on a busy machine, so that it finds hangs and not slowness."""
 REPLICATED = {
     "offsets.topic.replication.factor": "3",
     "transaction.state.log.replication.factor": "3",
@@ -46,7 +46,7 @@ JVM_OPTIONS = (
 
 
 class KafkaCluster:
-    """Three nodes and the proxies of some parties; a context manager.
+    """Three nodes, and a proxy for each party; a context manager.
 
     Args:
         parties: names of those who talk through a proxy of their own.
@@ -62,11 +62,11 @@ class KafkaCluster:
         taken: set[int] = set()
 
         def port() -> int:
-            found = free_port()
-            while found in taken:
-                found = free_port()
-            taken.add(found)
-            return found
+            port = free_port()
+            while port in taken:
+                port = free_port()
+            taken.add(port)
+            return port
 
         self._controllers = {node: port() for node in NODES}
         self._plain = {node: port() for node in NODES}
@@ -109,12 +109,12 @@ class KafkaCluster:
         }
 
     def address(self, party: str | None = None) -> str:
-        """Bootstrap servers; a party's lead through its proxy."""
+        """Bootstrap servers; those of a party are its proxy's ports."""
         ports = self._plain if party is None else self._before[party]
         return ",".join(f"{HOST}:{port}" for port in ports.values())
 
     def topics(self, party: str | None = None) -> Topics:
-        """All of muster's topics under a prefix of their own, three replicas each."""
+        """Create all of muster's topics under a new prefix, with three replicas each."""
         prefix = f"t{uuid.uuid4().hex[:8]}"
         new = [
             NewTopic(
@@ -132,7 +132,7 @@ class KafkaCluster:
         return Topics(self.address(party), prefix)
 
     def in_sync(self) -> None:
-        """Wait until every partition has a leader and all replicas in sync: no fault is left."""
+        """Wait until every partition has a leader and all replicas are in sync."""
         admin = AdminClient({"bootstrap.servers": self.address()})
 
         def whole() -> bool:
@@ -149,14 +149,14 @@ class KafkaCluster:
         """The node that leads a partition."""
         admin = AdminClient({"bootstrap.servers": self.address()})
 
-        def found() -> int:
+        def leader() -> int:
             listed = admin.list_topics(topic, timeout=10).topics[topic].partitions
             return max(int(listed[partition].leader), 0)
 
-        return until(found, f"{topic}-{partition} has a leader")
+        return until(leader, f"{topic}-{partition} has a leader")
 
     def each(self, work: Callable[[EmbeddedKafka], object]) -> None:
-        """Do something to all nodes at once: alone, none is ready before it has a quorum."""
+        """Call something for all nodes concurrently: no node is ready before there is a quorum."""
         with ThreadPoolExecutor(len(NODES)) as pool:
             for done in [pool.submit(work, node) for node in self.nodes.values()]:
                 done.result()
@@ -175,7 +175,7 @@ class KafkaCluster:
         self.close()
 
     def close(self) -> None:
-        """End all; nothing they wrote is kept, so none needs to end in order."""
+        """Kill all nodes: their data are thrown away."""
         for node in self.nodes.values():
             node.thaw()
             node.kill()

@@ -24,11 +24,11 @@ DELAYS_MS = (300_000, 300_000, 60_000, 1, 0)
 
 @dataclass
 class Round:
-    """What a leader is asked.
+    """The input of a leader in one round.
 
     Attributes:
         cause: what happened, for the story of a failure.
-        problem: format 1; `active` in the order reported.
+        problem: as `muster assign` reads it; `active` in the order reported.
         delivered: whether the leader got its own answer of the last round.
         new_leader: whether the leader of now remembers nothing.
         mismatch: whether the workers have read a newer config than the leader can get hold of.
@@ -65,7 +65,7 @@ class History:
             self.reports[worker] = []
 
     def next(self) -> Round:
-        """The next round: something happens, or nothing does."""
+        """The next round, with or without an event."""
         cause = "; ".join(self._happen() for _ in range(self.chance.choice((0, 1, 1, 1, 2))))
         forgotten = self._new_leader or self._mismatch
         self._mismatch = self.faults and self.chance.random() < 0.06
@@ -73,14 +73,14 @@ class History:
             for worker in self.reports:
                 self.reports[worker] = [t for t in self.reports[worker] if t in self._configured()]
         self._draw_faults()
-        found = Round(
+        round_ = Round(
             cause or "again", self._problem(), self._delivered, self._new_leader, self._mismatch
         )
         self._delivered, self._new_leader = True, False
-        return found
+        return round_
 
     def apply(self, answer: Mapping[str, Any]) -> None:
-        """Every worker that is reached does what it was told; it will report in this order."""
+        """Every worker that gets its assignment carries it out; it will report in this order."""
         self.delay_ms = answer["delay_ms"]
         for worker, held in answer["members"].items():
             if worker not in self._unreached:
@@ -153,7 +153,7 @@ class History:
         return f"{name} has {self.connectors[name]} tasks"
 
     def _claim(self) -> str:
-        """A worker also reports what another one runs."""
+        """A worker also reports jobs that another one runs."""
         owners = [w for w in sorted(self.reports) if self.reports[w]]
         if not owners or len(self.reports) < 2:
             return "nothing"

@@ -1,4 +1,4 @@
-"""One life of a Connect group under two leaders, Kafka's and ours, compared round by round."""
+"""One Connect group under two leaders, Kafka's and muster's, compared round by round."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from muster.protocol.tasks import Connector, TaskTable
 
 ROUNDS = 25
 NEWEST = 7
-"""The config offset all workers have read."""
+"""The config offset that all workers have read."""
 
 
 def view_of(asked: Round, memory: Mapping[str, object] | None) -> GroupView:
-    """The round as an assignor of ours sees it; what is not configured any more is left out."""
+    """The round as muster's assignor sees it, without jobs that are no longer configured."""
     problem = asked.problem
     tasks = TaskTable([Connector(t["connector"], t["tasks"]) for t in problem["tasks"]])
     members = tuple(m["id"] for m in problem["members"])
@@ -54,24 +54,24 @@ def view_of(asked: Round, memory: Mapping[str, object] | None) -> GroupView:
 
 
 class Leader:
-    """A leader of ours, with what it remembers; the memory survives JSON."""
+    """muster's leader and its memory, which survives JSON."""
 
     def __init__(self) -> None:
         self.memory: Mapping[str, object] | None = None
 
     def answer(self, asked: Round) -> dict[str, Any]:
-        """Per worker what it is to run and to stop, and the delay."""
+        """For each worker what it has to run and to stop; and the delay."""
         view = view_of(asked, None if asked.new_leader else self.memory)
         placement = get("cooperative").assign(view)
         self.memory = json.loads(json.dumps(placement.memory))
         named = [str(view.tasks.task(i)) for i in range(len(view.tasks))]
-        found = {w: {"active": set(), "revoked": set()} for w in view.members}
+        by_worker = {w: {"active": set(), "revoked": set()} for w in view.members}
         for task, member in enumerate(placement.active.tolist()):
             if member != NO_MEMBER:
-                found[view.members[member]]["active"].add(named[task])
+                by_worker[view.members[member]]["active"].add(named[task])
         for task, member in zip(placement.revoked.task, placement.revoked.member, strict=True):
-            found[view.members[member]]["revoked"].add(named[task])
-        return {"members": found, "delay_ms": placement.delay_ms}
+            by_worker[view.members[member]]["revoked"].add(named[task])
+        return {"members": by_worker, "delay_ms": placement.delay_ms}
 
 
 def kafkas(answer: Mapping[str, Any], asked: Round) -> dict[str, Any]:
@@ -102,7 +102,7 @@ def kafkas(answer: Mapping[str, Any], asked: Round) -> dict[str, Any]:
 
 
 def compare(kafka: Kafka, seed: int, faults: bool) -> None:
-    """One life, told in full when the two leaders disagree."""
+    """Play one life; print all of it if the two leaders disagree."""
     history, leader = History(seed, faults), Leader()
     story: list[str] = []
     session = f"{seed}/{faults}/0"

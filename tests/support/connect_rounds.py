@@ -1,6 +1,6 @@
-"""A small Connect group: workers report, the leader plays a round, workers do what they are told.
+"""A small Connect group: workers report, the leader plays a round, workers carry it out.
 
-The driver holds what Kafka's workers hold to: everything told to stop stops before anything starts,
+It follows the rules of Kafka's workers: all revoked jobs stop before any job starts,
 and no job ever starts while another worker runs it.
 """
 
@@ -24,7 +24,7 @@ Counts = tuple[tuple[int, ...], tuple[int, ...]]
 
 @dataclass
 class Worker:
-    """One worker: what it runs, in the order it reports it, and what it says about itself."""
+    """One worker: what it runs, in the order of its reports, and its settings."""
 
     runs: list[str] = field(default_factory=list)
     static: tuple[str, ...] = ()
@@ -60,19 +60,19 @@ class ConnectGroup:
             self.workers[name] = Worker(list(runs), **about)  # type: ignore[arg-type]
 
     def leave(self, name: str) -> list[str]:
-        """A worker goes; the answer is what it ran."""
+        """A worker leaves; return what it ran."""
         return self.workers.pop(name).runs
 
     def sleep(self, ms: int | None = None) -> None:
-        """Time passes: until the delay told has expired, or that long."""
+        """Let time pass: until the delay has expired, or `ms`."""
         self.now_ms += self.told_ms if ms is None else ms
 
     def forget(self) -> None:
-        """The leader changes to one that remembers nothing."""
+        """A leader without memory takes over."""
         self.memory = None
 
     def view(self) -> GroupView:
-        """What the leader sees; jobs that are configured no more are left out."""
+        """The leader's view, without jobs that are no longer configured."""
         tasks = TaskTable(
             c if isinstance(c, Connector) else Connector(name, c)
             for name, c in self.connectors.items()
@@ -108,7 +108,7 @@ class ConnectGroup:
         )
 
     def round(self, *, undelivered: Iterable[str] | None = None) -> Placement:
-        """One round, checked against the law and carried out.
+        """Play one round, check its placement, and carry it out.
 
         Args:
             undelivered: workers the answer does not reach; None = it reaches everybody.
@@ -116,7 +116,7 @@ class ConnectGroup:
         view = self.view()
         placement = get(self.assignor).assign(view)
         check.valid(view, placement)
-        # What is remembered must survive the group's record.
+        # The memory must survive the group's record.
         self.memory = json.loads(json.dumps(placement.memory))
         self.told_ms = placement.delay_ms
         self.delivered = undelivered is None
@@ -124,7 +124,7 @@ class ConnectGroup:
         return placement
 
     def settle(self, rounds: int = 2) -> Placement:
-        """Several rounds, one right after the other; the last one's placement."""
+        """Several rounds, one right after the other; return the last placement."""
         for _ in range(rounds):
             placement = self.round()
         return placement
@@ -152,7 +152,7 @@ class ConnectGroup:
                 worker.runs.append(job)
 
     def runs(self) -> dict[str, list[str]]:
-        """Who runs what, sorted."""
+        """Worker → jobs that it runs, sorted."""
         return {name: sorted(worker.runs) for name, worker in sorted(self.workers.items())}
 
     def counts(self) -> Counts:

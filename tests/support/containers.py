@@ -1,4 +1,4 @@
-"""Whether a container engine answers, and how to ask it."""
+"""Finds out whether a container engine answers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ REQUIRED = "MUSTER_REQUIRE_ENGINE"
 
 
 def compose() -> list[str]:
-    """The compose command; skips the test where no engine answers, unless one is required."""
+    """The compose command; skips the test if no engine answers, unless one is required."""
     if shutil.which("docker") and _succeeds(["docker", "info"]):
         if _succeeds(["docker", "compose", "version"]):
             return ["docker", "compose"]

@@ -1,4 +1,4 @@
-"""What a member writes, as bytes and field by field: `protocol/vectors/events.json`."""
+"""The events of a member, as bytes and as fields: `protocol/vectors/events.json`."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ HOLDINGS = {
 
 
 def event_vectors() -> list[dict]:
-    """What a member writes."""
+    """The vectors of events."""
     who = {"group": "fleet", "member": "W1"}
     one = {**who, "incarnation": 0x0102030405060708}
     holding = HOLDINGS["releasing"]
@@ -111,7 +111,7 @@ def event_vectors() -> list[dict]:
 
 
 def _of_names(report: Report) -> dict:
-    """The report with its units as a zlib stream, stored: its bytes do not depend on zlib."""
+    """The report with its units in a stored zlib stream, so its bytes do not depend on zlib."""
     _, row = KNOWN.read(encode(report).value)
     units = [UnitRef(**unit) for unit in row["units"]]
     names = {"units": zlib.compress(units_text(units), 0)}
@@ -129,20 +129,20 @@ SETS = ("active", "standby", "learner", "ready", "releasing")
 
 
 def shown(event: Join | Report | Heartbeat | Leave | LagReport) -> dict[str, Any]:
-    """The fields of an event as a person writes them: tasks by printed id, 64 bits as text."""
-    found: dict[str, Any] = {}
+    """The fields of an event in readable form: tasks by printed id, 64-bit numbers as text."""
+    readable: dict[str, Any] = {}
     for each in fields(event):
         value = getattr(event, each.name)
         if each.name in ("group", "origin"):
             continue
         if each.name == "holding":
-            found |= {role: [str(task) for task in getattr(value, role)] for role in SETS}
+            readable |= {role: [str(task) for task in getattr(value, role)] for role in SETS}
         elif each.name == "lags":
-            found["lags"] = [[str(lag.task), lag.offsets] for lag in value]
+            readable["lags"] = [[str(lag.task), lag.offsets] for lag in value]
         elif each.name in ("incarnation", "digest"):
-            found[each.name] = hex64(value)
+            readable[each.name] = hex64(value)
         elif each.name == "tags":
-            found["tags"] = dict(value)
+            readable["tags"] = dict(value)
         else:
-            found[each.name] = list(value) if isinstance(value, tuple) else value
-    return found
+            readable[each.name] = list(value) if isinstance(value, tuple) else value
+    return readable

@@ -1,4 +1,4 @@
-"""A job as `muster doctor` has read it: well, or with changes; and what is said of it."""
+"""A job as `muster doctor` reads it, healthy or changed; and the doctor's findings."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ STUCK_MS = 300_000
 
 
 def claim(offset: int, at_ms: int, job: str = "a", host: str = "h1") -> Claim:
-    """A claim of a job of our version."""
+    """A claim of a job of this version."""
     return Claim(offset, at_ms, CoordinatorClaim(job=job, host=host, version=VERSION))
 
 
 def facts(**changes: object) -> Facts:
-    """A group that is well and was heard just now."""
+    """A healthy group whose newest record is new."""
     snapshot = replace(orders(), state=GroupState.STABLE, generation_ms=NOW - 5_000)
     snapshot = replace(snapshot, holder=np.zeros(5, dtype=np.int32))
     well = Facts(

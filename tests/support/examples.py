@@ -1,4 +1,4 @@
-"""How many examples a property is tried with: a third in `make fast`, all of them in `make test`.
+"""Number of examples of a property test: a third in `make fast`, all of them in `make test`.
 
 Hypothesis makes the same examples each time (`conftest`), so `make test` tries that third, too.
 """
@@ -12,5 +12,5 @@ FEWEST = 15
 
 
 def examples(count: int) -> int:
-    """The number of examples for this run, of so many in all."""
+    """The number of examples in this run, of `count` in a full run."""
     return count if ALL else max(count // 3, min(count, FEWEST))

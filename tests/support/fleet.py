@@ -23,7 +23,7 @@ from muster.protocol.tasks import Subtopology, TaskTable
 from muster.protocol.topics import TopicKind
 
 QUICK = {"session.timeout.ms": "3000", "heartbeat.interval.ms": "500"}
-"""Settings of a group whose crashes are to be noticed soon."""
+"""Settings of a group that notices crashes soon."""
 
 
 class Fleet:
@@ -63,7 +63,7 @@ class Fleet:
         self._topics.write(TopicKind.CONFIG, event)
 
     def expect(self, partitions: int) -> None:
-        """The tasks of a group that was declared otherwise: one subtopology "0"."""
+        """Set the tasks of a group declared elsewhere: one subtopology "0"."""
         self._tasks = {f"0_{number}" for number in range(partitions)}
 
     # ---- what members do
@@ -87,7 +87,7 @@ class Fleet:
                 )
 
     def stop(self, *names: str) -> None:
-        """SIGTERM: they leave the group; returns when they are gone."""
+        """Send SIGTERM: they leave the group; returns when they have ended."""
         for name in names:
             self._members[name].send(signal.SIGTERM)
         for name in names:
@@ -95,7 +95,7 @@ class Fleet:
             assert code == 0, f"{name} ended with {code}:\n{self.story(name)}"
 
     def kill(self, *names: str) -> None:
-        """SIGKILL: they are gone without a word; the time is logged for them."""
+        """Send SIGKILL: they end without a leave; log the end of their tasks."""
         for name in names:
             process = self._members.pop(name)
             process.kill()
@@ -107,7 +107,7 @@ class Fleet:
         """Process id of a worker."""
         return self._members[name].pid
 
-    # ---- what can be seen
+    # ---- observations
 
     def snapshots(self) -> list[GroupSnapshot]:
         """Every state of the group the coordinator published, oldest first."""
@@ -115,15 +115,15 @@ class Fleet:
         return [r for r in records if isinstance(r, GroupSnapshot) and r.group == self.group]
 
     def held(self) -> dict[str, set[str]]:
-        """Who runs what right now, by the workers' own logs."""
-        found: dict[str, set[str]] = {name: set() for name in self._members}
+        """Member → tasks that it runs now, from the workers' logs."""
+        held: dict[str, set[str]] = {name: set() for name in self._members}
         for tenure in overlap.tenures(overlap.lines(self.folder)):
             if tenure.stop_ns == overlap.FOREVER:
-                found.setdefault(tenure.member, set()).add(tenure.task)
-        return found
+                held.setdefault(tenure.member, set()).add(tenure.task)
+        return held
 
     def settled(self, timeout_s: float = 90) -> dict[str, set[str]]:
-        """Wait until the group is stable, every task runs once, and the fleet says the same.
+        """Wait until the group is stable, every task runs once, and the logs agree.
 
         Returns:
             Who runs what.
@@ -148,9 +148,9 @@ class Fleet:
         return overlap.check(self.folder)
 
     def story(self, *names: str) -> str:
-        """What everybody said, for a failure."""
+        """Published state and logs, for the message of a failure."""
         published = self.snapshots()
-        lines = [f"published: {_told(published[-1]) if published else 'nothing'}"]
+        lines = [f"published: {_summary(published[-1]) if published else 'nothing'}"]
         lines.append(f"held: {self.held()}")
         letters = [r for r in self._topics.records(TopicKind.REJECTED) if isinstance(r, Rejected)]
         lines += [
@@ -175,14 +175,14 @@ class Fleet:
 def _by_member(snapshot: GroupSnapshot) -> dict[str, set[str]]:
     table = TaskTable(snapshot.tasks)
     name = {entry.slot: str(entry.id) for entry in snapshot.members}
-    found: dict[str, set[str]] = {member: set() for member in name.values()}
+    held: dict[str, set[str]] = {member: set() for member in name.values()}
     for index, slot in enumerate(snapshot.holder.tolist()):
         if slot in name:
-            found[name[slot]].add(str(table.task(index)))
-    return found
+            held[name[slot]].add(str(table.task(index)))
+    return held
 
 
-def _told(snapshot: GroupSnapshot) -> str:
+def _summary(snapshot: GroupSnapshot) -> str:
     return (
         f"generation {snapshot.generation} {snapshot.state.value} ({snapshot.cause}): "
         f"{_by_member(snapshot)}"

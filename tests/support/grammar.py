@@ -48,7 +48,7 @@ M64 = 2**64 - 1
 
 
 class Cursor:
-    """Bytes and a place in them."""
+    """Bytes and a position in them."""
 
     def __init__(self, data: bytes, at: int = 0) -> None:
         self.data, self.at = data, at
@@ -59,7 +59,7 @@ class Cursor:
         return self.data[self.at - 1]
 
     def take(self, count: int) -> bytes:
-        """So many bytes."""
+        """The next `count` bytes."""
         assert 0 <= count <= len(self.data) - self.at
         self.at += count
         return self.data[self.at - count : self.at]
@@ -232,15 +232,15 @@ def task_set(data: bytes, units: list[tuple[str, int]]) -> list[str]:
     cursor = Cursor(data)
     if cursor.byte() == 1:
         positions = segment(cursor, sum(size for _, size in units))
-        found, start = [], 0
+        ids, start = [], 0
         for label, size in units:
-            found += [printed(label, p - start) for p in positions if start <= p < start + size]
+            ids += [printed(label, p - start) for p in positions if start <= p < start + size]
             start += size
     else:
         assert data[0] == 2
-        found = [printed(label, p) for label, size in units for p in segment(cursor, size)]
+        ids = [printed(label, p) for label, size in units for p in segment(cursor, size)]
     assert cursor.at == len(data)
-    return found
+    return ids
 
 
 def printed(label: str, position: int) -> str:

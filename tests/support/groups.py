@@ -1,4 +1,4 @@
-"""Groups side by side, and short ways to build them."""
+"""Compares groups, and builds small ones."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from muster.state.group import Group
 from muster.state.outcome import Answer, to_json
 
 DERIVED = ("soft", "columns")
-"""Compared as bytes, and made anew after a restart."""
+"""Fields that are compared as bytes, or rebuilt after a restart."""
 
 
 def same_group(one: Group, other: Group) -> None:
-    """Fail with the names of what differs."""
+    """Fail with the names of the fields that differ."""
     differ = [
         name
         for name in Group.__slots__
@@ -30,7 +30,7 @@ def _same(one: object, other: object) -> bool:
     if isinstance(one, tuple) and any(isinstance(part, np.ndarray) for part in one):
         return all(_same(a, b) for a, b in zip(one, other, strict=True))
     if isinstance(one, tuple) and isinstance(other, tuple):
-        # Free slots at the end are forgotten by a restart.
+        # A restart drops free slots at the end.
         return _trimmed(one) == _trimmed(other)
     return one == other
 

@@ -1,4 +1,4 @@
-"""A group's life round by round: what a placement asks for is done, then the next is asked for.
+"""A group round by round: each placement is carried out, then the assignor is called again.
 
 Between two rounds learners and standbys may finish restoring, as Kafka's convergence test lets
 them. The assignor's `Placement.active` becomes the owners, its pairs the copies.
@@ -16,11 +16,11 @@ from muster.assignor.model import Assignor, GroupView, Placement
 from muster.protocol.tasks import Subtopology
 
 BEHIND = 1_000_000
-"""Lag of a copy that is still restoring."""
+"""Lag of a copy that still restores."""
 
 
 def everything(name: str, task: str) -> bool:
-    """Every copy is restored between two rounds."""
+    """Let every copy be restored between two rounds."""
     return True
 
 
@@ -47,7 +47,7 @@ class Life:
         return group(self.units, self.members, **self.config)
 
     def round(self) -> tuple[GroupView, Placement]:
-        """One placement, checked and carried out; then copies restore."""
+        """Compute one placement, check it, and carry it out; then copies restore."""
         view = self.view()
         placement = self.assignor.assign(view)
         check.valid(view, placement)
@@ -66,7 +66,7 @@ class Life:
         return view, placement
 
     def converge(self, limit: int) -> int:
-        """Rounds until no follow-up is asked for.
+        """Play rounds until no follow-up is due.
 
         Raises:
             AssertionError: more than `limit` rounds.

@@ -21,12 +21,12 @@ ENGINE_TIMEOUT_S = 10
 PULL_TIMEOUT_S = 300
 START_TIMEOUT_S = 120
 _PORT = 19092
-"""Inside the container."""
+"""The port inside the container."""
 
 
 @cache
 def is_at_hand() -> bool:
-    """Whether an engine answers that has the image, or gets it. At once where there is none."""
+    """Whether an engine answers and has or gets the image. Returns at once without an engine."""
     if shutil.which("docker") is None or not _docker("version", timeout_s=ENGINE_TIMEOUT_S):
         return False
     return _docker("image", "inspect", IMAGE, timeout_s=ENGINE_TIMEOUT_S) or _docker(
@@ -45,7 +45,7 @@ def _docker(*arguments: str, timeout_s: float) -> bool:
 
 @contextmanager
 def kafka_container() -> Iterator[str]:
-    """A broker in a container of its own; its address."""
+    """A broker in its own container; yields its address."""
     from testcontainers.core.container import DockerContainer
     from testcontainers.core.wait_strategies import LogMessageWaitStrategy
 
@@ -60,7 +60,7 @@ def kafka_container() -> Iterator[str]:
 
 
 def _variables(port: int) -> dict[str, str]:
-    """The embedded broker's properties, and listeners as a container needs them."""
+    """The embedded broker's properties, with the listeners that a container needs."""
     properties = {
         **PROPERTIES,
         "listeners": f"PLAINTEXT://0.0.0.0:9092,HOST://0.0.0.0:{_PORT},CONTROLLER://localhost:9093",

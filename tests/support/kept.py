@@ -1,4 +1,4 @@
-"""A checkpoint that a version of muster wrote, kept with all its topics had: so it can be resumed.
+"""A checkpoint that a version of muster wrote, stored with all its topics, so it can be resumed.
 
 ``tests/golden/checkpoint/*.tar.gz`` holds the checkpoint folder and ``topics.jsonl``: a line for
 every record, in the order of its partition, so that it has the same offset where it is written
@@ -35,13 +35,13 @@ PREFIX, GROUP, TASKS = "kept", "g", 6
 SETTINGS = {"session.timeout.ms": "60000", "heartbeat.interval.ms": "1000"}
 CHECKPOINT, RECORDS = "checkpoint", "topics.jsonl"
 OPERATOR = f"{CHECKPOINT}/state/0/_metadata/v2/0"
-"""The file of Spark's that has the checkpoint's own path."""
+"""Spark's file that contains the checkpoint's own path."""
 BLANK = "@CHECKPOINT@"
 
 
 @dataclass(frozen=True, slots=True)
 class Raw:
-    """One record as it lies in Kafka.
+    """One record in Kafka.
 
     Attributes:
         kind: its topic.
@@ -58,7 +58,7 @@ class Raw:
 
 
 def records(topics: Topics, kind: TopicKind) -> Iterator[Raw]:
-    """Everything a topic has, each partition in order."""
+    """All records of a topic, each partition in order."""
     settings = {"group.id": "kept", "enable.partition.eof": True, "enable.auto.commit": False}
     reader = Consumer(topics.clients.librdkafka(settings))
     topic = topics.name(kind)
@@ -75,10 +75,10 @@ def records(topics: Topics, kind: TopicKind) -> Iterator[Raw]:
     reader.close()
 
 
-def write(topics: Topics, found: Iterator[Raw], *, same_place: bool) -> None:
-    """Write records that were read elsewhere, each where its key belongs or where it was."""
+def write(topics: Topics, raws: Iterator[Raw], *, same_place: bool) -> None:
+    """Write stored records, each to the partition of its key or (`same_place`) to its old one."""
     writer = Producer(topics.clients.producer())
-    for raw in found:
+    for raw in raws:
         place = {"partition": raw.partition} if same_place else {}
         name = topics.name(raw.kind)
         writer.produce(name, key=raw.key, value=raw.value, headers=list(raw.headers), **place)
@@ -86,7 +86,7 @@ def write(topics: Topics, found: Iterator[Raw], *, same_place: bool) -> None:
 
 
 def resume(file: Path, address: str, folder: Path) -> tuple[Topics, Path]:
-    """The topics as they were, on a cluster that has none of them; and the checkpoint."""
+    """Restore the topics on a cluster without them, and the checkpoint; return both."""
     with tarfile.open(file) as tar:
         tar.extractall(folder, filter="data")
     for name in (FILE, f".{FILE}.crc"):  # other topics, the same records at the same offsets
@@ -100,7 +100,7 @@ def resume(file: Path, address: str, folder: Path) -> tuple[Topics, Path]:
 
 
 def keep(file: Path) -> None:
-    """Let this version of muster serve a group, and keep what that leaves behind."""
+    """Let this version of muster serve a group; store its topics and its checkpoint."""
     with tempfile.TemporaryDirectory() as name, EmbeddedKafka() as broker:
         folder = Path(name)
         create_topics(broker.bootstrap_server, PREFIX)
@@ -111,8 +111,8 @@ def keep(file: Path) -> None:
             fleet.start("W1", "W2")
             fleet.settled()
             assert job.stop() == 0
-        found = [raw for kind in TopicKind for raw in records(topics, kind)]
-        (folder / RECORDS).write_text("".join(f"{_line(raw)}\n" for raw in found))
+        raws = [raw for kind in TopicKind for raw in records(topics, kind)]
+        (folder / RECORDS).write_text("".join(f"{_line(raw)}\n" for raw in raws))
         _exchange(folder, str(folder / CHECKPOINT), BLANK)
         with tarfile.open(file, "w:gz") as tar:
             for kept in (CHECKPOINT, RECORDS):
@@ -121,37 +121,37 @@ def keep(file: Path) -> None:
 
 
 def _exchange(folder: Path, there: str, wanted: str) -> None:
-    """Another path in the operator's file, whose checksum goes: Hadoop asks for none."""
+    """Replace the path in the operator's file, and delete its checksum, which is optional."""
     file = folder / OPERATOR
-    told = file.read_text()
-    assert there in told, told
-    file.write_text(told.replace(there, wanted))
+    text = file.read_text()
+    assert there in text, text
+    file.write_text(text.replace(there, wanted))
     file.with_name(f".{file.name}.crc").unlink(missing_ok=True)
 
 
 def _anonymous(info: tarfile.TarInfo) -> tarfile.TarInfo:
-    """Whose files they were does not matter."""
+    """Drop the owner of a file."""
     info.uid = info.gid = 0
     info.uname = info.gname = ""
     return info
 
 
 def _line(raw: Raw) -> str:
-    told: dict[str, Any] = {
+    row: dict[str, Any] = {
         "kind": str(raw.kind),
         "partition": raw.partition,
         "key": _text(raw.key),
         "value": _text(raw.value),
         "headers": [[name, _text(value)] for name, value in raw.headers],
     }
-    return json.dumps(told)
+    return json.dumps(row)
 
 
 def _raw(line: str) -> Raw:
-    told = json.loads(line)
-    headers = tuple((name, _bytes(value) or b"") for name, value in told["headers"])
-    kind = TopicKind(told["kind"])
-    return Raw(kind, told["partition"], _bytes(told["key"]), _bytes(told["value"]), headers)
+    row = json.loads(line)
+    headers = tuple((name, _bytes(value) or b"") for name, value in row["headers"])
+    kind = TopicKind(row["kind"])
+    return Raw(kind, row["partition"], _bytes(row["key"]), _bytes(row["value"]), headers)
 
 
 def _text(value: bytes | None) -> str | None:

@@ -1,4 +1,4 @@
-"""A group as the state store has it, and moments of groups' lives recorded for later versions.
+"""A group as the state store has it, and states of groups recorded for later versions.
 
 ``python -m support.kept_groups FILE`` (from ``tests/``) writes the moments of this version, for
 ``tests/golden/state``: once for each new format of the liveness.
@@ -24,7 +24,8 @@ from muster.protocol.topics import TOPICS, TopicKind
 from muster.streams import turn
 from muster.streams.inbox import open_lane
 from muster.streams.source import input_topics, lane_of, pack
-from muster.streams.turn import Publisher, Stored
+from muster.streams.stored import Stored
+from muster.streams.turn import Publisher
 
 INPUT = input_topics(["muster"])
 NOTHING = Stored()
@@ -32,7 +33,7 @@ PARTITIONS = {topic.name("muster"): 1 for topic in TOPICS}
 
 
 class KeptGroup:
-    """A group that is read from its stored bytes in every batch, and a fleet that obeys.
+    """A group that is read from its stored bytes in every batch, and members that obey.
 
     Attributes:
         stored: what the state store has.
@@ -64,10 +65,10 @@ class KeptGroup:
         self._offset = offset
 
     def take(self, *events: Event, obey: bool = True) -> KeptGroup:
-        """One batch a little later, and what follows when members do as they are told."""
+        """Take one batch, 100 ms later, and the batches of the members' answers."""
         while events:
-            told = self._batch(events)
-            events = tuple(self._answer(record) for record in told) if obey else ()
+            records = self._batch(events)
+            events = tuple(self._answer(record) for record in records) if obey else ()
         return self
 
     def _batch(self, events: Sequence[Event]) -> list[MemberAssignment]:
@@ -84,8 +85,8 @@ class KeptGroup:
         self.stored = taken.stored
         records = []
         for row in taken.rows:
-            found = TopicKind(row.topic.rpartition(".")[2])
-            records.append(codec.decode_record(found, row.key, row.value))
+            kind = TopicKind(row.topic.rpartition(".")[2])
+            records.append(codec.decode_record(kind, row.key, row.value))
         assert [r for r in records if isinstance(r, Rejected)] == []
         self.published += records
         return [r for r in records if isinstance(r, MemberAssignment) and r.fault is None]
@@ -105,16 +106,16 @@ class KeptGroup:
         """The group as it is stored."""
         assert self.stored.snapshot is not None
         key = self.group.encode()
-        found = codec.decode_record(TopicKind.GROUPS, key, self.stored.snapshot)
-        assert isinstance(found, GroupSnapshot)
-        return found
+        snapshot = codec.decode_record(TopicKind.GROUPS, key, self.stored.snapshot)
+        assert isinstance(snapshot, GroupSnapshot)
+        return snapshot
 
     def members(self) -> list[str]:
-        """Who is in the group."""
+        """The members of the group."""
         return sorted(str(member.id) for member in self.snapshot.members)
 
     def holders(self) -> dict[str, str]:
-        """Task → the member that has it."""
+        """Task → the member that holds it."""
         snapshot = self.snapshot
         table, name = TaskTable(snapshot.tasks), {m.slot: str(m.id) for m in snapshot.members}
         return {
@@ -182,13 +183,13 @@ MOMENTS: dict[str, Callable[[], KeptGroup]] = {
 
 
 def record(file: Path) -> None:
-    """Write the moments as this version stores them."""
-    found = []
+    """Write the states as this version stores them."""
+    rows = []
     for name, lived in MOMENTS.items():
         kept = lived()
         assert kept.stored.liveness is not None
         assert kept.stored.snapshot is not None
-        told = {
+        row = {
             "name": name,
             "key": kept.group,
             "state": kept.snapshot.state.value,
@@ -199,8 +200,8 @@ def record(file: Path) -> None:
             "snapshot": b64encode(kept.stored.snapshot).decode(),
             "liveness": b64encode(kept.stored.liveness).decode(),
         }
-        found.append(told)
-    file.write_text(json.dumps(found, indent=1) + "\n")
+        rows.append(row)
+    file.write_text(json.dumps(rows, indent=1) + "\n")
 
 
 if __name__ == "__main__":

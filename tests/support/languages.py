@@ -1,4 +1,4 @@
-"""The example workers in other languages, built once per test session; and one of them running."""
+"""The workers in other languages, built once per test session, and running ones."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def _prepare(command: Sequence[str], folder: Path) -> None:
 
 
 class Running:
-    """A running worker and what it said.
+    """A running worker and its output.
 
     Attributes:
         process: the worker.
@@ -87,12 +87,12 @@ class Running:
             )
 
     def lines(self) -> list[dict]:
-        """Starts and stops, whole lines."""
+        """The parsed lines about starts and stops."""
         text = self.out.read_text().splitlines(keepends=True)
         return [json.loads(line) for line in text if line.endswith("\n")]
 
     def held(self) -> set[str]:
-        """What runs now."""
+        """The tasks that run now."""
         held: set[str] = set()
         for line in self.lines():
             (held.add if line["event"] == "start" else held.discard)(line["task"])

@@ -1,4 +1,4 @@
-"""No process that a test started may outlive the session: looked for at its very end.
+"""Checks at the end of the test session that no process of a test still runs.
 
 Every session writes a mark into its environment, which whatever it starts inherits, however deep
 below and whatever process its parent is by then. What bears the mark after all fixtures are closed
@@ -18,13 +18,13 @@ import pytest
 
 MARK = "MUSTER_TEST_SESSION"
 GRACE_S = 20.0
-"""What was told to end may take a moment."""
+"""Processes that are ending may take a moment."""
 TRACKER = "multiprocessing.resource_tracker"
 """Python's own, one a process that used multiprocessing; it ends with that process."""
 
 
 def marked(mark: str) -> list[psutil.Process]:
-    """Running processes that inherited a mark; not our own."""
+    """Running processes that inherited a mark, without this one."""
     return [process for process in psutil.process_iter() if _bears(process, mark)]
 
 
@@ -37,23 +37,23 @@ def _bears(process: psutil.Process, mark: str) -> bool:
 
 
 def ended(mark: str, grace_s: float = GRACE_S) -> list[str]:
-    """Wait for what bears a mark, then end it.
+    """Wait for the processes with a mark, then kill the rest.
 
     Returns:
-        The command lines of what did not end by itself.
+        The command lines of those that did not end by themselves.
     """
     _, left = psutil.wait_procs(marked(mark), timeout=grace_s)
-    told = []
+    lines = []
     for process in left:
         with suppress(psutil.Error):
-            told.append(f"{process.pid}: {' '.join(process.cmdline())[:300]}")
+            lines.append(f"{process.pid}: {' '.join(process.cmdline())[:300]}")
             process.kill()
-    return told
+    return lines
 
 
 @pytest.fixture(scope="session", autouse=True)
 def nothing_left_behind() -> Iterator[None]:
-    """Fail the session when a process it started still runs; set up first, hence closed last."""
+    """Fail the session if a process it started still runs; set up first, so it is closed last."""
     mark = uuid.uuid4().hex
     os.environ[MARK] = mark
     yield

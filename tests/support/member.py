@@ -1,7 +1,7 @@
 """A member of a fleet, as a program: ``python member.py '{"group": ..., "log": ...}'``.
 
-It holds its tasks by logging that it does (`overlap` says how) until SIGTERM, then leaves. The
-argument is JSON: ``log`` is the file; while there is a file ``hangs_while``, stopping does not
+It logs which tasks it holds (in the format of `overlap`) until SIGTERM, then leaves. The
+argument is JSON: ``log`` is the file; while the file ``hangs_while`` exists, stopping does not
 return; everything else goes to `Worker`.
 """
 
@@ -21,9 +21,9 @@ from muster.worker.worker import Worker
 
 
 def main(argument: str) -> None:
-    """Run until told to stop."""
+    """Run until SIGTERM or SIGINT."""
     settings: dict[str, Any] = json.loads(argument)
-    log = open(settings.pop("log"), "a", buffering=1)  # noqa: SIM115  lives as long as we do
+    log = open(settings.pop("log"), "a", buffering=1)  # noqa: SIM115  open until the process ends
     hangs_while = settings.pop("hangs_while", "")
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -50,7 +50,7 @@ def main(argument: str) -> None:
         write("start", tasks, by)
 
     def revoked(tasks: tuple[Task, ...], by: Assignment) -> None:
-        # A loss comes beside a callback that hangs, with the tasks that this one has stopped.
+        # A loss may call this while another call hangs, with tasks that are stopped already.
         write("stop", tuple(task for task in tasks if task in running), by)
         running.difference_update(tasks)
         while os.path.exists(hangs_while):

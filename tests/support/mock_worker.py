@@ -24,7 +24,7 @@ def mock_servers() -> Iterator[str]:
 
 @pytest.fixture
 def closes_soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Threads look more often than in earnest whether they are to end."""
+    """Threads check more often than usual whether they must end."""
     monkeypatch.setattr(kafka, "WAIT_S", 0.02)
 
 
@@ -36,7 +36,7 @@ def coordinator(mock_servers: str, request: pytest.FixtureRequest) -> Iterator[S
 
 
 class Story:
-    """Callbacks that write down what was called."""
+    """Callbacks that record their calls as lines."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
@@ -54,7 +54,7 @@ def worker(mock_servers: str, coordinator: ScriptedCoordinator, **more) -> Worke
 
 
 def given(w: Worker, coordinator: ScriptedCoordinator, *tasks: str) -> Join:
-    """The join that a worker's first assignment answers, once it holds these tasks."""
+    """Assign tasks to a worker that joins; return its join when it holds them."""
     join = coordinator.wait_for(Join)
     coordinator.assign(join, tasks)
     eventually(lambda: all(map(w.holds, tasks)))

@@ -10,7 +10,7 @@ from pyspark.sql.types import Row
 from support.story import AT_ONCE
 
 from muster.protocol import codec
-from muster.protocol.events import Event, GroupConfig, Join, Origin
+from muster.protocol.events import Event, GroupConfig, GroupDeleted, Join, Origin
 from muster.protocol.ids import GroupId, MemberId
 from muster.protocol.records import (
     Record,
@@ -32,22 +32,27 @@ ALLOWED = frozenset(f"support.plugin_assignors:{name}" for name in ("Raises", "H
 
 
 class Operator:
-    """The operator over an in-memory state store; feeds events, gives records."""
+    """The operator over an in-memory state store; takes events, returns records."""
 
     def __init__(
         self,
         epoch: int = 7,
         initial: Sequence[tuple[bytes, bytes]] = (),
         wary_until_ms: int = 0,
+        quarantined: bool = False,
     ) -> None:
         epochs = dict.fromkeys(PREFIXES, epoch)
-        rows = [(lane, Row(lane=lane, snapshot=snapshot)) for lane, snapshot in initial]
+        rows = [
+            (lane, Row(lane=lane, snapshot=snapshot, quarantined=quarantined))
+            for lane, snapshot in initial
+        ]
+        self.processor = GroupProcessor(
+            *(epochs, PARTITIONS, INPUT, REBUILD_MS),
+            wary_until_ms={"muster": wary_until_ms},
+            assignors=ALLOWED,
+        )
         self.tester = TwsTester(
-            GroupProcessor(
-                *(epochs, PARTITIONS, INPUT, REBUILD_MS),
-                wary_until_ms={"muster": wary_until_ms},
-                assignors=ALLOWED,
-            ),
+            self.processor,
             **({"initialStateRow": rows} if rows else {}),
         )
         self._offsets: dict[str, int] = {}
@@ -55,30 +60,31 @@ class Operator:
 
     def at(self, event: Event, at_ms: int, prefix: str = "muster") -> Event:
         """The event with an origin: the next offset of its topic."""
-        kind = TopicKind.CONFIG if isinstance(event, GroupConfig) else TopicKind.MEMBERSHIP
+        is_config = isinstance(event, GroupConfig | GroupDeleted)
+        kind = TopicKind.CONFIG if is_config else TopicKind.MEMBERSHIP
         topic = f"{prefix}.{kind}"
         offset = self._offsets[topic] = self._offsets.get(topic, -1) + 1
         object.__setattr__(event, "origin", Origin(topic, 0, offset, at_ms))
         return event
 
     def feed(self, at_ms: int, *events: Event, prefix: str = "muster") -> list[Record]:
-        """One batch of events of one group, all of one time."""
+        """Take one batch of events of one group, all with one time."""
         placed = [self.at(event, at_ms, prefix) for event in events]
         encoded = [codec.encode(event) for event in placed]
         entries = [pack(e.origin, c.value, INPUT) for e, c in zip(placed, encoded, strict=True)]
         return self.batch(lane_of(prefix, encoded[0].key), entries)
 
     def batch(self, lane: bytes, entries: Sequence[bytes]) -> list[Record]:
-        """One batch of packed rows, in any order."""
+        """Take one batch of packed rows, in any order."""
         rows = [Row(lane=lane, entry=entry) for entry in entries]
-        found = self.tester.test(lane, rows)
-        self.written += found
-        return [record_of(row) for row in found]
+        written = self.tester.test(lane, rows)
+        self.written += written
+        return [record_of(row) for row in written]
 
     def stored(self, lane: bytes) -> tuple[bytes | None, bytes | None]:
         """Liveness and snapshot in the store."""
-        found = [self.tester.peekValueState(name, lane) for name in ("liveness", "snapshot")]
-        return tuple(None if value is None else value[0] for value in found)
+        values = [self.tester.peekValueState(name, lane) for name in ("liveness", "snapshot")]
+        return tuple(None if value is None else value[0] for value in values)
 
 
 def record_of(row: Row) -> Record:
@@ -99,14 +105,14 @@ def config(
     settings: Mapping[str, object] | None = None,
     assignor: str = "sticky",
 ) -> GroupConfig:
-    """A group of one subtopology, placed at once when it starts."""
+    """The config of a group of one subtopology that is placed at once when it starts."""
     unit = Subtopology("0", partitions)
     parsed = parse_settings({**AT_ONCE, **(settings or {})}, assignor)
     return GroupConfig(group=G, assignor=assignor, settings=parsed, tasks=(unit,))
 
 
 def join(member: str = "m") -> Join:
-    """A member's first word."""
+    """A member's first join."""
     return Join(group=G, member=MemberId(member), incarnation=5)
 
 
@@ -115,7 +121,7 @@ LANE = lane_of("muster", b"g")
 
 @pytest.fixture
 def nothing_in_memory() -> Iterator[None]:
-    """No group is in this process' memory, before or after."""
+    """Clear the groups in this process' memory, before and after."""
     processor._cache.clear()
     yield
     processor._cache.clear()

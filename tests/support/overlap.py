@@ -1,4 +1,4 @@
-"""No task may have two owners: the checker that reads what workers logged.
+"""Checks the logs of workers: no task may have two owners at the same time.
 
 A worker logs one JSON line when it starts a task, before it touches anything, and one when the task
 has stopped, after it has touched the last::
@@ -26,7 +26,7 @@ FOREVER = 2**63 - 1
 
 @dataclass(frozen=True, slots=True)
 class Tenure:
-    """One owner's time with one task.
+    """The time that one owner runs one task.
 
     Attributes:
         task, member, pid, epoch, generation: who had what, by which assignment.
@@ -43,12 +43,12 @@ class Tenure:
 
 
 def now_ns() -> int:
-    """The clock of the logs."""
+    """The time on the clock of the logs."""
     return time.clock_gettime_ns(time.CLOCK_BOOTTIME)
 
 
 def lines(folder: Path) -> Iterator[dict[str, Any]]:
-    """Every line of every log in a folder; a line cut off by a kill is none."""
+    """All lines of all logs in a folder, without a last line that a kill cut off."""
     for file in sorted(folder.glob("*.jsonl")):
         for line in file.read_text().splitlines(keepends=True):
             if line.endswith("\n"):
@@ -56,7 +56,7 @@ def lines(folder: Path) -> Iterator[dict[str, Any]]:
 
 
 def _plain(line: dict[str, Any]) -> dict[str, Any]:
-    """A line of either form in the first one."""
+    """A line of either format, converted to the first one."""
     if "event" not in line:
         return line
     kept = {name: line[name] for name in ("task", "member", "epoch", "generation")}
@@ -65,7 +65,7 @@ def _plain(line: dict[str, Any]) -> dict[str, Any]:
 
 
 def tenures(logged: Iterable[dict[str, Any]]) -> list[Tenure]:
-    """Who had what and when, by task and start.
+    """Which member ran which task and when, sorted by task and start.
 
     Raises:
         AssertionError: a log that contradicts itself: a task started twice, or stopped unstarted.
@@ -105,11 +105,11 @@ def _tenure(line: dict[str, Any], stop_ns: int) -> Tenure:
     )
 
 
-def overlaps(found: Iterable[Tenure]) -> list[tuple[Tenure, Tenure]]:
+def overlaps(ran: Iterable[Tenure]) -> list[tuple[Tenure, Tenure]]:
     """Pairs of tenures of one task that ran at the same time."""
     wrong: list[tuple[Tenure, Tenure]] = []
     longest: dict[str, Tenure] = {}
-    for tenure in sorted(found, key=lambda t: (t.task, t.start_ns)):
+    for tenure in sorted(ran, key=lambda t: (t.task, t.start_ns)):
         before = longest.get(tenure.task)
         if before is not None and tenure.start_ns < before.stop_ns:
             wrong.append((before, tenure))
@@ -119,12 +119,12 @@ def overlaps(found: Iterable[Tenure]) -> list[tuple[Tenure, Tenure]]:
 
 
 def check(folder: Path) -> list[Tenure]:
-    """Fail on any task with two owners; else who had what.
+    """Fail if a task had two owners at once; otherwise return all tenures.
 
     Raises:
         AssertionError: it names task and owners.
     """
-    found = tenures(lines(folder))
-    wrong = overlaps(found)
+    ran = tenures(lines(folder))
+    wrong = overlaps(ran)
     assert not wrong, "two owners at once:\n" + "\n".join(f"  {a}\n  {b}" for a, b in wrong)
-    return found
+    return ran

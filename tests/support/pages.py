@@ -23,11 +23,11 @@ def made(page: str, mark: str, expected: str) -> tuple[str, str]:
     file = DOCS / page
     begin, end = f"<!-- {mark} -->\n", f"<!-- /{mark.partition(':')[0]} -->"
     before, rest = file.read_text().split(begin)
-    found, after = rest.split(end)
+    current, after = rest.split(end)
     if os.environ.get("UPDATE_DOCS"):
-        found = expected
-        file.write_text(f"{before}{begin}{found}{end}{after}")
-    return found, expected
+        current = expected
+        file.write_text(f"{before}{begin}{current}{end}{after}")
+    return current, expected
 
 
 def markdown(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:

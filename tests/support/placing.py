@@ -1,4 +1,4 @@
-"""Groups written by name, and placements read back by name: the words of the worked examples."""
+"""Groups and placements by name, in the notation of the worked examples."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from muster.protocol.tasks import Subtopology, TaskTable
 
 @dataclass(frozen=True, kw_only=True)
 class Member:
-    """One member as an example gives it; tasks by printed id."""
+    """One member of an example; tasks by printed id."""
 
     capacity: int = 1
     rack: str | None = None
@@ -43,18 +43,18 @@ def group(
     assignor: str = "high-availability",
     **config: object,
 ) -> GroupView:
-    """Build a view. Settings are given by name with underscores for dots."""
+    """Build a view. Settings are named with underscores for dots."""
     table = TaskTable(units)
     names = tuple(sorted(members))
     ordered = [members[name] for name in names]
 
     def pairs(role: str) -> Pairs:
-        found = [
+        rows = [
             (table.index(task), place)
             for place, member in enumerate(ordered)
             for task in getattr(member, role)
         ]
-        array = np.array(found, dtype=np.int32).reshape(len(found), 2)
+        array = np.array(rows, dtype=np.int32).reshape(len(rows), 2)
         return Pairs.of(array[:, 0], array[:, 1])
 
     active = np.full(len(table), NO_MEMBER, dtype=np.int32)
@@ -66,7 +66,7 @@ def group(
         for place, member in enumerate(ordered)
         for task, offsets in member.lag.items()
     )
-    told = np.array(lags, dtype=np.int64).reshape(len(lags), 3)
+    lag_rows = np.array(lags, dtype=np.int64).reshape(len(lags), 3)
     return group_view(
         tasks=table,
         settings=parse_settings({_KEY[k]: v for k, v in config.items()}, assignor),
@@ -76,7 +76,7 @@ def group(
         standby=pairs("standby"),
         learner=pairs("learner"),
         ready=pairs("ready"),
-        lags=Lags(told[:, 0].astype(np.int32), told[:, 1].astype(np.int32), told[:, 2]),
+        lags=Lags(lag_rows[:, 0].astype(np.int32), lag_rows[:, 1].astype(np.int32), lag_rows[:, 2]),
         draining=np.array([m.draining for m in ordered], dtype=np.bool_),
         rack=tuple(m.rack for m in ordered),
         tags=tuple(m.tags for m in ordered),
@@ -89,15 +89,15 @@ Held = dict[str, tuple[list[str], list[str], list[str]]]
 
 
 def holdings(view: GroupView, placement: Placement) -> Held:
-    """Who holds what under a placement, by name."""
-    found: Held = {name: ([], [], []) for name in view.members}
+    """Member → what it holds under a placement."""
+    held: Held = {name: ([], [], []) for name in view.members}
     for task, member in enumerate(placement.active.tolist()):
         if member != NO_MEMBER:
-            found[view.members[member]][0].append(str(view.tasks.task(task)))
+            held[view.members[member]][0].append(str(view.tasks.task(task)))
     for role, pairs in ((1, placement.standby), (2, placement.learner)):
         for task, member in zip(pairs.task.tolist(), pairs.member.tolist(), strict=True):
-            found[view.members[member]][role].append(str(view.tasks.task(task)))
-    return found
+            held[view.members[member]][role].append(str(view.tasks.task(task)))
+    return held
 
 
 def counts(view: GroupView, placement: Placement) -> dict[str, tuple[int, int, int]]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 import threading
 from collections.abc import Callable
 
@@ -19,82 +21,100 @@ from muster.assignor.api import (
 from muster.assignor.model import GroupView, Placement
 
 RELEASE = threading.Event()
-"""Set it to end a hanging plug-in."""
+"""Set this to end a hanging plug-in."""
 
 
 class FirstTakesAll(TaskAssignor):
-    """Everything to the first member; remembers what its callback was told."""
+    """Gives all tasks to the first member; records the errors that its callback gets."""
 
     def __init__(self) -> None:
         self.told: list[AssignmentError] = []
 
     def assign(self, state: ApplicationState) -> TaskAssignment:
         """Every task is active on the member with the lowest id."""
-        found = {name: KafkaStreamsAssignment.of(name) for name in state.kafka_streams_states()}
-        first = next(iter(found.values()))
+        names = state.kafka_streams_states()
+        assignments = {name: KafkaStreamsAssignment.of(name) for name in names}
+        first = next(iter(assignments.values()))
         for task in state.all_tasks:
             first.assign_task(AssignedTask(task, TaskType.ACTIVE))
-        return TaskAssignment.of(found.values())
+        return TaskAssignment.of(assignments.values())
 
     def on_assignment_computed(
         self, assignment: TaskAssignment | None, state: ApplicationState, error: AssignmentError
     ) -> None:
-        """Keep the error."""
+        """Record the error."""
         self.told.append(error)
 
 
 class Scripted(FirstTakesAll):
-    """Everybody keeps what it has, after `change` had its way with it."""
+    """The identity assignment, modified by `change`."""
 
     def __init__(self, change: Callable[[dict[str, KafkaStreamsAssignment]], object]) -> None:
         super().__init__()
         self.change = change
 
     def assign(self, state: ApplicationState) -> TaskAssignment:
-        """The changed identity."""
-        found = identity_assignment(state)
-        self.change(found)
-        return TaskAssignment.of(found.values())
+        """The modified identity assignment."""
+        kept = identity_assignment(state)
+        self.change(kept)
+        return TaskAssignment.of(kept.values())
 
 
 class NotNow(TaskAssignor):
-    """Asks to be asked again."""
+    """Returns a failure that asks for another call."""
 
     def assign(self, state: ApplicationState) -> TaskAssignment:
-        """Never."""
+        """Raise."""
         raise TaskAssignmentException("lags are not known yet")
 
 
 class Raises(TaskAssignor):
-    """Fails."""
+    """Raises an error."""
 
     def assign(self, state: ApplicationState) -> TaskAssignment:
-        """Never."""
+        """Raise."""
         raise ZeroDivisionError("oops")
 
 
 class Hangs(TaskAssignor):
-    """Does not come back before `RELEASE` is set."""
+    """Hangs until `RELEASE` is set."""
 
     def assign(self, state: ApplicationState) -> TaskAssignment:
-        """Too late."""
+        """Return too late."""
         RELEASE.wait(60)
         return TaskAssignment.of(identity_assignment(state).values())
 
 
 class Nonsense:
-    """An assignor over arrays that answers with something else."""
+    """An assignor over arrays that returns another type."""
 
     name = "nonsense"
 
     def assign(self, view: GroupView) -> Placement:
-        """No placement at all."""
+        """Return no placement."""
         return "everything to me"  # type: ignore[return-value]
 
 
 class Exits(TaskAssignor):
-    """Ends the process, were it let."""
+    """Tries to end the process."""
+
+    def assign(self, state: ApplicationState) -> TaskAssignment:
+        """Raise."""
+        raise SystemExit(3)
+
+
+class Aborts(TaskAssignor):
+    """Ends the process, whatever guards it, as a fault in a native library does."""
 
     def assign(self, state: ApplicationState) -> TaskAssignment:
         """Never."""
-        raise SystemExit(3)
+        os.abort()
+
+
+class Holds(TaskAssignor):
+    """Never comes back, and lets no other thread of Python's run meanwhile."""
+
+    def assign(self, state: ApplicationState) -> TaskAssignment:
+        """Never."""
+        re.match(r"(a+)+$", "a" * 60 + "b")
+        return TaskAssignment.of(identity_assignment(state).values())

@@ -1,4 +1,4 @@
-"""A TCP proxy that misbehaves when told to: what lies between a process and its broker.
+"""A TCP proxy between a process and its broker that causes network faults.
 
 =========  ==========================================================================
 `mend`     bytes pass
@@ -28,7 +28,7 @@ BOTH = frozenset({TO_BROKER, FROM_BROKER})
 
 
 class Proxy:
-    """Ports that lead to other ports, all under the same fault; a context manager.
+    """Ports that forward to other ports, all with the same fault; a context manager.
 
     Args:
         routes: port listened on → port it leads to, on loopback.
@@ -45,7 +45,7 @@ class Proxy:
         self._passes = dict.fromkeys(BOTH, asyncio.Event())
 
     def mend(self) -> None:
-        """Let everything pass."""
+        """End the fault: let everything pass."""
         self._run(self._set(cut=False, stalled=frozenset(), delay_s=0.0))
 
     def cut(self) -> None:
@@ -53,12 +53,12 @@ class Proxy:
         self._run(self._set(cut=True, stalled=frozenset(), delay_s=0.0))
 
     def stall(self, *directions: str) -> None:
-        """Hold back all bytes, or those of one direction."""
+        """Hold all bytes back, or those of one direction."""
         held = frozenset(directions) or BOTH
         self._run(self._set(cut=False, stalled=held, delay_s=0.0))
 
     def delay(self, each_s: float) -> None:
-        """Hold every chunk back for some time, in both directions."""
+        """Delay every chunk, in both directions."""
         self._run(self._set(cut=False, stalled=frozenset(), delay_s=each_s))
 
     # ---- on the loop
@@ -92,13 +92,13 @@ class Proxy:
     async def _carry(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, target: int
     ) -> None:
-        """One connection's life."""
+        """Serve one connection."""
         far: asyncio.StreamWriter | None = None
         try:
             if self._is_cut:
                 return
             answers, far = await asyncio.open_connection(HOST, target)
-            # The first side that ends ends both: Kafka's clients never close one half.
+            # When one side ends, close both: Kafka's clients never close only one half.
             pumps = [
                 asyncio.ensure_future(self._pump(reader, far, TO_BROKER)),
                 asyncio.ensure_future(self._pump(answers, writer, FROM_BROKER)),

@@ -1,4 +1,4 @@
-"""Random groups with any past, and what they may do, told from the view alone."""
+"""Random groups with any history, and what members may run, computed from the view alone."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from muster.protocol.tasks import Subtopology
 
 
 def placed(view: GroupView, name: str = "high-availability") -> Placement:
-    """The answer of an assignor, checked against the law."""
+    """The placement of an assignor, checked."""
     placement = registry.get(name).assign(view)
     check.valid(view, placement)
     return placement
@@ -36,7 +36,7 @@ LAGS = [0, 50, 100, 101, 5000]
 
 @st.composite
 def problems(draw: st.DrawFn, *, racks: bool = False) -> tuple[list[Subtopology], dict, dict]:
-    """Units, members by name, config: any roles, lags, capacities, draining."""
+    """Units, members by name, and config: with any roles, lags, capacities and draining members."""
     chance = random.Random(draw(st.integers(0, 2**40)))
     units = []
     for name in range(chance.randint(1, 3)):
@@ -107,12 +107,12 @@ def _topics(chance: random.Random, units: list[Subtopology]) -> list[str] | None
 
 
 def restricted(view: GroupView) -> bool:
-    """Whether some member may not take everything."""
+    """Whether a member may not run every task."""
     return any(topics is not None for topics in view.topics)
 
 
 def allowed(view: GroupView) -> np.ndarray:
-    """bool[T, M]: who may take what."""
+    """bool[T, M]: whether a member may run a task."""
     names = [u.name for u in view.tasks.units]
     return np.array(
         [
@@ -123,7 +123,7 @@ def allowed(view: GroupView) -> np.ndarray:
 
 
 def caught_up(view: GroupView) -> np.ndarray:
-    """bool[T, M]: who could run what at once."""
+    """bool[T, M]: whether a member could run a task at once."""
     warm = np.zeros((len(view.tasks), len(view.members)), dtype=np.bool_)
     owned = view.active != NO_MEMBER
     warm[np.flatnonzero(owned), view.active[owned]] = True

@@ -41,17 +41,17 @@ def file_of(module: str) -> Path | None:
 @cache
 def _imports(file: Path) -> tuple[tuple[str, str, str | None], ...]:
     """(name here, module, name there) of each import of a file; None = the module itself."""
-    found: list[tuple[str, str, str | None]] = []
+    imports: list[tuple[str, str, str | None]] = []
     for node in ast.walk(tree(file)):
         if isinstance(node, ast.Import):
-            found += [(a.asname or a.name.split(".")[0], a.name, None) for a in node.names]
+            imports += [(a.asname or a.name.split(".")[0], a.name, None) for a in node.names]
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
             for a in node.names:
                 whole = f"{node.module}.{a.name}"
                 is_module = file_of(whole) is not None
                 target = (whole, None) if is_module else (node.module, a.name)
-                found.append((a.asname or a.name, *target))
-    return tuple(found)
+                imports.append((a.asname or a.name, *target))
+    return tuple(imports)
 
 
 @cache
@@ -59,15 +59,15 @@ def of_the_job() -> frozenset[str]:
     """Modules that the job and the workers reach, with every built-in assignor."""
     roots = ["muster.streams.job", "muster.streams.processor", "muster.worker.worker"]
     todo = [*roots, *(path.partition(":")[0] for path in BUILT_IN.values())]
-    found: set[str] = set()
+    reached: set[str] = set()
     while todo:
         module = todo.pop()
         file = file_of(module)
-        if module in found or module in PLUG_INS_ONLY or file is None:
+        if module in reached or module in PLUG_INS_ONLY or file is None:
             continue
-        found.add(module)
+        reached.add(module)
         todo += [imported for _, imported, _ in _imports(file)]
-    return frozenset(found)
+    return frozenset(reached)
 
 
 def is_of_the_job(path: str) -> bool:
@@ -83,7 +83,7 @@ def touched(path: str, names: Iterable[str]) -> set[str]:
         path: file of the test, from the root.
         names: the test's name, with its class before it.
     """
-    found: set[str] = set()
+    reached: set[str] = set()
     seen: set[tuple[Path, str]] = set()
     todo = [(ROOT / path, name) for name in names]
     while todo:
@@ -91,9 +91,9 @@ def touched(path: str, names: Iterable[str]) -> set[str]:
         if each not in seen:
             seen.add(each)
             module, further = _step(*each)
-            found |= {module} if module else set()
+            reached |= {module} if module else set()
             todo += further
-    return found
+    return reached
 
 
 @cache
@@ -113,7 +113,7 @@ def _step(file: Path, name: str) -> tuple[str | None, tuple[tuple[Path, str], ..
 @cache
 def _used(file: Path) -> dict[str, set[str]]:
     """Each name defined at the top of a file, with the names that its definition uses."""
-    found: dict[str, set[str]] = {}
+    uses: dict[str, set[str]] = {}
     for node in tree(file).body:
         names: list[str] = []
         if isinstance(node, ast.FunctionDef | ast.ClassDef):
@@ -122,8 +122,8 @@ def _used(file: Path) -> dict[str, set[str]]:
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]
             names = [target.id for target in targets if isinstance(target, ast.Name)]
         for name in names:
-            found.setdefault(name, set()).update(_names(node))
-    return found
+            uses.setdefault(name, set()).update(_names(node))
+    return uses
 
 
 def _defining(module: str, name: str | None) -> tuple[str, str | None]:

@@ -1,4 +1,4 @@
-"""A keyring that tests change as an operator would, and what became of refused events."""
+"""A keyring that tests change as an operator would, and the dead letters of refused events."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ from muster.protocol.topics import TopicKind
 
 
 class Ring:
-    """The keyring everybody uses, changed by the command line as an operator would."""
+    """The keyring that all processes use, changed with `muster keys`."""
 
     def __init__(self, file: Path) -> None:
         self.file = file
         self("create")
 
     def __call__(self, action: str, *words: str) -> None:
-        """One `muster keys` command."""
+        """Run one `muster keys` command."""
         assert main(["keys", action, str(self.file), *words]) == 0
 
     def newest(self) -> str:
-        """Id of the key that was made last."""
+        """Id of the newest key."""
         return str(json.loads(self.file.read_text())["keys"][0]["id"])
 
     def secrets(self) -> list[str]:
-        """Every secret there is."""
+        """All secrets."""
         return [row["secret"] for row in json.loads(self.file.read_text())["keys"]]
 
     @contextmanager
     def away(self) -> Iterator[None]:
-        """The file is not there for a while."""
+        """Remove the file for a while."""
         hidden = self.file.with_suffix(".hidden")
         self.file.rename(hidden)
         try:

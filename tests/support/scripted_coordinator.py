@@ -1,4 +1,4 @@
-"""The coordinator's end of the wire, moved by a test's hand: reads events, writes records."""
+"""A coordinator that a test controls: it reads events, and writes the records of the test."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ E = TypeVar("E", bound=Event)
 
 
 class ScriptedCoordinator:
-    """Reads every event of a group; writes what the test says."""
+    """Reads every event of a group; writes records when the test says so."""
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ class ScriptedCoordinator:
         self.session_timeout_ms = session_timeout_ms
         self.heartbeat_interval_ms = heartbeat_interval_ms
         self.events: list[Event] = []
-        self.signed: list[tuple[bytes, bytes]] = []  # their values, and signatures or nothing
+        self.signed: list[tuple[bytes, bytes]] = []  # (value, signature or b"") of each event
         self._revisions: dict[str, int] = {}
         self._seen = threading.Condition()
         self._assignments = topic_name(TopicKind.ASSIGNMENTS, prefix)
@@ -67,16 +67,16 @@ class ScriptedCoordinator:
         self._topic = topic
         count = len(self._consumer.list_topics(topic, timeout=10).topics[topic].partitions)
         mine = TopicPartition(topic, partition_of(key_of(group), count))
-        eventually(lambda: self._stand_at_end(mine))
+        eventually(lambda: self._move_to_end(mine))
         self._consumer.assign([mine])
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._read)
         self._thread.start()
 
-    def _stand_at_end(self, mine: TopicPartition) -> bool:
+    def _move_to_end(self, mine: TopicPartition) -> bool:
         try:
             _, mine.offset = self._consumer.get_watermark_offsets(mine, timeout=10)
-        except KafkaException:  # a topic just made may have no leader yet
+        except KafkaException:  # a new topic may have no leader yet
             return False
         return True
 
@@ -106,17 +106,17 @@ class ScriptedCoordinator:
     ) -> E:
         """The first event of a kind that fits, among those from index `after` on."""
 
-        def found() -> E | None:
+        def match() -> E | None:
             for event in self.events[after:]:
                 if isinstance(event, kind) and fits(event):
                     return event
             return None
 
         with self._seen:
-            self._seen.wait_for(lambda: found() is not None, timeout_s)
-            event = found()
+            self._seen.wait_for(lambda: match() is not None, timeout_s)
+            event = match()
         rest = [e for e in self.events[after:] if not isinstance(e, Heartbeat)]
-        assert event is not None, f"no {kind.__name__} came; seen beside heartbeats: {rest}"
+        assert event is not None, f"no {kind.__name__} came; seen other than heartbeats: {rest}"
         return event
 
     def assign(
@@ -165,13 +165,13 @@ class ScriptedCoordinator:
         return record
 
     def publish_names(self, *units: Unit, beside: int = 0) -> Dictionary:
-        """Write the group's dictionary, so many partitions beside the one it belongs to."""
+        """Write the group's dictionary, `beside` partitions after the one it belongs to."""
         names = Dictionary(group=self.group, units=units_of_table(TaskTable(units)))
         self._write(self._groups, encode(names), beside)
         return names
 
     def publish(self, *records: GroupSnapshot | GroupGone) -> None:
-        """Write what is known of groups, any."""
+        """Write records of any groups to the groups topic."""
         for record in records:
             self._write(self._groups, encode(record))
 
@@ -181,7 +181,7 @@ class ScriptedCoordinator:
         self._write(self._assignments, encode(gone))
 
     def garble(self, member: str) -> None:
-        """Write what cannot be read under the key of a member."""
+        """Write an undecodable record under the key of a member."""
         key = key_of(self.group, MemberId(member))
         self._write(self._assignments, Encoded(key, b"\xc3\x01 no such schema", ()))
 
@@ -211,7 +211,7 @@ class ScriptedCoordinator:
 
 
 def eventually(condition: Callable[[], object], timeout_s: float = PATIENCE_S) -> None:
-    """Wait until a condition holds; for conditions nothing announces."""
+    """Wait until a condition holds, by polling."""
     end = time.monotonic() + timeout_s
     while not condition():
         assert time.monotonic() < end, "the condition did not come true in time"

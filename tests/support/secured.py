@@ -1,4 +1,4 @@
-"""A Kafka that lets no client in without a name, nor do what was not granted.
+"""A Kafka with authentication, TLS and ACLs.
 
 TLS, SASL/SCRAM and, on a second listener, TLS client certificates; KRaft's `StandardAuthorizer`
 denies whatever no ACL allows. Certificates are made here, by an authority of the test's own.
@@ -30,15 +30,15 @@ from muster.cli.main import main
 from muster.clients import ClientSettings
 
 ROOT = "root"
-"""The super user: what a cluster's own administrators have."""
+"""The super user, as a cluster's administrators have."""
 SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule"
 EXPIRED = datetime(2021, 3, 4, 5, 6, 7, tzinfo=UTC)
-"""When certificates that are to have expired did so."""
+"""When expired certificates expired."""
 YEAR = timedelta(days=365)
 
 
 class Authority:
-    """Signs certificates; keeps them in a folder."""
+    """Signs certificates and stores them in a folder."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -51,7 +51,7 @@ class Authority:
         self.file.write_bytes(_pem(own.sign(self._key, hashes.SHA256())))
 
     def issue(self, name: str, until_: datetime | None = None) -> Path:
-        """One PEM file with key and certificate, for servers and clients alike."""
+        """One PEM file with key and certificate, for a server or a client."""
         key = ec.generate_private_key(ec.SECP256R1())
         ends = until_ or datetime.now(UTC) + YEAR
         asked = self._builder(_named(name), key.public_key(), ends)
@@ -93,7 +93,7 @@ def _pem(certificate: x509.Certificate) -> bytes:
 
 @dataclass
 class SecuredKafka:
-    """The broker, and who may talk to it.
+    """The broker and its users.
 
     Attributes:
         broker: the node.
@@ -109,11 +109,11 @@ class SecuredKafka:
 
     @property
     def address(self) -> str:
-        """Where clients log in by password."""
+        """The address where clients log in with a password."""
         return self.broker.bootstrap_server
 
     def properties(self, user: str, password: str | None = None) -> dict[str, str]:
-        """Client settings of a user, in the Java client's words."""
+        """Client settings of a user, under the Java client's names."""
         word = self.passwords[user] if password is None else password
         return {
             "bootstrap.servers": self.address,
@@ -147,11 +147,11 @@ class SecuredKafka:
         return path
 
     def clients(self, user: str) -> ClientSettings:
-        """`properties`, for our own code."""
+        """`properties` as `ClientSettings`."""
         return ClientSettings(self.properties(user))
 
     def grant(self, prefix: str, **users: str) -> None:
-        """Make topics and ACLs: role → user."""
+        """Create topics and ACLs: role → user."""
         words = ["topics", "create", "--topic-prefix", prefix, "--partitions", "2", "--acls"]
         for role, user in users.items():
             words += [f"--{role}-principal", f"User:{user}"]
@@ -159,7 +159,7 @@ class SecuredKafka:
 
 
 class Command:
-    """A `muster` command in a process of its own; a context manager that leaves none behind.
+    """A `muster` command in its own process; a context manager that ends it.
 
     Attributes:
         log_file: all it says.
@@ -182,11 +182,11 @@ class Command:
         return self._process.pid
 
     def said(self) -> str:
-        """What it said so far."""
+        """Its output so far."""
         return self.log_file.read_text(errors="replace")
 
     def await_words(self, words: str) -> None:
-        """Wait until it says something; fail if it ends first."""
+        """Wait until its output has a text; fail if it ends first."""
 
         def heard() -> bool:
             there = words in self.said()
@@ -196,15 +196,15 @@ class Command:
         until(heard, f"it says {words!r}", story=self.said)
 
     def runs(self) -> bool:
-        """Whether it is still there."""
+        """Whether it still runs."""
         return self._process.poll() is None
 
     def wait(self) -> int:
-        """Wait for its end; the exit code."""
+        """Wait for its end; return the exit code."""
         return self._process.wait(90)
 
     def stop(self) -> int:
-        """SIGTERM; the exit code."""
+        """Send SIGTERM; return the exit code."""
         self._process.send(signal.SIGTERM)
         return self.wait()
 
@@ -216,13 +216,13 @@ class Command:
 
 
 def passwords(users: Iterable[str]) -> dict[str, str]:
-    """A password for each, none like anything else that is ever printed."""
+    """A password for each user, unlike any other printed text."""
     return {user: f"pw {user};={secrets.token_hex(8)}" for user in users}
 
 
 @contextmanager
 def secured_kafka(folder: Path, *users: str) -> Iterator[SecuredKafka]:
-    """Start it; by default every role has a user of its name."""
+    """Start the broker; by default each role has a user of its name."""
     words = passwords((ROOT, *(users or tuple(Role))))
     authority = Authority(folder / "tls")
     port = free_port()

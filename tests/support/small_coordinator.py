@@ -1,9 +1,10 @@
-"""A coordinator of a page: eager and correct, it gives a task away the moment the contract allows.
+"""A small coordinator: correct, and as eager as the protocol allows.
 
-What it proves is the members' half. `advance` is careful in more ways than the contract asks for; a
-session that leaned on one of them would be safe with it and with no other coordinator. This one
-counts sessions in broker time and deals tasks by name; it knows no racks, no copies and no config.
-It must not lag by more than a rebalance timeout: it asks for no proof that a demand could be read.
+It tests the members' half of the protocol. `advance` is more careful than the protocol requires,
+and a session could depend on that. This coordinator grants a task at the earliest moment allowed.
+It counts sessions in broker time and assigns tasks by name, without racks, copies or config. It
+must not be late by more than a rebalance timeout, because it asks for no proof that a member could
+read what it was asked.
 """
 
 from __future__ import annotations
@@ -20,14 +21,14 @@ from muster.simulation.jobs import Job
 from muster.simulation.kafka import MemberRecord
 from muster.simulation.process import GROUP
 from muster.state.machine import Step
-from muster.worker.session import ANYONE
+from muster.worker.steps import ANYONE
 
 TASKS = tuple(f"0_{n}" for n in range(4))
 
 
 @dataclass
 class Entry:
-    """What it knows of a member."""
+    """What the coordinator stores about a member."""
 
     incarnation: int
     heard_ms: int
@@ -39,21 +40,21 @@ class Entry:
 
 
 class SmallCoordinator:
-    """Takes the events of one group, one by one.
+    """Handles the events of one group, one by one.
 
     Attributes:
-        members: those whose session lives.
-        generation: how often it changed who has what.
-        kept: what fenced members may still use, and until when in broker time.
+        members: those with a live session.
+        generation: number of assignments it made.
+        reserved: until when, in broker time, fenced members may still use which tasks.
     """
 
     def __init__(self) -> None:
         self.members: dict[MemberId, Entry] = {}
         self.generation = 0
-        self.kept: list[tuple[int, TaskSet]] = []
+        self.reserved: list[tuple[int, TaskSet]] = []
 
     def take(self, event: Event) -> list[MemberRecord]:
-        """What is published because of an event."""
+        """Handle an event; return the records to publish."""
         now_ms = event.origin.at_ms
         records = [*self._expire(now_ms), *self._fence(now_ms)]
         match event:
@@ -62,28 +63,28 @@ class SmallCoordinator:
             case Leave():
                 entry = self.members.get(event.member)
                 if entry is not None and entry.incarnation == event.incarnation:
-                    records.append(self._let_go(event.member))
+                    records.append(self._remove(event.member))
             case Report() | Heartbeat():
-                records += self._hear(event)
+                records += self._take_report(event)
         return records + self._place(now_ms)
 
     def _expire(self, now_ms: int) -> list[MemberRecord]:
         over = [m for m, entry in self.members.items() if now_ms >= entry.heard_ms + SESSION_MS]
-        return [self._let_go(member) for member in over]
+        return [self._remove(member) for member in over]
 
     def _fence(self, now_ms: int) -> list[MemberRecord]:
-        """Who has not answered in time is let go; what it has stays its own for a session."""
-        silent = [
+        """Remove members that did not release in time; their tasks stay theirs for a session."""
+        late = [
             member
             for member, entry in self.members.items()
             if entry.revoking and now_ms >= entry.revoked_ms + REBALANCE_MS
         ]
-        for member in silent:
+        for member in late:
             entry = self.members[member]
-            self.kept.append((now_ms + SESSION_MS, entry.assigned | entry.revoking))
-        return [self._let_go(member) for member in silent]
+            self.reserved.append((now_ms + SESSION_MS, entry.assigned | entry.revoking))
+        return [self._remove(member) for member in late]
 
-    def _let_go(self, member: MemberId) -> MemberGone:
+    def _remove(self, member: MemberId) -> MemberGone:
         del self.members[member]
         return MemberGone(group=GROUP, member=member)
 
@@ -95,7 +96,7 @@ class SmallCoordinator:
         entry.heard_ms = event.origin.at_ms
         return self._record(event.member)
 
-    def _hear(self, event: Report | Heartbeat) -> list[MemberRecord]:
+    def _take_report(self, event: Report | Heartbeat) -> list[MemberRecord]:
         entry = self.members.get(event.member)
         if entry is None:
             return [self._fault(event.member, ANYONE, Fault.UNKNOWN_MEMBER_ID)]
@@ -108,23 +109,25 @@ class SmallCoordinator:
 
     def _place(self, now_ms: int) -> list[MemberRecord]:
         names = sorted(self.members)
-        self.kept = [(until_ms, tasks) for until_ms, tasks in self.kept if now_ms < until_ms]
-        held = TaskSet.of(task for _, tasks in self.kept for task in tasks)
+        self.reserved = [
+            (until_ms, tasks) for until_ms, tasks in self.reserved if now_ms < until_ms
+        ]
+        held = TaskSet.of(task for _, tasks in self.reserved for task in tasks)
         for entry in self.members.values():
             held = held | entry.assigned | entry.revoking
         records: list[MemberRecord] = []
         for position, name in enumerate(names):
             entry = self.members[name]
             target = TaskSet.of(TASKS[position :: len(names)])
-            beyond, free = entry.assigned - target, target - held
-            if beyond or free:
+            surplus, free = entry.assigned - target, target - held
+            if surplus or free:
                 self.generation += 1
-                if beyond and not entry.revoking:
+                if surplus and not entry.revoking:
                     entry.revoked_ms = now_ms
-                entry.assigned = (entry.assigned - beyond) | free
-                entry.revoking = entry.revoking | beyond
+                entry.assigned = (entry.assigned - surplus) | free
+                entry.revoking = entry.revoking | surplus
                 records.append(self._record(name))
-                if beyond:
+                if surplus:
                     entry.revoke_revision = entry.revision
         return records
 
@@ -153,12 +156,12 @@ class SmallCoordinator:
 
 
 class SmallJob(Job):
-    """The small coordinator in an ordeal; it keeps nothing, so it must not be restarted."""
+    """The small coordinator in an ordeal. It stores nothing, so it must not be restarted."""
 
     _small: SmallCoordinator | None = None
 
     def decide(self, events: Sequence[Event]) -> Step:
-        """Event by event."""
+        """Handle the events one by one."""
         small = self._small = self._small or SmallCoordinator()
         records = tuple(record for event in events for record in small.take(event))
         self.generations = small.generation

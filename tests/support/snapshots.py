@@ -1,4 +1,4 @@
-"""A published group to look at: two members, five tasks, one on its way."""
+"""A published group for tests: two members, five tasks, one of which moves."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def pairs(*rows: tuple[int, int]) -> np.ndarray:
 
 
 def orders(generation: int = 7, cause: str = "W2 joined") -> GroupSnapshot:
-    """Group orders: W1 (slot 0) gives up 0_1, W2 (slot 2) restores it; c1-0 has no owner."""
+    """Group orders: W1 (slot 0) releases 0_1, W2 (slot 2) restores it; c1-0 has no owner."""
     return GroupSnapshot(
         group=GroupId("orders"),
         coordinator_epoch=3,

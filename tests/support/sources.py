@@ -1,4 +1,4 @@
-"""Python files of the tree, each parsed once in a process."""
+"""Python files of the repository, each parsed once per process."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ def tree(file: Path) -> ast.Module:
 
 @cache
 def definitions(file: Path) -> tuple[Function | ast.ClassDef, ...]:
-    """Every function and class of a file, those inside others too."""
+    """Every function and class of a file, including nested ones."""
     kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
     return tuple(node for node in ast.walk(tree(file)) if isinstance(node, kinds))
 
 
 def functions(file: Path) -> list[Function]:
-    """Every function of a file, methods too."""
+    """Every function of a file, including methods."""
     return [node for node in definitions(file) if not isinstance(node, ast.ClassDef)]

@@ -1,4 +1,4 @@
-"""The coordinator as tests start it: a process of its own, as an operator would.
+"""The coordinator in a process of its own, as an operator would start it.
 
 `Job` runs ``python -m muster.streams.job`` in a temporary folder (started from the checkout,
 Spark's workers would find the checkout's folders first). It is ready when its ``/readyz`` says so.
@@ -46,7 +46,7 @@ class Job:
         command: Sequence[str] = COMMAND,
         env: Mapping[str, str] | None = None,
     ) -> None:
-        """Nothing is started yet.
+        """Prepare; nothing is started yet.
 
         Args:
             topics: where it reads and writes.
@@ -68,7 +68,7 @@ class Job:
         self._process: Tethered | None = None
 
     def start(self, *, wait: bool = True) -> Job:
-        """Start it; `wait` until the query runs."""
+        """Start it; if `wait`, return when the query runs."""
         self._folder.mkdir(parents=True, exist_ok=True)
         conf = [f"muster.metrics.port={self._port}", "muster.metrics.host=127.0.0.1", *self._conf]
         command = [
@@ -115,7 +115,7 @@ class Job:
 
     @property
     def pid(self) -> int:
-        """Process id of what was started."""
+        """Process id of the started command."""
         assert self._process is not None
         return self._process.pid
 
@@ -125,13 +125,13 @@ class Job:
         return self._process.poll()
 
     def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
-        """Ask it to stop; the exit code."""
+        """Ask it to stop; return the exit code."""
         assert self._process is not None
         self._process.send(number)
         return self.wait()
 
     def wait(self, timeout_s: float = 60) -> int:
-        """Wait for its end; the exit code."""
+        """Wait for its end; return the exit code."""
         assert self._process is not None
         try:
             return self._process.wait(timeout_s)
@@ -139,7 +139,7 @@ class Job:
             raise AssertionError(f"the job did not end in {timeout_s} s\n{self.tail()}") from None
 
     def kill(self) -> None:
-        """SIGKILL to the driver, its JVM and its Python workers: what a lost machine looks like."""
+        """Send SIGKILL to the driver, its JVM and its Python workers, like a lost machine."""
         assert self._process is not None
         if self._process.poll() is None:
             family = psutil.Process(self._process.pid).children(recursive=True)

@@ -1,4 +1,4 @@
-"""A standalone Spark cluster from the pip package: a master and workers, each a process.
+"""A standalone Spark cluster from the pip package: a master and workers, each its own process.
 
 As on real machines, executors are children of the workers and outlive the driver's trouble, find
 their Python by ``PYSPARK_PYTHON``, and share nothing with the driver but the network and the file
@@ -30,11 +30,11 @@ CONF = (
     "spark.cores.max=2",
     "spark.sql.shuffle.partitions=2",
 )
-"""What a job is told: one core each, so that both workers have a part in every batch."""
+"""Settings of a job: one core each, so that both workers get a part of every batch."""
 
 
 def environment() -> dict[str, str]:
-    """What master, workers and drivers find: the tests' own interpreter, loopback only."""
+    """Environment of master, workers and drivers: the tests' interpreter, loopback only."""
     return {
         **os.environ,
         "SPARK_HOME": str(SPARK_HOME),
@@ -62,7 +62,7 @@ class SparkCluster:
         self._daemons: list[Tethered] = []
 
     def start(self) -> SparkCluster:
-        """Start all; returns when the master listens (workers register by themselves)."""
+        """Start all; return when the master listens (workers register by themselves)."""
         self.folder.mkdir(parents=True, exist_ok=True)
         ports = ["--port", str(self.port), "--webui-port", "0"]
         self._launch("master", "master.Master", "--host", HOST, *ports)
@@ -87,20 +87,20 @@ class SparkCluster:
         return False
 
     def log(self, name: str) -> str:
-        """The end of what a daemon said."""
+        """The end of a daemon's log."""
         return (self.folder / f"{name}.log").read_text(errors="replace")[-3000:]
 
     def executors(self) -> list[psutil.Process]:
-        """The executors that run now, oldest first; each a JVM below a worker."""
-        found = []
+        """The running executors, oldest first; each is a JVM below a worker."""
+        executors = []
         for daemon in self._daemons[1:]:
             with suppress(psutil.NoSuchProcess):
                 children = psutil.Process(daemon.pid).children(recursive=True)
-                found += [child for child in children if _is_executor(child)]
-        return sorted(found, key=lambda process: process.create_time())
+                executors += [child for child in children if _is_executor(child)]
+        return sorted(executors, key=lambda process: process.create_time())
 
     def close(self) -> None:
-        """End everything, executors first: a worker that is killed would leave them behind."""
+        """End everything, executors first: a killed worker would leave them running."""
         lost = [p for e in self.executors() for p in (e, *_children(e))]
         for process in lost:
             with suppress(psutil.NoSuchProcess):

@@ -1,4 +1,4 @@
-"""A group's story: events in, whole records out, with a small vocabulary."""
+"""Drives a group with events and returns whole records, in a compact notation."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ from muster.state.machine import Step, advance
 
 GROUP = GroupId("g")
 AT_ONCE = {"initial.rebalance.delay.ms": 0}
-"""A group that starts is placed by the batch that brings its first member."""
+"""A starting group is placed in the batch of its first member's join."""
 
 
 @dataclass
 class Story:
-    """One group; `at` moves the log's clock, everything else is written at that time.
+    """One group; `at` moves the log's clock, and other events are written at that time.
 
     A plain tick says what the newest wake-up said, as the clock's does.
     """
@@ -53,12 +53,12 @@ class Story:
     published: Mark | None = None
 
     def at(self, ms: int) -> Story:
-        """Later events are of this time, in milliseconds from the beginning."""
+        """Set the time of later events, in milliseconds from the beginning."""
         self.now_ms = 1_000_000 + ms
         return self
 
     def take(self, *events: Event) -> Step:
-        """One batch; the laws hold afterwards, and the same batch again is silent."""
+        """Take one batch; check that the laws hold and that the same batch again does nothing."""
         placed = []
         for event in events:
             self.offset += 1
@@ -78,22 +78,22 @@ class Story:
         return step
 
     def told(self, *events: Event) -> dict[str, str]:
-        """What each member was told: "0_0 0_1 | 0_2 | - @2" is active, standby, learner, epoch.
+        """Each member's record: "0_0 0_1 | 0_2 | - @2" is active, standby, learner, epoch.
 
         Of an answer and the tombstone behind it, which takes it back, the answer.
         """
-        told: dict[str, str] = {}
+        lines: dict[str, str] = {}
         faults = {fault.value for fault in Fault}
         for record in self.take(*events).records:
             if not isinstance(record, MemberAssignment | MemberGone):
                 continue
-            if isinstance(record, MemberAssignment) or told.get(record.member) not in faults:
-                told[record.member] = short(record)
-        return told
+            if isinstance(record, MemberAssignment) or lines.get(record.member) not in faults:
+                lines[record.member] = short(record)
+        return lines
 
 
 def short(record: MemberAssignment | MemberGone) -> str:
-    """A member's record in one line."""
+    """A member's record as one line."""
     if isinstance(record, MemberGone):
         return "gone"
     if record.fault is not None:
@@ -146,13 +146,13 @@ def tick() -> Tick:
 
 
 def since(ms: int, event: Event) -> Event:
-    """The event as of that time, in a batch whose events are of several times."""
+    """The event with its own time, for a batch with several times."""
     return replace(event, origin=Origin("", 0, -1, 1_000_000 + ms))
 
 
 def snapshot(step: Step) -> GroupSnapshot:
-    """The snapshot a step published."""
-    found: list[Record] = [r for r in step.records if isinstance(r, GroupSnapshot)]
-    assert len(found) == 1
-    assert isinstance(found[0], GroupSnapshot)
-    return found[0]
+    """The snapshot that a step published."""
+    snapshots: list[Record] = [r for r in step.records if isinstance(r, GroupSnapshot)]
+    assert len(snapshots) == 1
+    assert isinstance(snapshots[0], GroupSnapshot)
+    return snapshots[0]

@@ -1,4 +1,4 @@
-"""A session of the worker with a clock, and the coordinator's records made easy."""
+"""A worker's session with a clock, and short ways to write the coordinator's records."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from muster.protocol.events import Join
 from muster.protocol.ids import GroupId, MemberId
 from muster.protocol.records import MemberAssignment, MemberGone
 from muster.protocol.tasks import TaskSet
-from muster.worker.exchange import (
+from muster.worker.messages import (
     Acknowledged,
     Action,
     Begin,
@@ -28,7 +28,7 @@ SESSION_MS, BEAT_MS = 10_000, 1_000
 
 
 class Talk:
-    """A session with a clock, and the coordinator's records made easy."""
+    """A session with a clock and a coordinator's record numbers."""
 
     def __init__(self, join: Join = JOIN) -> None:
         self.session = Session(join, seed=1)
@@ -36,11 +36,11 @@ class Talk:
         self.revision = 0
 
     def give(self, given: Input) -> list[Action]:
-        """One step at the present time."""
+        """Give the session an input at the current time."""
         return list(self.session.step(given, self.now_ms))
 
     def record(self, *active: str, **more) -> MemberAssignment:
-        """The next record to the present incarnation."""
+        """The next record for the current incarnation."""
         self.revision += 1
         defaults = {
             "incarnation": self.session.incarnation,
@@ -61,47 +61,47 @@ class Talk:
         return self.give(Read(self.record(*active, **more)))
 
     def acknowledge(self, actions: list[Action]) -> list[Action]:
-        """Kafka acknowledges everything that was sent; the reader has read all until now."""
+        """Kafka acknowledges all sent events, and the reader has caught up."""
         self.give(CaughtUp(self.now_ms))
         return self.acknowledge_only(actions)
 
     def acknowledge_only(self, actions: list[Action]) -> list[Action]:
-        """Kafka acknowledges everything that was sent; nothing is known of the reader."""
+        """Kafka acknowledges all sent events; the reader has not caught up."""
         return [a for s in actions if isinstance(s, Send) for a in self.give(Acknowledged(s))]
 
     def later(self, ms: int) -> list[Action]:
-        """Time passes; the clock is looked at."""
+        """Let time pass; give a `ClockMoved`."""
         self.now_ms += ms
         return self.give(ClockMoved())
 
     def joining(self) -> Talk:
-        """Bring it to JOINING, its join acknowledged."""
+        """Bring the session to JOINING, with its join acknowledged."""
         self.acknowledge(self.give(Begin()))
         return self
 
     def member(self, *active: str, **more) -> Talk:
-        """Bring it to MEMBER, holding tasks."""
+        """Bring the session to MEMBER, with tasks."""
         self.joining().read(*active, **more)
         return self
 
     @property
     def holding(self) -> Holding:
-        """What it holds."""
+        """What the session holds."""
         return self.session.holding
 
 
 def sent(actions: list[Action]) -> list[object]:
-    """The events among actions."""
+    """The events that these actions send."""
     return [a.event for a in actions if isinstance(a, Send)]
 
 
 def kinds(actions: list[Action]) -> list[str]:
-    """What actions are, events by their own name."""
+    """Class names of the actions; for a `Send`, that of its event."""
     return [type(a.event if isinstance(a, Send) else a).__name__ for a in actions]
 
 
 def in_state(state: State) -> Talk:
-    """A talk brought to a state, holding 0_0 where a state can hold."""
+    """A session in a state, which holds 0_0 if the state allows it."""
     talk = Talk()
     if state is State.NEW:
         return talk

@@ -1,4 +1,4 @@
-"""What a member makes of the records it reads, one after the other: `protocol/vectors/talk.json`.
+"""How a member reacts to the records it reads, one after the other: `protocol/vectors/talk.json`.
 
 A step is a record that is read, or tasks that have stopped. After each: whether a `Report` is due
 at once, what is held, and its digest. The process restores its copies, so none is ready at once.
@@ -20,7 +20,7 @@ Held = dict[str, list[str]]
 
 
 def reads(revision: int, held: Held, **more: Any) -> dict[str, Any]:
-    """A record is read: what it lists is given by role in `more`; then this is held."""
+    """A step that reads a record, with its tasks by role in `more`; and the holding afterwards."""
     speaks = more.pop("speaks", FIRST)
     report, obeyed = more.pop("due", False), more.pop("obeyed", True)
     roles = {role: TaskSet.of(more.pop(role, ())) for role in ("active", "standby", "learner")}
@@ -48,13 +48,13 @@ def reads(revision: int, held: Held, **more: Any) -> dict[str, Any]:
 
 
 def gone(held: Held) -> dict[str, Any]:
-    """The tombstone under its key is read, and all has stopped."""
+    """A step that reads the member's tombstone; then every task has stopped."""
     assert encode(MemberGone(group="fleet", member="W1")).value is None
     return {"incarnation": hex64(FIRST), "read": None, "obeyed": True, **_after(held, due=False)}
 
 
 def stopped(role: str, tasks: list[str], held: Held, *, due: bool) -> dict[str, Any]:
-    """Tasks have stopped."""
+    """A step in which tasks have stopped."""
     return {"incarnation": hex64(FIRST), "stopped": {role: tasks}, **_after(held, due=due)}
 
 
@@ -133,5 +133,5 @@ TALKS: dict[str, list[dict[str, Any]]] = {
 
 
 def talk_vectors() -> list[dict[str, Any]]:
-    """Every talk with its steps."""
+    """Every script with its steps."""
     return [{"name": name, "key": "fleet|W1", "steps": steps} for name, steps in TALKS.items()]

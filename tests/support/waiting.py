@@ -1,4 +1,4 @@
-"""Waiting for conditions: the only way tests of services may wait."""
+"""Waits for conditions: the only way in which tests of services wait."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TypeVar
 
 T = TypeVar("T")
 PATIENCE_S = 90.0
-"""Far more than anything takes; a hang, not slowness, is what it finds."""
+"""Much longer than anything takes, so that it finds hangs and not slowness."""
 
 
 def until(
@@ -19,21 +19,21 @@ def until(
     pause_s: float = 0.05,
     story: Callable[[], object] | None = None,
 ) -> T:
-    """Call `condition` until its answer is true, and give that answer.
+    """Call `condition` until its answer is true, and return that answer.
 
     Args:
-        condition: looked at again and again.
-        what: what is waited for, for the failure.
-        timeout_s: how long at most.
-        pause_s: between two looks.
-        story: adds to the failure what the world looks like.
+        condition: called again and again.
+        what: description of the condition, for the message of a failure.
+        timeout_s: longest wait.
+        pause_s: between two calls.
+        story: describes the current state, for the message of a failure.
     """
     deadline = time.monotonic() + timeout_s
     while True:
-        found = condition()
-        if found:
-            return found
+        answer = condition()
+        if answer:
+            return answer
         if time.monotonic() > deadline:
-            told = f"\n{story()}" if story is not None else ""
-            raise AssertionError(f"waited {timeout_s:.0f} s in vain until {what}{told}")
+            detail = f"\n{story()}" if story is not None else ""
+            raise AssertionError(f"waited {timeout_s:.0f} s in vain until {what}{detail}")
         time.sleep(pause_s)

@@ -1,4 +1,4 @@
-"""Hypothesis strategies for everything that goes over the wire, and whole-value equality."""
+"""Hypothesis strategies for all records and events, and equality of whole values."""
 
 from __future__ import annotations
 
@@ -31,6 +31,7 @@ from muster.protocol.records import (
     MemberEntry,
     MemberState,
     Move,
+    Quarantine,
     Rejected,
     WakeUp,
 )
@@ -55,7 +56,7 @@ def optional(strategy: st.SearchStrategy) -> st.SearchStrategy:
 
 @st.composite
 def task_sets(draw: st.DrawFn) -> TaskSet:
-    """Sets of every shape the codec has a form for."""
+    """Task sets of every form that the codec has."""
     units = draw(st.lists(st.tuples(names, st.booleans()), max_size=4, unique=True))
     parts = []
     for name, connector in units:
@@ -109,18 +110,18 @@ def rack_lists(draw: st.DrawFn, partitions: int) -> tuple | None:
 
 @st.composite
 def unit_lists(draw: st.DrawFn) -> tuple:
-    """Declared tasks that make a table: names with distinct prints."""
+    """Declared tasks that form a table: names that print differently."""
     chosen = draw(st.lists(st.integers(0, 20), max_size=4, unique=True))
     weights = st.sampled_from([1, 0.5, 3])
-    found = []
+    units = []
     for number in chosen:
         size = draw(st.integers(0, 6))
         if draw(st.booleans()):
-            found.append(Connector(f"c{number}", size, draw(weights), draw(weights)))
+            units.append(Connector(f"c{number}", size, draw(weights), draw(weights)))
             continue
         racks = draw(rack_lists(size)), draw(rack_lists(size))
-        found.append(Subtopology(str(number), size, draw(st.booleans()), draw(weights), *racks))
-    return tuple(found)
+        units.append(Subtopology(str(number), size, draw(st.booleans()), draw(weights), *racks))
+    return tuple(units)
 
 
 _who = {"group": texts, "member": texts}
@@ -235,7 +236,7 @@ def member_entries(draw: st.DrawFn) -> MemberEntry:
 
 @st.composite
 def snapshots(draw: st.DrawFn) -> GroupSnapshot:
-    """Groups with vectors that fit their tasks."""
+    """Group snapshots with vectors that fit their tasks."""
     units = draw(unit_lists())
     count = len(TaskTable(units))
     members = draw(st.lists(member_entries(), max_size=4))
@@ -284,14 +285,15 @@ def snapshots(draw: st.DrawFn) -> GroupSnapshot:
         generation_ms=draw(longs),
         memory=draw(texts),
         recovering=tuple(draw(st.lists(st.integers(0, 5), max_size=3))),
+        quarantine=draw(optional(st.builds(Quarantine, longs, texts))),
     )
 
 
 def settled_group(owners: IntArray | None = None) -> GroupSnapshot:
-    """A group in which everything is where it belongs; one member has two tasks if none are told.
+    """A settled group; by default one member with two tasks.
 
     Args:
-        owners: int32[T], the slot of each task's owner; who they are is left open then.
+        owners: int32[T], the slot of each task's owner; the snapshot then has no members.
     """
     members = () if owners is not None else (MemberEntry(id="m", slot=0, incarnation=1),)
     owners = np.zeros(2, dtype=np.int32) if owners is None else owners

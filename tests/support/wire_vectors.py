@@ -1,4 +1,4 @@
-"""The test vectors of `protocol/vectors/*.json`: what they hold, and today's bytes for it."""
+"""The test vectors of `protocol/vectors/*.json`: their values, and their bytes today."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def keys_vectors() -> list[dict]:
 
 
 def some_sets() -> list[tuple[str, list[UnitRef], TaskSet]]:
-    """Sets that between them take every form."""
+    """Sets that together use every form."""
     random = np.random.default_rng(7)
 
     def drawn(density: float, size: int = 200) -> TaskSet:
@@ -67,14 +67,14 @@ def some_sets() -> list[tuple[str, list[UnitRef], TaskSet]]:
         ("two kinds of units", TaskSet.of(["0_0", "10_2", "topic-x_4", "c1", "c2-7"])),
         *((f"density {d}", drawn(d)) for d in (0.02, 0.1, 0.2, 0.38, 0.5, 0.62, 0.8, 0.98)),
     ]
-    found = [(name, list(units_of([tasks])), tasks) for name, tasks in tables]
+    cases = [(name, list(units_of([tasks])), tasks) for name, tasks in tables]
     wide = [UnitRef("0_", 200), UnitRef("c1-", 5)]
-    found.append(("all", [UnitRef("0_", 5)], TaskSet.of([f"0_{i}" for i in range(5)])))
-    found.append(("all of one unit", wide, TaskSet.of([f"0_{i}" for i in range(200)])))
+    cases.append(("all", [UnitRef("0_", 5)], TaskSet.of([f"0_{i}" for i in range(5)])))
+    cases.append(("all of one unit", wide, TaskSet.of([f"0_{i}" for i in range(200)])))
     dense, sparse = np.flatnonzero(random.random(900) < 0.5), np.array([7, 800])
     apart = TaskSet([("0", False, dense), ("1", False, sparse)])
-    found.append(("units of unlike density", list(units_of([apart])), apart))
-    return found
+    cases.append(("units of unlike density", list(units_of([apart])), apart))
+    return cases
 
 
 def taskset_vectors() -> list[dict]:
@@ -126,7 +126,7 @@ def dictionary_vectors() -> list[dict]:
 
 
 def some_assignments() -> dict[str, MemberAssignment]:
-    """What a member reads."""
+    """The vectors of assignments."""
     plain = {
         "group": "fleet",
         "member": "W1",
@@ -168,7 +168,7 @@ def some_assignments() -> dict[str, MemberAssignment]:
 
 
 def assignment_vectors() -> list[dict]:
-    """Assignments as values and as what they mean; the last one in parts."""
+    """Assignments as bytes and as values; the last one in parts."""
     rows = []
     for name, record in some_assignments().items():
         encoded = encode(record)
@@ -202,7 +202,7 @@ def assignment_vectors() -> list[dict]:
 
 
 def _in_a_sized_block(row: dict) -> dict:
-    """One task, its units in a block of negative count, whose size in bytes is told."""
+    """One task; its units are in a block with a negative count, which has its size in bytes."""
     item = b"\x04" + b"0_" + b"\x02"
     plain, sized = b"\x02" + item + b"\x00", b"\x01\x08" + item + b"\x00"
     value = bytes.fromhex(row["value"])
@@ -211,7 +211,7 @@ def _in_a_sized_block(row: dict) -> dict:
 
 
 def hostile_vectors() -> list[dict]:
-    """Values of assignments that must be refused, and why."""
+    """Values of assignments that readers must refuse, and why."""
     good = encode(some_assignments()["one task"]).value
 
     def crafted(size: int, data: bytes) -> bytes:
@@ -279,7 +279,7 @@ def signature_vectors() -> list[dict]:
 
 
 def keyring_vectors() -> list[dict]:
-    """Keyrings, and the key that signs for a member of a group at a time; null = none does."""
+    """Keyrings, and the key that signs for a member of a group at a time; null = none."""
     secret = base64.b64encode(bytes(range(16))).decode()
 
     def key(name: str, **more: Any) -> dict:

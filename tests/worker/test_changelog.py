@@ -1,4 +1,4 @@
-"""Lags that the worker works out itself: positions from the user, ends from Kafka."""
+"""Lags that the worker computes: positions from the user, end offsets from Kafka."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from muster.protocol.ids import Task
 from muster.protocol.tasks import TaskSet
 from muster.worker import changelog
 from muster.worker.changelog import ChangelogLags
-from muster.worker.exchange import Restored
+from muster.worker.messages import Restored
 
 CHANGELOG = "muster.lag"
-"""Any topic that the mock cluster has."""
+"""A topic of the mock cluster."""
 ENDS = (10, 7)
 
 
@@ -34,14 +34,14 @@ def written(mock_servers: str) -> str:
 
 
 class Restoring:
-    """Positions as a test says; what was told; the latest of each task."""
+    """Positions set by a test, and the lags that were posted."""
 
     def __init__(self) -> None:
         self.at: dict[str, dict[tuple[str, int], int] | Exception | None] = {}
-        self.told: list[Restored] = []
+        self.posted: list[Restored] = []
 
     def position(self, task: Task) -> dict[tuple[str, int], int] | None:
-        """What a user's callback answers."""
+        """The positions that the user's callback returns."""
         at = self.at.get(str(task))
         if isinstance(at, Exception):
             raise at
@@ -50,12 +50,12 @@ class Restoring:
     @property
     def newest(self) -> dict[str, int]:
         """The newest lag of each task."""
-        return {str(lag.task): lag.offsets for restored in self.told for lag in restored.lags}
+        return {str(lag.task): lag.offsets for restored in self.posted for lag in restored.lags}
 
 
 @pytest.fixture
 def restoring() -> Restoring:
-    """Nothing is restored so far."""
+    """Nothing is restored yet."""
     return Restoring()
 
 
@@ -63,11 +63,11 @@ def restoring() -> Restoring:
 def lags(
     written: str, restoring: Restoring, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[ChangelogLags]:
-    """Looks at the changelog often."""
+    """A `ChangelogLags` that computes lags often."""
     monkeypatch.setattr(changelog, "SOON_S", 0.02)
     monkeypatch.setattr(changelog, "RARELY_S", 0.05)
     made = ChangelogLags(
-        {"bootstrap.servers": written}, restoring.position, TaskSet(), restoring.told.append
+        {"bootstrap.servers": written}, restoring.position, TaskSet(), restoring.posted.append
     )
     made.open(lambda: None)
     yield made
@@ -75,7 +75,7 @@ def lags(
 
 
 def test_a_copy_that_catches_up(lags: ChangelogLags, restoring: Restoring) -> None:
-    """Its lag is the sum over its partitions, and is told again only when it has changed."""
+    """Its lag is the sum over its partitions, posted again only when it has changed."""
     restoring.at["0_0"] = {(CHANGELOG, 0): 4, (CHANGELOG, 1): 0}
     restoring.at["0_1"] = OSError("the disk is away")
     lags.assigned(Talk().record(standby=["0_0"], learner=["0_1"]))
@@ -83,28 +83,28 @@ def test_a_copy_that_catches_up(lags: ChangelogLags, restoring: Restoring) -> No
     restoring.at["0_0"] = {(CHANGELOG, 0): 10, (CHANGELOG, 1): 9}
     restoring.at["0_1"] = {(CHANGELOG, 1): 6}
     eventually(lambda: restoring.newest == {"0_0": 0, "0_1": 1})
-    assert [lag.offsets for r in restoring.told for lag in r.lags if str(lag.task) == "0_0"] == [
+    assert [lag.offsets for r in restoring.posted for lag in r.lags if str(lag.task) == "0_0"] == [
         13,
         0,
     ]
 
 
 def test_an_active_that_still_restores(lags: ChangelogLags, restoring: Restoring) -> None:
-    """It is told while it is behind; once it has caught up it is not looked at any more."""
+    """Its lag is posted while it is behind; once it has caught up, no lag is computed."""
     restoring.at["0_0"] = {(CHANGELOG, 0): 1}
     restoring.at["0_1"] = {(CHANGELOG, 0): 10}
     lags.assigned(Talk().record("0_0", "0_1", "0_2"))
     eventually(lambda: restoring.newest == {"0_0": 9})
-    restoring.at["0_1"] = {(CHANGELOG, 0): 2}  # what it writes itself moves the end away
+    restoring.at["0_1"] = {(CHANGELOG, 0): 2}  # its own writes move the end
     restoring.at["0_0"] = None
     eventually(lambda: restoring.newest == {"0_0": 0})
-    assert all(str(lag.task) == "0_0" for r in restoring.told for lag in r.lags)
+    assert all(str(lag.task) == "0_0" for r in restoring.posted for lag in r.lags)
 
 
-def test_the_disk_is_told_with_the_join(
+def test_the_first_join_has_lags_of_the_disk(
     written: str, coordinator: ScriptedCoordinator, restoring: Restoring
 ) -> None:
-    """The first join waits for the lags of what an earlier life left."""
+    """The first join waits for the lags of copies that an earlier process left."""
     restoring.at["0_7"] = {(CHANGELOG, 1): 2}
     with worker(
         written, coordinator, lag_from_changelog=restoring.position, on_disk=["0_7", "0_8"]
@@ -112,13 +112,13 @@ def test_the_disk_is_told_with_the_join(
         assert coordinator.wait_for(Join).lags == (Lag(Task("0", 7), 5),)
 
 
-def test_the_first_join_asks_again(
+def test_the_first_join_waits_for_the_broker(
     written: str,
     coordinator: ScriptedCoordinator,
     restoring: Restoring,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A broker that does not answer the first question does not make a copy look lost."""
+    """If the broker does not answer at first, the first join still has the lags."""
     answer, asked = ChangelogLags._ends, []
 
     def slow(self: ChangelogLags, places: set[tuple[str, int]]) -> dict[tuple[str, int], int]:

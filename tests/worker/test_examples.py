@@ -1,4 +1,4 @@
-"""The examples run as they stand, against a real Kafka and a scripted coordinator."""
+"""The examples, unchanged, with a real Kafka and a scripted coordinator."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 
 @pytest.fixture(scope="module")
 def topics(bootstrap: str) -> str:
-    """A broker with muster's topics under their usual names."""
+    """A broker with muster's topics under their default names."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
     if "muster.groups" not in admin.list_topics(timeout=10).topics:
         create_topics(bootstrap, "muster")
@@ -38,7 +38,7 @@ def coordinator(topics: str, request: pytest.FixtureRequest) -> Iterator[Scripte
 
 @pytest.fixture
 def example(topics: str, coordinator: ScriptedCoordinator, tmp_path: Path) -> Iterator:
-    """Start an example; what it prints goes to a file."""
+    """Start an example; its output goes to a file."""
     made: list[subprocess.Popen[bytes]] = []
 
     def start(*command: str) -> tuple[subprocess.Popen[bytes], Path]:
@@ -69,7 +69,7 @@ COMMANDS = {
 
 
 def command(name: str) -> list[str]:
-    """How an example is started."""
+    """The command that starts an example."""
     if name.endswith(".py"):
         return [sys.executable, name, "{group}", "{servers}"]
     muster = [sys.executable, "-m", "muster.cli.main", "worker", "--group", "{group}"]
@@ -78,7 +78,7 @@ def command(name: str) -> list[str]:
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_workers(name: str, example, coordinator: ScriptedCoordinator) -> None:
-    """It takes two tasks, gives one up, and on SIGINT the other, leaving the group."""
+    """It takes two tasks, releases one, and on SIGINT the other, and leaves the group."""
     process, out = example(*command(name))
     join = coordinator.wait_for(Join)
     coordinator.assign(join, ["0_0", "0_1"])
@@ -91,7 +91,7 @@ def test_workers(name: str, example, coordinator: ScriptedCoordinator) -> None:
 
 
 def test_restoring(example, coordinator: ScriptedCoordinator, tmp_path: Path) -> None:
-    """A learner says how far it is, then that it is ready, and starts warm; its disk is told."""
+    """A learner reports its lag, then that it is ready, and starts warm; the join has its lags."""
     disk = tmp_path / "disk"
     disk.mkdir()
     (disk / "0_7").write_text("9000")

@@ -1,7 +1,7 @@
-"""No two members use a task at once, under any coordinator: sessions under every fault.
+"""Sessions under faults with a small coordinator: no two members use a task at the same time.
 
-The ordeal with the coordinator as it is belongs to tests/simulation. Here a small eager one takes
-its place (any that keeps the contract must do); the two stories at the end are told with both.
+tests/simulation has ordeals with the real coordinator. Here a small, eager one replaces it: a
+session must be safe with any coordinator that follows the protocol. The last two tests use both.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ from muster.simulation.ordeal import CALM_MS, CALM_STOP_MS, Ordeal
 from muster.worker.states import State
 
 NOT_OF_MEMBERS = (
-    *(faults.Restarts, faults.Usurps),  # it keeps nothing
-    *(faults.Configures, faults.Drains, faults.Lags),  # it knows nothing of these
+    *(faults.Restarts, faults.Usurps),  # the small coordinator stores nothing
+    *(faults.Configures, faults.Drains, faults.Lags),  # it ignores these
 )
 COORDINATORS = [SmallJob, Job]
 LAG_MAX_MS = REBALANCE_MS // 4
-"""As long as the small coordinator is behind at once."""
+"""Longest time that the small coordinator is behind."""
 
 
 def stream(seed: int, until_ms: int = 12_000, stressed: tuple[type, ...] = ()) -> list[Timed]:
-    """Every process starts; then faults of members and of the broker, or make it lag."""
-    found = faults.invented(seed, 300, until_ms, every_ms=200, stressed=stressed)
-    given = [(at, _brief(fault)) for at, fault in found if not isinstance(fault, NOT_OF_MEMBERS)]
+    """All processes start; then faults of members and of the broker, or delays."""
+    timed_faults = faults.invented(seed, 300, until_ms, every_ms=200, stressed=stressed)
+    given = [(at, _brief(f)) for at, f in timed_faults if not isinstance(f, NOT_OF_MEMBERS)]
     return [*((0, Starts(name)) for name in faults.NAMES), *given]
 
 
@@ -56,7 +56,7 @@ def _brief(fault: Fault) -> Fault:
 
 
 def used(world: Ordeal) -> list[str]:
-    """Every task in use, once for each process that uses it."""
+    """The tasks in use, once for each process that uses them."""
     return sorted(
         str(task)
         for process in world.processes
@@ -66,7 +66,7 @@ def used(world: Ordeal) -> list[str]:
 
 
 def is_settled(world: Ordeal) -> bool:
-    """Whether every task is used, and every process has what it holds."""
+    """Whether every task is used, and every process uses exactly what it holds."""
     working = [p for p in world.processes if p.session.state is State.MEMBER]
     return used(world) == list(TASKS) and all(
         process.session.holding == Holding(active=TaskSet.of(process.using)) for process in working
@@ -76,22 +76,22 @@ def is_settled(world: Ordeal) -> bool:
 @settings(max_examples=examples(30))
 @given(seed=st.integers(0, 2**32))
 def test_no_task_has_two_users(seed: int) -> None:
-    """Whatever goes wrong, no two processes use one task at one moment of true time."""
+    """Under all faults no two processes use a task at one moment of true time."""
     world = Ordeal(seed, job=SmallJob)
     world.play(stream(seed))
 
 
 @settings(max_examples=8)
 @given(seed=st.integers(0, 2**32))
-def test_after_the_trouble_everything_is_owned_again(seed: int) -> None:
-    """When nothing goes wrong any more, every task is used, and every process knows what it has."""
+def test_after_the_faults_every_task_is_used_again(seed: int) -> None:
+    """When the faults have stopped, every task is used, and processes use what they hold."""
     world = Ordeal(seed, job=SmallJob)
     world.play(stream(seed))
     for process in world.processes:
         process.stop_ms = min(process.stop_ms, CALM_STOP_MS)
     end_ms = world.clock_ms + CALM_MS
     while not is_settled(world) and world.clock_ms < end_ms:
-        world.happen(Starts("W1"))  # all may have died; one that runs is left alone
+        world.happen(Starts("W1"))  # all may have died; does nothing if it runs
         world.run(world.clock_ms + 1_000)
     assert used(world) == list(TASKS)
     assert is_settled(world)
@@ -99,14 +99,14 @@ def test_after_the_trouble_everything_is_owned_again(seed: int) -> None:
 
 @pytest.mark.slow
 def test_no_task_has_two_users_in_many_worlds() -> None:
-    """The same for three hundred lives; in every other one readers hang all the time."""
+    """The same for 300 lives; in every other one readers often hang."""
     for seed in range(300):
         world = Ordeal(seed, job=SmallJob)
         world.play(stream(seed, stressed=(Deafens,) if seed % 2 else ()))
 
 
-def test_the_world_is_troubled_enough() -> None:
-    """The property above is not empty: tasks change hands often, under every kind of fault."""
+def test_the_streams_have_every_fault() -> None:
+    """A stream has every kind of fault, and tasks often change their owner."""
     given = stream(7, until_ms=60_000)
     assert {type(fault) for _, fault in given} == set(faults.KINDS) - set(NOT_OF_MEMBERS)
     world = Ordeal(7, job=SmallJob)
@@ -117,9 +117,9 @@ def test_the_world_is_troubled_enough() -> None:
 
 @pytest.mark.parametrize("job", COORDINATORS)
 def test_a_reader_that_hangs(job: type[Job]) -> None:
-    """Its heartbeats go on, what it is asked back it never reads: others get it, and it stops.
+    """Its heartbeats go on, but it reads no revocation: it stops, and the other gets its tasks.
 
-    It joins again and is given tasks again, so the others have all of them only for a while.
+    It joins again and gets tasks again, so the other has all of them only for a while.
     """
     world = Ordeal(0, job=job)
     world.play([(0, Starts("W1")), (3_000, Deafens("W1", 60_000))])
@@ -135,8 +135,8 @@ def test_a_reader_that_hangs(job: type[Job]) -> None:
 
 
 @pytest.mark.parametrize("job", COORDINATORS)
-def test_leaving_in_trouble(job: type[Job]) -> None:
-    """A member that leaves a troubled group ends, and its tasks are another's."""
+def test_leaving_during_faults(job: type[Job]) -> None:
+    """A member that leaves during faults ends, and the other one gets its tasks."""
     world = Ordeal(0, job=job)
     world.play([(0, Starts("W1")), (0, Starts("W2")), (3_000, Freezes("W2", 1_500))])
     tasks = used(world)

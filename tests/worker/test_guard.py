@@ -1,4 +1,4 @@
-"""The guard with real processes: tasks end in time, whatever becomes of the worker."""
+"""The guard with real processes: tasks end in time, whatever happens to the worker."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ def given(*tasks: str, generation: int = 7) -> Assignment:
 
 
 class Folder:
-    """A folder that task processes write their process ids to, and their log."""
+    """A folder where task processes write their process ids, and the log."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.log = path / "log.jsonl"
 
     def pids(self, name: str) -> list[int]:
-        """Every process id written under a name, oldest first."""
+        """Process ids written under a name, oldest first."""
         file = self.path / name
         return [int(line) for line in file.read_text().split()] if file.exists() else []
 
@@ -50,7 +50,7 @@ class Folder:
         return [json.loads(line) for line in self.log.read_text().splitlines()]
 
     def story(self) -> list[str]:
-        """The log, short."""
+        """The log as `event task` lines."""
         return [f"{line['event']} {line['task']}" for line in self.lines()]
 
 
@@ -64,13 +64,13 @@ def alive(pid: int) -> bool:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Folder:
-    """Where this test's processes write."""
+    """The folder of this test."""
     return Folder(tmp_path)
 
 
 @pytest.fixture
 def run(folder: Folder) -> Iterator:
-    """Make `Processes`; everything is closed at the end."""
+    """Make `Processes`; close them at the end."""
     made: list[Processes] = []
 
     def make(command: str, **more) -> Processes:
@@ -95,8 +95,8 @@ def off(processes: Processes, *tasks: str) -> None:
     processes.on_revoked(tuple(map(parse_task, tasks)), given())
 
 
-def test_a_task_finds_its_names_in_the_environment(run, folder: Folder) -> None:
-    """A command sees the six MUSTER_ variables, and its task in its arguments."""
+def test_a_task_has_muster_variables(run, folder: Folder) -> None:
+    """A command has the six MUSTER_ variables, and its task among its arguments."""
     names = ["GROUP", "MEMBER_ID", "TASK", "ROLE", "GENERATION", "MEMBER_EPOCH"]
     show = " ".join(f"$MUSTER_{name}" for name in names)
     processes = run(f'echo {{task}} "{show}" > out.tmp; mv out.tmp out; exec sleep 600')
@@ -106,7 +106,7 @@ def test_a_task_finds_its_names_in_the_environment(run, folder: Folder) -> None:
 
 
 def test_revoked_means_stopped(run, folder: Folder) -> None:
-    """on_revoked returns only when the whole process group has ended in its own time."""
+    """on_revoked returns only when the whole process group has ended."""
     processes = run("(trap 'sleep 0.3; echo bye > bye; exit' TERM; echo $$ > t; sleep 600 & wait)")
     on(processes, "0_0")
     eventually(lambda: folder.pids("t"))
@@ -124,8 +124,8 @@ def test_revoked_means_stopped(run, folder: Folder) -> None:
     assert stop["boottime_ms"] >= start["boottime_ms"]
 
 
-def test_deaf_tasks_are_killed(run, folder: Folder) -> None:
-    """A task that ignores SIGTERM is killed after the grace, its children with it."""
+def test_tasks_that_ignore_sigterm_are_killed(run, folder: Folder) -> None:
+    """A task that ignores SIGTERM is killed after the grace period, with its children."""
     processes = run(
         "trap '' TERM; (trap '' TERM; sleep 600 & echo $! > child; wait) & echo $! > t; wait",
         stop_timeout_s=0.2,
@@ -138,8 +138,8 @@ def test_deaf_tasks_are_killed(run, folder: Folder) -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs a subreaper")
-def test_what_escapes_its_group_is_stopped_too(run, folder: Folder) -> None:
-    """A daemon that a task left behind in another session ends before the task counts as ended."""
+def test_processes_that_left_the_group_are_stopped(run, folder: Folder) -> None:
+    """A task counts as ended only after a daemon that it left in another session has ended."""
     processes = run("setsid sh -c 'echo $$ > daemon; exec sleep 600' & echo $$ > t; exec sleep 600")
     on(processes, "0_0")
     eventually(lambda: folder.pids("daemon") and folder.pids("t"))
@@ -148,7 +148,7 @@ def test_what_escapes_its_group_is_stopped_too(run, folder: Folder) -> None:
 
 
 def test_a_dead_task_is_started_again(run, folder: Folder) -> None:
-    """A task that ends by itself is logged as stopped and started anew, after a pause."""
+    """A task that ends by itself is logged as stopped, and started again after a pause."""
     processes = run("echo $$ >> t; exec sleep 600")
     on(processes, "0_0")
     eventually(lambda: folder.pids("t"))
@@ -159,7 +159,7 @@ def test_a_dead_task_is_started_again(run, folder: Folder) -> None:
 
 @pytest.mark.slow
 def test_the_lease_ends_tasks(run, folder: Folder) -> None:
-    """When no lease comes any more tasks get SIGTERM, then SIGKILL, before the session is over."""
+    """If the lease is not extended, tasks get SIGTERM, then SIGKILL, before the session ends."""
     processes = run("trap 'echo $$ >> told' TERM; echo $$ > t; while :; do sleep 0.05; done")
     on(processes, "0_0")
     eventually(lambda: folder.pids("t"))
@@ -171,7 +171,7 @@ def test_the_lease_ends_tasks(run, folder: Folder) -> None:
 
 
 def test_nothing_starts_without_a_lease(run, folder: Folder) -> None:
-    """A start after the end of the lease is refused, and made when there is a lease again."""
+    """A start after the end of the lease is refused, and repeated when there is a new lease."""
     processes = run("echo $$ >> t; exec sleep 600")
     processes.on_lease(boottime_ms() - 1, 0)
     on(processes, "0_0")
@@ -182,7 +182,7 @@ def test_nothing_starts_without_a_lease(run, folder: Folder) -> None:
 
 
 def test_lost_tasks_are_killed_at_once(run, folder: Folder) -> None:
-    """on_lost while the lease still runs gives no grace: another member may have the tasks."""
+    """on_lost before the end of the lease kills at once: another member may have the tasks."""
     processes = run("trap '' TERM; echo $$ > $MUSTER_TASK; while :; do sleep 0.05; done")
     on(processes, "0_0", "0_1")
     eventually(lambda: folder.pids("0_0") and folder.pids("0_1"))
@@ -197,7 +197,7 @@ def test_lost_tasks_are_killed_at_once(run, folder: Folder) -> None:
 def test_a_broken_guard_is_replaced(
     run, folder: Folder, how: signal.Signals, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A guard that is killed, or frozen when it is needed, takes no task with it for good."""
+    """If the guard is killed or hangs, a new guard starts the tasks again."""
     monkeypatch.setattr(processes_module, "GUARD_PATIENCE_S", 0.5)
     command = "trap '' TERM; echo $$ >> $MUSTER_TASK; while :; do sleep 0.05; done"
     processes = run(command, stop_timeout_s=0)
@@ -229,12 +229,12 @@ processes.on_assigned(tuple(map(parse_task, tasks)), given)
 print(boottime_ms() + lease_ms, flush=True)
 time.sleep(600)
 """
-"""A worker that renews its lease never."""
+"""A worker that never extends its lease."""
 
 
 @pytest.fixture
 def worker(folder: Folder) -> Iterator:
-    """Start a worker process whose lease runs for so many milliseconds."""
+    """Start a worker process with a lease of so many milliseconds."""
     made: list[subprocess.Popen[str]] = []
 
     def make(lease_ms: int, command: str) -> subprocess.Popen[str]:
@@ -250,7 +250,7 @@ def worker(folder: Folder) -> Iterator:
 
 
 def test_tasks_of_a_killed_worker_end(worker, folder: Folder) -> None:
-    """SIGKILL of the worker: its tasks get SIGTERM at once, long before the lease is over."""
+    """After SIGKILL of the worker its tasks get SIGTERM at once, long before the lease ends."""
     killed = worker(FOREVER_MS, "trap 'exit 3' TERM; echo $$ > $MUSTER_TASK; sleep 600 & wait")
     eventually(lambda: folder.pids("0_0") and folder.pids("0_1"))
     killed.kill()
@@ -261,7 +261,7 @@ def test_tasks_of_a_killed_worker_end(worker, folder: Folder) -> None:
 
 @pytest.mark.slow
 def test_tasks_of_a_frozen_worker_end_with_its_lease(worker, folder: Folder) -> None:
-    """SIGSTOP of the worker: its tasks end when the lease does, by the log's boot-time clock."""
+    """After SIGSTOP of the worker its tasks end when the lease does, by the log's times."""
     frozen = worker(700, "trap '' TERM; echo $$ > $MUSTER_TASK; while :; do sleep 0.05; done")
     assert frozen.stdout is not None
     until_ms = int(frozen.stdout.readline())

@@ -1,4 +1,4 @@
-"""The examples in other languages agree with the vectors and take part on a real Kafka."""
+"""The workers in other languages agree with the vectors, and work on a real Kafka."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ VECTORS = Path(__file__).parents[2] / "protocol/vectors"
 
 @pytest.fixture(scope="module", params=LANGUAGES)
 def language(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Language:
-    """Each example, built."""
+    """Each worker, built."""
     made: Language = LANGUAGES[request.param](tmp_path_factory.mktemp(request.param))
     return made
 
@@ -46,7 +46,7 @@ def working(
     member: str = "m",
     **environment: str,
 ) -> Iterator[tuple[ScriptedCoordinator, Running]]:
-    """A coordinator of a group named after the folder, and a worker of that group."""
+    """A coordinator for a group named after the folder, and a worker of that group."""
     group = folder.name
     with ScriptedCoordinator(
         kafka.address, group, prefix=kafka.prefix, session_timeout_ms=session_timeout_ms
@@ -70,13 +70,13 @@ def given(coordinator: ScriptedCoordinator, worker: Running, *tasks: str) -> Joi
 def both(
     language: Language, kafka: Topics, tmp_path: Path
 ) -> Iterator[tuple[ScriptedCoordinator, Running]]:
-    """A coordinator and a worker of a group of the test's own; sessions are short."""
+    """A coordinator and a worker of a new group with short sessions."""
     with working(language, kafka, tmp_path) as made:
         yield made
 
 
 def test_vectors(language: Language) -> None:
-    """Its codec agrees with every shared vector, the hostile ones among them."""
+    """Its codec agrees with every shared vector, including the hostile ones."""
     done = subprocess.run(
         [*language.vectors, str(VECTORS)], capture_output=True, text=True, check=False
     )
@@ -85,7 +85,7 @@ def test_vectors(language: Language) -> None:
 
 
 def test_life(both: tuple[ScriptedCoordinator, Running]) -> None:
-    """Join, take, heartbeat with digest, give up and report, learn, be asked, leave."""
+    """Join, take, heartbeat with digest, release and report, learn, answer a request, leave."""
     coordinator, worker = both
     join = coordinator.wait_for(Join)
     assert join.member == "m"
@@ -106,7 +106,7 @@ def test_life(both: tuple[ScriptedCoordinator, Running]) -> None:
 
 
 def test_waits_for_longer_than_a_session(language: Language, kafka: Topics, tmp_path: Path) -> None:
-    """It is let in by its fourth join, and takes what it is given; copies then change their roles.
+    """It is admitted by its fourth join, and takes its tasks; then copies change their roles.
 
     A copy is ready at once; when it becomes active nothing is released and nothing reported.
     """
@@ -131,7 +131,7 @@ def test_waits_for_longer_than_a_session(language: Language, kafka: Topics, tmp_
 
 
 def test_a_record_that_cannot_be_read(language: Language, kafka: Topics, tmp_path: Path) -> None:
-    """It may take a task away, so it counts as not read: the lease ends, and all is joined anew."""
+    """It may revoke a task, so it counts as not read: the lease ends, and the worker rejoins."""
     with working(language, kafka, tmp_path, 3_000) as (coordinator, worker):
         join = given(coordinator, worker, "0_0")
         coordinator.garble(join.member)
@@ -143,7 +143,7 @@ def test_a_record_that_cannot_be_read(language: Language, kafka: Topics, tmp_pat
 
 
 def test_large_groups(both: tuple[ScriptedCoordinator, Running]) -> None:
-    """Records in parts are joined; the dictionary is looked up, in whatever partition it lies."""
+    """Records in parts are joined; the dictionary is found in any partition."""
     coordinator, worker = both
     units = (Subtopology("orders-by-region" * 30, 500), Connector("c", 9))
     names = coordinator.publish_names(*units, beside=1)
@@ -156,7 +156,7 @@ def test_large_groups(both: tuple[ScriptedCoordinator, Running]) -> None:
 
 
 def test_fences_itself(both: tuple[ScriptedCoordinator, Running]) -> None:
-    """Frozen past its session it wakes up, loses its tasks and joins as another incarnation."""
+    """Suspended for a session it loses its tasks and joins under a new incarnation."""
     coordinator, worker = both
     join = given(coordinator, worker, "0_0")
     coordinator.wait_for(Heartbeat)
@@ -164,7 +164,7 @@ def test_fences_itself(both: tuple[ScriptedCoordinator, Running]) -> None:
     last = [e for e in coordinator.events if isinstance(e, Heartbeat)][-1]
     end_ms = last.origin.at_ms + coordinator.session_timeout_ms
     eventually(lambda: time.time() * 1000 > end_ms)
-    coordinator.assign(join, ["0_0", "0_1"], generation=2)  # late: it must not be taken
+    coordinator.assign(join, ["0_0", "0_1"], generation=2)  # late: the worker must not take it
     worker.process.send_signal(signal.SIGCONT)
     again = coordinator.wait_for(Join, lambda j: j.incarnation != join.incarnation)
     assert worker.held() == set()
@@ -173,8 +173,8 @@ def test_fences_itself(both: tuple[ScriptedCoordinator, Running]) -> None:
     assert "0_1" not in {line["task"] for line in worker.lines()}
 
 
-def test_let_go(both: tuple[ScriptedCoordinator, Running]) -> None:
-    """A tombstone: everything stops, it joins anew."""
+def test_tombstone(both: tuple[ScriptedCoordinator, Running]) -> None:
+    """After a tombstone all tasks stop, and it joins again."""
     coordinator, worker = both
     join = given(coordinator, worker, "0_0")
     coordinator.let_go("m")
@@ -182,8 +182,8 @@ def test_let_go(both: tuple[ScriptedCoordinator, Running]) -> None:
     assert worker.held() == set()
 
 
-def test_heard_but_cannot_read(language: Language, bootstrap: str, tmp_path: Path) -> None:
-    """The assignments are gone, heartbeats arrive: its tasks stop all the same, by its lease."""
+def test_cannot_read_but_can_write(language: Language, bootstrap: str, tmp_path: Path) -> None:
+    """Without the assignments topic its tasks stop with its lease, although heartbeats arrive."""
     kafka = new_topics(bootstrap)
     with working(language, kafka, tmp_path) as (coordinator, worker):
         given(coordinator, worker, "0_0")
@@ -197,8 +197,8 @@ def test_heard_but_cannot_read(language: Language, bootstrap: str, tmp_path: Pat
     assert left.origin.at_ms - heard[-1] < coordinator.session_timeout_ms / 2
 
 
-def test_signs_what_it_writes(language: Language, kafka: Topics, tmp_path: Path) -> None:
-    """Every event has the right signature, of the newest key; a lost file leaves the old keys."""
+def test_signs_events(language: Language, kafka: Topics, tmp_path: Path) -> None:
+    """Every event is signed with the newest key; if the file is missing the old keys stay."""
     ring = Ring(tmp_path / "ring.json")
     keys = {VARIABLE: str(ring.file)}
     with working(language, kafka, tmp_path, **keys) as (coordinator, worker):
@@ -222,7 +222,7 @@ def test_signs_what_it_writes(language: Language, kafka: Topics, tmp_path: Path)
 
 
 def test_follows_a_topic_that_grows(language: Language, bootstrap: str, tmp_path: Path) -> None:
-    """Its key belongs to another partition from then on: it reads that one, and keeps its tasks."""
+    """When its key belongs to another partition, it reads that one and keeps its tasks."""
     kafka = new_topics(bootstrap, partitions=1)
     keys = ((n, key_of(tmp_path.name, n)) for n in map("m{}".format, range(99)))
     name = next(n for n, key in keys if partition_of(key, 3))
@@ -236,13 +236,13 @@ def test_follows_a_topic_that_grows(language: Language, bootstrap: str, tmp_path
         coordinator.assign(join, ["0_0", "0_1"], generation=2)
         eventually(lambda: worker.held() == {"0_0", "0_1"})
         end_ms = coordinator.events[-1].origin.at_ms + coordinator.session_timeout_ms
-        eventually(lambda: coordinator.events[-1].origin.at_ms > end_ms)  # it does read on
+        eventually(lambda: coordinator.events[-1].origin.at_ms > end_ms)  # it still reads
         assert {line["event"] for line in worker.lines()} == {"start"}
     kafka.close()
 
 
-def test_a_new_coordinator_asks(both: tuple[ScriptedCoordinator, Running]) -> None:
-    """A question under an older revision is answered, to whom it is from, and changes nothing."""
+def test_a_new_coordinator_requests_a_report(both: tuple[ScriptedCoordinator, Running]) -> None:
+    """A request with an old revision is answered with the new epoch, and changes no task."""
     coordinator, worker = both
     join = coordinator.wait_for(Join)
     coordinator.assign(join, ["0_0", "0_1"])
@@ -252,7 +252,7 @@ def test_a_new_coordinator_asks(both: tuple[ScriptedCoordinator, Running]) -> No
     answer = coordinator.wait_for(Report, lambda r: r.revision == 2)
     assert answer.holding.active == TaskSet.of(["0_0", "0_1", "0_2"])
     assert answer.coordinator_epoch == 9
-    coordinator.assign(join, ["0_7"], generation=3)  # of the coordinator before: not heard
+    coordinator.assign(join, ["0_7"], generation=3)  # of the old coordinator: ignored
     coordinator.assign(join, ["0_1"], generation=4, coordinator_epoch=9)
     eventually(lambda: worker.held() == {"0_1"})
     assert "0_7" not in {line["task"] for line in worker.lines()}

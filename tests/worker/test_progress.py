@@ -1,4 +1,4 @@
-"""What the member takes for read: ends answered early, late, out of place, or not at all."""
+"""When the reader counts as caught up: answers that are early, late, misplaced or missing."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from muster.worker import progress
-from muster.worker.exchange import CaughtUp
+from muster.worker.messages import CaughtUp
 from muster.worker.progress import Progress
 
 
 class Broker:
-    """Stands for the admin client: questions wait until the test answers them."""
+    """A fake admin client: questions wait until the test answers them."""
 
     def __init__(self) -> None:
         self.asked: list[Future] = []
@@ -23,113 +23,115 @@ class Broker:
         self.grown = 0
 
     def has_grown(self) -> None:
-        """What a reader is told once there are more partitions."""
+        """Called when the topic has more partitions."""
         self.grown += 1
 
     def connect(self, *_: object, **__: object) -> Broker:
-        """Another client."""
+        """Create a client."""
         self.clients += 1
         return self
 
     def list_offsets(self, wanted: dict, **_: object) -> dict:
-        """Keep the question."""
+        """Store the question."""
         self.asked.append(Future())
         return dict.fromkeys(wanted, self.asked[-1])
 
     def list_topics(self, topic: str, **_: object) -> SimpleNamespace:
-        """Say how many partitions there are, at once."""
-        told = SimpleNamespace(error=None, partitions=range(self.partitions))
-        return SimpleNamespace(topics={topic: told})
+        """Answer with the number of partitions, at once."""
+        metadata = SimpleNamespace(error=None, partitions=range(self.partitions))
+        return SimpleNamespace(topics={topic: metadata})
 
     def answer(self, end: int) -> None:
-        """Say where the partition ends."""
+        """Answer with the end offset of the partition."""
         self.asked[-1].set_result(SimpleNamespace(offset=end))
 
 
 @pytest.fixture
 def broker(monkeypatch: pytest.MonkeyPatch) -> Broker:
-    """The only broker there is."""
+    """The broker of every client."""
     made = Broker()
     monkeypatch.setattr(progress, "AdminClient", made.connect)
     return made
 
 
 @pytest.fixture
-def told() -> list[CaughtUp]:
-    """What the session was told."""
+def inputs() -> list[CaughtUp]:
+    """The inputs that the session got."""
     return []
 
 
 @pytest.fixture
-def reader(broker: Broker, told: list[CaughtUp]) -> Progress:
-    """Stands at offset 10."""
-    made = Progress({}, told.append, broker.has_grown, lambda job: job())
+def reader(broker: Broker, inputs: list[CaughtUp]) -> Progress:
+    """A reader at offset 10."""
+    made = Progress({}, inputs.append, broker.has_grown, lambda job: job())
     made.stand("muster.assignments", 1, 10, 4)
     return made
 
 
-def test_nothing_new(reader: Progress, broker: Broker, told: list[CaughtUp]) -> None:
-    """The end is where the reader stands: everything has been read."""
+def test_nothing_new(reader: Progress, broker: Broker, inputs: list[CaughtUp]) -> None:
+    """If the end is the reader's position, everything has been read."""
     reader.ask(100)
-    assert told == []
+    assert inputs == []
     broker.answer(10)
-    assert told == [CaughtUp(100)]
+    assert inputs == [CaughtUp(100)]
 
 
 def test_a_reader_that_has_to_catch_up(
-    reader: Progress, broker: Broker, told: list[CaughtUp]
+    reader: Progress, broker: Broker, inputs: list[CaughtUp]
 ) -> None:
-    """What was asked counts when the reader gets there, and of several ends the newest reached."""
+    """A question counts when the reader reaches its end; of several, the newest reached one."""
     for at_ms, end in ((100, 12), (200, 13), (300, 20)):
         reader.ask(at_ms)
         broker.answer(end)
     reader.read_to(11)
-    assert told == []
+    assert inputs == []
     reader.read_to(13)
-    assert told == [CaughtUp(200)]
+    assert inputs == [CaughtUp(200)]
     reader.read_to(20)
-    assert told == [CaughtUp(200), CaughtUp(300)]
+    assert inputs == [CaughtUp(200), CaughtUp(300)]
 
 
-def test_read_beyond_the_answer(reader: Progress, broker: Broker, told: list[CaughtUp]) -> None:
-    """A record that came while the question was open does no harm."""
+def test_read_beyond_the_answer(reader: Progress, broker: Broker, inputs: list[CaughtUp]) -> None:
+    """A record read while the question was open does not matter."""
     reader.ask(100)
     reader.read_to(12)
     broker.answer(11)
-    assert told == [CaughtUp(100)]
+    assert inputs == [CaughtUp(100)]
 
 
-def test_one_question_at_a_time(reader: Progress, broker: Broker, told: list[CaughtUp]) -> None:
-    """While one is open no other is asked; one that failed says nothing, and the next is asked."""
+def test_one_question_at_a_time(reader: Progress, broker: Broker, inputs: list[CaughtUp]) -> None:
+    """No question is asked while one is open; after a failed one the next is asked."""
     reader.ask(100)
     reader.ask(200)
     assert len(broker.asked) == 1
     broker.asked[0].set_exception(KafkaException(KafkaError(KafkaError._TIMED_OUT)))
-    assert told == []
+    assert inputs == []
     reader.ask(300)
     broker.answer(10)
-    assert told == [CaughtUp(300)]
+    assert inputs == [CaughtUp(300)]
 
 
-def test_a_log_cut_below_the_reader(reader: Progress, broker: Broker, told: list[CaughtUp]) -> None:
-    """An end before what was read long ago proves nothing: new records go where we do not look."""
+def test_a_log_truncated_below_the_reader(
+    reader: Progress, broker: Broker, inputs: list[CaughtUp]
+) -> None:
+    """An end below the position proves nothing: the reader would miss new records."""
     reader.ask(100)
     broker.answer(3)
-    assert told == []
+    assert inputs == []
 
 
-def test_another_partition(reader: Progress, broker: Broker, told: list[CaughtUp]) -> None:
-    """The topic grew: what is said of the old partition proves nothing for the new one."""
+def test_another_partition(reader: Progress, broker: Broker, inputs: list[CaughtUp]) -> None:
+    """After the topic grew, an answer about the old partition proves nothing."""
     reader.ask(100)
     reader.stand("muster.assignments", 4, 0, 4)
     broker.answer(10)
     reader.read_to(50)
-    assert told == []
+    assert inputs == []
 
 
-def test_nothing_is_asked_too_early_or_too_late(broker: Broker, told: list[CaughtUp]) -> None:
-    """Before the reader stands anywhere, and after the end."""
-    reader = Progress({}, told.append, broker.has_grown, lambda job: job())
+def test_nothing_is_asked_too_early_or_too_late(broker: Broker, inputs: list[CaughtUp]) -> None:
+    """Nothing is asked before the reader has a position, or after `close`."""
+    reader = Progress({}, inputs.append, broker.has_grown, lambda job: job())
     reader.ask(100)
     reader.stand("muster.assignments", 1, 10, 4)
     reader.close()
@@ -138,22 +140,22 @@ def test_nothing_is_asked_too_early_or_too_late(broker: Broker, told: list[Caugh
 
 
 def test_a_client_that_failed_is_replaced(
-    reader: Progress, broker: Broker, told: list[CaughtUp]
+    reader: Progress, broker: Broker, inputs: list[CaughtUp]
 ) -> None:
-    """It would ask the leader it knows for ever; one that is answered is kept."""
+    """A failed client would keep asking the leader it knows; one that got an answer stays."""
     reader.ask(100)
     broker.asked[-1].set_exception(KafkaException(KafkaError(KafkaError.FENCED_LEADER_EPOCH)))
     for at_ms in (200, 300):
         reader.ask(at_ms)
         broker.answer(10)
-    assert told == [CaughtUp(200), CaughtUp(300)]
+    assert inputs == [CaughtUp(200), CaughtUp(300)]
     assert broker.clients == 2
 
 
 def test_a_question_that_is_forgotten(
-    reader: Progress, broker: Broker, told: list[CaughtUp]
+    reader: Progress, broker: Broker, inputs: list[CaughtUp]
 ) -> None:
-    """After a while another client is asked; an answer that comes all the same is taken."""
+    """After a while another client is asked; a late answer still counts."""
     reader.ask(100)
     reader.ask(100 + progress.LOST_MS - 1)
     assert len(broker.asked) == 1
@@ -163,18 +165,18 @@ def test_a_question_that_is_forgotten(
     reader.ask(5_000)
     assert len(broker.asked) == 2
     broker.answer(10)
-    assert told == [CaughtUp(100), CaughtUp(100 + progress.LOST_MS)]
+    assert inputs == [CaughtUp(100), CaughtUp(100 + progress.LOST_MS)]
 
 
-def test_a_topic_that_has_grown(reader: Progress, broker: Broker, told: list[CaughtUp]) -> None:
-    """The end of a partition that may be ours no more proves nothing, and the reader is told."""
+def test_a_topic_that_has_grown(reader: Progress, broker: Broker, inputs: list[CaughtUp]) -> None:
+    """The end of the old partition proves nothing, and the reader has to move."""
     broker.partitions = 6
     reader.ask(100)
     broker.answer(10)
-    assert (told, broker.grown) == ([], 1)
+    assert (inputs, broker.grown) == ([], 1)
     reader.stand("muster.assignments", 5, 0, 6)
     reader.ask(200)
     broker.answer(3)
-    assert told == []
+    assert inputs == []
     reader.read_to(3)
-    assert told == [CaughtUp(200)]
+    assert inputs == [CaughtUp(200)]

@@ -1,4 +1,4 @@
-"""The session machine: stories worth telling, from joining to leaving."""
+"""The session: joining, holding tasks, losing them, leaving."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ from muster.protocol.events import Leave, Report
 from muster.protocol.ids import Role
 from muster.protocol.records import Fault
 from muster.protocol.tasks import TaskSet
-from muster.worker.chance import JOIN_PAUSE_MAX_MS, mixed63
-from muster.worker.exchange import (
+from muster.worker.messages import (
     Acknowledged,
     AllStopped,
     Assigned,
@@ -30,18 +29,19 @@ from muster.worker.exchange import (
     Send,
     Take,
 )
+from muster.worker.rng import JOIN_PAUSE_MAX_MS, mixed63
 from muster.worker.states import State
 
 # -------------------------------------------------------------------------------------- stories
 
 
 def test_story_join_take_release_leave() -> None:
-    """One member's life, every action compared."""
+    """A member's life from join to leave, with every action compared."""
     talk = Talk()
-    # It says who it is, under an incarnation drawn from the seed.
+    # It joins, under an incarnation computed from the seed.
     (join,) = talk.give(Begin())
     assert join == Send(replace(JOIN, incarnation=mixed63(1)), mixed63(1), talk.now_ms)
-    # It is given two tasks: the lease counts from the join, sent earlier.
+    # It is granted two tasks. The lease counts from when the join was sent.
     first_ms, talk.now_ms = talk.now_ms, talk.now_ms + 40
     record = talk.record("0_0", "0_1")
     assert talk.give(Read(record)) == [
@@ -49,12 +49,12 @@ def test_story_join_take_release_leave() -> None:
         Lease(first_ms + 9_900 - 1_000, 1_000),
         Take(Role.ACTIVE, TaskSet.of(["0_0", "0_1"]), record),
     ]
-    assert talk.give(Acknowledged(join)) == []  # says nothing new
-    # A task is asked back: it is stopped, and counts as given up from now on.
+    assert talk.give(Acknowledged(join)) == []  # does not extend the lease
+    # A task is revoked: the member stops it, and marks it as releasing from now on.
     record = talk.record("0_1", epoch=1)
     assert talk.give(Read(record))[2:] == [Release(Role.ACTIVE, TaskSet.of(["0_0"]), record)]
     assert talk.holding == Holding(active=TaskSet.of(["0_0", "0_1"]), releasing=TaskSet.of(["0_0"]))
-    # It has stopped: one report, with the revision of the record that asked.
+    # The task has stopped: one report, with the revision of the record that revoked it.
     (report,) = sent(talk.give(Released(Role.ACTIVE, TaskSet.of(["0_0"]))))
     assert report == Report(
         group=GROUP,
@@ -75,7 +75,7 @@ def test_story_join_take_release_leave() -> None:
 
 
 def test_story_a_newer_record_while_stopping() -> None:
-    """A record read during a release: the one report carries the newest revision."""
+    """If a record is read during a release, the report has the newer revision."""
     talk = Talk().member("0_0", "0_1")
     talk.read("0_1")
     assert kinds(talk.read("0_1", "0_2")) == ["Assigned", "Lease", "Take"]
@@ -84,8 +84,8 @@ def test_story_a_newer_record_while_stopping() -> None:
     assert report.holding.active == TaskSet.of(["0_1", "0_2"])
 
 
-def test_story_a_task_given_back_while_stopping() -> None:
-    """A task that is wanted again while it stops is held all along, and started anew after."""
+def test_story_a_task_assigned_again_while_stopping() -> None:
+    """A task that is assigned again while it stops stays held, and starts when it has stopped."""
     talk = Talk().member("0_0")
     talk.read()
     record = talk.record("0_0")
@@ -96,16 +96,16 @@ def test_story_a_task_given_back_while_stopping() -> None:
     assert sent(actions)[0].holding == Holding(active=TaskSet.of(["0_0"]))
 
 
-def test_a_report_is_asked_for() -> None:
-    """`report` is answered at once, also when the record is the one already read."""
+def test_a_requested_report_is_sent_at_once() -> None:
+    """A record with `report` set is answered at once, even if it was read before."""
     talk = Talk().member("0_0")
     record = talk.record("0_0", report=True)
     for expected in (["Assigned", "Lease", "Report"], ["Report"], ["Report"]):
         assert kinds(talk.give(Read(record))) == expected
 
 
-def test_a_report_during_a_release_does_not_stand_for_it() -> None:
-    """Asked while a task stops: the answer still holds it, and a second report follows."""
+def test_a_requested_report_does_not_replace_that_of_a_release() -> None:
+    """A report requested while a task stops still holds the task, and a second report follows."""
     talk = Talk().member("0_0")
     (report,) = sent(talk.read(report=True))
     assert report.holding == Holding(active=TaskSet.of(["0_0"]), releasing=TaskSet.of(["0_0"]))
@@ -124,15 +124,15 @@ def test_a_report_during_a_release_does_not_stand_for_it() -> None:
         {"coordinator_epoch": 2, "fault": Fault.FENCED_MEMBER_EPOCH},
     ],
 )
-def test_records_that_are_not_for_us_now(old: dict) -> None:
-    """Another incarnation's, an older coordinator's and repeated records change nothing."""
+def test_stale_records_are_ignored(old: dict) -> None:
+    """Records for another incarnation, of an older coordinator, or repeated change nothing."""
     talk = Talk().member("0_0")
     assert talk.read("0_1", **old) == []
     assert talk.holding == Holding(active=TaskSet.of(["0_0"]))
 
 
-def test_a_coordinator_that_forgot_asks_and_takes_nothing_back() -> None:
-    """After a lost checkpoint a later coordinator asks under an older revision: only answered."""
+def test_a_report_request_with_an_old_revision_revokes_nothing() -> None:
+    """After a lost checkpoint the coordinator asks with an old revision; the member reports."""
     talk = Talk().member("0_0")
     talk.read("0_0", "0_1")
     assert kinds(talk.read("0_0", coordinator_epoch=4, revision=1, report=True)) == ["Report"]
@@ -148,17 +148,17 @@ def test_a_coordinator_that_forgot_asks_and_takes_nothing_back() -> None:
 # --------------------------------------------------------------------------------------- joining
 
 
-def test_a_coordinator_that_does_not_answer_is_mentioned_once() -> None:
-    """After some joins the user is told what to look at; then it goes on asking in silence."""
+def test_one_notice_if_no_coordinator_answers() -> None:
+    """After some unanswered joins there is one notice; then only joins follow."""
     talk = in_state(State.JOINING)
-    said: list[list[str]] = []
+    actions: list[list[str]] = []
     for _ in range(8):
-        said.append(kinds(talk.later(JOIN_PAUSE_MAX_MS * 5 // 4)))
-    assert said == [["Join"], ["Join"], ["Join", "Notice"], *([["Join"]] * 5)]
+        actions.append(kinds(talk.later(JOIN_PAUSE_MAX_MS * 5 // 4)))
+    assert actions == [["Join"], ["Join"], ["Join", "Notice"], *([["Join"]] * 5)]
 
 
 def test_joins_are_retried_with_growing_pauses() -> None:
-    """Without an answer the same join goes out again, ever more rarely, never too rarely."""
+    """Without an answer the same join is sent again, with growing pauses up to a maximum."""
     talk = Talk()
     (first,) = sent(talk.give(Begin()))
     pauses = []
@@ -182,7 +182,7 @@ def test_joins_are_retried_with_growing_pauses() -> None:
     ],
 )
 def test_refused_for_now(fault: Fault) -> None:
-    """A member that is not admitted yet says why, and asks again under the same incarnation."""
+    """After a temporary refusal there is a notice, and a join under the same incarnation."""
     talk = Talk().joining()
     (notice,) = talk.read(fault=fault, message="W1 is alive")
     assert notice == Notice(f"{fault.value}: W1 is alive; asking again")
@@ -193,14 +193,14 @@ def test_refused_for_now(fault: Fault) -> None:
 
 @pytest.mark.parametrize("fault", [Fault.FENCED_INSTANCE_ID, Fault.INVALID_REQUEST])
 def test_refused_for_good(fault: Fault) -> None:
-    """A join that can never be accepted ends the session with the coordinator's words."""
+    """A final refusal ends the session, with the coordinator's message."""
     talk = Talk().joining()
     assert talk.read(fault=fault, message="no") == [End(fault, "no")]
     assert talk.session.state is State.ENDED
 
 
-def test_a_late_answer_to_an_older_session() -> None:
-    """Faults and tombstones of what was before do not disturb a join."""
+def test_late_answers_to_an_older_session_are_ignored() -> None:
+    """Faults and tombstones for an older session change nothing while joining."""
     talk = Talk().joining()
     assert talk.read(fault=Fault.UNKNOWN_MEMBER_ID, incarnation=0) == []
     assert talk.give(GONE) == []
@@ -215,7 +215,7 @@ def test_a_late_answer_to_an_older_session() -> None:
 )
 @pytest.mark.parametrize("anyone", [True, False])
 def test_faults_that_take_everything(fault: Fault, anyone: bool) -> None:
-    """The member drops everything and joins anew; one that was fenced leaves its session first."""
+    """The member drops all tasks and joins again; a fenced one leaves its old session first."""
     talk = Talk().member("0_0")
     incarnation = 0 if anyone else talk.session.incarnation
     (lose,) = talk.read(fault=fault, message="why", incarnation=incarnation, revision=0)
@@ -226,16 +226,16 @@ def test_faults_that_take_everything(fault: Fault, anyone: bool) -> None:
 
 
 def test_story_the_group_was_deleted() -> None:
-    """The member has stopped all, is told why, and asks until there is a group again.
+    """After the group was deleted the member asks to join until the group exists again.
 
-    Its older session is none that stands in the way: it leaves nothing.
+    The deleted group does not count its old session, so it sends no leave.
     """
     talk = Talk().member("0_0")
     talk.read()
     talk.give(Released(Role.ACTIVE, TaskSet.of(["0_0"])))
     why = "group deleted by muster config delete"
-    told = talk.read(fault=Fault.GROUP_ID_NOT_FOUND, message=why, revision=0)
-    assert told == [Lose(f"GROUP_ID_NOT_FOUND: {why}")]
+    actions = talk.read(fault=Fault.GROUP_ID_NOT_FOUND, message=why, revision=0)
+    assert actions == [Lose(f"GROUP_ID_NOT_FOUND: {why}")]
     assert talk.give(GONE) == []
     asks = talk.give(AllStopped())
     (join,) = sent(asks)
@@ -248,20 +248,20 @@ def test_story_the_group_was_deleted() -> None:
     assert "Take" in kinds(talk.read("0_0"))
 
 
-def test_story_its_own_shadow_stands_in_the_way() -> None:
-    """After a loss the old session is still counted: the member leaves it, and is let in."""
+def test_story_its_own_old_session_is_in_use() -> None:
+    """After a loss the old session still counts: the member leaves it and joins again."""
     talk = Talk().member("0_0")
     talk.give(GONE)
     talk.give(AllStopped())
     leave, join = sent(talk.read(fault=Fault.MEMBER_ID_IN_USE))
     assert leave == Leave(group=GROUP, member=MEMBER, incarnation=mixed63(1), temporary=True)
     assert join.incarnation == mixed63(2)
-    # Once is enough; from then on it is another process.
+    # Only once: a second refusal concerns the session of another process.
     assert kinds(talk.read(fault=Fault.MEMBER_ID_IN_USE)) == ["Notice"]
 
 
-def test_a_static_member_that_lost_its_session_comes_back() -> None:
-    """Its leave is temporary: its tasks wait for it."""
+def test_a_static_member_that_lost_its_session_leaves_temporarily() -> None:
+    """Its leave is temporary, so its tasks wait for it."""
     talk = Talk(replace(JOIN, instance_id="i")).member("0_0")
     talk.later(SESSION_MS)
     leave, _ = sent(talk.give(AllStopped()))
@@ -269,7 +269,7 @@ def test_a_static_member_that_lost_its_session_comes_back() -> None:
 
 
 def test_fenced_for_good_while_holding() -> None:
-    """FENCED_INSTANCE_ID: everything stops, then the session ends without a word."""
+    """After FENCED_INSTANCE_ID all tasks stop, then the session ends without a leave."""
     talk = Talk().member("0_0")
     assert kinds(talk.read(fault=Fault.FENCED_INSTANCE_ID, message="gone")) == ["Lose"]
     assert talk.give(AllStopped()) == [End(Fault.FENCED_INSTANCE_ID, "gone")]
@@ -279,7 +279,7 @@ def test_fenced_for_good_while_holding() -> None:
 
 
 def test_leaving_keeps_the_session_alive() -> None:
-    """While tasks stop, heartbeats go on and new tasks are not taken."""
+    """While tasks stop, heartbeats go on, and no new tasks are taken."""
     talk = Talk().member("0_0")
     talk.give(LeaveAsked(temporary=True))
     assert talk.read("0_0", "0_1") == []
@@ -288,13 +288,13 @@ def test_leaving_keeps_the_session_alive() -> None:
     assert leave.event.temporary
 
 
-def test_leaving_with_empty_hands() -> None:
-    """Nothing to stop: it leaves at once."""
+def test_leaving_without_tasks() -> None:
+    """A member without tasks leaves at once."""
     assert kinds(Talk().member().give(LeaveAsked())) == ["Leave", "End"]
 
 
 def test_leaving_while_the_lease_runs_out() -> None:
-    """Tasks that took too long are lost; then it leaves all the same."""
+    """If stopping takes longer than the lease, the tasks are lost; then the member leaves."""
     talk = Talk().member("0_0")
     talk.give(LeaveAsked())
     assert kinds(talk.later(SESSION_MS)) == ["Lose"]
@@ -302,7 +302,7 @@ def test_leaving_while_the_lease_runs_out() -> None:
 
 
 def test_leaving_after_a_loss() -> None:
-    """Asked to leave while lost tasks stop: no new join."""
+    """A member that is closed while lost tasks stop does not join again."""
     talk = Talk().member("0_0")
     talk.give(GONE)
     assert talk.give(LeaveAsked()) == []

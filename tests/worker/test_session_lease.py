@@ -1,4 +1,4 @@
-"""The session machine: heartbeats, the lease, and what a process that slept may not believe."""
+"""The session: heartbeats, the lease, and processes that were suspended."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from muster.protocol.digest import Holding
 from muster.protocol.events import Heartbeat, Join, LagReport, Leave
 from muster.protocol.ids import Role
 from muster.protocol.tasks import TaskSet
-from muster.worker.chance import mixed63
-from muster.worker.exchange import (
+from muster.worker.lease import lease_until_ms, stop_ms
+from muster.worker.messages import (
     Acknowledged,
     AllStopped,
     Begin,
@@ -28,14 +28,14 @@ from muster.worker.exchange import (
     Released,
     Send,
 )
-from muster.worker.lease import lease_until_ms, stop_ms
+from muster.worker.rng import mixed63
 from muster.worker.states import State
 
 # ------------------------------------------------------------------------ heartbeats and the lease
 
 
 def test_heartbeats() -> None:
-    """One is due an interval after anything was sent; one in flight is enough; digest of now."""
+    """A heartbeat is due one interval after the last event, if no other is in flight."""
     talk = Talk().member("0_0")
     assert talk.session.deadline_ms == talk.now_ms + BEAT_MS
     assert talk.later(BEAT_MS - 1) == []
@@ -49,7 +49,7 @@ def test_heartbeats() -> None:
 
 
 def test_a_heartbeat_that_failed() -> None:
-    """When Kafka gave one up, the next goes out when it is due."""
+    """After a failed heartbeat the next one is sent when it is due."""
     talk = Talk().member("0_0")
     (beat,) = talk.later(BEAT_MS)
     assert talk.give(Failed(beat)) == []
@@ -57,7 +57,7 @@ def test_a_heartbeat_that_failed() -> None:
 
 
 def test_a_report_that_failed() -> None:
-    """It is made again in the place of the next heartbeat, with what is held by then."""
+    """A failed report replaces the next heartbeat, with the holding of that time."""
     talk = Talk().member("0_0", "0_1", learner=["0_9"])
     (report,) = talk.give(Ready(TaskSet.of(["0_9"])))
     assert talk.give(Failed(report)) == []
@@ -69,14 +69,14 @@ def test_a_report_that_failed() -> None:
 
 
 def test_lease_is_shorter_than_the_session() -> None:
-    """A hundredth for clocks and a tenth, at most 3 s, for stopping are kept."""
+    """The lease is shorter by 1 % for clock drift and a tenth, at most 3 s, for stopping."""
     assert lease_until_ms(0, 45_000) == 45_000 - 450 - 3_000
     assert lease_until_ms(0, 10_000) == 10_000 - 100 - 1_000
     assert stop_ms(100) == 10
 
 
 def test_only_what_kafka_acknowledged_extends_the_lease() -> None:
-    """The lease counts from the sending of an acknowledged event, not from its acknowledgement."""
+    """The lease counts from when an acknowledged event was sent, not from its acknowledgement."""
     talk = Talk().member("0_0")
     joined = talk.session.lease_ms
     (beat,) = talk.later(BEAT_MS)
@@ -88,7 +88,7 @@ def test_only_what_kafka_acknowledged_extends_the_lease() -> None:
 
 
 def test_story_the_reader_hangs() -> None:
-    """Heartbeats are acknowledged, nothing is read: the lease ends as if Kafka were silent."""
+    """Acknowledged heartbeats do not extend the lease if nothing is read."""
     talk = Talk().member("0_0")
     read_ms = talk.now_ms
     while talk.now_ms < read_ms + 8_000:
@@ -97,8 +97,8 @@ def test_story_the_reader_hangs() -> None:
     assert talk.later(900) == [Lose("the lease ran out: assignments could not be read in time")]
 
 
-def test_the_lease_counts_from_what_was_read_last() -> None:
-    """Read up to a moment before the newest heartbeat: the lease counts from that moment."""
+def test_the_lease_counts_from_the_last_complete_read() -> None:
+    """If all was read up to a moment before the newest heartbeat, the lease counts from it."""
     talk = Talk().member("0_0")
     talk.acknowledge_only(talk.later(BEAT_MS))
     read_ms = talk.now_ms - 300
@@ -109,8 +109,8 @@ def test_the_lease_counts_from_what_was_read_last() -> None:
     assert talk.give(CaughtUp(talk.now_ms + 5_000)) == []  # more needs a newer heartbeat
 
 
-def test_a_reader_that_is_back_in_time_costs_nothing() -> None:
-    """What it reads after a pause is obeyed, and the lease goes on from there."""
+def test_a_reader_that_pauses_briefly() -> None:
+    """After a pause shorter than the lease records are obeyed and the lease is extended."""
     talk = Talk().member("0_0", "0_1")
     for _ in range(8):
         talk.acknowledge_only(talk.later(BEAT_MS))
@@ -120,7 +120,7 @@ def test_a_reader_that_is_back_in_time_costs_nothing() -> None:
 
 
 def test_a_join_answered_late_by_a_reader_that_hung() -> None:
-    """Joins are acknowledged all the while, but an answer read a session late gives nothing."""
+    """An answer that is read a session late grants nothing, although joins were acknowledged."""
     talk = Talk()
     talk.acknowledge_only(talk.give(Begin()))
     record = talk.record("0_0")
@@ -133,8 +133,8 @@ def test_a_join_answered_late_by_a_reader_that_hung() -> None:
 
 
 @pytest.mark.parametrize("kind", [Leave, LagReport])
-def test_what_is_no_sign_of_life(kind: type) -> None:
-    """Lags and leaves do not extend the lease, nor what an older session sent."""
+def test_events_that_do_not_extend_the_lease(kind: type) -> None:
+    """Lag reports, leaves, and events of an older session do not extend the lease."""
     talk = Talk().member("0_0")
     extra = {"lags": ()} if kind is LagReport else {"incarnation": 1}
     event = kind(group=GROUP, member=MEMBER, **extra)
@@ -144,18 +144,18 @@ def test_what_is_no_sign_of_life(kind: type) -> None:
 
 
 def test_story_silence() -> None:
-    """Kafka acknowledges nothing: all is lost at the end of the lease; the return is another."""
+    """If Kafka acknowledges nothing, all tasks are lost with the lease; then it joins again."""
     talk = Talk().member("0_0", standby=["0_1"])
     (lose,) = talk.later(8_900)[-1:]
     assert isinstance(lose, Lose)
     assert talk.holding == Holding()
     assert talk.session.record is None
-    # Nothing is said until everything has stopped.
+    # It sends nothing until every task has stopped.
     assert talk.later(60_000) == []
     leave, join = sent(talk.give(AllStopped()))
     assert leave == Leave(group=GROUP, member=MEMBER, incarnation=mixed63(1), temporary=True)
     assert join == replace(JOIN, incarnation=mixed63(2))
-    # What was written to the old session comes late: it gives nothing.
+    # A late record to the old session grants nothing.
     assert talk.read("0_0", incarnation=mixed63(1)) == []
     assert kinds(talk.read("0_0")) == ["Assigned", "Lease", "Take"]
 
@@ -164,8 +164,8 @@ def test_story_silence() -> None:
     "given",
     [Ready(TaskSet.of(["0_9"])), Released(Role.ACTIVE, TaskSet.of(["0_0"])), GONE, LeaveAsked()],
 )
-def test_a_process_that_slept_loses_first(given: Input) -> None:
-    """Whatever wakes it, the lease is looked at before anything else."""
+def test_a_resumed_process_checks_its_lease_first(given: Input) -> None:
+    """After a suspension the lease is checked before any input is handled."""
     talk = Talk().member("0_0", learner=["0_9"])
     talk.now_ms += SESSION_MS
     assert kinds(talk.give(given))[0] == "Lose"
@@ -173,23 +173,23 @@ def test_a_process_that_slept_loses_first(given: Input) -> None:
 
 
 def test_a_grant_read_too_late_is_not_taken() -> None:
-    """A process that slept after its join reads an old grant: it takes nothing and joins anew."""
+    """A process suspended after its join ignores the old grant and joins again."""
     talk = Talk().joining()
     talk.now_ms += SESSION_MS
     assert kinds(talk.read("0_0")) == ["Lose"]
     assert [type(e) for e in sent(talk.give(AllStopped()))] == [Leave, Join]
 
 
-def test_a_grant_read_after_sleep_and_a_fresh_join_is_not_taken() -> None:
-    """Awake, it asks anew, then reads the old grant: the new join does not make that good."""
+def test_a_new_join_does_not_renew_an_old_grant() -> None:
+    """A process that resumes, joins again and then reads the old grant does not take it."""
     talk = Talk().joining()
     talk.now_ms += SESSION_MS
     talk.acknowledge(talk.give(ClockMoved()))
     assert kinds(talk.read("0_0")) == ["Lose"]
 
 
-def test_joins_that_were_never_a_session_apart_count() -> None:
-    """Waiting long for a coordinator is no reason to lose what it gives at last."""
+def test_joins_less_than_a_session_apart_count() -> None:
+    """After a long wait with regular joins, the lease counts from the newest join."""
     talk = Talk().joining()
     for _ in range(10):
         assert talk.session.deadline_ms is not None
@@ -199,18 +199,18 @@ def test_joins_that_were_never_a_session_apart_count() -> None:
     assert talk.session.lease_ms == lease_until_ms(talk.now_ms, SESSION_MS)
 
 
-def test_what_was_acknowledged_before_the_sleep_counts() -> None:
-    """An acknowledgement is taken in before the lease is looked at."""
+def test_an_acknowledgement_from_before_a_suspension_counts() -> None:
+    """An acknowledgement is handled before the lease is checked."""
     talk = Talk().member("0_0")
     (beat,) = talk.later(5_000)
     talk.give(CaughtUp(talk.now_ms))
-    talk.now_ms += 4_000  # the join's lease is over, the heartbeat's is not
+    talk.now_ms += 4_000  # the join's lease has ended, the heartbeat's has not
     assert kinds(talk.give(Acknowledged(beat))) == ["Lease"]
     assert kinds(talk.give(ClockMoved())) == ["Heartbeat"]
 
 
-def test_a_shorter_session_counts_as_soon_as_it_is_read() -> None:
-    """The lease follows the session timeout of the newest record."""
+def test_a_shorter_session_timeout_applies_at_once() -> None:
+    """The lease uses the session timeout of the newest record."""
     talk = Talk().member("0_0")
     started_ms = talk.now_ms
     talk.now_ms += 100

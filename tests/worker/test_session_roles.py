@@ -1,4 +1,4 @@
-"""The session machine: tasks that stop one by one, copies that change their role, and lags."""
+"""The session: tasks that stop one by one, copies that change their role, and lags."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from muster.protocol.digest import Holding
 from muster.protocol.events import Lag, LagReport
 from muster.protocol.ids import Role, Task
 from muster.protocol.tasks import TaskSet
-from muster.worker.exchange import Begin, Read, Ready, Released, Restored, Take, Wanted
-from muster.worker.letters import LAGS_MAX
-from muster.worker.session import GATHER_MS
+from muster.worker.events import LAGS_MAX
+from muster.worker.messages import Begin, Read, Ready, Released, Restored, Take, Wanted
+from muster.worker.steps import GATHER_MS
 
 # ------------------------------------------------------------------------------------- releases
 
 
 def test_story_a_release_is_reported_while_others_stop() -> None:
-    """What has stopped within 50 ms is one report; what takes longer has one of its own."""
+    """Tasks that stop within 50 ms share a report; tasks that take longer get another."""
     talk = Talk().member("0_0", "0_1", "0_2", "0_3")
     talk.read("0_3")
     assert talk.give(Released(Role.ACTIVE, TaskSet.of(["0_0"]))) == []
@@ -37,7 +37,7 @@ def test_story_a_release_is_reported_while_others_stop() -> None:
 
 
 def test_a_hundred_quick_stops_are_one_event() -> None:
-    """The last to stop is reported at once, and with it all others."""
+    """When the last task stops, one report is sent at once."""
     tasks = [f"0_{n}" for n in range(100)]
     talk = Talk().member(*tasks)
     talk.read()
@@ -46,8 +46,8 @@ def test_a_hundred_quick_stops_are_one_event() -> None:
     assert sent(talk.later(GATHER_MS)) == []
 
 
-def test_a_release_is_reported_beside_a_heartbeat_in_flight() -> None:
-    """A heartbeat that waits for Kafka does not hold the report up."""
+def test_a_report_does_not_wait_for_a_heartbeat_in_flight() -> None:
+    """A heartbeat that Kafka has not acknowledged does not delay a report."""
     talk = Talk().member("0_0", "0_1")
     assert kinds(talk.later(BEAT_MS)) == ["Heartbeat"]
     talk.read()
@@ -57,7 +57,7 @@ def test_a_release_is_reported_beside_a_heartbeat_in_flight() -> None:
 
 
 def test_story_one_report_for_all_releases() -> None:
-    """Several roles are released in their own time; a report follows the last at once."""
+    """Tasks of several roles stop at different times; a report follows the last one at once."""
     talk = Talk().member("0_0", standby=["0_1"], learner=["0_2"])
     assert kinds(talk.read("0_5")) == ["Assigned", "Lease", "Release", "Release", "Release", "Take"]
     assert talk.give(Released(Role.STANDBY, TaskSet.of(["0_1"]))) == []
@@ -71,7 +71,7 @@ def test_story_one_report_for_all_releases() -> None:
 
 @pytest.mark.parametrize("role", ["learner", "standby"])
 def test_story_a_copy_becomes_active(role: str) -> None:
-    """Nothing is released and nothing reported: the task is started where its copy is."""
+    """The task starts where its copy is; nothing is released or reported."""
     talk = Talk().member(**{role: ["0_0"]})
     talk.give(Ready(TaskSet.of(["0_0"])))
     record = talk.record("0_0", "0_1")
@@ -81,7 +81,7 @@ def test_story_a_copy_becomes_active(role: str) -> None:
 
 
 def test_story_a_standby_becomes_a_learner_and_back() -> None:
-    """The copy goes on as it is, and so does what was said of it."""
+    """The copy stays as it is, and so does its readiness."""
     talk = Talk().member(standby=["0_0"])
     talk.give(Ready(TaskSet.of(["0_0"])))
     assert kinds(talk.read(learner=["0_0"])) == ["Assigned", "Lease", "Wanted"]
@@ -95,7 +95,7 @@ def test_story_a_standby_becomes_a_learner_and_back() -> None:
 
 
 def test_story_an_active_becomes_a_standby() -> None:
-    """It stops first; that is reported with the copy that follows."""
+    """It stops first; one report has the release and the copy that follows."""
     talk = Talk().member("0_0")
     assert kinds(talk.read(standby=["0_0"])) == ["Assigned", "Lease", "Release"]
     assert talk.holding == Holding(active=TaskSet.of(["0_0"]), releasing=TaskSet.of(["0_0"]))
@@ -104,8 +104,8 @@ def test_story_an_active_becomes_a_standby() -> None:
     assert talk.holding == Holding(standby=TaskSet.of(["0_0"]))
 
 
-def test_story_a_copy_that_stops_becomes_active() -> None:
-    """It was to be given up and has not stopped yet: it starts when it has."""
+def test_story_a_copy_that_is_being_released_becomes_active() -> None:
+    """The task starts as active when the copy has stopped."""
     talk = Talk().member(standby=["0_0"])
     talk.read()
     assert kinds(talk.read("0_0")) == ["Assigned", "Lease"]
@@ -117,7 +117,7 @@ def test_story_a_copy_that_stops_becomes_active() -> None:
 
 @pytest.mark.parametrize("role", ["learner", "standby"])
 def test_ready_is_said_once(role: str) -> None:
-    """A copy that is ready is reported at once, and not again; a stranger never."""
+    """A ready copy is reported once, at once; a task that is not held is not reported."""
     talk = Talk().member(**{role: ["0_0"]})
     (report,) = sent(talk.give(Ready(TaskSet.of(["0_0", "0_7"]))))
     assert report.holding.ready == TaskSet.of(["0_0"])
@@ -125,7 +125,7 @@ def test_ready_is_said_once(role: str) -> None:
 
 
 def test_story_copies_that_are_wanted() -> None:
-    """Which copies are to take over is told once each, also when nothing else is news."""
+    """Each copy that will take over is named once, even if nothing else changes."""
     talk = Talk().member(standby=["0_0", "0_1"])
     record = talk.record(standby=["0_0", "0_1"], learner=["0_2"], next=TaskSet.of(["0_1"]))
     wanted = TaskSet.of(["0_1", "0_2"])
@@ -143,7 +143,7 @@ def test_story_copies_that_are_wanted() -> None:
 
 
 def test_lags_go_with_joins_and_reports() -> None:
-    """Lags told before are in the join; those of tasks held are in reports, and told at once."""
+    """Known lags are in the join. Lags of held tasks are sent at once, and are in reports."""
     talk = Talk()
     talk.give(Restored((Lag(Task("0", 1), 9), Lag(Task("0", 0), 4))))
     (join,) = sent(talk.give(Begin()))
@@ -155,8 +155,8 @@ def test_lags_go_with_joins_and_reports() -> None:
     assert report.lags == (Lag(Task("0", 1), 2),)
 
 
-def test_a_lag_of_an_active_is_what_was_said_since_it_is_one() -> None:
-    """That of the copy it was is forgotten; an active that still restores says its own."""
+def test_an_active_does_not_keep_the_lag_of_its_copy() -> None:
+    """The copy's lag is forgotten; an active that still restores reports its own."""
     talk = Talk().member(learner=["0_0"])
     talk.give(Restored((Lag(Task("0", 0), 900),)))
     (report,) = sent(talk.read("0_0", report=True))
@@ -168,7 +168,7 @@ def test_a_lag_of_an_active_is_what_was_said_since_it_is_one() -> None:
 
 
 def test_lags_of_very_many_copies_are_several_events() -> None:
-    """No event grows past what a record has room for."""
+    """No event is larger than a record may be."""
     talk = Talk().member()
     lags = tuple(Lag(Task("0", n), n) for n in range(LAGS_MAX + 5))
     said = sent(talk.give(Restored(lags)))

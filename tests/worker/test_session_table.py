@@ -1,4 +1,4 @@
-"""The session machine: every state with every input."""
+"""The session's table: every state with every kind of input."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from muster.protocol.events import Heartbeat, Lag, Report
 from muster.protocol.ids import Role, Task
 from muster.protocol.records import Fault
 from muster.protocol.tasks import TaskSet
-from muster.worker.chance import mixed63
-from muster.worker.exchange import (
+from muster.worker.messages import (
     Acknowledged,
     AllStopped,
     Begin,
@@ -26,8 +25,10 @@ from muster.worker.exchange import (
     Restored,
     Send,
 )
-from muster.worker.session import Session
-from muster.worker.states import FAULTS, TABLE, State
+from muster.worker.rng import mixed63
+from muster.worker.session import TABLE, on
+from muster.worker.states import FAULTS, State
+from muster.worker.steps import Steps
 
 INPUTS: dict[type, Input] = {
     Begin: Begin(),
@@ -54,7 +55,7 @@ INPUTS: dict[type, Input] = {
 }
 
 FIRST: dict[type, Input] = {Acknowledged: INPUTS[CaughtUp], CaughtUp: INPUTS[Acknowledged]}
-"""A lease needs both; what is given first, so that the second makes a difference."""
+"""A lease needs both inputs: this one is given first, so that the tested one extends it."""
 
 EXPECTED: dict[tuple[State, type], tuple[State, list[str]]] = {
     (State.NEW, Begin): (State.JOINING, ["Join"]),
@@ -71,13 +72,13 @@ EXPECTED: dict[tuple[State, type], tuple[State, list[str]]] = {
     (State.LEAVING, Acknowledged): (State.LEAVING, ["Lease"]),
     (State.LEAVING, CaughtUp): (State.LEAVING, ["Lease"]),
 }
-"""Where the state or an action comes of it; all other pairs change nothing."""
+"""(state, input) -> (next state, actions). All other pairs change nothing."""
 
 
 @pytest.mark.parametrize("kind", INPUTS)
 @pytest.mark.parametrize("state", State)
 def test_table(state: State, kind: type) -> None:
-    """Each state takes each input as the table says; what is not listed there changes nothing."""
+    """Each state handles each input as expected; inputs that are not listed change nothing."""
     talk = in_state(state)
     talk.now_ms += 1
     if kind in FIRST:
@@ -86,8 +87,18 @@ def test_table(state: State, kind: type) -> None:
     assert (talk.session.state, kinds(actions)) == EXPECTED.get((state, kind), (state, []))
 
 
-def test_table_names_methods_that_exist() -> None:
-    """Every handler named in the table is one of the session's."""
-    names = {name for row in TABLE.values() for name in row.values()}
-    assert names == {name for name in names if callable(getattr(Session, name, None))}
+def test_every_move_of_the_table_is_expected() -> None:
+    """The table lists every move expected above, and has a row for each kind of input."""
+    for (before, kind), (after, _) in EXPECTED.items():
+        assert after in {before, *TABLE[before][kind].leads_to}
+    assert set(TABLE) == set(State)
+    assert {kind for rules in TABLE.values() for kind in rules} == set(INPUTS)
     assert set(FAULTS) == set(Fault)
+
+
+def test_a_move_that_the_table_does_not_list_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A step fails if its handler leads to a state that the table does not list."""
+    talk = in_state(State.NEW)
+    monkeypatch.setitem(TABLE[State.NEW], Begin, on(Begin, Steps._join)[Begin])
+    with pytest.raises(AssertionError, match="JOINING"):
+        talk.give(Begin())

@@ -1,6 +1,6 @@
-"""The example workers in Go and for Node make of records what `protocol/vectors/talk.json` says.
+"""The workers in Go and for Node react to records as `protocol/vectors/talk.json` says.
 
-No Kafka, and no package but the languages' own.
+Needs no Kafka, and no package beside the languages' own.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ COMMANDS = {
 
 @pytest.mark.parametrize("language", COMMANDS)
 def test_talks(language: str) -> None:
-    """Every talk, step by step: what is obeyed, reported, held, and its digest."""
+    """Every script, step by step: what is obeyed, reported and held, and its digest."""
     program, *arguments = COMMANDS[language]
     if shutil.which(program) is None:
         pytest.skip(f"needs {program}")

@@ -1,4 +1,4 @@
-"""The worker of this repository makes of records what `protocol/vectors/talk.json` says."""
+"""The session reacts to records as `protocol/vectors/talk.json` says."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from muster.protocol.records import MemberAssignment, MemberGone
 from muster.protocol.settings import Settings
 from muster.protocol.tasks import TaskSet
 from muster.protocol.topics import TopicKind
-from muster.worker.exchange import (
+from muster.worker.lease import lease_until_ms
+from muster.worker.messages import (
     Acknowledged,
     AllStopped,
     Assigned,
@@ -26,7 +27,6 @@ from muster.worker.exchange import (
     Released,
     Send,
 )
-from muster.worker.lease import lease_until_ms
 from muster.worker.session import Session
 
 ROOT = Path(__file__).parents[2]
@@ -34,8 +34,8 @@ VECTORS = ROOT / "protocol" / "vectors" / "talk.json"
 NOW_MS = 1_000_000
 
 
-def test_the_pages_say_how_long_a_lease_is() -> None:
-    """With the default session timeout, as the formula gives it."""
+def test_the_pages_give_the_length_of_a_lease() -> None:
+    """The pages have the lease of the default session timeout, as the formula computes it."""
     lease_ms = lease_until_ms(0, Settings().session_timeout_ms)
     assert f"44,550 − 3,000 = {lease_ms:,}." in (ROOT / "protocol" / "GRAMMAR.md").read_text()
     assert f"({lease_ms / 1000:g} s with the default" in (ROOT / "docs" / "worker.md").read_text()
@@ -43,7 +43,7 @@ def test_the_pages_say_how_long_a_lease_is() -> None:
 
 @pytest.mark.parametrize("talk", json.loads(VECTORS.read_text()), ids=lambda talk: talk["name"])
 def test_a_talk(talk: dict[str, Any]) -> None:
-    """After every step: whether the record was obeyed, a report sent, what is held, its digest."""
+    """After each step: whether the record was obeyed and reported, the holding and its digest."""
     session = Session(Join(group="fleet", member="W1", incarnation=0), seed=1)
     given = session.step(Begin(), NOW_MS)
     for step in talk["steps"]:

@@ -1,4 +1,4 @@
-"""`Worker` on a real wire (librdkafka's mock cluster), a scripted coordinator at the other end."""
+"""`Worker` on librdkafka's mock cluster, with a scripted coordinator."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.usefixtures("closes_soon")
 
 
 def test_life_of_a_member(mock_servers: str, coordinator: ScriptedCoordinator) -> None:
-    """Join, take, give up, report, leave: callbacks and events come in order."""
+    """Join, take, release, report, leave: callbacks and events come in order."""
     story = Story()
     with worker(
         mock_servers,
@@ -56,15 +56,15 @@ def test_life_of_a_member(mock_servers: str, coordinator: ScriptedCoordinator) -
     assert not w.holds("0_1")
 
 
-def test_a_member_id_of_its_own(mock_servers: str, coordinator: ScriptedCoordinator) -> None:
-    """Without a name a member takes a random one of 22 characters, and leaves it with its join."""
+def test_a_random_member_id(mock_servers: str, coordinator: ScriptedCoordinator) -> None:
+    """Without a name a member uses a random one of 22 characters, also in its join."""
     with worker(mock_servers, coordinator) as w:
         assert coordinator.wait_for(Join).member == w.member_id
         assert len(w.member_id) == 22
 
 
 def test_history_is_not_read(mock_servers: str, coordinator: ScriptedCoordinator) -> None:
-    """What was written for an older process of the same name gives a new one nothing."""
+    """Records written for an older process of the same name grant a new one nothing."""
     story = Story()
     with worker(mock_servers, coordinator, member_id="m") as w:
         old = coordinator.wait_for(Join)
@@ -81,7 +81,7 @@ def test_history_is_not_read(mock_servers: str, coordinator: ScriptedCoordinator
 
 
 def test_learners(mock_servers: str, coordinator: ScriptedCoordinator) -> None:
-    """A learner restores, says how far it is and that it is ready, gives way to the active."""
+    """A learner restores, reports its lag and that it is ready, and becomes the active."""
     story = Story()
     with worker(
         mock_servers,
@@ -112,9 +112,9 @@ def test_learners(mock_servers: str, coordinator: ScriptedCoordinator) -> None:
 def test_large_assignments(
     mock_servers: str, coordinator: ScriptedCoordinator, beside: int
 ) -> None:
-    """A record that was split is joined; one that refers to the group's dictionary looks it up.
+    """A split record is joined; for a reference to the group's dictionary, that is read.
 
-    It is found also where it belonged before the topic was given more partitions.
+    It is also found in the partition where it was before the topic had more partitions.
     """
     unit = Subtopology("orders-by-customer-and-region" * 20, 50)
     names = coordinator.publish_names(unit, beside=beside)
@@ -133,7 +133,7 @@ def test_large_assignments(
 def test_a_worker_that_restores_nothing(
     mock_servers: str, coordinator: ScriptedCoordinator
 ) -> None:
-    """Without on_learn every copy is ready at once: there is nothing to wait for."""
+    """Without on_learn every copy is ready at once."""
     copies = TaskSet.of(["0_0", "0_1"])
     with worker(mock_servers, coordinator):
         coordinator.assign(coordinator.wait_for(Join), learner=["0_0"], standby=["0_1"])
@@ -143,7 +143,7 @@ def test_a_worker_that_restores_nothing(
 def test_a_record_that_cannot_be_read(
     mock_servers: str, coordinator: ScriptedCoordinator, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It may take a task away: until a newer one is read, nothing counts as read."""
+    """It may revoke a task: until a newer record is read, the reader has not caught up."""
     story = Story()
     coordinator.session_timeout_ms = 2_000
     with worker(mock_servers, coordinator, on_assigned=story.assigned, on_lost=story.lost) as w:
@@ -160,10 +160,8 @@ def test_a_record_that_cannot_be_read(
     assert "assignments could not be read in time" in caplog.text
 
 
-def test_the_coordinator_lets_a_member_go(
-    mock_servers: str, coordinator: ScriptedCoordinator
-) -> None:
-    """A tombstone: everything is lost at once, the member joins anew under another incarnation."""
+def test_a_tombstone_ends_the_session(mock_servers: str, coordinator: ScriptedCoordinator) -> None:
+    """After a tombstone all tasks are lost, and the member joins under another incarnation."""
     story = Story()
     with worker(mock_servers, coordinator, on_assigned=story.assigned, on_lost=story.lost) as w:
         join = coordinator.wait_for(Join)
@@ -176,8 +174,8 @@ def test_the_coordinator_lets_a_member_go(
         eventually(lambda: w.holds("0_1"))
 
 
-def test_turned_away_for_good(mock_servers: str, coordinator: ScriptedCoordinator) -> None:
-    """FENCED_INSTANCE_ID ends the worker: its tasks are lost, the error comes out of `wait`."""
+def test_refused_for_good(mock_servers: str, coordinator: ScriptedCoordinator) -> None:
+    """FENCED_INSTANCE_ID ends the worker: its tasks are lost, and `wait` raises the error."""
     story = Story()
     w = worker(mock_servers, coordinator, instance_id="i", on_lost=story.lost)
     w.start()
@@ -192,7 +190,7 @@ def test_turned_away_for_good(mock_servers: str, coordinator: ScriptedCoordinato
 
 @pytest.mark.slow
 def test_the_lease_runs_out(mock_servers: str, request: pytest.FixtureRequest) -> None:
-    """Heartbeats that Kafka does not take: tasks are lost before the session is over."""
+    """If Kafka takes no heartbeats, tasks are lost before the session ends."""
     leases: list[int] = []
     with (
         ScriptedCoordinator(
@@ -204,7 +202,7 @@ def test_the_lease_runs_out(mock_servers: str, request: pytest.FixtureRequest) -
     ):
         join = given(w, coordinator, "0_0")
         sent = w._link.send
-        w._link.send = lambda _: None  # type: ignore[method-assign]  # a broker that swallows all
+        w._link.send = lambda _: None  # type: ignore[method-assign]  # as if the broker answered nothing
         silent_ms = boottime_ms()
         eventually(lambda: w.state == "joining")
         assert max(leases) <= lease_until_ms(silent_ms, 5_000)
@@ -217,7 +215,7 @@ def test_the_lease_runs_out(mock_servers: str, request: pytest.FixtureRequest) -
 
 @pytest.mark.slow
 def test_a_reader_that_hangs(mock_servers: str, request: pytest.FixtureRequest) -> None:
-    """Heartbeats are acknowledged, records are not read: tasks are lost, the member joins anew."""
+    """If heartbeats are acknowledged but no record is read, tasks are lost; the member rejoins."""
     story, hung, let_go = Story(), threading.Event(), threading.Event()
     with (
         ScriptedCoordinator(
@@ -239,7 +237,7 @@ def test_a_reader_that_hangs(mock_servers: str, request: pytest.FixtureRequest) 
         mark = len(coordinator.events)
         eventually(lambda: story.lines == ["assigned 0_0 @1", "lost 0_0 @1"])
         assert not w.holds("0_0")
-        # It was heard to the end: the newest heartbeat alone would have kept the lease.
+        # Its heartbeats were acknowledged until then: they alone would have kept the lease.
         last = [e for e in coordinator.events[mark:] if isinstance(e, Heartbeat)][-1]
         left = coordinator.wait_for(Leave)
         assert left.origin.at_ms - last.origin.at_ms < coordinator.session_timeout_ms / 2
@@ -249,10 +247,10 @@ def test_a_reader_that_hangs(mock_servers: str, request: pytest.FixtureRequest) 
         eventually(lambda: w.holds("0_1"))
 
 
-def test_static_members_leave_for_a_while(
+def test_static_members_leave_temporarily(
     mock_servers: str, coordinator: ScriptedCoordinator
 ) -> None:
-    """A member with an instance id leaves temporarily, unless it is told otherwise."""
+    """A member with an instance id leaves temporarily, unless `close` says otherwise."""
     with worker(mock_servers, coordinator, instance_id="i"):
         coordinator.assign(coordinator.wait_for(Join))
     assert coordinator.wait_for(Leave).temporary
@@ -264,7 +262,7 @@ def test_static_members_leave_for_a_while(
     assert not coordinator.wait_for(Leave, after=mark).temporary
 
 
-def test_a_broker_that_is_not_there() -> None:
+def test_without_a_broker() -> None:
     """Without a broker a worker waits, and can be closed at any time."""
     w = Worker(group="g", bootstrap_servers="127.0.0.1:1")
     w.start()
@@ -285,6 +283,6 @@ def test_a_broker_that_is_not_there() -> None:
     ],
 )
 def test_bad_arguments_are_named(given: dict, problem: str) -> None:
-    """What cannot be used is a ConfigError that names it."""
+    """A bad argument is a ConfigError that names it."""
     with pytest.raises(ConfigError, match=problem):
         Worker(**{"group": "g", "bootstrap_servers": "127.0.0.1:1", **given})

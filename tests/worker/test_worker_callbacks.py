@@ -1,4 +1,4 @@
-"""`Worker` calls its user: on threads or a loop, again when it failed, beside a call that hangs."""
+"""Callbacks of `Worker`: on threads or a loop, after failures, and while another one hangs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.usefixtures("closes_soon")
 
 
 def test_callbacks_on_an_event_loop(mock_servers: str, coordinator: ScriptedCoordinator) -> None:
-    """In `async with` callbacks run on the loop, coroutines are awaited, leaving too."""
+    """In `async with` callbacks run on the loop, and coroutines are awaited, also on leaving."""
     seen: list[tuple[str, bool]] = []
 
     async def life() -> None:
@@ -56,7 +56,7 @@ def test_callbacks_on_an_event_loop(mock_servers: str, coordinator: ScriptedCoor
 
 
 def test_coroutines_need_a_loop(mock_servers: str) -> None:
-    """A coroutine callback in a plain `with` is refused, with the way out."""
+    """A coroutine callback in a plain `with` is refused; the error says what to use."""
 
     async def assigned(tasks: tuple[Task, ...], _: Assignment) -> None: ...
 
@@ -65,10 +65,10 @@ def test_coroutines_need_a_loop(mock_servers: str) -> None:
         w.start()
 
 
-def test_a_start_that_fails_is_made_again(
+def test_a_failed_start_is_repeated(
     mock_servers: str, coordinator: ScriptedCoordinator, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """on_assigned that raises is called again; meanwhile other callbacks go on."""
+    """An on_assigned that raises is called again; meanwhile other callbacks go on."""
     story, failed = Story(), threading.Event()
 
     def assigned(tasks: tuple[Task, ...], assignment: Assignment) -> None:
@@ -86,10 +86,10 @@ def test_a_start_that_fails_is_made_again(
     assert story.lines == ["assigned 0_0 @1", "revoked 0_0 @1"]
 
 
-def test_a_log_line_an_assignment(
+def test_one_log_line_per_assignment(
     mock_servers: str, coordinator: ScriptedCoordinator, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """What comes again, with a question, is told once; a change is told, and so is the end."""
+    """A repeated assignment is logged once; a changed one and the end are logged."""
     caplog.set_level(logging.INFO, "muster.worker")
     with worker(mock_servers, coordinator):
         join = coordinator.wait_for(Join)
@@ -107,10 +107,10 @@ def test_a_log_line_an_assignment(
     ]
 
 
-def test_a_group_without_tasks_is_mentioned_once(
+def test_a_group_without_tasks_is_logged_once(
     mock_servers: str, coordinator: ScriptedCoordinator, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A worker of a group that nobody has configured warns once: which are, and what to do."""
+    """A worker of an unconfigured group logs once which groups exist, and what to do."""
     published = [replace(orders(), group=GroupId(name)) for name in ("configured", "gone")]
     coordinator.publish(*published, GroupGone(group=GroupId("gone")))
     with worker(mock_servers, coordinator):
@@ -127,13 +127,13 @@ def test_a_group_without_tasks_is_mentioned_once(
     ) in line.getMessage()
 
 
-def test_a_callback_that_hangs_is_mentioned(
+def test_a_callback_that_hangs_is_logged(
     mock_servers: str,
     coordinator: ScriptedCoordinator,
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The worker's log names the tasks that a callback keeps, and that the group waits."""
+    """The log names the tasks of the callback, and says that the group waits."""
     monkeypatch.setattr(callbacks, "HUNG_S", 0.05)
     go_on = threading.Event()
     with worker(mock_servers, coordinator, on_revoked=lambda *_: go_on.wait(PATIENCE_S)):
@@ -146,10 +146,10 @@ def test_a_callback_that_hangs_is_mentioned(
         coordinator.wait_for(Report, lambda r: str(r.holding.active) == str(TaskSet.of(["0_1"])))
 
 
-def test_a_start_that_fails_is_given_up_with_its_task(
+def test_a_failed_start_is_not_repeated_once_revoked(
     mock_servers: str, coordinator: ScriptedCoordinator
 ) -> None:
-    """A task that never started and is taken away is revoked all the same, and not tried again."""
+    """A task whose start failed is still revoked with on_revoked, and not started again."""
     story, tried = Story(), threading.Event()
 
     def assigned(tasks: tuple[Task, ...], _: Assignment) -> None:
@@ -168,10 +168,10 @@ def test_a_start_that_fails_is_given_up_with_its_task(
     assert story.lines == ["revoked 0_0 @2", "revoked 0_1 @3"]
 
 
-def test_a_stop_that_fails_is_never_reported(
+def test_a_failed_stop_is_not_reported(
     mock_servers: str, coordinator: ScriptedCoordinator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """on_revoked that keeps raising: no release is told, it does not leave, the error comes out."""
+    """If on_revoked keeps raising, no release and no leave is sent, and the error is raised."""
     monkeypatch.setattr(callbacks, "STOP_ATTEMPTS", 2)
     story = Story()
 
@@ -195,9 +195,9 @@ def test_a_stop_that_fails_is_never_reported(
 def test_a_task_is_released_before_the_others(
     mock_servers: str, coordinator: ScriptedCoordinator
 ) -> None:
-    """What `released` names goes while on_revoked still stops the rest; a stranger's name is none.
+    """Tasks that `released` names are reported while on_revoked stops the rest; others are ignored.
 
-    The callback fails then: it is called again, with what has not stopped.
+    Then the callback fails: it is called again with the tasks that have not stopped.
     """
     story, let_go = Story(), threading.Event()
 
@@ -225,7 +225,7 @@ def test_a_task_is_released_before_the_others(
 def test_a_copy_becomes_active(
     mock_servers: str, coordinator: ScriptedCoordinator, role: str
 ) -> None:
-    """on_assigned is called where the copy is, without on_forget; a loss then names it once."""
+    """on_assigned is called without on_forget; a loss then names the task once."""
     story = Story()
     with worker(
         mock_servers,
@@ -245,10 +245,10 @@ def test_a_copy_becomes_active(
         assert story.lines[2:] == ["lost 0_0 @2"]
 
 
-def test_a_worker_is_told_which_copies_are_wanted(
+def test_on_wanted_names_copies_to_restore_first(
     mock_servers: str, coordinator: ScriptedCoordinator
 ) -> None:
-    """on_wanted follows on_learn; a copy that is wanted later is named alone."""
+    """on_wanted follows on_learn; it names each copy once."""
     story = Story()
     calls = {"on_learn": story.learn, "on_forget": story.forget, "on_wanted": story.wanted}
     with worker(mock_servers, coordinator, **calls):
@@ -266,10 +266,10 @@ def test_a_worker_is_told_which_copies_are_wanted(
     assert sorted(story.lines[3:]) == ["forget 0_0 @2", "forget 0_1 @2"]
 
 
-def test_a_copy_that_could_not_be_made_is_not_tried_again_once_active(
+def test_a_failed_on_learn_is_not_repeated_once_active(
     mock_servers: str, coordinator: ScriptedCoordinator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """on_learn that fails is called again only while the copy is wanted as a copy."""
+    """A failed on_learn is repeated only while the task is assigned as a copy."""
     monkeypatch.setattr(callbacks, "_pause_s", lambda _: 0.05)
     tried: list[str] = []
 
@@ -295,7 +295,7 @@ def test_a_copy_that_could_not_be_made_is_not_tried_again_once_active(
 def test_loss_does_not_wait_for_a_callback(
     mock_servers: str, coordinator: ScriptedCoordinator
 ) -> None:
-    """on_lost is called beside a callback that hangs; the task of that one gets its own after."""
+    """on_lost does not wait for a hanging on_assigned, whose task gets its own on_lost later."""
     story, hang, let_go = Story(), threading.Event(), threading.Event()
 
     def assigned(tasks: tuple[Task, ...], assignment: Assignment) -> None:
@@ -321,7 +321,7 @@ def test_loss_does_not_wait_for_a_callback(
 
 
 def test_close_from_a_callback(mock_servers: str, coordinator: ScriptedCoordinator) -> None:
-    """A callback may close its own worker; it ends after the callback has returned."""
+    """A callback may close its worker, which ends after the callback has returned."""
     w = worker(mock_servers, coordinator, on_assigned=lambda *_: w.close())
     w.start()
     coordinator.assign(coordinator.wait_for(Join), ["0_0"])

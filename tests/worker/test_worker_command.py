@@ -1,4 +1,4 @@
-"""``muster worker --exec`` as a user runs it: a process, killed, frozen and told to stop."""
+"""``muster worker --exec`` as a process that is killed, frozen and stopped."""
 
 from __future__ import annotations
 
@@ -42,24 +42,24 @@ class Command:
         )
 
     def lines(self) -> list[dict]:
-        """What was logged, whole lines."""
+        """The parsed lines of its log."""
         if not self.log.exists():
             return []
         return [json.loads(line) for line in self.log.read_text().splitlines()]
 
     def is_empty(self) -> bool:
-        """Whether every task that was started has stopped."""
+        """Whether every started task has stopped."""
         events = [line["event"] for line in self.lines()]
         return events.count("start") == events.count("stop")
 
     def story(self) -> list[str]:
-        """What was logged, short."""
+        """Its log as `event task` lines."""
         return [f"{line['event']} {line['task']}" for line in self.lines()]
 
 
 @pytest.fixture
 def command(mock_servers: str, coordinator: ScriptedCoordinator, tmp_path: Path) -> Iterator:
-    """Start the command; nothing of it is left behind."""
+    """Start the command; end all its processes afterwards."""
     made: list[Command] = []
 
     def start(command: str, *more: str) -> Command:
@@ -74,7 +74,7 @@ def command(mock_servers: str, coordinator: ScriptedCoordinator, tmp_path: Path)
 
 
 def test_it_works_until_sigterm(command, coordinator: ScriptedCoordinator) -> None:
-    """A task comes, goes and comes; SIGTERM stops it, leaves the group and ends with 0."""
+    """A task is granted, revoked and granted; on SIGTERM the worker stops it and leaves with 0."""
     worker = command("echo $MUSTER_TASK {task}; exec sleep 600", "--member-id", "m", "--tag", "a=b")
     join = coordinator.wait_for(Join)
     assert (join.member, join.tags) == ("m", (("a", "b"),))
@@ -93,10 +93,10 @@ def test_it_works_until_sigterm(command, coordinator: ScriptedCoordinator) -> No
     assert [line["generation"] for line in worker.lines()] == [1, 1, 3, 3]
 
 
-def test_each_task_is_given_up_when_its_process_has_stopped(
+def test_each_task_is_released_when_its_process_has_stopped(
     command, coordinator: ScriptedCoordinator, tmp_path: Path
 ) -> None:
-    """Two of three stop at once: they are reported together, and the slow one later."""
+    """Two of three tasks stop quickly and are reported together; the slow one is reported later."""
     deaf = tmp_path / "deaf"
     slow = f"trap '' TERM; touch {deaf}; while :; do sleep 0.05; done"
     worker = command(
@@ -119,7 +119,7 @@ def test_each_task_is_given_up_when_its_process_has_stopped(
 
 @pytest.mark.slow
 def test_a_killed_worker_leaves_nothing(command, coordinator: ScriptedCoordinator) -> None:
-    """SIGKILL: the guard ends the tasks within the session, counted from the last heartbeat."""
+    """After SIGKILL the guard ends the tasks within the session, from the last heartbeat."""
     worker = command("trap '' TERM; while :; do sleep 0.1; done")
     coordinator.assign(coordinator.wait_for(Join), ["0_0"])
     coordinator.wait_for(Heartbeat)
@@ -133,7 +133,7 @@ def test_a_killed_worker_leaves_nothing(command, coordinator: ScriptedCoordinato
 
 @pytest.mark.slow
 def test_a_frozen_worker_loses_its_tasks_in_time(command, coordinator: ScriptedCoordinator) -> None:
-    """SIGSTOP: its tasks end within the session; on waking it joins anew and gets them again."""
+    """After SIGSTOP its tasks end within the session; resumed, it rejoins and gets them again."""
     worker = command("exec sleep 600")
     join = coordinator.wait_for(Join)
     coordinator.assign(join, ["0_0"])
@@ -162,7 +162,7 @@ def test_a_frozen_worker_loses_its_tasks_in_time(command, coordinator: ScriptedC
 def test_bad_options(
     options: list[str], problem: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """What cannot be used is named, in one line, with exit code 2."""
+    """A bad option is named in one line, with exit code 2."""
     log = tmp_path / "log.jsonl"
     where = ["--group", "g", "--bootstrap-server", "127.0.0.1:1", "--log", str(log)]
     assert main(["worker", *where, "--exec", "true", *options]) == 2
@@ -183,13 +183,13 @@ def test_bad_options(
 def test_a_worker_says_which_protocols_it_speaks(
     command, given: tuple[str, ...], spoken: tuple[str, ...], coordinator: ScriptedCoordinator
 ) -> None:
-    """The best and all below it, as Connect's workers offer them; nothing said means all."""
+    """The given protocol and all below it, as Connect's workers offer them; without one, all."""
     command("exec sleep 600", *given)
     assert coordinator.wait_for(Join).protocols == spoken
 
 
-def test_missing_topics_are_mentioned_once(command, mock_servers: str) -> None:
-    """A worker that is too early says what to do, with its prefix, and waits in silence."""
+def test_missing_topics_are_logged_once(command, mock_servers: str) -> None:
+    """Without topics a worker logs once how to create them, and waits."""
     worker = command("exec sleep 600", "--topic-prefix", "elsewhere")
     wanted = "no topic elsewhere.assignments; create it with: muster topics create --topic-prefix "
     assert worker.process.stderr is not None

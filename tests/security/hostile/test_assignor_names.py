@@ -1,4 +1,4 @@
-"""A config record names an assignor: no code runs that the operator did not install or allow."""
+"""A config record names an assignor: code runs only if an operator installed or allowed it."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ BOMBS = ("sys:exit", "signal:pause", "os:abort", "builtins:breakpoint", "lying_a
 def test_a_record_cannot_have_code_loaded(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The config names code that ends or stops the process: it is not even imported.
+    """A config that names arbitrary code does not even import it.
 
-    The group keeps what it has, a letter says what an operator could do, and the next config that
-    names a real assignor places the newcomer.
+    The group keeps its assignment, a dead letter says what an operator can do, and the next config
+    with a known assignor places the new member.
     """
     (tmp_path / "lying_around.py").write_text("raise SystemExit('imported')\n")
     monkeypatch.syspath_prepend(tmp_path)
@@ -49,7 +49,7 @@ def test_a_record_cannot_have_code_loaded(
 
 
 def test_the_operator_allows_names_one_by_one() -> None:
-    """`muster.assignors` lists module:Class; nothing else is let in, and no other form read."""
+    """`muster.assignors` lists module:Class names; any other name or form is refused."""
     allowed = job_config(
         checkpoint="/c", conf=["muster.assignors=support.plugin_assignors:Raises, other:Thing"]
     ).assignors
@@ -65,9 +65,9 @@ def test_the_operator_allows_names_one_by_one() -> None:
 
 
 def test_loading_is_guarded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A plug-in that is allowed ends the process, or hangs, while it is imported: one error, soon.
+    """An allowed plug-in that exits or hangs while it is imported gives an error in time.
 
-    The one that hangs is not waited for again, and is used once it has come.
+    A hanging import is not started again; the plug-in can be used once the import has ended.
     """
     (tmp_path / "ends_at_import.py").write_text("import sys\nsys.exit(4)\n")
     (tmp_path / "hangs_at_import.py").write_text(

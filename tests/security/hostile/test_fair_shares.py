@@ -1,4 +1,4 @@
-"""One group among many: its ticks, its label in the metrics, and what its names look like."""
+"""One group among many: its ticks, its label in the metrics, and the names it may use."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ ESCAPE = "\x1b]0;owned\x07"
 
 
 def test_a_group_is_ticked_at_most_so_often() -> None:
-    """A group wants to be woken every 10 ms for a minute: a burst, then two ticks a second.
+    """A group that wants a tick every 10 ms gets a burst, then one every `SPACING_MS`.
 
-    Another one that wants to be woken once is ticked when it wants to be.
+    Another group is still ticked on time.
     """
     schedule, ticks = Schedule(), []
     schedule.note(CALM, 30_000)
@@ -43,7 +43,7 @@ def test_a_group_is_ticked_at_most_so_often() -> None:
 
 
 def test_so_many_ticks_at_once_while_the_query_is_behind() -> None:
-    """Of 100 groups that are due 7 are ticked, then the next 7: each has its turn."""
+    """Of 100 due groups each call ticks 7, in turn."""
     schedule = Schedule()
     sleepers = [Sleeper("muster", GroupId(f"g{n:03}")) for n in range(100)]
     for sleeper in sleepers:
@@ -53,7 +53,7 @@ def test_so_many_ticks_at_once_while_the_query_is_behind() -> None:
 
 
 def test_short_intervals_beside_a_long_session_are_no_reason_to_tick() -> None:
-    """A group is ticked every two heartbeat intervals, but not more than 40 times a session."""
+    """A group is ticked every two heartbeat intervals, but at most 40 times a session."""
     plain = parse_settings({})
     assert step_of(plain) == 2 * plain.heartbeat_interval_ms
     eager = parse_settings({"heartbeat.interval.ms": 10, "session.timeout.ms": 1_800_000})
@@ -61,7 +61,7 @@ def test_short_intervals_beside_a_long_session_are_no_reason_to_tick() -> None:
 
 
 def test_groups_with_tasks_have_labels_first() -> None:
-    """Two labels: two groups without tasks have them until one with tasks comes."""
+    """With two labels, a group with tasks takes the label of a group without tasks."""
     metrics = Metrics()
     fold = Fold(metrics, {"muster": 3}, 2)
     empty = np.empty(0, dtype=np.int32)
@@ -83,7 +83,7 @@ def test_groups_with_tasks_have_labels_first() -> None:
 
 @pytest.mark.parametrize("field", ["rack", "instance_id", "tags", "topics"])
 def test_names_that_do_not_print_are_refused(field: str) -> None:
-    """An escape sequence, or a name of a thousand characters, in what a member says of itself."""
+    """An escape sequence or a very long name in a member's join is refused."""
     for bad in (ESCAPE, "x" * 1_000):
         value = {"tags": (("k", bad),), "topics": (bad,)}.get(field, bad)
         join = Join(group=GroupId("g"), member=MemberId("m"), incarnation=1, **{field: value})
@@ -93,7 +93,7 @@ def test_names_that_do_not_print_are_refused(field: str) -> None:
 
 
 def test_units_that_do_not_print_are_refused() -> None:
-    """So is one in the name of a subtopology, or in a rack of its replicas."""
+    """An escape sequence in a subtopology's name or in a rack of its replicas is refused."""
     for unit in (Subtopology(f"0{ESCAPE}", 1), Subtopology("0", 1, source_racks=(((ESCAPE,),),))):
         settings = parse_settings({}, "sticky")
         config = GroupConfig(
@@ -107,7 +107,10 @@ def test_units_that_do_not_print_are_refused() -> None:
 @pytest.mark.parametrize("unit", [f"0{ESCAPE}", "a\nb", "x" * 10_000])
 @pytest.mark.parametrize("count", [1, 500])
 def test_units_that_members_name_print(unit: str, count: int) -> None:
-    """In a join, a report or a lag, whether the names are told one by one or packed."""
+    """A join, report or lag is refused if a unit name does not print or is too long.
+
+    The names may be listed or packed.
+    """
     names = [unit, *(f"{'y' * 200}{n}" for n in range(1, count))]
     held = TaskSet([(name, False, np.zeros(1, dtype=np.int32)) for name in names])
     who = {"group": GroupId("g"), "member": MemberId("m")}
@@ -126,12 +129,12 @@ def test_units_that_members_name_print(unit: str, count: int) -> None:
 
 
 def test_tables_escape_what_was_let_in_before() -> None:
-    """A name of an older record is shown with its control characters spelt out."""
+    """Tables escape the control characters of a name."""
     assert table(("NAME",), [(f"a{ESCAPE}\n",)]) == "NAME\na\\x1b]0;owned\\x07\\n"
 
 
 def test_a_process_that_is_not_well_is_not_ready() -> None:
-    """Ready while it is idle; no longer when nothing has moved for the stated time."""
+    """A job that is no longer healthy is not ready either."""
     probe = Health(60, lambda: True)
     probe.running(0)
     probe.caught_up(10)

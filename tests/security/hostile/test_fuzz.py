@@ -1,4 +1,4 @@
-"""Valid events with extreme contents, at random: the operator never fails, and stays within limits.
+"""Random valid events with extreme contents: the operator never fails and stays within limits.
 
 ``MUSTER_FUZZ_CASES=1000000 python -m pytest tests/security/hostile/test_fuzz.py`` is the long run.
 """
@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import os
 import pickle
+import resource
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from tempfile import gettempdir
@@ -34,6 +36,10 @@ from muster.streams.source import pack
 CASES = int(os.environ.get("MUSTER_FUZZ_CASES", examples(60)))
 OUT_BYTES_MAX = 4_000_000
 KEPT_BYTES_MAX = 4_000_000
+CPU_S_MAX = 10.0
+"""CPU seconds of one batch of at most five events: ten times the slowest on a slow machine."""
+MEMORY_BYTES_MAX = 1 << 30
+"""Bytes that the process may grow by in all cases together."""
 
 longs = st.sampled_from((0, 1, 2, 2**31 - 1, 2**31, 2**62, 2**63 - 1)) | st.integers(0, 2**63 - 1)
 ints = st.sampled_from((0, 1, 2, 2**31 - 1)) | st.integers(0, 2**31 - 1)
@@ -124,11 +130,11 @@ any_event = st.one_of(
     st.builds(events.GroupDeleted, **group),
     st.builds(events.Tick, **group, published=st.none() | st.builds(Mark, ints, longs)),
 )
-"""Events as a writer may put them together; some cannot be written, most can."""
+"""Events as a writer may build them; a few cannot be encoded."""
 
 
 class Life:
-    """A group that takes batches of events; offsets and time go on."""
+    """A group that processes batches of events; offsets and time increase."""
 
     def __init__(self) -> None:
         processor._cache.clear()
@@ -137,7 +143,7 @@ class Life:
         self._offset = 0
 
     def take(self, batch: list[Event], at_ms: int) -> None:
-        """One batch."""
+        """Process one batch and check all limits."""
         entries: list[bytes] = []
         for event in batch:
             try:
@@ -149,13 +155,23 @@ class Life:
             entries.append(pack(origin, value, INPUT))
         if not entries:
             return
-        before = len(self.operator.written)
+        before, began_s = len(self.operator.written), time.thread_time()
         told = of_kind(self.operator.batch(LANE, entries), Rejected)
         rows = self.operator.written[before:]
         assert [r.message for r in told if r.reason == DeadLetter.GROUP_FAILED] == []
         assert sum(len(row.key) + len(row.value or b"") for row in rows) <= OUT_BYTES_MAX
         kept = self.operator.stored(LANE)
         assert sum(len(value or b"") for value in kept) <= KEPT_BYTES_MAX
+        assert time.thread_time() - began_s <= CPU_S_MAX
+        assert most_memory() - _MEMORY_AT_FIRST <= MEMORY_BYTES_MAX
+
+
+def most_memory() -> int:
+    """Peak resident memory of this process, in bytes."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
+
+
+_MEMORY_AT_FIRST = most_memory()
 
 
 @settings(
@@ -166,6 +182,7 @@ class Life:
 @given(
     st.lists(st.tuples(st.lists(any_event, min_size=1, max_size=5), ints), min_size=1, max_size=4)
 )
+@pytest.mark.timeout(600 + CASES)  # a batch has a limit of its own
 @pytest.mark.filterwarnings("ignore:Generating overly large repr")
 @pytest.mark.usefixtures("nothing_in_memory_ever")
 def test_no_event_fails_the_group(story: list[tuple[list[Event], int]]) -> None:
@@ -181,7 +198,7 @@ def test_no_event_fails_the_group(story: list[tuple[list[Event], int]]) -> None:
 
 
 def told(story: list[tuple[list[Event], int]]) -> str:
-    """The story of an example, each event shortened, and whole in a file that unpickles it."""
+    """The example's events, shortened; a file has them whole, as a pickle."""
     place = Path(gettempdir()) / "muster-fuzz-story.pickle"
     place.write_bytes(pickle.dumps(story))
     lines = [f"the whole story: {place}"]
@@ -192,14 +209,14 @@ def told(story: list[tuple[list[Event], int]]) -> str:
 
 
 def truncated(event: Event) -> str:
-    """What an event says, by its beginning."""
+    """The beginning of an event's text."""
     text = repr(event)
     return text if len(text) <= 600 else f"{text[:600]}… ({len(text)} characters)"
 
 
 @pytest.fixture(scope="module")
 def nothing_in_memory_ever() -> Iterator[None]:
-    """`Life` clears what the process remembers for each example; nothing is left behind them."""
+    """Empties the process's memory after the examples; `Life` does so before each."""
     yield
     processor._cache.clear()
     letters._untold.clear()

@@ -1,4 +1,4 @@
-"""Every attack against the operator in process: what comes out, and what is kept, stays bounded."""
+"""Every attack against the operator in process: its output and its state stay bounded."""
 
 from __future__ import annotations
 
@@ -7,13 +7,15 @@ from collections.abc import Iterator
 
 import pytest
 from support.bombs import BOMBS, Bomb
-from support.operator import INPUT, Operator, of_kind
+from support.operator import INPUT, Operator, join, of_kind
 
+from muster.protocol import codec
 from muster.protocol.dead_letters import DeadLetter
 from muster.protocol.events import Origin
 from muster.protocol.records import GroupGone, MemberAssignment, MemberGone, Record, Rejected
-from muster.protocol.topics import topic_name
-from muster.streams import letters, processor
+from muster.protocol.topics import TopicKind, topic_name
+from muster.state.draft import TURNED_AWAY_MAX
+from muster.streams import inbox, letters, processor
 from muster.streams.inbox import refused_lane
 from muster.streams.source import REFUSED, lane_of, pack, pack_refused
 
@@ -21,24 +23,24 @@ pytestmark = pytest.mark.usefixtures("nothing_in_memory")
 
 RECORDS = 2_000
 STORED_BYTES_MAX = 400_000
-"""Far below `muster.group.bytes.max`: nothing these attacks say is worth more room."""
+"""Far below `muster.group.bytes.max`, and enough for the state that attacks leave."""
 
 
 @pytest.fixture(autouse=True)
 def nothing_untold() -> Iterator[None]:
-    """No batch before has left letters out, and none of these for a test behind."""
+    """No left-out dead letters from another test, and none for the next one."""
     letters._untold.clear()
     yield
     letters._untold.clear()
 
 
 class Attack:
-    """A bomb thrown at the operator in one batch, lane by lane."""
+    """A bomb processed by the operator as one batch of each key."""
 
     def __init__(self, bomb: Bomb, records: int = RECORDS) -> None:
         self.operator = Operator()
         self.records: list[Record] = []
-        """What was published, in order."""
+        """The published records, in order."""
         lanes: dict[bytes, list[bytes]] = defaultdict(list)
         self.bytes_in = 0
         for offset, (kind, key, value) in enumerate(bomb.records(records)):
@@ -51,19 +53,19 @@ class Attack:
 
     @property
     def bytes_out(self) -> int:
-        """Bytes that were published."""
+        """Bytes published."""
         return sum(len(row.key) + len(row.value or b"") for row in self.operator.written)
 
     def bytes_kept(self, lane: bytes) -> int:
-        """Bytes that are stored of a group."""
+        """Bytes stored for a group."""
         return sum(len(value or b"") for value in self.operator.stored(lane))
 
 
 @pytest.mark.parametrize("bomb", BOMBS, ids=lambda bomb: bomb.name)
 def test_what_comes_out_and_stays_is_bounded(bomb: Bomb, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing raises; what is published is in proportion, and no group is parked by a bug.
+    """No attack raises; output and state are bounded, and no group fails.
 
-    A batch takes in 100 new groups here, a tenth of what it does in the job.
+    A batch accepts 100 new groups here, a tenth of the job's limit.
     """
     monkeypatch.setattr(processor, "NEW_GROUPS_MAX", 100)
     attack = Attack(bomb)
@@ -75,7 +77,7 @@ def test_what_comes_out_and_stays_is_bounded(bomb: Bomb, monkeypatch: pytest.Mon
 
 
 def test_one_letter_for_one_event() -> None:
-    """Two thousand lags of tasks that do not exist make one letter, and it is short."""
+    """2,000 lags of unknown tasks give one short dead letter."""
     (bomb,) = (each for each in BOMBS if each.name == "lags")
     attack = Attack(bomb)
     (letter,) = of_kind(attack.records, Rejected)
@@ -84,31 +86,70 @@ def test_one_letter_for_one_event() -> None:
     assert len(letter.message) < 400
 
 
+def test_lags_of_a_batch_are_so_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reports beyond the batch's limit of lags are refused."""
+    monkeypatch.setattr(inbox, "BATCH_LAGS_MIN", 5_000)
+    (bomb,) = (each for each in BOMBS if each.name == "lags")
+    _, (kind, key, value) = bomb.records(2_000)
+    rows = [
+        pack(Origin(topic_name(kind, "muster"), 0, offset, 1_000), value, INPUT)
+        for offset in range(4)
+    ]
+    limits = inbox.Limits(tasks_known=0)
+    found = inbox.open_lane(lane_of("muster", key), rows, INPUT, limits=limits)
+    assert (len(found.events), len(found.rejected)) == (2, 2)
+    assert "more lags" in found.rejected[0].message
+
+
+def test_large_events_are_refused_unread_once_the_lags_are_used_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """To read them is what makes other groups wait; small events of the group are still read."""
+    monkeypatch.setattr(inbox, "BATCH_LAGS_MIN", 1_000)
+    read: list[int] = []
+    decode = codec.decode
+    monkeypatch.setattr(
+        codec, "decode", lambda *args, **more: (read.append(len(args[2])), decode(*args, **more))[1]
+    )
+    (bomb,) = (each for each in BOMBS if each.name == "lags")
+    _, (kind, key, value) = bomb.records(2_000)
+    small = codec.encode(join()).value
+    values = [(kind, value), (kind, value), (TopicKind.MEMBERSHIP, small)]
+    rows = [
+        pack(Origin(topic_name(which, "muster"), 0, offset, 1_000 + offset), each, INPUT)
+        for offset, (which, each) in enumerate(values)
+    ]
+    limits = inbox.Limits(tasks_known=0)
+    opened = inbox.open_lane(lane_of("muster", key), rows, INPUT, limits=limits)
+    assert read == [len(value), len(small)]
+    assert (len(opened.events), len(opened.rejected)) == (1, 2)
+
+
 def test_answers_to_strangers_are_few_and_taken_back() -> None:
-    """Of 2,000 heartbeats of no members 1,000 are answered, and each answer gets a tombstone."""
+    """Of 2,000 heartbeats of strangers a few are answered, and each answer gets a tombstone."""
     (bomb,) = (each for each in BOMBS if each.name == "unknown members")
     records = Attack(bomb).records
     told = [r.member for r in of_kind(records, MemberAssignment)]
     gone = [r.member for r in of_kind(records, MemberGone)]
-    assert len(told) == 1_000
+    assert len(told) == TURNED_AWAY_MAX
     assert sorted(told) == sorted(gone)
     newest = {r.member: r for r in records if isinstance(r, MemberAssignment | MemberGone)}
     assert {type(record) for record in newest.values()} == {MemberGone}
 
 
 def test_a_flood_of_groups_is_refused_in_part(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of 2,000 groups without a config 50 are taken in; one that is configured always is."""
+    """Of 2,000 groups without a config a processor accepts 50."""
     monkeypatch.setattr(processor, "NEW_GROUPS_MAX", 50)
     (bomb,) = (each for each in BOMBS if each.name == "groups")
     attack = Attack(bomb)
     kept = [lane for lane in attack.lanes if attack.bytes_kept(lane)]
-    # The in-memory tester makes a processor of each batch; the job has one for each task.
+    # The in-memory tester makes a processor for each batch; the job has one for each task.
     assert len(kept) in (50, RECORDS)
 
 
 def test_a_group_without_config_and_members_is_forgotten() -> None:
-    """A member joins a group without a config, and expires: nothing is left of either."""
-    from support.operator import LANE, G, join
+    """When the member of an unconfigured group expires, nothing is left of either."""
+    from support.operator import LANE, G
 
     from muster.protocol.events import Tick
 
@@ -126,7 +167,7 @@ def test_a_group_without_config_and_members_is_forgotten() -> None:
 
 
 def test_refused_rows_meet_in_one_lane() -> None:
-    """Rows that cannot be events come together: letters say why, the rest is counted."""
+    """Undecodable rows are processed together; the first get dead letters, the rest is counted."""
     origin = Origin("muster.membership", 0, 0, 1_000)
     entries = [
         pack_refused(origin._replace(offset=n), key, value, INPUT)
@@ -135,15 +176,15 @@ def test_refused_rows_meet_in_one_lane() -> None:
         )
     ]
     lane = b"muster" + REFUSED
-    inbox = refused_lane(lane, sorted(entries), INPUT)
-    assert inbox is not None
-    assert [letter.message.split(";")[0] for letter in inbox.rejected[:5]] == [
+    opened = refused_lane(lane, sorted(entries), INPUT)
+    assert opened is not None
+    assert [letter.message.split(";")[0] for letter in opened.rejected[:5]] == [
         "a record without a key",
         "a tombstone on membership, where it means nothing (at byte 0)",
         "an empty last field in the key (at byte 0)",
         "starts with 6e6f",
         "the key is not UTF-8 (at byte 0)",
-    ] or inbox.rejected[0].reason == DeadLetter.UNDECODABLE
+    ] or opened.rejected[0].reason == DeadLetter.UNDECODABLE
     operator = Operator()
     told = of_kind(operator.batch(lane, entries), Rejected)
     assert len(told) == letters.GROUP_LETTERS_MAX + 1
@@ -153,7 +194,7 @@ def test_refused_rows_meet_in_one_lane() -> None:
 
 
 def test_a_batch_has_so_many_letters(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What all groups of a batch refuse beyond the limit is told by the next batch."""
+    """Dead letters beyond a batch's limit are counted in a dead letter of the next batch."""
     monkeypatch.setattr(letters, "BATCH_LETTERS_MAX", 10)
     letter = Rejected(
         origin=Origin("muster.lag", 0, 0, 1),

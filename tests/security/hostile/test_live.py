@@ -1,9 +1,9 @@
 """Every attack against the running job, beside an innocent group that must be answered.
 
-One job, one innocent group, all bombs in turn: after each the innocent member says something and is
-answered, and the job lives. Then the job is started again on the same checkpoint, and on an empty
-one, and both answer. `MUSTER_HOSTILE_RECORDS` sets how many records an attack of many has; what the
-innocent group noticed is printed (``pytest -s``).
+One job meets all bombs in turn; after each the innocent group is answered and the job lives. Then
+the job is started on the same checkpoint and on an empty one, and answers both times.
+`MUSTER_HOSTILE_RECORDS` sets the number of records of an attack; ``pytest -s`` prints what the
+innocent group noticed.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ CONF = ("muster.stall.ms=120000",)
 
 
 class Innocent:
-    """A group with one member that asks something now and then."""
+    """A group whose members join and must be answered."""
 
     def __init__(self, topics: Topics) -> None:
         self.topics = topics
@@ -43,7 +43,7 @@ class Innocent:
         topics.write(TopicKind.CONFIG, config(4, group=INNOCENT))
 
     def asks(self, job: Job) -> float:
-        """A member joins and is given something: how long that took, in seconds."""
+        """Seconds until a member that joins has an assignment."""
         self._turn += 1
         member = MemberId(f"i{self._turn}")
         began = time.monotonic()
@@ -71,14 +71,14 @@ def target(kafka: Topics, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 
 @pytest.fixture(scope="module")
 def innocent(target: Job, kafka: Topics) -> Innocent:
-    """The innocent group, answered once already."""
+    """The innocent group, answered once."""
     group = Innocent(kafka)
     group.asks(target)
     return group
 
 
 def throw(topics: Topics, bomb: Bomb) -> int:
-    """Write all records of an attack at once; how many bytes they were."""
+    """Write all records of an attack at once; return their bytes."""
     told = topics.clients.producer({"linger.ms": 20, "message.max.bytes": 1_048_588})
     producer = Producer(told)
     size = 0
@@ -91,18 +91,18 @@ def throw(topics: Topics, bomb: Bomb) -> int:
 
 
 def megabytes(job: Job) -> int:
-    """Memory of the job with its JVM and its Python workers."""
+    """Memory of the job, its JVM and its Python workers, in MB."""
     family = [psutil.Process(job.pid), *psutil.Process(job.pid).children(recursive=True)]
     return sum(each.memory_info().rss for each in family if each.is_running()) >> 20
 
 
-@pytest.mark.timeout(1_800)  # what it waits for has limits of its own
+@pytest.mark.timeout(1_800)  # each wait has its own limit
 def test_the_innocent_are_answered(
     target: Job, innocent: Innocent, kafka: Topics, tmp_path: Path
 ) -> None:
-    """Every attack is written, and behind each the innocent ask: they are answered, the job lives.
+    """After every attack the innocent group is answered and the job lives.
 
-    After all of it the job starts on the same checkpoint, and on an empty one, and answers.
+    Afterwards the job starts on the same checkpoint and on an empty one, and answers.
     """
     for bomb in BOMBS:
         size = throw(kafka, bomb)

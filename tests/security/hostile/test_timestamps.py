@@ -1,4 +1,4 @@
-"""Topics on which the writers choose the time: the job does not start on them, and says why."""
+"""The job refuses topics whose timestamps the writers choose, and says why."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from muster.streams.source import input_topics
 
 
 def test_it_names_the_command_that_mends_it() -> None:
-    """Every topic that is wrong has its command."""
+    """The error has the command that fixes each wrong topic."""
     told = timestamps.told("kafka:9092", ["muster.config", "muster.lag"])
     assert told.count("kafka-configs.sh --bootstrap-server kafka:9092 --alter") == 2
     assert "--entity-name muster.lag --add-config message.timestamp.type=LogAppendTime" in told
@@ -27,7 +27,7 @@ def test_it_names_the_command_that_mends_it() -> None:
 
 @pytest.mark.broker
 def test_writers_do_not_choose_the_time(topics: Topics) -> None:
-    """Topics as muster makes them pass; one set to CreateTime is refused by its name."""
+    """Topics as muster creates them pass; a topic with CreateTime is refused by name."""
     inputs = input_topics([topics.prefix])
     timestamps.check(topics.clients, inputs)
     lag = topics.name(TopicKind.LAG)

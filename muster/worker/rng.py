@@ -1,4 +1,4 @@
-"""Numbers that look like chance and follow from a seed: incarnations, and pauses between joins."""
+"""Pseudo-random numbers computed from a seed: incarnations, and pauses between joins."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from muster.protocol.digest import MASK
 
 JOIN_PAUSE_MS: Final = 1_000
 JOIN_PAUSE_MAX_MS: Final = 5_000
-"""Below any sensible session timeout: a member that waits to be admitted stays alive by asking."""
+"""Shorter than a usual session timeout: a member that is not admitted yet stays known by asking."""
 
 
 def mixed63(value: int) -> int:
-    """SplitMix64's finaliser: spreads a counter over 63 bits; never 0, which means anyone."""
+    """SplitMix64's finaliser: spreads a counter over 63 bits. Never 0, which means any member."""
     x = (value * 0x9E3779B97F4A7C15 + 0x632BE59BD9B4E019) & MASK
     x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & MASK
     x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & MASK
@@ -22,7 +22,7 @@ def mixed63(value: int) -> int:
 def join_pause_ms(attempt: int, seed: int) -> int:
     """How long to wait for an answer to a join: 1 s, doubling up to 5 s.
 
-    A quarter more or less, so that a fleet that waits for its coordinator does not ask in step.
+    Plus or minus a quarter, so that members that wait for a coordinator do not all ask at once.
     """
     plain = min(JOIN_PAUSE_MS << min(attempt - 1, 8), JOIN_PAUSE_MAX_MS)
     return plain * (75 + mixed63(seed + attempt) % 51) // 100

@@ -1,4 +1,4 @@
-"""EX-I and EX-C: Connect's reference sequences, round by round, as counts after each round."""
+"""Connect's reference sequences (EX-I, EX-C) round by round, as counts after each round."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ THREE_BY_FOUR = {**TWO_BY_FOUR, "connector3": 4}
 
 
 def started(connectors: dict[str, int], *workers: str, delay_ms: int = DELAY_MS) -> ConnectGroup:
-    """A group whose workers have taken everything."""
+    """A group whose workers run all jobs."""
     group = ConnectGroup(dict(connectors), delay_ms=delay_ms)
     group.join(*workers)
     group.round()
@@ -74,7 +74,7 @@ def test_EX_I4_delay_of_one_ms_bounds_the_backoff() -> None:
 
 
 def test_EX_I5_worker_leaves_for_good() -> None:
-    """Lost work waits the whole delay, then goes to who is left."""
+    """Lost work waits for the whole delay, then goes to the remaining workers."""
     group = started(TWO_BY_FOUR, "worker1", "worker2")
     assert group.counts() == ((1, 1), (4, 4))
     group.leave("worker2")
@@ -104,7 +104,7 @@ def test_EX_I6_worker_bounces() -> None:
 
 @pytest.mark.parametrize("leader", ["worker1", "worker2", "worker3"])
 def test_EX_I7_leader_leaves_for_good(leader: str) -> None:
-    """A new leader knows of no loss: the old one's work is new work and given at once."""
+    """A new leader knows of no loss: the old one's work counts as new and is placed at once."""
     group = started(TWO_BY_FOUR, "worker1", "worker2", "worker3")
     assert group.counts() == ((0, 1, 1), (2, 3, 3))
     group.leave(leader)
@@ -129,7 +129,7 @@ def test_EX_I8_leader_bounces() -> None:
 
 
 def test_EX_I9_first_assignment_is_lost() -> None:
-    """No worker left, so what none runs was never delivered: it is assigned without a delay."""
+    """No worker left, so the jobs were never delivered: they are assigned without a delay."""
     group = ConnectGroup(dict(TWO_BY_FOUR))
     group.join("worker1", "worker2")
     group.round(undelivered=("worker1", "worker2"))
@@ -139,7 +139,7 @@ def test_EX_I9_first_assignment_is_lost() -> None:
 
 @pytest.mark.parametrize("whole", [True, False])
 def test_EX_I10_EX_I11_later_assignment_is_lost(whole: bool) -> None:
-    """A revocation that reached no worker is asked for again after 40 ms, known as lost or not."""
+    """A revocation that reached no worker is repeated after 40 ms, even if the loss is unknown."""
     group = started(TWO_BY_FOUR, "worker1", "worker2")
     group.join("worker3")
     group.round(undelivered=("worker1", "worker2", "worker3"))
@@ -169,7 +169,7 @@ def duplicated() -> ConnectGroup:
 
 
 def test_EX_I13_duplicates() -> None:
-    """What two workers claim stops on both, and starts once in the next round."""
+    """Jobs that two workers claim stop on both, and start once in the next round."""
     group = duplicated()
     group.round()
     assert group.counts() == ((0, 1), (0, 4))
@@ -181,7 +181,7 @@ def test_EX_I13_duplicates() -> None:
 
 
 def test_EX_I14_duplicates_deleted_at_once() -> None:
-    """Duplicates that are deleted stop, and the rest is balanced."""
+    """Duplicates of deleted jobs stop, and the rest is balanced."""
     group = duplicated()
     del group.connectors["connector1"]
     group.round()
@@ -212,7 +212,7 @@ def candidates() -> ConnectGroup:
 
 
 def test_EX_I16_candidates_get_what_was_lost() -> None:
-    """Workers that were empty during the delay share the lost work when it ends."""
+    """Workers without jobs during the delay share the lost work when it ends."""
     group = candidates()
     group.join("worker3")
     group.round()
@@ -235,7 +235,7 @@ def test_EX_I16_candidates_get_what_was_lost() -> None:
 
 
 def test_EX_I17_candidate_bounces_back_but_leaves() -> None:
-    """A candidate that is gone again when the delay ends gets nothing: lost work is new work."""
+    """A candidate that is gone when the delay ends gets nothing: lost work counts as new."""
     group = candidates()
     group.sleep(DELAY_MS // 2)
     group.join("worker1")
@@ -258,7 +258,7 @@ def test_EX_I18_loss_without_a_delay() -> None:
 
 
 def kip_415() -> ConnectGroup:
-    """Connectors A with 2 tasks and B with 1, spread over three workers as the page has it."""
+    """Connectors A with 2 tasks and B with 1, spread over three workers as in KIP-415."""
     group = ConnectGroup({"A": 2, "B": 1})
     group.join("W1", runs=["A", "A-0"])
     group.join("W2", runs=["A-1", "B"])
@@ -268,7 +268,7 @@ def kip_415() -> ConnectGroup:
 
 
 def test_EX_C1_new_members() -> None:
-    """Two joins cost two rounds; what the first worker keeps never stops."""
+    """Two joins cost two rounds; the jobs the first worker keeps never stop."""
     group = ConnectGroup({"A": 2, "B": 1})
     group.join("W1")
     group.round()
@@ -309,7 +309,7 @@ def test_EX_C3_worker_bounces() -> None:
 
 
 def test_EX_C4_leader_bounces_and_the_delay_survives() -> None:
-    """The delay lives in the group: two workers return in turn and share all that was lost."""
+    """The group keeps the delay: two workers return in turn and share all lost jobs."""
     group = kip_415()
     group.leave("W2")
     delays = [group.round().delay_ms]

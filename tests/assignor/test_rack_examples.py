@@ -1,4 +1,4 @@
-"""KIP-925's worked examples: racks (EX-R1 to EX-R12)."""
+"""KIP-925's worked examples of racks: EX-R1 to EX-R12."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ def _optimised(
     return view, placement
 
 
-def test_EX_R1() -> None:
-    """Two tasks on the wrong ones of two members: exchanged, cost 5 to 2."""
+def test_EX_R1_two_tasks_are_exchanged() -> None:
+    """Two tasks on each other's best member: exchanged, cost from 5 to 2."""
     graph = Graph()
     for tail, head, cost, flow in [
         (-1, 0, 0, 1), (-1, 2, 0, 1), (0, 1, 3, 1), (0, 3, 1, 0), (2, 1, 1, 0), (2, 3, 2, 1),
@@ -63,8 +63,8 @@ def test_EX_R1() -> None:
     assert {(0, 3), (2, 1)} < carried
 
 
-def test_EX_R2() -> None:
-    """Threads 1, 2, 3 and two subtopologies of 3: counts 1, 2, 3, at most 1, 1, 2 of each."""
+def test_EX_R2_subtopologies_are_spread() -> None:
+    """Threads 1, 2, 3 and two subtopologies of 3: counts 1, 2, 3, of each at most 1, 1, 2."""
     everywhere = [["r0", "r1", "r2"]] * 3
     members = {f"C{n + 1}": Member(capacity=n + 1, rack=f"r{n}") for n in range(3)}
     view = group(
@@ -103,13 +103,13 @@ def test_EX_R2() -> None:
     ],
 )
 @pytest.mark.parametrize("stateful", [True, False])
-def test_EX_R3_EX_R4_EX_R5(
+def test_EX_R3_EX_R4_EX_R5_all_rack_reads_are_avoided(
     members: dict[str, tuple[list[str], str]],
     expected: dict[str, list[str]],
     costs: tuple[int, int],
     stateful: bool,
 ) -> None:
-    """Every rack read can be avoided at equal counts: 10/1 pays the moves, 1/0 nothing."""
+    """All rack reads can be avoided: the cost is that of the moves at 10/1, and 0 at 1/0."""
     given = {name: Member(active=active, rack=rack) for name, (active, rack) in members.items()}
     view, placement = _optimised(given, stateful=stateful)
     assert {name: three[0] for name, three in holdings(view, placement).items()} == expected
@@ -118,8 +118,8 @@ def test_EX_R3_EX_R4_EX_R5(
 
 
 @pytest.mark.parametrize(("stateful", "cost"), [(True, 10), (False, 1)])
-def test_EX_R6(stateful: bool, cost: int) -> None:
-    """No replica in the rack of one member: counts stay, and so does the cost."""
+def test_EX_R6_no_replica_in_one_rack(stateful: bool, cost: int) -> None:
+    """One member's rack has no replica: counts stay, and so does the cost."""
     members = {
         "P2": Member(active=["0_0", "1_1"], rack="r1"),
         "P5": Member(active=["0_1"], rack="r4"),
@@ -129,8 +129,8 @@ def test_EX_R6(stateful: bool, cost: int) -> None:
     assert placement.cost == placement.cost_lower_bound == cost
 
 
-def test_EX_R7() -> None:
-    """A node outside the cycle does not disturb it: cost 20 to 2."""
+def test_EX_R7_node_outside_the_cycle() -> None:
+    """A node outside the cycle changes nothing: cost from 20 to 2."""
     graph = Graph()
     for tail, head, capacity, cost, flow in [
         (-1, 0, 1, 0, 1), (-1, 1, 1, 0, 1),
@@ -147,8 +147,8 @@ def test_EX_R7() -> None:
     assert {(0, 3), (1, 4)} < carried
 
 
-def test_EX_R8() -> None:
-    """Four parallel paths added in any order: always the lowest of the cheapest."""
+def test_EX_R8_parallel_paths() -> None:
+    """Four parallel paths, added in any order: always the lowest of the cheapest."""
     edges = [(0, k, 2 if k == 1 else 1, int(k == 1)) for k in (1, 2, 3, 4)]
     edges += [(k, 5, 1, int(k == 1)) for k in (1, 2, 3, 4)]
     for seed in range(10):
@@ -190,8 +190,8 @@ def _standby_example(tags: str) -> GroupView:
 
 
 @pytest.mark.parametrize(("tags", "cost"), [("", 20), ("rack", 50)], ids=["EX_R9", "EX_R10"])
-def test_EX_R9_EX_R10(tags: str, cost: int) -> None:
-    """Standbys of six members: 60 to the optimum, without and with distinct racks per task."""
+def test_EX_R9_EX_R10_standbys(tags: str, cost: int) -> None:
+    """Standbys of six members: from 60 to the optimum, without and with distinct racks per task."""
     view = _standby_example(tags)
     racks, _ = racks_of(view, AVAILABILITY, standbys=True)
     assert racks is not None
@@ -206,7 +206,7 @@ def test_EX_R9_EX_R10(tags: str, cost: int) -> None:
 
 
 def test_EX_R11_min_traffic() -> None:
-    """Traffic costs nothing, moving does: the output is the input."""
+    """Traffic costs nothing, moves cost: the output is the input."""
     members = {
         "P1": Member(active=["0_1", "1_1"], rack="r0"),
         "P2": Member(active=["1_0"], rack="r1"),
@@ -250,10 +250,10 @@ def test_EX_R11_balance_subtopology() -> None:
         ([(1, 2, 1, 0)], None, 2, "the source is not set"),
     ],
 )
-def test_EX_R12(
+def test_EX_R12_invalid_networks(
     edges: list[tuple[int, int, int, int]], source: int | None, sink: int, fault: str
 ) -> None:
-    """Networks that are none: refused, and the message names the fault."""
+    """Invalid networks are refused, and the message names the fault."""
     graph = Graph()
     if source is not None:
         graph.set_source(source)

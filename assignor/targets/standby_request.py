@@ -1,4 +1,4 @@
-"""What is asked for when standbys are placed, what they cost, and what was found."""
+"""What the planner asks for when it places standbys, what copies cost, and the result."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from muster.protocol.tasks import IntArray
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Toll:
-    """What a copy costs where (racks).
+    """Cost of a copy by rack.
 
     Attributes:
         class_of: int32[T], class of each task.
@@ -28,35 +28,35 @@ class Toll:
     rack: IntArray
 
     def __call__(self, task: IntArray, member: IntArray) -> Longs:
-        """int64[K]: cost of a copy of each task at the member beside it."""
+        """int64[K]: cost of a copy of ``task[k]`` at ``member[k]``."""
         cost: Longs = self.across[self.class_of[task], self.rack[member]]
         return cost
 
     def least(self, need: Counts) -> int:
-        """What so many copies of each task cost at least, wherever they go."""
+        """Least cost of `need[t]` copies of each task, wherever they go."""
         tasks = np.flatnonzero(need)
         cheapest = self.across[:, np.unique(self.rack)].min(axis=1)
         return int((cheapest[self.class_of[tasks]] * need[tasks]).sum())
 
 
-NEW = 50
-"""Price of a copy where there is none; the prices of others are far below."""
+NEW_COPY = 50
+"""Price of a copy on a member without state; prices of existing copies are far below."""
 
 
-class Near(NamedTuple):
-    """Copies that exist, and what it costs to use each (int64[K])."""
+class ExistingCopies(NamedTuple):
+    """Copies that exist, and the price of using each (int64[K])."""
 
     pairs: Pairs
     price: Longs
 
 
-class Found(NamedTuple):
+class PlacedStandbys(NamedTuple):
     """Standbys placed.
 
     Attributes:
         pairs: the copies.
         missing: how many found no member.
-        bound: what any such copies cost at least, by `Wanted.cost`.
+        bound: lower bound of the cost, in the sense of `StandbyRequest.cost`.
         warning: what could not be honoured; empty = everything was.
     """
 
@@ -67,26 +67,26 @@ class Found(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class Wanted:
-    """What standbys are asked for.
+class StandbyRequest:
+    """The standbys to place, and what to minimise.
 
     Attributes:
-        tasks: int32[K], tasks that want copies, ascending.
-        target: int32[T], where actives belong.
+        tasks: int32[K], tasks that need copies, ascending.
+        target: int32[T], final owner of each active.
         copies: copies per task.
         capacity: int64[M], 0 = takes nothing.
         may: bool[M, U], which units a member may take; None = all.
         toll: cost of a copy by rack; None = the same everywhere.
-        leaving: cost of a copy that is not there yet, beside the toll.
-        tolls_first: no number of new copies outweighs a toll, and `cost` is tolls alone; else the
-            sum of both is minimised and told.
+        leaving: cost of a copy that does not exist yet, beside the toll.
+        tolls_first: a toll outweighs any number of new copies, and `cost` is tolls alone; else the
+            sum of both is minimised and is the cost.
         loads: int64[M], actives each member has, stateless ones included if they are placed;
             None = those of `tasks`.
-        apart: for how many copies of a task no traffic outweighs a rack where it has none yet;
-            for the others traffic comes first, then such a rack (S4-31).
-        taken: copies that stand already; no second one is placed on their members.
-        rack: int32[M], rack of each member, -1 = unknown; among choices that are equal otherwise a
-            copy goes to a rack where the task has none yet (S4-29). None = all in one rack.
+        apart: for how many copies of a task a rack without a copy outweighs any traffic; for the
+            other copies traffic comes first, then such a rack (S4-31).
+        taken: copies that exist in other roles; no second one goes to their members.
+        rack: int32[M], rack of each member, -1 = unknown; between equal choices a copy goes to a
+            rack where the task has none yet (S4-29). None = all in one rack.
     """
 
     tasks: IntArray
@@ -107,19 +107,19 @@ class Wanted:
         if self.rack is None:
             return np.zeros(len(task), dtype=np.bool_)
         rack = np.append(self.rack, -2)  # entry -1: no member
-        near: BoolArray = (rack[self.target[task]] == rack[member]) & (rack[member] >= 0)
-        return near
+        same_rack: BoolArray = (rack[self.target[task]] == rack[member]) & (rack[member] >= 0)
+        return same_rack
 
-    def within(self, members: BoolArray) -> Wanted:
-        """The same asked of some members only."""
+    def within(self, members: BoolArray) -> StandbyRequest:
+        """The same request, to these members only."""
         return replace(self, capacity=np.where(members, self.capacity, 0))
 
-    def beside(self, pairs: Pairs) -> Wanted:
-        """The same, with further copies that stand already."""
+    def beside(self, pairs: Pairs) -> StandbyRequest:
+        """The same request, with further copies that exist already."""
         return replace(self, taken=joined(self.taken, pairs))
 
     def cost(self, view: GroupView, pairs: Pairs) -> int:
-        """What some copies cost, as far as it is minimised."""
+        """Cost of copies, as far as it is minimised."""
         if self.toll is None or len(pairs) == 0:
             return 0
         tolls = int(self.toll(pairs.task, pairs.member).sum())
@@ -128,21 +128,21 @@ class Wanted:
         return tolls + self.leaving * int(np.count_nonzero(~contains(view.standby, pairs.code)))
 
     def price(self, view: GroupView, copies: int, task: IntArray, member: IntArray) -> Longs:
-        """int64[K]: price of each of some choices for so many copies, for comparison only."""
+        """int64[K]: price of each choice when `copies` are placed; only good for comparison."""
         if self.toll is None:
             return np.zeros(len(task), dtype=np.int64)
         new = ~contains(view.standby, code(task, member))
         return self.toll(task, member) * self.heavy(copies) + self.leaving * new
 
     def heavy(self, copies: int) -> int:
-        """How much tolls weigh against leaving, when so many copies are placed."""
+        """Factor of tolls against `leaving` when `copies` are placed."""
         return copies * self.leaving + 1 if self.tolls_first else 1
 
 
-def joined(one: Pairs, other: Pairs) -> Pairs:
-    """Two sets of pairs as one."""
-    if len(one) == 0 or len(other) == 0:
-        return one if len(other) == 0 else other
+def joined(first: Pairs, second: Pairs) -> Pairs:
+    """The union of two sets of pairs."""
+    if len(first) == 0 or len(second) == 0:
+        return first if len(second) == 0 else second
     return Pairs.of(
-        np.concatenate((one.task, other.task)), np.concatenate((one.member, other.member))
+        np.concatenate((first.task, second.task)), np.concatenate((first.member, second.member))
     )

@@ -1,7 +1,7 @@
 """The learner examples, one placement at a time: EX-L1 to EX-L10.
 
-Which of several equal tasks or members is chosen is free (Q-10): the stories carry the choice
-through their rounds and assert roles, counts and order.
+Which of several equal tasks or members is chosen is free: the stories carry the choice through
+their rounds and assert roles, counts and order.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from muster.protocol.tasks import Subtopology
 
 
 class Story:
-    """A group of five (or so) stateful tasks told round by round."""
+    """A group of about five stateful tasks, round by round."""
 
     def __init__(self, tasks: int, members: dict[str, Member], **config: object) -> None:
         self.tasks, self.members, self.config = tasks, members, config
 
     def round(self, **config: object) -> Held:
-        """One placement, carried out: what it says is what members hold afterwards."""
+        """Place once, and let the members hold the result."""
         view, placement = self.placed(**config)
         held = holdings(view, placement)
         for name, (active, standby, learner) in held.items():
@@ -36,14 +36,14 @@ class Story:
         return held
 
     def placed(self, **config: object) -> tuple[GroupView, Placement]:
-        """One placement, looked at only."""
+        """Place once without carrying it out."""
         view = group(stateful(self.tasks), self.members, "learner", **(self.config | config))
         placement = Learner().assign(view)
         check.valid(view, placement)
         return view, placement
 
     def ready(self, *names: str) -> None:
-        """These members have restored all they learn."""
+        """Make the learners of these members ready."""
         for name in names:
             self.members[name] = replace(self.members[name], ready=self.members[name].learner)
 
@@ -63,8 +63,8 @@ def _base() -> dict[str, Member]:
     }
 
 
-def test_EX_L1() -> None:
-    """Scale up by two joins: each newcomer learns one task of a loaded member, then takes it."""
+def test_EX_L1_scale_up() -> None:
+    """Two joins: each newcomer learns one task of a loaded member, then takes it over."""
     story = Story(5, _base() | {"S4": Member()})
     first = story.round()
     assert _counts(first) == {"S1": (2, 0), "S2": (2, 0), "S3": (1, 0), "S4": (0, 1)}
@@ -84,8 +84,8 @@ def test_EX_L1() -> None:
     assert story.placed()[1].reasons == ()
 
 
-def test_EX_L2() -> None:
-    """From an empty group: the first member takes all without learning, two more learn."""
+def test_EX_L2_start_from_an_empty_group() -> None:
+    """The first member takes all tasks without learning, two more members learn."""
     story = Story(5, {"S1": Member()})
     assert _counts(story.round()) == {"S1": (5, 0)}
     story.members |= {"S2": Member(), "S3": Member()}
@@ -104,8 +104,8 @@ def _scale_down() -> Story:
     return Story(5, members)
 
 
-def test_EX_L3() -> None:
-    """A member is told to leave: its tasks are learned by the others, then it holds nothing."""
+def test_EX_L3_member_leaves() -> None:
+    """A draining member: the others learn its tasks, then it holds nothing."""
     story = _scale_down()
     first = story.round()
     assert _counts(first) == {"S1": (2, 1), "S2": (2, 0), "S3": (1, 1)}
@@ -115,8 +115,8 @@ def test_EX_L3() -> None:
     assert _counts(story.round()) == {"S1": (3, 0), "S2": (0, 0), "S3": (2, 0)}
 
 
-def test_EX_L3b() -> None:
-    """The leaver's task is learned where its standby is."""
+def test_EX_L3b_learner_goes_to_the_standby() -> None:
+    """The member with the standby learns the leaver's task."""
     story = _scale_down()
     story.members["S3"] = replace(story.members["S3"], standby=[T3])
     first = story.round()
@@ -124,8 +124,8 @@ def test_EX_L3b() -> None:
     assert first["S1"][2] == [T4]
 
 
-def test_EX_L3c() -> None:
-    """The leaver's time is over before anybody is ready: its learners become active at once."""
+def test_EX_L3c_leaver_times_out() -> None:
+    """The leaver times out before its learners are ready: they become active at once."""
     story = _scale_down()
     learned = {name: three[2] for name, three in story.round().items()}
     del story.members["S2"]
@@ -135,8 +135,8 @@ def test_EX_L3c() -> None:
     assert _counts(after) == {"S1": (3, 0), "S3": (2, 0)}
 
 
-def test_EX_L4() -> None:
-    """An owner dies while one of its tasks is learned: unready learner, then free resources."""
+def test_EX_L4_owner_dies_while_a_task_is_learned() -> None:
+    """An owner dies: its task goes to the unready learner, its other tasks to free members."""
     story = Story(5, _base() | {"S4": Member(learner=[T1])})
     del story.members["S1"]
     after = story.round()
@@ -145,7 +145,7 @@ def test_EX_L4() -> None:
     assert story.placed()[1].reasons == ()
 
 
-def test_EX_L5() -> None:
+def test_EX_L5_members_are_replaced() -> None:
     """Members are replaced: newcomers learn, the old ones leave, the newcomers take over."""
     story = Story(4, {"S1": Member(active=[T1, T2]), "S2": Member(active=[T3, T4])})
     story.members |= {"S3": Member(), "S4": Member()}
@@ -162,7 +162,7 @@ def test_EX_L5() -> None:
 
 
 @pytest.mark.parametrize(("partial", "taken"), [(True, 1), (False, 0)])
-def test_EX_L6(partial: bool, taken: int) -> None:
+def test_EX_L6_ready_learners_take_over(partial: bool, taken: int) -> None:
     """One of two learners is ready: it takes over at once, or waits for the other."""
     members = {
         "S1": Member(active=[T1, T2], draining=True),
@@ -178,8 +178,8 @@ def test_EX_L6(partial: bool, taken: int) -> None:
     ("counts", "moves"),
     [((12, 18, 23, 27), 0), ((13, 18, 22, 27), 1), ((12, 15, 24, 29), 1), ((7, 20, 23, 30), 1)],
 )
-def test_EX_L7(counts: tuple[int, ...], moves: int) -> None:
-    """Within 20 percent of 10, 20, 20, 30 nothing moves; beyond, no more than must."""
+def test_EX_L7_tolerated_imbalance(counts: tuple[int, ...], moves: int) -> None:
+    """Within 20 percent of 10, 20, 20, 30 nothing moves; beyond, only as much as necessary."""
     owner = np.repeat(np.arange(4), counts)
     members = {
         f"S{n + 1}": Member(capacity=c, active=[f"0_{t}" for t in np.flatnonzero(owner == n)])
@@ -191,8 +191,8 @@ def test_EX_L7(counts: tuple[int, ...], moves: int) -> None:
     assert np.array_equal(placement.active, view.active)
 
 
-def test_EX_L8() -> None:
-    """Far fewer tasks than members, newcomers keep coming: nothing is ever learned twice."""
+def test_EX_L8_newcomers_keep_coming() -> None:
+    """Far fewer tasks than members, and more join: no task is ever learned twice."""
     story = Story(2, {"S0": Member(active=["0_0", "0_1"])})
     seen: set[tuple[str, str]] = set()
     for step in range(6):
@@ -210,8 +210,8 @@ def test_EX_L8() -> None:
         assert story.placed()[1].reasons == ()
 
 
-def test_EX_L9() -> None:
-    """Who runs a task: ready learner, previous owner, unready learner, standby, free, in order."""
+def test_EX_L9_priorities() -> None:
+    """The order of owners: ready learner, previous owner, unready learner, standby, free member."""
     candidates = {
         "R": Member(learner=[T1], ready=[T1]),
         "P": Member(active=[T1]),
@@ -229,8 +229,8 @@ def test_EX_L9() -> None:
     assert order == ["R", "P", "U", "B", "F"]
 
 
-def test_EX_L10() -> None:
-    """A task moved from S1 to S4 in this round: its standby goes to S1, whose state is warm."""
+def test_EX_L10_standby_goes_to_the_former_owner() -> None:
+    """A task moves from S1 to S4 in this round: its standby goes to S1, whose state is warm."""
     members = {
         "S1": Member(active=[T1, T2]),
         "S2": Member(active=[T3], standby=[T2, T4]),
@@ -252,7 +252,7 @@ def test_stateless_tasks_move_without_learning() -> None:
 
 
 def test_upgrading_learns_nothing() -> None:
-    """In `upgrading` mode tasks move at once, as before learners were known (S2-F10)."""
+    """In `upgrading` mode tasks move at once, as before KIP-441 (S2-F10)."""
     members = {"S1": Member(active=[T1, T2]), "S2": Member()}
     view = group(stateful(2), members, "learner", stream_rebalancing_mode="upgrading")
     placement = Learner().assign(view)
@@ -261,7 +261,7 @@ def test_upgrading_learns_nothing() -> None:
 
 
 def test_S2_30_stateful_and_stateless_tasks_are_balanced_apart() -> None:
-    """S1 has all stateful tasks, S2 all stateless ones: equal in number, and yet both are dealt."""
+    """S1 has all stateful tasks, S2 as many stateless ones: both kinds are shared out."""
     units = [Subtopology("0", 4, stateful=True), Subtopology("1", 4)]
     stateful_ones, stateless_ones = ([f"{unit}_{n}" for n in range(4)] for unit in "01")
     members = {"S1": Member(active=stateful_ones), "S2": Member(active=stateless_ones)}
@@ -273,7 +273,7 @@ def test_S2_30_stateful_and_stateless_tasks_are_balanced_apart() -> None:
 
 
 def test_S2_F04_one_learner_for_every_task_on_its_way() -> None:
-    """Ten tasks of one member, four newcomers: who is not where he belongs is learned once."""
+    """Ten tasks of one member, four newcomers: each task that moves has one learner."""
     members = {"S1": Member(active=[f"0_{n}" for n in range(10)])}
     members |= {f"S{n}": Member() for n in range(2, 6)}
     placement = Learner().assign(group(stateful(10), members, "learner"))

@@ -1,4 +1,4 @@
-"""Racks beside what else a group may ask for: weights, and the learner's order."""
+"""Racks together with task weights, and with the order of `learner`."""
 
 from __future__ import annotations
 
@@ -18,10 +18,8 @@ from muster.protocol.tasks import Subtopology
 RACKS = ("r0", "r1")
 
 
-def _unit(
-    name: str, size: int, weight: float, chance: random.Random, stateful: bool
-) -> Subtopology:
-    racks = tuple(((chance.choice(RACKS),),) for _ in range(size))
+def _unit(name: str, size: int, weight: float, rng: random.Random, stateful: bool) -> Subtopology:
+    racks = tuple(((rng.choice(RACKS),),) for _ in range(size))
     return Subtopology(name, size, stateful, weight, racks, racks if stateful else None)
 
 
@@ -47,9 +45,9 @@ def test_weights_balance_and_racks_choose_among_equals(seed: int, name: str) -> 
 
     Brute force over all owners with the same load per member and weight.
     """
-    chance = random.Random(seed)
-    units = [_unit("a", 3, 1, chance, False), _unit("b", 3, 4, chance, False)]
-    members = {f"P{n}": Member(rack=RACKS[n % 2]) for n in range(chance.randint(2, 3))}
+    rng = random.Random(seed)
+    units = [_unit("a", 3, 1, rng, False), _unit("b", 3, 4, rng, False)]
+    members = {f"P{n}": Member(rack=RACKS[n % 2]) for n in range(rng.randint(2, 3))}
     view = group(units, members, name, rack_aware_assignment_strategy="min_traffic")
     placement = _placed(view, name)
     assert placement.warnings == ()
@@ -66,16 +64,16 @@ def test_weights_balance_and_racks_choose_among_equals(seed: int, name: str) -> 
 
 
 @pytest.mark.parametrize("seed", range(15))
-def test_learner_heads_for_the_least_traffic(seed: int) -> None:
+def test_learner_reaches_the_least_traffic(seed: int) -> None:
     """From anywhere: in the end no answer with these counts reads less across racks.
 
     Meanwhile every round is lawful and no member stops before a learner is ready.
     """
-    chance = random.Random(seed)
-    units = [_unit("0", chance.randint(2, 6), 1, chance, True)]
+    rng = random.Random(seed)
+    units = [_unit("0", rng.randint(2, 6), 1, rng, True)]
     tasks = [f"0_{n}" for n in range(units[0].partitions)]
     names = ["P0", "P1", "P2"]
-    owner = {task: chance.choice(names[:2]) for task in tasks}
+    owner = {task: rng.choice(names[:2]) for task in tasks}
     members = {
         n: Member(rack=RACKS[k % 2], active=[t for t in tasks if owner[t] == n])
         for k, n in enumerate(names)

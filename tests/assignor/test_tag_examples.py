@@ -1,4 +1,4 @@
-"""KIP-708's worked examples: standbys that differ in client tags (EX-T1 to EX-T7)."""
+"""KIP-708's worked examples of standbys that differ in client tags: EX-T1 to EX-T7."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _at(cluster: str, zone: str, *active: str) -> Member:
     return Member(tags={"cluster": cluster, "zone": zone}, active=active)
 
 
-def test_EX_T1() -> None:
+def test_EX_T1_copy_differs_in_zone_and_cluster() -> None:
     """Four members in two zones and two clusters: the copy differs in both."""
     members = {
         "Client-1": _at("1", "a", "0_0"),
@@ -37,7 +37,7 @@ def test_EX_T1() -> None:
     assert [name for name, (_, standby, _) in held.items() if standby] == ["Client-4"]
 
 
-def test_EX_T2() -> None:
+def test_EX_T2_first_copy_differs_in_both() -> None:
     """Two clusters, three zones, two copies: the first differs in both, the second in the zone."""
     members = {
         "P1": _at("c1", "z1", "0_0"),
@@ -57,7 +57,7 @@ def test_EX_T2() -> None:
     assert second & {"P4", "P1"}
 
 
-def test_EX_T3() -> None:
+def test_EX_T3_six_members_in_three_zones() -> None:
     """Six members in three zones, one active each: one standby each, never in its zone."""
     members = {f"P{n}": _at("c", f"z{n % 3}", f"0_{n}") for n in range(6)}
     held = _placed(6, members, "zone", 1)
@@ -67,7 +67,7 @@ def test_EX_T3() -> None:
         assert members[owner].tags["zone"] != members[name].tags["zone"]
 
 
-def test_EX_T4() -> None:
+def test_EX_T4_only_the_cluster_counts() -> None:
     """Only the cluster counts: the copy goes to the other cluster, zone or not."""
     members = {"P1": _at("c1", "z1", "0_0"), "P2": _at("c1", "z2"), "P3": _at("c2", "z1")}
     held = _placed(1, members, "cluster", 1)
@@ -75,14 +75,14 @@ def test_EX_T4() -> None:
 
 
 @pytest.mark.parametrize("count", [2, 3, 5, 6])
-def test_EX_T5(count: int) -> None:
+def test_EX_T5_equal_tags(count: int) -> None:
     """Equal tags everywhere: one standby per member."""
     members = {f"P{n}": _at("c", "z", f"0_{n}") for n in range(count)}
     held = _placed(count, members, "cluster,zone", 1)
     assert [len(standby) for _, standby, _ in held.values()] == [1] * count
 
 
-def test_EX_T6() -> None:
+def test_EX_T6_same_word_under_two_keys() -> None:
     """The same word under two keys is two values: all of them count as different."""
     members = {
         "P1": Member(tags={"k1": "x", "k2": "y"}, active=["0_0"]),
@@ -93,6 +93,6 @@ def test_EX_T6() -> None:
     assert held["P3"] == ([], ["0_0"], [])
 
 
-def test_EX_T7() -> None:
+def test_EX_T7_single_member() -> None:
     """A single member keeps no standbys."""
     assert _placed(2, {"P1": _at("c", "z")}, "cluster", 1) == {"P1": (["0_0", "0_1"], [], [])}

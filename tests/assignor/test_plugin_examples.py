@@ -1,4 +1,4 @@
-"""EX-S1: KIP-924 plug-ins: validation, utilities, follow-ups, failures that do no harm."""
+"""EX-S1: KIP-924 plug-ins: validation, utilities, follow-ups, harmless failures."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ Change = Callable[[dict[str, KafkaStreamsAssignment]], object]
 
 
 def two_members(**config: object) -> GroupView:
-    """A runs 0_0 and has a copy of 0_1, B the other way round; C runs the stateless 1_0."""
+    """A runs 0_0 and has a copy of 0_1, B the reverse; C runs the stateless 1_0."""
     units = [Subtopology("0", 2, stateful=True), Subtopology("1", 1)]
     members = {
         "A": Member(active=["0_0"], standby=["0_1"], lag={"0_1": 7}),
@@ -92,7 +92,7 @@ FAULTS: dict[str, tuple[Change, AssignmentError]] = {
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_EX_S1_1_to_6_faults_are_named_and_refused(fault: str) -> None:
-    """Each fault has the KIP's name in the utility, in the callback and in the error raised."""
+    """Each fault has the KIP's name in the utility, in the callback and in the error."""
     change, error = FAULTS[fault]
     view = two_members()
     found = identity_assignment(ApplicationState(view))
@@ -120,7 +120,7 @@ def test_EX_S1_4_an_empty_entry_is_enough() -> None:
 
 
 def test_EX_S1_7_identity_assignment() -> None:
-    """Exactly what everybody holds comes back, and carried out it moves nothing."""
+    """It returns what every member holds, and carrying it out moves nothing."""
     view = two_members()
     found = identity_assignment(ApplicationState(view))
     assert found["A"].tasks == {T0: active(T0), T1: standby(T1)}
@@ -136,7 +136,7 @@ def test_EX_S1_7_identity_assignment() -> None:
 def test_EX_S1_8_to_10_followup_is_the_last_answers_own(
     deadline_ms: int | None, expected: int | None
 ) -> None:
-    """A follow-up holds for the answer that asks for it; a deadline in the past means at once."""
+    """A follow-up belongs to the answer that asks for it; a past deadline means at once."""
     view = two_members()
 
     def wish(found: dict[str, KafkaStreamsAssignment]) -> None:
@@ -147,7 +147,7 @@ def test_EX_S1_8_to_10_followup_is_the_last_answers_own(
 
 
 def test_EX_S1_11_retriable_error_keeps_everything() -> None:
-    """The plug-in cannot decide: a retriable error, shown as the same placement, asked at once."""
+    """The plug-in cannot decide: a retriable error; the command line shows the same placement."""
     view = two_members()
     with pytest.raises(TaskAssignmentException, match="lags are not known yet") as raised:
         plugins.Guarded(Adapted("mine", NotNow())).assign(view)
@@ -173,28 +173,28 @@ def test_EX_S1_12_the_named_assignor_is_used() -> None:
 
 @pytest.fixture
 def released() -> Iterator[None]:
-    """Ends a hanging plug-in after the test."""
+    """Unblocks a hanging plug-in after the test."""
     plugin_assignors.RELEASE.clear()
     yield
     plugin_assignors.RELEASE.set()
 
 
 @pytest.mark.parametrize(
-    ("plugin", "told"),
+    ("plugin", "message"),
     [
         ("Raises", "ZeroDivisionError: oops"),
         ("Nonsense", "answered str, not a Placement"),
     ],
 )
-def test_a_plugin_that_fails_is_an_assignor_error(plugin: str, told: str) -> None:
-    """Whatever a plug-in does, its caller sees one kind of error that says what happened."""
-    with pytest.raises(AssignorError, match=told):
+def test_a_plugin_that_fails_is_an_assignor_error(plugin: str, message: str) -> None:
+    """Any failure of a plug-in reaches the caller as an AssignorError that says what happened."""
+    with pytest.raises(AssignorError, match=message):
         plugins.get(f"support.plugin_assignors:{plugin}").assign(two_members())
 
 
 @pytest.mark.usefixtures("released")
 def test_a_plugin_that_hangs_is_given_up() -> None:
-    """After its budget the caller goes on; the plug-in is not asked again before it has ended."""
+    """After the timeout the caller goes on; the plug-in is not asked again while it still runs."""
     view = two_members(assignor_timeout_ms=20)
     hangs = plugins.get("support.plugin_assignors:Hangs")
     with pytest.raises(AssignorError, match="more than 20 ms"):
@@ -210,22 +210,22 @@ def test_a_plugin_that_hangs_is_given_up() -> None:
 
 
 def test_a_plugin_that_breaks_the_law_is_refused() -> None:
-    """An active left out passes the KIP's checks and still does no harm."""
+    """An active left out passes the KIP's checks and is still refused."""
     view = two_members()
     plugin = Adapted("mine", Scripted(lambda found: found["C"].remove_task(active(Task("1", 0)))))
     with pytest.raises(InvalidPlacement, match="ACTIVE_TASK_NOT_ASSIGNED task 1_0"):
         plugins.Guarded(plugin).assign(view)
 
 
-def test_the_core_registry_guards_only_what_the_shell_asks_for() -> None:
-    """Built-in assignors come as they are; a plug-in comes behind the guard."""
+def test_the_registry_guards_plugins_only() -> None:
+    """Built-in assignors are returned directly; a plug-in is returned behind the guard."""
     plugins.install()
     assert not isinstance(registry.get("sticky"), plugins.Guarded)
     assert isinstance(registry.get("support.plugin_assignors:Raises"), plugins.Guarded)
 
 
 def test_states_say_what_members_hold() -> None:
-    """Previous tasks, capacity and lags of a member; lags only if they were asked for."""
+    """Previous tasks, capacity and lags of a member; lags only if asked for."""
     view = two_members()
     state = ApplicationState(view)
     a = state.kafka_streams_states(compute_lags=True)["A"]
@@ -240,7 +240,7 @@ def test_states_say_what_members_hold() -> None:
 
 
 def racked(**config: object) -> GroupView:
-    """EX-R3's group: four partitions over four racks, three members, everything misplaced."""
+    """EX-R3's group: four partitions over four racks, three members, all in the wrong rack."""
     replicas = {"0": (["r0", "r1"], ["r1", "r2"]), "1": (["r0", "r2"], ["r1", "r3"])}
     units = [
         Subtopology(
@@ -270,7 +270,7 @@ def test_EX_R3_through_the_utility() -> None:
 
 
 def test_optimisation_honours_tasks_and_prices() -> None:
-    """Only the tasks asked for move; a price on moves above all traffic keeps everything."""
+    """Only the given tasks move; a price of moves above all traffic keeps every task."""
     state = ApplicationState(racked())
     dear = (
         RackAwareOptimizationParams.of(state)
@@ -287,7 +287,7 @@ def test_optimisation_honours_tasks_and_prices() -> None:
 
 
 def test_optimisation_refuses_what_is_no_assignment() -> None:
-    """A task active twice or nowhere is named, unless it was not to be touched (S4-F07)."""
+    """A task active twice or nowhere is an error, unless the caller left it out (S4-F07)."""
     state = ApplicationState(racked())
     params = RackAwareOptimizationParams.of(state)
     twice = identity_assignment(state)
@@ -303,7 +303,7 @@ def test_optimisation_refuses_what_is_no_assignment() -> None:
 
 
 def test_standbys_by_default_and_by_rack() -> None:
-    """Standbys are added beside every active, then exchanged; counts per member stay."""
+    """Standbys are added for every active, then exchanged; counts per member stay."""
     state = ApplicationState(racked(num_standby_replicas=1))
     found = default_standby_task_assignment(state, identity_assignment(state))
     before = {name: len(one.of_type(TaskType.STANDBY)) for name, one in found.items()}
@@ -328,8 +328,8 @@ def _crossings(state: ApplicationState, found: dict[str, KafkaStreamsAssignment]
     )
 
 
-def test_first_takes_all_tells_its_callback() -> None:
-    """The callback hears of a good assignment too."""
+def test_the_callback_gets_a_valid_assignment_too() -> None:
+    """The callback is also called for a valid assignment."""
     plugin = FirstTakesAll()
     placement = Adapted("mine", plugin).assign(two_members())
     assert np.unique(placement.active).tolist() == [0]

@@ -1,7 +1,4 @@
-"""The events of one member, filled in: what it says of itself, of what it holds and of its copies.
-
-`Session` decides when which is sent.
-"""
+"""Builds the events of one member. `Session` decides which one is sent, and when."""
 
 from __future__ import annotations
 
@@ -16,55 +13,55 @@ from muster.protocol.records import MemberAssignment
 from muster.protocol.tasks import TaskSet
 
 LAGS_MAX: Final = 20_000
-"""Lags in one `LagReport`: as many as a record has room for, whatever the units are called."""
+"""Lags in one `LagReport`: as many as fit into a record with the longest unit names."""
 
 
-class Letters:
-    """Writes the events of a member.
+class EventBuilder:
+    """Builds the events of a member, and remembers the lags that its reports carry.
 
     Args:
-        join: what the member says of itself; its incarnation, holding and lags are filled in.
+        join: the member's own settings; its incarnation, holding and lags are filled in.
     """
 
     def __init__(self, join: Join) -> None:
-        self._self = join
+        self._join = join
         self._lags: dict[Task, int] = {lag.task: lag.offsets for lag in join.lags}
 
     # ---------------------------------------------------------------------------------------- lags
 
     def note_lags(self, lags: tuple[Lag, ...]) -> None:
-        """How far copies, and actives that still restore, are behind: newest figures."""
+        """Remember the newest lags of copies and of actives that still restore."""
         self._lags.update((lag.task, lag.offsets) for lag in lags)
 
     def forget_lags(self, tasks: TaskSet) -> None:
-        """What was said of these counts no more."""
+        """Forget the lags of these tasks."""
         self._lags = {task: n for task, n in self._lags.items() if task not in tasks}
 
     def forget_all_lags(self) -> None:
-        """Every task was lost, and its copy with it."""
+        """Forget all lags: every task was lost, and its copy may be gone."""
         self._lags.clear()
 
     def lag_reports(self, lags: tuple[Lag, ...]) -> Iterator[LagReport]:
-        """Lags at once, in as many events as they need."""
+        """These lags, in as many events as they need."""
         for first in range(0, len(lags), LAGS_MAX):
             part = lags[first : first + LAGS_MAX]
-            yield LagReport(group=self._self.group, member=self._self.member, lags=part)
+            yield LagReport(group=self._join.group, member=self._join.member, lags=part)
 
     # -------------------------------------------------------------------------------------- events
 
     def join(self, incarnation: int) -> Join:
-        """Who the member is; with the lags of what it found on its disk."""
+        """A join, with the lags of copies found on the member's disk."""
         lags = tuple(Lag(task, offsets) for task, offsets in sorted(self._lags.items()))
-        return replace(self._self, incarnation=incarnation, lags=lags)
+        return replace(self._join, incarnation=incarnation, lags=lags)
 
     def report(
         self, record: MemberAssignment, holding: Holding, incarnation: int, coordinator_epoch: int
     ) -> Report:
-        """All that the member holds, as of a record."""
+        """Everything the member holds, as of a record."""
         held = holding.active | holding.standby | holding.learner
         return Report(
-            group=self._self.group,
-            member=self._self.member,
+            group=self._join.group,
+            member=self._join.member,
             incarnation=incarnation,
             epoch=record.epoch,
             revision=record.revision,
@@ -74,19 +71,19 @@ class Letters:
         )
 
     def heartbeat(self, record: MemberAssignment, holding: Holding) -> Heartbeat:
-        """A sign of life."""
+        """A heartbeat: the digest of the holding says whether the coordinator knows it."""
         return Heartbeat(
-            group=self._self.group,
-            member=self._self.member,
+            group=self._join.group,
+            member=self._join.member,
             epoch=record.epoch,
             digest=holding.digest(),
         )
 
     def leave(self, incarnation: int, temporary: bool) -> Leave:
-        """Everything has stopped, and the member goes, for a while if `temporary`."""
+        """A leave: every task has stopped. If `temporary`, the member returns soon."""
         return Leave(
-            group=self._self.group,
-            member=self._self.member,
+            group=self._join.group,
+            member=self._join.member,
             incarnation=incarnation,
             temporary=temporary,
         )

@@ -1,8 +1,8 @@
-"""What goes into a member's session and what comes out, as values.
+"""The inputs of a member's session and the actions it answers with, as values.
 
-`Session.step` takes one input and answers with actions, in the order they are to be done. Neither
-knows Kafka, threads or callbacks: the shell (`kafka.py`, `worker.py`) turns the world into inputs
-and actions into the world. Times are milliseconds of the caller's boot-time clock (`clock.py`).
+`Session.step` takes one input and returns actions, in the order in which the caller performs them.
+No input or action refers to Kafka, threads or callbacks: `kafka.py` and `worker.py` make the inputs
+and perform the actions. Times are milliseconds of the caller's boot-time clock (`clock.py`).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from muster.protocol.tasks import TaskSet
 
 @dataclass(frozen=True, slots=True)
 class Begin:
-    """The reader stands at the end of the member's partition: join."""
+    """The reader is at the end of the member's partition, so the session can join."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,17 +32,17 @@ class Read:
 
 @dataclass(frozen=True, slots=True)
 class Acknowledged:
-    """Kafka has an event for good."""
+    """Kafka has acknowledged an event: it is stored."""
 
     sent: Send
 
 
 @dataclass(frozen=True, slots=True)
 class CaughtUp:
-    """Everything that stood in the member's partition at a moment has been read and given here.
+    """The session was given every record that the member's partition held at a moment.
 
     Attributes:
-        at_ms: that moment: before the broker was asked where the partition ends.
+        at_ms: that moment: just before the broker was asked for the partition's end offset.
     """
 
     at_ms: int
@@ -50,14 +50,14 @@ class CaughtUp:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """Kafka did not take an event, and no client is trying any more."""
+    """An event was not written, and no client retries it."""
 
     sent: Send
 
 
 @dataclass(frozen=True, slots=True)
 class Released:
-    """Tasks have stopped, as a `Release` asked: all that it named, or some of them."""
+    """All or some of the tasks of a `Release` have stopped."""
 
     role: Role
     tasks: TaskSet
@@ -65,29 +65,29 @@ class Released:
 
 @dataclass(frozen=True, slots=True)
 class AllStopped:
-    """Everything a `Lose` named has stopped."""
+    """After a `Lose`, every task has stopped."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """Copies, learners or standbys, have caught up."""
+    """Learners or standbys have caught up with their changelogs."""
 
     tasks: TaskSet
 
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """How far copies are behind, newest figures."""
+    """The newest lags of copies, or of actives that still restore."""
 
     lags: tuple[Lag, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class LeaveAsked:
-    """The process wants out.
+    """The user closes the worker.
 
     Attributes:
-        temporary: it will return under the same name; its tasks wait for it.
+        temporary: the member will return under the same name; its tasks wait for it.
     """
 
     temporary: bool = False
@@ -95,7 +95,7 @@ class LeaveAsked:
 
 @dataclass(frozen=True, slots=True)
 class ClockMoved:
-    """Nothing happened but time."""
+    """Time has passed and nothing else happened."""
 
 
 Input: TypeAlias = (
@@ -122,10 +122,9 @@ class Send:
     """Write an event.
 
     Attributes:
-        event: what to write; the shell knows the topic of its class.
-        incarnation: the session it speaks for. An acknowledgement that comes after a newer
-            session began proves nothing for that one.
-        sent_ms: when it was decided, before it left: the lease counts from here.
+        event: what to write; its class decides the topic.
+        incarnation: the session that sends it; the acknowledgement proves nothing for a newer one.
+        sent_ms: when the session decided to send it: the lease counts from here.
     """
 
     event: MemberEvent
@@ -138,8 +137,8 @@ class Take:
     """Start tasks.
 
     Attributes:
-        role: what to do with them.
-        record: the assignment that gave them; its generation and epoch are fencing tokens.
+        role: the role to start them in.
+        record: the assignment that grants them; its generation and epoch are fencing tokens.
     """
 
     role: Role
@@ -149,7 +148,7 @@ class Take:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Copies that are held and are to become active here as soon as they have caught up."""
+    """Restore these held copies first: they become active here when they have caught up."""
 
     tasks: TaskSet
     record: MemberAssignment = field(repr=False)
@@ -157,7 +156,7 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """Stop tasks, then say `Released`."""
+    """Stop tasks, then answer with `Released`."""
 
     role: Role
     tasks: TaskSet
@@ -166,7 +165,7 @@ class Release:
 
 @dataclass(frozen=True, slots=True)
 class Assigned:
-    """A newer assignment is in force (with or without tasks that change)."""
+    """A newer assignment is in force, whether or not it changes tasks."""
 
     record: MemberAssignment = field(repr=False)
 
@@ -176,8 +175,8 @@ class Lease:
     """Active tasks may run until this moment.
 
     Attributes:
-        until_ms: from then on they are being stopped.
-        stop_ms: how long after it everything must have stopped at the latest.
+        until_ms: when stopping begins.
+        stop_ms: how long stopping may take after it.
     """
 
     until_ms: int
@@ -186,24 +185,24 @@ class Lease:
 
 @dataclass(frozen=True, slots=True)
 class Lose:
-    """Nothing is ours any more: stop everything at once, then say `AllStopped`."""
+    """The member holds nothing any more: stop every task at once, then answer `AllStopped`."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """Something a person should know; the session goes on."""
+    """A warning for the log; the session goes on."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """The session is over and will not begin again.
+    """The session is over, and no new one follows.
 
     Attributes:
-        fault: why the coordinator ended it; None = we left.
+        fault: why the coordinator ended it; None = the member left.
         message: one line for a person.
     """
 

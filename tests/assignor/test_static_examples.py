@@ -1,4 +1,4 @@
-"""EX-S0 and EX-B: eager, level filling and static assignments (KIP-987), as worked by hand."""
+"""Worked examples of eager rounds, level filling (EX-B) and static assignments (EX-S0, KIP-987)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ JOBS = {"c1": 3, "c2": 2}
 
 
 def group_g(assignor: str = "static", **about: object) -> ConnectGroup:
-    """Base group G: two wildcard workers, everything placed."""
+    """Base group G: two wildcard workers that run all jobs."""
     group = ConnectGroup(dict(JOBS), assignor, **about)  # type: ignore[arg-type]
     group.join("w1", runs=["c1", "c1-0", "c1-1", "c2-0"])
     group.join("w2", runs=["c2", "c1-2", "c2-1"])
@@ -48,7 +48,7 @@ def test_EX_S0_1_eager_baseline() -> None:
 
 
 def test_EX_S0_2_pin_a_task() -> None:
-    """Stop in round 1, start in round 2, nothing else moves, nothing else comes to w3."""
+    """It stops in round 1 and starts in round 2; no other job moves or comes to w3."""
     group = group_g()
     group.join("w3", static=("c1-0",))
     first = group.round()
@@ -62,7 +62,7 @@ def test_EX_S0_2_pin_a_task() -> None:
 
 @pytest.mark.parametrize("base", [group_g, group_g3])
 def test_EX_S0_3_pin_a_connector(base: object) -> None:
-    """c2 moves to its namer; no task moves and c1 stays where it is."""
+    """c2 moves to the worker that names it; no task moves and c1 stays where it is."""
     assert callable(base)
     group = base()
     before = group.runs()
@@ -74,7 +74,7 @@ def test_EX_S0_3_pin_a_connector(base: object) -> None:
 
 
 def test_EX_S0_4_duplicates() -> None:
-    """Two workers name c1-0: it stays; unassigned it goes to the less loaded, then the lower id."""
+    """Two workers name c1-0: it stays; unassigned, it goes to the less loaded, or lower id."""
     group = group_g3()
     before = group.runs()
     group.join("w5", static=("c1-0",))
@@ -89,7 +89,7 @@ def test_EX_S0_4_duplicates() -> None:
 
 
 def test_EX_S0_5_wrong_static_worker() -> None:
-    """Lists change: both jobs stop in round 1 and start on their new namers in round 2."""
+    """Lists change: both jobs stop in round 1 and start on the workers naming them in round 2."""
     group = group_g3()
     w2 = group.runs()["w2"]
     group.workers["w3"].static = ("c1-1",)
@@ -101,7 +101,7 @@ def test_EX_S0_5_wrong_static_worker() -> None:
 
 
 def test_EX_S0_6_wildcard_job_on_static_worker() -> None:
-    """A worker that declares a list gives up what it does not name, to the least loaded."""
+    """A worker that gets a list gives the jobs that are not on it to the least loaded."""
     group = ConnectGroup(dict(JOBS), "static")
     group.join("w1", runs=["c1", "c1-1", "c2-0"])
     group.join("w2", runs=["c2", "c1-2"])
@@ -117,7 +117,7 @@ def test_EX_S0_6_wildcard_job_on_static_worker() -> None:
 
 
 def test_a_worker_that_names_only_unknown_jobs_runs_no_others() -> None:
-    """What it names may come later; it is a static worker already, and gives up what it runs."""
+    """The named job may be created later; the worker is static already, and gives up its jobs."""
     group = ConnectGroup(dict(JOBS), "static")
     group.join("w1", runs=["c1", "c1-1", "c2-0", "c2"])
     group.join("w2", runs=["c1-0", "c1-2", "c2-1"], static=("c9-0",))
@@ -127,7 +127,7 @@ def test_a_worker_that_names_only_unknown_jobs_runs_no_others() -> None:
 
 @pytest.mark.parametrize("delay_ms", [DELAY_MS, 0])
 def test_EX_S0_7_static_worker_leaves(delay_ms: int) -> None:
-    """A job no worker names any more is a wildcard job: it waits the delay, then goes to w1."""
+    """A job that no worker names any longer is a wildcard job: after the delay it goes to w1."""
     group = group_g3()
     group.delay_ms = delay_ms
     group.leave("w3")
@@ -156,7 +156,7 @@ def test_EX_S0_8_mixed_protocols() -> None:
 
 
 def test_EX_S0_9_opt_in_identity() -> None:
-    """No worker names anything: `static` and `sessioned` answer alike through a group's life."""
+    """No worker names a job: `static` and `sessioned` give the same answers in every round."""
     static, sessioned = group_g("static"), group_g("cooperative")
     for event in ("join w3", "", "leave w1", "sleep", "join w1", "", ""):
         answers = []
@@ -181,7 +181,7 @@ def test_EX_S0_9_opt_in_identity() -> None:
 
 
 def test_EX_S0_10_uncovered_jobs() -> None:
-    """All workers static and c2-1 named by none: reported in every round, placed in none."""
+    """All workers are static and none names c2-1: reported in every round, placed in none."""
     group = ConnectGroup(dict(JOBS), "static")
     group.join("w1", static=("c1", "c1-0", "c1-1"))
     group.join("w2", static=("c2", "c1-2", "c2-0"))
@@ -194,7 +194,7 @@ def test_EX_S0_10_uncovered_jobs() -> None:
 
 
 def test_EX_S0_11_empty_list_is_a_wildcard() -> None:
-    """A worker with an empty list takes part in the balance."""
+    """A worker with an empty list gets a share."""
     group = group_g()
     group.join("w3", static=())
     group.settle(2)
@@ -202,7 +202,7 @@ def test_EX_S0_11_empty_list_is_a_wildcard() -> None:
 
 
 def test_EX_S0_12_drain() -> None:
-    """Namers join one by one: two rounds each, and at the end the wildcard workers are empty."""
+    """Naming workers join one by one: two rounds each, and the wildcard workers end up empty."""
     group = group_g()
     jobs = ["c1", "c1-0", "c1-1", "c1-2", "c2", "c2-0", "c2-1"]
     for number, job in enumerate(jobs):

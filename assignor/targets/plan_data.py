@@ -1,4 +1,4 @@
-"""What a plan begins with and ends as: members that take tasks, owners that stay, the target."""
+"""Inputs and result of planning: usable capacity, owners that stay, the plan and its cost."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from muster.assignor.copies import Copies
 from muster.assignor.model import NO_MEMBER, BoolArray, GroupView, Pairs, no_pairs
 from muster.assignor.solvers.shares import Counts
 from muster.assignor.targets.racks import STATELESS, Racks
-from muster.assignor.targets.wanted import Toll, Wanted
+from muster.assignor.targets.standby_request import StandbyRequest, Toll
 from muster.protocol.tasks import IntArray
 
 
 @dataclass(slots=True)
 class Plan:
-    """A target and what is known about it.
+    """A target, its cost and its warnings.
 
     Attributes:
-        active: int32[T], where actives belong.
-        standby: where standbys belong.
-        cost: what racks and moves cost, 0 where racks do not count.
-        bound: what it costs at least, each step given the steps before.
+        active: int32[T], final owner of each active.
+        standby: final standbys.
+        cost: cost of racks and moves, 0 where racks do not count.
+        bound: proven lower bound of the cost, each step given the steps before.
         warnings: what could not be honoured.
-        provisional: whether more is to be moved once this has been carried out.
+        provisional: whether more must move once this plan has been carried out.
     """
 
     active: IntArray
@@ -37,14 +37,14 @@ class Plan:
 
 
 def usable_capacity(view: GroupView) -> Counts:
-    """int64[M]: capacity, 0 for draining members; a group that drains as a whole keeps working."""
+    """int64[M]: capacity, 0 for draining members; unchanged if all members drain."""
     if not view.draining.any() or view.draining.all():
         return view.capacity
     return np.where(view.draining, 0, view.capacity)
 
 
 def staying_owner(copies: Copies, capacity: Counts) -> IntArray:
-    """int32[T]: present owners, `NO_MEMBER` where the owner is to be emptied or may not keep it."""
+    """int32[T]: present owners, `NO_MEMBER` where the owner drains or may not keep the task."""
     if capacity.all():
         return copies.owner
     usable = np.append(capacity > 0, True)  # entry -1: no member
@@ -52,7 +52,7 @@ def staying_owner(copies: Copies, capacity: Counts) -> IntArray:
 
 
 def copies_apart(view: GroupView) -> int:
-    """How many copies of a task must be in different racks whatever the traffic (S4-31)."""
+    """How many copies of a task must be in different racks at any traffic (S4-31)."""
     if view.settings.rack_aware_standby_strategy == "traffic":
         return 0
     first = view.settings.rack_aware_standby_reliable_replicas
@@ -61,37 +61,32 @@ def copies_apart(view: GroupView) -> int:
 
 
 def changelog_toll(view: GroupView, racks: Racks) -> Toll | None:
-    """What reading the changelogs of tasks costs at members; None where no standbys are wanted."""
+    """Cost of reading each task's changelog at each member; None where no standbys are wanted."""
     table = racks.changelogs
     if table is None:
         return None
     return Toll(table.class_of, table.across * racks.stateful.traffic, view.rack)
 
 
-class Bill(NamedTuple):
-    """What racks and moves cost, of the steps that minimise them.
+class PlanCost(NamedTuple):
+    """Cost of racks and moves, for the steps that minimise it.
 
     Attributes:
         view: the group.
         racks: its rack awareness.
-        wanted: what was asked for as standbys; None = nothing was.
+        request: the standbys asked for; None = none were.
         priced: whether the cost of actives was minimised.
     """
 
     view: GroupView
     racks: Racks
-    wanted: Wanted | None
+    request: StandbyRequest | None
     priced: bool
 
     def of(self, plan: Plan, home: IntArray) -> int:
-        """What a plan costs.
-
-        Args:
-            plan: actives without an owner yet cost nothing.
-            home: int32[T], owners that tasks may stay with.
-        """
+        """Cost of a plan, with `home` (int32[T]) as owners; actives without an owner are free."""
         view, racks = self.view, self.racks
-        cost = 0 if self.wanted is None else self.wanted.cost(view, plan.standby)
+        cost = 0 if self.request is None else self.request.cost(view, plan.standby)
         if not self.priced:
             return cost
         placed = plan.active != NO_MEMBER
@@ -105,17 +100,15 @@ class Bill(NamedTuple):
         return cost
 
     def least(self, plan: Plan, usable: BoolArray) -> int:
-        """What racks cost at least, whatever the counts.
+        """Lower bound of the rack cost for any counts, on `usable` (bool[M]) members.
 
-        Args:
-            plan: actives without an owner yet cost nothing.
-            usable: bool[M], members that take tasks.
+        Actives without an owner cost nothing.
         """
         view, racks = self.view, self.racks
         least = 0
-        if self.wanted is not None and self.wanted.toll is not None:
+        if self.request is not None and self.request.toll is not None:
             need = np.bincount(plan.standby.task, minlength=len(view.tasks))
-            least = self.wanted.toll.least(need)
+            least = self.request.toll.least(need)
         if not self.priced:
             return least
         there = np.unique(view.rack[usable])

@@ -1,4 +1,4 @@
-"""`high-availability`: stateless tasks fill the load that runs now, and settle (S2-F25)."""
+"""`high-availability`: stateless tasks balance the load that runs now, and settle (S2-F25)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_stateless_tasks_go_where_nothing_runs_yet() -> None:
 
 
 def test_stateless_tasks_come_back_as_copies_catch_up() -> None:
-    """The same group to its end: 2 stateful tasks each, and one stateless task goes back to P1."""
+    """The same group to its end: 2 stateful tasks each, and one stateless task returns to P1."""
     units = [Subtopology("0", 4, stateful=True), Subtopology("1", 3)]
     members = {"P1": Member(active=[f"0_{n}" for n in range(4)]), "P2": Member()}
     life = Life(HighAvailability(), units, members, {"max_warmup_replicas": 1})
@@ -40,7 +40,7 @@ def test_stateless_tasks_come_back_as_copies_catch_up() -> None:
 
 
 def _evenest(fixed: np.ndarray, number: int) -> int:
-    """The least largest load of so many tasks on top of some that stay, by filling greedily."""
+    """The smallest possible largest load when tasks are added to loads, by greedy filling."""
     held = fixed.copy()
     for _ in range(number):
         held[np.argmin(held)] += 1
@@ -55,20 +55,20 @@ def test_stateless_tasks_fill_up_and_stay(seed: int) -> None:
     With unequal capacities too, the second round moves nothing. Then copies catch up at random, and
     the group comes to rest where it was heading.
     """
-    chance = random.Random(seed)
+    rng = random.Random(seed)
     units = [
-        Subtopology("0", chance.randint(1, 9), stateful=True),
-        Subtopology("1", chance.randint(1, 9)),
+        Subtopology("0", rng.randint(1, 9), stateful=True),
+        Subtopology("1", rng.randint(1, 9)),
     ]
-    equal = chance.random() < 0.6
+    equal = rng.random() < 0.6
 
     def member() -> Member:
-        return Member(capacity=1 if equal else chance.randint(1, 4))
+        return Member(capacity=1 if equal else rng.randint(1, 4))
 
-    members = {f"P{n}": member() for n in range(chance.randint(1, 4))}
-    life = Life(HighAvailability(), units, members, {"max_warmup_replicas": chance.randint(1, 4)})
+    members = {f"P{n}": member() for n in range(rng.randint(1, 4))}
+    life = Life(HighAvailability(), units, members, {"max_warmup_replicas": rng.randint(1, 4)})
     life.round()
-    life.members.update({f"Q{n}": member() for n in range(chance.randint(1, 3))})
+    life.members.update({f"Q{n}": member() for n in range(rng.randint(1, 3))})
     life.restored = lambda _name, _task: False
     view, placement = life.round()
     stateful = view.tasks.stateful
@@ -78,7 +78,7 @@ def test_stateless_tasks_fill_up_and_stay(seed: int) -> None:
         assert loads.max() == _evenest(fixed, int((~stateful).sum()))
     _, again = life.round()
     assert not again.reasons
-    life.restored = lambda _name, _task: chance.random() < 0.5
+    life.restored = lambda _name, _task: rng.random() < 0.5
     for _ in range(200):
         _, placement = life.round()
         if placement.followup_ms is None:

@@ -1,6 +1,6 @@
-"""KIP-441's worked examples, warm-ups: EX-H1 to EX-H12 on single placements.
+"""KIP-441's worked examples for warm-ups: EX-H1 to EX-H12 on single placements.
 
-EX-H13 and EX-H14 are lives of a group and stand in `test_convergence.py`.
+EX-H13 and EX-H14 take several rounds and are in `test_convergence.py`.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ def _example_1(**config: object) -> GroupView:
     )
 
 
-def test_EX_H1() -> None:
-    """A newcomer beside two warm members: no member loses a copy, it gets two warm-ups."""
+def test_EX_H1_newcomer_gets_two_warm_ups() -> None:
+    """A newcomer beside two warm members: it gets two warm-ups, and no member loses a copy."""
     view = _example_1(acceptable_recovery_lag=11)
     placement = _placed(view)
     held = {name: sum(three) for name, three in counts(view, placement).items()}
@@ -47,15 +47,15 @@ def test_EX_H1() -> None:
     assert placement.followup_ms == PROBING_MS
 
 
-def test_EX_H2() -> None:
-    """Every lag acceptable: 3 actives and 3 standbys each at once, no follow-up."""
+def test_EX_H2_acceptable_lags_move_at_once() -> None:
+    """Every lag is acceptable: 3 actives and 3 standbys each at once, no follow-up."""
     view = _example_1(acceptable_recovery_lag=LONG_MAX)
     placement = _placed(view)
     assert counts(view, placement) == {"P1": (3, 3, 0), "P2": (3, 3, 0), "P3": (3, 3, 0)}
     assert placement.followup_ms is None
 
 
-def test_EX_H3() -> None:
+def test_EX_H3_empty_member_warms_up_one_task() -> None:
     """Two tasks on P1, P2 empty: P1 keeps both, P2 warms one up."""
     view = group(stateful(2), {"P1": Member(active=["0_0", "0_1"]), "P2": Member()})
     placement = _placed(view)
@@ -67,8 +67,10 @@ FOUR = ["0_0", "0_1", "0_2", "0_3"]
 
 
 @pytest.mark.parametrize(("standbys", "newcomer"), [(0, (0, 0, 1)), (1, (0, 4, 0))])
-def test_EX_H4_EX_H5(standbys: int, newcomer: tuple[int, int, int]) -> None:
-    """Four tasks on P1, one warm-up allowed: without standbys one copy, with one all four."""
+def test_EX_H4_EX_H5_standbys_need_no_warm_up_budget(
+    standbys: int, newcomer: tuple[int, int, int]
+) -> None:
+    """Four tasks on P1, one warm-up allowed: P2 gets one copy, or all four as standbys."""
     view = group(
         stateful(4),
         {"P1": Member(active=FOUR), "P2": Member()},
@@ -80,8 +82,8 @@ def test_EX_H4_EX_H5(standbys: int, newcomer: tuple[int, int, int]) -> None:
     assert placement.followup_ms == PROBING_MS
 
 
-def test_EX_H6() -> None:
-    """No member is caught up: the furthest runs, the target warms up, the other keeps a copy."""
+def test_EX_H6_member_least_behind_runs_the_task() -> None:
+    """No member is caught up: P3 is least behind and runs it, P1 warms up, P2 keeps a copy."""
     view = group(
         stateful(1),
         {"P1": Member(), "P2": Member(lag={"0_0": 1000}), "P3": Member(lag={"0_0": 500})},
@@ -97,7 +99,7 @@ def test_EX_H6() -> None:
     assert placement.followup_ms == PROBING_MS
 
 
-def test_EX_H7() -> None:
+def test_EX_H7_single_member_has_no_standbys() -> None:
     """One member cannot keep standbys of its own tasks: a warning, not an error, no follow-up."""
     view = group(stateful(2), {"P1": Member()}, num_standby_replicas=1)
     placement = _placed(view)
@@ -106,8 +108,8 @@ def test_EX_H7() -> None:
     assert len(placement.warnings) == 1
 
 
-def test_EX_H8() -> None:
-    """No copy anywhere is caught up: assigned anyway, nothing to wait for."""
+def test_EX_H8_no_warm_copy_means_no_follow_up() -> None:
+    """No copy is caught up: tasks are assigned anyway, and there is nothing to wait for."""
     lag = {"0_0": 20_000, "0_1": 20_000}
     view = group(stateful(2), {"P1": Member(lag=lag), "P2": Member(lag=lag)})
     placement = _placed(view)
@@ -115,14 +117,14 @@ def test_EX_H8() -> None:
     assert placement.followup_ms is None
 
 
-def test_EX_H9() -> None:
-    """Nine tasks over 6 and 3 threads: 6 and 3."""
+def test_EX_H9_actives_follow_threads() -> None:
+    """Nine tasks on members of 6 and 3 threads: 6 and 3."""
     view = group(stateful(9), {"P1": Member(capacity=6), "P2": Member(capacity=3)})
     assert counts(view, _placed(view)) == {"P1": (6, 0, 0), "P2": (3, 0, 0)}
 
 
-def test_EX_H10() -> None:
-    """Capacities 100, 50 and 1, all caught up: everybody gets at least one of nine tasks."""
+def test_EX_H10_every_member_gets_an_active() -> None:
+    """Capacities 100, 50 and 1, all caught up: every member gets at least one of nine tasks."""
     members = {
         "P1": Member(capacity=100, active=NINE),
         "P2": Member(capacity=50, lag=dict.fromkeys(NINE, 0)),
@@ -132,8 +134,8 @@ def test_EX_H10() -> None:
     assert all(active > 0 for active, _, _ in counts(view, _placed(view)).values())
 
 
-def test_EX_H11() -> None:
-    """Two owners, one standby each wanted: actives stay, standbys cross, no follow-up."""
+def test_EX_H11_standbys_cross() -> None:
+    """Two owners, one standby per task: actives stay, each member gets the other's standby."""
     view = group(
         stateful(2),
         {"P1": Member(active=["0_0"]), "P2": Member(active=["0_1"])},
@@ -147,7 +149,7 @@ def test_EX_H11() -> None:
     assert placement.followup_ms is None
 
 
-def test_EX_H12() -> None:
+def test_EX_H12_stateless_tasks_have_no_standbys() -> None:
     """Stateless tasks have no standbys."""
     view = group([Subtopology("0", 4)], {"P1": Member(), "P2": Member()}, num_standby_replicas=1)
     assert counts(view, _placed(view)) == {"P1": (2, 0, 0), "P2": (2, 0, 0)}

@@ -1,6 +1,6 @@
-"""Which groups are configured: read once by a worker whose own group has no tasks.
+"""The names of the configured groups, for the warning of a worker whose own group has no tasks.
 
-Most often the group's name is misspelt then, and the names there are say so.
+Often that group's name is misspelt, and the list of the others shows it.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from muster.protocol.topics import TopicKind
 from muster.worker.dictionary import log
 
 PATIENCE_S: Final = 10.0
-"""So long is read; what was found by then is told."""
+"""Longest time of reading; the groups read by then are returned."""
 
 
 def configured_groups(config: Mapping[str, Any], topic: str) -> list[str] | None:
-    """Names of the groups that have tasks, ascending; None = Kafka did not say.
+    """Names of the groups that have tasks, ascending; None = Kafka did not answer.
 
     Args:
         config: of a consumer.
@@ -33,11 +33,11 @@ def configured_groups(config: Mapping[str, Any], topic: str) -> list[str] | None
     """
     consumer = Consumer({**config, "enable.partition.eof": True}, logger=log)
     try:
-        found = consumer.list_topics(topic, timeout=PATIENCE_S).topics[topic]
-        if found.error is not None:
+        metadata = consumer.list_topics(topic, timeout=PATIENCE_S).topics[topic]
+        if metadata.error is not None:
             return None
-        partitions = found.partitions
-        consumer.assign([TopicPartition(topic, each, OFFSET_BEGINNING) for each in partitions])
+        partitions = metadata.partitions
+        consumer.assign([TopicPartition(topic, number, OFFSET_BEGINNING) for number in partitions])
         newest = _newest(consumer, len(partitions))
     except KafkaException:
         return None
@@ -48,7 +48,7 @@ def configured_groups(config: Mapping[str, Any], topic: str) -> list[str] | None
 
 def _newest(consumer: Consumer, partitions: int) -> dict[str, bytes]:
     """The newest record of every group, by its name."""
-    found: dict[str, bytes] = {}
+    records: dict[str, bytes] = {}
     joiners: defaultdict[int | None, Joiner] = defaultdict(Joiner)
     until_s, open_partitions = time.monotonic() + PATIENCE_S, partitions
     while open_partitions and time.monotonic() < until_s:
@@ -65,10 +65,10 @@ def _newest(consumer: Consumer, partitions: int) -> dict[str, bytes]:
             continue
         if whole is not None and whole.key == key_of(group):
             if whole.value is None:
-                found.pop(group, None)
+                records.pop(group, None)
             else:
-                found[group] = whole.value
-    return found
+                records[group] = whole.value
+    return records
 
 
 def _has_tasks(group: str, value: bytes) -> bool:

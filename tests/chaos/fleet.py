@@ -1,7 +1,7 @@
-"""A crew: real ``muster worker`` processes of one group, and what their own logs say.
+"""A fleet: real ``muster worker`` processes of one group, and what their logs show.
 
-Each task is a process of its own below the worker's guard, which notes every start and stop. Where
-a worker is killed or frozen, its guard ends the tasks and says so: the logs are all one needs.
+Each task is a child process of the worker's guard, which logs every start and stop. When a worker
+is killed or frozen, its guard ends the tasks and logs that, so the logs show every owner.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ LEAVE_TIMEOUT_S = 60
 TASK = "exec sleep 90000"
 
 
-class Crew:
+class Fleet:
     """The workers of one group; a context manager that leaves no process behind.
 
     Args:
-        topics: of the cluster, past any proxy.
-        folder: where they log.
+        topics: of the cluster, not through a proxy.
+        folder: for their logs.
         group: group id.
         assignor: name of its assignor.
         unit: its tasks.
         config: its settings.
-        addresses: member → bootstrap servers it is given.
-        pins: member → the jobs it names (`--static`); a group of assignor `static` has them.
+        addresses: member → its bootstrap servers.
+        pins: member → jobs it names (`--static`), for the assignor `static`.
     """
 
     def __init__(
@@ -72,11 +72,11 @@ class Crew:
         )
 
     def declare(self) -> None:
-        """What an operator does first: configure the group."""
+        """Configure the group, as an operator does first."""
         self.topics.write(TopicKind.CONFIG, self.config)
 
     def delete(self) -> None:
-        """`muster config delete --force`: members are to stop what they run."""
+        """`muster config delete --force`: members must stop their tasks."""
         self.topics.write(TopicKind.CONFIG, GroupDeleted(group=self.config.group))
 
     def drain(self, name: str, *, on: bool) -> None:
@@ -84,7 +84,7 @@ class Crew:
         order = Drain(group=self.config.group, member=MemberId(name), on=on)
         self.topics.write(TopicKind.MEMBERSHIP, order)
 
-    # ---- what is done to members
+    # ---- actions on members
 
     def start(self, name: str) -> None:
         """Start a worker; it joins by itself."""
@@ -100,67 +100,67 @@ class Crew:
             self.members[name] = Tethered(command, output=errors, cwd=self.folder)
 
     def leave(self, name: str) -> None:
-        """SIGTERM: it stops its tasks, leaves the group and ends."""
+        """Send SIGTERM: it stops its tasks, leaves the group and ends."""
         member = self.members.pop(name)
         member.send(signal.SIGTERM)
         code = member.wait(LEAVE_TIMEOUT_S)
-        assert code == 0, f"{name} ended with {code}:\n{self.said(name)}"
+        assert code == 0, f"{name} ended with {code}:\n{self.log_tail(name)}"
 
     def kill(self, name: str) -> None:
-        """SIGKILL: its guard is left, and ends what it ran."""
+        """Send SIGKILL: its guard survives and ends its tasks."""
         self.members.pop(name).kill()
 
     def signal(self, name: str, number: signal.Signals) -> None:
-        """SIGSTOP or SIGCONT."""
+        """Send SIGSTOP or SIGCONT."""
         self.members[name].send(number)
 
-    # ---- what can be seen
+    # ---- observations
 
     def tenures(self) -> list[overlap.Tenure]:
-        """Who had what and when, by the logs."""
+        """Which member ran which task and when, from the logs."""
         return overlap.tenures(overlap.lines(self.folder))
 
     def misplaced(self) -> list[overlap.Tenure]:
-        """Jobs that ran where the group had no leave to put them: on a worker that names others."""
+        """Jobs that ran on a worker that does not name them."""
         if not self.pins:
             return []
-        return [one for one in self.tenures() if one.task not in self.pins[one.member]]
+        return [tenure for tenure in self.tenures() if tenure.task not in self.pins[tenure.member]]
 
     def backward(self) -> list[tuple[overlap.Tenure, overlap.Tenure]]:
-        """Owners of a task that were given a token below the owner's before them.
+        """Pairs of owners of a task, of which the later one has no greater token.
 
-        One member that is back under its name is the same owner and may have the token it had.
+        A member that returns under its name is the same owner and may get the token it had.
         """
-        found: list[tuple[overlap.Tenure, overlap.Tenure]] = []
+        pairs: list[tuple[overlap.Tenure, overlap.Tenure]] = []
         for one, other in pairwise(self.tenures()):
             is_new = one.task == other.task and one.member != other.member
             older = (other.generation, other.epoch) <= (one.generation, one.epoch)
             if (is_new and older) or (one.task == other.task and other.generation < one.generation):
-                found.append((one, other))
-        return found
+                pairs.append((one, other))
+        return pairs
 
     def rests(self, name: str) -> bool:
-        """Whether a drained member is back in the group and runs nothing."""
+        """Whether a drained member is in the group again and runs nothing."""
         snapshot = self.newest()
         known = {} if snapshot is None else {str(m.id): m for m in snapshot.members}
         return name in known and known[name].draining and name not in self.held()
 
     def held(self) -> dict[str, set[str]]:
-        """Who runs what right now, by the logs."""
-        found: dict[str, set[str]] = {}
+        """Member → tasks that it runs now, from the logs."""
+        held: dict[str, set[str]] = {}
         for tenure in self.tenures():
             if tenure.stop_ns == overlap.FOREVER:
-                found.setdefault(tenure.member, set()).add(tenure.task)
-        return found
+                held.setdefault(tenure.member, set()).add(tenure.task)
+        return held
 
     def is_whole(self, without: str | None = None) -> bool:
-        """Whether every task runs exactly once, and none at the member named."""
+        """Whether every task runs exactly once, and none on the member `without`."""
         held = self.held()
         count = Counter(task for tasks in held.values() for task in tasks)
         return count == Counter(self.tasks) and without not in held
 
     def is_settled(self) -> bool:
-        """Whether the published group is stable, and the logs say what it says."""
+        """Whether the published group is stable, and the logs agree with it."""
         snapshot = self.newest()
         if snapshot is None or snapshot.state is not GroupState.STABLE:
             return False
@@ -178,12 +178,12 @@ class Crew:
         published = self.snapshots()
         return published[-1] if published else None
 
-    def said(self, name: str) -> str:
-        """The end of what a worker said."""
+    def log_tail(self, name: str) -> str:
+        """The end of a worker's log."""
         return (self.folder / f"{name}.err").read_text(errors="replace")[-1500:]
 
     def story(self) -> str:
-        """What everybody says, for a failure."""
+        """The group, its tasks and the workers' logs, for the message of a failure."""
         snapshot = self.newest()
         published = "nothing"
         if snapshot is not None:
@@ -192,18 +192,19 @@ class Crew:
                 f"{_held(snapshot)}"
             )
         lines = [f"{self.group}: running {sorted(self.members)}", f"published: {published}"]
-        lines += [f"held: {self.held()}", *(f"{n}: {self.said(n)}" for n in sorted(self.addresses))]
+        lines.append(f"held: {self.held()}")
+        lines += [f"{name}: {self.log_tail(name)}" for name in sorted(self.addresses)]
         return "\n".join(lines)
 
     def close(self) -> None:
-        """End every worker, and see that no task is left."""
+        """End every worker, and check that no task is left."""
         for member in self.members.values():
             member.send(signal.SIGCONT)
             member.kill()
         self.members.clear()
         until(lambda: not self.held(), f"every task of {self.group} has ended", story=self.held)
 
-    def __enter__(self) -> Crew:
+    def __enter__(self) -> Fleet:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -213,8 +214,8 @@ class Crew:
 def _held(snapshot: GroupSnapshot) -> dict[str, set[str]]:
     table = TaskTable(snapshot.tasks)
     name = {entry.slot: str(entry.id) for entry in snapshot.members}
-    found: dict[str, set[str]] = {}
+    held: dict[str, set[str]] = {}
     for index, slot in enumerate(snapshot.holder.tolist()):
         if slot in name:
-            found.setdefault(name[slot], set()).add(str(table.task(index)))
-    return found
+            held.setdefault(name[slot], set()).add(str(table.task(index)))
+    return held

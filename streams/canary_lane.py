@@ -1,0 +1,81 @@
+"""The query's answer to the canary's ticks (`canary` says what they are for)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from muster.protocol.dead_letters import DeadLetter
+from muster.protocol.events import Mark
+from muster.protocol.framing import PREFIX
+from muster.protocol.records import Record, Rejected, WakeUp
+from muster.protocol.topics import TopicKind
+from muster.streams.canary import GROUP
+from muster.streams.inbox import unpack
+from muster.streams.source import HEADER, apart, lane_of
+
+_KEY = GROUP.encode()
+_TICK = PREFIX["Tick"]
+
+
+class Answer(NamedTuple):
+    """The query's answer to one batch of the canary's lane.
+
+    Attributes:
+        records: the wake-up; empty if the batch has no tick.
+        letters: dead letters of events that name the group and are not ticks.
+    """
+
+    records: tuple[Record, ...]
+    letters: list[Rejected]
+
+
+def is_of(lane: bytes, prefix: str) -> bool:
+    """Whether a lane is the canary's."""
+    return lane == lane_of(prefix, _KEY)
+
+
+def answer(
+    entries: Sequence[bytes],
+    topics: Sequence[str],
+    epoch: int,
+    interval_ms: int,
+    *,
+    signed: bool = False,
+) -> Answer:
+    """Answer all ticks of a batch with one wake-up.
+
+    Args:
+        entries: packed rows, sorted.
+        topics: the input topics, ascending.
+        epoch: the coordinator epoch.
+        interval_ms: time from the newest tick to the next; 0 = no further tick.
+        signed: whether the rows have room for signatures (`source`).
+    """
+    found: list[int] = []
+    letters: list[Rejected] = []
+    for entry in apart(entries)[0] if signed else entries:
+        if entry.startswith(_TICK, HEADER.size) and _is_membership(entry, topics):
+            found.append(HEADER.unpack_from(entry)[0])
+        else:
+            letters.append(_refused(entry, topics))
+    if not found:
+        return Answer((), letters)
+    at_ms = max(found) + interval_ms if interval_ms else None
+    return Answer((WakeUp(group=GROUP, at_ms=at_ms, published=Mark(epoch, min(found))),), letters)
+
+
+def _is_membership(entry: bytes, topics: Sequence[str]) -> bool:
+    topic: str = topics[HEADER.unpack_from(entry)[1]]
+    return topic.endswith(TopicKind.MEMBERSHIP)
+
+
+def _refused(entry: bytes, topics: Sequence[str]) -> Rejected:
+    origin, value = unpack(entry, topics)
+    return Rejected(
+        origin=origin,
+        reason=DeadLetter.UNDECODABLE,
+        message=f"the group {GROUP} is the coordinator's own; choose another name",
+        key=_KEY,
+        value=value or b"",
+    )

@@ -1,0 +1,212 @@
+"""Quarantine: a group that ends the operator's process is set aside until an operator releases it.
+
+The rows of a group may end the Python process of the operator: a plug-in aborts, a loop never ends,
+memory exceeds the limit. Then Spark fails the batch, the job ends, and the next start reads the
+same rows again. So a batch that a job left unfinished without ending in order is repeated as a
+*trial*: each group batch runs in a child process (`trial`). A group whose child gives no answer is
+*quarantined*, and the batch continues without it:
+
+- its events become dead letters, the first with what happened; heartbeats and ticks leave none;
+- its published snapshot says so (`GroupSnapshot.quarantine`); `muster doctor`, `muster groups
+  describe` and the metrics read it there;
+- its tasks stay with the members that have them, as while no coordinator runs.
+
+A record on the config topic releases the group: a corrected configuration, or the same one again
+(`muster groups release`). That group batch runs in a child process, too:
+
+1. First with the rows that were set aside. The trial may have failed for another reason than these
+   rows (the machine was short of memory), and an earlier attempt of the batch may have published
+   their results. The core is pure, so the same state and rows give the same results again.
+2. If the child gives no answer, without these rows. Then the coordinator asks every member what it
+   holds, as after a lost checkpoint (`Group.recover`). No result of the rows was ever published.
+3. If that gives no answer either, the group stays quarantined.
+
+For `turn.PROBATION_MS` after the release the group's batches still run in child processes, because
+the cause may act again only after its members have answered. The quarantine is in the state store
+and in the published snapshot, so it survives a restart and a lost checkpoint.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from hashlib import blake2b
+from struct import Struct
+from typing import NamedTuple
+
+from pyspark.sql.types import Row
+
+from muster.protocol import codec
+from muster.protocol.errors import DecodeError
+from muster.protocol.events import GroupConfig, GroupDeleted
+from muster.protocol.ids import GroupId
+from muster.protocol.keys import parse_key
+from muster.protocol.records import GroupGone, GroupSnapshot, Quarantine, Record, WakeUp
+from muster.protocol.topics import TopicKind
+from muster.state.group import Group
+from muster.streams import outbox, turn
+from muster.streams.inbox import Inbox, set_aside
+from muster.streams.letters import Post
+from muster.streams.source import HEADER, split_lane
+from muster.streams.stored import QUARANTINED_FLAG, TURN_FLAG, Header, Parts, Stored
+from muster.streams.turn import Publisher, Turn
+
+STORY_CHARS_MAX = 1_000
+ROWS_BYTES_MAX = 8 << 20
+"""Rows that take more bytes than this are not kept for the release."""
+_MARK = b"\xff"
+"""First byte of what replaces the core's array; no version of the core's array begins with it."""
+_SIZES = Struct(">qII")
+"""Coordinator epoch of the previous snapshot (-1 = none), bytes of the array, number of rows."""
+_SIZE = Struct(">I")
+
+
+class _Kept(NamedTuple):
+    """What is kept for the release.
+
+    Attributes:
+        epoch: coordinator epoch of the snapshot before the quarantine; None = the group had none.
+        core: the core's array before the quarantine.
+        rows: the rows that were set aside; None = they took too many bytes to be kept.
+    """
+
+    epoch: int | None
+    core: bytes
+    rows: list[bytes] | None
+
+    def to_bytes(self) -> bytes:
+        if self.rows is None:
+            return _MARK
+        epoch = -1 if self.epoch is None else self.epoch
+        head = _SIZES.pack(epoch, len(self.core), len(self.rows))
+        rows = [_SIZE.pack(len(row)) + row for row in self.rows]
+        return b"".join((_MARK, head, self.core, *rows))
+
+
+def releases(inbox: Inbox) -> bool:
+    """Whether the inbox has an event that releases a group; only an operator may write one."""
+    return any(isinstance(event, GroupConfig | GroupDeleted) for event in inbox.events)
+
+
+def names_a_group(lane: bytes) -> bool:
+    """Whether the key of a lane names a group; only a group can be quarantined."""
+    try:
+        parsed = parse_key(split_lane(lane)[1])
+    except DecodeError:
+        return False
+    return parsed.member is None and not parsed.part
+
+
+def begin(
+    lane: bytes,
+    entries: Sequence[bytes],
+    topics: Sequence[str],
+    stored: Stored,
+    publisher: Publisher,
+    post: Post,
+    signed: bool,
+    story: str,
+) -> Turn:
+    """Quarantine a group whose child process gave no answer.
+
+    Args:
+        lane: see `source`; its key names a group.
+        entries: the group's rows in this batch, sorted; at least one.
+        topics: the input topics, ascending.
+        stored: what the state store has of the group. If the group is quarantined already, what is
+            kept for its release stays.
+        publisher: facts about the job.
+        post: limits of the batch's dead letters.
+        signed: whether the rows have room for signatures.
+        story: how the child ended, one sentence.
+    """
+    prefix, key = split_lane(lane)
+    group = parse_key(key).group
+    since_ms: int = HEADER.unpack_from(entries[-1])[0]
+    story = story[:STORY_CHARS_MAX]
+    before = _record(group, stored)
+    record = replace(
+        before or Group.new(group).snapshot(),
+        coordinator_epoch=publisher.epoch,
+        quarantine=Quarantine(since_ms, story),
+    )
+    inbox = set_aside(lane, entries, topics, signed, f"the group is quarantined: {story}")
+    parts = stored.parts() or Parts(Header(), b"", b"")
+    kept = parts.core
+    if not stored.is_quarantined:
+        epoch = None if before is None else before.coordinator_epoch
+        few = sum(map(len, entries)) <= ROWS_BYTES_MAX
+        kept = _Kept(epoch, parts.core, list(entries) if few else None).to_bytes()
+    flags = (parts.header.flags | QUARANTINED_FLAG) ^ TURN_FLAG
+    records: list[Record] = [record, WakeUp(group=group, at_ms=None)]
+    rows = turn.written(inbox, records, publisher, post, turn=int(bool(flags & TURN_FLAG)))
+    snapshot = turn.value_of(record, prefix, rows)
+    tag = blake2b(snapshot, digest_size=8).digest()
+    after = Parts(Header(flags, tag, record.clock_ms), parts.counted, kept)  # no probation
+    return Turn(rows, None, Stored(after.to_bytes(), snapshot))
+
+
+def read_back(snapshot: bytes) -> Stored:
+    """The stored values of a quarantined group whose checkpoint was lost."""
+    kept = _Kept(None, b"", None).to_bytes()
+    return Stored(Parts(Header(QUARANTINED_FLAG), b"", kept).to_bytes(), snapshot)
+
+
+def before(lane: bytes, stored: Stored) -> tuple[Stored, list[bytes]] | None:
+    """A quarantined group as it was before the rows that were set aside, and these rows.
+
+    None = the rows took too many bytes to be kept, or the checkpoint was lost since.
+    """
+    parts = stored.parts()
+    assert parts is not None  # it is quarantined
+    kept = _kept(parts.core)
+    if kept.rows is None:
+        return None
+    if kept.epoch is None:
+        return Stored(), kept.rows
+    record = _record(parse_key(split_lane(lane)[1]).group, stored)
+    assert record is not None  # it has an epoch
+    as_it_was = replace(record, coordinator_epoch=kept.epoch, quarantine=None)
+    value = codec.encode(as_it_was).value
+    return Stored(parts._replace(core=kept.core).to_bytes(), value), kept.rows
+
+
+def forgotten(lane: bytes, publisher: Publisher) -> list[Row]:
+    """Rows that delete the snapshot and the wake-up of a forgotten group from their topics."""
+    prefix, key = split_lane(lane)
+    group = parse_key(key).group
+    gone = (GroupGone(group=group), WakeUp(group=group, at_ms=None))
+    return outbox.rows(prefix, gone, publisher.partitions)
+
+
+def asked_anew(stored: Stored) -> Stored:
+    """A quarantined group without the core's array, so that its members are asked for reports."""
+    parts = stored.parts()
+    assert parts is not None  # it is quarantined
+    return Stored(parts._replace(core=b"").to_bytes(), stored.snapshot)
+
+
+def _kept(data: bytes) -> _Kept:
+    if len(data) == len(_MARK):
+        return _Kept(None, b"", None)
+    at = len(_MARK)
+    epoch, size, count = _SIZES.unpack_from(data, at)
+    at += _SIZES.size
+    core = data[at : at + size]
+    at += size
+    rows: list[bytes] = []
+    for _ in range(count):
+        (size,) = _SIZE.unpack_from(data, at)
+        at += _SIZE.size
+        rows.append(data[at : at + size])
+        at += size
+    return _Kept(None if epoch < 0 else epoch, core, rows)
+
+
+def _record(group: GroupId, stored: Stored) -> GroupSnapshot | None:
+    """The stored snapshot of a group; None = there is none."""
+    if stored.snapshot is None:
+        return None
+    record = codec.decode_record(TopicKind.GROUPS, group.encode(), stored.snapshot)
+    assert isinstance(record, GroupSnapshot)  # only this job writes the stored value
+    return record

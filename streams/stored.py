@@ -1,0 +1,102 @@
+"""The two values that the state store keeps of a group, byte by byte.
+
+``liveness``  version (1 byte), flags (1 byte), tag of the snapshot (8 bytes), its clock (8 bytes),
+              then the core's packed array (`Group.liveness`). In version 2 the replay guard
+              (`counted`) comes before the array: its length (4 bytes), then its bytes. In version
+              3 the end of the probation (8 bytes, epoch ms) comes before the replay guard.
+``snapshot``  the group's published record, framed.
+
+`processor` says why there are two.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import NamedTuple
+
+HEADER = Struct(">BB8sq")
+PLAIN, SIGNED, ON_PROBATION = 1, 2, 3
+"""Versions of the liveness value."""
+_LENGTH = Struct(">I")
+_UNTIL = Struct(">q")
+PARKED_FLAG = 1
+"""The group failed in its newest batch."""
+TURN_FLAG = 2
+"""Flips with every published snapshot, whose parts must not overwrite those of the one before."""
+QUARANTINED_FLAG = 4
+"""The group is quarantined (`quarantine`). Then the core's array is replaced by what the release
+needs: the array before, and the rows that were set aside."""
+
+
+class Header(NamedTuple):
+    """The job's part of a liveness value: flags, and tag and clock (epoch ms) of the snapshot."""
+
+    flags: int = 0
+    tag: bytes = b""
+    clock_ms: int = 0
+
+
+class Parts(NamedTuple):
+    """The parts of a liveness value.
+
+    Attributes:
+        header: the job's part.
+        counted: the replay guard, as `counted.Counted` writes it.
+        core: the core's array; of a quarantined group, what its release needs.
+        tried_until_ms: end of the probation after a quarantine, in broker time: until then each
+            batch of the group runs in a child process; 0 = no probation.
+    """
+
+    header: Header
+    counted: bytes
+    core: bytes
+    tried_until_ms: int = 0
+
+    def to_bytes(self) -> bytes:
+        """The liveness value, in the lowest version that can hold the parts."""
+        if not (self.counted or self.tried_until_ms):
+            return HEADER.pack(PLAIN, *self.header) + self.core
+        version, until = SIGNED, b""
+        if self.tried_until_ms:
+            version, until = ON_PROBATION, _UNTIL.pack(self.tried_until_ms)
+        head = HEADER.pack(version, *self.header) + until
+        return head + _LENGTH.pack(len(self.counted)) + self.counted + self.core
+
+
+class Stored(NamedTuple):
+    """The two values that the state store has of a group; None = the value is missing."""
+
+    liveness: bytes | None = None
+    snapshot: bytes | None = None
+
+    def parts(self) -> Parts | None:
+        """The parts of the liveness; None = it is missing or from another version of muster."""
+        data = self.liveness
+        if data is None or data[0] not in (PLAIN, SIGNED, ON_PROBATION):
+            return None
+        version, *header = HEADER.unpack_from(data)
+        at = HEADER.size
+        length = until_ms = 0
+        if version == ON_PROBATION:
+            (until_ms,) = _UNTIL.unpack_from(data, at)
+            at += _UNTIL.size
+        if version != PLAIN:
+            (length,) = _LENGTH.unpack_from(data, at)
+            at += _LENGTH.size
+        return Parts(Header(*header), data[at : at + length], data[at + length :], until_ms)
+
+    @property
+    def counted(self) -> bytes:
+        """The group's replay guard."""
+        parts = self.parts()
+        return b"" if parts is None else parts.counted
+
+    @property
+    def is_quarantined(self) -> bool:
+        """Whether the group is set aside (`quarantine`)."""
+        return self.liveness is not None and bool(self.liveness[1] & QUARANTINED_FLAG)
+
+    @property
+    def is_on_probation(self) -> bool:
+        """Whether the group was released from quarantine a short time ago."""
+        return self.liveness is not None and self.liveness[0] == ON_PROBATION

@@ -1,0 +1,115 @@
+"""Runs work in a child process, so that work which ends its process does not end this one.
+
+The child is a fork: it has everything in memory and needs no input. Its answer comes back pickled
+through a pipe. It has its own limit of CPU time and inherits the limit of memory.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import functools
+import pickle
+import resource
+import signal
+from collections.abc import Callable
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
+from typing import TypeVar
+
+_Answer = TypeVar("_Answer")
+
+ANSWER_BYTES_MAX = 256 << 20
+"""Most bytes of an answer, and so of what one group may publish in such a batch."""
+_WAIT_FACTOR = 20
+"""A child that gets no CPU, or waits, is ended after this many times its CPU limit."""
+_FORK = get_context("fork")
+
+
+class TrialFailed(Exception):
+    """The child gave no answer; the text says how it ended."""
+
+
+def tried(work: Callable[[], _Answer], cpu_s: float) -> _Answer:
+    """Run `work` in a child and return its answer.
+
+    Args:
+        work: the function to run; its changes to memory are lost.
+        cpu_s: CPU time that the child may take, in seconds.
+
+    Raises:
+        TrialFailed: the work ended its process, took too long, answered too much, or raised.
+    """
+    receiver, sender = _FORK.Pipe(duplex=False)
+    with receiver:
+        child = _FORK.Process(target=_answer, args=(sender, work, cpu_s), daemon=True)
+        child.start()
+        sender.close()
+        try:
+            if not receiver.poll(_WAIT_FACTOR * cpu_s):
+                raise TrialFailed(f"it did not end within {_WAIT_FACTOR * cpu_s:.0f} s")
+            is_fine, answer = pickle.loads(receiver.recv_bytes())  # noqa: S301  our own child's
+        except EOFError:
+            child.join()
+            raise TrialFailed(_end(child.exitcode, cpu_s)) from None
+        finally:
+            child.kill()
+            child.join()
+            child.close()
+    if not is_fine:
+        raise TrialFailed(answer)
+    return answer  # type: ignore[no-any-return]  # what `work` returned
+
+
+def _answer(sender: Connection, work: Callable[[], object], cpu_s: float) -> None:
+    """Run `work` in the child and send its answer."""
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    limit_cpu(cpu_s)
+    try:
+        answer = pickle.dumps((True, work()))
+        if len(answer) > ANSWER_BYTES_MAX:
+            answer = pickle.dumps((False, f"its answer has {len(answer)} bytes"))
+    except MemoryError:
+        answer = pickle.dumps((False, "it needs more memory than there is"))
+    except BaseException as error:
+        answer = pickle.dumps((False, f"it raised {type(error).__name__}: {error}"))
+    sender.send_bytes(answer)
+
+
+def _end(code: int | None, cpu_s: float) -> str:
+    """How a child ended, in words."""
+    if code == -signal.SIGPROF:
+        return f"it took more than {cpu_s:.0f} s of CPU time"
+    if code == -signal.SIGKILL:
+        return "its process was killed, for lack of memory perhaps"
+    if code is not None and code < 0:
+        return f"its process was ended by {signal.Signals(-code).name}"
+    return f"it ended its process with exit code {code}"
+
+
+def limit_cpu(cpu_s: float) -> None:
+    """End this process with SIGPROF after that much more CPU time; 0 = no limit.
+
+    CPU time, because a busy or frozen machine is not the fault of the work. The signal ends the
+    process even where Python runs no handler, for example within a regular expression.
+    """
+    signal.setitimer(signal.ITIMER_PROF, cpu_s)
+
+
+@functools.cache
+def limit_memory(bytes_max: int) -> None:
+    """Limit the address space of this process; repeated calls do nothing.
+
+    Beyond the limit an allocation raises a `MemoryError`, which quarantines one group at most.
+    Without a limit the kernel would kill a process of its choice, perhaps the JVM.
+
+    Args:
+        bytes_max: bytes beyond what the process has now.
+    """
+    faulthandler.register(signal.SIGPROF, chain=True)  # prints the stack when the time is up
+    with open("/proc/self/statm", encoding="ascii") as statm:
+        pages = int(statm.read().split()[0])
+    most = pages * resource.getpagesize() + bytes_max
+    _, hard = resource.getrlimit(resource.RLIMIT_AS)
+    if hard != resource.RLIM_INFINITY:
+        most = min(most, hard)
+    resource.setrlimit(resource.RLIMIT_AS, (most, hard))

@@ -1,0 +1,182 @@
+"""What an innocent group notices of each attack at a steady rate, printed as a table.
+
+``MUSTER_HOSTILE_SECONDS=10 python -m pytest -s tests/security/hostile/test_rate.py`` writes each
+attack for 10 seconds at `RATE` records a second. It prints the innocent group's time from event to
+answer (broker timestamps) before and during the attack, memory, and the size of the checkpoint. The
+test asserts that every event is answered and the job lives; the times depend on the machine.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Iterator
+from itertools import cycle
+from pathlib import Path
+
+import psutil
+import pytest
+from confluent_kafka import KafkaError, Message, Producer
+from support.bombs import BOMBS, Bomb, config
+from support.brokers import Topics
+from support.spark import Job
+from support.waiting import until
+
+from muster.protocol import codec
+from muster.protocol.events import Event, Join, Leave
+from muster.protocol.ids import GroupId, MemberId
+from muster.protocol.records import MemberAssignment
+from muster.protocol.topics import TopicKind
+
+pytestmark = [
+    pytest.mark.broker,
+    pytest.mark.spark,
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        "MUSTER_HOSTILE_SECONDS" not in os.environ,
+        reason="a measurement, run by MUSTER_HOSTILE_SECONDS=10; test_live asserts the same",
+    ),
+]
+
+RATE = 1_000
+SECONDS = float(os.environ.get("MUSTER_HOSTILE_SECONDS", "1"))
+ONLY = os.environ.get("MUSTER_HOSTILE_ONLY", "")
+"""Names of attacks, separated by commas; empty = all."""
+QUIET_ASKS = 20
+INNOCENT = GroupId("innocent")
+PATIENCE_S = 240.0
+
+
+class Innocent:
+    """A group whose members join, are answered and leave."""
+
+    def __init__(self, topics: Topics, job: Job) -> None:
+        self._topics, self._job = topics, job
+        self._producer = Producer(topics.clients.producer({"linger.ms": 0}))
+        self._turn = 0
+        topics.write(TopicKind.CONFIG, config(4, group=INNOCENT, initial_rebalance_delay_ms=0))
+
+    def asks(self) -> float:
+        """Seconds from a join to its answer, by the broker's timestamps."""
+        self._turn += 1
+        member = MemberId(f"i{self._turn}")
+        who = {"group": INNOCENT, "member": member, "incarnation": self._turn}
+        sent_ms = self._written(Join(**who))  # type: ignore[arg-type]  # by name
+
+        def answered_ms() -> int | None:
+            assert self._job.poll() is None, self._job.tail()
+            for written in self._topics.read(TopicKind.ASSIGNMENTS):
+                found = written.record
+                if isinstance(found, MemberAssignment) and found.member == member:
+                    return written.at_ms
+            return None
+
+        answer_ms = until(
+            answered_ms, f"{member} is answered", timeout_s=PATIENCE_S, story=self._job.tail
+        )
+        self._written(Leave(**who))  # type: ignore[arg-type]  # by name
+        return max(answer_ms - sent_ms, 0) / 1000
+
+    def _written(self, event: Event) -> int:
+        """Write an event; return the broker's timestamp in ms."""
+        stamped: list[int] = []
+
+        def delivered(error: KafkaError | None, message: Message) -> None:
+            assert error is None
+            stamped.append(message.timestamp()[1])
+
+        encoded = codec.encode(event)
+        topic = self._topics.name(TopicKind.MEMBERSHIP)
+        self._producer.produce(topic, encoded.value, encoded.key, on_delivery=delivered)
+        self._producer.flush(60)
+        return stamped[0]
+
+
+class Attack(threading.Thread):
+    """Writes a bomb's records repeatedly at a steady rate."""
+
+    def __init__(self, topics: Topics, bomb: Bomb) -> None:
+        super().__init__(daemon=True)
+        told = topics.clients.producer({"linger.ms": 20, "message.max.bytes": 1_048_588})
+        self._producer, self._topics = Producer(told), topics
+        self._records = list(bomb.records(int(RATE * SECONDS)))  # made before the clock starts
+        self.written = 0
+        self.bytes = 0
+
+    def run(self) -> None:
+        """Write until the time is over."""
+        began_s = time.monotonic()
+        for kind, key, value in cycle(self._records):
+            spent_s = time.monotonic() - began_s
+            if spent_s > SECONDS:
+                break
+            self.written += 1
+            self.bytes += len(key or b"") + len(value or b"")
+            try:
+                self._producer.produce(self._topics.name(kind), value, key)
+            except BufferError:
+                self._producer.poll(1)
+            self._producer.poll(max(self.written / RATE - spent_s, 0))
+        self._producer.flush(60)
+
+
+@pytest.fixture(scope="module")
+def target(kafka: Topics, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Job]:
+    """The job that is attacked."""
+    with Job(kafka, tmp_path_factory.mktemp("target"), conf=["muster.stall.ms=120000"]) as job:
+        yield job.start()
+
+
+def share(took: list[float], part: float) -> float:
+    """A quantile."""
+    return sorted(took)[min(int(part * len(took)), len(took) - 1)]
+
+
+def megabytes(job: Job) -> tuple[int, int]:
+    """Memory of the JVM, and of all Python processes, in MB."""
+    jvm = python = 0
+    for each in [psutil.Process(job.pid), *psutil.Process(job.pid).children(recursive=True)]:
+        try:
+            size, is_java = each.memory_info().rss >> 20, each.name() == "java"
+        except psutil.NoSuchProcess:
+            continue
+        jvm, python = (jvm + size, python) if is_java else (jvm, python + size)
+    return jvm, python
+
+
+def stored(folder: Path) -> int:
+    """Total size of a folder's files, in bytes."""
+    return sum(each.stat().st_size for each in folder.rglob("*") if each.is_file())
+
+
+def row(name: str, took: list[float], job: Job, attack: Attack | None = None) -> str:
+    """A line of the table."""
+    jvm, python = megabytes(job)
+    wrote = f"{attack.written} / {attack.bytes >> 10} kB" if attack else ""
+    return (
+        f"| {name} | {wrote} | {len(took)} | {share(took, 0.5):.2f} | {share(took, 0.99):.2f}"
+        f" | {jvm} | {python} | {stored(job.checkpoint) >> 10} |"
+    )
+
+
+@pytest.mark.timeout(3_600)  # each wait has its own limit
+def test_the_innocent_beside_each_attack(target: Job, kafka: Topics) -> None:
+    """The innocent group is answered before, during and after each attack."""
+    innocent = Innocent(kafka, target)
+    innocent.asks()
+    print("\n| attack | records / bytes | asked | p50 s | p99 s | JVM MB | Python MB | kB |")
+    print(row("quiet", [innocent.asks() for _ in range(QUIET_ASKS)], target), flush=True)
+    wanted = set(filter(None, ONLY.split(",")))
+    for bomb in BOMBS:
+        if wanted and bomb.name not in wanted:
+            continue
+        attack = Attack(kafka, bomb)
+        attack.start()
+        took = [innocent.asks()]
+        while attack.is_alive():
+            took.append(innocent.asks())
+        attack.join()
+        took.append(innocent.asks())
+        print(row(bomb.name, took, target, attack), flush=True)
+        assert target.get("/healthz") == (200, "ok\n"), target.tail()

@@ -1,0 +1,282 @@
+"""Groups whose batch ends its process, without a JVM: quarantined, reported, released."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import pytest
+from support.ends import abort
+from support.operator import (
+    INPUT,
+    LANE,
+    G,
+    M,
+    Operator,
+    config,
+    join,
+    nothing_in_memory,
+    of_kind,
+)
+
+from muster.protocol import codec
+from muster.protocol.dead_letters import DeadLetter
+from muster.protocol.digest import Holding
+from muster.protocol.events import Event, GroupDeleted, Heartbeat, Report, Tick
+from muster.protocol.ids import MemberId
+from muster.protocol.records import (
+    GroupGone,
+    GroupSnapshot,
+    MemberAssignment,
+    Record,
+    Rejected,
+    WakeUp,
+)
+from muster.state.machine import advance
+from muster.streams import turn
+from muster.streams.source import lane_of, pack
+from muster.streams.stored import Stored
+
+pytestmark = pytest.mark.usefixtures("nothing_in_memory")
+__all__ = ["nothing_in_memory"]
+
+POISON = MemberId("poison")
+Poisons = Callable[[Event], bool]
+
+
+def is_poison(event: Event) -> bool:
+    """Whether an event is about the member whose events end the process."""
+    return getattr(event, "member", None) == POISON
+
+
+def poisoned(
+    monkeypatch: pytest.MonkeyPatch,
+    end: Callable[[], object] = abort,
+    poisons: Poisons = is_poison,
+) -> None:
+    """Make the core end its process at certain events."""
+
+    def deadly(group: object, events: Sequence[Event], **more: object) -> object:
+        if any(map(poisons, events)):
+            end()
+        return advance(group, events, **more)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(turn, "advance", deadly)
+
+
+def tried(operator: Operator, at_ms: int, *events: Event) -> list[Record]:
+    """Feed a batch that is repeated after a job ended abnormally."""
+    operator.processor._is_tried = True
+    try:
+        return operator.feed(at_ms, *events)
+    finally:
+        operator.processor._is_tried = False
+
+
+def newest(records: Sequence[Record]) -> GroupSnapshot:
+    """The last of the snapshots."""
+    return of_kind(records, GroupSnapshot)[-1]
+
+
+def letters(records: Sequence[Record]) -> list[tuple[str, str]]:
+    """Reason and message of each dead letter."""
+    return [(r.reason, r.message) for r in of_kind(records, Rejected)]
+
+
+def quarantined(monkeypatch: pytest.MonkeyPatch) -> Operator:
+    """A group whose member m has four tasks; a batch with joins of n and poison quarantined it."""
+    poisoned(monkeypatch)
+    operator = Operator()
+    operator.feed(1_000, config(), join())
+    tried(operator, 2_000, join("n"), join(POISON))
+    return operator
+
+
+def test_a_group_is_set_aside(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The events become dead letters, the snapshot gives the cause, and the tasks stay."""
+    poisoned(monkeypatch)
+    operator = Operator()
+    operator.feed(1_000, config(), join())
+    records = tried(operator, 2_000, join("n"), join(POISON))
+    snapshot = newest(records)
+    assert snapshot.quarantine is not None
+    assert snapshot.quarantine.since_ms == 2_000
+    assert snapshot.quarantine.story == "its process was ended by SIGABRT"
+    assert ([m.id for m in snapshot.members], snapshot.holder.tolist()) == ([M], [0] * 4)
+    told = [DeadLetter.QUARANTINED] * 2
+    assert [reason for reason, _ in letters(records)] == told
+    assert "SIGABRT" in letters(records)[0][1]
+    assert [wake.at_ms for wake in of_kind(records, WakeUp)] == [None]
+    assert of_kind(records, MemberAssignment) == []
+
+
+def test_others_of_the_same_batch_are_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A harmless group has the same result in a child process as in the job."""
+    poisoned(monkeypatch)
+    plain, careful = Operator(), Operator()
+    plain.feed(1_000, config(), join())
+    tried(careful, 1_000, config(), join())
+    assert plain.stored(LANE) == careful.stored(LANE)
+    assert plain.written == careful.written
+
+
+def test_what_comes_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In quarantine heartbeats and ticks are ignored, and other events become dead letters."""
+    operator = quarantined(monkeypatch)
+    before = operator.stored(LANE)
+    beat = Heartbeat(group=G, member=M, epoch=1, digest=7)
+    assert operator.feed(3_000, beat, Tick(group=G)) == []
+    records = operator.feed(4_000, join(POISON), beat)
+    assert letters(records) == [(DeadLetter.QUARANTINED, "the group is quarantined")]
+    assert operator.stored(LANE) == before
+
+
+def test_a_tick_alone_has_a_letter_with_the_story(monkeypatch: pytest.MonkeyPatch) -> None:
+    """If a tick ends the process, one dead letter gives the cause."""
+    poisoned(monkeypatch, poisons=lambda event: isinstance(event, Tick))
+    operator = Operator()
+    operator.feed(1_000, config(), join())
+    ((reason, message),) = letters(tried(operator, 2_000, Tick(group=G)))
+    assert (reason, "SIGABRT" in message) == (DeadLetter.QUARANTINED, True)
+
+
+def test_a_release_takes_up_the_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """When the cause is gone, a release processes the stored rows first.
+
+    It publishes what the batch would have published, because an attempt that was cut off may have
+    published it.
+    """
+    operator = quarantined(monkeypatch)
+    monkeypatch.setattr(turn, "advance", advance)
+    records = operator.feed(9_000, config())
+    assert letters(records) == []
+    assert newest(records).quarantine is None
+    assert sorted(m.id for m in newest(records).members) == [M, "n", POISON]
+    known = Operator()
+    known.feed(1_000, config(), join())
+    expected = known.feed(2_000, join("n"), join(POISON))
+    told = [r for r in records if isinstance(r, MemberAssignment)]
+    assert told[: len(of_kind(expected, MemberAssignment))] == of_kind(expected, MemberAssignment)
+
+
+def test_a_release_without_the_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """If the stored rows still end the process, the release drops them and asks every member."""
+    operator = quarantined(monkeypatch)
+    records = operator.feed(9_000, config())
+    snapshot = newest(records)
+    assert (snapshot.quarantine, [m.id for m in snapshot.members]) == (None, [M])
+    (asked,) = of_kind(records, MemberAssignment)
+    assert (asked.report, asked.member, len(asked.active)) == (True, M, 4)
+    holding = Holding(active=asked.active)
+    answer = Report(
+        group=G,
+        member=M,
+        incarnation=5,
+        epoch=asked.epoch,
+        revision=asked.revision,
+        holding=holding,
+        coordinator_epoch=7,
+    )
+    after = operator.feed(9_500, answer, join("n"))
+    assert 0 not in newest(after).recovering  # m's slot; n joins now and is asked as well
+    assert letters(after) == []
+
+
+def test_probation(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For `PROBATION_MS` after a release, a child process runs the group's batches."""
+    operator = quarantined(monkeypatch)
+    assert newest(operator.feed(9_000, config())).quarantine is None
+    again = newest(operator.feed(20_000, join(POISON)))
+    assert again.quarantine is not None
+    assert again.quarantine.since_ms == 20_000
+    assert newest(operator.feed(30_000, config())).quarantine is None
+    operator.feed(30_000 + turn.PROBATION_MS - 1, Tick(group=G))
+    assert Stored(*operator.stored(LANE)).is_on_probation
+    operator.feed(30_000 + turn.PROBATION_MS, Tick(group=G))
+    assert not Stored(*operator.stored(LANE)).is_on_probation
+
+
+def test_a_release_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A config that ends the process renews the quarantine; the first batch's rows stay stored."""
+    operator = quarantined(monkeypatch)
+    deadly = config(3)
+    poisoned(monkeypatch, poisons=lambda e: is_poison(e) or getattr(e, "tasks", None) != ())
+    records = operator.feed(9_000, deadly)
+    quarantine = newest(records).quarantine
+    assert quarantine is not None
+    assert quarantine.since_ms == 9_000
+    monkeypatch.setattr(turn, "advance", advance)
+    after = newest(operator.feed(9_900, config(5)))
+    assert (after.quarantine, len(after.holder)) == (None, 5)
+    assert sorted(m.id for m in after.members) == [M, "n", POISON]  # of the first batch
+
+
+def test_only_what_an_operator_writes_releases(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Undecodable bytes on the config topic do not release the group."""
+    operator = quarantined(monkeypatch)
+    event = operator.at(config(), 9_000)
+    encoded = codec.encode(event)
+    rubbish = pack(event.origin, b"\x00rubbish", INPUT)
+    records = operator.batch(lane_of("muster", encoded.key), [rubbish])
+    assert [reason for reason, _ in letters(records)] == [DeadLetter.QUARANTINED]
+    assert of_kind(records, GroupSnapshot) == []
+
+
+def test_too_little_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A MemoryError quarantines the group, also in a batch that is not repeated."""
+
+    def eat() -> None:
+        raise MemoryError
+
+    poisoned(monkeypatch, eat)
+    operator = Operator()
+    operator.feed(1_000, config(), join())
+    quarantine = newest(operator.feed(2_000, join(POISON))).quarantine
+    assert quarantine is not None
+    assert "memory" in quarantine.story
+
+
+def test_a_group_without_a_config_is_deleted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Deleting a group without config releases it and removes its state and public record."""
+    poisoned(monkeypatch)
+    operator = Operator()
+    beat = Heartbeat(group=G, member=POISON, epoch=1, digest=7)
+    assert newest(tried(operator, 1_000, beat)).quarantine is not None
+    monkeypatch.setattr(turn, "advance", advance)
+    records = operator.feed(2_000, GroupDeleted(group=G))
+    assert of_kind(records, GroupSnapshot) == []
+    assert of_kind(records, GroupGone)
+    assert operator.stored(LANE) == (None, None)
+
+
+def test_a_new_group_is_released(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A release builds a new group from its stored rows."""
+    poisoned(monkeypatch)
+    operator = Operator()
+    tried(operator, 1_000, join(POISON), config())
+    monkeypatch.setattr(turn, "advance", advance)
+    snapshot = newest(operator.feed(2_000, config()))
+    assert (snapshot.quarantine, [m.id for m in snapshot.members]) == (None, [POISON])
+    assert snapshot.holder.tolist() == [0] * 4
+
+
+def test_a_lost_checkpoint(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The published record keeps a group in quarantine; a release asks the members."""
+    _, snapshot = quarantined(monkeypatch).stored(LANE)
+    assert snapshot is not None
+    operator = Operator(epoch=8, initial=[(LANE, snapshot)], quarantined=True)
+    operator._offsets = {"muster.membership": 99, "muster.config": 99}
+    assert [reason for reason, _ in letters(operator.feed(8_000, join("o")))] == ["QUARANTINED"]
+    records = operator.feed(9_000, config())
+    assert newest(records).quarantine is None
+    (asked,) = of_kind(records, MemberAssignment)
+    assert (asked.report, asked.member) == (True, M)
+
+
+def test_rows_too_many_to_be_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows above the size limit are not kept; a release then asks the members at once."""
+    monkeypatch.setattr("muster.streams.quarantine.ROWS_BYTES_MAX", 10)
+    operator = quarantined(monkeypatch)
+    monkeypatch.setattr(turn, "advance", advance)
+    records = operator.feed(9_000, config())
+    assert [m.id for m in newest(records).members] == [M]
+    assert [r.report for r in of_kind(records, MemberAssignment)] == [True]

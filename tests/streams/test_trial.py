@@ -1,0 +1,67 @@
+"""Work in a child process: the parent survives any end of the child and says how it ended."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+
+import pytest
+from support.ends import abort
+
+from muster.streams import trial
+from muster.streams.trial import TrialFailed, tried
+
+
+def test_the_answer_comes_back() -> None:
+    """The parent gets the child's return value and none of its side effects."""
+    seen: list[int] = []
+
+    def work() -> dict[str, bytes]:
+        seen.append(os.getpid())
+        return {"a": b"x" * 1_000_000}
+
+    assert tried(work, 10) == {"a": b"x" * 1_000_000}
+    assert seen == []
+
+
+def _raise(error: BaseException) -> None:
+    raise error
+
+
+def _loop() -> None:
+    """Keep C code busy; Python runs no signal handler meanwhile."""
+    re.match(r"(a+)+$", "a" * 40 + "b")
+
+
+@pytest.mark.parametrize(
+    ("work", "story"),
+    [
+        (abort, "ended by SIGABRT"),
+        (lambda: os._exit(3), "ended its process with exit code 3"),
+        (lambda: os.kill(os.getpid(), signal.SIGKILL), "was killed"),
+        (_loop, "took more than 1 s of CPU time"),
+        (lambda: _raise(ZeroDivisionError("oops")), "raised ZeroDivisionError: oops"),
+        (lambda: _raise(SystemExit(3)), "raised SystemExit: 3"),
+        (lambda: _raise(MemoryError()), "needs more memory"),
+    ],
+    ids=["abort", "exit", "kill", "loop", "raise", "sys.exit", "memory"],
+)
+def test_a_child_without_an_answer(work, story: str) -> None:
+    """The error says how the child ended."""
+    with pytest.raises(TrialFailed, match=re.escape(story)):
+        tried(work, 1)
+
+
+def test_an_answer_that_is_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An answer above the size limit raises an error that gives its size."""
+    monkeypatch.setattr(trial, "ANSWER_BYTES_MAX", 1_000)
+    with pytest.raises(TrialFailed, match=r"its answer has \d+ bytes"):
+        tried(lambda: b"x" * 2_000, 1)
+
+
+def test_a_child_that_only_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A child that uses no CPU time is also ended after a time limit."""
+    monkeypatch.setattr(trial, "_WAIT_FACTOR", 0.1)
+    with pytest.raises(TrialFailed, match="did not end within"):
+        tried(signal.pause, 1)
