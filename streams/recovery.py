@@ -30,8 +30,7 @@ from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import BinaryType, BooleanType, StructField, StructType
 
-from muster.clients import ClientSettings
-from muster.keyring import KeyFile, signed
+from muster.kafka.settings import ClientSettings
 from muster.logs import KAFKA
 from muster.protocol import codec
 from muster.protocol.errors import DecodeError
@@ -40,6 +39,7 @@ from muster.protocol.keys import partition_of
 from muster.protocol.parts import Joiner, Whole
 from muster.protocol.records import GroupSnapshot
 from muster.protocol.topics import TopicKind, topic_name
+from muster.signing.keyring import KeyFile, signed
 from muster.streams import beside
 from muster.streams.errors import KafkaUnreachable
 from muster.streams.source import EARLIEST, input_topics, lane_of

@@ -30,8 +30,7 @@ from muster.cli.options import (
 from muster.cli.snapshots import snapshot_of
 from muster.cli.table import json_line, table
 from muster.cli.units import parse_tasks, tasks_json
-from muster.clients import ClientSettings
-from muster.keyring import add_signing_keys, key_file
+from muster.kafka.settings import ClientSettings
 from muster.protocol.codec import decode, encode
 from muster.protocol.errors import DecodeError
 from muster.protocol.events import NOWHERE, GroupConfig, GroupDeleted, Origin
@@ -43,6 +42,7 @@ from muster.protocol.tasks import Connector, TaskTable, Unit
 from muster.protocol.taskset import units_of_table
 from muster.protocol.topics import EVENT_BYTES_MAX, TopicKind, topic_name
 from muster.protocol.unit_names import names_fault
+from muster.signing.keyring import add_signing_keys, key_file
 
 FILE_KEYS = ("assignor", "config", "tasks")
 

@@ -23,7 +23,7 @@ from muster.cli.kafka import read
 from muster.cli.options import add_kafka, group_id, kafka_settings
 from muster.cli.record_json import Json, as_json
 from muster.cli.table import json_line
-from muster.clients import ClientSettings
+from muster.kafka.settings import ClientSettings
 from muster.protocol.codec import EVENTS, RECORDS, decode, decode_record
 from muster.protocol.errors import DecodeError, UnknownDictionary
 from muster.protocol.events import Event, Origin

@@ -15,7 +15,6 @@ import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from muster import access
 from muster.cli import doctor_cluster, doctor_dates, doctor_job
 from muster.cli.doctor_claim import is_news
 from muster.cli.doctor_facts import Claim, Facts, Heard, Sung
@@ -26,8 +25,8 @@ from muster.cli.kafka import Row, read
 from muster.cli.options import add_format, add_kafka, kafka_settings
 from muster.cli.snapshots import history
 from muster.cli.table import json_line, table
-from muster.clients import ClientSettings
-from muster.keyring import add_signing_keys, keyring_path
+from muster.kafka import access
+from muster.kafka.settings import ClientSettings
 from muster.protocol.codec import decode, decode_record
 from muster.protocol.errors import DecodeError
 from muster.protocol.events import Join, Origin
@@ -42,6 +41,7 @@ from muster.protocol.records import (
     WakeUp,
 )
 from muster.protocol.topics import TopicKind, topic_name
+from muster.signing.keyring import add_signing_keys, keyring_path
 from muster.streams.canary import GROUP as CANARY
 
 STUCK_S = 300

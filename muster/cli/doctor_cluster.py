@@ -25,12 +25,12 @@ from confluent_kafka.admin import (
     TopicMetadata,
 )
 
-from muster import access
-from muster.acls import Acl, Pattern, Role, acls_of
 from muster.cli.errors import Unreachable
 from muster.cli.finding import Finding, Level
 from muster.cli.kafka import TIMEOUT_S, admin, failures_named
-from muster.clients import ClientSettings
+from muster.kafka import access
+from muster.kafka.acls import Acl, Pattern, Role, acls_of
+from muster.kafka.settings import ClientSettings
 from muster.protocol.topics import TOPICS, Topic
 
 GRAVE = ("cleanup.policy", "message.timestamp.type", "max.message.bytes")

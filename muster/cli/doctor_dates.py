@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 
-from muster import certificates, keyring
-from muster.certificates import Certificate
 from muster.cli.finding import Finding, Level
 from muster.cli.keys import utc
-from muster.clients import ClientSettings
+from muster.kafka import certificates
+from muster.kafka.certificates import Certificate
+from muster.kafka.settings import ClientSettings
 from muster.protocol.errors import ConfigError
 from muster.protocol.signing import SigningKey
+from muster.signing import keyring
 
 SOON = timedelta(days=21)
 """A certificate that ends within this time gives a warning."""

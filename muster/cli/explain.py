@@ -27,7 +27,7 @@ from muster.cli.snapshots import (
     waits_text,
 )
 from muster.cli.table import json_line, table
-from muster.clients import ClientSettings
+from muster.kafka.settings import ClientSettings
 from muster.protocol.ids import Role
 from muster.protocol.misspelt import no_tasks_beside, there_are
 from muster.protocol.records import GroupSnapshot, GroupState, Move

@@ -31,12 +31,12 @@ from muster.cli.snapshots import (
     waits_text,
 )
 from muster.cli.table import json_line, table
-from muster.clients import ClientSettings
-from muster.keyring import add_signing_keys, key_file
+from muster.kafka.settings import ClientSettings
 from muster.protocol.ids import GroupId, Role
 from muster.protocol.misspelt import no_tasks_beside
 from muster.protocol.records import GroupSnapshot, GroupState
 from muster.protocol.tasks import TaskTable
+from muster.signing.keyring import add_signing_keys, key_file
 
 STATE = ("GROUP", "ASSIGNMENT-STRATEGY", "STATE", "GROUP-EPOCH", "#MEMBERS", "#TASKS")
 STATE_VERBOSE = ("TARGET-ASSIGNMENT-EPOCH", "COORDINATOR-EPOCH", "CLOCK")

@@ -26,14 +26,14 @@ from confluent_kafka import (
 from confluent_kafka.admin import AdminClient
 from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_fixed
 
-from muster import access
 from muster.cli.errors import BadInput, Unreachable
-from muster.clients import ClientSettings, RdKafkaValue
-from muster.keyring import KeyFile, signed
+from muster.kafka import access
+from muster.kafka.settings import ClientSettings, RdKafkaValue
 from muster.protocol.codec import encode
 from muster.protocol.events import Event
 from muster.protocol.keys import whole_key
 from muster.protocol.signing import HEADER
+from muster.signing.keyring import KeyFile, signed
 
 TIMEOUT_S = 15
 RETRY_PAUSE_S = 0.1

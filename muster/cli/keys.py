@@ -19,12 +19,12 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from muster import keyring, rotation
 from muster.cli.errors import BadInput, Unreachable
 from muster.cli.options import add_format
 from muster.cli.table import json_line, table
-from muster.keyring import Document
 from muster.protocol.signing import Caller, Keyring, SigningKey
+from muster.signing import keyring, rotation
+from muster.signing.keyring import Document
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

@@ -14,12 +14,12 @@ from muster.cli.config import current
 from muster.cli.errors import BadInput, NotFound, StillQuarantined, Unreachable
 from muster.cli.kafka import append
 from muster.cli.snapshots import snapshot_of
-from muster.clients import ClientSettings
-from muster.keyring import KeyFile
+from muster.kafka.settings import ClientSettings
 from muster.protocol.events import GroupConfig, GroupDeleted
 from muster.protocol.ids import GroupId
 from muster.protocol.records import GroupSnapshot, Quarantine
 from muster.protocol.topics import TopicKind, topic_name
+from muster.signing.keyring import KeyFile
 
 LOOK_EVERY_S = 0.5
 TIMEOUT_S = 60.0

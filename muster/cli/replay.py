@@ -19,13 +19,13 @@ from muster.cli.fold import Fold, Folded, recording
 from muster.cli.kafka import read
 from muster.cli.options import add_format, add_kafka, group_id, kafka_settings
 from muster.cli.table import json_line
-from muster.clients import ClientSettings
-from muster.keyring import add_signing_keys, key_file
+from muster.kafka.settings import ClientSettings
 from muster.protocol.errors import DecodeError
 from muster.protocol.ids import GroupId
 from muster.protocol.keys import key_of, parse_key
 from muster.protocol.records import GroupSnapshot
 from muster.protocol.topics import INPUTS, TopicKind, topic_name
+from muster.signing.keyring import add_signing_keys, key_file
 
 _READ = (TopicKind.GROUPS, TopicKind.ASSIGNMENTS, *INPUTS)
 """Published records are read first: the inputs that they name are then there to be read."""

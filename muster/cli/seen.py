@@ -14,7 +14,7 @@ from confluent_kafka.admin import OffsetSpec
 
 from muster.cli.ages import ago
 from muster.cli.kafka import TIMEOUT_S, admin, failures_named
-from muster.clients import ClientSettings
+from muster.kafka.settings import ClientSettings
 from muster.protocol.records import GroupSnapshot
 from muster.protocol.topics import TopicKind, topic_name
 from muster.state.deadlines import step_of

@@ -19,7 +19,7 @@ import numpy as np
 from muster.cli.ages import ago
 from muster.cli.errors import NotFound
 from muster.cli.kafka import read
-from muster.clients import ClientSettings
+from muster.kafka.settings import ClientSettings
 from muster.protocol.codec import decode, decode_record
 from muster.protocol.errors import DecodeError
 from muster.protocol.events import Heartbeat, Join, Origin, Report

@@ -22,7 +22,7 @@ from muster.broker.tether import Tethered
 from muster.cli.errors import DemoFailed
 from muster.cli.kafka import append
 from muster.cli.topics import create
-from muster.clients import ClientSettings, client_settings
+from muster.kafka.settings import ClientSettings, client_settings
 from muster.protocol.events import Drain, GroupConfig
 from muster.protocol.ids import GroupId, MemberId
 from muster.protocol.settings import parse_settings

@@ -15,14 +15,14 @@ from enum import StrEnum
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType, TopicMetadata
 
-from muster import access
 from muster.cli import topics_acls
 from muster.cli.errors import BadInput
 from muster.cli.kafka import RETRY_PAUSE_S, TIMEOUT_S, admin, failures_named
 from muster.cli.options import add_format, add_kafka, kafka_settings
 from muster.cli.table import json_line, table
 from muster.cli.topics_acls import Grant
-from muster.clients import ClientSettings
+from muster.kafka import access
+from muster.kafka.settings import ClientSettings
 from muster.protocol.topics import TOPICS, Topic
 
 DEFAULT_PARTITIONS = 4

@@ -1,7 +1,7 @@
 """The ACLs of `muster topics create`: the options, the rights they ask for, their creation.
 
-`muster.acls` says which rights a role needs; this module gives them to principals. No ACL is ever
-removed.
+`muster.kafka.acls` says which rights a role needs; this module gives them to principals. No ACL is
+ever removed.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from muster import access
-from muster.acls import ROLES, Acl, Pattern, Resource, Role, acls_of
 from muster.cli.errors import BadInput
 from muster.cli.kafka import TIMEOUT_S, admin, failures_named
-from muster.clients import ClientSettings
+from muster.kafka import access
+from muster.kafka.acls import ROLES, Acl, Pattern, Resource, Role, acls_of
+from muster.kafka.settings import ClientSettings
 
 ANY_HOST = "*"
 _PRINCIPAL = re.compile(r"\w+:.+")

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from confluent_kafka import Consumer, TopicPartition
 
 from muster.cli.story import Generation, Story, Turned
-from muster.clients import ClientSettings
+from muster.kafka.settings import ClientSettings
 from muster.protocol.events import Origin
 from muster.protocol.topics import TopicKind, kind_of, topic_name
 from muster.streams.loop import Loop

@@ -11,13 +11,13 @@ import pytest
 from support.examined import NOW, ORDERS, VERSION, facts, levels, told
 from support.snapshots import orders
 
-from muster.acls import Role, acls_of
 from muster.cli import doctor, doctor_job
 from muster.cli.doctor_cluster import differences, missing
 from muster.cli.doctor_facts import Claim, Heard
 from muster.cli.finding import Finding, Level
 from muster.cli.holdups import Holdup
 from muster.cli.main import COMMANDS
+from muster.kafka.acls import Role, acls_of
 from muster.protocol.events import Origin
 from muster.protocol.ids import MemberId
 from muster.protocol.records import (

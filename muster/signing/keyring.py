@@ -16,7 +16,7 @@ A keyring is one JSON file, given to job, clock, workers and command line by ``-
 
 The ``inter.worker.`` names and defaults are KIP-507's and say how `muster keys` makes new keys. A
 key must sign with one of the verification algorithms. Only ``keys`` is required, and in a key only
-``id`` and ``secret``. `muster.rotation` makes and changes such files. When you edit one by
+``id`` and ``secret``. `muster.signing.rotation` makes and changes such files. When you edit one by
 hand, add keys or give a key an end in the future, and change nothing else of a key.
 
 A file that changes is read again within `LOOK_EVERY_S`. If it is missing or cannot be read, the

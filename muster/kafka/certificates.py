@@ -16,7 +16,7 @@ from pathlib import Path
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import pkcs12
 
-from muster.clients import ClientSettings
+from muster.kafka.settings import ClientSettings
 
 HANDSHAKE_S = 3.0
 

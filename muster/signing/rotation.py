@@ -6,7 +6,7 @@ soon as a reader has the new file, and signs from `spread_ms` later. The key it 
 already has. A change never concerns records written before it: a micro-batch that is repeated with
 the newer file accepts and refuses the same records. Requirements to sign change in the same way.
 
-Secrets are made here and never printed. `muster.keyring` describes the file's format.
+Secrets are made here and never printed. `muster.signing.keyring` describes the file's format.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from muster.keyring import (
+from muster.protocol.signing import Caller
+from muster.signing.keyring import (
     DEFAULTS,
     GENERATION_ALGORITHM,
     KEY_SIZE,
@@ -30,7 +31,6 @@ from muster.keyring import (
     WINDOW,
     Document,
 )
-from muster.protocol.signing import Caller
 
 SPREAD_MS = 60_000
 """Time for a new file to reach every process that has the old one."""

@@ -3,8 +3,8 @@
 librdkafka retries whatever the reason. To a client that waits for an answer, a wrong password, an
 expired certificate and an absent broker look the same, and a topic without ACLs looks as if it did
 not exist. `check` runs first: it logs in, compares what the principal may do (KIP-430) with what
-its role needs (`muster.acls`), and raises an error that names what is missing. `explained` does the
-same for an error of a running client.
+its role needs (`acls`), and raises an error that names what is missing. `explained` does the same
+for an error of a running client.
 
 The job and the command line end with that error; a worker logs it and keeps trying.
 """
@@ -21,9 +21,9 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import AclOperation, AdminClient, TopicMetadata
 
-from muster import certificates
-from muster.acls import Acl, Pattern, Resource, Role, acls_of
-from muster.clients import ClientSettings
+from muster.kafka import certificates
+from muster.kafka.acls import Acl, Pattern, Resource, Role, acls_of
+from muster.kafka.settings import ClientSettings
 from muster.protocol.errors import MusterError
 from muster.protocol.topics import DEFAULT_PREFIX, TOPICS, TopicKind
 
