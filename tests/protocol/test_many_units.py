@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from support import grammar, wire
 
-from muster.cli.config import check_fits
-from muster.cli.errors import BadInput
+from muster.documents.group_config import check_fits
+from muster.errors import BadInput
 from muster.protocol import unit_names
 from muster.protocol.codec import decode, encode
 from muster.protocol.digest import Holding

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from support.secured import EXPIRED, Authority
 
-from muster.cli import doctor_dates
-from muster.cli.finding import Level
+from muster.doctor import dates as doctor_dates
+from muster.doctor.finding import Level
 from muster.kafka import certificates
 from muster.kafka.settings import ClientSettings
 from muster.signing import rotation

@@ -16,12 +16,13 @@ from support.secured import ROOT, Command, SecuredKafka, secured_kafka
 from support.waiting import until
 
 from muster.broker.kafka import free_port
-from muster.cli.kafka import append, read
 from muster.cli.main import main
-from muster.cli.topics_acls import Grant, _binding
 from muster.kafka import access
 from muster.kafka.acls import Acl, Pattern, Resource, Role, acls_of
+from muster.kafka.grants import Grant, _binding
+from muster.kafka.reader import read
 from muster.kafka.settings import ClientSettings
+from muster.kafka.writer import append
 from muster.protocol.codec import decode_record
 from muster.protocol.events import Lag, LagReport
 from muster.protocol.ids import GroupId, MemberId, parse_task

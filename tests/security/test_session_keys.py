@@ -16,8 +16,8 @@ from support.ring import Ring, letters
 from support.spark import Job
 from support.waiting import until
 
-from muster.cli.kafka import append
 from muster.cli.main import main
+from muster.kafka.writer import append
 from muster.protocol.events import Drain, Event, GroupConfig, GroupDeleted, Heartbeat, Join, Leave
 from muster.protocol.ids import GroupId, MemberId
 from muster.protocol.settings import Settings
