@@ -10,6 +10,8 @@ from datetime import UTC, datetime
 from muster.state.texts import printable
 
 MISSING = "-"
+_UNITS = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"))
+_LONGEST = 2_000
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
@@ -37,9 +39,6 @@ def json_line(value: Mapping[str, object]) -> str:
     return json.dumps(value, ensure_ascii=False, separators=(", ", ": "))
 
 
-_UNITS = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"))
-
-
 def span(spent_ms: int) -> str:
     """A span in the largest unit that it has at least two of; below 0 counts as 0."""
     for unit_ms, unit in _UNITS:
@@ -63,9 +62,6 @@ def utc(at_ms: int | None) -> str | None:
     if at_ms is None:
         return None
     return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-_LONGEST = 2_000
 
 
 def one_line(message: str) -> str:

@@ -11,11 +11,10 @@ from __future__ import annotations
 import argparse
 import base64
 import json
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator
 from io import BufferedReader
 from pathlib import Path
-from typing import TypeAlias, cast
+from typing import cast
 
 from muster.cli.options import add_kafka, group_id, kafka_settings
 from muster.documents.json_files import standard_input
@@ -28,17 +27,17 @@ from muster.protocol.codec import EVENTS, RECORDS, decode, decode_record
 from muster.protocol.errors import DecodeError, UnknownDictionary
 from muster.protocol.events import Event, Origin
 from muster.protocol.framing import KNOWN, MARKER, Schemas
-from muster.protocol.keys import DICTIONARY_PART, joined_key, key_of, parse_key
+from muster.protocol.keys import DICTIONARY_PART, key_of, parse_key
 from muster.protocol.parts import Joiner
 from muster.protocol.records import Dictionary, Record
 from muster.protocol.taskset import UnitRef
 from muster.protocol.topics import DEFAULT_PREFIX, INPUTS, TopicKind, kind_of, topic_name
 from muster.schemas import read_schemas, schemas_of
+from muster.worker.dictionary import Dictionaries, dictionaries_in
 
 _KIND_OF_SCHEMA = {name: kind for kind, name in (*EVENTS, *RECORDS)} | {
     "MemberAssignment": TopicKind.ASSIGNMENTS
 }
-_Dictionaries: TypeAlias = Mapping[int, tuple[UnitRef, ...]]
 _UNKEYED = "-"
 """The group and member id of a value without a key; it is not printed."""
 
@@ -108,7 +107,7 @@ class _Reader:
     def __init__(
         self,
         schemas: Schemas,
-        look_up: Callable[[str], _Dictionaries],
+        look_up: Callable[[str], Dictionaries],
         prefix: str = DEFAULT_PREFIX,
     ) -> None:
         self._schemas = schemas
@@ -180,19 +179,9 @@ def _from_topic(settings: ClientSettings, topic: str, group: str | None) -> Iter
     return read(settings, topic, key=key)
 
 
-def _dictionaries(settings: ClientSettings, prefix: str, group: str) -> _Dictionaries:
+def _dictionaries(settings: ClientSettings, prefix: str, group: str) -> Dictionaries:
     topic, wanted = topic_name(TopicKind.GROUPS, prefix), key_of(group, part=DICTIONARY_PART)
-    joiner, found = Joiner(), {}
-    for row in read(settings, topic, key=wanted):
-        if row.key is None or joined_key(row.key) != wanted:
-            continue
-        with suppress(DecodeError):  # decoding that topic shows the error
-            whole = joiner.feed(row.key, row.value)
-            if whole is not None:
-                record = decode_record(TopicKind.GROUPS, whole.key, whole.value)
-                assert isinstance(record, Dictionary)  # by its key
-                found[record.version] = record.units
-    return found
+    return dictionaries_in(read(settings, topic, key=wanted), group)
 
 
 def _from_file(path: str) -> Iterator[Row]:

@@ -168,8 +168,6 @@ def drains(shown: Sequence[Shown], now_ms: int) -> list[str]:
 
 
 LOOK_EVERY_S = 0.5
-
-
 TIMEOUT_S = 60.0
 
 

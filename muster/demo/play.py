@@ -21,14 +21,8 @@ from muster.protocol.records import GroupState
 from muster.protocol.topics import DEFAULT_PREFIX
 
 ACTS = 7
-
-
 PATIENCE_S = 180
-
-
 LOOK_S = 0.05
-
-
 T = TypeVar("T")
 
 

@@ -8,11 +8,7 @@ from typing import NamedTuple
 
 from muster.output import span
 from muster.protocol.ids import GroupId
-from muster.protocol.records import (
-    CoordinatorClaim,
-    GroupSnapshot,
-    Rejected,
-)
+from muster.protocol.records import CoordinatorClaim, GroupSnapshot, Rejected
 from muster.published.holdups import Holdup
 
 GRACE_MS = 30_000

@@ -10,11 +10,7 @@ from muster.doctor.finding import Finding, Level
 from muster.errors import BadInput
 
 PAGE_TIMEOUT_S = 10
-
-
 ROWS_BEHIND = 10_000
-
-
 OVERDUE_S = 60.0
 
 

@@ -9,10 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from confluent_kafka import (
-    KafkaError,
-    KafkaException,
-)
+from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
 from muster.errors import BadInput, Unreachable
@@ -20,14 +17,8 @@ from muster.kafka import access
 from muster.kafka.settings import ClientSettings
 
 TIMEOUT_S = 15
-
-
 RETRY_PAUSE_S = 0.1
-
-
 QUIET = {"log_level": 0}
-
-
 _NOT_ALLOWED = (
     KafkaError.TOPIC_AUTHORIZATION_FAILED,
     # The error for a producer that may not write to any topic.

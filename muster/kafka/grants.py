@@ -23,8 +23,6 @@ from muster.kafka.cluster import TIMEOUT_S, admin, failures_named
 from muster.kafka.settings import ClientSettings
 
 ANY_HOST = "*"
-
-
 _RESOURCE: Mapping[Resource, ResourceType] = {
     Resource.TOPIC: ResourceType.TOPIC,
     Resource.GROUP: ResourceType.GROUP,
@@ -88,8 +86,6 @@ def _explained(error: KafkaException, settings: ClientSettings) -> Exception:
 
 _ANY: Any = None
 """The client's value for any name, principal or host, though its stubs require text."""
-
-
 _EVERY = AclBindingFilter(
     ResourceType.ANY,
     _ANY,

@@ -24,6 +24,8 @@ from muster.protocol.keys import whole_key
 from muster.protocol.signing import HEADER
 
 T = TypeVar("T")
+POLL_S = 0.5
+DIGITS_MAX = 20
 
 
 class Row(NamedTuple):
@@ -35,6 +37,7 @@ class Row(NamedTuple):
         topic, partition, offset: where it was read.
         at_ms: its timestamp.
         signature: of the header `signing.HEADER`; empty = it has none.
+        generation: of the header ``generation``; -1 = it has none.
     """
 
     key: bytes | None
@@ -44,6 +47,7 @@ class Row(NamedTuple):
     offset: int = -1
     at_ms: int = 0
     signature: bytes = b""
+    generation: int = -1
 
 
 def read(
@@ -84,37 +88,56 @@ def read(
             )
         )
         try:
-            for row in _until_end(consumer, topic, wanted, since_ms):
+            starts = [TopicPartition(topic, p, OFFSET_BEGINNING) for p in wanted]
+            if since_ms is not None:
+                asked = [TopicPartition(topic, p, max(since_ms, 0)) for p in wanted]
+                starts = _patient(
+                    lambda: consumer.offsets_for_times(asked, timeout=cluster.TIMEOUT_S)
+                )
+            for row in until_end(consumer, starts, cluster.TIMEOUT_S):
                 if owner is None or (row.key is not None and whole_key(row.key) == owner):
                     yield row
         finally:
             consumer.close()
 
 
-def _until_end(
-    consumer: Consumer, topic: str, partitions: Sequence[int], since_ms: int | None
+def until_end(
+    consumer: Consumer,
+    starts: Sequence[TopicPartition],
+    patience_s: float,
+    *,
+    skip_errors: bool = False,
 ) -> Iterator[Row]:
-    starts = [TopicPartition(topic, p, OFFSET_BEGINNING) for p in partitions]
-    if since_ms is not None:
-        asked = [TopicPartition(topic, p, max(since_ms, 0)) for p in partitions]
-        starts = _patient(lambda: consumer.offsets_for_times(asked, timeout=cluster.TIMEOUT_S))
-    consumer.assign(starts)
-    open_partitions = set(partitions)
-    deadline = time.monotonic() + cluster.TIMEOUT_S
-    while open_partitions:
-        message = consumer.poll(0.5)
-        if message is None:
-            if time.monotonic() > deadline:
-                raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
-            continue
-        deadline = time.monotonic() + cluster.TIMEOUT_S
-        error = message.error()
-        if error is None:
-            yield _row(message)
-        elif error.code() == KafkaError._PARTITION_EOF:
-            open_partitions.discard(message.partition())
-        elif not error.retriable():
-            raise KafkaException(error)
+    """Every record from the given offsets to the end of each partition.
+
+    Args:
+        consumer: of a client with `enable.partition.eof`; it gets this assignment.
+        starts: where to begin, each partition once.
+        patience_s: how long Kafka may send nothing.
+        skip_errors: go on after an error of the broker until the patience is over.
+
+    Raises:
+        KafkaException: an error that a repetition does not end, or no answer in time (_TIMED_OUT).
+    """
+    consumer.assign(list(starts))
+    unfinished = {(start.topic, start.partition) for start in starts}
+    deadline = time.monotonic() + patience_s
+    while unfinished:
+        # Only `poll` waits: `consume` would wait until it has all the records that it may return.
+        first = consumer.poll(min(POLL_S, patience_s))
+        for message in () if first is None else (first, *consumer.consume(1_000, 0)):
+            error = message.error()
+            if error is None:
+                yield _row(message)
+            elif error.code() == KafkaError._PARTITION_EOF:
+                unfinished.discard((str(message.topic()), message.partition()))
+            elif skip_errors or error.retriable():
+                continue
+            else:
+                raise KafkaException(error)
+            deadline = time.monotonic() + patience_s
+        if unfinished and time.monotonic() > deadline:
+            raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
 
 
 def _patient(call: Callable[[], T]) -> T:
@@ -137,10 +160,15 @@ def _row(message: Message) -> Row:
     assert topic is not None
     assert partition is not None
     assert offset is not None
-    where = (topic, partition, offset, message.timestamp()[1])
-    return Row(message.key(), message.value(), *where, _signature(message))
-
-
-def _signature(message: Message) -> bytes:
     headers: Any = message.headers() or ()
-    return next((value for name, value in headers if name == HEADER and value), b"")
+    number = dict(headers).get("generation") or b""
+    return Row(
+        key=message.key(),
+        value=message.value(),
+        topic=topic,
+        partition=partition,
+        offset=offset,
+        at_ms=message.timestamp()[1],
+        signature=next((value for name, value in headers if name == HEADER and value), b""),
+        generation=int(number) if number.isdigit() and len(number) < DIGITS_MAX else -1,
+    )

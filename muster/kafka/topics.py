@@ -15,8 +15,6 @@ from muster.kafka.settings import ClientSettings
 from muster.protocol.topics import TOPICS, Topic
 
 DEFAULT_PARTITIONS = 4
-
-
 BROKER_DEFAULT = -1
 
 

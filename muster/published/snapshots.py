@@ -8,7 +8,6 @@ the tail of ``<prefix>.membership``.
 from __future__ import annotations
 
 import sys
-from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -17,7 +16,8 @@ from typing import Any
 import numpy as np
 
 from muster.errors import NotFound
-from muster.kafka.reader import read
+from muster.kafka.compacted import joined
+from muster.kafka.reader import Row, read
 from muster.kafka.settings import ClientSettings
 from muster.output import ago
 from muster.protocol.codec import decode, decode_record
@@ -26,7 +26,6 @@ from muster.protocol.events import Heartbeat, Join, Origin, Report
 from muster.protocol.ids import GroupId
 from muster.protocol.keys import key_of, parse_key
 from muster.protocol.misspelt import there_are
-from muster.protocol.parts import Joiner
 from muster.protocol.records import GroupGone, GroupSnapshot, GroupState, KeptDrain, MemberEntry
 from muster.protocol.tasks import TaskSet, TaskTable
 from muster.protocol.topics import TopicKind, topic_name
@@ -67,19 +66,21 @@ def history(settings: ClientSettings, prefix: str, group: str | None) -> Iterato
 
 def _published(settings: ClientSettings, prefix: str, group: str | None) -> Iterator[Published]:
     topic = topic_name(TopicKind.GROUPS, prefix)
-    joiners: defaultdict[int, Joiner] = defaultdict(Joiner)
-    for row in read(settings, topic, key=None if group is None else key_of(group)):
+    rows = read(settings, topic, key=None if group is None else key_of(group))
+    for row in joined(rows, _skipped):
         try:
-            owner = parse_key(row.key).group
-            whole = joiners[row.partition].feed(row.key or b"", row.value)
-            if whole is None or whole.key != key_of(owner):
-                continue  # a part, or the group's dictionary
-            record = decode_record(TopicKind.GROUPS, *whole)
+            if row.key != key_of(parse_key(row.key).group):
+                continue  # the group's dictionary
+            record = decode_record(TopicKind.GROUPS, row.key, row.value)
         except DecodeError as error:
-            print(f"{topic}-{row.partition}@{row.offset} is skipped: {error}", file=sys.stderr)
+            _skipped(row, error)
             continue
         assert isinstance(record, GroupSnapshot | GroupGone)  # by its key
         yield Published(record, row.at_ms)
+
+
+def _skipped(row: Row, error: DecodeError) -> None:
+    print(f"{row.topic}-{row.partition}@{row.offset} is skipped: {error}", file=sys.stderr)
 
 
 def newest(settings: ClientSettings, prefix: str) -> dict[GroupId, GroupSnapshot]:

@@ -6,30 +6,16 @@ from collections.abc import Sequence
 
 from muster.output import ago, span, table
 from muster.protocol.ids import Role
-from muster.published.snapshots import (
-    NO_MEMBER,
-    Shown,
-    compact,
-)
+from muster.published.snapshots import NO_MEMBER, Shown, compact
 
 STATE = ("GROUP", "ASSIGNMENT-STRATEGY", "STATE", "GROUP-EPOCH", "#MEMBERS", "#TASKS")
-
-
 STATE_VERBOSE = ("TARGET-ASSIGNMENT-EPOCH", "COORDINATOR-EPOCH", "CLOCK")
-
-
 MEMBERS = (
     *("GROUP", "MEMBER-ID", "GROUP-INSTANCE-ID", "RACK", "CAPACITY", "MEMBER-EPOCH", "STATE"),
     *("#ACTIVE", "#STANDBY", "#LEARNER", "LAST-HEARTBEAT"),
 )
-
-
 MEMBERS_VERBOSE = ("DRAINING", "ACTIVE", "STANDBY", "LEARNER", "REVOKING")
-
-
 TASKS = ("GROUP", "TASK", "ROLE", "MEMBER-ID", "STATE")
-
-
 TASKS_VERBOSE = ("TARGET", "DESTINATION", "LAG")
 
 

@@ -202,7 +202,7 @@ def test_a_configuration_that_cannot_be_sent_names_the_limit(
     with pytest.raises(BadInput, match=r"^g: 3000 subtopologies .*; 2999 are accepted"):
         check_fits(small)
     monkeypatch.undo()
-    monkeypatch.setattr("muster.cli.config.EVENT_BYTES_MAX", 5_000)
+    monkeypatch.setattr("muster.documents.group_config.EVENT_BYTES_MAX", 5_000)
     with pytest.raises(BadInput, match=r"^g: a configuration of \d+ bytes when packed; 5000 are"):
         check_fits(small)
     monkeypatch.undo()
