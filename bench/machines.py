@@ -17,7 +17,7 @@ from functools import partial
 
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 
-from muster.clients import ClientSettings
+from muster.kafka.settings import ClientSettings
 from muster.protocol.codec import decode_record, encode
 from muster.protocol.errors import UnknownDictionary
 from muster.protocol.events import Join, LagReport

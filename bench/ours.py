@@ -15,7 +15,7 @@ from typing import Any
 from muster.assignor.model import Placement
 from muster.assignor.registry import get
 from muster.cli.assign import solve as answer
-from muster.cli.problem import Problem, parse_problem
+from muster.documents.problem import Problem, parse_problem
 
 __all__ = ["Times", "answer", "timed"]
 

@@ -18,7 +18,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from muster.broker.kafka import EmbeddedKafka, free_port
 from muster.broker.tether import Tethered
-from muster.clients import client_settings
+from muster.kafka.settings import client_settings
 from muster.protocol import codec
 from muster.protocol.events import Event
 from muster.protocol.topics import DEFAULT_PREFIX, TOPICS, TopicKind, topic_name

@@ -24,8 +24,6 @@ from itertools import pairwise
 from confluent_kafka import Producer
 from stage import Coordinator, Stage, cpu_s
 
-from muster import rotation
-from muster.keyring import KeyFile, signed
 from muster.protocol import codec
 from muster.protocol.digest import Holding
 from muster.protocol.events import GroupConfig, Heartbeat, Join, Report
@@ -34,6 +32,8 @@ from muster.protocol.records import MemberAssignment
 from muster.protocol.settings import parse_settings
 from muster.protocol.tasks import Subtopology
 from muster.protocol.topics import TopicKind, topic_name
+from muster.signing import rotation
+from muster.signing.keyring import KeyFile, signed
 
 MEMBERS = 1_000
 """Members in all groups together; each group has at least one."""

@@ -18,8 +18,8 @@ from typing import Any
 
 import structlog
 
-from muster.clients import HIDDEN, is_secret
-from muster.repeats import Repeats
+from muster.kafka.log_filter import Repeats
+from muster.kafka.settings import HIDDEN, is_secret
 
 FORMATS = ("console", "json")
 

@@ -10,7 +10,7 @@ an end. So a verdict depends on the record and on the keyring of its time, and a
 processed again after a rotation, or a log that is replayed later, gives the same events.
 
 All keys verify until their end; the newest one that has begun signs. A key can be limited to groups
-and callers (`Caller`). This file is pure; `muster.keyring` reads, follows and rotates keyrings.
+and callers (`Caller`). This file is pure; `muster.signing` reads, follows and rotates keyrings.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 import structlog
 
-from muster.repeats import Told
+from muster.kafka.log_filter import Told
 
 _log = structlog.get_logger("spark")
 

@@ -16,7 +16,8 @@ from importlib.metadata import version
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
-from muster.clients import ClientSettings
+from muster.kafka.settings import ClientSettings
+from muster.kafka.writer import deliver
 from muster.logs import KAFKA
 from muster.protocol import codec
 from muster.protocol.errors import DecodeError
@@ -48,23 +49,17 @@ def claim(
     """
     record = CoordinatorClaim(job=job, host=platform.node(), version=version("muster-kafka"))
     encoded = codec.encode(record)
-    outcome: list[tuple[KafkaError | None, Message]] = []
     producer = Producer(
         clients.producer({"message.timeout.ms": int(timeout_s * 1000)}), logger=KAFKA
     )
-    producer.produce(
-        topic_name(TopicKind.COORDINATOR, prefix),
-        key=encoded.key,
-        value=encoded.value,
-        headers=list(encoded.headers),
-        on_delivery=lambda error, message: outcome.append((error, message)),
-    )
-    producer.flush(timeout_s + 1)
-    error, message = outcome[0] if outcome else (None, None)
-    if message is None or error is not None:
-        why = error.str() if error is not None else f"no answer within {timeout_s:.0f} s"
-        raise KafkaUnreachable(f"the claim to be the coordinator was not taken: {why}")
-    return message.offset() or 0
+    try:
+        topic = topic_name(TopicKind.COORDINATOR, prefix)
+        return deliver(producer, topic, encoded, timeout_s).offset
+    except KafkaException as error:
+        reason: KafkaError = error.args[0]
+        is_late = reason.code() == KafkaError._TIMED_OUT
+        why = f"no answer within {timeout_s:.0f} s" if is_late else reason.str()
+        raise KafkaUnreachable(f"the claim to be the coordinator was not taken: {why}") from None
 
 
 class Watch(Loop):

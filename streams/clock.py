@@ -30,8 +30,7 @@ from confluent_kafka import (
     TopicPartition,
 )
 
-from muster.clients import ClientSettings
-from muster.keyring import KeyFile, signed
+from muster.kafka.settings import ClientSettings
 from muster.logs import KAFKA
 from muster.protocol import codec
 from muster.protocol.errors import DecodeError, EncodeError
@@ -39,6 +38,7 @@ from muster.protocol.events import Mark, Tick
 from muster.protocol.ids import GroupId
 from muster.protocol.records import WakeUp
 from muster.protocol.topics import TopicKind, topic_name
+from muster.signing.keyring import KeyFile, signed
 from muster.streams import canary
 from muster.streams.loop import Loop
 

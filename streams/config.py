@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from muster.clients import HIDDEN, ClientSettings, client_settings, is_secret
+from muster.kafka.settings import HIDDEN, ClientSettings, client_settings, is_secret
 from muster.plugins import names_in
 from muster.protocol.errors import ConfigError
 from muster.protocol.rows import GROUP_TASKS_MAX

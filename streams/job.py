@@ -34,11 +34,12 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from muster import access, logs
-from muster.acls import Role
-from muster.connection import add_prefixes
-from muster.keyring import KeyFile, add_signing_keys, keyring_path
+from muster import logs
+from muster.kafka import access
+from muster.kafka.acls import Role
+from muster.kafka.options import add_prefixes
 from muster.protocol.errors import ConfigError, MusterError
+from muster.signing.keyring import KeyFile, add_signing_keys, keyring_path
 from muster.streams import (
     claim,
     lastrun,

@@ -24,7 +24,7 @@ from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
 
-from muster.clients import ClientSettings
+from muster.kafka.settings import ClientSettings
 from muster.logs import KAFKA
 from muster.protocol import codec
 from muster.protocol.dead_letters import DeadLetter

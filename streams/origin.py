@@ -17,7 +17,7 @@ from confluent_kafka import KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient
 from pyspark.sql import SparkSession
 
-from muster.clients import ClientSettings
+from muster.kafka.settings import ClientSettings
 from muster.logs import KAFKA
 from muster.streams import beside
 from muster.streams.errors import KafkaUnreachable, OtherTopics

@@ -44,9 +44,9 @@ from pyspark.sql.streaming.stateful_processor import (
 )
 from pyspark.sql.types import BinaryType, Row, StructField, StructType
 
-from muster.keyring import KeyFile
 from muster.protocol.signing import Keyring
 from muster.schemas import WriterSchema, schemas_of
+from muster.signing.keyring import KeyFile
 from muster.state.group import Group
 from muster.streams import canary_lane, outbox, quarantine, turn
 from muster.streams.inbox import (

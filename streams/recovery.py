@@ -21,25 +21,24 @@ checkpoint keeps the end of that time, so that a replayed batch decides the same
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
-from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Producer, TopicPartition
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import BinaryType, BooleanType, StructField, StructType
 
-from muster.clients import ClientSettings
-from muster.keyring import KeyFile, signed
+from muster.kafka.compacted import newest_values
+from muster.kafka.reader import until_end
+from muster.kafka.settings import ClientSettings
 from muster.logs import KAFKA
 from muster.protocol import codec
 from muster.protocol.errors import DecodeError
 from muster.protocol.events import Tick
-from muster.protocol.keys import partition_of
-from muster.protocol.parts import Joiner, Whole
 from muster.protocol.records import GroupSnapshot
 from muster.protocol.topics import TopicKind, topic_name
+from muster.signing.keyring import KeyFile, signed
 from muster.streams import beside
 from muster.streams.errors import KafkaUnreachable
 from muster.streams.source import EARLIEST, input_topics, lane_of
@@ -61,30 +60,6 @@ INITIAL = StructType(
         StructField("quarantined", BooleanType(), nullable=False),
     ]
 )
-
-
-class _Found(NamedTuple):
-    """A record of a compacted topic. A value of None is a tombstone; generation -1 = none named.
-
-    `is_home`: the record is in the partition that its key belongs to now.
-    """
-
-    is_home: bool
-    at_ms: int
-    partition: int
-    value: bytes | None
-    generation: int = -1
-
-    def replaces(self, other: _Found | None) -> bool:
-        """Whether this record, read later, is the newer of two.
-
-        In one partition the later record is newer, with one exception: a superseded coordinator may
-        write last. A group's generation never goes back, so a lower one marks such a record.
-        """
-        if other is None or other.partition == self.partition:
-            is_stale = other is not None and 0 <= self.generation < other.generation
-            return self.value is None or not is_stale
-        return (self.is_home, self.at_ms) >= (other.is_home, other.at_ms)
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +116,13 @@ def recover(clients: ClientSettings, prefixes: Iterable[str]) -> Recovered:
     prefixes = tuple(prefixes)
     snapshots: list[tuple[str, GroupSnapshot]] = []
     consumer = Consumer(
-        clients.librdkafka({"group.id": f"{prefixes[0]}.recovery", "enable.auto.commit": False}),
+        clients.librdkafka(
+            {
+                "group.id": f"{prefixes[0]}.recovery",
+                "enable.auto.commit": False,
+                "enable.partition.eof": True,
+            }
+        ),
         logger=KAFKA,
     )
     try:
@@ -192,65 +173,11 @@ def wake_all(clients: ClientSettings, found: Recovered, keys: KeyFile | None = N
 
 
 def _newest(consumer: Consumer, topic: str) -> dict[bytes, bytes]:
-    """Newest value of every key of a compacted topic, without tombstones.
-
-    A topic whose partitions were increased may hold older values of a key in another partition. A
-    value in the partition that the key belongs to now wins, in whatever order they are read.
-    """
-    listed = consumer.list_topics(topic, timeout=READ_TIMEOUT_S).topics[topic].partitions
-    ends: dict[int, int] = {}
-    for partition in listed:
-        low, high = consumer.get_watermark_offsets(
-            TopicPartition(topic, partition), timeout=READ_TIMEOUT_S
-        )
-        if high > low:
-            ends[partition] = high
-    newest: dict[bytes, _Found] = {}
-    joiner = Joiner()
-    consumer.assign([TopicPartition(topic, partition, 0) for partition in ends])
-    deadline = time.monotonic() + READ_TIMEOUT_S
-    while ends:
-        if time.monotonic() > deadline:
-            raise KafkaUnreachable(
-                f"{topic} could not be read to its end in {READ_TIMEOUT_S:.0f} s"
-            )
-        for message in consumer.consume(10_000, 0.2):
-            key, value = message.key(), message.value()
-            if message.error() is not None or key is None:
-                continue
-            deadline = time.monotonic() + READ_TIMEOUT_S
-            whole = _joined(joiner, key, value)
-            if whole is None:
-                continue
-            place = message.partition() or 0
-            is_home = place == partition_of(whole.key, len(listed))
-            generation = _generation(message.headers())
-            found = _Found(is_home, message.timestamp()[1], place, whole.value, generation)
-            if found.replaces(newest.get(whole.key)):
-                newest[whole.key] = found
-        # The position decides, not the messages: compaction may have removed the last offsets.
-        for position in consumer.position([TopicPartition(topic, p) for p in ends]):
-            if position.offset >= ends[position.partition]:
-                del ends[position.partition]
-    consumer.unassign()
-    return {key: found.value for key, found in newest.items() if found.value is not None}
-
-
-def _generation(headers: object) -> int:
-    """The generation that a record's headers name; -1 = none.
-
-    Args:
-        headers: list of (name, value) from Kafka's client; None = the record has no headers.
-    """
-    told = dict(headers).get("generation") if isinstance(headers, list) else None
-    return int(told) if isinstance(told, bytes) and told.isdigit() else -1
-
-
-def _joined(joiner: Joiner, key: bytes, value: bytes | None) -> Whole | None:
-    try:
-        return joiner.feed(key, value)
-    except DecodeError:
-        return None
+    """Newest value of every key of a compacted topic, without tombstones."""
+    there = consumer.list_topics(topic, timeout=READ_TIMEOUT_S).topics[topic].partitions
+    starts = [TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in there]
+    rows = until_end(consumer, starts, READ_TIMEOUT_S, skip_errors=True)
+    return newest_values(rows, len(there))
 
 
 def _decoded(values: Mapping[bytes, bytes]) -> list[GroupSnapshot]:

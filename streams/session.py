@@ -22,7 +22,7 @@ from pyspark.sql import SparkSession
 
 from muster.broker.jars import jars
 from muster.broker.java import java_home
-from muster.clients import HIDDEN_NAMES
+from muster.kafka.settings import HIDDEN_NAMES
 from muster.streams import progress
 from muster.streams.chatter import Chatter, as_log, told
 from muster.streams.config import JobConfig

@@ -10,7 +10,7 @@ counts the rest. An event whose signature has counted before (`counted`) is a de
 the group gets no `Refused`, because it took in the first of the two.
 
 A replayed batch gives the same verdicts: a verdict depends on the broker's time of the record and
-on keys whose only change is an end in the future (`muster.rotation`).
+on keys whose only change is an end in the future (`muster.signing.rotation`).
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 from pyspark.sql import SparkSession
 
-from muster.clients import ClientSettings
+from muster.kafka.settings import ClientSettings
 from muster.logs import KAFKA
 from muster.protocol import codec
 from muster.protocol.errors import DecodeError

@@ -22,11 +22,11 @@ from muster.assignor.kip924.validation import Claim, first_violation
 from muster.assignor.kip924.values import TaskAssignmentException
 from muster.assignor.model import Assignor, GroupView, Placement
 from muster.assignor.targets.previous import FromPrevious
-from muster.cli.documents import answer_lines, load
-from muster.cli.errors import BadInput, one_line
 from muster.cli.options import add_answers
-from muster.cli.problem import ROLES, Problem, answer, parse_problem
-from muster.cli.table import table
+from muster.documents.json_files import answer_lines, load
+from muster.documents.problem import Problem, answer, as_text, parse_problem
+from muster.errors import BadInput
+from muster.output import one_line
 
 DONE = 0
 
@@ -130,27 +130,6 @@ def validated(problem: Problem) -> dict[str, Any]:
         del about["member"]
     shown = {key: value for key, value in about.items() if value is not None}
     return {"valid": False, "error": violation.error, **shown}
-
-
-def as_text(found: dict[str, Any]) -> str:
-    """Tables: what each member holds, what moves and why, how good the placement is."""
-    if "valid" in found:
-        columns = ("VALID", "ERROR", "TASK", "MEMBER")
-        return table(columns, [[found.get(c.lower()) for c in columns]])
-    members = [[name, *(held[r] for r in ROLES)] for name, held in found["members"].items()]
-    moves = [[move[k] for k in ("task", "role", "from", "to", "reason")] for move in found["moves"]]
-    score = {k: v for k, v in found["score"].items() if k != "moved"}
-    figures = {"moves": len(moves), "from_staying": found["score"]["moved"], **score}
-    figures |= {"followup_ms": found["followup_ms"], "delay_ms": found["delay_ms"]}
-    if "elapsed_us" in found:
-        figures["elapsed_us"] = found["elapsed_us"]
-    parts = [table(("MEMBER", *map(str.upper, ROLES)), members)]
-    if found["unassigned"]:
-        parts.append(table(("UNASSIGNED",), [[task] for task in found["unassigned"]]))
-    if moves:
-        parts.append(table(("TASK", "ROLE", "FROM", "TO", "REASON"), moves))
-    parts.append(table([k.upper().replace("_", "-") for k in figures], [list(figures.values())]))
-    return "\n\n".join(parts)
 
 
 def _times(text: str) -> int:

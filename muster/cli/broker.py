@@ -11,7 +11,7 @@ import signal
 from pathlib import Path
 
 from muster.broker.kafka import VERSION, EmbeddedKafka
-from muster.cli.errors import BadInput
+from muster.errors import BadInput
 
 DEFAULT_PORT = 9092
 

@@ -10,12 +10,13 @@ import argparse
 import signal
 import threading
 
-from muster import access, logs
-from muster.acls import Role
-from muster.clients import client_settings
-from muster.connection import add_prefixes
-from muster.keyring import add_signing_keys, key_file
+from muster import logs
+from muster.kafka import access
+from muster.kafka.acls import Role
+from muster.kafka.options import add_prefixes
+from muster.kafka.settings import client_settings
 from muster.protocol.topics import DEFAULT_PREFIX
+from muster.signing.keyring import add_signing_keys, key_file
 from muster.streams.clock import Clock
 
 

@@ -10,16 +10,9 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
 
 from muster.assignor.ignored import ignored_settings
-from muster.assignor.registry import names as assignor_names
 from muster.cli import settings as settings_page
-from muster.cli.documents import load
-from muster.cli.errors import BadInput, InUse, NotFound, shown
-from muster.cli.kafka import append, read
 from muster.cli.options import (
     add_format,
     add_kafka,
@@ -27,39 +20,22 @@ from muster.cli.options import (
     kafka_settings,
     key_values,
 )
-from muster.cli.snapshots import snapshot_of
-from muster.cli.table import json_line, table
-from muster.cli.units import parse_tasks, tasks_json
-from muster.clients import ClientSettings
-from muster.keyring import add_signing_keys, key_file
-from muster.protocol.codec import decode, encode
-from muster.protocol.errors import DecodeError
-from muster.protocol.events import NOWHERE, GroupConfig, GroupDeleted, Origin
+from muster.documents.group_config import FILE_KEYS, Change, as_json, check_fits, merged
+from muster.documents.json_files import load
+from muster.documents.units import parse_tasks
+from muster.errors import BadInput, InUse, NotFound
+from muster.kafka.settings import ClientSettings
+from muster.kafka.writer import append
+from muster.output import json_line, shown, table
+from muster.protocol.events import GroupConfig, GroupDeleted
 from muster.protocol.ids import GroupId
-from muster.protocol.keys import key_of
 from muster.protocol.rows import settings_row
-from muster.protocol.settings import DEFAULT_ASSIGNOR, KEYS, SETTINGS, parse_settings
-from muster.protocol.tasks import Connector, TaskTable, Unit
-from muster.protocol.taskset import units_of_table
-from muster.protocol.topics import EVENT_BYTES_MAX, TopicKind, topic_name
-from muster.protocol.unit_names import names_fault
-
-FILE_KEYS = ("assignor", "config", "tasks")
-
-
-@dataclass(frozen=True, slots=True)
-class Change:
-    """The change that the user asks for; None, or an empty `config`, changes nothing.
-
-    Attributes:
-        assignor: name, or ``module:Class``.
-        config: settings by Kafka's name; None or an empty text = back to the default.
-        tasks: the group's whole list of tasks.
-    """
-
-    assignor: str | None
-    config: Mapping[str, object]
-    tasks: tuple[Unit, ...] | None
+from muster.protocol.settings import DEFAULT_ASSIGNOR, SETTINGS
+from muster.protocol.tasks import Connector, TaskTable
+from muster.protocol.topics import TopicKind, topic_name
+from muster.published.config import current
+from muster.published.snapshots import snapshot_of
+from muster.signing.keyring import add_signing_keys, key_file
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -164,25 +140,6 @@ def describe(args: argparse.Namespace) -> int:
     return 0
 
 
-def current(settings: ClientSettings, prefix: str, group: str) -> GroupConfig | None:
-    """The newest configuration of a group; None if it has none or was deleted.
-
-    Raises:
-        DecodeError: the newest record is not readable by this version.
-    """
-    topic, key = topic_name(TopicKind.CONFIG, prefix), key_of(group)
-    rows = [row for row in read(settings, topic, key=key) if row.key == key]
-    if not rows:
-        return None
-    row = max(rows, key=lambda row: row.at_ms)  # added partitions: one key may lie in two
-    origin = Origin(topic, row.partition, row.offset, row.at_ms)
-    event = decode(TopicKind.CONFIG, row.key, row.value, origin)
-    if isinstance(event, GroupDeleted):
-        return None
-    assert isinstance(event, GroupConfig)
-    return event
-
-
 def change_from(args: argparse.Namespace) -> Change:
     """The change that the arguments ask for; options win over the file.
 
@@ -211,65 +168,6 @@ def change_from(args: argparse.Namespace) -> Change:
         {**config, **key_values(args.config, "--config")},
         parse_tasks(tasks) if args.tasks or tasks is not None else None,
     )
-
-
-def merged(group: GroupId, old: GroupConfig | None, change: Change) -> GroupConfig:
-    """The configuration after the change; settings not set have the new assignor's defaults.
-
-    Raises:
-        BadInput: an unknown assignor.
-        ConfigError: an unknown setting, a value out of bounds, or tasks that clash.
-    """
-    assignor = change.assignor or (old.assignor if old else DEFAULT_ASSIGNOR)
-    module, _, attribute = assignor.partition(":")
-    if not (module and attribute) and assignor not in assignor_names():
-        known = ", ".join(assignor_names())
-        raise BadInput(f"assignor {shown(assignor)}: expected module:Class or one of {known}")
-    values: dict[str, object] = dict(settings_row(old.settings, old.assignor)) if old else {}
-    for key, value in change.config.items():
-        if key in KEYS and value in (None, ""):
-            values.pop(key, None)
-        else:
-            values[key] = value
-    tasks = change.tasks if change.tasks is not None else (old.tasks if old else ())
-    TaskTable(tasks)
-    return GroupConfig(
-        group=group, assignor=assignor, settings=parse_settings(values, assignor), tasks=tasks
-    )
-
-
-def check_fits(group: GroupConfig) -> None:
-    """Refuse a configuration that does not fit into a record, or whose names no report can hold.
-
-    Raises:
-        BadInput: the message names the limit.
-    """
-    fault = names_fault(units_of_table(TaskTable(group.tasks)))
-    if fault is None:
-        encoded = encode(group)
-        size = len(encoded.value or b"")
-        if size > EVENT_BYTES_MAX:
-            fault = f"a configuration of {size} bytes when packed; {EVENT_BYTES_MAX} are accepted"
-        else:
-            try:
-                decode(TopicKind.CONFIG, encoded.key, encoded.value, NOWHERE)
-            except DecodeError as error:
-                fault = error.reason
-    if fault is not None:
-        raise BadInput(
-            f"{group.group}: {fault}. Shorter names, or names that are more alike, take less; else "
-            "make several groups of it"
-        )
-
-
-def as_json(group: GroupConfig) -> dict[str, Any]:
-    """The object that `config set --file` reads, without settings at the assignor's default."""
-    given = settings_row(group.settings, group.assignor)
-    return {
-        "assignor": group.assignor,
-        "config": {s.key: getattr(group.settings, s.field) for s in SETTINGS if s.key in given},
-        "tasks": tasks_json(group.tasks),
-    }
 
 
 def as_text(group: GroupConfig) -> str:

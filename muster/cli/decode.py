@@ -11,48 +11,35 @@ from __future__ import annotations
 import argparse
 import base64
 import json
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator
 from io import BufferedReader
 from pathlib import Path
-from typing import NamedTuple, TypeAlias, cast
+from typing import cast
 
-from muster.cli.documents import standard_input
-from muster.cli.errors import BadInput
-from muster.cli.kafka import read
 from muster.cli.options import add_kafka, group_id, kafka_settings
-from muster.cli.record_json import Json, as_json
-from muster.cli.table import json_line
-from muster.clients import ClientSettings
+from muster.documents.json_files import standard_input
+from muster.documents.record_json import Json, as_json
+from muster.errors import BadInput
+from muster.kafka.reader import Row, read
+from muster.kafka.settings import ClientSettings
+from muster.output import json_line
 from muster.protocol.codec import EVENTS, RECORDS, decode, decode_record
 from muster.protocol.errors import DecodeError, UnknownDictionary
 from muster.protocol.events import Event, Origin
 from muster.protocol.framing import KNOWN, MARKER, Schemas
-from muster.protocol.keys import DICTIONARY_PART, joined_key, key_of, parse_key
+from muster.protocol.keys import DICTIONARY_PART, key_of, parse_key
 from muster.protocol.parts import Joiner
 from muster.protocol.records import Dictionary, Record
 from muster.protocol.taskset import UnitRef
 from muster.protocol.topics import DEFAULT_PREFIX, INPUTS, TopicKind, kind_of, topic_name
 from muster.schemas import read_schemas, schemas_of
+from muster.worker.dictionary import Dictionaries, dictionaries_in
 
 _KIND_OF_SCHEMA = {name: kind for kind, name in (*EVENTS, *RECORDS)} | {
     "MemberAssignment": TopicKind.ASSIGNMENTS
 }
-_Dictionaries: TypeAlias = Mapping[int, tuple[UnitRef, ...]]
 _UNKEYED = "-"
 """The group and member id of a value without a key; it is not printed."""
-
-
-class Item(NamedTuple):
-    """A record to print. If it was not read from Kafka, fields may have their defaults."""
-
-    key: bytes | None
-    value: bytes | None
-    topic: str = ""
-    partition: int = -1
-    offset: int = -1
-    at_ms: int = 0
-    signature: bytes = b""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -120,7 +107,7 @@ class _Reader:
     def __init__(
         self,
         schemas: Schemas,
-        look_up: Callable[[str], _Dictionaries],
+        look_up: Callable[[str], Dictionaries],
         prefix: str = DEFAULT_PREFIX,
     ) -> None:
         self._schemas = schemas
@@ -129,7 +116,7 @@ class _Reader:
         self._joiners: dict[str, Joiner] = {}
         self._dictionaries: dict[int, tuple[UnitRef, ...]] = {}
 
-    def shown(self, item: Item) -> Json | None:
+    def shown(self, item: Row) -> Json | None:
         """The object to print; None for a part of a record that is not complete yet."""
         kind = kind_of(item.topic, self._prefix)
         shown: Json = {}
@@ -150,7 +137,7 @@ class _Reader:
                 del shown["value"][name]
         return shown
 
-    def _decoded(self, item: Item, kind: TopicKind | None) -> Event | Record | None:
+    def _decoded(self, item: Row, kind: TopicKind | None) -> Event | Record | None:
         key, value = item.key, item.value
         if key is not None and kind in (None, TopicKind.ASSIGNMENTS, TopicKind.GROUPS):
             whole = self._joiners.setdefault(item.topic, Joiner()).feed(key, value)
@@ -187,28 +174,17 @@ class _Reader:
         return record
 
 
-def _from_topic(settings: ClientSettings, topic: str, group: str | None) -> Iterator[Item]:
+def _from_topic(settings: ClientSettings, topic: str, group: str | None) -> Iterator[Row]:
     key = None if group is None or topic.endswith(TopicKind.ASSIGNMENTS) else key_of(group)
-    for row in read(settings, topic, key=key):
-        yield Item(row.key, row.value, topic, row.partition, row.offset, row.at_ms)
+    return read(settings, topic, key=key)
 
 
-def _dictionaries(settings: ClientSettings, prefix: str, group: str) -> _Dictionaries:
+def _dictionaries(settings: ClientSettings, prefix: str, group: str) -> Dictionaries:
     topic, wanted = topic_name(TopicKind.GROUPS, prefix), key_of(group, part=DICTIONARY_PART)
-    joiner, found = Joiner(), {}
-    for row in read(settings, topic, key=wanted):
-        if row.key is None or joined_key(row.key) != wanted:
-            continue
-        with suppress(DecodeError):  # decoding that topic shows the error
-            whole = joiner.feed(row.key, row.value)
-            if whole is not None:
-                record = decode_record(TopicKind.GROUPS, whole.key, whole.value)
-                assert isinstance(record, Dictionary)  # by its key
-                found[record.version] = record.units
-    return found
+    return dictionaries_in(read(settings, topic, key=wanted), group)
 
 
-def _from_file(path: str) -> Iterator[Item]:
+def _from_file(path: str) -> Iterator[Row]:
     if path == "-":
         yield from _items(cast("BufferedReader", standard_input()), path)
         return
@@ -219,19 +195,19 @@ def _from_file(path: str) -> Iterator[Item]:
         raise BadInput(f"{path}: cannot be read ({error.strerror})") from None
 
 
-def _items(stream: BufferedReader, path: str) -> Iterator[Item]:
+def _items(stream: BufferedReader, path: str) -> Iterator[Row]:
     if stream.peek(2).startswith((MARKER, b"\0")):
-        yield Item(None, stream.read())
+        yield Row(None, stream.read())
         return
     for number, line in enumerate(stream, 1):
         if line.strip():
             yield _from_line(line.decode(errors="replace"), f"{path}, line {number}")
 
 
-def _from_line(line: str, where: str) -> Item:
+def _from_line(line: str, where: str) -> Row:
     if not line.lstrip().startswith("{"):
         key, tab, text = line.rpartition("\t")
-        return Item(key.encode() if tab else None, _bytes(text.strip(), where))
+        return Row(key.encode() if tab else None, _bytes(text.strip(), where))
     try:
         given = json.loads(line)
     except json.JSONDecodeError as error:
@@ -244,7 +220,7 @@ def _from_line(line: str, where: str) -> Item:
     if not isinstance(key, str | None) or not isinstance(value, str | None):
         raise BadInput(f"{where}: expected 'key' and 'value' as text")
     topic = given.get("topic", "")
-    return Item(
+    return Row(
         # JSON can contain half of a surrogate pair; it becomes bytes that are not UTF-8.
         None if key is None else key.encode(errors="surrogatepass"),
         None if value is None else _bytes(value, where),

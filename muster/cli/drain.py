@@ -11,15 +11,15 @@ from __future__ import annotations
 import argparse
 import time
 
-from muster.cli.errors import NotDrained, NotFound, Unreachable
-from muster.cli.kafka import Place, append
 from muster.cli.options import add_kafka, group_id, kafka_settings, member_id
-from muster.cli.snapshots import Shown, snapshot_of
-from muster.keyring import add_signing_keys, key_file
+from muster.errors import NotDrained, NotFound, Unreachable
+from muster.kafka.writer import Place, append
 from muster.protocol.events import Drain
 from muster.protocol.ids import GroupId, MemberId
 from muster.protocol.records import GroupSnapshot, MemberEntry
 from muster.protocol.topics import TopicKind, topic_name
+from muster.published.snapshots import Shown, snapshot_of
+from muster.signing.keyring import add_signing_keys, key_file
 
 LOOK_EVERY_S = 0.5
 

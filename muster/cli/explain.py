@@ -9,37 +9,31 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-from datetime import UTC, datetime
-from typing import NamedTuple
 
-from muster.cli.ages import wall_ms
-from muster.cli.errors import NotFound
-from muster.cli.groups import tasks_table
-from muster.cli.holdups import Debts
 from muster.cli.options import add_format, add_kafka, group_id, kafka_settings
-from muster.cli.snapshots import (
+from muster.errors import NotFound
+from muster.kafka.settings import ClientSettings
+from muster.output import json_line, wall_ms
+from muster.protocol.misspelt import no_tasks_beside, there_are
+from muster.protocol.records import GroupSnapshot, GroupState, Move
+from muster.protocol.tasks import TaskTable
+from muster.published.generations import (
+    Generation,
+    generation_json,
+    generation_text,
+    generations,
+    placements,
+)
+from muster.published.holdups import Debts
+from muster.published.snapshots import (
     Published,
     Shown,
     configured,
     history,
     no_group,
-    waits_json,
     waits_text,
 )
-from muster.cli.table import json_line, table
-from muster.clients import ClientSettings
-from muster.protocol.ids import Role
-from muster.protocol.misspelt import no_tasks_beside, there_are
-from muster.protocol.records import GroupSnapshot, GroupState, Move
-from muster.protocol.tasks import TaskTable
-
-
-class Generation(NamedTuple):
-    """A generation: its start (epoch ms), its newest record, and the members before it."""
-
-    at_ms: int
-    snapshot: GroupSnapshot
-    members_before: frozenset[str]
+from muster.published.tables import tasks_table
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -131,27 +125,6 @@ def _touches(each: Generation, member: str) -> bool:
     return moved or (member in there) != (member in each.members_before) or f" {member} " in told
 
 
-def placements(found: Sequence[Generation], task: str) -> list[Generation]:
-    """The generations that put a task and each of its copies where they are now; oldest first."""
-    newest = found[-1].snapshot
-    index = TaskTable(newest.tasks).index(task)
-    named = {member.slot: str(member.id) for member in newest.members}
-    holders = {(Role.ACTIVE, named.get(int(newest.holder[index])))} if index is not None else set()
-    for role, pairs in ((Role.STANDBY, newest.standby), (Role.LEARNER, newest.learner)):
-        holders |= {(role, named.get(slot)) for t, slot in pairs.tolist() if t == index}
-    chosen: set[int] = set()
-    for role, member in holders:
-        moved = [
-            place
-            for place, each in enumerate(found)
-            if any(
-                (m.task, m.role, m.to_member) == (task, role, member) for m in each.snapshot.moves
-            )
-        ]
-        chosen |= set(moved[-1:])
-    return [found[place] for place in sorted(chosen)]
-
-
 def _place_text(
     newest: GroupSnapshot, task: str, chosen: Sequence[Generation], oldest: Generation
 ) -> str:
@@ -178,59 +151,6 @@ def _open_ends(
     if newest.state is GroupState.NOT_READY:
         told.append(no_tasks_beside(newest.group, configured(settings, prefix)))
     return told
-
-
-def generation_json(
-    snapshot: GroupSnapshot, moves: Sequence[Move], at_ms: int
-) -> dict[str, object]:
-    """One generation as an object; moves as in `muster assign`."""
-    return {
-        "group": snapshot.group,
-        "generation": snapshot.generation,
-        "at_ms": at_ms,
-        "cause": snapshot.cause,
-        "moves": [move_json(move) for move in moves],
-        "waits": waits_json(snapshot),
-    }
-
-
-def move_json(move: Move) -> dict[str, object]:
-    """One move as an object, as in an answer of `muster assign`."""
-    return {
-        "task": move.task,
-        "role": str(move.role),
-        "from": move.from_member,
-        "to": move.to_member,
-        "reason": move.reason,
-    }
-
-
-def generation_text(snapshot: GroupSnapshot, moves: Sequence[Move], at_ms: int) -> str:
-    """One generation as a heading and a table."""
-    when = datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(timespec="milliseconds")
-    heading = f"generation {snapshot.generation}, {when}: {snapshot.cause or 'no cause given'}"
-    rows = [(m.task, str(m.role), m.from_member, m.to_member, m.reason) for m in moves]
-    body = table(("TASK", "ROLE", "FROM", "TO", "REASON"), rows) if rows else "no task moves"
-    return f"{heading}\n{body}\n"
-
-
-def generations(records: Sequence[Published]) -> list[Generation]:
-    """The group's generations, oldest first; a tombstone begins the list anew."""
-    found: dict[int, Generation] = {}
-    before: frozenset[str] = frozenset()
-    for published in records:
-        record = published.record
-        if not isinstance(record, GroupSnapshot):
-            found.clear()  # deleted; what follows is a new group of that name
-            before = frozenset()
-            continue
-        known = found.get(record.generation)
-        if known is None:
-            earlier = found[max(found)].snapshot if found else None
-            before = frozenset(str(m.id) for m in earlier.members) if earlier else frozenset()
-        began_ms = published.at_ms if known is None else known.at_ms
-        found[record.generation] = Generation(began_ms, record, before)
-    return [found[number] for number in sorted(found)]
 
 
 def _wanted(move: Move, task: str | None, member: str | None) -> bool:

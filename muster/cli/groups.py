@@ -9,44 +9,37 @@ says why. `release` lets the group continue; the exit code is 1 if the group fai
 from __future__ import annotations
 
 import argparse
+import time
 from collections.abc import Callable, Sequence
 
 from muster.assignor.ignored import ignored_standbys
-from muster.cli.ages import ago, span, wall_ms
-from muster.cli.errors import BadInput
-from muster.cli.holdups import Debts
 from muster.cli.options import add_format, add_kafka, group_id, kafka_settings
-from muster.cli.release import quarantine_text, release
-from muster.cli.seen import last_seen_ms, seen_text
-from muster.cli.snapshots import (
-    NO_MEMBER,
+from muster.errors import BadInput, NotFound, StillQuarantined, Unreachable
+from muster.kafka.settings import ClientSettings
+from muster.kafka.writer import append
+from muster.output import ago, json_line, wall_ms
+from muster.protocol.events import GroupConfig, GroupDeleted
+from muster.protocol.ids import GroupId
+from muster.protocol.misspelt import no_tasks_beside
+from muster.protocol.records import GroupSnapshot, GroupState, Quarantine
+from muster.protocol.tasks import TaskTable
+from muster.protocol.topics import TopicKind, topic_name
+from muster.published.config import current
+from muster.published.holdups import Debts
+from muster.published.seen import last_seen_ms, seen_text
+from muster.published.snapshots import (
     Shown,
-    compact,
     configured,
     drains_text,
     history,
     is_deleted,
     last_heartbeats,
     no_group,
+    snapshot_of,
     waits_text,
 )
-from muster.cli.table import json_line, table
-from muster.clients import ClientSettings
-from muster.keyring import add_signing_keys, key_file
-from muster.protocol.ids import GroupId, Role
-from muster.protocol.misspelt import no_tasks_beside
-from muster.protocol.records import GroupSnapshot, GroupState
-from muster.protocol.tasks import TaskTable
-
-STATE = ("GROUP", "ASSIGNMENT-STRATEGY", "STATE", "GROUP-EPOCH", "#MEMBERS", "#TASKS")
-STATE_VERBOSE = ("TARGET-ASSIGNMENT-EPOCH", "COORDINATOR-EPOCH", "CLOCK")
-MEMBERS = (
-    *("GROUP", "MEMBER-ID", "GROUP-INSTANCE-ID", "RACK", "CAPACITY", "MEMBER-EPOCH", "STATE"),
-    *("#ACTIVE", "#STANDBY", "#LEARNER", "LAST-HEARTBEAT"),
-)
-MEMBERS_VERBOSE = ("DRAINING", "ACTIVE", "STANDBY", "LEARNER", "REVOKING")
-TASKS = ("GROUP", "TASK", "ROLE", "MEMBER-ID", "STATE")
-TASKS_VERBOSE = ("TARGET", "DESTINATION", "LAG")
+from muster.published.tables import members_table, state_table, tasks_table
+from muster.signing.keyring import KeyFile, add_signing_keys, key_file
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -174,79 +167,49 @@ def drains(shown: Sequence[Shown], now_ms: int) -> list[str]:
     return told
 
 
-def state_table(
-    shown: Sequence[Shown], now_ms: int, verbose: bool = False, cause: bool = False
-) -> str:
-    """One row per group."""
-    columns = (*STATE, *(STATE_VERBOSE if verbose else ()), *(("CAUSE",) if cause else ()))
-    rows = []
-    for s in (each.snapshot for each in shown):
-        tasks = sum(unit.size for unit in s.tasks)
-        state = s.state.value + (" (quarantined)" if s.quarantine is not None else "")
-        row: list[object] = [s.group, s.assignor, state, s.generation, len(s.members)]
-        if verbose:
-            row += [tasks, s.target_generation, s.coordinator_epoch, ago(now_ms, s.clock_ms)]
-        else:
-            row.append(tasks)
-        rows.append([*row, *([s.cause] if cause else [])])
-    return table(columns, rows)
+LOOK_EVERY_S = 0.5
+TIMEOUT_S = 60.0
 
 
-def members_table(shown: Sequence[Shown], now_ms: int, verbose: bool = False) -> str:
-    """One row per member."""
-    rows = []
-    for each in shown:
-        for m in sorted(each.snapshot.members, key=lambda m: m.id):
-            sets = (each.active(m), each.standby(m), each.learner(m))
-            row: list[object] = [each.snapshot.group, m.id, m.instance_id, m.rack, m.capacity]
-            heard = _heard_text(each, each.heard.get(m.id), now_ms)
-            row += [m.epoch, each.state(m), *map(len, sets), heard]
-            if verbose:
-                row += [m.draining, *(compact(tasks) for tasks in (*sets, each.revoking(m)))]
-            rows.append(row)
-    return table((*MEMBERS, *(MEMBERS_VERBOSE if verbose else ())), rows)
+def release(settings: ClientSettings, prefix: str, group: str, keys: KeyFile | None) -> None:
+    """Release a group, and wait until it continues or fails again.
+
+    Raises:
+        BadInput: the group is not quarantined.
+        StillQuarantined: it failed again and is quarantined again.
+        Unreachable: no coordinator acted within `TIMEOUT_S`.
+    """
+    before = snapshot_of(settings, prefix, group).quarantine
+    if before is None:
+        raise BadInput(f"group {group!r} is not quarantined; see: muster groups describe")
+    known = current(settings, prefix, group)
+    event: GroupConfig | GroupDeleted = known or GroupDeleted(group=GroupId(group))
+    append(settings, topic_name(TopicKind.CONFIG, prefix), event, keys)
+    print(f"{group}: asked to go on; it was quarantined {ago(wall_ms(), before.since_ms)}")
+    deadline = time.monotonic() + TIMEOUT_S
+    while True:
+        now = _snapshot(settings, prefix, group)
+        if now is None or now.quarantine is None:
+            print(f"{group}: released" + ("" if known else "; it has no configuration"))
+            return
+        if now.quarantine.since_ms > before.since_ms:
+            raise StillQuarantined(f"{group}: failed again: {now.quarantine.story}")
+        if time.monotonic() > deadline:
+            raise Unreachable(f"{group}: no coordinator has answered in {TIMEOUT_S:.0f} s")
+        time.sleep(LOOK_EVERY_S)
 
 
-def _heard_text(each: Shown, heard_ms: int | None, now_ms: int) -> str | None:
-    """How long ago a member was heard; after two heartbeat intervals, how long it is silent."""
-    if heard_ms is None:
+def quarantine_text(group: GroupId, quarantine: Quarantine, now_ms: int) -> str:
+    """Why a group is quarantined, what that means, and what to do."""
+    return (
+        f"{group}: quarantined {ago(now_ms, quarantine.since_ms)}: {quarantine.story}. Its tasks"
+        " stay where they are, its events become dead letters. Correct the cause, then: muster"
+        f" groups release --group {group}"
+    )
+
+
+def _snapshot(settings: ClientSettings, prefix: str, group: str) -> GroupSnapshot | None:
+    try:
+        return snapshot_of(settings, prefix, group)
+    except NotFound:
         return None
-    patience_ms = 2 * each.snapshot.settings.heartbeat_interval_ms
-    is_silent = now_ms - heard_ms > patience_ms
-    return f"silent {span(now_ms - heard_ms)}" if is_silent else ago(now_ms, heard_ms)
-
-
-def tasks_table(shown: Sequence[Shown], verbose: bool = False, only: str | None = None) -> str:
-    """Per task one row for its active, then one per copy; `only`: the rows of this task."""
-    rows = [row for each in shown for row in _task_rows(each, verbose) if only in (None, row[1])]
-    return table((*TASKS, *(TASKS_VERBOSE if verbose else ())), rows)
-
-
-def _task_rows(each: Shown, verbose: bool) -> list[list[object]]:
-    s = each.snapshot
-    member = {m.slot: m.id for m in s.members}
-    lag = {(int(t), int(slot)): int(offsets) for t, slot, offsets in s.lags}
-    keyed: list[tuple[tuple[int, Role, str], list[object]]] = []
-    for t in range(len(each.table)):
-        holder = int(s.holder[t])
-        state = "unassigned" if holder == NO_MEMBER else "revoking" if s.revoking[t] else "running"
-        row: list[object] = [s.group, str(each.table.task(t)), "active", member.get(holder), state]
-        if verbose:
-            row += [member.get(int(s.target[t])), member.get(int(s.destination[t])), None]
-        keyed.append(((t, Role.ACTIVE, ""), row))
-    for role, pairs, going in (
-        (Role.STANDBY, s.standby, s.standby_revoking),
-        (Role.LEARNER, s.learner, s.learner_revoking),
-    ):
-        leaving = set(map(tuple, going.tolist()))
-        ready = set(map(tuple, s.ready.tolist()))
-        for t, slot in pairs.tolist():
-            calm = (
-                "ready" if (t, slot) in ready else "restoring" if role is Role.LEARNER else "kept"
-            )
-            state = "revoking" if (t, slot) in leaving else calm
-            row = [s.group, str(each.table.task(t)), str(role), member.get(slot), state]
-            if verbose:
-                row += [None, None, lag.get((t, slot))]
-            keyed.append(((t, role, member.get(slot, "")), row))
-    return [row for _, row in sorted(keyed, key=lambda pair: pair[0])]

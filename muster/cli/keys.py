@@ -16,15 +16,14 @@ import argparse
 import shlex
 import time
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 
-from muster import keyring, rotation
-from muster.cli.errors import BadInput, Unreachable
 from muster.cli.options import add_format
-from muster.cli.table import json_line, table
-from muster.keyring import Document
+from muster.errors import BadInput, Unreachable
+from muster.output import json_line, table, utc
 from muster.protocol.signing import Caller, Keyring, SigningKey
+from muster.signing import keyring, rotation
+from muster.signing.keyring import Document
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -178,10 +177,3 @@ def _as_json(found: Keyring, now_ms: int) -> str:
     ]
     required = [each._asdict() for each in found.required]
     return json_line({"keys": keys, "required": required})
-
-
-def utc(at_ms: int | None) -> str | None:
-    """Epoch milliseconds as UTC in ISO 8601, to the second."""
-    if at_ms is None:
-        return None
-    return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

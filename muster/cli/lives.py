@@ -17,8 +17,8 @@ from multiprocessing import get_context
 from typing import Any
 
 from muster import plugins
-from muster.cli.errors import BadInput
-from muster.cli.scenario import parse_scenario
+from muster.documents.scenario import parse_scenario
+from muster.errors import BadInput
 from muster.protocol.errors import MusterError
 from muster.simulation.lives import invented
 from muster.simulation.promises import Promises, kept

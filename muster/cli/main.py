@@ -22,7 +22,8 @@ from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 from typing import NoReturn, Protocol, cast
 
-from muster.cli.errors import BadInput, one_line
+from muster.errors import BadInput
+from muster.output import one_line
 from muster.protocol.errors import ConfigError, MusterError
 
 DONE, FAILURE, USAGE, INTERRUPTED = 0, 1, 2, 130

@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
-from muster.cli.errors import BadInput
-from muster.clients import ClientSettings, client_settings
-from muster.connection import add_client
+from muster.errors import BadInput
+from muster.kafka.options import add_client
+from muster.kafka.settings import ClientSettings, client_settings
 from muster.protocol.keys import group_fault, member_fault
 from muster.protocol.topics import DEFAULT_PREFIX
 

@@ -20,12 +20,6 @@ from muster.assignor.check import valid
 from muster.assignor.errors import UnknownAssignor
 from muster.assignor.ignored import ignored_pins, ignored_settings
 from muster.assignor.model import Assignor
-from muster.cli.assign import as_text
-from muster.cli.config import Change, merged
-from muster.cli.documents import load
-from muster.cli.errors import BadInput, NotFound, one_line
-from muster.cli.explain import move_json
-from muster.cli.members import MemberRow, Names, parse_member
 from muster.cli.options import (
     add_format,
     add_kafka,
@@ -34,14 +28,20 @@ from muster.cli.options import (
     key_values,
     member_id,
 )
-from muster.cli.problem import Problem, answer
-from muster.cli.snapshots import snapshot_of
-from muster.cli.units import parse_tasks
+from muster.documents.group_config import Change, merged
+from muster.documents.json_files import load
+from muster.documents.members import MemberRow, Names, parse_member
+from muster.documents.problem import Problem, answer, as_text
+from muster.documents.units import parse_tasks
+from muster.errors import BadInput, NotFound
+from muster.output import one_line
 from muster.protocol.digest import Holding
 from muster.protocol.events import Drain, GroupConfig, Join, Lag, Leave
 from muster.protocol.ids import MemberId
 from muster.protocol.records import GroupSnapshot
 from muster.protocol.tasks import TaskSet, TaskTable
+from muster.published.generations import move_json
+from muster.published.snapshots import snapshot_of
 from muster.state.preview import preview
 
 

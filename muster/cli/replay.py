@@ -8,24 +8,22 @@ file that --save wrote. Signed events need --signing-keys, to tell accepted from
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 
-from muster.cli.decode import Item
-from muster.cli.errors import BadInput, NotFound
-from muster.cli.explain import generation_json, generation_text
-from muster.cli.fold import Fold, Folded, recording
-from muster.cli.kafka import read
 from muster.cli.options import add_format, add_kafka, group_id, kafka_settings
-from muster.cli.table import json_line
-from muster.clients import ClientSettings
-from muster.keyring import add_signing_keys, key_file
+from muster.errors import NotFound
+from muster.kafka.reader import Row, read
+from muster.kafka.settings import ClientSettings
+from muster.output import json_line
 from muster.protocol.errors import DecodeError
 from muster.protocol.ids import GroupId
 from muster.protocol.keys import key_of, parse_key
 from muster.protocol.records import GroupSnapshot
 from muster.protocol.topics import INPUTS, TopicKind, topic_name
+from muster.published.generations import generation_json, generation_text
+from muster.replay.fold import Fold, Folded, recording
+from muster.replay.saved import from_file, save
+from muster.signing.keyring import add_signing_keys, key_file
 
 _READ = (TopicKind.GROUPS, TopicKind.ASSIGNMENTS, *INPUTS)
 """Published records are read first: the inputs that they name are then there to be read."""
@@ -62,67 +60,13 @@ def run(args: argparse.Namespace) -> int:
     return 1 if missing or any(step.difference for step in steps) else 0
 
 
-def from_file(path: str) -> Iterator[Item]:
-    """Read records that `save` wrote.
-
-    Raises:
-        BadInput: the file cannot be read, or a line has another form than `save` writes.
-    """
-    try:
-        lines = Path(path).read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise BadInput(f"{path}: cannot be read ({error})") from None
-    for number, line in enumerate(lines, 1):
-        try:
-            row = json.loads(line)
-            yield Item(
-                key=row["key"].encode(),
-                value=None if row["value"] is None else bytes.fromhex(row["value"]),
-                topic=str(row["topic"]),
-                partition=int(row["partition"]),
-                offset=int(row["offset"]),
-                at_ms=int(row["timestamp_ms"]),
-                signature=bytes.fromhex(row.get("signature", "")),
-            )
-        except (
-            ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError
-        ) as error:  # fmt: skip
-            expected = "topic, partition, offset, timestamp_ms, key and value (hexadecimal)"
-            raise BadInput(f"{path}, line {number}: expected {expected}: {error!r}") from None
-
-
-def save(path: str, items: Iterable[Item]) -> None:
-    """Write one record per line, its value in hexadecimal; `muster decode --file` reads it too.
-
-    Raises:
-        BadInput: the file cannot be written.
-    """
-    try:
-        with Path(path).open("w", encoding="utf-8") as stream:
-            for item in items:
-                row: dict[str, object] = {
-                    "topic": item.topic,
-                    "partition": item.partition,
-                    "offset": item.offset,
-                    "timestamp_ms": item.at_ms,
-                    "key": (item.key or b"").decode(),
-                    "value": None if item.value is None else item.value.hex(),
-                }
-                if item.signature:
-                    row["signature"] = item.signature.hex()
-                stream.write(json_line(row) + "\n")
-    except OSError as error:
-        raise BadInput(f"{path}: cannot be written ({error.strerror})") from None
-
-
-def _from_kafka(settings: ClientSettings, prefix: str, group: GroupId) -> Iterator[Item]:
+def _from_kafka(settings: ClientSettings, prefix: str, group: GroupId) -> Iterator[Row]:
     for kind in _READ:
         topic = topic_name(kind, prefix)
         key = None if kind is TopicKind.ASSIGNMENTS else key_of(group)  # keyed by member as well
         for row in read(settings, topic, key=key):
             if _of_group(row.key, group):
-                where = (topic, row.partition, row.offset, row.at_ms)
-                yield Item(row.key, row.value, *where, row.signature)
+                yield row
 
 
 def _of_group(key: bytes | None, group: GroupId) -> bool:

@@ -10,8 +10,8 @@ import difflib
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from muster.cli.errors import BadInput, shown
-from muster.cli.table import table
+from muster.errors import BadInput
+from muster.output import shown, table
 from muster.protocol.accepted import LONG_MAX, Value
 from muster.protocol.settings import DEFAULT_ASSIGNOR, SETTINGS, Setting, instead_of
 from muster.streams import config as job

@@ -15,11 +15,11 @@ from typing import Any, cast
 from muster import plugins
 from muster.assignor.errors import UnknownAssignor
 from muster.cli import lives
-from muster.cli.documents import STDIN, answer_lines, load
-from muster.cli.errors import BadInput
 from muster.cli.options import add_answers
-from muster.cli.scenario import parse_scenario
-from muster.cli.table import table
+from muster.documents.json_files import STDIN, answer_lines, load
+from muster.documents.scenario import parse_scenario
+from muster.errors import BadInput
+from muster.output import table
 from muster.protocol.ids import Role
 from muster.simulation.lives import invented
 from muster.simulation.timeline import Entry

@@ -7,52 +7,18 @@ code is 1. No ACL is removed. --dry-run shows what would be created and asks no 
 from __future__ import annotations
 
 import argparse
-import time
+import re
 from collections.abc import Sequence
-from dataclasses import dataclass
-from enum import StrEnum
 
-from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType, TopicMetadata
-
-from muster import access
-from muster.cli import topics_acls
-from muster.cli.errors import BadInput
-from muster.cli.kafka import RETRY_PAUSE_S, TIMEOUT_S, admin, failures_named
 from muster.cli.options import add_format, add_kafka, kafka_settings
-from muster.cli.table import json_line, table
-from muster.cli.topics_acls import Grant
-from muster.clients import ClientSettings
-from muster.protocol.topics import TOPICS, Topic
+from muster.errors import BadInput
+from muster.kafka.acls import ROLES, Role, acls_of
+from muster.kafka.grants import Grant, create_acls
+from muster.kafka.topics import BROKER_DEFAULT, DEFAULT_PARTITIONS, Outcome, Status, create
+from muster.output import json_line, table
+from muster.protocol.topics import TOPICS
 
-DEFAULT_PARTITIONS = 4
-BROKER_DEFAULT = -1
-
-
-class Status(StrEnum):
-    """The result for a topic."""
-
-    CREATED = "created"
-    FOUND = "ok"
-    DIFFERS = "differs"
-    PLANNED = "planned"
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """One topic after the command.
-
-    Attributes:
-        topic: full name.
-        status: the result.
-        partitions: how many it has.
-        differences: one line for each setting with a wrong value.
-    """
-
-    topic: str
-    status: Status
-    partitions: int
-    differences: tuple[str, ...] = ()
+_PRINCIPAL = re.compile(r"\w+:.+")
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -74,7 +40,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         default=BROKER_DEFAULT,
         help="copies of each new topic (default: the broker's default.replication.factor)",
     )
-    topics_acls.configure(parser)
+    _add_acls(parser)
     add_format(parser)
     add_kafka(parser)
 
@@ -85,7 +51,7 @@ def run(args: argparse.Namespace) -> int:
         raise BadInput(f"--partitions {args.partitions}: expected 1 or more")
     if args.replication_factor != BROKER_DEFAULT and args.replication_factor < 1:
         raise BadInput(f"--replication-factor {args.replication_factor}: expected 1 or more")
-    settings, grants = kafka_settings(args), topics_acls.wanted(args)
+    settings, grants = kafka_settings(args), grants_wanted(args)
     if args.dry_run:
         partitions = args.partitions or DEFAULT_PARTITIONS
         outcomes = [
@@ -94,7 +60,7 @@ def run(args: argparse.Namespace) -> int:
         ]
     else:
         outcomes = create(settings, args.topic_prefix, args.partitions, args.replication_factor)
-        grants = topics_acls.create(settings, grants) if grants else grants
+        grants = create_acls(settings, grants) if grants else grants
     (_print_json if args.format == "json" else _print_tables)(outcomes, grants)
     return int(any(o.status is Status.DIFFERS for o in outcomes))
 
@@ -118,91 +84,42 @@ def _print_tables(outcomes: Sequence[Outcome], grants: Sequence[Grant]) -> None:
         print(f"\n{table(columns, acls)}")
 
 
-def create(
-    settings: ClientSettings,
-    prefix: str,
-    partitions: int | None = None,
-    replication_factor: int = BROKER_DEFAULT,
-    more: dict[str, str] | None = None,
-) -> list[Outcome]:
-    """Create the topics that are missing and check those that exist.
+def _add_acls(parser: argparse.ArgumentParser) -> None:
+    """Add the options that create ACLs."""
+    group = parser.add_argument_group(
+        "ACLs", "each --ROLE-principal gets what its role needs, no more; may be repeated"
+    )
+    group.add_argument("--acls", action="store_true", help="create ACLs as well; none is removed")
+    for role, needs in ROLES.items():
+        group.add_argument(
+            f"--{role}-principal",
+            action="append",
+            default=[],
+            metavar="User:NAME",
+            help=needs.purpose,
+        )
+    group.add_argument(
+        "--dry-run", action="store_true", help="print what would be made; Kafka is not asked"
+    )
 
-    Args:
-        settings: how to reach the cluster.
-        prefix: of the topic names.
-        partitions: of new topics, and what existing ones must have; None = the default for new
-            ones, any number for existing ones. Topics with a fixed number keep it.
-        replication_factor: of new topics.
-        more: topic settings that win over muster's.
+
+def grants_wanted(args: argparse.Namespace) -> list[Grant]:
+    """The grants that the arguments ask for, each right of a principal once.
 
     Raises:
-        Refused: the login, or no right to create topics.
-        Silent, Unreachable: no answer, or the broker refused (too few brokers, for example).
+        BadInput: principals without --acls, --acls without principals, or a malformed principal.
     """
-    access.reach(settings, TIMEOUT_S)
-    with failures_named(settings, f"{prefix}.*", "CREATE"):
-        client = admin(settings)
-        missing = {
-            t.name(prefix): NewTopic(
-                t.name(prefix),
-                t.partitions or partitions or DEFAULT_PARTITIONS,
-                replication_factor,
-                config={**t.settings, **(more or {})},
-            )
-            for t in TOPICS
-            if t.name(prefix) not in client.list_topics(timeout=TIMEOUT_S).topics
-        }
-        created = _create(client, list(missing.values())) if missing else set()
-        return [
-            Outcome(t.name(prefix), Status.CREATED, missing[t.name(prefix)].num_partitions)
-            if t.name(prefix) in created
-            else _checked(client, t, prefix, partitions)
-            for t in TOPICS
-        ]
-
-
-def _create(client: AdminClient, topics: list[NewTopic]) -> set[str]:
-    """Create topics; returns the names of those that no other client created meanwhile."""
-    created: set[str] = set()
-    futures = client.create_topics(topics, request_timeout=TIMEOUT_S)
-    for name, future in futures.items():
-        try:
-            future.result(TIMEOUT_S)
-            created.add(name)
-        except KafkaException as error:
-            if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
-                raise
-    _await_leaders(client, [topic.topic for topic in topics])
-    return created
-
-
-def _await_leaders(client: AdminClient, names: list[str]) -> None:
-    """Wait until the topics can be used (all leaders elected); at most `TIMEOUT_S`."""
-    deadline = time.monotonic() + TIMEOUT_S
-    while True:
-        known = client.list_topics(timeout=TIMEOUT_S).topics
-        if all(n in known and _led(known[n]) for n in names) or time.monotonic() > deadline:
-            return
-        time.sleep(RETRY_PAUSE_S)
-
-
-def _led(topic: TopicMetadata) -> bool:
-    return bool(topic.partitions) and all(p.leader >= 0 for p in topic.partitions.values())
-
-
-def _checked(client: AdminClient, topic: Topic, prefix: str, partitions: int | None) -> Outcome:
-    name = topic.name(prefix)
-    resource = ConfigResource(ResourceType.TOPIC, name)
-    (future,) = client.describe_configs([resource], request_timeout=TIMEOUT_S).values()
-    found = {key: entry.value for key, entry in future.result(TIMEOUT_S).items()}
-    count = len(client.list_topics(name, timeout=TIMEOUT_S).topics[name].partitions)
-    wanted = topic.partitions or partitions
-    differences = [
-        f"{key} is {found.get(key)}, expected {value}"
-        for key, value in topic.settings.items()
-        if found.get(key) != value
+    given = {role: getattr(args, f"{role}_principal") for role in Role}
+    if args.acls != any(given.values()):
+        raise BadInput("--acls and --ROLE-principal User:NAME belong together")
+    for role, principals in given.items():
+        for each in principals:
+            if not _PRINCIPAL.fullmatch(each):
+                raise BadInput(f"--{role}-principal {each!r}: expected TYPE:NAME, as in User:ann")
+    grants = [
+        Grant(principal, acl)
+        for role, principals in given.items()
+        for principal in principals
+        for acl in acls_of(role, args.topic_prefix)
     ]
-    if wanted is not None and count != wanted:
-        differences.insert(0, f"partitions is {count}, expected {wanted}")
-    status = Status.DIFFERS if differences else Status.FOUND
-    return Outcome(name, status, count, tuple(differences))
+    return list(dict.fromkeys(grants))

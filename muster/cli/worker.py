@@ -16,10 +16,10 @@ import signal
 from types import FrameType
 
 from muster import logs
-from muster.cli.errors import BadInput
 from muster.cli.options import add_kafka, kafka_settings, key_values
-from muster.keyring import add_signing_keys
+from muster.errors import BadInput
 from muster.protocol.settings import CONNECT_PROTOCOLS
+from muster.signing.keyring import add_signing_keys
 from muster.worker.processes import PLACE, STOP_TIMEOUT_S, Processes
 from muster.worker.worker import Worker
 

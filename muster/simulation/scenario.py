@@ -1,4 +1,4 @@
-"""The events of a simulated scenario, as values; `muster.cli.scenario` reads them from JSON."""
+"""The events of a simulated scenario, as values; `documents.scenario` reads them from JSON."""
 
 from __future__ import annotations
 

@@ -6,17 +6,17 @@ Often that group's name is misspelt, and the list of the others shows it.
 from __future__ import annotations
 
 import time
-from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from typing import Any, Final
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, TopicPartition
 
+from muster.kafka.compacted import newest_values
+from muster.kafka.reader import Row, until_end
 from muster.protocol.codec import decode_record
 from muster.protocol.errors import DecodeError
-from muster.protocol.keys import key_of, parse_key
-from muster.protocol.parts import Joiner
-from muster.protocol.records import GroupSnapshot
+from muster.protocol.records import GroupSnapshot, Record
 from muster.protocol.topics import TopicKind
 from muster.worker.dictionary import log
 
@@ -36,44 +36,30 @@ def configured_groups(config: Mapping[str, Any], topic: str) -> list[str] | None
         metadata = consumer.list_topics(topic, timeout=PATIENCE_S).topics[topic]
         if metadata.error is not None:
             return None
-        partitions = metadata.partitions
-        consumer.assign([TopicPartition(topic, number, OFFSET_BEGINNING) for number in partitions])
-        newest = _newest(consumer, len(partitions))
+        there = metadata.partitions
+        starts = [TopicPartition(topic, number, OFFSET_BEGINNING) for number in there]
+        rows = _in_time(until_end(consumer, starts, PATIENCE_S, skip_errors=True))
+        newest = newest_values(rows, len(there))
     except KafkaException:
         return None
     finally:
         consumer.close()
-    return sorted(name for name, value in newest.items() if _has_tasks(name, value))
+    records = (_decoded(key, value) for key, value in newest.items())
+    return sorted(r.group for r in records if isinstance(r, GroupSnapshot) and r.tasks)
 
 
-def _newest(consumer: Consumer, partitions: int) -> dict[str, bytes]:
-    """The newest record of every group, by its name."""
-    records: dict[str, bytes] = {}
-    joiners: defaultdict[int | None, Joiner] = defaultdict(Joiner)
-    until_s, open_partitions = time.monotonic() + PATIENCE_S, partitions
-    while open_partitions and time.monotonic() < until_s:
-        message = consumer.poll(0.5)
-        if message is None:
-            continue
-        if (error := message.error()) is not None:
-            open_partitions -= error.code() == KafkaError._PARTITION_EOF
-            continue
-        try:
-            group = parse_key(message.key()).group
-            whole = joiners[message.partition()].feed(message.key() or b"", message.value())
-        except DecodeError:
-            continue
-        if whole is not None and whole.key == key_of(group):
-            if whole.value is None:
-                records.pop(group, None)
-            else:
-                records[group] = whole.value
-    return records
+def _in_time(rows: Iterator[Row]) -> Iterator[Row]:
+    """What can be read within `PATIENCE_S`."""
+    until_s = time.monotonic() + PATIENCE_S
+    with suppress(KafkaException):
+        for row in rows:
+            yield row
+            if time.monotonic() > until_s:
+                return
 
 
-def _has_tasks(group: str, value: bytes) -> bool:
+def _decoded(key: bytes, value: bytes) -> Record | None:
     try:
-        record = decode_record(TopicKind.GROUPS, key_of(group), value)
+        return decode_record(TopicKind.GROUPS, key, value)
     except DecodeError:
-        return False
-    return isinstance(record, GroupSnapshot) and bool(record.tasks)
+        return None

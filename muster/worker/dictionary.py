@@ -8,15 +8,17 @@ has been given more partitions since, the dictionary may be in any of them.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from typing import Any, Final, TypeAlias
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, TopicPartition
 
+from muster.kafka.compacted import joined
+from muster.kafka.reader import Row, until_end
 from muster.protocol.codec import decode_record
 from muster.protocol.errors import DecodeError
 from muster.protocol.keys import DICTIONARY_PART, joined_key, key_of, partition_of
-from muster.protocol.parts import Joiner
 from muster.protocol.records import Dictionary
 from muster.protocol.taskset import UnitRef
 from muster.protocol.topics import TopicKind
@@ -39,39 +41,32 @@ def find_names(config: Mapping[str, Any], topic: str, group: str, version: int) 
         group: the group.
         version: the one needed; the search ends with the partition that has it.
     """
-    key = key_of(group, part=DICTIONARY_PART)
+    own_key = key_of(group, part=DICTIONARY_PART)
     dictionaries: dict[int, tuple[UnitRef, ...]] = {}
     consumer = Consumer({**config, "enable.partition.eof": True}, logger=log)
     try:
         count = len(consumer.list_topics(topic, timeout=PATIENCE_S).topics[topic].partitions)
-        own = partition_of(key, count)
+        own = partition_of(own_key, count)
         for partition in sorted(range(count), key=lambda number: number != own):
-            consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING)])
-            dictionaries |= _read_partition(consumer, key)
+            start = TopicPartition(topic, partition, OFFSET_BEGINNING)
+            dictionaries |= dictionaries_in(until_end(consumer, [start], PATIENCE_S), group)
             if version in dictionaries:
                 break
-    except (KafkaException, DecodeError) as error:
+    except KafkaException as error:
         log.error("the dictionary of %s cannot be read: %s", group, error)
     finally:
         consumer.close()
     return dictionaries
 
 
-def _read_partition(consumer: Consumer, key: bytes) -> Dictionaries:
-    """Read the consumer's partition to its end; the dictionaries under the key."""
+def dictionaries_in(rows: Iterable[Row], group: str) -> Dictionaries:
+    """The dictionaries of a group among the records of `muster.groups`, by version."""
+    key = key_of(group, part=DICTIONARY_PART)
+    own = (row for row in rows if row.key is not None and joined_key(row.key) == key)
     dictionaries: dict[int, tuple[UnitRef, ...]] = {}
-    joiner = Joiner()
-    while (message := consumer.poll(PATIENCE_S)) is not None:
-        if (error := message.error()) is not None:
-            if error.code() == KafkaError._PARTITION_EOF:
-                break
-            raise KafkaException(error)
-        part_key = message.key()
-        if part_key is None or joined_key(part_key) != key:
-            continue
-        whole = joiner.feed(part_key, message.value())
-        if whole is not None and whole.value is not None:
-            record = decode_record(TopicKind.GROUPS, *whole)
+    for row in joined(own):
+        with suppress(DecodeError):  # `muster decode` shows the error
+            record = decode_record(TopicKind.GROUPS, row.key, row.value)
             if isinstance(record, Dictionary):
                 dictionaries[record.version] = record.units
     return dictionaries

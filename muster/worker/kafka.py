@@ -24,9 +24,9 @@ from confluent_kafka import (
     TopicPartition,
 )
 
-from muster import access
-from muster.clients import ClientSettings, redacted
-from muster.keyring import KeyFile, signed
+from muster.kafka import access
+from muster.kafka.log_filter import Repeats
+from muster.kafka.settings import ClientSettings, redacted
 from muster.protocol.codec import decode_record, encode
 from muster.protocol.errors import ConfigError, DecodeError, EncodeError, UnknownDictionary
 from muster.protocol.events import LagReport, Leave
@@ -34,7 +34,7 @@ from muster.protocol.keys import joined_key, key_of, partition_of
 from muster.protocol.parts import Joiner, Whole
 from muster.protocol.records import MemberAssignment, MemberGone, Record
 from muster.protocol.topics import TopicKind, topic_name
-from muster.repeats import Repeats
+from muster.signing.keyring import KeyFile, signed
 from muster.worker.configured_groups import configured_groups
 from muster.worker.dictionary import Dictionaries, find_names
 from muster.worker.messages import Acknowledged, Begin, Failed, Input, Read, Send

@@ -13,9 +13,9 @@ import time
 
 from confluent_kafka import KafkaError
 
-from muster import access
-from muster.acls import Role
-from muster.clients import ClientSettings
+from muster.kafka import access
+from muster.kafka.acls import Role
+from muster.kafka.settings import ClientSettings
 from muster.protocol.errors import MusterError
 
 log = logging.getLogger("muster.worker.kafka")

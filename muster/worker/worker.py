@@ -14,8 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
 from typing import Final
 
-from muster.clients import client_settings
-from muster.keyring import key_file
+from muster.kafka.settings import client_settings
 from muster.protocol.errors import ConfigError
 from muster.protocol.events import Join, Lag
 from muster.protocol.ids import GroupId, MemberId, Role, Task, parse_task
@@ -23,6 +22,7 @@ from muster.protocol.keys import group_fault, member_fault
 from muster.protocol.tags import checked_tags
 from muster.protocol.tasks import EMPTY, TaskSet
 from muster.protocol.topics import DEFAULT_PREFIX
+from muster.signing.keyring import key_file
 from muster.worker.assignment import Assignment, assignment_of
 from muster.worker.callbacks import Callback, Callbacks, Caller
 from muster.worker.changelog import Changelog, ChangelogLags

@@ -11,7 +11,7 @@ import pytest
 from muster.assignor.kinds import kinds
 from muster.assignor.registry import get
 from muster.assignor.targets import partial
-from muster.cli.problem import parse_problem
+from muster.documents.problem import parse_problem
 from muster.protocol.tasks import Subtopology
 
 

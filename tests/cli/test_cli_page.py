@@ -111,10 +111,10 @@ def test_examples_print_what_the_page_shows(
 
 def test_the_doctors_checks_are_those_of_the_page() -> None:
     """The page's table has exactly the checks that the doctor's findings name."""
-    folder = Path(__file__).resolve().parents[2] / "muster" / "cli"
+    folder = Path(__file__).resolve().parents[2] / "muster" / "doctor"
     called = (
         node
-        for file in folder.glob("doctor*.py")
+        for file in folder.glob("*.py")
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
         if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "Finding"
     )

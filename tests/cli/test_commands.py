@@ -13,8 +13,8 @@ from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 from support.brokers import Topics
 from support.snapshots import orders
 
-from muster.cli.kafka import read
 from muster.cli.main import main
+from muster.kafka.reader import read
 from muster.protocol import codec
 from muster.protocol.events import Drain, GroupDeleted, Heartbeat, Origin
 from muster.protocol.ids import GroupId, MemberId
@@ -229,11 +229,11 @@ def test_what_cannot_be_reached_is_said(
     bootstrap: str, capsys: Output, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """No broker, no topics, a setting that librdkafka refuses: the error names each."""
-    monkeypatch.setattr("muster.cli.kafka.TIMEOUT_S", 0.5)
+    monkeypatch.setattr("muster.kafka.cluster.TIMEOUT_S", 0.5)
     assert main(["groups", "list", "--bootstrap-server", "127.0.0.1:1"]) == 1
     assert "muster groups: Kafka at 127.0.0.1:1: no answer within 0.5 s" in capsys.readouterr().err
     nowhere = ("--bootstrap-server", bootstrap, "--topic-prefix", "nowhere")
-    monkeypatch.setattr("muster.cli.kafka.TIMEOUT_S", 15)
+    monkeypatch.setattr("muster.kafka.cluster.TIMEOUT_S", 15)
     assert main(["groups", "list", *nowhere]) == 1
     said = capsys.readouterr().err
     assert "no topic 'nowhere.groups'" in said

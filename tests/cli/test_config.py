@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from muster.cli.config import Change, as_json, as_text, change_from, merged
-from muster.cli.documents import load
-from muster.cli.errors import BadInput
+from muster.cli.config import as_text, change_from
 from muster.cli.options import key_values
-from muster.cli.units import parse_tasks, tasks_json
+from muster.documents.group_config import Change, as_json, merged
+from muster.documents.json_files import load
+from muster.documents.units import parse_tasks, tasks_json
+from muster.errors import BadInput
 from muster.protocol.errors import ConfigError
 from muster.protocol.events import GroupConfig
 from muster.protocol.ids import GroupId

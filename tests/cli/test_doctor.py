@@ -11,13 +11,14 @@ import pytest
 from support.examined import NOW, ORDERS, VERSION, facts, levels, told
 from support.snapshots import orders
 
-from muster.acls import Role, acls_of
-from muster.cli import doctor, doctor_job
-from muster.cli.doctor_cluster import differences, missing
-from muster.cli.doctor_facts import Claim, Heard
-from muster.cli.finding import Finding, Level
-from muster.cli.holdups import Holdup
+from muster.cli import doctor
 from muster.cli.main import COMMANDS
+from muster.doctor import job as doctor_job
+from muster.doctor.cluster import differences, missing
+from muster.doctor.facts import Claim, Heard
+from muster.doctor.finding import Finding, Level
+from muster.doctor.probes import metrics
+from muster.kafka.acls import Role, acls_of
 from muster.protocol.events import Origin
 from muster.protocol.ids import MemberId
 from muster.protocol.records import (
@@ -29,6 +30,7 @@ from muster.protocol.records import (
     Rejected,
 )
 from muster.protocol.topics import BY_KIND, TopicKind
+from muster.published.holdups import Holdup
 
 
 def test_nothing_is_wrong() -> None:
@@ -329,7 +331,7 @@ def test_the_jobs_own_figures() -> None:
         }
     )
     with server:
-        found = [(f.check, f.level, f.what) for f in doctor.metrics(f"{url}/metrics")]
+        found = [(f.check, f.level, f.what) for f in metrics(f"{url}/metrics")]
         server.shutdown()
     assert found == [
         ("job", Level.FAIL, "catching up: …"),
@@ -337,7 +339,7 @@ def test_the_jobs_own_figures() -> None:
         ("job", Level.WARN, "rows that wait to be read: 20000"),
         ("clock", Level.FAIL, "the wake-up that waits longest is 61 s past"),
     ]
-    (gone,) = doctor.metrics(url)
+    (gone,) = metrics(url)
     assert gone.level is Level.FAIL
 
 

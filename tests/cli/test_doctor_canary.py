@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from support.examined import NOW, facts, levels, told
 
-from muster.cli.doctor_facts import GRACE_MS, Sung
-from muster.cli.finding import Level
+from muster.doctor.facts import GRACE_MS, Sung
+from muster.doctor.finding import Level
 
 PLACE = ("canary", "muster")
 WELL = Sung(epoch=3, event_ms=NOW - 4_000, answer_ms=NOW - 3_900, next_ms=NOW + 6_000)

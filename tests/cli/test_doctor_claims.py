@@ -7,10 +7,10 @@ from dataclasses import replace
 from support.examined import NOW, ORDERS, STUCK_MS, claim, facts, levels, told
 from support.snapshots import orders
 
-from muster.cli import doctor_job
-from muster.cli.doctor_claim import is_news
-from muster.cli.doctor_facts import Facts, Heard
-from muster.cli.finding import Level
+from muster.doctor import job as doctor_job
+from muster.doctor.claim import is_news
+from muster.doctor.facts import Facts, Heard
+from muster.doctor.finding import Level
 
 
 def test_two_coordinators() -> None:

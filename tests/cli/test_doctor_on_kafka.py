@@ -22,8 +22,9 @@ from support.brokers import Topics, create_topics, new_topics
 from support.snapshots import orders
 from support.waiting import until
 
-from muster.cli import doctor_cluster, doctor_job
 from muster.cli.main import main
+from muster.doctor import cluster as doctor_cluster
+from muster.doctor import job as doctor_job
 from muster.protocol import codec
 from muster.protocol.events import Heartbeat, Join, Tick
 from muster.protocol.ids import GroupId, MemberId

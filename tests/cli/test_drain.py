@@ -8,8 +8,8 @@ import pytest
 from support.story import Story, config, join, leave, report, tick
 
 from muster.cli.drain import still_to_do
-from muster.cli.errors import NotDrained
-from muster.cli.kafka import Place
+from muster.errors import NotDrained
+from muster.kafka.writer import Place
 from muster.protocol.events import Drain, GroupDeleted
 from muster.protocol.ids import GroupId, MemberId
 from muster.protocol.records import GroupSnapshot

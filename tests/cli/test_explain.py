@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 from support.snapshots import orders, pairs
 
-from muster.cli import explain, snapshots
+from muster.cli import explain
 from muster.cli.main import main
-from muster.cli.snapshots import Published
 from muster.protocol.ids import GroupId, MemberId, Role
 from muster.protocol.records import GroupGone, GroupSnapshot, MemberEntry, Move
+from muster.published import snapshots
+from muster.published.snapshots import Published
 
 W1 = MemberEntry(id=MemberId("W1"), slot=0, incarnation=1)
 W2 = MemberEntry(id=MemberId("W2"), slot=2, incarnation=2)

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from muster.cli import assign, config, members, problem, scenario, units
+from muster.cli import assign, config
 from muster.cli.main import main
+from muster.documents import members, problem, scenario, units
 from muster.simulation.member import TELLS
 
 PAGE = Path(__file__).resolve().parents[2] / "docs/formats.md"

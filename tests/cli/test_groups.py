@@ -8,13 +8,14 @@ import numpy as np
 import pytest
 from support.snapshots import orders
 
-from muster.cli.explain import generation_json, generation_text
-from muster.cli.groups import hints, members_table, quarantines, state_table, tasks_table
-from muster.cli.snapshots import Shown, compact, drains_text, waits_text
-from muster.cli.table import table
+from muster.cli.groups import hints, quarantines
+from muster.output import table
 from muster.protocol.ids import GroupId, MemberId
 from muster.protocol.records import GroupState, KeptDrain, Quarantine
 from muster.protocol.tasks import Connector, Subtopology, TaskSet
+from muster.published.generations import generation_json, generation_text
+from muster.published.snapshots import Shown, compact, drains_text, waits_text
+from muster.published.tables import members_table, state_table, tasks_table
 
 SHOWN = Shown(orders(), {"W1": 990})
 

@@ -11,9 +11,9 @@ from confluent_kafka import Producer
 from support.mock_kafka import mock_kafka
 from support.snapshots import orders
 
-from muster.cli.kafka import read
 from muster.cli.main import main
-from muster.clients import ClientSettings
+from muster.kafka.reader import read
+from muster.kafka.settings import ClientSettings
 from muster.protocol.codec import Encoded, encode
 from muster.protocol.events import Heartbeat
 from muster.protocol.keys import partition_of

@@ -6,12 +6,12 @@ from dataclasses import replace
 
 from support.snapshots import orders
 
-from muster.cli.holdups import Debts, Holdup
-from muster.cli.seen import is_overdue, seen_text
-from muster.cli.snapshots import Published
 from muster.protocol.ids import GroupId
 from muster.protocol.records import GroupGone, GroupSnapshot, MemberState
 from muster.protocol.settings import parse_settings
+from muster.published.holdups import Debts, Holdup
+from muster.published.seen import is_overdue, seen_text
+from muster.published.snapshots import Published
 
 ASKED_MS = 1_700_000_000_000  # 22:13:20 UTC
 SETTINGS = parse_settings({"rebalance.timeout.ms": 15_000}, "sticky")

@@ -20,9 +20,9 @@ from hypothesis import strategies as st
 from support.examples import examples
 
 from muster.cli.assign import solve
-from muster.cli.documents import parsed
-from muster.cli.errors import one_line
 from muster.cli.main import main
+from muster.documents.json_files import parsed
+from muster.output import one_line
 from muster.protocol.errors import MusterError
 
 ODD: list[Any] = [

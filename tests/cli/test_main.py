@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from muster.cli import main as cli
-from muster.cli.errors import BadInput, NotFound
+from muster.errors import BadInput, NotFound
 from muster.protocol.errors import ConfigError
 
 

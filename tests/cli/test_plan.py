@@ -12,10 +12,10 @@ import pytest
 from support.brokers import Topics
 from support.snapshots import orders, pairs
 
-from muster.cli.assign import as_text
-from muster.cli.errors import BadInput, NotFound
 from muster.cli.main import main
 from muster.cli.plan import planned
+from muster.documents.problem import as_text
+from muster.errors import BadInput, NotFound
 from muster.protocol import codec
 from muster.protocol.errors import ConfigError
 from muster.protocol.events import Join, Leave, Origin

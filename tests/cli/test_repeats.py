@@ -7,7 +7,7 @@ import logging
 import pytest
 
 from muster import logs
-from muster.repeats import PAUSE_S, Repeats
+from muster.kafka.log_filter import PAUSE_S, Repeats
 from muster.worker import kafka
 
 FAILED = (

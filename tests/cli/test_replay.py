@@ -13,12 +13,10 @@ from support.examples import ALL
 from support.story import GROUP as STORY
 from support.story import beat, config, join, leave, report, tick
 
-from muster.cli import kafka as topics
-from muster.cli.decode import Item
-from muster.cli.fold import Fold, Folded, recording
 from muster.cli.main import main
-from muster.cli.replay import from_file, save
-from muster.cli.scenario import parse_scenario
+from muster.documents.scenario import parse_scenario
+from muster.kafka import reader as topics
+from muster.kafka.reader import Row
 from muster.plugins import ALLOWED_VARIABLE
 from muster.protocol.codec import decode, decode_record, encode
 from muster.protocol.events import Event, GroupDeleted, LagReport, Origin
@@ -42,6 +40,8 @@ from muster.protocol.signing import (
 )
 from muster.protocol.tasks import Subtopology
 from muster.protocol.topics import TopicKind, topic_name
+from muster.replay.fold import Fold, Folded, recording
+from muster.replay.saved import from_file, save
 from muster.simulation.lives import invented
 from muster.simulation.world import GROUP, World
 from muster.state.group import Group
@@ -54,14 +54,14 @@ class Tape:
     """Collects records as Kafka would store them."""
 
     def __init__(self) -> None:
-        self.items: list[Item] = []
+        self.items: list[Row] = []
         self._offsets: dict[str, int] = {}
 
     def events(self, events: Iterable[Event]) -> None:
         """Add events at the places that their origins name."""
         for event in events:
             encoded, (topic, partition, offset, at_ms) = encode(event), event.origin
-            self.items.append(Item(encoded.key, encoded.value, topic, partition, offset, at_ms))
+            self.items.append(Row(encoded.key, encoded.value, topic, partition, offset, at_ms))
 
     def records(self, records: Iterable[Record], at_ms: int) -> None:
         """Add the published records of a group and its members."""
@@ -74,7 +74,7 @@ class Tape:
                 continue
             offset = self._offsets[topic] = self._offsets.get(topic, -1) + 1
             encoded = encode(record)
-            self.items.append(Item(encoded.key, encoded.value, topic, 0, offset, at_ms))
+            self.items.append(Row(encoded.key, encoded.value, topic, 0, offset, at_ms))
 
     def fold(self, group: GroupId) -> tuple[Fold, list[Folded]]:
         """Fold the tape."""
@@ -137,7 +137,7 @@ class Told:
 RING = Keyring(keys=(SigningKey(id="k", secret=b"s" * 16),), required=(Requirement(("*",)),))
 
 
-def _signed(item: Item, event: Event, really: bool) -> Item:
+def _signed(item: Row, event: Event, really: bool) -> Row:
     """A record of the tape with a signature, by an unknown key unless `really`."""
     keys = RING if really else Keyring(keys=(SigningKey(id="x", secret=b"x" * 16),))
     subject = Subject(item.topic, item.key or b"", item.value)

@@ -8,7 +8,7 @@ import pytest
 
 from muster.broker.kafka import EmbeddedKafka
 from muster.cli.main import main
-from muster.clients import client_settings
+from muster.kafka.settings import client_settings
 
 pytestmark = pytest.mark.broker
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from muster.cli.errors import BadInput
 from muster.cli.main import main
 from muster.cli.simulate import as_json, play
+from muster.errors import BadInput
 
 FIVE = [{"subtopology": "0", "partitions": 5, "stateful": True}]
 FOUR = [{"subtopology": "0", "partitions": 4, "stateful": True}]

@@ -9,8 +9,8 @@ import pytest
 
 from muster.assignor.model import GroupView, Placement
 from muster.assignor.registry import get
-from muster.cli.scenario import parse_scenario
 from muster.cli.simulate import as_json, play
+from muster.documents.scenario import parse_scenario
 from muster.simulation.world import BEGINNING_MS, World
 
 DELAY_MS = 300_000

@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 from support.snapshots import orders
 
-from muster.cli import startup, tenures
-from muster.cli.plain import PlainShow, move_text
-from muster.cli.startup import StartUp
-from muster.cli.story import Generation, Story, Turned
-from muster.cli.summary import Summary, machine, summary_of
-from muster.cli.tenures import Gap, Tenure
+from muster.demo import startup, tenures
+from muster.demo.plain import PlainShow, move_text
+from muster.demo.startup import StartUp
+from muster.demo.story import Generation, Story, Turned
+from muster.demo.summary import Summary, machine, summary_of
+from muster.demo.tenures import Gap, Tenure
 from muster.protocol import codec
 from muster.protocol.events import Drain, Event, Heartbeat, Origin
 from muster.protocol.ids import GroupId, MemberId, Role
@@ -218,7 +218,7 @@ def test_the_live_view_draws_any_moment(tmp_path: Path) -> None:
     kept.write_text(json.dumps({startup.SPARK: 9.5}))
     from rich.console import Console
 
-    from muster.cli.scene import RichShow
+    from muster.demo.scene import RichShow
 
     class Lock:
         def __enter__(self) -> None: ...
@@ -261,7 +261,7 @@ def test_the_whole_board_stays_on_the_screen(width: int, height: int) -> None:
     """With four members and twelve tasks no heading is cut, and the summary fits on the screen."""
     from rich.console import Console
 
-    from muster.cli.scene import RichShow
+    from muster.demo.scene import RichShow
 
     class Watcher:
         story = Story(G, "muster")

@@ -22,8 +22,9 @@ from support.spark import Job
 from support.waiting import until
 
 from muster import Worker
-from muster.cli import doctor_cluster, kafka
 from muster.cli.main import main
+from muster.doctor import cluster as doctor_cluster
+from muster.kafka import cluster
 from muster.protocol import codec
 from muster.protocol.records import CoordinatorClaim, Record
 from muster.protocol.topics import TopicKind
@@ -111,7 +112,7 @@ def test_without_a_coordinator(ask, bootstrap: str, monkeypatch: pytest.MonkeyPa
     assert says(of("two coordinators"), printed), printed
     topics.close()
     monkeypatch.setattr(doctor_cluster, "TIMEOUT_S", 2)
-    monkeypatch.setattr(kafka, "TIMEOUT_S", 2)
+    monkeypatch.setattr(cluster, "TIMEOUT_S", 2)
     printed = ask(of("no broker").ask, "127.0.0.1:1", topics.prefix)
     assert says(of("no broker"), printed), printed
 

@@ -13,8 +13,8 @@ from support.fleet import Fleet
 from support.spark import Job
 from support.waiting import until
 
-from muster.cli.kafka import read
 from muster.cli.main import main
+from muster.kafka.reader import read
 from muster.protocol import codec
 from muster.protocol.events import NOWHERE, Drain, Join
 from muster.protocol.ids import GroupId, MemberId

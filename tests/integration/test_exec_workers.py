@@ -18,13 +18,13 @@ from support.brokers import Topics
 from support.spark import Job
 from support.waiting import until
 
-from muster.cli.snapshots import Shown
 from muster.protocol.events import GroupConfig
 from muster.protocol.ids import GroupId
 from muster.protocol.records import GroupSnapshot, GroupState
 from muster.protocol.settings import parse_settings
 from muster.protocol.tasks import Connector, Subtopology, TaskTable, Unit
 from muster.protocol.topics import TopicKind
+from muster.published.snapshots import Shown
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 QUICK = {"session.timeout.ms": "3000", "heartbeat.interval.ms": "500"}

@@ -18,7 +18,7 @@ from support.spark import Job
 from support.waiting import until
 
 from muster.cli.main import main
-from muster.clients import client_settings
+from muster.kafka.settings import client_settings
 from muster.protocol import codec
 from muster.protocol.events import Drain, GroupConfig, Heartbeat, Tick
 from muster.protocol.ids import GroupId, MemberId

@@ -20,12 +20,12 @@ from support.ring import Ring, letters
 from support.spark import Job
 from support.waiting import until
 
-from muster.keyring import VARIABLE
 from muster.protocol.events import GroupConfig
 from muster.protocol.ids import GroupId
 from muster.protocol.settings import parse_settings
 from muster.protocol.tasks import Connector, Subtopology, TaskTable
 from muster.protocol.topics import TopicKind
+from muster.signing.keyring import VARIABLE
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 GROUP = "polyglot"

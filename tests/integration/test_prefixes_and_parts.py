@@ -13,7 +13,8 @@ from support.spark import COMMAND, Job
 from support.story import config, join, report
 from support.waiting import until
 
-from muster.cli.kafka import partitions_of, read
+from muster.kafka.cluster import partitions_of
+from muster.kafka.reader import read
 from muster.protocol import codec
 from muster.protocol.keys import partition_of
 from muster.protocol.parts import Joiner

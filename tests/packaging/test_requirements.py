@@ -101,6 +101,7 @@ DRIVERS = {
     "streams": ("muster.streams.",),
     "muster/worker": ("muster.worker",),
     "muster/cli": ("muster.cli",),
+    "muster/documents": ("muster.documents", "muster.cli"),
 }
 """Folder of a source → modules that a test must use to run that source."""
 WITH_PROCESSES = ("tests/integration/", "tests/chaos/")

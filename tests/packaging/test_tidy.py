@@ -13,7 +13,7 @@ from support.sources import functions, tree
 
 ROOT = Path(__file__).resolve().parents[2]
 CODE = ("protocol", "assignor", "state", "streams", "muster", "bench", "examples", "tests")
-FILE_LINES_MAX = 400
+FILE_LINES_MAX = 600
 FUNCTION_LINES_MAX = 70
 OLD_GIANTS: dict[str, int] = {}
 """Files that may be longer, with their limit. Keep it empty."""

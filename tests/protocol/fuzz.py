@@ -30,7 +30,7 @@ from typing import Any, NamedTuple
 
 from muster.cli.assign import solve
 from muster.cli.decode import printed
-from muster.cli.scenario import parse_scenario
+from muster.documents.scenario import parse_scenario
 from muster.protocol.codec import decode, decode_record
 from muster.protocol.errors import DecodeError, EncodeError, MusterError
 from muster.protocol.events import NOWHERE

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from support import grammar, wire
 
-from muster.cli.config import check_fits
-from muster.cli.errors import BadInput
+from muster.documents.group_config import check_fits
+from muster.errors import BadInput
 from muster.protocol import unit_names
 from muster.protocol.codec import decode, encode
 from muster.protocol.digest import Holding
@@ -202,7 +202,7 @@ def test_a_configuration_that_cannot_be_sent_names_the_limit(
     with pytest.raises(BadInput, match=r"^g: 3000 subtopologies .*; 2999 are accepted"):
         check_fits(small)
     monkeypatch.undo()
-    monkeypatch.setattr("muster.cli.config.EVENT_BYTES_MAX", 5_000)
+    monkeypatch.setattr("muster.documents.group_config.EVENT_BYTES_MAX", 5_000)
     with pytest.raises(BadInput, match=r"^g: a configuration of \d+ bytes when packed; 5000 are"):
         check_fits(small)
     monkeypatch.undo()

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from muster.cli.errors import BadInput
-from muster.cli.problem import parse_problem
+from muster.documents.problem import parse_problem
+from muster.errors import BadInput
 from muster.protocol.errors import ConfigError
 from muster.protocol.tags import checked_tags
 from muster.worker.worker import Worker

@@ -8,10 +8,11 @@ from pathlib import Path
 
 from support.secured import EXPIRED, Authority
 
-from muster import certificates, rotation
-from muster.cli import doctor_dates
-from muster.cli.finding import Level
-from muster.clients import ClientSettings
+from muster.doctor import dates as doctor_dates
+from muster.doctor.finding import Level
+from muster.kafka import certificates
+from muster.kafka.settings import ClientSettings
+from muster.signing import rotation
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
 NOW_MS = int(NOW.timestamp() * 1000)

@@ -12,9 +12,7 @@ from typing import Any
 
 import pytest
 
-from muster import keyring, rotation
 from muster.cli.main import main
-from muster.keyring import KeyFile, key_file, signed
 from muster.protocol.codec import encode
 from muster.protocol.errors import ConfigError
 from muster.protocol.events import Drain
@@ -27,6 +25,8 @@ from muster.protocol.signing import (
     SigningKey,
     Verifier,
 )
+from muster.signing import keyring, rotation
+from muster.signing.keyring import KeyFile, key_file, signed
 
 SECRET = base64.b64encode(b"sixteen bytes ok").decode()
 ROW: dict[str, Any] = {"id": "k", "secret": SECRET}

@@ -1,4 +1,4 @@
-"""Every role on a broker that grants it exactly the ACLs of `muster.acls`."""
+"""Every role on a broker that grants it exactly the ACLs of `muster.kafka.acls`."""
 
 from __future__ import annotations
 
@@ -15,20 +15,21 @@ from confluent_kafka.admin import AclBindingFilter, AdminClient
 from support.secured import ROOT, Command, SecuredKafka, secured_kafka
 from support.waiting import until
 
-from muster import access
-from muster.acls import Acl, Pattern, Resource, Role, acls_of
 from muster.broker.kafka import free_port
-from muster.cli.kafka import append, read
 from muster.cli.main import main
-from muster.cli.topics_acls import Grant, _binding
-from muster.clients import ClientSettings
-from muster.keyring import key_file
+from muster.kafka import access
+from muster.kafka.acls import Acl, Pattern, Resource, Role, acls_of
+from muster.kafka.grants import Grant, _binding
+from muster.kafka.reader import read
+from muster.kafka.settings import ClientSettings
+from muster.kafka.writer import append
 from muster.protocol.codec import decode_record
 from muster.protocol.events import Lag, LagReport
 from muster.protocol.ids import GroupId, MemberId, parse_task
 from muster.protocol.records import Rejected
 from muster.protocol.signing import Caller
 from muster.protocol.topics import TopicKind, topic_name
+from muster.signing.keyring import key_file
 
 pytestmark = pytest.mark.broker
 

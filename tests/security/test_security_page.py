@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 from support.pages import made, markdown
 
-from muster import keyring
-from muster.acls import ROLES, Acl, Pattern, Resource, acls_of
 from muster.cli.main import COMMANDS
-from muster.clients import ClientSettings, read_properties
+from muster.kafka.acls import ROLES, Acl, Pattern, Resource, acls_of
+from muster.kafka.settings import ClientSettings, read_properties
+from muster.signing import keyring
 
 PAGE = Path(__file__).parents[2] / "docs" / "security.md"
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.M | re.S)
@@ -44,8 +44,8 @@ def acl_table() -> str:
 
 
 def test_the_acls_are_those_of_the_table() -> None:
-    """The page's table has the ACLs of `muster.acls`."""
-    found, expected = made("security.md", "acls: from muster.acls", acl_table())
+    """The page's table has the ACLs of `muster.kafka.acls`."""
+    found, expected = made("security.md", "acls: from muster.kafka.acls", acl_table())
     assert found == expected
 
 

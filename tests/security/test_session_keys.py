@@ -16,16 +16,16 @@ from support.ring import Ring, letters
 from support.spark import Job
 from support.waiting import until
 
-from muster import rotation
-from muster.cli.kafka import append
 from muster.cli.main import main
-from muster.keyring import VARIABLE, KeyFile
+from muster.kafka.writer import append
 from muster.protocol.events import Drain, Event, GroupConfig, GroupDeleted, Heartbeat, Join, Leave
 from muster.protocol.ids import GroupId, MemberId
 from muster.protocol.settings import Settings
 from muster.protocol.signing import HEADER
 from muster.protocol.tasks import Subtopology
 from muster.protocol.topics import TopicKind
+from muster.signing import rotation
+from muster.signing.keyring import VARIABLE, KeyFile
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from muster import keyring, rotation
-from muster.clients import ClientSettings
-from muster.keyring import KeyFile
+from muster.kafka.settings import ClientSettings
 from muster.protocol.events import Join, Mark
 from muster.protocol.ids import GroupId, MemberId
 from muster.protocol.signing import HEADER, Caller, Verifier
+from muster.signing import keyring, rotation
+from muster.signing.keyring import KeyFile
 from muster.streams.clock import Clock, Sleeper
 from muster.streams.config import job_config
 from muster.worker import kafka

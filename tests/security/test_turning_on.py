@@ -14,9 +14,9 @@ from support.ring import Ring, letters
 from support.spark import Job
 from support.waiting import until
 
-from muster.keyring import VARIABLE
 from muster.protocol.records import MemberAssignment
 from muster.protocol.topics import TopicKind
+from muster.signing.keyring import VARIABLE
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 

@@ -17,7 +17,7 @@ from muster.assignor.api import (
     TaskAssignor,
 )
 from muster.assignor.model import Assignor
-from muster.cli.scenario import parse_scenario
+from muster.documents.scenario import parse_scenario
 from muster.simulation.world import BEGINNING_MS, World
 
 NAME = "mine:Wishing"

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from muster.cli.scenario import parse_scenario
 from muster.cli.simulate import as_json
+from muster.documents.scenario import parse_scenario
 from muster.simulation import world as worlds
 from muster.simulation.world import World
 

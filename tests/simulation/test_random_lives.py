@@ -21,7 +21,7 @@ from muster.assignor.model import GroupView, Placement, no_pairs
 from muster.cli import lives
 from muster.cli.lives import Life, Tally
 from muster.cli.main import main
-from muster.cli.scenario import parse_scenario
+from muster.documents.scenario import parse_scenario
 from muster.protocol.ids import Role
 from muster.simulation.lives import invented
 from muster.simulation.promises import Promises

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from muster.clients import ClientSettings
+from muster.kafka.settings import ClientSettings
 from muster.protocol import codec
 from muster.protocol.events import Mark
 from muster.protocol.ids import GroupId

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from support.operator import INPUT, PARTITIONS, PREFIXES, of_kind, record_of
 
-from muster.clients import ClientSettings
+from muster.kafka.settings import ClientSettings
 from muster.protocol import codec
 from muster.protocol.errors import ConfigError
 from muster.protocol.events import Event, Join, Mark, Origin, Tick

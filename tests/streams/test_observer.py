@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from confluent_kafka import KafkaError, KafkaException
 
-from muster.clients import client_settings
+from muster.kafka.settings import client_settings
 from muster.protocol.codec import encode
 from muster.protocol.dead_letters import DeadLetter
 from muster.protocol.events import Origin

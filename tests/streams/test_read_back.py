@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, cast
 
 import pytest
@@ -13,6 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.snapshots import orders
 
+from muster.kafka.compacted import newest_values
+from muster.kafka.reader import Row
 from muster.protocol.keys import partition_of
 from muster.streams import beside, recovery
 from muster.streams.recovery import first_wanted, without_others
@@ -26,59 +27,14 @@ KEYS = [f"group-{number}".encode() for number in range(6)]
 
 def entry(
     place: int, offset: int, key: bytes, value: bytes | None, at_ms: int, generation: int = -1
-) -> SimpleNamespace:
-    """A record as Kafka's consumer returns it."""
-    said = {
-        "headers": [("generation", str(generation).encode())] if generation >= 0 else None,
-        "key": key,
-        "value": value,
-        "partition": place,
-        "offset": offset,
-        "timestamp": (1, at_ms),
-        "error": None,
-    }
-    return SimpleNamespace(**{name: lambda found=found: found for name, found in said.items()})
+) -> Row:
+    """A record as it is read."""
+    return Row(key, value, TOPIC, place, offset, at_ms, generation=generation)
 
 
-class Reader:
-    """A consumer of one topic that returns whole partitions in a given order."""
-
-    def __init__(
-        self, partitions: Sequence[Sequence[SimpleNamespace]], order: Sequence[int]
-    ) -> None:
-        self._partitions = partitions
-        self._order = list(order)
-        self._read = [0] * len(partitions)
-
-    def list_topics(self, topic: str, timeout: float) -> SimpleNamespace:
-        """The topic's partitions."""
-        there = dict.fromkeys(range(len(self._partitions)))
-        return SimpleNamespace(topics={topic: SimpleNamespace(partitions=there)})
-
-    def get_watermark_offsets(self, where: object, timeout: float) -> tuple[int, int]:
-        """First offset and end offset."""
-        return 0, len(self._partitions[where.partition])  # type: ignore[attr-defined]  # a place
-
-    def consume(self, count: int, timeout: float) -> list[SimpleNamespace]:
-        """All records of the next partition."""
-        place = self._order.pop(0) if self._order else None
-        if place is None:
-            return []
-        found = list(self._partitions[place])
-        self._read[place] = len(found)
-        return found
-
-    def position(self, wanted: Sequence[SimpleNamespace]) -> list[SimpleNamespace]:
-        """The next offset of each partition."""
-        return [
-            SimpleNamespace(partition=w.partition, offset=self._read[w.partition]) for w in wanted
-        ]
-
-    def assign(self, _: object) -> None:
-        """Do nothing: every partition is read."""
-
-    def unassign(self) -> None:
-        """Do nothing."""
+def read_back(partitions: Sequence[Sequence[Row]], order: Sequence[int]) -> dict[bytes, bytes]:
+    """What is read back when the partitions are read one after the other in this order."""
+    return newest_values((row for place in order for row in partitions[place]), len(partitions))
 
 
 @given(
@@ -93,7 +49,7 @@ def test_the_newest_value_of_a_topic_that_has_grown(
 
     What is read back is what was written last, and nothing of what was deleted last.
     """
-    partitions: list[list[SimpleNamespace]] = [[] for _ in range(sizes[-1])]
+    partitions: list[list[Row]] = [[] for _ in range(sizes[-1])]
     expected: dict[bytes, bytes | None] = {}
     for at, (key, lives) in enumerate(writes):
         count = sizes[at * len(sizes) // len(writes)]
@@ -103,7 +59,7 @@ def test_the_newest_value_of_a_topic_that_has_grown(
         expected[key] = value
     order = list(range(len(partitions)))
     shuffle.shuffle(order)  # type: ignore[attr-defined]  # `random.Random`
-    found = recovery._newest(Reader(partitions, order), TOPIC)  # type: ignore[arg-type]  # a reader
+    found = read_back(partitions, order)
     assert found == {key: value for key, value in expected.items() if value is not None}
 
 
@@ -112,7 +68,7 @@ def test_the_home_of_a_key_counts_for_more_than_a_later_time() -> None:
     key = next(key for key in KEYS if partition_of(key, 1) != partition_of(key, 2))
     partitions = [[entry(0, 0, key, b"old", 9_000)], [entry(1, 0, key, b"new", 5_000)]]
     for order in ([0, 1], [1, 0]):
-        assert recovery._newest(Reader(partitions, order), TOPIC) == {key: b"new"}  # type: ignore[arg-type]
+        assert read_back(partitions, order) == {key: b"new"}
 
 
 def test_the_word_of_a_coordinator_that_was_superseded_does_not_count() -> None:
@@ -126,7 +82,7 @@ def test_the_word_of_a_coordinator_that_was_superseded_does_not_count() -> None:
     ):
         values = enumerate([*written, *more])
         log = [entry(0, n, KEYS[0], value, 1_000 + n, told) for n, (value, told) in values]
-        found = recovery._newest(Reader([log], [0]), TOPIC)  # type: ignore[arg-type]  # a reader
+        found = read_back([log], [0])
         assert found == {KEYS[0]: expected}
 
 

@@ -28,7 +28,7 @@ from support.kafka_container import is_at_hand, kafka_container
 from support.waiting import until
 
 from muster.broker.kafka import EmbeddedKafka
-from muster.clients import ClientSettings, client_settings
+from muster.kafka.settings import ClientSettings, client_settings
 from muster.protocol import codec
 from muster.protocol.events import Event
 from muster.protocol.records import Record

@@ -8,9 +8,9 @@ from importlib.metadata import version
 import numpy as np
 from support.snapshots import orders
 
-from muster.cli import doctor_job
-from muster.cli.doctor_facts import Claim, Facts, Heard
-from muster.cli.finding import Finding, Level
+from muster.doctor import job as doctor_job
+from muster.doctor.facts import Claim, Facts, Heard
+from muster.doctor.finding import Finding, Level
 from muster.protocol.ids import GroupId
 from muster.protocol.records import CoordinatorClaim, GroupState
 

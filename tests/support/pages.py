@@ -17,7 +17,7 @@ def made(page: str, mark: str, expected: str) -> tuple[str, str]:
 
     Args:
         page: name of the file.
-        mark: what the part is called and what it is made from, as ``acls: from muster.acls``.
+        mark: what the part is called and what it is made from, as ``acls: from muster.kafka.acls``.
         expected: the part as the code has it; ends with a line feed.
     """
     file = DOCS / page

@@ -23,11 +23,11 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from support.waiting import until
 
-from muster.acls import Role
 from muster.broker.kafka import EmbeddedKafka, free_port
 from muster.broker.tether import Tethered
 from muster.cli.main import main
-from muster.clients import ClientSettings
+from muster.kafka.acls import Role
+from muster.kafka.settings import ClientSettings
 
 ROOT = "root"
 """The super user, as a cluster's administrators have."""

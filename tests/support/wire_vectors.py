@@ -9,7 +9,6 @@ import numpy as np
 from support.event_vectors import HOLDINGS, event_vectors, hex64
 from support.talk_vectors import talk_vectors
 
-from muster.keyring import parsed
 from muster.protocol.codec import encode
 from muster.protocol.digest import Holding
 from muster.protocol.events import GroupDeleted, Heartbeat, Join, Leave
@@ -21,6 +20,7 @@ from muster.protocol.records import Dictionary, Fault, MemberAssignment
 from muster.protocol.signing import Caller, Keyring, SigningKey, Subject, caller_of, sign
 from muster.protocol.tasks import Connector, Subtopology, TaskSet, TaskTable
 from muster.protocol.taskset import UnitRef, encode_set, units_of, units_of_table
+from muster.signing.keyring import parsed
 
 
 def held(holding: Holding) -> list[tuple[str, int, int]]:

@@ -16,8 +16,6 @@ from support.languages import LANGUAGES, Language, Running
 from support.ring import Ring
 from support.scripted_coordinator import ScriptedCoordinator, eventually
 
-from muster import keyring
-from muster.keyring import VARIABLE
 from muster.protocol.digest import Holding
 from muster.protocol.events import Heartbeat, Join, Leave, Report
 from muster.protocol.keys import key_of, partition_of
@@ -25,6 +23,8 @@ from muster.protocol.records import Fault
 from muster.protocol.signing import Caller, Verifier
 from muster.protocol.tasks import Connector, Subtopology, TaskSet
 from muster.protocol.topics import TopicKind
+from muster.signing import keyring
+from muster.signing.keyring import VARIABLE
 
 pytestmark = pytest.mark.broker
 VECTORS = Path(__file__).parents[2] / "protocol/vectors"

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from support.snapshots import orders
 
-from muster.cli.table import table
+from muster.output import table
 from muster.protocol import codec
 from muster.protocol.digest import Holding
 from muster.protocol.errors import DecodeError

@@ -1,0 +1,1 @@
+"""`muster demo`: the processes, the story and two ways to show it."""

@@ -1,0 +1,73 @@
+"""Follows a group's topics in a thread and folds them into its `Story`."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Callable
+
+from confluent_kafka import Consumer, TopicPartition
+
+from muster.demo.story import Generation, Story, Turned
+from muster.kafka.settings import ClientSettings
+from muster.protocol.events import Origin
+from muster.protocol.topics import TopicKind, kind_of, topic_name
+from muster.streams.loop import Loop
+
+KINDS = (TopicKind.MEMBERSHIP, TopicKind.CONFIG, TopicKind.GROUPS)
+POLL_S = 0.05
+TIMEOUT_S = 30
+
+
+class Watcher(Loop):
+    """A reader of three topics, from their beginning; a context manager.
+
+    Attributes:
+        story: what is known so far; hold `lock` to read more than one of its fields.
+        lock: held while a row is absorbed.
+    """
+
+    def __init__(
+        self,
+        clients: ClientSettings,
+        story: Story,
+        on_news: Callable[[Generation | Turned], None],
+    ) -> None:
+        super().__init__("muster-watcher")
+        self.story = story
+        self.lock = threading.RLock()
+        self._clients = clients
+        self._on_news = on_news
+
+    def _run(self) -> None:
+        consumer = Consumer(
+            self._clients.librdkafka(
+                {
+                    "group.id": f"muster.demo-{uuid.uuid4().hex}",
+                    "enable.auto.commit": False,
+                    "fetch.wait.max.ms": 20,
+                    "log_level": 0,
+                }
+            )
+        )
+        try:
+            topics = consumer.list_topics(timeout=TIMEOUT_S).topics
+            names = [topic_name(kind, self.story.prefix) for kind in KINDS]
+            consumer.assign([TopicPartition(n, p, 0) for n in names for p in topics[n].partitions])
+            while not self._closing.is_set():
+                message = consumer.poll(POLL_S)
+                if message is None or message.error() is not None:
+                    continue
+                topic, partition, offset = message.topic(), message.partition(), message.offset()
+                assert topic is not None
+                assert partition is not None
+                assert offset is not None
+                kind = kind_of(topic, self.story.prefix)
+                assert kind is not None
+                origin = Origin(topic, partition, offset, message.timestamp()[1])
+                with self.lock:
+                    news = self.story.read(kind, message.key(), message.value(), origin)
+                    for each in news:
+                        self._on_news(each)
+        finally:
+            consumer.close()

@@ -1,0 +1,129 @@
+"""Checks for `muster doctor` which job is the coordinator, that it is the only one, and alive.
+
+Only a record proves that it is alive: while a group has members, the coordinator moves the group's
+wake-up before it is long past, and it answers a join at once. A claim alone proves nothing, because
+its process may have ended right after it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from importlib.metadata import version
+from itertools import pairwise
+
+from muster.doctor.facts import GRACE_MS, Claim, Facts, who
+from muster.doctor.finding import Finding, Level
+from muster.output import span
+from muster.protocol.records import GroupSnapshot
+from muster.published.seen import ANSWER_MS
+
+CLAIMS_MS = 600_000
+CLAIMS_MAX = 3
+"""This many claims within `CLAIMS_MS` may be a crash loop."""
+START = "start `muster run` with the checkpoint it had"
+
+
+def claims(facts: Facts, prefix: str) -> Iterator[Finding]:
+    """Which job is the coordinator, whether it is the only one and alive, and its version."""
+    if not facts.claims:
+        what = "no coordinator has ever run here"
+        yield Finding("claim", prefix, Level.FAIL, what, "start `muster run`")
+        return
+    newest = facts.claims[-1]
+    late = [
+        (at_ms, epoch)
+        for at_ms, epoch in facts.writes
+        if epoch < newest.offset and at_ms > newest.at_ms + GRACE_MS
+    ]
+    recent = [c for c in facts.claims if c.at_ms > facts.now_ms - CLAIMS_MS]
+    if late:
+        epoch = late[-1][1]
+        known = next((who(c) for c in facts.claims if c.offset == epoch), f"epoch {epoch}")
+        yield Finding(
+            "claim",
+            prefix,
+            Level.FAIL,
+            f"two coordinators: {known} still writes, {facts.ago(late[-1][0])} ago, although "
+            f"{who(newest)} has claimed after it. Members ignore the older one",
+            "stop the older one; it cannot read the claims (its log says why)",
+        )
+    elif doubt := _doubt(facts):
+        yield Finding(
+            "claim",
+            prefix,
+            Level.WARN,
+            f"held by {who(newest)} since {facts.ago(newest.at_ms)}, life unproven: {doubt}",
+            f"is it running? If not, {START}; a start takes up to a minute; if it runs, its log "
+            "and /healthz say what it does",
+        )
+    elif len(recent) >= CLAIMS_MAX and not _has_settled(facts, recent):
+        hosts = ", ".join(sorted({c.record.host for c in recent}))
+        yield Finding(
+            "claim",
+            prefix,
+            Level.WARN,
+            f"{len(recent)} claims within {CLAIMS_MS // 60_000} minutes, from {hosts}",
+            "restarted on purpose? Then none; else it crashes, or two are restarted against each "
+            "other: read their logs",
+        )
+    else:
+        yield Finding("claim", prefix, Level.OK, f"{_known(facts)}{_restarts(recent)}")
+    ours = version("muster-kafka")
+    if newest.record.version != ours:
+        what = f"the coordinator is muster {newest.record.version}, this is {ours}"
+        yield Finding("claim", prefix, Level.WARN, what, "use the same version for both")
+
+
+def _known(facts: Facts) -> str:
+    newest = facts.claims[-1]
+    told = f"{who(newest)}, epoch {newest.offset}, since {facts.ago(newest.at_ms)}"
+    if facts.published_ms > newest.at_ms:
+        return f"{told}; last seen {facts.ago(facts.published_ms)} ago"
+    return f"{told}; life unproven: nothing has asked it for an answer yet"
+
+
+def _doubt(facts: Facts) -> str:
+    """What a live coordinator would have answered by now, in words; empty = nothing."""
+    by_ms = facts.now_ms - ANSWER_MS
+    asleep = [
+        group for group, at_ms in facts.wakeups.items() if at_ms < by_ms and group in facts.groups
+    ]
+    open_joins = [h for h in facts.heard.values() if h.unanswered_ms > facts.published_ms]
+    waits = any(heard.unanswered_ms < by_ms for heard in open_joins)
+    joins = sum(len(heard.joined) for heard in open_joins) if waits else 0
+    told = []
+    if joins:
+        told.append(f"{joins} join{'s' * (joins != 1)} waiting")
+    if asleep:
+        named = ", ".join(sorted(asleep)[:3])
+        told.append(f"it should have written of {named} {_longest(facts, asleep)} ago")
+    if told and facts.published_ms:
+        told.append(f"last seen {facts.ago(facts.published_ms)} ago")
+    return ", ".join(told)
+
+
+def _longest(facts: Facts, asleep: Sequence[str]) -> str:
+    return facts.ago(min(at_ms for group, at_ms in facts.wakeups.items() if group in asleep))
+
+
+def _has_settled(facts: Facts, recent: Sequence[Claim]) -> bool:
+    """Whether the newest job has run longer than every pause between the recent claims."""
+    pauses = [b.at_ms - a.at_ms for a, b in pairwise(recent)]
+    return facts.now_ms - recent[-1].at_ms > max(pauses)
+
+
+def _restarts(recent: Sequence[Claim]) -> str:
+    """A remark for a job that was restarted often lately and runs since; else empty."""
+    if len(recent) < CLAIMS_MAX:
+        return ""
+    return f"; restarted {len(recent) - 1} times within {span(CLAIMS_MS)}, at rest since"
+
+
+def is_news(before: GroupSnapshot | None, snapshot: GroupSnapshot) -> bool:
+    """Whether a snapshot proves that the coordinator it names wrote it.
+
+    A settled group is published again from time to time, with the epoch of the coordinator that
+    last changed it. So only a new epoch or generation is a proof; a group's first snapshot is none.
+    """
+    told = (snapshot.coordinator_epoch, snapshot.generation)
+    return before is not None and (before.coordinator_epoch, before.generation) != told

@@ -1,0 +1,86 @@
+"""Checks for `muster doctor` certificates, which end, and keys that sign events."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime, timedelta
+
+from muster.doctor.finding import Finding, Level
+from muster.kafka import certificates
+from muster.kafka.certificates import Certificate
+from muster.kafka.settings import ClientSettings
+from muster.output import utc
+from muster.protocol.errors import ConfigError
+from muster.protocol.signing import SigningKey
+from muster.signing import keyring
+
+SOON = timedelta(days=21)
+"""A certificate that ends within this time gives a warning."""
+LATE = 2
+"""A key that has signed for longer than this many times its TTL gives a warning."""
+SYNC = "bring the newest file to every part that uses it"
+
+
+def look(settings: ClientSettings, signing_keys: str | None, now_ms: int) -> Iterator[Finding]:
+    """Check certificates of this client and of the brokers it names, and the keys of a keyring.
+
+    Args:
+        settings: how to reach the cluster; without TLS no certificate is checked.
+        signing_keys: the keyring's file; None = nothing is signed.
+        now_ms: wall clock, epoch milliseconds.
+    """
+    if "SSL" in settings.values.get("security.protocol", "").upper():
+        now = datetime.fromtimestamp(now_ms / 1000, UTC)
+        yield from of_certificates(certificates.involved(settings), now)
+    if signing_keys is not None:
+        yield from of_keyring(signing_keys, now_ms)
+
+
+def of_certificates(found: Iterable[Certificate], now: datetime) -> Iterator[Finding]:
+    """One finding per certificate: when it ends."""
+    for each in found:
+        fault = each.fault(now)
+        what = f"{each.where}: valid until {each.not_after:%Y-%m-%d}"
+        if fault is not None:
+            action = f"renew the certificate of {each.subject}, or set the clock"
+            yield Finding("certificate", each.subject, Level.FAIL, fault, action)
+        elif each.not_after - now < SOON:
+            action = f"renew the certificate of {each.subject}"
+            yield Finding("certificate", each.subject, Level.WARN, what, action)
+        else:
+            yield Finding("certificate", each.subject, Level.OK, what)
+
+
+def of_keyring(path: str, now_ms: int) -> Iterator[Finding]:
+    """Per pair of groups and callers: the key that signs and since when, or that there is none."""
+    try:
+        content = keyring.document(path)
+        found = keyring.parsed(content, path)
+    except ConfigError as error:
+        yield Finding("keys", path, Level.FAIL, str(error), SYNC)
+        return
+    ttl_ms = int(content.get(keyring.KEY_TTL_MS, keyring.DEFAULTS[keyring.KEY_TTL_MS]))
+    scopes = sorted({(key.groups, tuple(sorted(key.callers))) for key in found.keys})
+    for groups, callers in scopes:
+        keys = [k for k in found.keys if (k.groups, tuple(sorted(k.callers))) == (groups, callers)]
+        subject = f"{','.join(callers)} of {','.join(groups)}"
+        signing = [key for key in keys if key.signs(now_ms)]
+        if not signing:
+            what = "no key signs now: what these write is refused"
+            yield Finding(
+                "keys", subject, Level.FAIL, what, f"muster keys create {path}, then {SYNC}"
+            )
+            continue
+        yield _of_key(max(signing, key=lambda key: key.from_ms), subject, path, ttl_ms, now_ms)
+
+
+def _of_key(key: SigningKey, subject: str, path: str, ttl_ms: int, now_ms: int) -> Finding:
+    age_ms = now_ms - key.from_ms
+    until = "" if key.until_ms is None else f", until {utc(key.until_ms)}"
+    what = f"{key.id} signs since {utc(key.from_ms)}{until}"
+    if ttl_ms and age_ms > LATE * ttl_ms:
+        action = f"rotate, best by a timer: muster keys rotate {path} --if-due; then {SYNC}"
+        return Finding(
+            "keys", subject, Level.WARN, f"{what}; {keyring.KEY_TTL_MS}={ttl_ms}", action
+        )
+    return Finding("keys", subject, Level.OK, what)

@@ -1,0 +1,29 @@
+"""Judges a cluster first, then the job if its topics can be read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from muster.doctor import cluster as doctor_cluster
+from muster.doctor import job as doctor_job
+from muster.doctor.finding import Finding, Level
+from muster.doctor.gather import gather
+from muster.errors import Unreachable
+from muster.kafka import access
+from muster.kafka.settings import ClientSettings
+
+
+def examine(settings: ClientSettings, prefix: str, stuck_ms: int) -> Iterator[Finding]:
+    """Check the cluster, then the job if the topics can be read."""
+    absent = False
+    for finding in doctor_cluster.look(settings, prefix):
+        absent = absent or (finding.level is Level.FAIL and finding.check == "kafka")
+        yield finding
+    if absent:
+        return
+    try:
+        facts = gather(settings, prefix)
+    except (Unreachable, access.Refused, access.NoTopics) as error:
+        yield Finding("job", prefix, Level.SKIPPED, f"cannot be judged: {error}")
+        return
+    yield from doctor_job.look(facts, prefix, stuck_ms)

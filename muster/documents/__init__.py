@@ -1,0 +1,1 @@
+"""What users write and commands print as JSON."""

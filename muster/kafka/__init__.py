@@ -1,0 +1,1 @@
+"""Kafka as every process of muster uses it: connections, rights, reading and writing."""

@@ -1,0 +1,76 @@
+"""What commands ask of a Kafka cluster, and how they report its failures.
+
+A failure of the client becomes one of muster's errors, with librdkafka's reason (`failures_named`).
+librdkafka's own log is switched off.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient
+
+from muster.errors import BadInput, Unreachable
+from muster.kafka import access
+from muster.kafka.settings import ClientSettings
+
+TIMEOUT_S = 15
+RETRY_PAUSE_S = 0.1
+QUIET = {"log_level": 0}
+_NOT_ALLOWED = (
+    KafkaError.TOPIC_AUTHORIZATION_FAILED,
+    # The error for a producer that may not write to any topic.
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+)
+
+
+@contextmanager
+def failures_named(settings: ClientSettings, topic: str = "", doing: str = "") -> Iterator[None]:
+    """Turn the client's exceptions into muster's errors.
+
+    Args:
+        settings: how to reach the cluster.
+        topic: the topic that the block uses; empty = no single one.
+        doing: the operation on it that the principal needs, as in ACLs.
+
+    Raises:
+        Unreachable: Kafka did not answer, or refused.
+        Refused: the principal may not use the topic like that.
+        BadInput: a client setting that librdkafka does not accept.
+    """
+    try:
+        yield
+    except KafkaException as error:
+        reason: KafkaError = error.args[0]
+        said = settings.hidden(str(reason.str()))
+        if reason.code() in (KafkaError._INVALID_ARG, KafkaError._CONFLICT):
+            raise BadInput(f"a client setting is not accepted: {said}") from None
+        if reason.code() in _NOT_ALLOWED and topic:
+            raise access.Refused(access.lacking(settings, topic, doing)) from None
+        raise Unreachable(f"Kafka at {settings.bootstrap}: {_story(reason, said)}") from None
+    except access.Silent as error:
+        raise Unreachable(str(error)) from None
+
+
+def _story(reason: KafkaError, said: str) -> str:
+    silent = (KafkaError._TRANSPORT, KafkaError._TIMED_OUT, KafkaError._ALL_BROKERS_DOWN)
+    return f"no answer within {TIMEOUT_S} s ({said})" if reason.code() in silent else said
+
+
+def admin(settings: ClientSettings) -> AdminClient:
+    """An admin client; use it within `failures_named`."""
+    return AdminClient(settings.librdkafka(QUIET))
+
+
+def partitions_of(settings: ClientSettings, topic: str, operation: str = "READ") -> int:
+    """The number of partitions of a topic, which this login must be allowed to read or write.
+
+    Raises:
+        Unreachable: no answer.
+        Refused: the login, a certificate or a missing right; the message says which.
+        NoTopics: no such topic; the message says how to create it.
+    """
+    with failures_named(settings):
+        return access.topic(settings, topic, operation, TIMEOUT_S)

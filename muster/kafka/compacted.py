@@ -1,0 +1,65 @@
+"""Records of a compacted topic: split ones joined, and the newest value of every key."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
+
+from muster.kafka.reader import Row
+from muster.protocol.errors import DecodeError
+from muster.protocol.keys import partition_of
+from muster.protocol.parts import Joiner
+
+
+def joined(
+    rows: Iterable[Row], on_fault: Callable[[Row, DecodeError], None] = lambda row, error: None
+) -> Iterator[Row]:
+    """Whole records; one that was split comes with its own key at the place of its last part.
+
+    Args:
+        rows: of one topic or several, in order within a partition.
+        on_fault: called for a part that cannot be joined, which is left out.
+    """
+    joiners: defaultdict[tuple[str, int], Joiner] = defaultdict(Joiner)
+    for row in rows:
+        if row.key is None:
+            yield row
+            continue
+        try:
+            whole = joiners[row.topic, row.partition].feed(row.key, row.value)
+        except DecodeError as error:
+            on_fault(row, error)
+            continue
+        if whole is not None:
+            yield row._replace(key=whole.key, value=whole.value)
+
+
+def newest_values(rows: Iterable[Row], partitions: int) -> dict[bytes, bytes]:
+    """The newest value of every key, without tombstones.
+
+    A topic whose partitions were increased may hold older values of a key in another partition. A
+    value in the partition that the key belongs to now wins, in whatever order they are read.
+
+    Args:
+        rows: one topic's records, in order within a partition; records may be split.
+        partitions: how many the topic has.
+    """
+    newest: dict[bytes, Row] = {}
+    for row in joined(rows):
+        if row.key is None:
+            continue
+        before = newest.get(row.key)
+        if before is None or _replaces(row, before, partition_of(row.key, partitions)):
+            newest[row.key] = row
+    return {key: row.value for key, row in newest.items() if row.value is not None}
+
+
+def _replaces(row: Row, before: Row, home: int) -> bool:
+    """Whether a record is newer than one of the same key that was read before it.
+
+    In one partition the later record is newer, with one exception: a superseded coordinator may
+    write last. A group's generation never goes back, so a lower one marks such a record.
+    """
+    if before.partition == row.partition:
+        return row.value is None or not 0 <= row.generation < before.generation
+    return (row.partition == home, row.at_ms) >= (before.partition == home, before.at_ms)

@@ -1,0 +1,174 @@
+"""Reads a topic to its end: everything that it holds at this moment."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple, TypeVar
+
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Message,
+    TopicPartition,
+)
+from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_fixed
+
+from muster.kafka import cluster
+from muster.kafka.cluster import QUIET, RETRY_PAUSE_S, failures_named, partitions_of
+from muster.kafka.settings import ClientSettings
+from muster.protocol.keys import whole_key
+from muster.protocol.signing import HEADER
+
+T = TypeVar("T")
+POLL_S = 0.5
+DIGITS_MAX = 20
+
+
+class Row(NamedTuple):
+    """One record; if it was not read from Kafka, all but key and value may have their defaults.
+
+    Attributes:
+        key: None when it has none.
+        value: None = a tombstone.
+        topic, partition, offset: where it was read.
+        at_ms: its timestamp.
+        signature: of the header `signing.HEADER`; empty = it has none.
+        generation: of the header ``generation``; -1 = it has none.
+    """
+
+    key: bytes | None
+    value: bytes | None
+    topic: str = ""
+    partition: int = -1
+    offset: int = -1
+    at_ms: int = 0
+    signature: bytes = b""
+    generation: int = -1
+
+
+def read(
+    settings: ClientSettings,
+    topic: str,
+    *,
+    key: bytes | None = None,
+    since_ms: int | None = None,
+) -> Iterator[Row]:
+    """Everything a topic holds now, oldest first within a partition.
+
+    Reads every partition, also for one key: when partitions are added to a topic, a key moves to
+    another one, and a producer that has not noticed it still writes to the old one.
+
+    Args:
+        settings: how to reach the cluster.
+        topic: full name.
+        key: only records with this key, and the parts of a split record with it.
+        since_ms: only records from this timestamp on.
+
+    Raises:
+        Unreachable, Refused, NoTopics: as `partitions_of`.
+    """
+    wanted = range(partitions_of(settings, topic))
+    owner = None if key is None else whole_key(key)
+    with failures_named(settings, topic, "READ"):
+        consumer = Consumer(
+            settings.librdkafka(
+                {
+                    "group.id": f"{topic.rpartition('.')[0]}.cli-{uuid.uuid4().hex}",
+                    "enable.auto.commit": False,
+                    "auto.offset.reset": "earliest",
+                    "enable.partition.eof": True,
+                    "fetch.wait.max.ms": 10,
+                    "isolation.level": "read_committed",
+                    **QUIET,
+                }
+            )
+        )
+        try:
+            starts = [TopicPartition(topic, p, OFFSET_BEGINNING) for p in wanted]
+            if since_ms is not None:
+                asked = [TopicPartition(topic, p, max(since_ms, 0)) for p in wanted]
+                starts = _patient(
+                    lambda: consumer.offsets_for_times(asked, timeout=cluster.TIMEOUT_S)
+                )
+            for row in until_end(consumer, starts, cluster.TIMEOUT_S):
+                if owner is None or (row.key is not None and whole_key(row.key) == owner):
+                    yield row
+        finally:
+            consumer.close()
+
+
+def until_end(
+    consumer: Consumer,
+    starts: Sequence[TopicPartition],
+    patience_s: float,
+    *,
+    skip_errors: bool = False,
+) -> Iterator[Row]:
+    """Every record from the given offsets to the end of each partition.
+
+    Args:
+        consumer: of a client with `enable.partition.eof`; it gets this assignment.
+        starts: where to begin, each partition once.
+        patience_s: how long Kafka may send nothing.
+        skip_errors: go on after an error of the broker until the patience is over.
+
+    Raises:
+        KafkaException: an error that a repetition does not end, or no answer in time (_TIMED_OUT).
+    """
+    consumer.assign(list(starts))
+    unfinished = {(start.topic, start.partition) for start in starts}
+    deadline = time.monotonic() + patience_s
+    while unfinished:
+        # Only `poll` waits: `consume` would wait until it has all the records that it may return.
+        first = consumer.poll(min(POLL_S, patience_s))
+        for message in () if first is None else (first, *consumer.consume(1_000, 0)):
+            error = message.error()
+            if error is None:
+                yield _row(message)
+            elif error.code() == KafkaError._PARTITION_EOF:
+                unfinished.discard((str(message.topic()), message.partition()))
+            elif skip_errors or error.retriable():
+                continue
+            else:
+                raise KafkaException(error)
+            deadline = time.monotonic() + patience_s
+        if unfinished and time.monotonic() > deadline:
+            raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+
+
+def _patient(call: Callable[[], T]) -> T:
+    """Call again while the error is retriable (no leader yet, for example)."""
+    patience = Retrying(
+        retry=retry_if_exception(_retriable),
+        stop=stop_after_delay(cluster.TIMEOUT_S),
+        wait=wait_fixed(RETRY_PAUSE_S),
+        reraise=True,
+    )
+    return patience(call)
+
+
+def _retriable(error: BaseException) -> bool:
+    return isinstance(error, KafkaException) and bool(error.args[0].retriable())
+
+
+def _row(message: Message) -> Row:
+    topic, partition, offset = message.topic(), message.partition(), message.offset()
+    assert topic is not None
+    assert partition is not None
+    assert offset is not None
+    headers: Any = message.headers() or ()
+    number = dict(headers).get("generation") or b""
+    return Row(
+        key=message.key(),
+        value=message.value(),
+        topic=topic,
+        partition=partition,
+        offset=offset,
+        at_ms=message.timestamp()[1],
+        signature=next((value for name, value in headers if name == HEADER and value), b""),
+        generation=int(number) if number.isdigit() and len(number) < DIGITS_MAX else -1,
+    )

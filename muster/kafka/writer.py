@@ -1,0 +1,83 @@
+"""Appends one event to a topic, signed if there are keys, and waits for Kafka's acknowledgement."""
+
+from __future__ import annotations
+
+import logging
+from typing import NamedTuple
+
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
+
+from muster.kafka import access, cluster
+from muster.kafka.cluster import QUIET, failures_named, partitions_of
+from muster.kafka.settings import ClientSettings, RdKafkaValue
+from muster.protocol.codec import Encoded, encode
+from muster.protocol.events import Event
+from muster.signing.keyring import KeyFile, signed
+
+_UNHEARD = logging.getLogger("muster.cli.unheard")
+"""Drops fatal errors, which librdkafka logs at any level; they are raised as exceptions too."""
+_UNHEARD.disabled = True
+
+
+class Place(NamedTuple):
+    """Where a record is."""
+
+    topic: str
+    partition: int
+    offset: int
+
+
+def append(
+    settings: ClientSettings, topic: str, event: Event, keys: KeyFile | None = None
+) -> Place:
+    """Write one event, wait until Kafka acknowledges it, and return its place.
+
+    Args:
+        settings: how to reach the cluster.
+        topic: full name.
+        event: the event.
+        keys: sign it; None = it is not signed.
+
+    Raises:
+        EncodeError: no key may sign it now.
+        Unreachable: Kafka did not acknowledge it in time.
+        Refused, NoTopics: as `partitions_of`.
+    """
+    partitions_of(settings, topic, "WRITE")
+    record = signed(keys, encode(event), event, topic)
+    with failures_named(settings, topic, "WRITE"), access.fatal_named():
+        more: dict[str, RdKafkaValue] = {"message.timeout.ms": cluster.TIMEOUT_S * 1000, **QUIET}
+        producer = Producer(settings.producer(more), logger=_UNHEARD)
+        return deliver(producer, topic, record, cluster.TIMEOUT_S)
+
+
+def deliver(producer: Producer, topic: str, record: Encoded, timeout_s: float) -> Place:
+    """Write one record, wait until Kafka acknowledges it, and return its place.
+
+    Args:
+        producer: whose `message.timeout.ms` is at most this long too.
+        topic: full name.
+        record: key, value and headers.
+        timeout_s: how long Kafka may take.
+
+    Raises:
+        KafkaException: Kafka refused it, or did not acknowledge it in time (_TIMED_OUT).
+    """
+    outcome: list[tuple[KafkaError | None, Place]] = []
+
+    def delivered(error: KafkaError | None, message: Message) -> None:
+        place = Place(topic, message.partition() or 0, message.offset() or 0)
+        outcome.append((error, place))
+
+    producer.produce(
+        topic,
+        key=record.key,
+        value=record.value,
+        headers=list(record.headers),
+        on_delivery=delivered,
+    )
+    producer.flush(timeout_s + 1)
+    error, place = outcome[0] if outcome else (KafkaError(KafkaError._TIMED_OUT), None)
+    if error is not None or place is None:
+        raise KafkaException(error)
+    return place

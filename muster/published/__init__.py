@@ -1,0 +1,1 @@
+"""What coordinators have published about groups: read, folded and shown."""

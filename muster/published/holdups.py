@@ -1,0 +1,126 @@
+"""Finds members that hold up a group: they were asked to stop tasks and have not confirmed it.
+
+A group's newest record says which member owes what; its older records say since when. Times are
+broker time. A member is fenced `rebalance.timeout.ms` after the coordinator has a proof that it
+could read the request, which is at most one step (`state.deadlines.step_of`) after the request.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+from muster.output import ago, span
+from muster.protocol.ids import GroupId, MemberId
+from muster.protocol.records import GroupSnapshot, MemberEntry, MemberState
+from muster.published.snapshots import Published, Shown, names
+from muster.state.deadlines import step_of
+
+NAMED = 3
+"""How many tasks a line names; the rest are counted."""
+
+
+class Holdup(NamedTuple):
+    """A member that owes a release.
+
+    Attributes:
+        member: its id.
+        tasks: printed ids of what it has not stopped.
+        asked_ms: when it was asked; later if the older records are gone.
+        patience_ms: its `rebalance.timeout.ms`.
+        fenced_ms: when it was fenced, or the latest time at which it will be.
+        is_fenced: whether it was fenced.
+        session_ms: its session timeout; this long after the fence others get its tasks.
+    """
+
+    member: str
+    tasks: tuple[str, ...]
+    asked_ms: int
+    patience_ms: int
+    fenced_ms: int
+    is_fenced: bool
+    session_ms: int
+
+    def text(self, now_ms: int) -> str:
+        """One line: the tasks, the member, since when it owes them, and when it is fenced."""
+        more = len(self.tasks) - NAMED
+        what = ", ".join(self.tasks[:NAMED]) + (f" and {more} more" if more > 0 else "")
+        it = "it" if len(self.tasks) == 1 else "them"
+        if self.is_fenced:
+            return (
+                f"{what}: {self.member} did not stop {it} within {span(self.patience_ms)} "
+                f"(rebalance.timeout.ms) and was fenced {ago(now_ms, self.fenced_ms)}; others get "
+                f"{it} when it says that it has stopped, or after its session "
+                f"({span(self.session_ms)})"
+            )
+        at = datetime.fromtimestamp(self.fenced_ms / 1000, UTC).strftime("%H:%M:%S")
+        return (
+            f"{what}: {self.member} was asked to stop {it} {ago(now_ms, self.asked_ms)}; "
+            f"fenced at {at} UTC"
+        )
+
+    def as_json(self, now_ms: int) -> dict[str, Any]:
+        """For ``--format json``."""
+        told = self._asdict()
+        del told["session_ms"], told["patience_ms"], told["is_fenced"]
+        return {**told, "tasks": list(self.tasks), "text": self.text(now_ms)}
+
+    def is_late(self, now_ms: int) -> bool:
+        """Whether the member was fenced, or has taken longer than `patience_ms`."""
+        return self.is_fenced or now_ms > self.asked_ms + self.patience_ms
+
+
+class _Debt(NamedTuple):
+    """A pending response: the revision that asked for it, when, and when the member was fenced."""
+
+    revision: int
+    asked_ms: int
+    fenced_ms: int | None
+
+
+class Debts:
+    """Tracks since when members owe releases. `take` the records of `<prefix>.groups` in order."""
+
+    def __init__(self) -> None:
+        self._of: dict[GroupId, dict[MemberId, _Debt]] = {}
+
+    def take(self, published: Published) -> None:
+        """Absorb a group's next record."""
+        record, at_ms = published.record, published.at_ms
+        before = self._of.pop(record.group, {})
+        if not isinstance(record, GroupSnapshot):
+            return
+        owing = [m for m in record.members if m.state is MemberState.UNREVOKED]
+        if owing:
+            self._of[record.group] = {m.id: _next(before.get(m.id), m, at_ms) for m in owing}
+
+    def holdups(self, snapshot: GroupSnapshot) -> tuple[Holdup, ...]:
+        """The members that owe releases, longest first; `snapshot`: the group's newest record."""
+        debts, shown = self._of.get(snapshot.group, {}), Shown(snapshot, {})
+        owing = [(m, debts[m.id]) for m in snapshot.members if m.id in debts]
+        found = [_holdup(shown, m, debt) for m, debt in owing if shown.revoking(m)]
+        return tuple(sorted(found, key=lambda each: (each.asked_ms, each.member)))
+
+
+def _next(before: _Debt | None, member: MemberEntry, at_ms: int) -> _Debt:
+    """The pending response after a record; it is the same one while its revision is."""
+    if before is None or before.revision != member.revoke_revision:
+        before = _Debt(member.revoke_revision, at_ms, None)
+    if member.deadline_ms is None and before.fenced_ms is None:
+        return before._replace(fenced_ms=at_ms)
+    return before
+
+
+def _holdup(shown: Shown, member: MemberEntry, debt: _Debt) -> Holdup:
+    settings = shown.snapshot.settings
+    patience_ms = member.rebalance_timeout_ms or settings.rebalance_timeout_ms
+    latest_ms = debt.asked_ms + patience_ms + step_of(settings)
+    return Holdup(
+        member=member.id,
+        tasks=tuple(names(shown.revoking(member))),
+        asked_ms=debt.asked_ms,
+        patience_ms=patience_ms,
+        fenced_ms=latest_ms if debt.fenced_ms is None else debt.fenced_ms,
+        is_fenced=debt.fenced_ms is not None,
+        session_ms=member.session_timeout_ms,
+    )

@@ -1,0 +1,307 @@
+"""Reads the published record of groups from Kafka, and shows it as text and JSON.
+
+The newest `GroupSnapshot` of a group on ``<prefix>.groups`` is its whole public state. It does not
+contain heartbeats, because there are millions of them; the newest of each member is looked up in
+the tail of ``<prefix>.membership``.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from muster.errors import NotFound
+from muster.kafka.compacted import joined
+from muster.kafka.reader import Row, read
+from muster.kafka.settings import ClientSettings
+from muster.output import ago
+from muster.protocol.codec import decode, decode_record
+from muster.protocol.errors import DecodeError
+from muster.protocol.events import Heartbeat, Join, Origin, Report
+from muster.protocol.ids import GroupId
+from muster.protocol.keys import key_of, parse_key
+from muster.protocol.misspelt import there_are
+from muster.protocol.records import GroupGone, GroupSnapshot, GroupState, KeptDrain, MemberEntry
+from muster.protocol.tasks import TaskSet, TaskTable
+from muster.protocol.topics import TopicKind, topic_name
+from muster.state.waits import waits_of
+
+NO_MEMBER = -1
+WAITS_SHOWN = 10
+"""How many waiting tasks are shown; the rest are counted."""
+DRAINS_MAX = 10
+"""The same for drains of members that are gone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """One record of ``<prefix>.groups`` and when it was written (epoch ms)."""
+
+    record: GroupSnapshot | GroupGone
+    at_ms: int
+
+
+def history(settings: ClientSettings, prefix: str, group: str | None) -> Iterator[Published]:
+    """Every record of a group (or of all) that the topic still holds, a group's oldest first.
+
+    A split record has the timestamp of its last part; one with a compacted part is left out. After
+    partitions were added, a group's records lie in two: those of one group are then sorted by
+    timestamp; with all groups, one that comes after a newer one of its group is left out.
+    """
+    found = _published(settings, prefix, group)
+    if group is not None:
+        yield from sorted(found, key=lambda published: published.at_ms)
+        return
+    newest_ms: dict[GroupId, int] = {}
+    for published in found:
+        if published.at_ms >= newest_ms.get(published.record.group, 0):
+            newest_ms[published.record.group] = published.at_ms
+            yield published
+
+
+def _published(settings: ClientSettings, prefix: str, group: str | None) -> Iterator[Published]:
+    topic = topic_name(TopicKind.GROUPS, prefix)
+    rows = read(settings, topic, key=None if group is None else key_of(group))
+    for row in joined(rows, _skipped):
+        try:
+            if row.key != key_of(parse_key(row.key).group):
+                continue  # the group's dictionary
+            record = decode_record(TopicKind.GROUPS, row.key, row.value)
+        except DecodeError as error:
+            _skipped(row, error)
+            continue
+        assert isinstance(record, GroupSnapshot | GroupGone)  # by its key
+        yield Published(record, row.at_ms)
+
+
+def _skipped(row: Row, error: DecodeError) -> None:
+    print(f"{row.topic}-{row.partition}@{row.offset} is skipped: {error}", file=sys.stderr)
+
+
+def newest(settings: ClientSettings, prefix: str) -> dict[GroupId, GroupSnapshot]:
+    """The newest snapshot of every group, by id; deleted groups are left out."""
+    found: dict[GroupId, GroupSnapshot] = {}
+    for published in history(settings, prefix, None):
+        record = published.record
+        if isinstance(record, GroupGone) or is_deleted(record):
+            found.pop(record.group, None)
+        else:
+            found[record.group] = record
+    return dict(sorted(found.items()))
+
+
+def snapshot_of(settings: ClientSettings, prefix: str, group: str) -> GroupSnapshot:
+    """The newest snapshot of one group.
+
+    Raises:
+        NotFound: there is no such group, or it was deleted.
+    """
+    last: GroupSnapshot | GroupGone | None = None
+    for published in history(settings, prefix, group):
+        last = published.record
+    if not isinstance(last, GroupSnapshot):
+        raise no_group(settings, prefix, group)
+    if is_deleted(last):
+        raise NotFound(
+            f"no group {group!r}: {last.cause} (its last generation was {last.generation}; the "
+            "next one goes on from there)"
+        )
+    return last
+
+
+def is_deleted(record: GroupSnapshot) -> bool:
+    """Whether the record is that of a deleted group, which only keeps its generation number."""
+    return record.state is GroupState.DEAD and not record.members
+
+
+def configured(settings: ClientSettings, prefix: str) -> list[str]:
+    """Names of the groups that have tasks."""
+    return [name for name, each in newest(settings, prefix).items() if each.tasks]
+
+
+def no_group(settings: ClientSettings, prefix: str, group: str) -> NotFound:
+    """The error for a group of which no record is published; it names similar groups."""
+    return NotFound(
+        f"no group {group!r} on {topic_name(TopicKind.GROUPS, prefix)}; there are: "
+        f"{there_are(group, newest(settings, prefix))}. A group is there once it is configured or "
+        "joined and a coordinator runs (muster doctor)"
+    )
+
+
+def last_heartbeats(
+    settings: ClientSettings, prefix: str, snapshot: GroupSnapshot
+) -> dict[str, int]:
+    """When each member last wrote (broker time, epoch ms); absent = not within a session."""
+    longest_ms = max((m.session_timeout_ms for m in snapshot.members), default=0)
+    topic = topic_name(TopicKind.MEMBERSHIP, prefix)
+    heard: dict[str, int] = {}
+    for row in read(
+        settings, topic, key=key_of(snapshot.group), since_ms=snapshot.clock_ms - longest_ms
+    ):
+        origin = Origin(topic, row.partition, row.offset, row.at_ms)
+        try:
+            event = decode(TopicKind.MEMBERSHIP, row.key, row.value, origin)
+        except DecodeError:
+            continue  # the coordinator makes it a dead letter
+        if event.group == snapshot.group and isinstance(event, Heartbeat | Join | Report):
+            heard[event.member] = max(row.at_ms, heard.get(event.member, 0))
+    return heard
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A snapshot with its tasks by member.
+
+    Attributes:
+        snapshot: the record.
+        heard: when members last wrote (epoch ms), if looked up.
+        seen_ms: when the coordinator last wrote (epoch ms); None = never, or not looked up.
+    """
+
+    snapshot: GroupSnapshot
+    heard: Mapping[str, int]
+    seen_ms: int | None = None
+
+    @cached_property
+    def table(self) -> TaskTable:
+        """The group's tasks."""
+        return TaskTable(self.snapshot.tasks)
+
+    @cached_property
+    def unassigned(self) -> TaskSet:
+        """Tasks no member holds."""
+        holder = self.snapshot.holder
+        return self.table.set_of(np.flatnonzero(holder == NO_MEMBER).astype(np.int32))
+
+    def active(self, member: MemberEntry) -> TaskSet:
+        """Actives the member runs and keeps."""
+        s = self.snapshot
+        return self._set((s.holder == member.slot) & ~s.revoking)
+
+    def going(self, member: MemberEntry) -> TaskSet:
+        """Actives the member was asked to stop and has not released."""
+        s = self.snapshot
+        return self._set((s.holder == member.slot) & s.revoking)
+
+    def revoking(self, member: MemberEntry) -> TaskSet:
+        """Tasks of any role the member was asked to stop and has not released."""
+        s = self.snapshot
+        actives = self.going(member)
+        copies = [self._pairs(pairs, member) for pairs in (s.standby_revoking, s.learner_revoking)]
+        return actives | copies[0] | copies[1]
+
+    def standby(self, member: MemberEntry) -> TaskSet:
+        """Standbys the member keeps."""
+        s = self.snapshot
+        return self._pairs(s.standby, member) - self._pairs(s.standby_revoking, member)
+
+    def state(self, member: MemberEntry) -> str:
+        """The member's state; ``away`` for one with an instance id that left for a while."""
+        return "away" if member.away else member.state.value
+
+    def learner(self, member: MemberEntry) -> TaskSet:
+        """Learners the member restores."""
+        s = self.snapshot
+        return self._pairs(s.learner, member) - self._pairs(s.learner_revoking, member)
+
+    def as_json(self) -> dict[str, Any]:
+        """One object per group, as `docs/cli.md` shows it."""
+        s = self.snapshot
+        return {
+            "group": s.group,
+            "generation": s.generation,
+            "state": s.state.value,
+            "assignor": s.assignor,
+            "cause": s.cause,
+            "members": [self._member_json(m) for m in sorted(s.members, key=lambda m: m.id)],
+            "unassigned": names(self.unassigned),
+            "waits": waits_json(s),
+            "coordinator_last_seen_ms": self.seen_ms,
+            "drains": [drain._asdict() for drain in s.drains],
+            "quarantine": None if s.quarantine is None else s.quarantine._asdict(),
+        }
+
+    def _member_json(self, member: MemberEntry) -> dict[str, Any]:
+        return {
+            "id": member.id,
+            "instance_id": member.instance_id,
+            "epoch": member.epoch,
+            "state": self.state(member),
+            "rack": member.rack,
+            "capacity": member.capacity,
+            "active": names(self.active(member)),
+            "standby": names(self.standby(member)),
+            "learner": names(self.learner(member)),
+            "revoking": names(self.revoking(member)),
+            "last_heartbeat_ms": self.heard.get(member.id),
+        }
+
+    def _set(self, mask: np.ndarray[Any, np.dtype[np.bool_]]) -> TaskSet:
+        return self.table.set_of(np.flatnonzero(mask).astype(np.int32))
+
+    def _pairs(self, pairs: np.ndarray[Any, np.dtype[np.int32]], member: MemberEntry) -> TaskSet:
+        return self.table.set_of(pairs[pairs[:, 1] == member.slot, 0].astype(np.int32))
+
+
+def drains_text(snapshot: GroupSnapshot, now_ms: int) -> list[str]:
+    """A line for each drain whose member is gone or was expelled, with the command to undo it."""
+    lines = []
+    for drain in sorted(snapshot.drains, key=lambda drain: drain.member):
+        gone = "is back" if drain.gone_ms is None else f"went {ago(now_ms, drain.gone_ms)}"
+        if drain.expelled:
+            lines.append(
+                f"{drain.member} was expelled before it was empty and {gone}: its process may "
+                f"still run what it had; drained until {_cancel(snapshot, drain)}"
+            )
+        elif drain.gone_ms is not None:
+            lines.append(
+                f"{drain.member} {gone}; it gets no tasks when it returns, until "
+                f"{_cancel(snapshot, drain)}"
+            )
+    rest = len(lines) - DRAINS_MAX
+    return lines if rest <= 0 else [*lines[:DRAINS_MAX], f"and {rest} more drained members"]
+
+
+def _cancel(snapshot: GroupSnapshot, drain: KeptDrain) -> str:
+    return f"muster drain --group {snapshot.group} --member {drain.member} --cancel"
+
+
+def waits_json(snapshot: GroupSnapshot) -> list[dict[str, Any]]:
+    """What each task that is not at its destination yet waits for."""
+    return [
+        {
+            "task": wait.task,
+            "role": str(wait.role),
+            "member": wait.member,
+            "behind": wait.behind,
+            "text": str(wait),
+        }
+        for wait in waits_of(snapshot)
+    ]
+
+
+def waits_text(snapshot: GroupSnapshot) -> str:
+    """The same as text, one per line, at most `WAITS_SHOWN`; empty = nothing waits."""
+    waits = waits_of(snapshot)
+    lines = [str(wait) for wait in waits[:WAITS_SHOWN]]
+    if len(waits) > WAITS_SHOWN:
+        lines.append(f"and {len(waits) - WAITS_SHOWN} more wait")
+    return "\n".join(lines)
+
+
+def names(tasks: TaskSet) -> list[str]:
+    """Printed ids, in order."""
+    return [str(task) for task in tasks]
+
+
+def compact(tasks: TaskSet) -> str:
+    """Tasks as Kafka's tools print an assignment: ``0(0,1,2),1(4)``; a connector as ``c1(-,0)``."""
+    return ",".join(
+        f"{name}({','.join('-' if n < 0 else str(n) for n in numbers.tolist())})"
+        for name, _, numbers in tasks.units
+    )

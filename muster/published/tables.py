@@ -1,0 +1,97 @@
+"""Tables of groups, members and tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from muster.output import ago, span, table
+from muster.protocol.ids import Role
+from muster.published.snapshots import NO_MEMBER, Shown, compact
+
+STATE = ("GROUP", "ASSIGNMENT-STRATEGY", "STATE", "GROUP-EPOCH", "#MEMBERS", "#TASKS")
+STATE_VERBOSE = ("TARGET-ASSIGNMENT-EPOCH", "COORDINATOR-EPOCH", "CLOCK")
+MEMBERS = (
+    *("GROUP", "MEMBER-ID", "GROUP-INSTANCE-ID", "RACK", "CAPACITY", "MEMBER-EPOCH", "STATE"),
+    *("#ACTIVE", "#STANDBY", "#LEARNER", "LAST-HEARTBEAT"),
+)
+MEMBERS_VERBOSE = ("DRAINING", "ACTIVE", "STANDBY", "LEARNER", "REVOKING")
+TASKS = ("GROUP", "TASK", "ROLE", "MEMBER-ID", "STATE")
+TASKS_VERBOSE = ("TARGET", "DESTINATION", "LAG")
+
+
+def state_table(
+    shown: Sequence[Shown], now_ms: int, verbose: bool = False, cause: bool = False
+) -> str:
+    """One row per group."""
+    columns = (*STATE, *(STATE_VERBOSE if verbose else ()), *(("CAUSE",) if cause else ()))
+    rows = []
+    for s in (each.snapshot for each in shown):
+        tasks = sum(unit.size for unit in s.tasks)
+        state = s.state.value + (" (quarantined)" if s.quarantine is not None else "")
+        row: list[object] = [s.group, s.assignor, state, s.generation, len(s.members)]
+        if verbose:
+            row += [tasks, s.target_generation, s.coordinator_epoch, ago(now_ms, s.clock_ms)]
+        else:
+            row.append(tasks)
+        rows.append([*row, *([s.cause] if cause else [])])
+    return table(columns, rows)
+
+
+def members_table(shown: Sequence[Shown], now_ms: int, verbose: bool = False) -> str:
+    """One row per member."""
+    rows = []
+    for each in shown:
+        for m in sorted(each.snapshot.members, key=lambda m: m.id):
+            sets = (each.active(m), each.standby(m), each.learner(m))
+            row: list[object] = [each.snapshot.group, m.id, m.instance_id, m.rack, m.capacity]
+            heard = _heard_text(each, each.heard.get(m.id), now_ms)
+            row += [m.epoch, each.state(m), *map(len, sets), heard]
+            if verbose:
+                row += [m.draining, *(compact(tasks) for tasks in (*sets, each.revoking(m)))]
+            rows.append(row)
+    return table((*MEMBERS, *(MEMBERS_VERBOSE if verbose else ())), rows)
+
+
+def _heard_text(each: Shown, heard_ms: int | None, now_ms: int) -> str | None:
+    """How long ago a member was heard; after two heartbeat intervals, how long it is silent."""
+    if heard_ms is None:
+        return None
+    patience_ms = 2 * each.snapshot.settings.heartbeat_interval_ms
+    is_silent = now_ms - heard_ms > patience_ms
+    return f"silent {span(now_ms - heard_ms)}" if is_silent else ago(now_ms, heard_ms)
+
+
+def tasks_table(shown: Sequence[Shown], verbose: bool = False, only: str | None = None) -> str:
+    """Per task one row for its active, then one per copy; `only`: the rows of this task."""
+    rows = [row for each in shown for row in _task_rows(each, verbose) if only in (None, row[1])]
+    return table((*TASKS, *(TASKS_VERBOSE if verbose else ())), rows)
+
+
+def _task_rows(each: Shown, verbose: bool) -> list[list[object]]:
+    s = each.snapshot
+    member = {m.slot: m.id for m in s.members}
+    lag = {(int(t), int(slot)): int(offsets) for t, slot, offsets in s.lags}
+    keyed: list[tuple[tuple[int, Role, str], list[object]]] = []
+    for t in range(len(each.table)):
+        holder = int(s.holder[t])
+        state = "unassigned" if holder == NO_MEMBER else "revoking" if s.revoking[t] else "running"
+        row: list[object] = [s.group, str(each.table.task(t)), "active", member.get(holder), state]
+        if verbose:
+            row += [member.get(int(s.target[t])), member.get(int(s.destination[t])), None]
+        keyed.append(((t, Role.ACTIVE, ""), row))
+    for role, pairs, going in (
+        (Role.STANDBY, s.standby, s.standby_revoking),
+        (Role.LEARNER, s.learner, s.learner_revoking),
+    ):
+        leaving = set(map(tuple, going.tolist()))
+        ready = set(map(tuple, s.ready.tolist()))
+        for t, slot in pairs.tolist():
+            calm = (
+                "ready" if (t, slot) in ready else "restoring" if role is Role.LEARNER else "kept"
+            )
+            state = "revoking" if (t, slot) in leaving else calm
+            row = [s.group, str(each.table.task(t)), str(role), member.get(slot), state]
+            if verbose:
+                row += [None, None, lag.get((t, slot))]
+            keyed.append(((t, role, member.get(slot, "")), row))
+    return [row for _, row in sorted(keyed, key=lambda pair: pair[0])]

@@ -1,0 +1,1 @@
+"""Recorded events, folded again and compared with what was published."""

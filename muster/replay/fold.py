@@ -1,0 +1,329 @@
+"""Folds a group's recorded events again, and compares each result with the published record.
+
+The coordinator is a pure function of the log, so its work can be repeated anywhere, without Kafka.
+The log does not show where a batch ended. But every batch that changed the group published a
+snapshot, whose `through` names the newest offset that it absorbed of each partition. The fold cuts
+the log there.
+
+The fold begins with an empty group. If that does not give the first snapshot, older events have
+been deleted; the fold then begins with that snapshot and with a fresh session for every member.
+A coordinator may have lost its checkpoint: it then recovered the group from the snapshot before, or
+began with an empty, unverified group. This may show only in a later snapshot, so the fold continues
+with every candidate group that fits the records so far.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, fields, replace
+from typing import NamedTuple
+
+import numpy as np
+
+from muster import plugins
+from muster.assignor.model import Assignor
+from muster.kafka.reader import Row
+from muster.protocol.codec import decode, decode_record, encode
+from muster.protocol.errors import DecodeError
+from muster.protocol.events import Event, GroupDeleted, Origin, Taken
+from muster.protocol.ids import GroupId
+from muster.protocol.keys import key_of, parse_key
+from muster.protocol.parts import Joiner
+from muster.protocol.records import (
+    Dictionary,
+    GroupGone,
+    GroupSnapshot,
+    MemberAssignment,
+    MemberGone,
+    Record,
+)
+from muster.protocol.signing import Keyring, Verifier, caller_of, refusal
+from muster.protocol.topics import INPUTS, TopicKind, kind_of
+from muster.state.group import Group
+from muster.state.machine import advance
+from muster.streams.counted import ONCE, Counted
+
+
+class Published(NamedTuple):
+    """A record of the group on ``<prefix>.groups``; value None = a tombstone."""
+
+    where: str
+    at_ms: int
+    record: GroupSnapshot | GroupGone
+    value: bytes | None
+
+
+@dataclass(slots=True)
+class Recording:
+    """The records of one group.
+
+    Attributes:
+        group: its id.
+        events: what the coordinator absorbed, in log order within each partition.
+        published: its snapshots, oldest first.
+        newest: (topic kind, key) → newest value, of members' records and dictionaries.
+    """
+
+    group: GroupId
+    events: list[Taken] = field(default_factory=list)
+    published: list[Published] = field(default_factory=list)
+    newest: dict[tuple[TopicKind, bytes], bytes | None] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Folded:
+    """A published record and the fold's result for it.
+
+    Attributes:
+        published: the record.
+        group: the group after the same events.
+        made: the fold's snapshot. A batch may give several: the one equal to `published`, else the
+            last.
+        difference: the first field that differs; empty = both have the same bytes.
+        began: the fold began with this record, so there was nothing to compare.
+    """
+
+    published: Published
+    group: Group
+    made: GroupSnapshot
+    difference: str = ""
+    began: bool = False
+
+
+def recording(
+    items: Iterable[Row], group: GroupId, prefix: str, keyring: Keyring | None = None
+) -> Recording:
+    """Collect a group's records, without those of other groups and undecodable ones (dead letters).
+
+    Args:
+        items: records with topic, partition, offset and timestamp, in order within a partition.
+        group: the group's id.
+        prefix: of muster's topics.
+        keyring: verifies signatures; None = signatures are not checked.
+    """
+    found = Recording(group)
+    counted = Counted()
+    joiners = {kind: Joiner() for kind in (TopicKind.GROUPS, TopicKind.ASSIGNMENTS)}
+    for item in items:
+        kind = kind_of(item.topic, prefix)
+        try:
+            if item.key is None or parse_key(item.key).group != group:
+                continue
+            if kind in INPUTS:
+                origin = Origin(item.topic, item.partition, item.offset, item.at_ms)
+                event = decode(kind, item.key, item.value, origin)
+                taken = _believed(event, item, keyring, counted)
+                if taken is not None:
+                    found.events.append(taken)
+            elif kind in joiners:
+                whole = joiners[kind].feed(item.key, item.value)
+                if whole is not None:
+                    _keep(found, kind, item, *whole)
+        except DecodeError:
+            continue
+    return found
+
+
+def _believed(event: Event, item: Row, keyring: Keyring | None, counted: Counted) -> Taken | None:
+    """What the group absorbed: the event if it was accepted, `Refused` or None if it was not.
+
+    Of several refusals in a row the coordinator passes on one; passing on each changes nothing.
+    """
+    if keyring is None:
+        return event
+    verifier = Verifier(keyring, event.group, item.topic, item.key or b"")
+    verdict = verifier.verdict(caller_of(event), item.value, item.signature, item.at_ms)
+    if verdict is not None:
+        return refusal(event)
+    if item.signature and isinstance(event, ONCE):
+        is_first = counted.is_first(item.signature, verifier.until_ms(item.signature))
+        return event if is_first else None
+    return event
+
+
+def _keep(found: Recording, kind: TopicKind, item: Row, key: bytes, value: bytes | None) -> None:
+    if (kind, key) != (TopicKind.GROUPS, key_of(found.group)):
+        found.newest[kind, key] = value
+        return
+    record = decode_record(kind, key, value)
+    assert isinstance(record, GroupSnapshot | GroupGone)  # by its key
+    where = f"{item.topic}-{item.partition}@{item.offset}"
+    found.published.append(Published(where, item.at_ms, record, value))
+
+
+class Fold:
+    """Folds one recording.
+
+    Attributes:
+        newest: (topic kind, key) → newest value that the fold gave, as in `Recording`.
+        whole: whether the fold began with an empty group, so that `newest` is complete.
+    """
+
+    def __init__(self, taken: Recording) -> None:
+        self.newest: dict[tuple[TopicKind, bytes], bytes | None] = {}
+        self.whole = False
+        self._taken = taken
+        self._pending: dict[tuple[str, int], deque[Taken]] = {}
+        for event in taken.events:
+            place = event.origin.topic, event.origin.partition
+            self._pending.setdefault(place, deque()).append(event)
+        self._groups: list[Group] = []
+        self._before: tuple[list[Group], list[Taken]] = ([], [])
+        self._last: GroupSnapshot | None = None
+
+    def steps(self) -> Iterator[Folded]:
+        """Every published record with the fold's result, oldest first."""
+        for published in self._taken.published:
+            record = published.record
+            if isinstance(record, GroupGone):
+                yield self._forgotten(published)
+                continue
+            batch = self._batch(record)
+            yield (
+                self._begin(published, batch)
+                if self._last is None
+                else self._next(self._last, published, batch)
+            )
+            self._last = record
+
+    def missing(self) -> Iterator[str]:
+        """A line for each member's record or dictionary that the fold did not give."""
+        for (kind, key), value in sorted(self._taken.newest.items()):
+            if self._is_ahead(kind, key, value):
+                continue
+            if (kind, key) in self.newest and self.newest[kind, key] != value:
+                yield f"{kind}, key {key.decode()}: the newest record differs"
+            elif self.whole and (kind, key) not in self.newest:
+                yield f"{kind}, key {key.decode()}: nothing came out for it"
+
+    def _is_ahead(self, kind: TopicKind, key: bytes, value: bytes | None) -> bool:
+        """Whether a member's record belongs to a batch whose snapshot was not read.
+
+        A batch writes to several topics, and a reader may read between these writes.
+        """
+        if self._last is None or value is None or kind is not TopicKind.ASSIGNMENTS:
+            return False
+        record = decode_record(kind, key, value)
+        if not isinstance(record, MemberAssignment):
+            return False
+        last = self._last
+        return record.generation > last.target_generation or any(
+            (entry.id, entry.incarnation) == (record.member, record.incarnation)
+            and entry.revision < record.revision
+            for entry in last.members
+        )
+
+    def _batch(self, record: GroupSnapshot) -> list[Taken]:
+        """Remove from the pending events those of the batch that published this; return them."""
+        through = {(topic, partition): offset for topic, partition, offset in record.through}
+        return self._take(lambda at: at.offset <= through.get((at.topic, at.partition), -1))
+
+    def _take(self, mine: Callable[[Origin], bool]) -> list[Taken]:
+        taken: list[Taken] = []
+        for waiting in self._pending.values():
+            while waiting and mine(waiting[0].origin):
+                taken.append(waiting.popleft())
+        return taken
+
+    def _begin(self, published: Published, batch: list[Taken]) -> Folded:
+        record = published.record
+        assert isinstance(record, GroupSnapshot)
+        found = self._step(self._anew(), published, batch)
+        self.whole = not found.difference
+        if not self.whole:
+            # Sessions are unknown and begin fresh. Only members that the record names owe a report.
+            group = replace(
+                Group.recover(record),
+                recovering=frozenset(record.recovering),
+                wary_until_ms=None,
+                floor=0,
+                coordinator_epoch=record.coordinator_epoch,
+            )
+            found = Folded(published, group, group.snapshot(), began=True)
+            self.newest.clear()
+            self._groups = [group]
+        return found
+
+    def _next(self, last: GroupSnapshot, published: Published, batch: list[Taken]) -> Folded:
+        record, groups = published.record, self._groups
+        assert isinstance(record, GroupSnapshot)
+        if not batch and record.through == last.through:
+            groups, batch = self._before  # the coordinator repeated the same batch
+        starts = list(groups)
+        if record.coordinator_epoch != last.coordinator_epoch:
+            starts.append(Group.recover(last))
+        return self._step(starts, published, batch)
+
+    def _anew(self) -> list[Group]:
+        """The empty group, verified or unverified: the records do not tell which one it was."""
+        return [Group.new(self._taken.group, wary=wary) for wary in (False, True)]
+
+    def _step(self, starts: list[Group], published: Published, batch: list[Taken]) -> Folded:
+        """Fold a batch from each start, and keep those that fit; if none fits, the first."""
+        tried = [_tried(start, published, batch) for start in starts]
+        fitting = [each for each in tried if not each[0].difference] or tried[:1]
+        self._publish(fitting[0][1])
+        unlike = {found.group.liveness(): found.group for found, _ in reversed(fitting)}
+        self._groups = list(reversed(unlike.values()))
+        self._before = (starts, batch)
+        return fitting[0][0]
+
+    def _publish(self, records: Iterable[Record]) -> None:
+        for record in records:
+            if isinstance(record, MemberAssignment | MemberGone | Dictionary):
+                of_group = isinstance(record, Dictionary)
+                kind = TopicKind.GROUPS if of_group else TopicKind.ASSIGNMENTS
+                encoded = encode(record)
+                self.newest[kind, encoded.key] = encoded.value
+
+    def _forgotten(self, published: Published) -> Folded:
+        """Fold up to a tombstone, which names no offsets: up to the oldest pending deletion.
+
+        Earlier versions wrote a tombstone for every deleted group; this one writes it only for a
+        group that never had a configuration.
+        """
+        waiting = (event for events in self._pending.values() for event in events)
+        ends = (event.origin.sort_key for event in waiting if isinstance(event, GroupDeleted))
+        end = min(ends, default=None)
+        batch = [] if end is None else self._take(lambda at: at.sort_key <= end)
+        group = (self._groups or self._anew())[0]
+        epoch = group.coordinator_epoch
+        step = advance(group, batch, coordinator_epoch=epoch, assignors=_named)
+        self._publish(step.records)
+        self._groups = self._anew() if step.group.dead else [step.group]
+        difference = "" if step.group.dead else "the group was not deleted here"
+        return Folded(published, step.group, step.group.snapshot(), difference)
+
+
+def _tried(
+    start: Group, published: Published, batch: list[Taken]
+) -> tuple[Folded, Iterable[Record]]:
+    record = published.record
+    assert isinstance(record, GroupSnapshot)
+    epoch = record.coordinator_epoch
+    step = advance(start, batch, coordinator_epoch=epoch, assignors=_named)
+    mine = [r for r in step.records if isinstance(r, GroupSnapshot)] or [step.group.snapshot()]
+    same = [each for each in mine if encode(each).value == published.value]
+    made = same[0] if same else mine[-1]
+    difference = "" if same else _difference(record, made)
+    return Folded(published, step.group, made, difference), step.records
+
+
+def _named(name: str) -> Assignor:
+    """The assignor that the recording names."""
+    return plugins.from_record(name, plugins.allowed_here())
+
+
+def _difference(published: GroupSnapshot, mine: GroupSnapshot) -> str:
+    for each in fields(GroupSnapshot):
+        one, other = getattr(published, each.name), getattr(mine, each.name)
+        same = np.array_equal(one, other) if isinstance(one, np.ndarray) else one == other
+        if not same:
+            return f"{each.name}: published {_short(one)}, here {_short(other)}"
+    return "the same values in other bytes: it was published by another version"
+
+
+def _short(value: object) -> str:
+    text = str(value.tolist() if isinstance(value, np.ndarray) else value)
+    return text if len(text) <= 200 else f"{text[:200]}…"

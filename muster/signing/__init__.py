@@ -1,0 +1,1 @@
+"""The keys that events are signed with: their file, and how they rotate."""
