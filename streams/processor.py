@@ -117,8 +117,8 @@ class GroupProcessor(StatefulProcessor):
         topics: the input topics, ascending.
         writers: schemas of other writers.
         wary_until_ms: prefix → see `Publisher`.
-        partitions, rebuild_ms, check_share, assignors, group_bytes_max, group_tasks_max: see
-            `Publisher`.
+        partitions, rebuild_ms, check_share, assignors, group_bytes_max, group_tasks_max,
+            assignor_ms_max: see `Publisher`.
         signing_keys: file of the keyring, read where the operator runs; None = nothing is signed.
         group_cpu_s: CPU time that one group batch may take, in seconds.
         python_bytes_max: address space that a Python process may take beyond its first size.
@@ -140,6 +140,7 @@ class GroupProcessor(StatefulProcessor):
         assignors: frozenset[str] = frozenset(),
         group_bytes_max: int = 32 << 20,
         group_tasks_max: int = 1 << 18,
+        assignor_ms_max: int = 10_000,
         group_cpu_s: float = 60.0,
         python_bytes_max: int = 4 << 30,
         tried_batch: int | None = None,
@@ -163,6 +164,7 @@ class GroupProcessor(StatefulProcessor):
                 assignors,
                 group_bytes_max,
                 group_tasks_max,
+                assignor_ms_max,
             )
             for prefix, epoch in epochs.items()
         }
