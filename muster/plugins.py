@@ -55,18 +55,25 @@ def get(name: str) -> Assignor:
     return registry.get(name)
 
 
-def from_record(name: str, allowed: Collection[str] = ()) -> Assignor:
+def from_record(
+    name: str, allowed: Collection[str] = (), timeout_ms_max: int | None = None
+) -> Assignor:
     """The assignor that a record names.
 
     Args:
         name: the name in the record.
         allowed: names ``module:Class`` that the operator allows.
+        timeout_ms_max: longest time that a plug-in may take in this process, whatever
+            `assignor.timeout.ms` the group has; None = there is no such limit.
 
     Raises:
         UnknownAssignor: there is none, or the operator does not allow it.
     """
     if registry.is_registered(name) or name in allowed or ":" not in name:
-        return get(name)
+        found = get(name)
+        if isinstance(found, Guarded):
+            found.timeout_ms_max = timeout_ms_max
+        return found
     raise UnknownAssignor(
         f"assignor {name[:80]!r} is code that a record names, and is not loaded; install it under"
         f" the entry point group {registry.ENTRY_POINTS}, or allow it by name: the job with --conf"
@@ -146,9 +153,11 @@ class Guarded:
 
     Attributes:
         assignor: the plug-in.
+        timeout_ms_max: see `from_record`.
     """
 
     assignor: Assignor
+    timeout_ms_max: int | None = None
     name: str = field(init=False)
     _hanging: _Call[Placement] | None = field(init=False, default=None)
 
@@ -165,6 +174,8 @@ class Guarded:
             raise AssignorError(f"assignor {self.name} still hangs from an earlier call")
         call = _Call(f"assignor {self.name}", partial(self.assignor.assign, _sealed(view)))
         budget_ms = view.settings.assignor_timeout_ms
+        if self.timeout_ms_max is not None:
+            budget_ms = min(budget_ms, self.timeout_ms_max)
         if not call.ends_within(min(budget_ms / 1000, threading.TIMEOUT_MAX)):
             self._hanging = call
             raise AssignorError(f"assignor {self.name} took more than {budget_ms} ms")

@@ -77,6 +77,12 @@ class DeadLetter(StrEnum):
         " batch; members join again by themselves",
         "find who writes to so many groups; a group that is configured is never refused",
     )
+    TOO_MUCH_AT_ONCE = (
+        "TOO_MUCH_AT_ONCE",
+        "a large event behind as many large events of its group as one batch takes; of several"
+        " large configs in one batch the newest count",
+        "find who writes so much to the group; members join again by themselves",
+    )
     LEFT_OUT = (
         "LEFT_OUT",
         "more dead letters than are written for one group or one batch; the message counts them",

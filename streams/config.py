@@ -41,6 +41,8 @@ class JobConfig:
         rows_per_batch_max: most rows that one micro-batch reads.
         group_bytes_max: most bytes that each of the two stored values of a group may take.
         group_tasks_max: most tasks that a group may declare.
+        assignor_ms_max: longest time that a plug-in may take for a placement, in milliseconds; a
+            group's `assignor.timeout.ms` can only be shorter.
         group_cpu_ms: CPU time that one group may take in a batch, in milliseconds.
         python_bytes_max: address space that a Python process of the job may take beyond its first
             size, in bytes.
@@ -68,6 +70,7 @@ class JobConfig:
     rows_per_batch_max: int = 20_000
     group_bytes_max: int = 32 << 20
     group_tasks_max: int = 1 << 18
+    assignor_ms_max: int = 10_000
     group_cpu_ms: int = 60_000
     python_bytes_max: int = 4 << 30
     rebuild_ms: int = 600_000
@@ -152,6 +155,14 @@ SETTINGS: tuple[Setting, ...] = (
         _whole(1, GROUP_TASKS_MAX),
         f"a whole number of tasks, 1 to {GROUP_TASKS_MAX}",
         "tasks a group may declare; a config with more is refused",
+    ),
+    Setting(
+        "muster.assignor.ms.max",
+        "assignor_ms_max",
+        _whole(1, 3_600_000),
+        "a whole number of milliseconds, 1 to 3600000",
+        "how long a plug-in may take for a placement, whatever the group's assignor.timeout.ms: all"
+        " groups of the batch wait for it",
     ),
     Setting(
         "muster.group.cpu.ms",

@@ -171,6 +171,14 @@ def turned_away(
     )
 
 
+def too_much(lane: bytes, entries: Sequence[bytes], topics: Sequence[str], signed: bool) -> Inbox:
+    """Refuse the rows beyond a group's share of the batch (`share`)."""
+    return _all_dead(
+        *(lane, entries, topics, signed, DeadLetter.TOO_MUCH_AT_ONCE),
+        "larger events of this group than one batch takes",
+    )
+
+
 def set_aside(
     lane: bytes, entries: Sequence[bytes], topics: Sequence[str], signed: bool, story: str | None
 ) -> Inbox:

@@ -138,6 +138,7 @@ def _run(config: JobConfig) -> int:
             assignors=config.assignors,
             group_bytes_max=config.group_bytes_max,
             group_tasks_max=config.group_tasks_max,
+            assignor_ms_max=config.assignor_ms_max,
             group_cpu_s=config.group_cpu_ms / 1000,
             python_bytes_max=config.python_bytes_max,
             tried_batch=lastrun.suspect_batch(spark, config.checkpoint),

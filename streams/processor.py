@@ -27,6 +27,7 @@ from __future__ import annotations
 
 import functools
 import gc
+import itertools
 import threading
 import traceback
 from collections import OrderedDict
@@ -48,7 +49,7 @@ from muster.protocol.signing import Keyring
 from muster.schemas import WriterSchema, schemas_of
 from muster.signing.keyring import KeyFile
 from muster.state.group import Group
-from muster.streams import canary_lane, outbox, quarantine, turn
+from muster.streams import canary_lane, outbox, quarantine, share, turn
 from muster.streams.inbox import (
     Inbox,
     Limits,
@@ -57,10 +58,11 @@ from muster.streams.inbox import (
     open_lane,
     refused_lane,
     set_aside,
+    too_much,
     turned_away,
 )
-from muster.streams.letters import Post
-from muster.streams.source import split_lane
+from muster.streams.letters import GROUP_QUOTED_BYTES_MAX, Post
+from muster.streams.source import REFUSED, split_lane
 from muster.streams.stored import Stored
 from muster.streams.trial import TrialFailed, limit_cpu, limit_memory, tried
 from muster.streams.turn import Publisher, Turn
@@ -68,7 +70,7 @@ from muster.streams.turn import Publisher, Turn
 CACHE_GROUPS_MAX = 10_000
 """Groups that one Python process keeps in memory; it drops the least recently used first."""
 
-NEW_GROUPS_MAX = 200
+NEW_GROUPS_MAX = 50
 """New groups without a config that one Spark task accepts in a batch."""
 
 BATCH_ID = "streaming.sql.batchId"
@@ -115,8 +117,8 @@ class GroupProcessor(StatefulProcessor):
         topics: the input topics, ascending.
         writers: schemas of other writers.
         wary_until_ms: prefix → see `Publisher`.
-        partitions, rebuild_ms, check_share, assignors, group_bytes_max, group_tasks_max: see
-            `Publisher`.
+        partitions, rebuild_ms, check_share, assignors, group_bytes_max, group_tasks_max,
+            assignor_ms_max: see `Publisher`.
         signing_keys: file of the keyring, read where the operator runs; None = nothing is signed.
         group_cpu_s: CPU time that one group batch may take, in seconds.
         python_bytes_max: address space that a Python process may take beyond its first size.
@@ -138,6 +140,7 @@ class GroupProcessor(StatefulProcessor):
         assignors: frozenset[str] = frozenset(),
         group_bytes_max: int = 32 << 20,
         group_tasks_max: int = 1 << 18,
+        assignor_ms_max: int = 10_000,
         group_cpu_s: float = 60.0,
         python_bytes_max: int = 4 << 30,
         tried_batch: int | None = None,
@@ -161,6 +164,7 @@ class GroupProcessor(StatefulProcessor):
                 assignors,
                 group_bytes_max,
                 group_tasks_max,
+                assignor_ms_max,
             )
             for prefix, epoch in epochs.items()
         }
@@ -192,20 +196,35 @@ class GroupProcessor(StatefulProcessor):
     ) -> Iterator[Row]:
         """Process all rows of one lane in this batch."""
         lane = bytes(key[0])
-        entries = sorted(row[1] for row in rows)
-        refused = refused_lane(lane, entries, self._topics)
-        if refused is not None:
-            return self._letters(refused)
         prefix = split_lane(lane)[0]
-        if canary_lane.is_of(lane, prefix):
-            return self._answer(prefix, entries)
-        keyring = None if self._signing_keys is None else _key_file(self._signing_keys).current()
+        is_canary = canary_lane.is_of(lane, prefix)
+        if is_canary or lane.endswith(REFUSED):
+            entries = sorted(itertools.chain(*self._share(rows, GROUP_QUOTED_BYTES_MAX)))
+            if is_canary:
+                return self._answer(prefix, entries)
+            refused = refused_lane(lane, entries, self._topics)
+            if refused is not None:
+                return self._letters(refused)
         stored, group = self._load(lane)
+        entries, beyond = self._share(rows, share.bytes_max(stored.snapshot))
+        signed = self._signing_keys is not None
+        found: list[Row] = []
+        if beyond:
+            found += self._letters(too_much(lane, beyond, self._topics, signed))
         if stored.snapshot is None and self._is_one_too_many(entries):
-            return self._letters(turned_away(lane, entries, self._topics, keyring is not None))
+            found += self._letters(turned_away(lane, entries, self._topics, signed))
+            return iter(found)
+        keyring = None if self._signing_keys is None else _key_file(self._signing_keys).current()
         taken = self._taken(_Rows(lane, entries, keyring, stored, group))
         self._store(lane, stored, taken)
-        return iter(taken.rows)
+        return iter(found + taken.rows)
+
+    def _share(self, rows: Iterator[Row], bytes_max: int) -> share.Share:
+        """The rows of a lane, and the beginnings of those beyond its group's share."""
+        return share.of((row[1] for row in rows), bytes_max, self._is_config)
+
+    def _is_config(self, entry: bytes) -> bool:
+        return is_config(entry, self._topics)
 
     def _taken(self, rows: _Rows) -> Turn:
         """Run a group batch, in a child process if it may do harm."""
@@ -299,7 +318,7 @@ class GroupProcessor(StatefulProcessor):
         return Turn(rows, None, stored)
 
     def _has_config(self, entries: Sequence[bytes]) -> bool:
-        return any(is_config(entry, self._topics) for entry in entries)
+        return any(map(self._is_config, entries))
 
     def _set_aside(self, rows: _Rows, story: str) -> Turn:
         """Quarantine a group; rows whose key names no group only become dead letters."""

@@ -91,6 +91,12 @@ ALWAYS: tuple[_Setting, ...] = (
         )
         for key in _JAVA_OPTIONS
     ),
+    _Setting(
+        "spark.sql.execution.arrow.maxBytesPerBatch",
+        str(16 << 20),
+        "rows go to Python in portions of this size; by their number alone, ten thousand rows of a"
+        " megabyte would be one portion, in the memory of the JVM and again in Python's",
+    ),
     _Setting("spark.locality.wait", "0s", "a batch is over before waiting for a place has paid"),
     _Setting(
         "spark.python.unix.domain.socket.enabled",

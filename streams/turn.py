@@ -11,7 +11,8 @@ a law of `state.invariants` in a batch that is checked (the rows decide which on
 that runs out of memory is quarantined instead (`quarantine`): that does not follow from the rows.
 
 Plug-in assignors run behind a guard (`muster.plugins`): one that fails or hangs costs its group the
-new target and at most `assignor.timeout.ms` of the batch. An answer is stored, and the next batch
+new target and at most `assignor.timeout.ms` of the batch, and never more than the
+job allows. An answer is stored, and the next batch
 uses it (`state.outcome`), so what this batch publishes does not depend on the time it took.
 """
 
@@ -78,6 +79,7 @@ class Publisher(NamedTuple):
         assignors: plug-ins that a record may name by ``module:Class``.
         group_bytes_max: most bytes that each of the two stored values of a group may take.
         group_tasks_max: most tasks a group may declare.
+        assignor_ms_max: longest time that a plug-in may take for a placement, in milliseconds.
     """
 
     epoch: int
@@ -88,6 +90,7 @@ class Publisher(NamedTuple):
     assignors: frozenset[str] = frozenset()
     group_bytes_max: int = 32 << 20
     group_tasks_max: int = 1 << 18
+    assignor_ms_max: int = 10_000
 
     def assignor(self, name: str) -> Assignor:
         """The assignor that a group's config names.
@@ -95,7 +98,7 @@ class Publisher(NamedTuple):
         Raises:
             UnknownAssignor: there is no such assignor, or it may not be loaded.
         """
-        return plugins.from_record(name, self.assignors)
+        return plugins.from_record(name, self.assignors, self.assignor_ms_max)
 
 
 @dataclass(frozen=True, slots=True)

@@ -128,6 +128,17 @@ def test_a_plugin_harms_no_group(plugin: str, told: str) -> None:
 
 
 @pytest.mark.usefixtures("released")
+def test_the_job_limits_a_plugin() -> None:
+    """A group may allow its plug-in an hour; the job's limit ends the wait of all other groups."""
+    operator = Operator(assignor_ms_max=30)
+    patience = {"assignor.timeout.ms": 3_600_000}
+    bad = config(settings=patience, assignor="support.plugin_assignors:Hangs")
+    operator.feed(1_000, bad, join())
+    (letter,) = of_kind(operator.feed(1_001, Tick(group=G)), Rejected)
+    assert "took more than 30 ms" in letter.message
+
+
+@pytest.mark.usefixtures("released")
 def test_another_attempt_of_a_batch_says_the_same() -> None:
     """Two attempts of a batch agree, even if the plug-in is in time in only one of them.
 

@@ -40,6 +40,7 @@ class Operator:
         initial: Sequence[tuple[bytes, bytes]] = (),
         wary_until_ms: int = 0,
         quarantined: bool = False,
+        assignor_ms_max: int = 10_000,
     ) -> None:
         epochs = dict.fromkeys(PREFIXES, epoch)
         rows = [
@@ -50,6 +51,7 @@ class Operator:
             *(epochs, PARTITIONS, INPUT, REBUILD_MS),
             wary_until_ms={"muster": wary_until_ms},
             assignors=ALLOWED,
+            assignor_ms_max=assignor_ms_max,
         )
         self.tester = TwsTester(
             self.processor,

@@ -1,0 +1,103 @@
+"""The share of one group in a batch: its large rows beyond the share are refused unread.
+
+One key may bring a batch twenty thousand rows of a megabyte each. To hold them takes the memory of
+the process, to decode them takes minutes, and all other groups wait. So a group's share of a batch
+is limited while its rows come in, before any is decoded:
+
+- rows of at most `LARGE_BYTES` are always in the share; `muster.batch.rows.max` limits them;
+- larger rows are in the share, oldest first, until they have `bytes_max` bytes together;
+- of larger configs only the newest `CONFIGS_MAX` are in the share: each replaces the one before.
+
+Only the beginning of a row beyond the share is kept, for its dead letter. The rows of a batch come
+in any order, and a replay may bring them in another one; the share does not depend on it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from itertools import accumulate
+from typing import NamedTuple
+
+LARGE_BYTES = 4_096
+BYTES_MIN = 4 << 20
+"""Bytes of large rows that every group may bring into a batch; decoding them takes 0.15 s."""
+BYTES_MAX = 64 << 20
+GROWTH = 16
+"""A group whose snapshot is larger may bring this many times its size, up to `BYTES_MAX`."""
+CONFIGS_MAX = 2
+BEGINNING_BYTES = 512
+
+
+class Share(NamedTuple):
+    """The packed rows of one lane in a batch, each list sorted.
+
+    Attributes:
+        entries: the rows within the share.
+        beyond: the beginnings of the rows beyond it.
+    """
+
+    entries: list[bytes]
+    beyond: list[bytes]
+
+
+def bytes_max(snapshot: bytes | None) -> int:
+    """Bytes of large rows that a group may bring into a batch, by its stored snapshot."""
+    return min(max(BYTES_MIN, GROWTH * len(snapshot or b"")), BYTES_MAX)
+
+
+def of(rows: Iterable[bytes], most: int, is_config: Callable[[bytes], bool]) -> Share:
+    """Sort the rows of a lane and separate those beyond the share of its group.
+
+    At most twice `most` bytes of large rows are in memory at a time.
+
+    Args:
+        rows: packed rows, in any order.
+        most: bytes that the large rows may have together.
+        is_config: whether a packed row is a config.
+    """
+    small: list[bytes] = []
+    configs: list[bytes] = []
+    beyond: list[bytes] = []
+    large = _Oldest(most, beyond)
+    for row in rows:
+        if len(row) <= LARGE_BYTES:
+            small.append(row)
+        elif is_config(row):
+            configs.append(row)
+            if len(configs) > CONFIGS_MAX:
+                configs.sort()
+                beyond.append(configs.pop(0)[:BEGINNING_BYTES])
+        else:
+            large.add(row)
+    return Share(sorted([*small, *configs, *large.kept()]), sorted(beyond))
+
+
+class _Oldest:
+    """The oldest rows, up to the first one with which they have more than `most` bytes."""
+
+    def __init__(self, most: int, beyond: list[bytes]) -> None:
+        self._most, self._beyond = most, beyond
+        self._rows: list[bytes] = []
+        self._bytes = 0
+        self._end: bytes | None = None
+        """The beginning of the oldest row that was refused; all behind it are refused as well."""
+
+    def add(self, row: bytes) -> None:
+        if self._end is not None and row >= self._end:
+            self._beyond.append(row[:BEGINNING_BYTES])
+            return
+        self._rows.append(row)
+        self._bytes += len(row)
+        if self._bytes > 2 * self._most:
+            self.kept()
+
+    def kept(self) -> list[bytes]:
+        self._rows.sort()
+        fit = sum(size <= self._most for size in accumulate(map(len, self._rows)))
+        fit = max(fit, 1)  # a topic may allow rows that are larger than the share
+        if fit < len(self._rows):
+            self._end = self._rows[fit][:BEGINNING_BYTES]
+            self._beyond += (row[:BEGINNING_BYTES] for row in self._rows[fit:])
+            del self._rows[fit:]
+            self._bytes = sum(map(len, self._rows))
+        return self._rows

@@ -1,0 +1,120 @@
+"""The share of one group in a batch, without Spark."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+
+import pytest
+from support.operator import INPUT, LANE, Operator, config, join, of_kind
+
+from muster.protocol import codec
+from muster.protocol.dead_letters import DeadLetter
+from muster.protocol.events import Event, Origin
+from muster.protocol.framing import PREFIX
+from muster.protocol.records import GroupSnapshot, Rejected
+from muster.streams import letters, share
+from muster.streams.source import HEADER, pack
+
+pytestmark = pytest.mark.usefixtures("nothing_in_memory")
+
+
+def row(offset: int, size: int, kind: str = "membership") -> bytes:
+    """A packed row of that many bytes."""
+    value = PREFIX["Join"] + b"\xff" * (size - HEADER.size - len(PREFIX["Join"]))
+    return pack(Origin(f"muster.{kind}", 0, offset, 1_000 + offset), value, INPUT)
+
+
+def is_config(entry: bytes) -> bool:
+    """Whether a row is from the config topic."""
+    return INPUT[entry[8]].endswith("config")
+
+
+def test_large_rows_beyond_the_share_are_cut() -> None:
+    """The oldest large rows are in the share, and every small one."""
+    rows = [row(n, 10_000) for n in range(10)] + [row(n, 100) for n in range(20, 30)]
+    found = share.of(rows, 35_000, is_config)
+    assert found.entries == rows[:3] + rows[10:]
+    assert found.beyond == [each[: share.BEGINNING_BYTES] for each in rows[3:10]]
+
+
+def test_the_newest_configs_are_in_the_share() -> None:
+    """Each config replaces the one before it, so the newest count, whatever came before."""
+    rows = [row(n, 10_000, "config") for n in range(5)]
+    found = share.of(rows, 0, is_config)
+    assert found.entries == rows[-share.CONFIGS_MAX :]
+
+
+def test_a_row_larger_than_the_share_is_taken_alone() -> None:
+    """A topic may allow larger rows than a share has; a group must still be able to send one."""
+    rows = [row(n, 10_000) for n in range(2)]
+    assert share.of(rows, 5_000, is_config).entries == rows[:1]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_order_of_arrival_changes_nothing(seed: int) -> None:
+    """A replay that brings the rows in another order takes the same ones."""
+    chance = random.Random(seed)
+    rows = [
+        row(n, chance.choice((100, 5_000, 9_000, 30_000)), chance.choice(("membership", "config")))
+        for n in range(60)
+    ]
+    most = chance.choice((20_000, 60_000, 200_000))
+    in_order = share.of(rows, most, is_config)
+    chance.shuffle(rows)
+    assert share.of(rows, most, is_config) == in_order
+    assert len(in_order.entries) + len(in_order.beyond) == len(rows)
+
+
+def test_rows_come_into_memory_in_portions() -> None:
+    """At no time more than twice the share is held, however much comes."""
+    alive = 0
+    most = 0
+
+    class Counted(bytes):
+        def __del__(self) -> None:
+            nonlocal alive
+            alive -= len(self)
+
+    def coming() -> Iterator[bytes]:
+        nonlocal alive, most
+        for number in reversed(range(200)):
+            alive += 100_000
+            most = max(most, alive)
+            yield Counted(row(number, 100_000))
+
+    share.of(coming(), 1_000_000, is_config)
+    assert most <= 2_300_000
+
+
+def test_a_group_grows_with_its_snapshot() -> None:
+    """A large group may bring more in one batch."""
+    assert share.bytes_max(None) == share.BYTES_MIN
+    assert share.bytes_max(b"x" * (1 << 20)) == 16 << 20
+    assert share.bytes_max(b"x" * (32 << 20)) == share.BYTES_MAX
+
+
+def written(*events: Event) -> list[bytes]:
+    """Events as packed rows; a large event of rubbish before each."""
+    entries: list[bytes] = []
+    for event in events:
+        for size in (900_000, None):
+            kind = "config" if "config" in type(event).__name__.lower() else "membership"
+            origin = Origin(f"muster.{kind}", 0, len(entries), 1_000 + len(entries))
+            value = codec.encode(event).value or b""
+            filler = PREFIX["Join"] + b"\xff" * (size or 0)
+            entries.append(pack(origin, filler if size else value, INPUT))
+    return entries
+
+
+def test_a_group_is_served_beside_its_flood() -> None:
+    """Of forty large rows four are read; the others are letters; the small events count."""
+    letters._untold.clear()
+    joins = [join(f"m{number}") for number in range(40)]
+    told = Operator().batch(LANE, written(config(), *joins))
+    late = [r for r in of_kind(told, Rejected) if r.reason == DeadLetter.TOO_MUCH_AT_ONCE]
+    read = [r for r in of_kind(told, Rejected) if r.reason == DeadLetter.UNDECODABLE]
+    assert len(read) == 1 + share.BYTES_MIN // 900_000  # the one on the config topic as well
+    assert len(late) == 41 - len(read)
+    assert all(len(each.value) <= share.BEGINNING_BYTES for each in late)
+    assert of_kind(told, GroupSnapshot)[-1].members.__len__() == 40
