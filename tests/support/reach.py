@@ -27,8 +27,8 @@ def file_of(module: str) -> Path | None:
     first, *rest = module.split(".")
     if first == "muster" and rest:
         base = ROOT if rest[0] in ROOMS else ROOT / "muster"
-    elif first == "support":
-        base, rest = ROOT / "tests" / "support", rest
+    elif first in ("support", "fault_injection"):
+        base, rest = ROOT / "tests" / first, rest
     else:
         base, rest = ROOT / "bench", [first, *rest]
     path = base.joinpath(*rest)

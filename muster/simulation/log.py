@@ -1,4 +1,4 @@
-"""Simulated Kafka of an ordeal: topics that keep their order and lose nothing.
+"""Kafka in memory: the topics of one group, which keep their order and lose nothing.
 
 Events are appended to the input topics and stamped with true time, in whole milliseconds: the
 broker's clock is exact. `publish` returns the records for members, in order, for delivery.
@@ -28,7 +28,7 @@ def newer(before: GroupSnapshot | None, written: GroupSnapshot) -> GroupSnapshot
 
 
 @dataclass(slots=True)
-class Kafka:
+class Log:
     """The topics.
 
     Attributes:

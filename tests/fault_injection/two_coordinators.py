@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from random import Random
 
-from muster.simulation import faults
-from muster.simulation.faults import Timed
+from fault_injection import faults
+from fault_injection.faults import Timed
 
 ALIVE_MS = 2_500
 """So long both are alive; what the first decides meanwhile, members believe."""

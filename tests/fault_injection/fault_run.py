@@ -1,9 +1,9 @@
-"""A simulation of one group under many kinds of faults, whose judge knows the true time.
+"""A simulation of one group under many kinds of faults, whose checker knows the true time.
 
-The sessions and the coordinators are real; the log loses nothing. An ordeal plays faults from a
-list. Between them events travel to the log, coordinators take batches, and records travel back. The
+The sessions and the coordinators are real; the log loses nothing. A run plays faults from a list.
+Between them events travel to the log, coordinators take batches, and records travel back. The
 processes and the broker have random generators of their own, so leaving out one fault changes
-little else. The same seed and the same faults give the same ordeal.
+little else. The same seed and the same faults give the same run.
 """
 
 from __future__ import annotations
@@ -13,17 +13,18 @@ import itertools
 from collections.abc import Callable, Iterable
 from random import Random
 
+from fault_injection import faults
+from fault_injection.checker import CheckedJob, Checker, LawBroken, Token, unsettled
+from fault_injection.faults import PINNED, STATIC, Fault, JobFault, ProcessFault, Timed
+
 from muster.protocol.events import Drain, Event, GroupConfig, GroupDeleted, Lag, LagReport, Tick
 from muster.protocol.ids import MemberId
 from muster.protocol.settings import parse_settings
 from muster.protocol.tasks import TaskSet
-from muster.simulation import faults
-from muster.simulation.faults import Fault, ProcessFault, Timed
 from muster.simulation.jobs import Job, Jobs
-from muster.simulation.judge import Judge, LawBroken, Token, unsettled
-from muster.simulation.kafka import Kafka, MemberRecord
+from muster.simulation.log import Log, MemberRecord
 from muster.simulation.process import GROUP, Process, delay
-from muster.simulation.story import Story
+from muster.simulation.trace import Trace
 from muster.state.errors import InvariantViolation
 from muster.worker.states import State
 
@@ -39,7 +40,7 @@ LOOK_MS = 250
 TICK_AGAIN_MS = 1_000
 
 
-class Ordeal:
+class FaultRun:
     """The simulated world and its queue of calls. Times are milliseconds of true time.
 
     Attributes:
@@ -47,24 +48,24 @@ class Ordeal:
         away_until: true time until which the broker is away.
         processes: all that run, oldest first.
         jobs: the coordinators.
-        story: the log of what happened, if it is recorded.
+        trace: what happened, if it is kept.
     """
 
-    def __init__(self, seed: int, *, told: bool = False, job: type[Job] = Job) -> None:
+    def __init__(self, seed: int, *, traced: bool = False, job: type[Job] = CheckedJob) -> None:
         self.now = float(BEGINNING_MS)
         self.away_until = 0.0
-        self.kafka = Kafka()
+        self.log = Log()
         self.processes: list[Process] = []
-        self.story = Story(told=told)
-        self._judge = Judge()
+        self.trace = Trace(kept=traced)
+        self._checker = Checker()
         self._seed = seed
         self._agenda: list[tuple[float, int, Callable[[], None]]] = []
         self._order = itertools.count()
-        self._chance = Random(f"broker/{seed}")  # noqa: S311 — a simulation, not a secret
+        self._chance = Random(f"broker/{seed}")
         self._numbers: dict[str, int] = {}
         self._ticked = 0
         self._config = faults.Configures(seed % len(faults.ASSIGNORS), 0, 0)
-        self.jobs = Jobs(self, self.kafka, self._chance, job)
+        self.jobs = Jobs(self, self.log, self._chance, job)
         self.configure(self._config)
         self.jobs.begin()
 
@@ -76,7 +77,7 @@ class Ordeal:
     @property
     def changes(self) -> int:
         """How often a task was used by a different process than before."""
-        return self._judge.changes
+        return self._checker.changes
 
     @property
     def clock_ms(self) -> float:
@@ -93,7 +94,7 @@ class Ordeal:
         """Simulate until `until_ms`, counted from the beginning.
 
         Raises:
-            LawBroken: the judge saw a law broken, or an invariant of the group does not hold.
+            LawBroken: the checker saw a law broken, or an invariant of the group does not hold.
         """
         until = BEGINNING_MS + until_ms
         agenda = self._agenda
@@ -139,20 +140,20 @@ class Ordeal:
 
     def uses(self, user: Process, tasks: TaskSet | None) -> None:
         """A process uses these tasks from now on; None = again those it used before."""
-        self._judge.uses(user, tasks, self.now)
+        self._checker.uses(user, tasks, self.now)
 
     def granted(self, user: Process, tasks: TaskSet, token: Token) -> None:
         """A process is granted these tasks, with the token that it shows outside systems."""
-        self._judge.granted(user, tasks, token)
+        self._checker.granted(user, tasks, token)
 
-    def tell(self, text: str) -> None:
-        """Add a line to the story."""
-        self.story.tell(self.clock_ms, text)
+    def trace_line(self, text: str) -> None:
+        """Add a line to the trace."""
+        self.trace.add(self.clock_ms, text)
 
     @property
-    def is_told(self) -> bool:
-        """Whether the story is recorded."""
-        return self.story.told
+    def is_traced(self) -> bool:
+        """Whether the trace is kept."""
+        return self.trace.kept
 
     # ------------------------------------------------------------------------------- the broker
 
@@ -169,21 +170,21 @@ class Ordeal:
 
     def published(self) -> None:
         """Act as the clock: send a tick when the newest wake-up is due; repeat while it stays."""
-        number, wake = self.kafka.wakes, self.kafka.wake
+        number, wake = self.log.wakes, self.log.wake
         if wake is None or wake.at_ms is None or number == self._ticked:
             return
         self._ticked = number
         tick = Tick(group=GROUP, published=wake.published)
 
         def ring() -> None:
-            if self.kafka.wakes == number:
+            if self.log.wakes == number:
                 self.send(tick)
                 self.at(self.now + TICK_AGAIN_MS, ring)
 
         self.at(wake.at_ms + self._delay(5), ring)
 
     def _append(self, event: Event) -> None:
-        self.kafka.append(event, int(self.now))
+        self.log.append(event, int(self.now))
         self.jobs.wake()
 
     def _when_back(self, what: Callable[[], None]) -> None:
@@ -200,7 +201,7 @@ class Ordeal:
 
     def happen(self, fault: Fault) -> None:
         """Simulate a fault now."""
-        self.tell(f"* {fault}")
+        self.trace_line(f"* {fault}")
         match fault:
             case faults.Starts(name, twin):
                 self._start(name, twin=twin)
@@ -216,11 +217,22 @@ class Ordeal:
             case faults.BrokerLeaves(for_ms):
                 self.away_until = max(self.away_until, self.now + for_ms)
             case faults.FallsBehind() | faults.Skews() | faults.Restarts() | faults.Usurps():
-                self.jobs.suffer(fault)
+                self._hit_job(fault)
             case _:
                 for process in [p for p in self.processes if p.name == fault.member]:
                     self._hit(process, fault)
         self._bury()
+
+    def _hit_job(self, fault: JobFault) -> None:
+        match fault:
+            case faults.FallsBehind(for_ms):
+                self.jobs.fall_behind(for_ms)
+            case faults.Skews(topic, for_ms):
+                self.jobs.skew(topic, for_ms)
+            case faults.Restarts(written, checkpoint):
+                self.jobs.restart(written, checkpoint=checkpoint)
+            case faults.Usurps(notices_ms, late_ms, starts_ms):
+                self.jobs.replace(notices_ms, late_ms, starts_ms)
 
     def _hit(self, process: Process, fault: ProcessFault) -> None:
         match fault:
@@ -243,8 +255,11 @@ class Ordeal:
         if running > twin:
             return
         number = self._numbers[name] = self._numbers.get(name, 0) + 1
-        chance = Random(f"{name}/{number}/{self._seed}")  # noqa: S311 — a simulation, not a secret
-        self.processes.append(Process(self, name, number, chance))
+        chance = Random(f"{name}/{number}/{self._seed}")
+        instance_id = f"i-{name}" if name in STATIC else None
+        static = PINNED.get(name, ())
+        process = Process(self, name, number, chance, instance_id=instance_id, static=static)
+        self.processes.append(process)
 
     def _bury(self) -> None:
         self.processes = [process for process in self.processes if process.alive]
@@ -275,7 +290,7 @@ class Ordeal:
             LawBroken: it does not settle within `CALM_MS`, or another law is broken meanwhile.
         """
         began = self.clock_ms
-        self.tell("* no more faults")
+        self.trace_line("* no more faults")
         for process in self.processes:
             process.stop_ms = min(process.stop_ms, CALM_STOP_MS)
         if all(process.session.state is State.ENDED for process in self.processes):
@@ -284,7 +299,7 @@ class Ordeal:
         while self.clock_ms - began < CALM_MS:
             self.run(self.clock_ms + LOOK_MS)
             self._bury()
-            if isinstance(self.kafka.inputs["config"][-1], GroupDeleted):
+            if isinstance(self.log.inputs["config"][-1], GroupDeleted):
                 self.configure(self._config)  # the delete arrived after the config that undoes it
             if not self.processes:
                 self._start(faults.NAMES[0], twin=False)

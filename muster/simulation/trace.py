@@ -1,4 +1,4 @@
-"""The log of an ordeal, for people: lines with their time, kept only when asked for."""
+"""What happens in a simulation, for people: lines with their time, kept only when asked for."""
 
 from __future__ import annotations
 
@@ -11,30 +11,30 @@ from muster.protocol.tasks import TaskSet
 LINES_MAX = 400
 
 
-class Story:
-    """The newest lines of the log.
+class Trace:
+    """The newest lines.
 
     Attributes:
-        told: whether lines are kept; check it before building an expensive line.
+        kept: whether lines are kept; check it before building an expensive line.
         lines: the lines, newest last.
     """
 
-    def __init__(self, *, told: bool) -> None:
-        self.told = told
+    def __init__(self, *, kept: bool) -> None:
+        self.kept = kept
         self.lines: deque[str] = deque(maxlen=LINES_MAX)
 
-    def tell(self, at_ms: float, text: str) -> None:
+    def add(self, at_ms: float, text: str) -> None:
         """Add a line."""
-        if self.told:
+        if self.kept:
             self.lines.append(f"{at_ms:>9,.0f} ms  {text}")
 
 
-def named(tasks: TaskSet) -> str:
+def tasks_text(tasks: TaskSet) -> str:
     """Tasks as text."""
     return " ".join(map(str, tasks))
 
 
-def said(record: MemberAssignment | MemberGone) -> str:
+def record_text(record: MemberAssignment | MemberGone) -> str:
     """A record to a member, as text."""
     if isinstance(record, MemberGone):
         return "gone"
@@ -42,6 +42,6 @@ def said(record: MemberAssignment | MemberGone) -> str:
     if record.fault is not None:
         return f"{record.fault.value} ({head})"
     sets = zip(Role, (record.active, record.standby, record.learner), strict=True)
-    held = ", ".join(f"{role} {named(tasks)}" for role, tasks in sets if tasks)
+    held = ", ".join(f"{role} {tasks_text(tasks)}" for role, tasks in sets if tasks)
     asked = ", report" if record.report else ""
     return f"{held or 'nothing'} ({head}, epoch {record.epoch}{asked})"

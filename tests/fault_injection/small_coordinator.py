@@ -12,13 +12,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from fault_injection.faults import BEAT_MS, REBALANCE_MS, SESSION_MS
+
 from muster.protocol.events import Event, Heartbeat, Join, Leave, Report
 from muster.protocol.ids import MemberId
 from muster.protocol.records import Fault, MemberAssignment, MemberGone
 from muster.protocol.tasks import EMPTY, TaskSet
-from muster.simulation.faults import BEAT_MS, REBALANCE_MS, SESSION_MS
 from muster.simulation.jobs import Job
-from muster.simulation.kafka import MemberRecord
+from muster.simulation.log import MemberRecord
 from muster.simulation.process import GROUP
 from muster.state.machine import Step
 from muster.worker.steps import ANYONE
@@ -156,7 +157,7 @@ class SmallCoordinator:
 
 
 class SmallJob(Job):
-    """The small coordinator in an ordeal. It stores nothing, so it must not be restarted."""
+    """The small coordinator in a run. It stores nothing, so it must not be restarted."""
 
     _small: SmallCoordinator | None = None
 

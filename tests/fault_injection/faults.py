@@ -1,7 +1,7 @@
-"""The faults of an ordeal, as values, and random streams of them.
+"""The faults of a run, as values, and random streams of them.
 
 A fault names the process it happens to, and does nothing if that process does not run. So any part
-of a stream is a valid stream, and a failing stream can be shrunk (`trial.shrunk`).
+of a stream is a valid stream, and a failing stream can be shrunk (`muster.simulation.shrinking`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TypeAlias
 from muster.protocol.tasks import Connector, Subtopology, Unit
 
 NAMES = ("W1", "W2", "W3", "W4", "W5")
-"""Processes of an ordeal. The last two are static members: they have an instance id."""
+"""Processes of a run. The last two are static members: they have an instance id."""
 STATIC = NAMES[-2:]
 PINNED = {"W2": ("c", "c-0", "1_0"), "W5": ("c-0", "1_1", "0_0")}
 """Processes that name jobs (`--static`); only the assignor `static` uses the names."""
@@ -237,7 +237,7 @@ def _restart(rng: Random) -> Fault:
 
 def _usurper(rng: Random) -> Fault:
     notices_ms, late_ms = _span(rng, 1, 1_000), _span(rng, 10, 2 * SESSION_MS)
-    own = Random(f"{notices_ms}/{late_ms}")  # noqa: S311 — a play, not a secret
+    own = Random(f"{notices_ms}/{late_ms}")
     return Usurps(notices_ms, late_ms, own.choice((0, _span(own, 10, 3_000))))
 
 
@@ -257,7 +257,7 @@ def invented(
         every_ms: mean time between two faults.
         stressed: kinds that happen `STRESS` times as often.
     """
-    rng = Random(f"faults/{seed}")  # noqa: S311 — a simulation, not a secret
+    rng = Random(f"faults/{seed}")
     weights = [often * (STRESS if kind in stressed else 1) for kind, (often, _) in KINDS.items()]
     makers = [maker for _, maker in KINDS.values()]
     stream: list[Timed] = []

@@ -1,4 +1,4 @@
-"""The judge of an ordeal: it knows true time and the state of every process.
+"""The checker of a run with faults: it knows true time and the state of every process.
 
 Its laws:
 
@@ -17,16 +17,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TypeAlias
 
+from fault_injection.faults import PINNED
+
 from muster.protocol.errors import MusterError
 from muster.protocol.events import Drain, Event, GroupDeleted
 from muster.protocol.ids import MemberId, Task
 from muster.protocol.records import GroupState
 from muster.protocol.tasks import TaskSet
-from muster.simulation.faults import PINNED
+from muster.simulation.jobs import Job
 from muster.simulation.process import Process
 from muster.state import invariants
 from muster.state.group import NO_MEMBER, Group
 from muster.state.liveness import FENCED
+from muster.state.machine import Step
 
 Token: TypeAlias = tuple[int, int]
 """A fencing token: generation and epoch of the assignment in force."""
@@ -36,7 +39,7 @@ class LawBroken(MusterError):
     """A law was broken. Operator action: none, it is a bug in muster."""
 
 
-class Judge:
+class Checker:
     """Checks which process uses which task.
 
     Attributes:
@@ -82,6 +85,25 @@ class Judge:
             if token < newest or (token == newest and owner.name != user.name):
                 raise LawBroken(f"{user} has {task} with token {token}; {owner} had {newest}")
             self._token[task] = (token, user)
+
+
+class CheckedJob(Job):
+    """A coordinator whose every decision is checked."""
+
+    def decide(self, events: Sequence[Event]) -> Step:
+        """Compute the step for a batch of events.
+
+        Raises:
+            InvariantViolation: an invariant of the group does not hold.
+            LawBroken: a drain was forgotten, or a job was placed where it may not run.
+        """
+        step = super().decide(events)
+        broken = forgotten_drain(self.group, events, step.group)
+        if broken is None and step.group.target_generation > self.group.target_generation:
+            broken = misplaced(step.group)
+        if broken is not None:
+            raise LawBroken(broken)
+        return step
 
 
 def forgotten_drain(before: Group, events: Iterable[Event], after: Group) -> str | None:
