@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from support.snapshots import orders
+from support.state.snapshots import orders
 
 from muster.cli.explain import generation_json, generation_text
 from muster.cli.groups import hints, members_table, quarantines, state_table, tasks_table

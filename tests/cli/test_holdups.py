@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from support.snapshots import orders
+from support.state.snapshots import orders
 
 from muster.cli.holdups import Debts, Holdup
 from muster.cli.seen import is_overdue, seen_text

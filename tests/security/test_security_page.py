@@ -12,7 +12,7 @@ import shlex
 from pathlib import Path
 
 import pytest
-from support.pages import made, markdown
+from support.repository.pages import made, markdown
 
 from muster import keyring
 from muster.acls import ROLES, Acl, Pattern, Resource, acls_of

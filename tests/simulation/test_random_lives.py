@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from support.examples import ALL
+from support.suite.examples import ALL
 
 from muster.assignor import registry
 from muster.assignor.model import GroupView, Placement, no_pairs

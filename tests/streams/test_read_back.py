@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, cast
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.snapshots import orders
+from support.state.snapshots import orders
 
 from muster.protocol.keys import partition_of
 from muster.streams import beside, recovery

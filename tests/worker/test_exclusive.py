@@ -26,7 +26,7 @@ from fault_injection.faults import (
 from fault_injection.small_coordinator import TASKS, SmallJob
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.examples import examples
+from support.suite.examples import examples
 
 from muster.protocol.digest import Holding
 from muster.protocol.tasks import TaskSet

@@ -6,8 +6,8 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 import pytest
-from support.bombs import BOMBS, Bomb
-from support.operator import INPUT, Operator, join, of_kind
+from support.protocol.bombs import BOMBS, Bomb
+from support.streams.operator import INPUT, Operator, join, of_kind
 
 from muster.protocol import codec
 from muster.protocol.dead_letters import DeadLetter
@@ -149,7 +149,7 @@ def test_a_flood_of_groups_is_refused_in_part(monkeypatch: pytest.MonkeyPatch) -
 
 def test_a_group_without_config_and_members_is_forgotten() -> None:
     """When the member of an unconfigured group expires, nothing is left of either."""
-    from support.operator import LANE, G
+    from support.streams.operator import LANE, G
 
     from muster.protocol.events import Tick
 

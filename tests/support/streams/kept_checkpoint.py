@@ -7,7 +7,7 @@ Spark notes in one file where the checkpoint is: a blank, which is filled in whe
 
 A file is never changed; a version whose checkpoints differ adds one::
 
-    PYTHONPATH=tests python -m support.kept FILE
+    PYTHONPATH=tests python -m support.streams.kept_checkpoint FILE
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from pathlib import Path
 from typing import Any
 
 from confluent_kafka import Consumer, Producer, TopicPartition
-from support.brokers import Topics, create_topics
-from support.fleet import Fleet
-from support.spark import Job
+from support.kafka.brokers import Topics, create_topics
+from support.streams.job import Job
+from support.worker.fleet import Fleet
 
 from muster.broker.kafka import EmbeddedKafka
 from muster.protocol.topics import TopicKind

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from support.placing import Member, group, holdings
+from support.assignor.placing import Member, group, holdings
 
 from muster.assignor import check
 from muster.assignor.model import Assignor, GroupView, Placement

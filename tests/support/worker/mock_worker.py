@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from support.mock_kafka import QUICK, mock_kafka
-from support.scripted_coordinator import ScriptedCoordinator, eventually
+from support.kafka.mock_kafka import QUICK, mock_kafka
+from support.worker.scripted_coordinator import ScriptedCoordinator, eventually
 
 from muster import Worker
 from muster.protocol.events import Join

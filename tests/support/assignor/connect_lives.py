@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from support.connect_history import History, Round
-from support.kafka_assignors import Kafka
+from support.assignor.connect_history import History, Round
+from support.assignor.kafka_assignors import Kafka
 
 from muster.assignor.model import NO_MEMBER, GroupView, Pairs, group_view
 from muster.assignor.registry import get

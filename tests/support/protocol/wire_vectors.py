@@ -6,8 +6,8 @@ import base64
 from typing import Any
 
 import numpy as np
-from support.event_vectors import HOLDINGS, event_vectors, hex64
-from support.talk_vectors import talk_vectors
+from support.protocol.event_vectors import HOLDINGS, event_vectors, hex64
+from support.protocol.talk_vectors import talk_vectors
 
 from muster.keyring import parsed
 from muster.protocol.codec import encode

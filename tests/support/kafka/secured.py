@@ -21,7 +21,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
-from support.waiting import until
+from support.suite.waiting import until
 
 from muster.acls import Role
 from muster.broker.kafka import EmbeddedKafka, free_port

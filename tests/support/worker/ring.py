@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from support.brokers import Topics
+from support.kafka.brokers import Topics
 
 from muster.cli.main import main
 from muster.protocol.records import Rejected

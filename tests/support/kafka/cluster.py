@@ -17,9 +17,9 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from confluent_kafka.admin import AdminClient, NewTopic
-from support.brokers import PARTITIONS, Topics
-from support.proxy import Proxy
-from support.waiting import until
+from support.kafka.brokers import PARTITIONS, Topics
+from support.kafka.proxy import Proxy
+from support.suite.waiting import until
 
 from muster.broker.kafka import HOST, EmbeddedKafka, free_port
 from muster.protocol.topics import TOPICS

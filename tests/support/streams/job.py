@@ -16,8 +16,8 @@ from pathlib import Path
 
 import psutil
 import pytest
-from support.brokers import Topics
-from support.waiting import until
+from support.kafka.brokers import Topics
+from support.suite.waiting import until
 
 from muster.broker.kafka import free_port
 from muster.broker.tether import Tethered

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from support.event_vectors import hex64
+from support.protocol.event_vectors import hex64
 
 from muster.protocol.codec import encode
 from muster.protocol.digest import Holding

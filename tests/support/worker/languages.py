@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from support.brokers import Topics
+from support.kafka.brokers import Topics
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
+EXAMPLES = Path(__file__).parents[3] / "examples"
 UNREACHABLE = ("dial tcp", "ENOTFOUND", "ECONNREFUSED", "ETIMEDOUT", "EAI_AGAIN")
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import pytest
 from pyspark.sql.streaming.tws_tester import TwsTester
 from pyspark.sql.types import Row
-from support.story import AT_ONCE
+from support.state.story import AT_ONCE
 
 from muster.protocol import codec
 from muster.protocol.events import Event, GroupConfig, GroupDeleted, Join, Origin

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
-from support.waiting import PATIENCE_S
+from support.suite.waiting import PATIENCE_S
 
 from muster.protocol.codec import Encoded, decode, encode
 from muster.protocol.events import Event, Heartbeat, Join, Origin

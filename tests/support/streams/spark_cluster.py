@@ -15,7 +15,7 @@ from pathlib import Path
 
 import psutil
 import pyspark
-from support.waiting import until
+from support.suite.waiting import until
 
 from muster.broker.java import java_home
 from muster.broker.kafka import HOST, free_port

@@ -1,7 +1,7 @@
 """A group as the state store has it, and states of groups recorded for later versions.
 
-``python -m support.kept_groups FILE`` (from ``tests/``) writes the moments of this version, for
-``tests/golden/state``: once for each new format of the liveness.
+``python -m support.streams.kept_groups FILE`` (from ``tests/``) writes the moments of this version,
+for ``tests/golden/state``: once for each new format of the liveness.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from base64 import b64encode
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from support.story import GROUP, beat, config, join, leave, report, tick
+from support.state.story import GROUP, beat, config, join, leave, report, tick
 
 from muster.protocol import codec
 from muster.protocol.digest import Holding

@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from support import member, overlap
-from support.brokers import Topics
-from support.waiting import until
+from support.kafka.brokers import Topics
+from support.suite.waiting import until
+from support.worker import member, overlap
 
 from muster.broker.tether import Tethered
 from muster.protocol.events import GroupConfig

@@ -10,11 +10,11 @@ from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
 
-from support.sources import tree
+from support.repository.sources import tree
 
 from muster.assignor.registry import BUILT_IN
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 ROOMS = ("protocol", "assignor", "state", "streams")
 """Folders of the package that lie beside it; `muster.state` is `state/`."""
 PLUG_INS_ONLY = ("muster.assignor.api",)

@@ -8,7 +8,7 @@ from functools import cache
 
 import numpy as np
 from hypothesis import strategies as st
-from support.placing import Member
+from support.assignor.placing import Member
 
 from muster.assignor import check, registry
 from muster.assignor.model import NO_MEMBER, GroupView, Placement

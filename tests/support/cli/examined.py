@@ -6,7 +6,7 @@ from dataclasses import replace
 from importlib.metadata import version
 
 import numpy as np
-from support.snapshots import orders
+from support.state.snapshots import orders
 
 from muster.cli import doctor_job
 from muster.cli.doctor_facts import Claim, Facts, Heard

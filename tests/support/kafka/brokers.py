@@ -24,8 +24,8 @@ from dataclasses import dataclass
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
-from support.kafka_container import is_at_hand, kafka_container
-from support.waiting import until
+from support.kafka.kafka_container import is_at_hand, kafka_container
+from support.suite.waiting import until
 
 from muster.broker.kafka import EmbeddedKafka
 from muster.clients import ClientSettings, client_settings
