@@ -9,14 +9,14 @@ from collections.abc import Iterator
 
 import pytest
 from hypothesis import HealthCheck, settings
-from support.examples import examples
+from support.suite.examples import examples
 
 pytest_plugins = [
-    "support.brokers",
-    "support.leftovers",
-    "support.mock_worker",
-    "support.operator",
-    "support.spark",
+    "support.kafka.brokers",
+    "support.suite.leftovers",
+    "support.worker.mock_worker",
+    "support.streams.operator",
+    "support.streams.job",
 ]
 
 settings.register_profile(

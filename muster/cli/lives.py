@@ -22,7 +22,7 @@ from muster.errors import BadInput
 from muster.protocol.errors import MusterError
 from muster.simulation.lives import invented
 from muster.simulation.promises import Promises, kept
-from muster.simulation.trial import shrunk
+from muster.simulation.shrinking import shrunk
 from muster.simulation.world import World
 
 PLAYS_MAX = 120
@@ -86,7 +86,7 @@ class Tally:
         )
 
 
-def judged(raw: Row, seed: int = 0) -> Life:
+def checked(raw: Row, seed: int = 0) -> Life:
     """Play a scenario and check every promise.
 
     Raises:
@@ -114,7 +114,7 @@ def judged(raw: Row, seed: int = 0) -> Life:
 
 def live(seed: int, given: Mapping[str, Any] | None = None) -> Life:
     """Play the life of a seed."""
-    return judged(invented(seed, given), seed)
+    return checked(invented(seed, given), seed)
 
 
 def lives(
@@ -138,7 +138,7 @@ def small(raw: Row, law: str) -> Row:
 
     def breaks(part: Row) -> bool:
         try:
-            return any(_law(text) == law for text in judged(part).broken)
+            return any(_law(text) == law for text in checked(part).broken)
         except MusterError:
             return False
 
@@ -209,7 +209,7 @@ def _simpler(raw: Row) -> Iterator[Row]:
 def smallest(life: Life, given: Mapping[str, Any] | None = None) -> str:
     """The smallest scenario found that breaks a life's first broken promise, and how it does."""
     raw = small(invented(life.seed, given), _law(life.broken[0]))
-    return "\n".join([as_scenario(raw), *judged(raw).broken[:1]])
+    return "\n".join([as_scenario(raw), *checked(raw).broken[:1]])
 
 
 def as_scenario(raw: Row) -> str:

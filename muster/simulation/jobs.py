@@ -1,4 +1,4 @@
-"""Coordinators in an ordeal: batches of the real `advance`, checkpoints, restarts, replacements.
+"""Simulated coordinators: batches of the real `advance`, checkpoints, restarts, replacements.
 
 The records of a batch are published some time after it was computed, and the checkpoint advances
 only then. So a coordinator that ends in between has published only a part of its records, and one
@@ -22,11 +22,9 @@ from muster.protocol import codec
 from muster.protocol.events import Event, Tick
 from muster.protocol.records import GroupSnapshot
 from muster.protocol.topics import TopicKind
-from muster.simulation import faults
-from muster.simulation.judge import LawBroken, forgotten_drain, misplaced
-from muster.simulation.kafka import Kafka, MemberRecord
+from muster.simulation.log import Log, MemberRecord
 from muster.simulation.process import GROUP, delay
-from muster.simulation.story import said
+from muster.simulation.trace import record_text
 from muster.state import invariants
 from muster.state.group import Group
 from muster.state.machine import Step, advance
@@ -93,8 +91,8 @@ class Job:
         is_woken: whether it will soon look for a batch.
     """
 
-    def __init__(self, kafka: Kafka, epoch: int, checkpoint: Checkpoint) -> None:
-        self.kafka = kafka
+    def __init__(self, log: Log, epoch: int, checkpoint: Checkpoint) -> None:
+        self.log = log
         self.epoch = epoch
         self.checkpoint = checkpoint
         self.group = checkpoint.restored()
@@ -106,25 +104,25 @@ class Job:
         self.generations = 0
 
     @classmethod
-    def recovering(cls, kafka: Kafka, epoch: int) -> Job:
+    def recovering(cls, log: Log, epoch: int) -> Job:
         """A coordinator without a checkpoint."""
-        checkpoint = Checkpoint(snapshot=kafka.snapshot, wary=True)
-        if kafka.snapshot is not None:
-            read = {topic: offset + 1 for topic, _, offset in kafka.snapshot.through}
+        checkpoint = Checkpoint(snapshot=log.snapshot, wary=True)
+        if log.snapshot is not None:
+            read = {topic: offset + 1 for topic, _, offset in log.snapshot.through}
             checkpoint.through.update({**read, "config": 0})
-        return cls(kafka, epoch, checkpoint)
+        return cls(log, epoch, checkpoint)
 
     def take(self, now: float) -> Batch | None:
         """Compute the next batch; None = there is nothing new.
 
         Raises:
-            InvariantViolation, LawBroken: as `decide`.
+            InvariantViolation: as `decide`.
         """
         end = self.checkpoint.begun or self._end(now)
         if end == self.checkpoint.through:
             return None
         self.checkpoint.begun = end
-        events = self.kafka.between(self.checkpoint.through, end)
+        events = self.log.between(self.checkpoint.through, end)
         step = self.decide(events)
         self.group = step.group
         self.batch = Batch(step, end)
@@ -135,18 +133,10 @@ class Job:
 
         Raises:
             InvariantViolation: an invariant of the group does not hold.
-            LawBroken: a drain was forgotten, or a job was placed where it may not run.
         """
         step = advance(self.group, events, coordinator_epoch=self.epoch, assignors=registry.get)
         if step.changed:
             invariants.check(step.group)
-        broken = forgotten_drain(self.group, events, step.group)
-        if broken is not None:
-            raise LawBroken(broken)
-        if step.group.target_generation > self.group.target_generation:
-            wrong = misplaced(step.group)
-            if wrong is not None:
-                raise LawBroken(wrong)
         self.generations += step.group.generation > self.group.generation
         return step
 
@@ -154,7 +144,7 @@ class Job:
         through = self.checkpoint.through
         return {
             topic: through[topic] if now < self.skew.get(topic, 0.0) else end
-            for topic, end in self.kafka.ends().items()
+            for topic, end in self.log.ends().items()
         }
 
     def commit(self) -> None:
@@ -169,7 +159,7 @@ class Job:
 
 
 class Around(Protocol):
-    """What coordinators need from the ordeal. Times are true time in milliseconds."""
+    """What coordinators need from the simulation. Times are true time in milliseconds."""
 
     now: float
     away_until: float
@@ -186,12 +176,12 @@ class Around(Protocol):
     def published(self) -> None:
         """Records were written."""
 
-    def tell(self, text: str) -> None:
-        """Add a line to the story."""
+    def trace_line(self, text: str) -> None:
+        """Add a line to the trace."""
 
     @property
-    def is_told(self) -> bool:
-        """Whether the story is recorded."""
+    def is_traced(self) -> bool:
+        """Whether the trace is kept."""
 
 
 class Jobs:
@@ -202,11 +192,11 @@ class Jobs:
         running: all of them.
     """
 
-    def __init__(self, around: Around, kafka: Kafka, chance: Random, kind: type[Job] = Job) -> None:
+    def __init__(self, around: Around, log: Log, chance: Random, kind: type[Job] = Job) -> None:
         self.newest: Job | None = None
         self.running: list[Job] = []
         self._around = around
-        self._kafka = kafka
+        self._log = log
         self._chance = chance
         self._kind = kind
         self._epochs = itertools.count(1)
@@ -221,9 +211,9 @@ class Jobs:
         """Start a coordinator; without a checkpoint it recovers from the published records."""
         epoch = next(self._epochs)
         if checkpoint is None:
-            job = self._kind.recovering(self._kafka, epoch)
+            job = self._kind.recovering(self._log, epoch)
         else:
-            job = self._kind(self._kafka, epoch, checkpoint)
+            job = self._kind(self._log, epoch, checkpoint)
         self.newest = job
         self.running.append(job)
         self._around.send(Tick(group=GROUP))
@@ -234,25 +224,58 @@ class Jobs:
         for job in self.running:
             self._wake(job, delay(self._chance, 5))
 
-    def suffer(self, fault: faults.JobFault) -> None:
-        """Simulate a fault of the newest coordinator."""
+    # ------------------------------------------------ faults; nothing if no coordinator runs
+
+    def fall_behind(self, for_ms: int) -> None:
+        """The newest coordinator takes no batch for a while."""
+        job = self.newest
+        if job is not None:
+            job.behind_until = max(job.behind_until, self._around.now + for_ms)
+
+    def skew(self, topic: str, for_ms: int) -> None:
+        """The newest coordinator reads nothing new from one topic for a while."""
+        job = self.newest
+        if job is not None:
+            job.skew[topic] = max(job.skew.get(topic, 0.0), self._around.now + for_ms)
+
+    def restart(self, written: int, *, checkpoint: bool) -> None:
+        """The newest coordinator ends in the middle of a write, and soon starts again.
+
+        Args:
+            written: percentage of the records of its last batch that are published.
+            checkpoint: whether its checkpoint still exists.
+        """
+        job = self.newest
+        if job is None:
+            return
+        if job.batch is not None:
+            self._write(job, job.batch, written)
+        self._end(job)
+        kept = job.checkpoint if checkpoint else None
+
+        def again() -> None:
+            if self.newest is None:  # otherwise another job has claimed the group meanwhile
+                self.begin(kept)
+
+        self._around.at(self._around.now + delay(self._chance, 50), again)
+
+    def replace(self, notices_ms: int, late_ms: int, starts_ms: int) -> None:
+        """A second coordinator, without a checkpoint, claims the group while the first runs.
+
+        Args:
+            notices_ms: how long until the first one reads the claim.
+            late_ms: how much later than usual the first one's records reach Kafka.
+            starts_ms: how long the second one takes until its first batch.
+        """
         job = self.newest
         if job is None:
             return
         now = self._around.now
-        match fault:
-            case faults.FallsBehind(for_ms):
-                job.behind_until = max(job.behind_until, now + for_ms)
-            case faults.Skews(topic, for_ms):
-                job.skew[topic] = max(job.skew.get(topic, 0.0), now + for_ms)
-            case faults.Restarts(written, checkpoint):
-                self._restart(job, written, checkpoint=checkpoint)
-            case faults.Usurps(notices_ms, late_ms, starts_ms):
-                job.stops_at = now + notices_ms
-                job.late_ms = late_ms
-                self.begin()
-                assert self.newest is not None
-                self.newest.behind_until = now + starts_ms
+        job.stops_at = now + notices_ms
+        job.late_ms = late_ms
+        self.begin()
+        assert self.newest is not None
+        self.newest.behind_until = now + starts_ms
 
     # ------------------------------------------------------------------------------- one batch
 
@@ -293,22 +316,22 @@ class Jobs:
 
     def _write(self, job: Job, batch: Batch, percent: int) -> None:
         records = [r for r in batch.step.records if self._chance.randrange(100) < percent]
-        told = self._kafka.publish(records)
-        if self._around.is_told:
-            self._tell(job, batch, told)
-        for record in told:
+        delivered = self._log.publish(records)
+        if self._around.is_traced:
+            self._trace(job, batch, delivered)
+        for record in delivered:
             self._around.deliver(record)
         self._around.published()
 
-    def _tell(self, job: Job, batch: Batch, told: Iterable[MemberRecord]) -> None:
+    def _trace(self, job: Job, batch: Batch, records: Iterable[MemberRecord]) -> None:
         group = batch.step.group
         if batch.step.changed:
-            self._around.tell(
+            self._around.trace_line(
                 f"coordinator {job.epoch} publishes generation {group.generation} "
                 f"({group.state.value}: {group.cause if group.generation else 'configured'})"
             )
-        for record in told:
-            self._around.tell(f"  to {record.member}: {said(record)}")
+        for record in records:
+            self._around.trace_line(f"  to {record.member}: {record_text(record)}")
 
     # ------------------------------------------------------------------------------- ends
 
@@ -317,16 +340,4 @@ class Jobs:
         self._generations += job.generations
         if self.newest is job:
             self.newest = None
-        self._around.tell(f"coordinator {job.epoch} has ended")
-
-    def _restart(self, job: Job, written: int, *, checkpoint: bool) -> None:
-        if job.batch is not None:
-            self._write(job, job.batch, written)
-        self._end(job)
-        kept = job.checkpoint if checkpoint else None
-
-        def again() -> None:
-            if self.newest is None:  # otherwise another job has claimed the group meanwhile
-                self.begin(kept)
-
-        self._around.at(self._around.now + delay(self._chance, 50), again)
+        self._around.trace_line(f"coordinator {job.epoch} has ended")

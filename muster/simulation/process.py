@@ -1,4 +1,4 @@
-"""A worker's process in an ordeal: the real `Session`, a clock of its own, and tasks in use.
+"""A simulated worker's process: the real `Session`, a clock of its own, and tasks in use.
 
 Its clock runs up to 1 % fast or slow, and tasks take time to stop. An active counts as in use from
 the session's `Take` until it has stopped, the process has died, or the lease and the whole time for
@@ -15,9 +15,8 @@ from typing import Protocol
 from muster.protocol.events import Event, Join, Lag, LagReport, Leave
 from muster.protocol.ids import GroupId, MemberId, Role, Task
 from muster.protocol.tasks import TaskSet
-from muster.simulation.faults import PINNED, STATIC
-from muster.simulation.kafka import MemberRecord
-from muster.simulation.story import named
+from muster.simulation.log import MemberRecord
+from muster.simulation.trace import tasks_text
 from muster.worker.messages import (
     Acknowledged,
     Action,
@@ -58,7 +57,7 @@ def delay(rng: Random, usual: float) -> float:
 
 
 class Around(Protocol):
-    """What a process needs from the ordeal. Times are true time in milliseconds."""
+    """What a process needs from the simulation. Times are true time in milliseconds."""
 
     now: float
 
@@ -77,12 +76,12 @@ class Around(Protocol):
     def granted(self, user: Process, tasks: TaskSet, token: tuple[int, int]) -> None:
         """The process is granted these tasks, with a fencing token (generation, epoch)."""
 
-    def tell(self, text: str) -> None:
-        """Add a line to the story."""
+    def trace_line(self, text: str) -> None:
+        """Add a line to the trace."""
 
     @property
-    def is_told(self) -> bool:
-        """Whether the story is recorded."""
+    def is_traced(self) -> bool:
+        """Whether the trace is kept."""
 
 
 class Process:
@@ -95,7 +94,16 @@ class Process:
         stop_ms: how long stopping takes.
     """
 
-    def __init__(self, around: Around, name: str, number: int, rng: Random) -> None:
+    def __init__(
+        self,
+        around: Around,
+        name: str,
+        number: int,
+        rng: Random,
+        *,
+        instance_id: str | None = None,
+        static: tuple[str, ...] = (),
+    ) -> None:
         self.name = name
         self.number = number
         self.alive = True
@@ -118,9 +126,9 @@ class Process:
             group=GROUP,
             member=MemberId(name),
             incarnation=0,
-            instance_id=f"i-{name}" if name in STATIC else None,
+            instance_id=instance_id,
             capacity=rng.choice((1, 1, 2)),
-            static=PINNED.get(name, ()),
+            static=static,
         )
         self._tells = rng.choice(TELLS)
         self.session = Session(join, rng.getrandbits(62))
@@ -234,8 +242,8 @@ class Process:
         return self._arrived
 
     def _take(self, role: Role, tasks: TaskSet) -> None:
-        if self._around.is_told:
-            self._around.tell(f"{self} takes {named(tasks)} ({role})")
+        if self._around.is_traced:
+            self._around.trace_line(f"{self} takes {tasks_text(tasks)} ({role})")
         if role is Role.ACTIVE:
             self.using |= set(tasks)
             self._around.uses(self, tasks)
@@ -259,15 +267,15 @@ class Process:
             self._around.at(self.frozen_until, lambda: self._release(number, role, tasks))
             return
         if self.session.incarnation == number and self.session.record is not None:
-            if self._around.is_told:
-                self._around.tell(f"{self} has stopped {named(tasks)} ({role})")
+            if self._around.is_traced:
+                self._around.trace_line(f"{self} has stopped {tasks_text(tasks)} ({role})")
             if role is Role.ACTIVE:
                 self.using -= set(tasks)
             self.give(Released(role, tasks))
 
     def _lose(self, reason: str) -> None:
-        if self._around.is_told:
-            self._around.tell(f"{self} loses everything: {reason}")
+        if self._around.is_traced:
+            self._around.trace_line(f"{self} loses everything: {reason}")
         left = max(0.0, min(self.guard_ends - self._around.now, self._stopped_by))
         after = left * self._rng.choice((0, 1, self._rng.random()))
         incarnation = self.session.incarnation
@@ -289,10 +297,10 @@ class Process:
         """Ask the process to end."""
         self.give(LeaveAsked(temporary))
 
-    def die(self, story: str) -> None:
-        """The process ends with all its tasks; `story` is the line that says so."""
-        if self.alive and self._around.is_told:
-            self._around.tell(story)
+    def die(self, line: str) -> None:
+        """The process ends with all its tasks; `line` says so in the trace."""
+        if self.alive and self._around.is_traced:
+            self._around.trace_line(line)
         self.alive = False
         self.using.clear()
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
-from support.kafka_assignors import Kafka, ours, quality
+from support.assignor.kafka_assignors import Kafka, ours, quality
 
 pytestmark = [
     pytest.mark.slow,

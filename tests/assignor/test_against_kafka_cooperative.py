@@ -7,8 +7,8 @@ import shutil
 from collections.abc import Iterator
 
 import pytest
-from support.connect_lives import compare
-from support.kafka_assignors import Kafka, ours
+from support.assignor.connect_lives import compare
+from support.assignor.kafka_assignors import Kafka, ours
 
 pytestmark = [
     pytest.mark.slow,

@@ -8,9 +8,9 @@ import uuid
 from collections.abc import Iterator
 
 import pytest
-from support import connect_history
-from support.connect_lives import compare
-from support.kafka_assignors import Kafka
+from support.assignor import connect_history
+from support.assignor.connect_lives import compare
+from support.assignor.kafka_assignors import Kafka
 
 pytestmark = [
     pytest.mark.slow,

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from support.kafka_assignors import Kafka, assign, quality
+from support.assignor.kafka_assignors import Kafka, assign, quality
 
 pytestmark = [
     pytest.mark.slow,

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.connect_rounds import ConnectGroup, Worker
-from support.examples import examples
+from support.assignor.connect_rounds import ConnectGroup, Worker
+from support.suite.examples import examples
 
 from muster.assignor.connect import java
 from muster.assignor.connect.memory import Memory

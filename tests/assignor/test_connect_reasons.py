@@ -8,8 +8,8 @@ import re
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.connect_rounds import ConnectGroup
-from support.examples import examples
+from support.assignor.connect_rounds import ConnectGroup
+from support.suite.examples import examples
 
 from muster.assignor.model import NO_MEMBER, GroupView, Placement, Reason
 from muster.protocol.tasks import Connector

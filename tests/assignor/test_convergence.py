@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.examples import examples
-from support.histories import Life
-from support.placing import Member
+from support.assignor.histories import Life
+from support.assignor.placing import Member
+from support.suite.examples import examples
 
 from muster.assignor import registry
 from muster.assignor.availability import HighAvailability

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support.connect_rounds import DELAY_MS, ConnectGroup
+from support.assignor.connect_rounds import DELAY_MS, ConnectGroup
 
 TWO_BY_FOUR = {"connector1": 4, "connector2": 4}
 THREE_BY_FOUR = {**TWO_BY_FOUR, "connector3": 4}

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from support.examples import examples
-from support.placing import Member, group
-from support.random_groups import allowed, balanced, placed
+from support.assignor.placing import Member, group
+from support.assignor.random_groups import allowed, balanced, placed
+from support.suite.examples import examples
 
 from muster.assignor import registry
 from muster.assignor.model import NO_MEMBER, group_view

@@ -6,7 +6,7 @@ EX-H13 and EX-H14 take several rounds and are in `test_convergence.py`.
 from __future__ import annotations
 
 import pytest
-from support.placing import Member, counts, group, holdings, stateful
+from support.assignor.placing import Member, counts, group, holdings, stateful
 
 from muster.assignor import check
 from muster.assignor.availability import HighAvailability

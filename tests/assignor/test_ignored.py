@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.examples import examples
-from support.placing import Member, group
-from support.random_groups import problems
-from support.story import Story, config, join
+from support.assignor.placing import Member, group
+from support.assignor.random_groups import problems
+from support.state.story import Story, config, join
+from support.suite.examples import examples
 
 from muster.assignor import registry
 from muster.assignor.ignored import CONDITIONS, ignored_pins, ignored_settings

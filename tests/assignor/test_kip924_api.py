@@ -8,7 +8,7 @@ from operator import attrgetter
 from typing import Any
 
 import pytest
-from support.placing import Member, group
+from support.assignor.placing import Member, group
 from support.plugin_assignors import FirstTakesAll
 
 from muster import plugins

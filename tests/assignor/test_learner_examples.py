@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from support.placing import Held, Member, group, holdings, stateful
+from support.assignor.placing import Held, Member, group, holdings, stateful
 
 from muster.assignor import check
 from muster.assignor.learner import Learner

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.examples import examples
-from support.placing import Member, group, holdings, stateful
-from support.random_groups import placed, problems
+from support.assignor.placing import Member, group, holdings, stateful
+from support.assignor.random_groups import placed, problems
+from support.suite.examples import examples
 
 from muster.protocol.tasks import Subtopology
 

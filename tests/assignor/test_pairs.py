@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.examples import examples
+from support.suite.examples import examples
 
 from muster.assignor.model import Pairs
 from muster.assignor.targets.standby_request import joined

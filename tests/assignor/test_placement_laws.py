@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.examples import examples
-from support.placing import Member, group, holdings
-from support.random_groups import allowed, caught_up, placed, problems, restricted
+from support.assignor.placing import Member, group, holdings
+from support.assignor.random_groups import allowed, caught_up, placed, problems, restricted
+from support.suite.examples import examples
 
 from muster.assignor.model import NO_MEMBER
 from muster.protocol.tasks import Subtopology

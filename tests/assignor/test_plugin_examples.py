@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import pytest
 from support import plugin_assignors
-from support.placing import Member, group, holdings
+from support.assignor.placing import Member, group, holdings
 from support.plugin_assignors import FirstTakesAll, NotNow, Scripted
 
 from muster import plugins

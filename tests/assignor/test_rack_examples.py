@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import numpy as np
 import pytest
-from support.placing import Member, group, holdings
+from support.assignor.placing import Member, group, holdings
 
 from muster.assignor import check
 from muster.assignor.api import Graph, InvalidGraph

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from support.histories import Life
-from support.placing import Member, group, holdings, random_cluster
+from support.assignor.histories import Life
+from support.assignor.placing import Member, group, holdings, random_cluster
 
 from muster.assignor import check
 from muster.assignor.model import NO_MEMBER, GroupView, Pairs, Placement, group_view, no_pairs

@@ -9,9 +9,9 @@ import networkx as nx
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.examples import examples
-from support.placing import Member, group
-from support.random_groups import balanced, crossings, placed
+from support.assignor.placing import Member, group
+from support.assignor.random_groups import balanced, crossings, placed
+from support.suite.examples import examples
 
 from muster.assignor.model import NO_MEMBER, GroupView
 from muster.protocol.tasks import Subtopology

@@ -7,8 +7,8 @@ import random
 
 import numpy as np
 import pytest
-from support.histories import Life
-from support.placing import Member, group
+from support.assignor.histories import Life
+from support.assignor.placing import Member, group
 
 from muster.assignor import check, registry
 from muster.assignor.model import GroupView, Placement

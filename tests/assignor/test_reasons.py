@@ -12,9 +12,9 @@ from unittest import mock
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.examples import examples
-from support.placing import Member, group
-from support.random_groups import allowed, caught_up, crossings, placed, problems
+from support.assignor.placing import Member, group
+from support.assignor.random_groups import allowed, caught_up, crossings, placed, problems
+from support.suite.examples import examples
 
 from muster.assignor import availability, learner, sticky, why
 from muster.assignor.copies import Copies

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from support.placing import Member, group, holdings, stateful
+from support.assignor.placing import Member, group, holdings, stateful
 
 from muster.assignor import check, registry
 from muster.assignor.model import GroupView, Placement

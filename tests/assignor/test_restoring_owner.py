@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support.placing import Member, group, holdings
+from support.assignor.placing import Member, group, holdings
 
 from muster.assignor import check, registry
 from muster.assignor.availability import HighAvailability

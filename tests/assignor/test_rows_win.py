@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from support.placing import Held, Member, group, holdings, stateful
-from support.random_groups import caught_up, placed
+from support.assignor.placing import Held, Member, group, holdings, stateful
+from support.assignor.random_groups import caught_up, placed
 
 from muster.assignor.model import GroupView
 from muster.protocol.tasks import Subtopology

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.examples import examples
-from support.placing import Member, group, holdings
+from support.assignor.placing import Member, group, holdings
+from support.suite.examples import examples
 
 from muster.assignor import check
 from muster.assignor.model import GroupView, Placement, group_view

@@ -7,10 +7,10 @@ import random
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.examples import examples
-from support.histories import Life
-from support.placing import Member, counts, group
-from support.random_groups import placed
+from support.assignor.histories import Life
+from support.assignor.placing import Member, counts, group
+from support.assignor.random_groups import placed
+from support.suite.examples import examples
 
 from muster.assignor.availability import HighAvailability
 from muster.protocol.tasks import Subtopology

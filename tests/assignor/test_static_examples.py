@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 import pytest
-from support.connect_rounds import DELAY_MS, ConnectGroup
+from support.assignor.connect_rounds import DELAY_MS, ConnectGroup
 
 JOBS = {"c1": 3, "c2": 2}
 

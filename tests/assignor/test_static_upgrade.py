@@ -7,7 +7,7 @@ never stops. That is what "data flow continues" means here.
 from __future__ import annotations
 
 import pytest
-from support.connect_rounds import ConnectGroup, Worker
+from support.assignor.connect_rounds import ConnectGroup, Worker
 
 OLD = {
     "eager": ("eager",),

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.examples import examples
+from support.suite.examples import examples
 
 from muster.assignor import check, registry
 from muster.assignor.errors import InvalidPlacement, UnknownAssignor

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.examples import examples
-from support.histories import Life
-from support.placing import Member, counts, group
-from support.random_groups import placed
+from support.assignor.histories import Life
+from support.assignor.placing import Member, counts, group
+from support.assignor.random_groups import placed
+from support.suite.examples import examples
 
 from muster.assignor import registry
 from muster.assignor.model import NO_MEMBER, GroupView

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support.placing import Held, Member, group, holdings, stateful
+from support.assignor.placing import Held, Member, group, holdings, stateful
 
 from muster.assignor import check
 from muster.assignor.availability import HighAvailability

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from support.examples import examples
-from support.histories import Life
-from support.placing import Member, group
+from support.assignor.histories import Life
+from support.assignor.placing import Member, group
+from support.suite.examples import examples
 
 from muster.assignor import check, registry
 from muster.assignor.model import NO_MEMBER, GroupView

@@ -6,8 +6,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from support import kafka_container
-from support.brokers import ADDRESS, KIND, choice
+from support.kafka import kafka_container
+from support.kafka.brokers import ADDRESS, KIND, choice
 
 GIVEN = {ADDRESS: "kafka:9092"}
 

@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 import psutil
-from support.leftovers import MARK, ended, marked
+from support.suite.leftovers import MARK, ended, marked
 
 LEAVE_ONE_BEHIND = """
 import subprocess, sys

@@ -20,9 +20,9 @@ from typing import TypeAlias
 import psutil
 from chaos.fleet import Fleet
 from chaos.stage import HEARTBEAT_S, ISLANDER, SESSION_S, Stage, send
-from support.cluster import START_S
-from support.proxy import FROM_BROKER
-from support.waiting import until
+from support.kafka.cluster import START_S
+from support.kafka.proxy import FROM_BROKER
+from support.suite.waiting import until
 
 COORDINATOR, WORKER, KAFKA = "coordinator", "worker", "kafka"
 Injected: TypeAlias = AbstractContextManager[None]

@@ -14,9 +14,9 @@ from itertools import pairwise
 from pathlib import Path
 from types import MappingProxyType
 
-from support import overlap
-from support.brokers import Topics
-from support.waiting import until
+from support.kafka.brokers import Topics
+from support.suite.waiting import until
+from support.worker import overlap
 
 from muster.broker.tether import Tethered
 from muster.protocol.events import Drain, GroupConfig, GroupDeleted

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
-from support.overlap import FOREVER, Tenure
+from support.worker.overlap import FOREVER, Tenure
 
 S = 1_000_000_000
 COLUMNS = ("fault", "times", "tasks stopped", "longest ownerless, s", "bound, s", "settled, s")

@@ -22,11 +22,11 @@ from types import MappingProxyType
 
 import psutil
 from chaos.fleet import Fleet
-from support.cluster import KafkaCluster
-from support.proxy import Proxy
-from support.spark import Job
-from support.spark_cluster import CONF, SparkCluster, environment
-from support.waiting import until
+from support.kafka.cluster import KafkaCluster
+from support.kafka.proxy import Proxy
+from support.streams.job import Job
+from support.streams.spark_cluster import CONF, SparkCluster, environment
+from support.suite.waiting import until
 
 from muster.protocol.tasks import Connector, Subtopology, Unit
 

@@ -26,8 +26,8 @@ import pytest
 from chaos.faults import DISK_FULL, FAULTS, ORDERLY, WORKER, Fault
 from chaos.report import Played, Report, ownerless_s, stopped
 from chaos.stage import Stage
-from support import overlap
-from support.overlap import Tenure, now_ns
+from support.worker import overlap
+from support.worker.overlap import Tenure, now_ns
 
 from muster.protocol.records import GroupState
 from muster.protocol.topics import TopicKind

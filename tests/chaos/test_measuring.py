@@ -10,8 +10,8 @@ from contextlib import suppress
 
 import pytest
 from chaos.report import Played, Report, S, ownerless_s, stopped
-from support.overlap import FOREVER, Tenure
-from support.proxy import FROM_BROKER, Proxy
+from support.kafka.proxy import FROM_BROKER, Proxy
+from support.worker.overlap import FOREVER, Tenure
 
 from muster.broker.kafka import HOST, free_port
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
-from support.brokers import Topics
-from support.snapshots import orders
+from support.kafka.brokers import Topics
+from support.state.snapshots import orders
 
 from muster.cli.main import main
 from muster.kafka.reader import read

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from confluent_kafka import Producer
-from support.mock_kafka import mock_kafka
+from support.kafka.mock_kafka import mock_kafka
 
 from muster.cli.main import main
 from muster.protocol.codec import encode

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from support.waiting import until
+from support.suite.waiting import until
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 COMMAND = [sys.executable, "-m", "muster.cli.main", "demo", "--plain"]

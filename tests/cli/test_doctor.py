@@ -8,8 +8,8 @@ from threading import Thread
 
 import numpy as np
 import pytest
-from support.examined import NOW, ORDERS, VERSION, facts, levels, told
-from support.snapshots import orders
+from support.cli.examined import NOW, ORDERS, VERSION, facts, levels, told
+from support.state.snapshots import orders
 
 from muster.cli import doctor
 from muster.cli.main import COMMANDS

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from support.examined import NOW, facts, levels, told
+from support.cli.examined import NOW, facts, levels, told
 
 from muster.doctor.facts import GRACE_MS, Sung
 from muster.doctor.finding import Level

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from support.examined import NOW, ORDERS, STUCK_MS, claim, facts, levels, told
-from support.snapshots import orders
+from support.cli.examined import NOW, ORDERS, STUCK_MS, claim, facts, levels, told
+from support.state.snapshots import orders
 
 from muster.doctor import job as doctor_job
 from muster.doctor.claim import is_news

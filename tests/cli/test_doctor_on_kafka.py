@@ -18,9 +18,9 @@ from confluent_kafka.admin import (
     ConfigResource,
     ResourceType,
 )
-from support.brokers import Topics, create_topics, new_topics
-from support.snapshots import orders
-from support.waiting import until
+from support.kafka.brokers import Topics, create_topics, new_topics
+from support.state.snapshots import orders
+from support.suite.waiting import until
 
 from muster.cli.main import main
 from muster.doctor import cluster as doctor_cluster

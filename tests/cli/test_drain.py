@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from support.story import Story, config, join, leave, report, tick
+from support.state.story import Story, config, join, leave, report, tick
 
 from muster.cli.drain import still_to_do
 from muster.errors import NotDrained

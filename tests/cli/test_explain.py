@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from support.snapshots import orders, pairs
+from support.state.snapshots import orders, pairs
 
 from muster.cli import explain
 from muster.cli.main import main

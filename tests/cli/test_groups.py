@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from support.snapshots import orders
+from support.state.snapshots import orders
 
 from muster.cli.groups import hints, quarantines
 from muster.output import table

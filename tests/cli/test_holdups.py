@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from support.snapshots import orders
+from support.state.snapshots import orders
 
 from muster.protocol.ids import GroupId
 from muster.protocol.records import GroupGone, GroupSnapshot, MemberState

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from support.examples import examples
+from support.suite.examples import examples
 
 from muster.cli.assign import solve
 from muster.cli.main import main

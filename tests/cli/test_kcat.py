@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
-from support.mock_kafka import mock_kafka
-from support.snapshots import orders
+from support.kafka.mock_kafka import mock_kafka
+from support.state.snapshots import orders
 
 from muster.cli.main import main
 from muster.protocol.codec import encode

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.brokers import Topics
-from support.snapshots import orders, pairs
+from support.kafka.brokers import Topics
+from support.state.snapshots import orders, pairs
 
 from muster.cli.main import main
 from muster.cli.plan import planned

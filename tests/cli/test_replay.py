@@ -8,10 +8,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from support.brokers import Topics
-from support.examples import ALL
-from support.story import GROUP as STORY
-from support.story import beat, config, join, leave, report, tick
+from support.kafka.brokers import Topics
+from support.state.story import GROUP as STORY
+from support.state.story import beat, config, join, leave, report, tick
+from support.suite.examples import ALL
 
 from muster.cli.main import main
 from muster.documents.scenario import parse_scenario

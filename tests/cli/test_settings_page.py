@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from support.pages import made, markdown
+from support.repository.pages import made, markdown
 
 from muster.cli import settings as words
 from muster.cli.main import main

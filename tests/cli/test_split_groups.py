@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import pytest
 from confluent_kafka import Producer
-from support.mock_kafka import mock_kafka
-from support.snapshots import orders
+from support.kafka.mock_kafka import mock_kafka
+from support.state.snapshots import orders
 
 from muster.cli.main import main
 from muster.protocol.codec import Encoded, encode

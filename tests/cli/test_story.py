@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.snapshots import orders
+from support.state.snapshots import orders
 
 from muster.demo import startup, tenures
 from muster.demo.plain import PlainShow, move_text

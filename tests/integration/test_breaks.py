@@ -16,10 +16,10 @@ from typing import NamedTuple
 import psutil
 import pytest
 from confluent_kafka import Producer
-from support.brokers import Topics, new_topics
-from support.snapshots import orders
-from support.spark import Job
-from support.waiting import until
+from support.kafka.brokers import Topics, new_topics
+from support.state.snapshots import orders
+from support.streams.job import Job
+from support.suite.waiting import until
 
 from muster import Worker
 from muster.cli.main import main

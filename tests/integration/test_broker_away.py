@@ -6,9 +6,9 @@ import time
 from pathlib import Path
 
 import pytest
-from support.brokers import new_topics
-from support.fleet import Fleet
-from support.spark import Job
+from support.kafka.brokers import new_topics
+from support.streams.job import Job
+from support.worker.fleet import Fleet
 
 from muster.broker.kafka import EmbeddedKafka
 

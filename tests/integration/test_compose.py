@@ -13,8 +13,8 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from support.containers import ROOT, compose
-from support.waiting import until
+from support.suite.containers import ROOT, compose
+from support.suite.waiting import until
 
 from muster.broker.kafka import free_port
 

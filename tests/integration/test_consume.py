@@ -22,8 +22,8 @@ from pathlib import Path
 import psutil
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
-from support.leftovers import MARK
-from support.waiting import until
+from support.suite.leftovers import MARK
+from support.suite.waiting import until
 
 from muster.broker import jars
 from muster.broker.kafka import free_port

@@ -8,10 +8,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from support.brokers import Topics
-from support.fleet import Fleet
-from support.spark import Job
-from support.waiting import until
+from support.kafka.brokers import Topics
+from support.streams.job import Job
+from support.suite.waiting import until
+from support.worker.fleet import Fleet
 
 from muster.cli.main import main
 from muster.kafka.reader import read

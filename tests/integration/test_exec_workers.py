@@ -14,9 +14,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.brokers import Topics
-from support.spark import Job
-from support.waiting import until
+from support.kafka.brokers import Topics
+from support.streams.job import Job
+from support.suite.waiting import until
 
 from muster.protocol.events import GroupConfig
 from muster.protocol.ids import GroupId

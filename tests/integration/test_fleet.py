@@ -11,11 +11,11 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from support.brokers import Topics
-from support.fleet import QUICK, Fleet
-from support.machines import Crew
-from support.spark import Job
-from support.waiting import until
+from support.kafka.brokers import Topics
+from support.streams.job import Job
+from support.suite.waiting import until
+from support.worker.fleet import QUICK, Fleet
+from support.worker.machines import Crew
 
 from muster.cli.main import main
 from muster.kafka.settings import client_settings

@@ -13,12 +13,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support import overlap
-from support.brokers import Topics
-from support.languages import LANGUAGES, Language, Running
-from support.ring import Ring, letters
-from support.spark import Job
-from support.waiting import until
+from support.kafka.brokers import Topics
+from support.streams.job import Job
+from support.suite.waiting import until
+from support.worker import overlap
+from support.worker.languages import LANGUAGES, Language, Running
+from support.worker.ring import Ring, letters
 
 from muster.protocol.events import GroupConfig
 from muster.protocol.ids import GroupId

@@ -15,11 +15,12 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions
-from support import kept, overlap
-from support.brokers import Topics, create_topics
-from support.fleet import Fleet
-from support.spark import Job
-from support.waiting import until
+from support.kafka.brokers import Topics, create_topics
+from support.streams import kept_checkpoint
+from support.streams.job import Job
+from support.suite.waiting import until
+from support.worker import overlap
+from support.worker.fleet import Fleet
 
 from muster.broker.kafka import EmbeddedKafka
 from muster.protocol.digest import Holding
@@ -55,11 +56,11 @@ def test_goes_on_from_the_checkpoint_of_another_version(
 
     Both members stay in the group without being asked, and a third one gets its share of both.
     """
-    topics, checkpoint = kept.resume(file, elsewhere.bootstrap_server, tmp_path)
+    topics, checkpoint = kept_checkpoint.resume(file, elsewhere.bootstrap_server, tmp_path)
     old = newest(topics)
     with Job(topics, tmp_path / "job", checkpoint=checkpoint) as job:
         job.start()
-        joined = Join(group=GroupId(kept.GROUP), member=MemberId("W3"), incarnation=3)
+        joined = Join(group=GroupId(kept_checkpoint.GROUP), member=MemberId("W3"), incarnation=3)
         topics.write(TopicKind.MEMBERSHIP, joined)
         answered: set[tuple[MemberId, int]] = set()
 
@@ -72,7 +73,7 @@ def test_goes_on_from_the_checkpoint_of_another_version(
         assert job.stop() == 0
     before, after = holders(old), holders(newest(topics))
     moved = {task for task in before if after[task] != before[task]}
-    assert len(moved) == kept.TASKS // 3
+    assert len(moved) == kept_checkpoint.TASKS // 3
     assert {after[task] for task in moved} == {"W3"}
     epochs = [s.coordinator_epoch for s in snapshots(topics) if s.recovering]
     assert epochs == [], "the state was there: no member had to be asked"
@@ -282,7 +283,7 @@ def test_another_cluster(topics: Topics, elsewhere: EmbeddedKafka, tmp_path: Pat
     create_topics(elsewhere.bootstrap_server, topics.prefix)
     new = Topics(elsewhere.bootstrap_server, topics.prefix)
     for kind in (TopicKind.CONFIG, TopicKind.GROUPS):
-        kept.write(new, kept.records(topics, kind), same_place=False)
+        kept_checkpoint.write(new, kept_checkpoint.records(topics, kind), same_place=False)
     with Job(new, tmp_path / "new") as job, Fleet(new, tmp_path / "new", "g") as fleet:
         job.start()
         fleet.expect(9)

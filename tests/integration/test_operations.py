@@ -13,10 +13,10 @@ from typing import Any
 
 import psutil
 import pytest
-from support.brokers import Topics
-from support.fleet import QUICK, Fleet
-from support.spark import COMMAND, Job
-from support.waiting import until
+from support.kafka.brokers import Topics
+from support.streams.job import COMMAND, Job
+from support.suite.waiting import until
+from support.worker.fleet import QUICK, Fleet
 
 from muster.broker.kafka import free_port
 from muster.broker.tether import Tethered

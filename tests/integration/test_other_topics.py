@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
-from support.brokers import Topics, create_topics
-from support.spark import Job
-from support.waiting import until
+from support.kafka.brokers import Topics, create_topics
+from support.streams.job import Job
+from support.suite.waiting import until
 
 from muster.protocol.events import Join
 from muster.protocol.ids import GroupId, MemberId

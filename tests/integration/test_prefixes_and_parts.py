@@ -8,10 +8,10 @@ from hashlib import sha512
 from pathlib import Path
 
 import pytest
-from support.brokers import Topics, new_topics
-from support.spark import COMMAND, Job
-from support.story import config, join, report
-from support.waiting import until
+from support.kafka.brokers import Topics, new_topics
+from support.state.story import config, join, report
+from support.streams.job import COMMAND, Job
+from support.suite.waiting import until
 
 from muster.kafka.cluster import partitions_of
 from muster.kafka.reader import read

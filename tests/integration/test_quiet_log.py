@@ -7,9 +7,9 @@ import signal
 from pathlib import Path
 
 import pytest
-from support.brokers import Topics
-from support.fleet import Fleet
-from support.spark import Job
+from support.kafka.brokers import Topics
+from support.streams.job import Job
+from support.worker.fleet import Fleet
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 

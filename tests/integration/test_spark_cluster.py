@@ -9,11 +9,11 @@ from pathlib import Path
 
 import psutil
 import pytest
-from support.brokers import Topics
-from support.fleet import Fleet
-from support.spark import Job
-from support.spark_cluster import CONF, SparkCluster, environment
-from support.waiting import until
+from support.kafka.brokers import Topics
+from support.streams.job import Job
+from support.streams.spark_cluster import CONF, SparkCluster, environment
+from support.suite.waiting import until
+from support.worker.fleet import Fleet
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 

@@ -11,8 +11,8 @@ import re
 from pathlib import Path
 
 import pytest
-from support.reach import ROOMS, is_of_the_job, of_the_job, touched
-from support.sources import definitions
+from support.repository.reach import ROOMS, is_of_the_job, of_the_job, touched
+from support.repository.sources import definitions
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted((ROOT / "docs" / "requirements").glob("*.md"))

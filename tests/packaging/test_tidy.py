@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from support.sources import functions, tree
+from support.repository.sources import functions, tree
 
 ROOT = Path(__file__).resolve().parents[2]
 CODE = ("protocol", "assignor", "state", "streams", "muster", "bench", "examples", "tests")

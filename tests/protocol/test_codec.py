@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support import wire
-from support.examples import examples
+from support.protocol import wire
+from support.suite.examples import examples
 
 from muster.protocol.codec import Encoded, decode, decode_record, encode
 from muster.protocol.errors import DecodeError, EncodeError, UnknownRecord

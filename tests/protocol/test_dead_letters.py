@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from support.pages import made, markdown
+from support.repository.pages import made, markdown
 
 from muster.protocol.dead_letters import DeadLetter
 from muster.protocol.events import Origin

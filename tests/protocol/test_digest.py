@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 from hypothesis import given, settings
-from support import wire
-from support.examples import examples
+from support.protocol import wire
+from support.suite.examples import examples
 
 from muster.protocol.digest import MASK, RELEASING, Holding, fnv1a64, mixed, table_hashes
 from muster.protocol.ids import Role

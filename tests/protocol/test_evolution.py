@@ -12,7 +12,7 @@ from pathlib import Path
 
 import fastavro
 import pytest
-from support import wire
+from support.protocol import wire
 
 from muster.protocol.codec import decode, decode_record
 from muster.protocol.errors import DecodeError, UnknownRecord

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support import wire
+from support.protocol import wire
 
 from muster.protocol.codec import Encoded, decode, decode_record, encode
 from muster.protocol.digest import Holding

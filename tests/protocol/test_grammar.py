@@ -16,10 +16,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support import grammar, wire
-from support.event_vectors import hex64
-from support.examples import examples
-from support.wire_vectors import VECTORS, held
+from support.protocol import grammar, wire
+from support.protocol.event_vectors import hex64
+from support.protocol.wire_vectors import VECTORS, held
+from support.suite.examples import examples
 
 from muster.protocol.codec import decode_record
 from muster.protocol.digest import Holding

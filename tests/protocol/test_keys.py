@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from hypothesis import given
-from support import wire
+from support.protocol import wire
 
 from muster.protocol.errors import DecodeError, EncodeError
 from muster.protocol.keys import Key, key_of, murmur2, parse_key, partition_of, whole_key

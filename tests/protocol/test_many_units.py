@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from support import grammar, wire
+from support.protocol import grammar, wire
 
 from muster.documents.group_config import check_fits
 from muster.errors import BadInput

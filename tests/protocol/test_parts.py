@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support import wire
-from support.examples import examples
+from support.protocol import wire
+from support.suite.examples import examples
 
 from muster.protocol.codec import decode_record, encode
 from muster.protocol.errors import DecodeError, EncodeError, UnknownDictionary

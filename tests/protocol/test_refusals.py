@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from support import wire
+from support.protocol import wire
 
 from muster.protocol.accepted import LONG_MAX
 from muster.protocol.codec import decode, decode_record, encode

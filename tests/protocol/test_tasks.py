@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from hypothesis import given, settings
-from support import wire
-from support.examples import examples
+from support.protocol import wire
+from support.suite.examples import examples
 
 import muster
 from muster.protocol.errors import ConfigError

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.examples import examples
+from support.suite.examples import examples
 
 from muster.protocol import vectors
 from muster.protocol.bits import inflate, pack_numbers, pack_words, take_numbers, take_words

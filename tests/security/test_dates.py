@@ -6,7 +6,7 @@ import json
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from support.secured import EXPIRED, Authority
+from support.kafka.secured import EXPIRED, Authority
 
 from muster.doctor import dates as doctor_dates
 from muster.doctor.finding import Level

@@ -12,8 +12,8 @@ from pathlib import Path
 import psutil
 import pytest
 from confluent_kafka.admin import AclBindingFilter, AdminClient
-from support.secured import ROOT, Command, SecuredKafka, secured_kafka
-from support.waiting import until
+from support.kafka.secured import ROOT, Command, SecuredKafka, secured_kafka
+from support.suite.waiting import until
 
 from muster.broker.kafka import free_port
 from muster.cli.main import main
@@ -255,7 +255,7 @@ def wrong_password(kafka: SecuredKafka) -> dict[str, str]:
 
 def expired_certificate(kafka: SecuredKafka) -> dict[str, str]:
     """A client certificate that ended years ago."""
-    from support.secured import EXPIRED
+    from support.kafka.secured import EXPIRED
 
     return kafka.certified(kafka.authority.issue("bygone", EXPIRED))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from support.sources import definitions
+from support.repository.sources import definitions
 
 from muster.protocol.topics import TopicKind
 

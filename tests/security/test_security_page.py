@@ -12,7 +12,7 @@ import shlex
 from pathlib import Path
 
 import pytest
-from support.pages import made, markdown
+from support.repository.pages import made, markdown
 
 from muster.cli.main import COMMANDS
 from muster.kafka.acls import ROLES, Acl, Pattern, Resource, acls_of

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
-from support.brokers import Topics
-from support.fleet import QUICK, Fleet
-from support.ring import Ring, letters
-from support.spark import Job
-from support.waiting import until
+from support.kafka.brokers import Topics
+from support.streams.job import Job
+from support.suite.waiting import until
+from support.worker.fleet import QUICK, Fleet
+from support.worker.ring import Ring, letters
 
 from muster.cli.main import main
 from muster.kafka.writer import append

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.brokers import Topics
-from support.fleet import Fleet
-from support.overlap import FOREVER, Tenure
-from support.ring import Ring, letters
-from support.spark import Job
-from support.waiting import until
+from support.kafka.brokers import Topics
+from support.streams.job import Job
+from support.suite.waiting import until
+from support.worker.fleet import Fleet
+from support.worker.overlap import FOREVER, Tenure
+from support.worker.ring import Ring, letters
 
 from muster.protocol.records import MemberAssignment
 from muster.protocol.topics import TopicKind

@@ -14,11 +14,8 @@ from itertools import count
 from typing import NamedTuple
 
 import pytest
-from support import two_coordinators
-
-from muster.assignor.connect import pins
-from muster.simulation import trial
-from muster.simulation.faults import (
+from fault_injection import runs, two_coordinators
+from fault_injection.faults import (
     Configures,
     Deafens,
     Deletes,
@@ -28,6 +25,8 @@ from muster.simulation.faults import (
     Timed,
     Usurps,
 )
+
+from muster.assignor.connect import pins
 from muster.state import (
     addressed,
     config,
@@ -238,8 +237,8 @@ def test_a_broken_rule_is_found(mutant: Mutant, monkeypatch: pytest.MonkeyPatch)
     opened = 0
     for seed in count(FIRST_SEED if mutant.lives is None else 0):
         invented = mutant.lives
-        given = trial.stream(seed, mutant.stressed) if invented is None else invented(seed)
-        world, _, law = trial.play(seed, given)
+        given = runs.stream(seed, mutant.stressed) if invented is None else invented(seed)
+        world, _, law = runs.play(seed, given)
         opened += world.generations
         if law:
             break
@@ -247,4 +246,4 @@ def test_a_broken_rule_is_found(mutant: Mutant, monkeypatch: pytest.MonkeyPatch)
     print(f"{opened:,} generations: {law}")
     assert not law.startswith(("NameError", "TypeError", "AttributeError", "SyntaxError"))
     monkeypatch.undo()
-    assert trial.play(seed, given)[2] == ""
+    assert runs.play(seed, given)[2] == ""

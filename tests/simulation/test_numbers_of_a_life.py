@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from support.kafka_assignors import life
+from support.assignor.kafka_assignors import life
 
 from muster.protocol.tasks import Subtopology
 

@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from support.examples import ALL
+from support.suite.examples import ALL
 
 from muster.assignor import registry
 from muster.assignor.model import GroupView, Placement, no_pairs
@@ -78,7 +78,7 @@ def test_two_that_join_three_get_their_tasks() -> None:
     events = [{"at_ms": 0, "join": {"id": f"W{n}"}} for n in (1, 2, 3)]
     events += [{"at_ms": 60_000, "join": {"id": f"W{n}"}} for n in (4, 5)]
     raw = scenario(events, **{"num.standby.replicas": 1})
-    assert lives.judged(raw).broken == ()
+    assert lives.checked(raw).broken == ()
     world = World()
     world.play(parse_scenario(raw))
     assert world.timeline.changed_ms == 60_000
@@ -102,7 +102,7 @@ def test_a_task_on_its_way_to_a_cold_member_starts_where_a_copy_has_caught_up() 
     raw = scenario(events, **{"num.standby.replicas": 1, "probing.rebalance.interval.ms": 600_000})
     raw["group"]["tasks"] = tasks
     raw["until_ms"] = 6_216_500
-    assert lives.judged(raw).broken == ()
+    assert lives.checked(raw).broken == ()
     world = World()
     world.play(parse_scenario(raw))
     early = [entry for entry in world.timeline.entries if entry.at_ms < 216_500]
@@ -166,7 +166,7 @@ class Swapping:
 )
 def test_a_broken_promise_is_seen(change: str, law: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """An assignor that breaks one promise is reported for that one."""
-    broken = [text.partition(":")[0] for text in lives.judged(spoilt(change, monkeypatch)).broken]
+    broken = [text.partition(":")[0] for text in lives.checked(spoilt(change, monkeypatch)).broken]
     assert law in broken
 
 
@@ -176,7 +176,7 @@ def test_a_broken_life_is_made_small(monkeypatch: pytest.MonkeyPatch) -> None:
     small = lives.small(raw, "settled")
     assert len(small["events"]) <= 3
     assert small["group"]["tasks"][0]["partitions"] < 6
-    assert lives.judged(json.loads(lives.as_scenario(small))).broken
+    assert lives.checked(json.loads(lives.as_scenario(small))).broken
 
 
 def spoilt(change: str, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:

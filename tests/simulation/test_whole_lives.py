@@ -7,13 +7,13 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
+from fault_injection import faults
+from fault_injection.fault_run import FaultRun
 
 from muster.protocol.events import Join
 from muster.protocol.ids import MemberId
 from muster.protocol.settings import parse_settings
 from muster.protocol.tasks import Connector, Subtopology, Unit
-from muster.simulation import faults
-from muster.simulation.ordeal import Ordeal
 from muster.simulation.scenario import Configured, Crashes, Happening, Joins, Leaves, Scenario
 from muster.simulation.world import GROUP, World
 
@@ -127,7 +127,7 @@ def test_a_rolling_restart_of_connect_workers_within_the_delay_moves_nothing() -
 @pytest.mark.parametrize("static", [True, False])
 def test_a_broker_away_for_longer_than_every_session(static: bool) -> None:
     """With real sessions members that lost their lease get the same tasks again on return."""
-    world = Ordeal(0)
+    world = FaultRun(0)
     world.configure(faults.Configures(0, 3, 0))
     names = faults.STATIC if static else faults.NAMES[:2]
     for name in names:
@@ -145,6 +145,6 @@ def test_a_broker_away_for_longer_than_every_session(static: bool) -> None:
     assert (after, world.changes) == (before, changes)
 
 
-def owners(world: Ordeal) -> dict[str, str]:
+def owners(world: FaultRun) -> dict[str, str]:
     """Task → process that uses it."""
     return {str(task): process.name for process in world.processes for task in process.using}

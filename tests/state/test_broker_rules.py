@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support.story import Story, beat, config, join, leave, short, tick
+from support.state.story import Story, beat, config, join, leave, short, tick
 
 from muster.protocol.digest import Holding
 from muster.protocol.records import GroupState, MemberAssignment, no_tasks

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from support import story as stories
-from support.story import GROUP, Story, join, leave, report, tick
+from support.state import story as stories
+from support.state.story import GROUP, Story, join, leave, report, tick
 
 from muster.protocol.codec import decode_record, encode
 from muster.protocol.digest import Holding

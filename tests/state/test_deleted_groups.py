@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from support.groups import same_group
-from support.story import Story, beat, config, join, leave, report, snapshot, tick
+from support.state.groups import same_group
+from support.state.story import Story, beat, config, join, leave, report, snapshot, tick
 
 from muster.protocol import codec
 from muster.protocol.events import Event, GroupDeleted

@@ -7,7 +7,7 @@ coordinator that is behind with batches of old records.
 from __future__ import annotations
 
 import pytest
-from support.story import Story, beat, config, join, leave, report, since, tick
+from support.state.story import Story, beat, config, join, leave, report, since, tick
 
 from muster.protocol import codec
 from muster.protocol.digest import Holding

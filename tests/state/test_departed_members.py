@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support.story import GROUP, Story, beat, config, join, leave, report, snapshot, tick
+from support.state.story import GROUP, Story, beat, config, join, leave, report, snapshot, tick
 
 from muster.protocol.digest import Holding
 from muster.protocol.events import Drain, Event, Refused

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from itertools import permutations
 
 import pytest
-from support.story import Story, config, join, leave, report, tick
+from support.state.story import Story, config, join, leave, report, tick
 
 from muster.assignor.model import GroupView, Placement
 from muster.assignor.registry import get

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import pytest
-from support.story import Story, config, join, report, tick
+from support.state.story import Story, config, join, report, tick
 
 from muster.assignor.model import GroupView, Placement
 from muster.assignor.registry import get

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 import pytest
-from support.story import Story, config, join, leave, report, snapshot, tick
+from support.state.story import Story, config, join, leave, report, snapshot, tick
 
 from muster.assignor.errors import AssignorError
 from muster.assignor.model import GroupView, Placement

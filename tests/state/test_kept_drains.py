@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from support.story import Story, config, join, leave, report, tick
+from support.state.story import Story, config, join, leave, report, tick
 
 from muster.protocol import codec
 from muster.protocol.events import Drain, Event

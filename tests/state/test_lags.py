@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import pytest
-from support.story import GROUP, Story, config, join, tick
+from support.state.story import GROUP, Story, config, join, tick
 
 from muster.assignor.model import Assignor, GroupView, Placement
 from muster.assignor.registry import get

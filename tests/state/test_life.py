@@ -9,8 +9,8 @@ from collections import deque
 import hypothesis.strategies as st
 from hypothesis import Phase, settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from support.examples import examples
-from support.groups import same_group
+from support.state.groups import same_group
+from support.suite.examples import examples
 
 from muster.protocol.events import (
     Drain,

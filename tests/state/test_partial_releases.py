@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from support.groups import same_group
-from support.story import Story, beat, config, join, leave, report, snapshot, tick
+from support.state.groups import same_group
+from support.state.story import Story, beat, config, join, leave, report, snapshot, tick
 
 from muster.protocol.digest import Holding
 from muster.protocol.records import MemberState

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from support.story import Story, config, join, report, tick
+from support.state.story import Story, config, join, report, tick
 
 from muster.assignor.api import (
     LATEST_OFFSET,

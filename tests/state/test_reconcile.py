@@ -8,7 +8,7 @@ import hypothesis.strategies as st
 import numpy as np
 import pytest
 from hypothesis import given, settings
-from support.examples import examples
+from support.suite.examples import examples
 
 from muster.assignor.registry import get
 from muster.protocol.digest import table_hashes

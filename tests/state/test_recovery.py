@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from support.story import GROUP, Story, beat, config, join, leave, report, tick
+from support.state.story import GROUP, Story, beat, config, join, leave, report, tick
 
 from muster.protocol.digest import Holding
 from muster.protocol.records import Fault, MemberAssignment, MemberState

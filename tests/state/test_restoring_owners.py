@@ -6,8 +6,8 @@ Also: the text about tasks that wait for a copy.
 from __future__ import annotations
 
 import pytest
-from support import story as stories
-from support.story import GROUP, Story, join, leave, report, tick
+from support.state import story as stories
+from support.state.story import GROUP, Story, join, leave, report, tick
 
 from muster.protocol.events import Drain, GroupConfig, Lag, LagReport
 from muster.protocol.ids import MemberId, Role, Task

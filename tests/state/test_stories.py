@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support.story import Story, beat, config, join, leave, report, snapshot, tick
+from support.state.story import Story, beat, config, join, leave, report, snapshot, tick
 
 from muster.assignor.errors import AssignorError
 from muster.assignor.registry import get

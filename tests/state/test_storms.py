@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 
 import pytest
-from support.groups import same_group
-from support.story import Story, config, join, leave, report, snapshot, tick
+from support.state.groups import same_group
+from support.state.story import Story, config, join, leave, report, snapshot, tick
 
 from muster.protocol.events import Event
 from muster.protocol.records import GroupState, MemberAssignment

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-from support.story import AT_ONCE, Story, beat, config, join, report, tick
+from support.state.story import AT_ONCE, Story, beat, config, join, report, tick
 
 from muster.assignor.model import NO_MEMBER, GroupView, Pairs, Placement, group_view
 from muster.assignor.registry import get

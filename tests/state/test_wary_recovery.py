@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from support.story import Story, beat, config, join, report, tick
+from support.state.story import Story, beat, config, join, report, tick
 
 from muster.protocol.events import Mark, Refused, Tick
 from muster.protocol.ids import GroupId, MemberId

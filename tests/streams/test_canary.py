@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support.operator import INPUT, PARTITIONS, PREFIXES, of_kind, record_of
+from support.streams.operator import INPUT, PARTITIONS, PREFIXES, of_kind, record_of
 
 from muster.kafka.settings import ClientSettings
 from muster.protocol import codec

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from support.story import AT_ONCE
+from support.state.story import AT_ONCE
 
 from muster.protocol.errors import ConfigError
 from muster.protocol.events import Event, GroupConfig, Join, Origin, Tick

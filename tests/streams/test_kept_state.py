@@ -2,7 +2,7 @@
 
 Each file in ``tests/golden/state/`` holds, for groups in many situations, the liveness and snapshot
 bytes that one version stored, and their meaning. A file never changes; a new liveness format adds a
-file (`support.kept_groups` writes it).
+file (`support.streams.kept_groups` writes it).
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.kept_groups import MOMENTS, KeptGroup
-from support.kept_groups import record as record_moments
+from support.streams.kept_groups import MOMENTS, KeptGroup
+from support.streams.kept_groups import record as record_moments
 
 from muster.protocol.events import Heartbeat, Join, Tick
 from muster.protocol.ids import GroupId, MemberId

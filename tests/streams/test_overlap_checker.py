@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from support.overlap import FOREVER, lines, overlaps, tenures
+from support.worker.overlap import FOREVER, lines, overlaps, tenures
 
 
 def line(at_ns: int, what: str, member: str, task: str = "t_0") -> dict:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support.operator import (
+from support.streams.operator import (
     INPUT,
     LANE,
     REBUILD_MS,

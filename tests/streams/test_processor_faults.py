@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 from support import plugin_assignors
-from support.operator import (
+from support.streams.operator import (
     ALLOWED,
     LANE,
     PARTITIONS,

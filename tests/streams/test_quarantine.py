@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import pytest
-from support.ends import abort
-from support.operator import (
+from support.streams.operator import (
     INPUT,
     LANE,
     G,
@@ -17,6 +16,7 @@ from support.operator import (
     nothing_in_memory,
     of_kind,
 )
+from support.suite.ends import abort
 
 from muster.protocol import codec
 from muster.protocol.dead_letters import DeadLetter

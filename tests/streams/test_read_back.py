@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, cast
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.snapshots import orders
+from support.state.snapshots import orders
 
 from muster.kafka.compacted import newest_values
 from muster.kafka.reader import Row

@@ -6,7 +6,7 @@ import random
 from collections.abc import Iterator
 
 import pytest
-from support.operator import INPUT, LANE, Operator, config, join, of_kind
+from support.streams.operator import INPUT, LANE, Operator, config, join, of_kind
 
 from muster.protocol import codec
 from muster.protocol.dead_letters import DeadLetter

@@ -7,7 +7,7 @@ import re
 import signal
 
 import pytest
-from support.ends import abort
+from support.suite.ends import abort
 
 from muster.streams import trial
 from muster.streams.trial import TrialFailed, tried

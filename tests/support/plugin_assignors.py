@@ -1,4 +1,7 @@
-"""Plug-in assignors for tests, good and bad, named as ``support.plugin_assignors:Class``."""
+"""Plug-in assignors for tests, good and bad, named as ``support.plugin_assignors:Class``.
+
+Groups stored in `tests/golden/state` have this name, so the file stays where it is.
+"""
 
 from __future__ import annotations
 

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 from confluent_kafka import Producer
-from support.mock_worker import worker
-from support.scripted_coordinator import ScriptedCoordinator, eventually
-from support.talk import Talk
+from support.worker.mock_worker import worker
+from support.worker.scripted_coordinator import ScriptedCoordinator, eventually
+from support.worker.talk import Talk
 
 from muster.protocol.events import Join, Lag
 from muster.protocol.ids import Task

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 from confluent_kafka import Consumer, KafkaException, TopicPartition
-from support.mock_worker import given, worker
-from support.scripted_coordinator import ScriptedCoordinator
-from support.waiting import until
+from support.suite.waiting import until
+from support.worker.mock_worker import given, worker
+from support.worker.scripted_coordinator import ScriptedCoordinator
 
 from muster import Assignment, Task, Worker
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka.admin import AdminClient
-from support.brokers import create_topics
-from support.scripted_coordinator import ScriptedCoordinator, eventually
+from support.kafka.brokers import create_topics
+from support.worker.scripted_coordinator import ScriptedCoordinator, eventually
 
 from muster.protocol.events import Join, Leave, Report
 from muster.protocol.tasks import TaskSet

@@ -9,15 +9,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from support.examples import examples
-from support.small_coordinator import TASKS, SmallJob
-
-from muster.protocol.digest import Holding
-from muster.protocol.tasks import TaskSet
-from muster.simulation import faults
-from muster.simulation.faults import (
+from fault_injection import faults
+from fault_injection.fault_run import CALM_MS, CALM_STOP_MS, FaultRun
+from fault_injection.faults import (
     REBALANCE_MS,
     BrokerLeaves,
     Deafens,
@@ -29,8 +23,14 @@ from muster.simulation.faults import (
     Stops,
     Timed,
 )
+from fault_injection.small_coordinator import TASKS, SmallJob
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.suite.examples import examples
+
+from muster.protocol.digest import Holding
+from muster.protocol.tasks import TaskSet
 from muster.simulation.jobs import Job
-from muster.simulation.ordeal import CALM_MS, CALM_STOP_MS, Ordeal
 from muster.worker.states import State
 
 NOT_OF_MEMBERS = (
@@ -55,7 +55,7 @@ def _brief(fault: Fault) -> Fault:
     return fault
 
 
-def used(world: Ordeal) -> list[str]:
+def used(world: FaultRun) -> list[str]:
     """The tasks in use, once for each process that uses them."""
     return sorted(
         str(task)
@@ -65,7 +65,7 @@ def used(world: Ordeal) -> list[str]:
     )
 
 
-def is_settled(world: Ordeal) -> bool:
+def is_settled(world: FaultRun) -> bool:
     """Whether every task is used, and every process uses exactly what it holds."""
     working = [p for p in world.processes if p.session.state is State.MEMBER]
     return used(world) == list(TASKS) and all(
@@ -77,7 +77,7 @@ def is_settled(world: Ordeal) -> bool:
 @given(seed=st.integers(0, 2**32))
 def test_no_task_has_two_users(seed: int) -> None:
     """Under all faults no two processes use a task at one moment of true time."""
-    world = Ordeal(seed, job=SmallJob)
+    world = FaultRun(seed, job=SmallJob)
     world.play(stream(seed))
 
 
@@ -85,7 +85,7 @@ def test_no_task_has_two_users(seed: int) -> None:
 @given(seed=st.integers(0, 2**32))
 def test_after_the_faults_every_task_is_used_again(seed: int) -> None:
     """When the faults have stopped, every task is used, and processes use what they hold."""
-    world = Ordeal(seed, job=SmallJob)
+    world = FaultRun(seed, job=SmallJob)
     world.play(stream(seed))
     for process in world.processes:
         process.stop_ms = min(process.stop_ms, CALM_STOP_MS)
@@ -101,7 +101,7 @@ def test_after_the_faults_every_task_is_used_again(seed: int) -> None:
 def test_no_task_has_two_users_in_many_worlds() -> None:
     """The same for 300 lives; in every other one readers often hang."""
     for seed in range(300):
-        world = Ordeal(seed, job=SmallJob)
+        world = FaultRun(seed, job=SmallJob)
         world.play(stream(seed, stressed=(Deafens,) if seed % 2 else ()))
 
 
@@ -109,7 +109,7 @@ def test_the_streams_have_every_fault() -> None:
     """A stream has every kind of fault, and tasks often change their owner."""
     given = stream(7, until_ms=60_000)
     assert {type(fault) for _, fault in given} == set(faults.KINDS) - set(NOT_OF_MEMBERS)
-    world = Ordeal(7, job=SmallJob)
+    world = FaultRun(7, job=SmallJob)
     world.play(given)
     assert world.changes > 50
     assert world.generations > 100
@@ -121,7 +121,7 @@ def test_a_reader_that_hangs(job: type[Job]) -> None:
 
     It joins again and gets tasks again, so the other has all of them only for a while.
     """
-    world = Ordeal(0, job=job)
+    world = FaultRun(0, job=job)
     world.play([(0, Starts("W1")), (3_000, Deafens("W1", 60_000))])
     (deaf,) = world.processes
     tasks = used(world)
@@ -137,7 +137,7 @@ def test_a_reader_that_hangs(job: type[Job]) -> None:
 @pytest.mark.parametrize("job", COORDINATORS)
 def test_leaving_during_faults(job: type[Job]) -> None:
     """A member that leaves during faults ends, and the other one gets its tasks."""
-    world = Ordeal(0, job=job)
+    world = FaultRun(0, job=job)
     world.play([(0, Starts("W1")), (0, Starts("W2")), (3_000, Freezes("W2", 1_500))])
     tasks = used(world)
     world.play([(3_100, BrokerLeaves(1_500)), (3_200, Stops("W1"))])

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from support.scripted_coordinator import eventually
+from support.worker.scripted_coordinator import eventually
 
 import muster.worker.processes as processes_module
 from muster.protocol.ids import parse_task

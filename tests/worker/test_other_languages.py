@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions
-from support.brokers import Topics, new_topics
-from support.languages import LANGUAGES, Language, Running
-from support.ring import Ring
-from support.scripted_coordinator import ScriptedCoordinator, eventually
+from support.kafka.brokers import Topics, new_topics
+from support.worker.languages import LANGUAGES, Language, Running
+from support.worker.ring import Ring
+from support.worker.scripted_coordinator import ScriptedCoordinator, eventually
 
 from muster.protocol.digest import Holding
 from muster.protocol.events import Heartbeat, Join, Leave, Report

@@ -6,8 +6,8 @@ import queue
 from itertools import count
 
 import pytest
-from support.brokers import PARTITIONS, new_topics
-from support.waiting import until
+from support.kafka.brokers import PARTITIONS, new_topics
+from support.suite.waiting import until
 
 from muster.broker.kafka import EmbeddedKafka
 from muster.protocol.topics import TopicKind

@@ -5,7 +5,18 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from support.talk import BEAT_MS, GONE, GROUP, JOIN, MEMBER, SESSION_MS, Talk, in_state, kinds, sent
+from support.worker.talk import (
+    BEAT_MS,
+    GONE,
+    GROUP,
+    JOIN,
+    MEMBER,
+    SESSION_MS,
+    Talk,
+    in_state,
+    kinds,
+    sent,
+)
 
 from muster.protocol.digest import Holding
 from muster.protocol.events import Leave, Report

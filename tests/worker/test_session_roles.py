@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from support.talk import BEAT_MS, GROUP, MEMBER, Talk, kinds, sent
+from support.worker.talk import BEAT_MS, GROUP, MEMBER, Talk, kinds, sent
 
 from muster.protocol.digest import Holding
 from muster.protocol.events import Lag, LagReport

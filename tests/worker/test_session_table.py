@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support.talk import GONE, GROUP, MEMBER, in_state, kinds
+from support.worker.talk import GONE, GROUP, MEMBER, in_state, kinds
 
 from muster.protocol.digest import Holding
 from muster.protocol.events import Heartbeat, Lag, Report

@@ -6,9 +6,9 @@ import threading
 
 import pytest
 from confluent_kafka import Message
-from support.mock_worker import Story, given, worker
-from support.scripted_coordinator import ScriptedCoordinator, eventually
-from support.waiting import PATIENCE_S
+from support.suite.waiting import PATIENCE_S
+from support.worker.mock_worker import Story, given, worker
+from support.worker.scripted_coordinator import ScriptedCoordinator, eventually
 
 from muster import Worker
 from muster.protocol.errors import ConfigError

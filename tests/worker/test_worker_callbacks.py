@@ -8,10 +8,10 @@ import threading
 from dataclasses import replace
 
 import pytest
-from support.mock_worker import Story, given, worker
-from support.scripted_coordinator import ScriptedCoordinator, eventually
-from support.snapshots import orders
-from support.waiting import PATIENCE_S
+from support.state.snapshots import orders
+from support.suite.waiting import PATIENCE_S
+from support.worker.mock_worker import Story, given, worker
+from support.worker.scripted_coordinator import ScriptedCoordinator, eventually
 
 from muster import Worker
 from muster.protocol.errors import ConfigError

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.mock_kafka import QUICK
-from support.scripted_coordinator import ScriptedCoordinator, eventually
-from support.waiting import PATIENCE_S
+from support.kafka.mock_kafka import QUICK
+from support.suite.waiting import PATIENCE_S
+from support.worker.scripted_coordinator import ScriptedCoordinator, eventually
 
 from muster.cli.main import main
 from muster.protocol.events import Heartbeat, Join, Leave, Report

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from support.operator import G, M, Operator, config, join, of_kind
+from support.streams.operator import G, M, Operator, config, join, of_kind
 
 from muster import plugins
 from muster.assignor.errors import UnknownAssignor

@@ -13,9 +13,9 @@ from dataclasses import replace
 
 import pytest
 from pyspark.sql.types import Row
-from support.bombs import kind_of
-from support.examples import examples
-from support.operator import LANE, G, Operator, config, of_kind
+from support.protocol.bombs import kind_of
+from support.streams.operator import LANE, G, Operator, config, of_kind
+from support.suite.examples import examples
 
 from muster.protocol import codec
 from muster.protocol.digest import Holding

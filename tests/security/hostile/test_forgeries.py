@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections import defaultdict
 
 import pytest
-from support.bombs import HOSTILE, Raw, capacities, config, forged, kind_of, of_one_task
-from support.examples import examples
-from support.operator import INPUT, Operator, of_kind
+from support.protocol.bombs import HOSTILE, Raw, capacities, config, forged, kind_of, of_one_task
+from support.streams.operator import INPUT, Operator, of_kind
+from support.suite.examples import examples
 
 from muster.protocol import codec
 from muster.protocol.digest import Holding

@@ -17,9 +17,9 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, note, settings
 from hypothesis import strategies as st
-from support.bombs import configured, kind_of
-from support.examples import examples
-from support.operator import INPUT, LANE, G, Operator, of_kind
+from support.protocol.bombs import configured, kind_of
+from support.streams.operator import INPUT, LANE, G, Operator, of_kind
+from support.suite.examples import examples
 
 from muster.protocol import codec, events
 from muster.protocol.dead_letters import DeadLetter

@@ -6,8 +6,8 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 import pytest
-from support.bombs import BOMBS, Bomb
-from support.operator import INPUT, Operator, config, join, of_kind
+from support.protocol.bombs import BOMBS, Bomb
+from support.streams.operator import INPUT, Operator, config, join, of_kind
 
 from muster.protocol import codec
 from muster.protocol.dead_letters import DeadLetter
@@ -172,7 +172,7 @@ def entry_of(group: str, offset: int) -> bytes:
 
 def test_a_group_without_config_and_members_is_forgotten() -> None:
     """When the member of an unconfigured group expires, nothing is left of either."""
-    from support.operator import LANE, G
+    from support.streams.operator import LANE, G
 
     from muster.protocol.events import Tick
 

@@ -16,10 +16,10 @@ from pathlib import Path
 import psutil
 import pytest
 from confluent_kafka import Producer
-from support.bombs import BOMBS, Bomb, config
-from support.brokers import Topics
-from support.spark import Job
-from support.waiting import until
+from support.kafka.brokers import Topics
+from support.protocol.bombs import BOMBS, Bomb, config
+from support.streams.job import Job
+from support.suite.waiting import until
 
 from muster.protocol.events import Join
 from muster.protocol.ids import GroupId, MemberId

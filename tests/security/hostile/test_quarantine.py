@@ -13,10 +13,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from support.bombs import config
-from support.brokers import Topics
-from support.spark import Job
-from support.waiting import until
+from support.kafka.brokers import Topics
+from support.protocol.bombs import config
+from support.streams.job import Job
+from support.suite.waiting import until
 
 from muster.cli.main import main
 from muster.protocol.digest import Holding

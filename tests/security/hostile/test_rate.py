@@ -25,10 +25,10 @@ from confluent_kafka import (
     Producer,
     TopicPartition,
 )
-from support.bombs import BOMBS, Bomb, config
-from support.brokers import Topics
-from support.spark import Job
-from support.waiting import until
+from support.kafka.brokers import Topics
+from support.protocol.bombs import BOMBS, Bomb, config
+from support.streams.job import Job
+from support.suite.waiting import until
 
 from muster.protocol import codec
 from muster.protocol.events import Event, Join, Leave

@@ -10,7 +10,7 @@ from confluent_kafka.admin import (
     ConfigResource,
     ResourceType,
 )
-from support.brokers import Topics
+from support.kafka.brokers import Topics
 
 from muster.protocol.topics import TopicKind
 from muster.streams import timestamps

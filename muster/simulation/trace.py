@@ -1,0 +1,47 @@
+"""What happens in a simulation, for people: lines with their time, kept only when asked for."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from muster.protocol.ids import Role
+from muster.protocol.records import MemberAssignment, MemberGone
+from muster.protocol.tasks import TaskSet
+
+LINES_MAX = 400
+
+
+class Trace:
+    """The newest lines.
+
+    Attributes:
+        kept: whether lines are kept; check it before building an expensive line.
+        lines: the lines, newest last.
+    """
+
+    def __init__(self, *, kept: bool) -> None:
+        self.kept = kept
+        self.lines: deque[str] = deque(maxlen=LINES_MAX)
+
+    def add(self, at_ms: float, text: str) -> None:
+        """Add a line."""
+        if self.kept:
+            self.lines.append(f"{at_ms:>9,.0f} ms  {text}")
+
+
+def tasks_text(tasks: TaskSet) -> str:
+    """Tasks as text."""
+    return " ".join(map(str, tasks))
+
+
+def record_text(record: MemberAssignment | MemberGone) -> str:
+    """A record to a member, as text."""
+    if isinstance(record, MemberGone):
+        return "gone"
+    head = f"coordinator {record.coordinator_epoch}, revision {record.revision}"
+    if record.fault is not None:
+        return f"{record.fault.value} ({head})"
+    sets = zip(Role, (record.active, record.standby, record.learner), strict=True)
+    held = ", ".join(f"{role} {tasks_text(tasks)}" for role, tasks in sets if tasks)
+    asked = ", report" if record.report else ""
+    return f"{held or 'nothing'} ({head}, epoch {record.epoch}{asked})"

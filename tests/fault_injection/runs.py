@@ -1,0 +1,210 @@
+"""Plays many runs, each with random faults and then none, and shrinks one that breaks a law.
+
+A run is a seed and a list of faults. If it breaks a law, it is played again and again with parts of
+its list left out (delta debugging), until no fault can be left out. The rest is played once more to
+keep its trace.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field
+from itertools import count, islice
+from multiprocessing import get_context
+from random import Random
+
+from fault_injection import faults
+from fault_injection.checker import LawBroken
+from fault_injection.fault_run import FaultRun
+from fault_injection.faults import Timed
+
+from muster.simulation.shrinking import shrunk
+
+STORM_MS = (5_000, 60_000)
+"""Shortest and longest time in which faults happen in a run."""
+EVERY_MS = (60, 800)
+"""Smallest and greatest mean time between two faults in a run."""
+BEGINNING_MS = 300
+"""Every process starts before this, unless a fault happens first."""
+PLAYS_MAX = 600
+"""How often a broken run is played to shrink it."""
+RUNS_A_TURN = 8
+"""Runs given to each process at a time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Broken:
+    """A law that a run broke.
+
+    Attributes:
+        law: a description of what happened.
+        seed: of the run.
+        faults: the smallest list found that breaks it.
+        of: number of faults in the run.
+        trace: what happened, line by line.
+    """
+
+    law: str
+    seed: int
+    faults: tuple[Timed, ...]
+    of: int
+    trace: tuple[str, ...]
+
+    def __str__(self) -> str:
+        head = f"seed {self.seed}, {len(self.faults)} faults of {self.of}: {self.law}"
+        return "\n".join((head, *self.trace))
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """The result of one run.
+
+    Attributes:
+        seed: of the run.
+        generations: number opened in it.
+        changes: how often a task got another process.
+        faults: how many of each kind happened.
+        settled_ms: how long the group took to settle after the last fault.
+        lasted_ms: its length in simulated time.
+        broken: the law it broke, None = none.
+    """
+
+    seed: int
+    generations: int
+    changes: int
+    faults: Counter[str]
+    settled_ms: float
+    lasted_ms: float
+    broken: Broken | None = None
+
+
+@dataclass(slots=True)
+class Tally:
+    """The results of many runs.
+
+    Attributes:
+        runs: how many.
+        generations, changes, faults, lasted_ms: sums over the runs.
+        settled_ms: the longest time that one of them took to settle.
+        broken: the law that the last one broke, None = none.
+    """
+
+    runs: int = 0
+    generations: int = 0
+    changes: int = 0
+    faults: Counter[str] = field(default_factory=Counter)
+    lasted_ms: float = 0.0
+    settled_ms: float = 0.0
+    broken: Broken | None = None
+
+    def add(self, result: Result) -> None:
+        """Add a run."""
+        self.runs += 1
+        self.generations += result.generations
+        self.changes += result.changes
+        self.faults += result.faults
+        self.lasted_ms += result.lasted_ms
+        self.settled_ms = max(self.settled_ms, result.settled_ms)
+        self.broken = result.broken
+
+    def __str__(self) -> str:
+        kinds = ", ".join(f"{count:,} {kind}" for kind, count in self.faults.most_common())
+        return (
+            f"{self.generations:,} generations in {self.runs:,} runs of "
+            f"{self.lasted_ms / 3_600_000:,.1f} h in all, {self.changes:,} changes of owner\n"
+            f"{self.faults.total():,} faults: {kinds}\n"
+            f"settled at the latest {self.settled_ms / 1_000:,.1f} s after the last fault"
+        )
+
+
+def stream(seed: int, stressed: Collection[type] = ()) -> list[Timed]:
+    """The faults of a run: all processes start, then faults, `stressed` kinds more often."""
+    rng = Random(f"life/{seed}")
+    until_ms = int(_between(rng, *STORM_MS))
+    every_ms = int(_between(rng, *EVERY_MS))
+    starts: list[Timed] = [
+        (rng.randrange(BEGINNING_MS), faults.Starts(name)) for name in faults.NAMES
+    ]
+    timed_faults = [*starts, *faults.invented(seed, 0, until_ms, every_ms, stressed)]
+    return sorted(timed_faults, key=lambda timed: timed[0])
+
+
+def _between(rng: Random, low: float, high: float) -> float:
+    """A random number between the two, log-uniform."""
+    return float(low * (high / low) ** rng.random())
+
+
+def play(seed: int, given: Sequence[Timed], *, traced: bool = False) -> tuple[FaultRun, float, str]:
+    """Play one run; `traced` keeps its trace.
+
+    Returns:
+        The run at its end, how long it took to settle in ms, and the law it broke ("" = none).
+    """
+    world = FaultRun(seed, traced=traced)
+    try:
+        world.play(given)
+        return world, world.settle(), ""
+    except LawBroken as broken:
+        return world, 0.0, str(broken)
+    except Exception as error:  # the code under test may raise anything
+        return world, 0.0, f"{type(error).__name__}: {error}"
+
+
+def played(seed: int) -> Result:
+    """Play the random run of a seed, and shrink it if it breaks a law."""
+    given = stream(seed)
+    world, settled_ms, law = play(seed, given)
+    return Result(
+        seed=seed,
+        generations=world.generations,
+        changes=world.changes,
+        faults=Counter(type(fault).__name__ for _, fault in given),
+        settled_ms=settled_ms,
+        lasted_ms=world.clock_ms,
+        broken=broken(seed, given) if law else None,
+    )
+
+
+def broken(seed: int, given: Sequence[Timed]) -> Broken:
+    """Shrink a stream that breaks a law; return the smallest part found, and its trace."""
+
+    def breaks(part: Sequence[Timed]) -> bool:
+        return bool(play(seed, part)[2])
+
+    small = shrunk(given, breaks, PLAYS_MAX)
+    world, _, law = play(seed, small, traced=True)
+    return Broken(law, seed, tuple(small), len(given), tuple(world.trace.lines))
+
+
+def results(seed: int, generations: int, processes: int = 1) -> Iterator[Result]:
+    """Play runs from a seed on, until they have opened `generations` or one breaks a law.
+
+    The runs and their order do not depend on the number of processes.
+    """
+    opened = 0
+    for result in _results(seed, processes):
+        yield result
+        opened += result.generations
+        if opened >= generations or result.broken is not None:
+            return
+
+
+def tally_of(seed: int, generations: int, processes: int = 1) -> Tally:
+    """Play runs as `results` does; return their tally."""
+    tally = Tally()
+    for result in results(seed, generations, processes):
+        tally.add(result)
+    return tally
+
+
+def _results(seed: int, processes: int) -> Iterator[Result]:
+    seeds = count(seed)
+    if processes == 1:
+        yield from map(played, seeds)
+        return
+    # Spawned, not forked: the caller may have threads (Kafka clients, a test runner).
+    with ProcessPoolExecutor(processes, get_context("spawn")) as pool:
+        while True:
+            yield from pool.map(played, islice(seeds, processes * RUNS_A_TURN), chunksize=2)

@@ -1,0 +1,163 @@
+"""A group under many faults: no task has two owners, and afterwards the group settles.
+
+=============================  ===========================================================
+MUSTER_FAULT_GENERATIONS       how many the long run opens, in all (`make long`: 100,000)
+MUSTER_FAULT_SEED              of its first run; the others follow
+MUSTER_FAULT_PROCESSES         how many processes of this machine it takes
+=============================  ===========================================================
+
+A law that is broken is printed with its seed, the fewest faults that break it, and the trace.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Sequence
+from typing import ClassVar
+
+import pytest
+from fault_injection import fault_run, faults, runs, two_coordinators
+from fault_injection.checker import CheckedJob, LawBroken
+from fault_injection.fault_run import CALM_MS, FaultRun
+from fault_injection.runs import Tally
+
+from muster.protocol.events import Event
+from muster.simulation.shrinking import shrunk
+from muster.state.group import NO_MEMBER
+from muster.state.machine import Step
+from muster.worker.states import State
+
+GENERATIONS = int(os.environ.get("MUSTER_FAULT_GENERATIONS", "8000"))
+SEED = int(os.environ.get("MUSTER_FAULT_SEED", "1000000"))
+PROCESSES = int(os.environ.get("MUSTER_FAULT_PROCESSES", "2"))
+
+
+def no_law_is_broken(tally: Tally) -> None:
+    """Fail with the trace if a law was broken."""
+    if tally.broken is not None:
+        pytest.fail(str(tally.broken), pytrace=False)
+
+
+def test_a_hundred_generations() -> None:
+    """A few runs: every kind of fault happens, tasks change owners, all laws hold."""
+    tally = runs.tally_of(seed=1, generations=120)
+    no_law_is_broken(tally)
+    assert tally.generations >= 120
+    assert tally.changes > tally.generations / 2
+    assert set(tally.faults) == {kind.__name__ for kind in faults.KINDS}
+    assert 0 < tally.settled_ms <= CALM_MS
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600 + GENERATIONS // 20)
+def test_many_thousands_of_generations(capsys: pytest.CaptureFixture[str]) -> None:
+    """Play runs until a number of generations was opened; print the sums."""
+    tally = runs.tally_of(SEED, GENERATIONS, PROCESSES)
+    with capsys.disabled():
+        print(f"\n{tally}")
+    no_law_is_broken(tally)
+    assert tally.generations >= GENERATIONS
+    assert tally.settled_ms <= CALM_MS
+
+
+class Placed(CheckedJob):
+    """A coordinator that records where a `static` group's jobs are placed."""
+
+    runners: ClassVar[dict[str, set[str]]] = {}
+
+    def decide(self, events: Sequence[Event]) -> Step:
+        """Decide as usual, and record the placement."""
+        step = super().decide(events)
+        group = step.group
+        for task, slot in enumerate(group.target.tolist()):
+            member = None if slot == NO_MEMBER else group.members[slot]
+            if member is not None and group.assignor == "static":
+                self.runners.setdefault(str(group.table.task(task)), set()).add(member.id)
+        return step
+
+
+def test_pinned_jobs_live_through_faults() -> None:
+    """In a `static` group jobs move from one member that names them to the other, and back."""
+    Placed.runners.clear()
+    static = faults.Configures(faults.ASSIGNORS.index("static"), 2, 0)
+    faulty = [(at, f) for at, f in runs.stream(3) if not isinstance(f, faults.Configures)]
+    world = FaultRun(3, job=Placed)
+    world.play([(0, static), *faulty])
+    assert 0 < world.settle() <= CALM_MS
+    assert Placed.runners["c-0"] == {"W2", "W5"}
+    assert Placed.runners["c-1"] == {"W1", "W3", "W4"}
+
+
+def test_a_member_that_is_deaf_joins_again_in_vain_and_harms_no_other() -> None:
+    """It stops what it has in time, asks to join and uses nothing until it reads again.
+
+    The tasks it is granted meanwhile are not used; others keep theirs, and no task has two users.
+    As soon as it reads, it has its share again.
+    """
+    world = FaultRun(0)
+    deafens = faults.Deafens("W1", 25_000)
+    starts = [(0, faults.Starts("W1")), (1_000, faults.Starts("W2"))]
+    world.play([*starts, (3_000, deafens), (3_000, faults.Starts("W3"))])
+    deaf = world.processes[0]
+    assert len(deaf.using) == 3
+    world.run(3_000 + faults.SESSION_MS + 500)
+    assert deaf.session.state is State.JOINING
+    while world.clock_ms < 27_500:
+        world.run(world.clock_ms + 100)
+        assert not deaf.using
+        others = sum(len(process.using) for process in world.processes if process is not deaf)
+        assert others >= 3  # their own shares, whatever the deaf one is given
+    assert 0 < world.settle() <= CALM_MS
+    assert deaf.using
+    assert sum(len(process.using) for process in world.processes) == 5
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_tokens_grow_while_two_coordinators_live(seed: int) -> None:
+    """The first gives tasks under a dozen more generations while its successor starts.
+
+    Members believe it until the successor has asked them; who had the newest tokens is dead by
+    then. The tokens that the successor gives with the same tasks are newer all the same.
+    """
+    given = two_coordinators.life(seed)
+    world, settled_ms, law = runs.play(seed, given)
+    assert law == ""
+    assert world.generations > 10
+    assert 0 < settled_ms <= CALM_MS
+
+
+def test_a_job_off_its_pins_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The checker fails a `static` group whose member runs a job that it does not name."""
+    monkeypatch.setitem(faults.PINNED, "W1", ("1_2",))  # for the checker
+    monkeypatch.setattr(fault_run, "PINNED", {})  # the process still names nothing
+    world = FaultRun(3)
+    static = faults.Configures(faults.ASSIGNORS.index("static"), 2, 0)
+    with pytest.raises(LawBroken, match="1_0 is to run on W1, not on nobody"):
+        world.play([(0, static), (1_000, faults.Starts("W1")), (5_000, faults.Dies("W1"))])
+
+
+def test_a_run_is_the_same_each_time() -> None:
+    """The same seed and faults give the same trace, also in another process."""
+    given = runs.stream(7)
+    (world, settled_ms, law), (again, _, _) = (runs.play(7, given, traced=True) for _ in range(2))
+    assert len(world.trace.lines) > 100
+    assert (list(world.trace.lines), law) == (list(again.trace.lines), "")
+    (result,) = runs.results(7, generations=1)  # without a trace
+    assert (result.settled_ms, result.generations) == (settled_ms, world.generations)
+    assert result.faults == Counter(type(fault).__name__ for _, fault in given)
+
+
+def test_a_failing_run_is_made_small() -> None:
+    """Of ten faults two together break a law: shrinking leaves those two, in order."""
+    given = [(at, faults.Dies(f"W{at % 5}")) for at in range(10)]
+    needed = [given[3], given[8]]
+    plays = []
+
+    def breaks(part: object) -> bool:
+        plays.append(part)
+        return all(fault in part for fault in needed)
+
+    assert shrunk(given, breaks, plays_max=600) == needed
+    assert len(plays) < 60
+    assert shrunk(given, breaks, plays_max=0) == given

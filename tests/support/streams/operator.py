@@ -1,0 +1,129 @@
+"""The operator without a JVM, over an in-memory state store."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import pytest
+from pyspark.sql.streaming.tws_tester import TwsTester
+from pyspark.sql.types import Row
+from support.state.story import AT_ONCE
+
+from muster.protocol import codec
+from muster.protocol.events import Event, GroupConfig, GroupDeleted, Join, Origin
+from muster.protocol.ids import GroupId, MemberId
+from muster.protocol.records import (
+    Record,
+)
+from muster.protocol.settings import parse_settings
+from muster.protocol.tasks import Subtopology
+from muster.protocol.topics import TOPICS, TopicKind
+from muster.streams import processor
+from muster.streams.outbox import TOPIC_OF
+from muster.streams.processor import GroupProcessor
+from muster.streams.source import input_topics, lane_of, pack
+
+PREFIXES = ["muster", "other"]
+INPUT = input_topics(PREFIXES)
+PARTITIONS = {topic.name(prefix): 2 for topic in TOPICS for prefix in PREFIXES}
+G, M = GroupId("g"), MemberId("m")
+REBUILD_MS = 600_000
+ALLOWED = frozenset(f"support.plugin_assignors:{name}" for name in ("Raises", "Hangs", "Exits"))
+
+
+class Operator:
+    """The operator over an in-memory state store; takes events, returns records."""
+
+    def __init__(
+        self,
+        epoch: int = 7,
+        initial: Sequence[tuple[bytes, bytes]] = (),
+        wary_until_ms: int = 0,
+        quarantined: bool = False,
+        assignor_ms_max: int = 10_000,
+    ) -> None:
+        epochs = dict.fromkeys(PREFIXES, epoch)
+        rows = [
+            (lane, Row(lane=lane, snapshot=snapshot, quarantined=quarantined))
+            for lane, snapshot in initial
+        ]
+        self.processor = GroupProcessor(
+            *(epochs, PARTITIONS, INPUT, REBUILD_MS),
+            wary_until_ms={"muster": wary_until_ms},
+            assignors=ALLOWED,
+            assignor_ms_max=assignor_ms_max,
+        )
+        self.tester = TwsTester(
+            self.processor,
+            **({"initialStateRow": rows} if rows else {}),
+        )
+        self._offsets: dict[str, int] = {}
+        self.written: list[Row] = []
+
+    def at(self, event: Event, at_ms: int, prefix: str = "muster") -> Event:
+        """The event with an origin: the next offset of its topic."""
+        is_config = isinstance(event, GroupConfig | GroupDeleted)
+        kind = TopicKind.CONFIG if is_config else TopicKind.MEMBERSHIP
+        topic = f"{prefix}.{kind}"
+        offset = self._offsets[topic] = self._offsets.get(topic, -1) + 1
+        object.__setattr__(event, "origin", Origin(topic, 0, offset, at_ms))
+        return event
+
+    def feed(self, at_ms: int, *events: Event, prefix: str = "muster") -> list[Record]:
+        """Take one batch of events of one group, all with one time."""
+        placed = [self.at(event, at_ms, prefix) for event in events]
+        encoded = [codec.encode(event) for event in placed]
+        entries = [pack(e.origin, c.value, INPUT) for e, c in zip(placed, encoded, strict=True)]
+        return self.batch(lane_of(prefix, encoded[0].key), entries)
+
+    def batch(self, lane: bytes, entries: Sequence[bytes]) -> list[Record]:
+        """Take one batch of packed rows, in any order."""
+        rows = [Row(lane=lane, entry=entry) for entry in entries]
+        written = self.tester.test(lane, rows)
+        self.written += written
+        return [record_of(row) for row in written]
+
+    def stored(self, lane: bytes) -> tuple[bytes | None, bytes | None]:
+        """Liveness and snapshot in the store."""
+        values = [self.tester.peekValueState(name, lane) for name in ("liveness", "snapshot")]
+        return tuple(None if value is None else value[0] for value in values)
+
+
+def record_of(row: Row) -> Record:
+    prefix, _, kind = row.topic.rpartition(".")
+    assert prefix in PREFIXES
+    record = codec.decode_record(TopicKind(kind), row.key, row.value)
+    assert TOPIC_OF[type(record)] == kind
+    return record
+
+
+def of_kind(records: Sequence[Record], kind: type) -> list:
+    """The records of a type."""
+    return [record for record in records if isinstance(record, kind)]
+
+
+def config(
+    partitions: int = 4,
+    settings: Mapping[str, object] | None = None,
+    assignor: str = "sticky",
+) -> GroupConfig:
+    """The config of a group of one subtopology that is placed at once when it starts."""
+    unit = Subtopology("0", partitions)
+    parsed = parse_settings({**AT_ONCE, **(settings or {})}, assignor)
+    return GroupConfig(group=G, assignor=assignor, settings=parsed, tasks=(unit,))
+
+
+def join(member: str = "m") -> Join:
+    """A member's first join."""
+    return Join(group=G, member=MemberId(member), incarnation=5)
+
+
+LANE = lane_of("muster", b"g")
+
+
+@pytest.fixture
+def nothing_in_memory() -> Iterator[None]:
+    """Clear the groups in this process' memory, before and after."""
+    processor._cache.clear()
+    yield
+    processor._cache.clear()

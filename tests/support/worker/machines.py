@@ -1,0 +1,13 @@
+"""Members by the thousand, for tests: `machines` of `bench`, loaded from its folder."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+sys.path.append(str(Path(__file__).parents[3] / "bench"))
+
+# bench is a folder of scripts, not a package
+from machines import Crew
+
+__all__ = ["Crew"]
