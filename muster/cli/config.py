@@ -21,7 +21,7 @@ from muster.cli.options import (
     key_values,
 )
 from muster.documents.group_config import FILE_KEYS, Change, as_json, check_fits, merged
-from muster.documents.json_files import load
+from muster.documents.json_files import load, refuse_unknown
 from muster.documents.units import parse_tasks
 from muster.errors import BadInput, InUse, NotFound
 from muster.kafka.settings import ClientSettings
@@ -149,11 +149,7 @@ def change_from(args: argparse.Namespace) -> Change:
     file = load(args.file) if args.file else {}
     if not isinstance(file, dict):
         raise BadInput(f"{args.file}: expected an object with {', '.join(FILE_KEYS)}")
-    unknown = sorted(set(file) - set(FILE_KEYS))
-    if unknown:
-        raise BadInput(
-            f"{args.file}: unknown key {shown(unknown[0])}; known: {', '.join(FILE_KEYS)}"
-        )
+    refuse_unknown(file, FILE_KEYS, args.file)
     config = file.get("config", {})
     if not isinstance(config, dict):
         raise BadInput(f"{args.file}: config: expected an object of settings")

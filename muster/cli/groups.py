@@ -32,8 +32,8 @@ from muster.published.snapshots import (
     configured,
     drains_text,
     history,
-    is_deleted,
     last_heartbeats,
+    newest,
     no_group,
     snapshot_of,
     waits_text,
@@ -91,17 +91,11 @@ def _read(
     settings: ClientSettings, prefix: str, group: str | None
 ) -> tuple[list[GroupSnapshot], Debts]:
     """The newest snapshot of one group, or of every group by id, and the releases members owe."""
-    found: dict[GroupId, GroupSnapshot] = {}
-    debts = Debts()
-    for published in history(settings, prefix, group):
-        debts.take(published)
-        if isinstance(published.record, GroupSnapshot) and not is_deleted(published.record):
-            found[published.record.group] = published.record
-        else:
-            found.pop(published.record.group, None)
+    debts, records = Debts(), history(settings, prefix, group)
+    found = newest(debts.noting(records))
     if group is not None and not found:
         raise no_group(settings, prefix, group)
-    return [found[name] for name in sorted(found)], debts
+    return list(found.values()), debts
 
 
 def hints(shown: Sequence[Shown], others: Callable[[], Sequence[str]]) -> list[str]:

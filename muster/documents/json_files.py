@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -110,6 +110,18 @@ def parsed(text: bytes, where: str) -> object:
         key = shown(again[id(broken)])
         raise BadInput(f"{where}: {place}key {key} is there twice in one object")
     return found
+
+
+def refuse_unknown(raw: Iterable[str], known: Sequence[str], place: str = "") -> None:
+    """Refuse an object that has another key than the known ones.
+
+    Raises:
+        BadInput: the message names the place, the key and what is known.
+    """
+    unknown = sorted(set(raw) - set(known))
+    if unknown:
+        where = f"{place}: " if place else ""
+        raise BadInput(f"{where}unknown key {shown(unknown[0])}; known: {', '.join(known)}")
 
 
 def _noting_repeats(

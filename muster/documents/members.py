@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from muster.documents.json_files import refuse_unknown
 from muster.errors import BadInput
 from muster.output import shown
 from muster.protocol.keys import member_fault
@@ -89,9 +90,7 @@ def parse_member(raw: object, names: Names, place: str, *, foreign: bool = False
     """
     if not isinstance(raw, dict):
         raise BadInput(f"{place}: expected an object with at least 'id'")
-    unknown = sorted(set(raw) - set(KEYS))
-    if unknown:
-        raise BadInput(f"{place}: unknown key {shown(unknown[0])}; known: {', '.join(KEYS)}")
+    refuse_unknown(raw, KEYS, place)
     name = raw.get("id")
     fault = member_fault(name) if isinstance(name, str) else "expected a name"
     if fault is not None or not isinstance(name, str):

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from muster.assignor.model import NO_MEMBER, GroupView, Lags, Pairs, Placement, group_view
 from muster.assignor.score import score
+from muster.documents.json_files import refuse_unknown
 from muster.documents.members import MemberRow, Names, parse_member
 from muster.documents.units import parse_tasks
 from muster.errors import BadInput
@@ -137,9 +138,7 @@ def parse_problem(raw: object) -> Problem:
     """
     if not isinstance(raw, dict):
         raise BadInput(f"expected an object with {', '.join(KEYS[2:4])}, got {_kind(raw)}")
-    unknown = sorted(set(raw) - set(KEYS))
-    if unknown:
-        raise BadInput(f"unknown key {shown(unknown[0])}; known: {', '.join(KEYS)}")
+    refuse_unknown(raw, KEYS)
     for key in ("tasks", "members"):
         if key not in raw:
             raise BadInput(f"{key}: missing; a problem needs tasks and members")
@@ -217,10 +216,7 @@ def _answer(raw: object) -> Mapping[str, Any]:
     members = raw.get("members") if isinstance(raw, dict) else None
     if not isinstance(raw, dict) or not isinstance(members, dict):
         raise BadInput('validate: expected an object with "members", as in an answer')
-    unknown = sorted(set(raw) - set(ANSWER_KEYS))
-    if unknown:
-        known = ", ".join(ANSWER_KEYS)
-        raise BadInput(f"validate: unknown key {shown(unknown[0])}; known: {known}")
+    refuse_unknown(raw, ANSWER_KEYS, "validate")
     for member, held in members.items():
         if not isinstance(held, dict):
             raise BadInput(f"validate.members.{member}: expected an object with {', '.join(ROLES)}")

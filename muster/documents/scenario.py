@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
+from muster.documents.json_files import refuse_unknown
 from muster.documents.members import KEYS as MEMBER_KEYS
 from muster.documents.members import Names, parse_member, whole
 from muster.documents.units import parse_tasks
@@ -95,10 +96,7 @@ class _Reader:
 
     def _event(self, row: Mapping[str, Any], place: str) -> Happening:
         found = [key for key in row if key in EVENTS]
-        allowed = ("at_ms", *EVENTS, "temporary")
-        unknown = sorted(set(row) - set(allowed))
-        if unknown:
-            raise BadInput(f"{place}: unknown key {shown(unknown[0])}; known: {', '.join(allowed)}")
+        refuse_unknown(row, ("at_ms", *EVENTS, "temporary"), place)
         if len(found) != 1:
             raise BadInput(f"{place}: expected exactly one of {', '.join(EVENTS)}")
         key = found[0]
@@ -230,10 +228,8 @@ def _joining(rows: object) -> Iterator[str]:
 def _object(raw: object, place: str, known: tuple[str, ...] | None = None) -> Mapping[str, Any]:
     if not isinstance(raw, dict):
         raise BadInput(f"{place}: expected an object")
-    unknown = sorted(set(raw) - set(known)) if known is not None else []
-    if unknown:
-        named = ", ".join(known or ())
-        raise BadInput(f"{place}: unknown key {shown(unknown[0])}; known: {named}")
+    if known is not None:
+        refuse_unknown(raw, known, place)
     return raw
 
 

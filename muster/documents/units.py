@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from muster.documents.json_files import refuse_unknown
 from muster.errors import BadInput
-from muster.output import shown
 from muster.protocol.tasks import WEIGHT_MAX, Connector, RackLists, Subtopology, Unit
 
 SUBTOPOLOGY = (
@@ -43,10 +43,7 @@ def tasks_json(units: tuple[Unit, ...]) -> list[dict[str, Any]]:
 def _unit(row: object, place: str) -> Unit:
     if not isinstance(row, dict) or ("subtopology" in row) == ("connector" in row):
         raise BadInput(f"{place}: expected an object with either 'subtopology' or 'connector'")
-    known = CONNECTOR if "connector" in row else SUBTOPOLOGY
-    unknown = sorted(set(row) - set(known))
-    if unknown:
-        raise BadInput(f"{place}: unknown key {shown(unknown[0])}; known: {', '.join(known)}")
+    refuse_unknown(row, CONNECTOR if "connector" in row else SUBTOPOLOGY, place)
     if "connector" in row:
         return Connector(
             name=_name(row["connector"], f"{place}.connector"),

@@ -16,6 +16,8 @@ def joined(
 ) -> Iterator[Row]:
     """Whole records; one that was split comes with its own key at the place of its last part.
 
+    All parts of a record are in one partition, also when the topic grows meanwhile.
+
     Args:
         rows: of one topic or several, in order within a partition.
         on_fault: called for a part that cannot be joined, which is left out.

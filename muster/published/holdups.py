@@ -7,6 +7,7 @@ could read the request, which is at most one step (`state.deadlines.step_of`) af
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
@@ -83,6 +84,12 @@ class Debts:
 
     def __init__(self) -> None:
         self._of: dict[GroupId, dict[MemberId, _Debt]] = {}
+
+    def noting(self, records: Iterable[Published]) -> Iterator[Published]:
+        """The same records, each absorbed on its way."""
+        for published in records:
+            self.take(published)
+            yield published
 
     def take(self, published: Published) -> None:
         """Absorb a group's next record."""

@@ -8,7 +8,7 @@ the tail of ``<prefix>.membership``.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -83,10 +83,14 @@ def _skipped(row: Row, error: DecodeError) -> None:
     print(f"{row.topic}-{row.partition}@{row.offset} is skipped: {error}", file=sys.stderr)
 
 
-def newest(settings: ClientSettings, prefix: str) -> dict[GroupId, GroupSnapshot]:
-    """The newest snapshot of every group, by id; deleted groups are left out."""
+def newest(records: Iterable[Published]) -> dict[GroupId, GroupSnapshot]:
+    """The newest snapshot of every group, by id; deleted groups are left out.
+
+    Args:
+        records: a group's oldest first, as `history` gives them.
+    """
     found: dict[GroupId, GroupSnapshot] = {}
-    for published in history(settings, prefix, None):
+    for published in records:
         record = published.record
         if isinstance(record, GroupGone) or is_deleted(record):
             found.pop(record.group, None)
@@ -121,14 +125,15 @@ def is_deleted(record: GroupSnapshot) -> bool:
 
 def configured(settings: ClientSettings, prefix: str) -> list[str]:
     """Names of the groups that have tasks."""
-    return [name for name, each in newest(settings, prefix).items() if each.tasks]
+    return [name for name, each in newest(history(settings, prefix, None)).items() if each.tasks]
 
 
 def no_group(settings: ClientSettings, prefix: str, group: str) -> NotFound:
     """The error for a group of which no record is published; it names similar groups."""
+    others = newest(history(settings, prefix, None))
     return NotFound(
         f"no group {group!r} on {topic_name(TopicKind.GROUPS, prefix)}; there are: "
-        f"{there_are(group, newest(settings, prefix))}. A group is there once it is configured or "
+        f"{there_are(group, others)}. A group is there once it is configured or "
         "joined and a coordinator runs (muster doctor)"
     )
 

@@ -8,14 +8,22 @@ from functools import partial
 from typing import TYPE_CHECKING, cast
 
 import pytest
+from confluent_kafka import Producer
 from hypothesis import given
 from hypothesis import strategies as st
+from support.kafka.mock_kafka import mock_kafka
 from support.state.snapshots import orders
 
 from muster.kafka.compacted import newest_values
 from muster.kafka.reader import Row
+from muster.kafka.settings import client_settings
+from muster.protocol.codec import encode
+from muster.protocol.ids import GroupId
 from muster.protocol.keys import partition_of
+from muster.protocol.parts import parts
+from muster.protocol.records import GroupGone
 from muster.streams import beside, recovery
+from muster.streams.claim import claim
 from muster.streams.recovery import first_wanted, without_others
 
 if TYPE_CHECKING:
@@ -84,6 +92,31 @@ def test_the_word_of_a_coordinator_that_was_superseded_does_not_count() -> None:
         log = [entry(0, n, KEYS[0], value, 1_000 + n, told) for n, (value, told) in values]
         found = read_back([log], [0])
         assert found == {KEYS[0]: expected}
+
+
+def test_groups_are_read_back_and_the_next_claim_is_later() -> None:
+    """The newest snapshot of each group is read, in parts or whole; claims get rising epochs."""
+    records = [
+        *parts(orders(7), 300),
+        encode(replace(orders(3), group=GroupId("other"))),
+        encode(replace(orders(2), group=GroupId("gone"))),
+        *parts(orders(8), 300, turn=1),
+        encode(GroupGone(group=GroupId("gone"))),
+    ]
+    with mock_kafka() as address:
+        clients = client_settings(address)
+        producer = Producer(clients.producer())
+        for record in records:
+            place = partition_of(record.key, 4)
+            producer.produce(TOPIC, record.value, record.key, place, headers=list(record.headers))
+        assert producer.flush(10) == 0
+        found = recovery.recover(clients, ["muster"])
+        first, second = (claim(clients, "muster", job) for job in ("one", "two"))
+    assert [(prefix, s.group, s.generation) for prefix, s in found.snapshots] == [
+        ("muster", "orders", 8),
+        ("muster", "other", 3),
+    ]
+    assert second == first + 1
 
 
 def test_offsets_of_another_cluster_do_not_count() -> None:
