@@ -46,6 +46,7 @@ from pyspark.sql.streaming.stateful_processor import (
 from pyspark.sql.types import BinaryType, Row, StructField, StructType
 
 from muster.keyring import KeyFile
+from muster.protocol.keys import parse_key
 from muster.protocol.signing import Keyring
 from muster.schemas import WriterSchema, schemas_of
 from muster.state.group import Group
@@ -250,10 +251,25 @@ class GroupProcessor(StatefulProcessor):
         Raises:
             MemoryError: there is not enough memory.
         """
+        rows = rows._replace(group=self._known(rows))
         inbox = self._inbox(rows)
         if inbox.group is None or not inbox.events:
             return Turn(list(self._letters(inbox)), rows.group, rows.stored)
         return turn.take(rows.group, rows.stored, inbox, self._publisher(rows), self._post)
+
+    def _known(self, rows: _Rows) -> Group | None:
+        """The group, restored if it is not in memory: limits follow from how many tasks it has.
+
+        They must be the same in a replay, which may find other groups in memory.
+        """
+        if rows.group is not None or rows.stored.snapshot is None:
+            return rows.group
+        try:
+            return turn.restore(parse_key(split_lane(rows.lane)[1]).group, rows.stored)
+        except MemoryError:
+            raise
+        except Exception:
+            return None  # `turn.take` fails in the same way and parks the group
 
     def _inbox(self, rows: _Rows) -> Inbox:
         """The events of the rows."""
