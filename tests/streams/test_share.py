@@ -46,7 +46,15 @@ def test_the_newest_configs_are_in_the_share() -> None:
     """Each config replaces the one before it, so the newest count, whatever came before."""
     rows = [row(n, 10_000, "config") for n in range(5)]
     found = share.of(rows, 0, is_config)
+    assert found.entries == rows[-share.LARGE_CONFIGS_MAX :]
+
+
+def test_a_loop_of_small_configs_is_cut() -> None:
+    """Each config costs time for every member of the group, however small it is."""
+    rows = [row(n, 100, "config") for n in range(100)]
+    found = share.of(reversed(rows), 1_000, is_config)
     assert found.entries == rows[-share.CONFIGS_MAX :]
+    assert found.beyond == rows[: -share.CONFIGS_MAX]
 
 
 def test_a_row_larger_than_the_share_is_taken_alone() -> None:
