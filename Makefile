@@ -34,9 +34,10 @@ test: $(READY) ## the whole suite: the fast tests, then those with a real Kafka 
 fast: $(READY) ## the fast tests: no JVM, a third of the examples, under two minutes
 	@$(BIN)/python -m pytest -q $(TWO) -m "not ($(SERVICES))"
 
-long: $(READY) ## hours: 100,000 generations under faults, 5,000 random lives, half an hour of faults on the real thing
+long: $(READY) ## hours: 100,000 generations under faults, 5,000 random lives, a million hostile cases, half an hour of faults on the real thing
 	@status=0; \
 	MUSTER_FAULT_GENERATIONS=100000 MUSTER_LIVES=5000 $(BIN)/python -m pytest -q -s tests/simulation -m slow || status=1; \
+	MUSTER_FUZZ_CASES=1000000 $(BIN)/python -m pytest -q tests/security/hostile/test_fuzz.py || status=1; \
 	MUSTER_CHAOS_MINUTES=30 $(BIN)/python -m pytest -q -s tests/chaos || status=1; \
 	exit $$status
 

@@ -79,8 +79,8 @@ class DeadLetter(StrEnum):
     )
     TOO_MUCH_AT_ONCE = (
         "TOO_MUCH_AT_ONCE",
-        "a large event behind as many large events of its group as one batch takes; of several"
-        " large configs in one batch the newest count",
+        "a large event behind as many large events of its group as one batch takes; of very many"
+        " configs in one batch the newest count",
         "find who writes so much to the group; members join again by themselves",
     )
     LEFT_OUT = (

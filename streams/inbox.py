@@ -228,11 +228,6 @@ def _all_dead(
     return Inbox(prefix, None, rejected=letters)
 
 
-def is_config(entry: bytes, topics: Sequence[str]) -> bool:
-    """Whether a packed row is from the config topic."""
-    return _kind(entry, topics) is TopicKind.CONFIG
-
-
 def _why(key: bytes | None, entry: bytes, topics: Sequence[str]) -> DecodeError:
     origin, value = unpack(entry, topics)
     try:

@@ -45,7 +45,9 @@ from pyspark.sql.streaming.stateful_processor import (
 )
 from pyspark.sql.types import BinaryType, Row, StructField, StructType
 
+from muster.protocol.keys import parse_key
 from muster.protocol.signing import Keyring
+from muster.protocol.topics import TopicKind
 from muster.schemas import WriterSchema, schemas_of
 from muster.signing.keyring import KeyFile
 from muster.state.group import Group
@@ -54,7 +56,6 @@ from muster.streams.inbox import (
     Inbox,
     Limits,
     failed,
-    is_config,
     open_lane,
     refused_lane,
     set_aside,
@@ -62,7 +63,7 @@ from muster.streams.inbox import (
     turned_away,
 )
 from muster.streams.letters import GROUP_QUOTED_BYTES_MAX, Post
-from muster.streams.source import REFUSED, split_lane
+from muster.streams.source import REFUSED, TOPIC_AT, split_lane
 from muster.streams.stored import Stored
 from muster.streams.trial import TrialFailed, limit_cpu, limit_memory, tried
 from muster.streams.turn import Publisher, Turn
@@ -154,6 +155,9 @@ class GroupProcessor(StatefulProcessor):
         self._writers = writers
         self._partitions = dict(partitions)
         self._topics = tuple(topics)
+        self._config_topics = frozenset(
+            number for number, topic in enumerate(topics) if topic.endswith(f".{TopicKind.CONFIG}")
+        )
         self._publishers = {
             prefix: Publisher(
                 epoch,
@@ -224,7 +228,7 @@ class GroupProcessor(StatefulProcessor):
         return share.of((row[1] for row in rows), bytes_max, self._is_config)
 
     def _is_config(self, entry: bytes) -> bool:
-        return is_config(entry, self._topics)
+        return entry[TOPIC_AT] in self._config_topics  # for every row, so it must be quick
 
     def _taken(self, rows: _Rows) -> Turn:
         """Run a group batch, in a child process if it may do harm."""
@@ -250,10 +254,25 @@ class GroupProcessor(StatefulProcessor):
         Raises:
             MemoryError: there is not enough memory.
         """
+        rows = rows._replace(group=self._known(rows))
         inbox = self._inbox(rows)
         if inbox.group is None or not inbox.events:
             return Turn(list(self._letters(inbox)), rows.group, rows.stored)
         return turn.take(rows.group, rows.stored, inbox, self._publisher(rows), self._post)
+
+    def _known(self, rows: _Rows) -> Group | None:
+        """The group, restored if it is not in memory: limits follow from how many tasks it has.
+
+        They must be the same in a replay, which may find other groups in memory.
+        """
+        if rows.group is not None or rows.stored.snapshot is None:
+            return rows.group
+        try:
+            return turn.restore(parse_key(split_lane(rows.lane)[1]).group, rows.stored)
+        except MemoryError:
+            raise
+        except Exception:
+            return None  # `turn.take` fails in the same way and parks the group
 
     def _inbox(self, rows: _Rows) -> Inbox:
         """The events of the rows."""

@@ -4,9 +4,10 @@ One key may bring a batch twenty thousand rows of a megabyte each. To hold them 
 the process, to decode them takes minutes, and all other groups wait. So a group's share of a batch
 is limited while its rows come in, before any is decoded:
 
-- rows of at most `LARGE_BYTES` are always in the share; `muster.batch.rows.max` limits them;
-- larger rows are in the share, oldest first, until they have `bytes_max` bytes together;
-- of larger configs only the newest `CONFIGS_MAX` are in the share: each replaces the one before.
+- of configs and deletions only the newest `CONFIGS_MAX` are in the share, and of large ones the
+  newest `LARGE_CONFIGS_MAX`: each replaces the one before, and costs time for every member;
+- other rows of at most `LARGE_BYTES` are always in the share; `muster.batch.rows.max` limits them;
+- larger rows are in the share, oldest first, until they have `bytes_max` bytes together.
 
 Only the beginning of a row beyond the share is kept, for its dead letter. The rows of a batch come
 in any order, and a replay may bring them in another one; the share does not depend on it.
@@ -24,7 +25,8 @@ BYTES_MIN = 4 << 20
 BYTES_MAX = 64 << 20
 GROWTH = 16
 """A group whose snapshot is larger may bring this many times its size, up to `BYTES_MAX`."""
-CONFIGS_MAX = 2
+CONFIGS_MAX = 16
+LARGE_CONFIGS_MAX = 2
 BEGINNING_BYTES = 512
 
 
@@ -60,16 +62,26 @@ def of(rows: Iterable[bytes], most: int, is_config: Callable[[bytes], bool]) -> 
     beyond: list[bytes] = []
     large = _Oldest(most, beyond)
     for row in rows:
-        if len(row) <= LARGE_BYTES:
-            small.append(row)
-        elif is_config(row):
+        if is_config(row):
             configs.append(row)
-            if len(configs) > CONFIGS_MAX:
-                configs.sort()
-                beyond.append(configs.pop(0)[:BEGINNING_BYTES])
+            if len(configs) > 2 * CONFIGS_MAX:
+                configs = _newest(configs, CONFIGS_MAX, beyond)
+        elif len(row) <= LARGE_BYTES:
+            small.append(row)
         else:
             large.add(row)
+    configs = _newest(configs, CONFIGS_MAX, beyond)
+    small += (row for row in configs if len(row) <= LARGE_BYTES)
+    configs = [row for row in configs if len(row) > LARGE_BYTES]
+    configs = _newest(configs, LARGE_CONFIGS_MAX, beyond)
     return Share(sorted([*small, *configs, *large.kept()]), sorted(beyond))
+
+
+def _newest(rows: list[bytes], most: int, beyond: list[bytes]) -> list[bytes]:
+    """The newest rows; the beginnings of the others go to `beyond`."""
+    rows.sort()
+    beyond += (row[:BEGINNING_BYTES] for row in rows[:-most])
+    return rows[-most:]
 
 
 class _Oldest:

@@ -47,6 +47,8 @@ from muster.schemas import schemas_of
 from muster.streams.config import JobConfig
 
 HEADER = Struct(">qbiqb")
+TOPIC_AT = 8
+"""Where in a packed row the number of its topic is."""
 LANE_END = b"\0"
 """Between prefix and key; no topic name contains it."""
 

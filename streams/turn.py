@@ -138,7 +138,7 @@ def restore(group: GroupId, stored: Stored, *, wary: bool = False) -> Group:
 
 
 def tasks_of(group: Group | None, stored: Stored) -> int:
-    """Tasks that a group has; for a stored group that is not in memory, the most it may have."""
+    """Tasks that a group has; for a stored group that cannot be read, the most it may have."""
     if group is not None:
         return len(group.table)
     return 0 if stored.snapshot is None else SET_TASKS_MAX

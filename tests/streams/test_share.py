@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from dataclasses import replace
 
+import numpy as np
 import pytest
 from support.streams.operator import INPUT, LANE, Operator, config, join, of_kind
 
 from muster.protocol import codec
 from muster.protocol.dead_letters import DeadLetter
-from muster.protocol.events import Event, Origin
+from muster.protocol.digest import Holding
+from muster.protocol.events import Event, GroupConfig, Origin
 from muster.protocol.framing import PREFIX
 from muster.protocol.records import GroupSnapshot, Rejected
-from muster.streams import letters, share
+from muster.protocol.tasks import TaskSet
+from muster.streams import letters, processor, share
 from muster.streams.source import HEADER, pack
 
 pytestmark = pytest.mark.usefixtures("nothing_in_memory")
@@ -42,7 +46,15 @@ def test_the_newest_configs_are_in_the_share() -> None:
     """Each config replaces the one before it, so the newest count, whatever came before."""
     rows = [row(n, 10_000, "config") for n in range(5)]
     found = share.of(rows, 0, is_config)
+    assert found.entries == rows[-share.LARGE_CONFIGS_MAX :]
+
+
+def test_a_loop_of_small_configs_is_cut() -> None:
+    """Each config costs time for every member of the group, however small it is."""
+    rows = [row(n, 100, "config") for n in range(100)]
+    found = share.of(reversed(rows), 1_000, is_config)
     assert found.entries == rows[-share.CONFIGS_MAX :]
+    assert found.beyond == rows[: -share.CONFIGS_MAX]
 
 
 def test_a_row_larger_than_the_share_is_taken_alone() -> None:
@@ -94,12 +106,25 @@ def test_a_group_grows_with_its_snapshot() -> None:
     assert share.bytes_max(b"x" * (32 << 20)) == share.BYTES_MAX
 
 
+@pytest.mark.parametrize("is_in_memory", [True, False])
+def test_limits_are_the_same_in_a_replay(is_in_memory: bool) -> None:
+    """What a group may name follows from its tasks, also when a new process has to restore it."""
+    operator = Operator()
+    operator.feed(1_000, config(), join())
+    if not is_in_memory:
+        processor._cache.clear()
+    many = TaskSet([("0", False, np.arange(100_000, dtype=np.int32))])
+    late = replace(join("n"), holding=Holding(active=many))
+    (letter,) = of_kind(operator.feed(2_000, late), Rejected)
+    assert letter.reason == DeadLetter.UNDECODABLE
+
+
 def written(*events: Event) -> list[bytes]:
     """Events as packed rows; a large event of rubbish before each."""
     entries: list[bytes] = []
     for event in events:
         for size in (900_000, None):
-            kind = "config" if "config" in type(event).__name__.lower() else "membership"
+            kind = "config" if isinstance(event, GroupConfig) else "membership"
             origin = Origin(f"muster.{kind}", 0, len(entries), 1_000 + len(entries))
             value = codec.encode(event).value or b""
             filler = PREFIX["Join"] + b"\xff" * (size or 0)

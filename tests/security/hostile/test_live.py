@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -31,7 +32,17 @@ pytestmark = [pytest.mark.broker, pytest.mark.spark]
 RECORDS = int(os.environ.get("MUSTER_HOSTILE_RECORDS", "1000"))
 INNOCENT = GroupId("innocent")
 PATIENCE_S = 240.0
-CONF = ("muster.stall.ms=120000",)
+PYTHON_BYTES_MAX = 1 << 29
+"""Far below the default; a group that needs more would be quarantined."""
+HEAP_BYTES_MAX = 1 << 30
+"""Spark's default for `spark.driver.memory`."""
+PEAK_MB_MAX = 4 * 400 + (HEAP_BYTES_MAX >> 20) + 1_024
+"""Python's processes, the JVM's heap, and what the JVM has beside its heap."""
+CONF = (
+    "muster.stall.ms=120000",
+    f"muster.python.bytes.max={PYTHON_BYTES_MAX}",
+    "spark.driver.memory=1g",
+)
 
 
 class Innocent:
@@ -90,29 +101,40 @@ def throw(topics: Topics, bomb: Bomb) -> int:
     return size
 
 
-def megabytes(job: Job) -> int:
-    """Memory of the job, its JVM and its Python workers, in MB."""
+def peak_megabytes(job: Job) -> int:
+    """Sum of the largest memory that the job, its JVM and its Python workers ever had, in MB."""
     family = [psutil.Process(job.pid), *psutil.Process(job.pid).children(recursive=True)]
-    return sum(each.memory_info().rss for each in family if each.is_running()) >> 20
+    peaks_kb = 0
+    for each in family:
+        with suppress(OSError):  # a process that has ended
+            status = Path(f"/proc/{each.pid}/status").read_text(encoding="ascii")
+            peaks_kb += int(status.partition("VmHWM:")[2].split()[0])
+    return peaks_kb >> 10
 
 
 @pytest.mark.timeout(1_800)  # each wait has its own limit
 def test_the_innocent_are_answered(
     target: Job, innocent: Innocent, kafka: Topics, tmp_path: Path
 ) -> None:
-    """After every attack the innocent group is answered and the job lives.
+    """After every attack the innocent group is answered, and the job lives within its memory.
 
     Afterwards the job starts on the same checkpoint and on an empty one, and answers.
     """
+    peak_mb = 0
     for bomb in BOMBS:
         size = throw(kafka, bomb)
         took_s = innocent.asks(target)
         after_s = innocent.asks(target)
         assert target.get("/healthz") == (200, "ok\n"), target.tail()
+        peak_mb = max(peak_mb, peak_megabytes(target))
         print(
             f"\n{bomb.name}: {size} bytes; answered behind it in {took_s:.2f} s, then in"
-            f" {after_s:.2f} s; {megabytes(target)} MB; {kafka.end(TopicKind.REJECTED)} letters"
+            f" {after_s:.2f} s; {peak_mb} MB at most; {kafka.end(TopicKind.REJECTED)} letters"
         )
+    assert peak_mb <= PEAK_MB_MAX
+    lines = target.get("/metrics")[1].splitlines()
+    told = [line for line in lines if line.startswith("muster_groups_quarantined{")]
+    assert [line.split()[-1] for line in told] == ["0.0"]
     target.kill()
     target.start()
     innocent.asks(target)

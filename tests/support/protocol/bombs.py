@@ -192,6 +192,12 @@ def large(_: int) -> Iterator[Raw]:
         yield _raw(configured(HOSTILE, names))
 
 
+def megabytes(count: int) -> Iterator[Raw]:
+    """Joins of almost a megabyte each, of one group, that cannot be decoded."""
+    for _number in range(max(count // 20, 5)):
+        yield M, HOSTILE.encode(), PREFIX["Join"] + b"\xff" * 900_000
+
+
 def packed_configs(count: int) -> Iterator[Raw]:
     """Configs of 4 MiB of names, packed into 600 kB, one after another, all different."""
     yield _raw(_join(0))
@@ -282,6 +288,7 @@ BOMBS = tuple(
         ("framed rubbish", framed_rubbish),
         ("large", large),
         ("large keys", large_keys),
+        ("megabytes", megabytes),
         ("packed configs", packed_configs),
         ("letters of letters", letters_of_letters),
         ("forged", forged),
