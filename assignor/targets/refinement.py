@@ -21,7 +21,12 @@ import numpy as np
 from muster.assignor.copies import Longs
 from muster.assignor.model import NO_MEMBER, BoolArray, Pairs
 from muster.assignor.solvers.spread import Spread
+from muster.assignor.targets.actives import uneven
+from muster.assignor.targets.exact import Exact
 from muster.assignor.targets.figures import Figures
+from muster.assignor.targets.plan_data import Inputs, Plan, PlanCost
+from muster.assignor.targets.standby_request import StandbyRequest
+from muster.assignor.targets.tags import Zones
 from muster.protocol.tasks import IntArray
 
 _FORBIDDEN = 1 << 40
@@ -41,6 +46,58 @@ class Costs:
 
     active: Longs
     standby: Longs
+
+
+class Refinement:
+    """Improves the plan of a small group in which members, tasks and racks are not set apart."""
+
+    def __init__(self, inputs: Inputs, exact: Exact) -> None:
+        self._inputs, self._exact = inputs, exact
+
+    def improve(self, plan: Plan, request: StandbyRequest | None) -> None:
+        """Make free improvements until there are none.
+
+        Args:
+            plan: is changed.
+            request: the standbys that were asked for; None = none were.
+        """
+        inputs, view = self._inputs, self._inputs.view
+        if (plan.active[view.tasks.stateful] == NO_MEMBER).any() or self._optimal(plan):
+            return
+        racks, every = inputs.racks, np.arange(len(view.tasks), dtype=np.int32)
+        cost = None if racks is None else PlanCost(view, racks, request)
+        before = 0 if cost is None else cost.of(plan, inputs.home)
+        plan.active, plan.standby = refined(
+            costs(
+                self._exact.figures,
+                inputs.capacity,
+                None if racks is None else racks.across(view),
+                view.settings.num_standby_replicas,
+                at_once=inputs.at_once,
+            ),
+            (plan.active, plan.standby),
+            inputs.capacity,
+            view.tasks.stateful,
+            view.tasks.unit_of if racks is not None and racks.by_unit else None,
+            Zones(view).tags if view.settings.rack_aware_assignment_tags else None,
+            self._exact.spread(every),
+            strict=not inputs.at_once,
+        )
+        if cost is not None:
+            plan.cost += cost.of(plan, inputs.home) - before
+            if plan.cost < plan.bound:  # the bound was proven for other counts
+                plan.bound = cost.least(plan, inputs.capacity > 0)
+
+    def _optimal(self, plan: Plan) -> bool:
+        """Whether only traffic and balance count, and both are optimal already.
+
+        So it is where no member has a task or state, no standbys are placed, and capacities are
+        equal: with unequal ones, one kind of task may even out what another leaves uneven.
+        """
+        copies = self._inputs.copies
+        if len(plan.standby) or not copies.none or (self._inputs.racks and not plan.priced):
+            return False
+        return not uneven(self._inputs.capacity) and (copies.owner == NO_MEMBER).all()
 
 
 def costs(

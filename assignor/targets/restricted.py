@@ -21,6 +21,7 @@ from muster.assignor.solvers.flow import Network
 from muster.assignor.solvers.shares import Counts, shares
 from muster.assignor.solvers.spread import Spread
 from muster.assignor.solvers.within import Box, Table, placed
+from muster.assignor.targets.plan_data import Actives, Inputs, Settled
 from muster.protocol.tasks import IntArray
 
 MAX_ONE_BY_ONE = 20_000
@@ -124,6 +125,24 @@ def _alike(kind: IntArray, *columns: Counts) -> tuple[Counts, IntArray]:
     for number, column in enumerate(columns, 1):
         rows[number, code] = column
     return rows, code.astype(np.int32)
+
+
+class ByTopics:
+    """Strategy for stateless tasks where topics restrict members and racks do not count."""
+
+    def __init__(self, inputs: Inputs) -> None:
+        self._inputs = inputs
+
+    def actives(self, actives: Actives, _placed: IntArray) -> Settled | None:
+        """Owners as even as the restrictions allow; None if a task is stateful: copies count."""
+        view = self._inputs.view
+        if view.tasks.stateful[actives.task].any():
+            return None
+        return Settled(
+            settled_by_topics(
+                view, actives.task, actives.home, self._inputs.capacity, actives.before
+            )
+        )
 
 
 def settled_by_topics(
