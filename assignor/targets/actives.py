@@ -33,14 +33,13 @@ class ByCopies:
         inputs, tasks, before = self._inputs, actives.task, actives.before
         count = held(actives.home, len(inputs.capacity))
         share = None
-        if uneven(inputs.capacity) and before is not None:
+        if before is not None and uneven(inputs.capacity):
             share = topped_up(len(tasks), inputs.capacity, count, before)
             if share is None:  # earlier actives are uneven already; these even them out
                 total = len(tasks) + int(before.sum())
                 share = filled_shares(total, inputs.capacity, before) - before
         if share is None:
-            unowned = tasks[actives.home == NO_MEMBER]
-            hints = [] if inputs.at_once else _hints(inputs.view, inputs.copies, actives, unowned)
+            hints = [] if inputs.at_once else _hints(inputs.view, inputs.copies, actives)
             share = shares(len(tasks), inputs.capacity, count, before, hints)
         return self.within(actives, share)
 
@@ -113,7 +112,7 @@ def alike(view: GroupView, copies: Copies, tasks: IntArray) -> bool:
     return not any_stateful or (copies.none and bool(stateful.all()))
 
 
-def _hints(view: GroupView, copies: Copies, actives: Actives, unowned: IntArray) -> list[Counts]:
+def _hints(view: GroupView, copies: Copies, actives: Actives) -> list[Counts]:
     """Per member its running learners; the same plus warm copies of tasks without an owner."""
     members = len(view.members)
     learners = np.zeros(members, dtype=np.int64)
@@ -121,6 +120,7 @@ def _hints(view: GroupView, copies: Copies, actives: Actives, unowned: IntArray)
         among_these = np.isin(view.learner.task, actives.task)
         learners = np.bincount(view.learner.member[among_these], minlength=members)
     hints = [learners] if learners.any() else []
+    unowned = actives.task[actives.home == NO_MEMBER]
     unowned = unowned[view.tasks.stateful[unowned]]
     if len(unowned):
         pairs = copies.of(unowned)

@@ -53,8 +53,9 @@ class Planner:
         """Place actives, balanced among themselves and with those placed before."""
         if len(tasks) == 0:
             return
-        actives = Actives(tasks, self.home[tasks], before)
-        answers = (s.actives(actives, self.plan.active) for s in self._strategies.actives)
+        home = self.home if len(tasks) == len(self.home) else self.home[tasks]
+        actives = Actives(tasks, home, before)
+        answers = (place(actives, self.plan.active) for place in self._strategies.actives)
         self.plan.take(tasks, next(answer for answer in answers if answer is not None))
 
     def everything(self) -> None:
@@ -85,7 +86,7 @@ class Planner:
         Returns:
             Owners with the least traffic where racks count and the fewest moves.
         """
-        return self._strategies.within.within(Actives(tasks, home, before), room)
+        return self._strategies.within(Actives(tasks, home, before), room)
 
     def meanwhile(self, running: IntArray) -> IntArray:
         """Owners of all tasks while stateful ones wait for copies; stateless ones fill up the load.
@@ -116,7 +117,9 @@ class Planner:
     def taking(self, pairs: Pairs) -> Pairs:
         """The pairs whose member takes tasks, and may take this one."""
         fits = self.capacity[pairs.member] > 0
-        return pairs.only(fits & self.view.may_take(pairs.task, pairs.member))
+        if not self.view.unrestricted:
+            fits &= self.view.may_take(pairs.task, pairs.member)
+        return pairs.only(fits)
 
     def standbys(self, taken: Pairs | None = None) -> None:
         """Place the standbys of every stateful active that has been placed.

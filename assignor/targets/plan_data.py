@@ -116,7 +116,7 @@ class Plan:
 
     def take(self, tasks: IntArray, settled: Settled) -> None:
         """Write the owners of tasks (int32[K]) into the plan, and count their cost."""
-        self.active[tasks] = settled.owner
+        self.active[tasks if len(tasks) < len(self.active) else slice(None)] = settled.owner
         self.provisional |= not settled.complete
         self.pay(settled.cost)
 

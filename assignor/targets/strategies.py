@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, TypeAlias
 
 from muster.assignor.model import NO_MEMBER
 from muster.assignor.solvers.exact import small
@@ -25,17 +25,9 @@ from muster.assignor.targets.tags import tagged_standbys
 from muster.assignor.targets.weighted import ByWeight
 from muster.protocol.tasks import IntArray
 
-
-class _Places(Protocol):
-    def actives(self, actives: Actives, placed: IntArray, /) -> Settled | None:
-        """Owners of the actives, with `placed` (int32[T]) the owners so far; None = not mine."""
-        ...
-
-
-class _PlacesWithin(Protocol):
-    def within(self, actives: Actives, room: Counts) -> Settled:
-        """Owners of the actives; each member takes `room` (int64[M]) tasks."""
-        ...
+PlacesActives: TypeAlias = Callable[[Actives, IntArray], Settled | None]
+"""Owners of actives, given the owners so far (int32[T])."""
+PlacesStandbys: TypeAlias = Callable[[StandbyRequest], PlacedStandbys | None]
 
 
 class Strategies(NamedTuple):
@@ -43,7 +35,7 @@ class Strategies(NamedTuple):
 
     Attributes:
         actives: place actives with balanced counts.
-        within: places actives within counts that are given.
+        within: places actives so that each member takes a given number (int64[M]).
         standbys: place standbys.
         weight: what balances by weight; None = all tasks weigh alike.
         exact: what solves small groups; None = it would not pay, or the group is not small.
@@ -51,9 +43,9 @@ class Strategies(NamedTuple):
         by_kind: whether stateful and stateless actives are always placed apart.
     """
 
-    actives: tuple[_Places, ...]
-    within: _PlacesWithin
-    standbys: tuple[Callable[[StandbyRequest], PlacedStandbys | None], ...]
+    actives: tuple[PlacesActives, ...]
+    within: Callable[[Actives, Counts], Settled]
+    standbys: tuple[PlacesStandbys, ...]
     weight: ByWeight | None
     exact: Exact | None
     refinement: Refinement | None
@@ -65,20 +57,19 @@ def chosen(inputs: Inputs) -> Strategies:
     view, settings = inputs.view, inputs.view.settings
     by_cost, by_copies = ByCost(inputs), ByCopies(inputs)
     plain = inputs.racks is None and view.unrestricted
-    actives: tuple[_Places, ...] = (by_cost,)
+    actives: tuple[PlacesActives, ...] = (by_cost.actives,)
     if plain and inputs.bound is None:
-        actives = (by_copies,)
+        actives = (by_copies.actives,)
     elif inputs.racks is None and inputs.bound is None:
-        actives = (ByTopics(inputs), by_cost)
-    place_standbys: tuple[Callable[[StandbyRequest], PlacedStandbys | None], ...]
-    place_standbys = (partial(standbys, view, inputs.copies),)
+        actives = (ByTopics(inputs).actives, by_cost.actives)
+    place_standbys: tuple[PlacesStandbys, ...] = (partial(standbys, view, inputs.copies),)
     weight = exact = refinement = None
     if not view.tasks.weigh_alike:
         weight = ByWeight(inputs, by_cost)
-        actives = (weight, *actives)
+        actives = (weight.actives, *actives)
     elif view.unrestricted and small(len(view.tasks), inputs.capacity) and _exact_pays(inputs):
         exact = Exact(inputs)
-        actives = (exact, *actives)
+        actives = (exact.actives, *actives)
         if not copies_apart(view):
             place_standbys = (exact.standbys, *place_standbys)
         if inputs.racks is None or settings.rack_aware_standby_strategy == "traffic":
@@ -87,7 +78,7 @@ def chosen(inputs: Inputs) -> Strategies:
         place_standbys = (partial(tagged_standbys, view, inputs.copies),)
     return Strategies(
         actives=actives,
-        within=by_copies if plain else by_cost,
+        within=by_copies.within if plain else by_cost.within,
         standbys=place_standbys,
         weight=weight,
         exact=exact,

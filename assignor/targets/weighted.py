@@ -83,38 +83,16 @@ class ByWeight:
             return None
         placed = np.flatnonzero(beside != NO_MEMBER)
         load = np.bincount(beside[placed], weights=weight[placed], minlength=len(capacity))
-        owner, complete = settled_by_weight(
-            copies, actives, capacity, load.astype(np.float64), at_once=at_once
-        )
-        return Settled(owner, complete=complete)
-
-
-def settled_by_weight(
-    copies: Copies, actives: Actives, capacity: Counts, load: Floats, *, at_once: bool
-) -> tuple[IntArray, bool]:
-    """Owners of the given tasks, balanced by weight.
-
-    Args:
-        copies: the copies of the group.
-        actives: what to place.
-        capacity: int64[M], 0 = takes nothing.
-        load: float64[M], weight each member has beside these tasks.
-        at_once: whether all moves are carried out now, and not as learners become ready.
-
-    Returns:
-        int32[K] owners, `NO_MEMBER` where no member may take a task; and whether the plan is
-        complete. It is not where a member must get tasks before it gives some, or the reverse.
-    """
-    search = _Search(copies, actives, capacity, load, at_once=at_once)
-    search.continue_learning(copies.view.learner)
-    search.place_unowned()
-    while search.level():
-        pass
-    owner = np.array(search.owner, dtype=np.int32)
-    if at_once or np.array_equal(owner, actives.home):
-        return owner, True
-    search.free_all()
-    return owner, not search.level()
+        search = _Search(copies, actives, capacity, load.astype(np.float64), at_once=at_once)
+        search.continue_learning(copies.view.learner)
+        search.place_unowned()
+        while search.level():
+            pass
+        owner = np.array(search.owner, dtype=np.int32)
+        if at_once or np.array_equal(owner, actives.home):
+            return Settled(owner)
+        search.free_all()  # a member may have to get tasks before it gives some, or the reverse
+        return Settled(owner, complete=not search.level())
 
 
 class _Search:
