@@ -45,10 +45,10 @@ class HighAvailability:
         stateful = view.tasks.stateful
         planner.actives(np.flatnonzero(stateful).astype(np.int32))
         planner.standbys()
-        planner.refine(at_once=False)
+        planner.refine()
         planner.actives(np.flatnonzero(~stateful).astype(np.int32), before=planner.loads())
         if int(view.active.max(initial=NO_MEMBER)) == NO_MEMBER:
-            planner.refine(at_once=False)  # nothing runs yet: refine both kinds together
+            planner.refine()  # nothing runs yet: refine both kinds together
         plan = planner.plan
         target = Target(plan.active, plan.standby)
         staged = stage(view, copies, target, planner.capacity > 0)

@@ -143,7 +143,7 @@ def _filled(planner: Planner, tasks: IntArray, owner: IntArray) -> IntArray:
     orphans = owner == NO_MEMBER
     number = int(np.count_nonzero(orphans) + count.sum())
     room = filled_shares(number, planner.capacity, count) - count
-    filled[orphans], _ = planner.settled(tasks[orphans], owner[orphans], room, count)
+    filled[orphans] = planner.settled(tasks[orphans], owner[orphans], room, count).owner
     return filled
 
 
@@ -166,9 +166,9 @@ def _goal(planner: Planner, active: IntArray, learning: IntArray) -> IntArray:
         fixed = held(home[tasks[bound[tasks]]], len(capacity))
         room = _room_left(len(free), share, fixed)
         if len(free):
-            goal[free], cost = planner.settled(free, home[free], room, fixed)
-            planner.plan.cost += cost
-            planner.plan.bound += cost
+            settled = planner.settled(free, home[free], room, fixed)
+            goal[free] = settled.owner
+            planner.plan.pay(settled.cost)
     stateless = ~view.tasks.stateful
     active[stateless] = with_fallback_owners(goal, planner.copies)[stateless]
     return goal

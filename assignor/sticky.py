@@ -18,8 +18,9 @@ from muster.assignor.model import NO_MEMBER, GroupView, Placement, no_pairs
 from muster.assignor.solvers.balance import held
 from muster.assignor.solvers.exact import least_uneven_shares
 from muster.assignor.staging import Staged, Target, with_fallback_owners
-from muster.assignor.targets.actives import Actives, settled_to
+from muster.assignor.targets.actives import settled_to
 from muster.assignor.targets.plan import Planner
+from muster.assignor.targets.plan_data import Actives
 from muster.assignor.targets.racks import STICKINESS
 from muster.assignor.why import explained
 from muster.protocol.tasks import IntArray
@@ -71,7 +72,7 @@ class Fallback:
 
 def at_once(planner: Planner, followup_ms: int | None = None) -> Placement:
     """Turn a plan into a placement without learners."""
-    planner.refine(at_once=True)
+    planner.refine()
     view, plan = planner.view, planner.plan
     owner = with_fallback_owners(plan.active, planner.copies)
     staged = Staged(owner, plan.standby, no_pairs(), unfinished=False)

@@ -8,8 +8,6 @@ stateless task moves before a stateful one.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from muster.assignor.copies import NO_COPY, Copies, Longs, code, contains
@@ -17,43 +15,37 @@ from muster.assignor.model import NO_MEMBER, BoolArray, GroupView, Pairs
 from muster.assignor.solvers.balance import held, settle
 from muster.assignor.solvers.shares import Counts, filled_shares, shares, topped_up
 from muster.assignor.solvers.transport import Freight, Room, place
+from muster.assignor.targets.plan_data import Actives, Inputs, Settled
 from muster.protocol.tasks import IntArray
 
 READY, WARM, ON_ITS_WAY, STANDBY, SOME, NOTHING = range(6)
 """How good a copy is as a destination, best first."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Actives:
-    """Actives of a view that are placed together.
+class ByCopies:
+    """Strategy for groups in which neither racks nor topics count, nor a window."""
 
-    Attributes:
-        task: int32[K], their task indexes, ascending.
-        home: int32[K], owners they may stay with, `NO_MEMBER` = none.
-        before: int64[M], actives placed before these; None = none.
-    """
+    def __init__(self, inputs: Inputs) -> None:
+        self._inputs = inputs
 
-    task: IntArray
-    home: IntArray
-    before: Counts | None = None
+    def actives(self, actives: Actives, _placed: IntArray) -> Settled:
+        """Owners with balanced counts, the fewest moves, and copies used."""
+        inputs, tasks, before = self._inputs, actives.task, actives.before
+        count = held(actives.home, len(inputs.capacity))
+        share = None
+        if before is not None and uneven(inputs.capacity):
+            share = topped_up(len(tasks), inputs.capacity, count, before)
+            if share is None:  # earlier actives are uneven already; these even them out
+                total = len(tasks) + int(before.sum())
+                share = filled_shares(total, inputs.capacity, before) - before
+        if share is None:
+            hints = [] if inputs.at_once else _hints(inputs.view, inputs.copies, actives)
+            share = shares(len(tasks), inputs.capacity, count, before, hints)
+        return self.within(actives, share)
 
-
-def settled_by_copies(
-    view: GroupView, copies: Copies, actives: Actives, capacity: Counts
-) -> IntArray:
-    """int32[K]: owners with balanced counts, the fewest moves, and copies used."""
-    count = held(actives.home, len(capacity))
-    unowned = actives.task[actives.home == NO_MEMBER]
-    share = None
-    if uneven(capacity) and actives.before is not None:
-        share = topped_up(len(actives.task), capacity, count, actives.before)
-        if share is None:  # earlier actives are uneven already; these even them out
-            total = len(actives.task) + int(actives.before.sum())
-            share = filled_shares(total, capacity, actives.before) - actives.before
-    if share is None:
-        hints = _hints(view, copies, actives, unowned)
-        share = shares(len(actives.task), capacity, count, actives.before, hints)
-    return settled_to(view, copies, actives, share)
+    def within(self, actives: Actives, room: Counts) -> Settled:
+        """Owners with the fewest moves; each member takes `room` (int64[M]) tasks."""
+        return Settled(settled_to(self._inputs.view, self._inputs.copies, actives, room))
 
 
 def uneven(capacity: Counts) -> bool:
@@ -120,7 +112,7 @@ def alike(view: GroupView, copies: Copies, tasks: IntArray) -> bool:
     return not any_stateful or (copies.none and bool(stateful.all()))
 
 
-def _hints(view: GroupView, copies: Copies, actives: Actives, unowned: IntArray) -> list[Counts]:
+def _hints(view: GroupView, copies: Copies, actives: Actives) -> list[Counts]:
     """Per member its running learners; the same plus warm copies of tasks without an owner."""
     members = len(view.members)
     learners = np.zeros(members, dtype=np.int64)
@@ -128,6 +120,7 @@ def _hints(view: GroupView, copies: Copies, actives: Actives, unowned: IntArray)
         among_these = np.isin(view.learner.task, actives.task)
         learners = np.bincount(view.learner.member[among_these], minlength=members)
     hints = [learners] if learners.any() else []
+    unowned = actives.task[actives.home == NO_MEMBER]
     unowned = unowned[view.tasks.stateful[unowned]]
     if len(unowned):
         pairs = copies.of(unowned)

@@ -1,4 +1,4 @@
-"""Inputs and result of planning: usable capacity, owners that stay, the plan and its cost."""
+"""What a plan is made from, what strategies ask and answer, and the plan with its cost."""
 
 from __future__ import annotations
 
@@ -9,10 +9,87 @@ import numpy as np
 
 from muster.assignor.copies import Copies
 from muster.assignor.model import NO_MEMBER, BoolArray, GroupView, Pairs, no_pairs
+from muster.assignor.solvers.balance import held
 from muster.assignor.solvers.shares import Counts
-from muster.assignor.targets.racks import STATELESS, Racks
+from muster.assignor.targets.racks import STATELESS, Prices, Racks, differ, racks_of
 from muster.assignor.targets.standby_request import StandbyRequest, Toll
+from muster.assignor.targets.windows import bound_of
 from muster.protocol.tasks import IntArray
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Inputs:
+    """What a plan is made from.
+
+    Attributes:
+        view: the group.
+        copies: its copies.
+        capacity: int64[M], 0 = takes nothing.
+        home: int32[T], owners that tasks may stay with, `NO_MEMBER` = none.
+        racks: None = all racks cost the same.
+        bound: `subtopology.imbalance.max`, where it counts; None = it does not.
+        at_once: whether actives start at their destination, with state or without; else a warm
+            member runs them while a learner restores there.
+    """
+
+    view: GroupView
+    copies: Copies
+    capacity: Counts
+    home: IntArray
+    racks: Racks | None
+    bound: int | None
+    at_once: bool
+
+
+def inputs_of(
+    view: GroupView, copies: Copies, default: Prices, *, at_once: bool, bounded: bool
+) -> tuple[Inputs, tuple[str, ...]]:
+    """The inputs of a view's plan, and warnings about settings that cannot be honoured.
+
+    Args:
+        view: the group.
+        copies: its copies.
+        default: the assignor's own prices of traffic and moves.
+        at_once: whether the plan is carried out without learners.
+        bounded: whether tasks move for `subtopology.imbalance.max`.
+    """
+    capacity = usable_capacity(view)
+    racks, racks_off = racks_of(view, default, standbys=view.settings.num_standby_replicas > 0)
+    if racks is not None and not differ(view, racks, capacity > 0):
+        racks = None  # every placement reads the same across racks
+    bound, bound_off = bound_of(view) if bounded else (None, "")
+    home = staying_owner(copies, capacity)
+    inputs = Inputs(view, copies, capacity, home, racks, bound, at_once)
+    return inputs, tuple(warning for warning in (racks_off, bound_off) if warning)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Actives:
+    """Actives of a view that are placed together.
+
+    Attributes:
+        task: int32[K], their task indexes, ascending; at least one.
+        home: int32[K], owners they may stay with, `NO_MEMBER` = none.
+        before: int64[M], actives placed before these; None = none.
+    """
+
+    task: IntArray
+    home: IntArray
+    before: Counts | None = None
+
+
+class Settled(NamedTuple):
+    """Owners of actives.
+
+    Attributes:
+        owner: int32[K], `NO_MEMBER` where no member may take a task.
+        cost: of racks and moves, the least possible; None where racks do not count.
+        complete: whether nothing more must move once this has been carried out.
+    """
+
+    owner: IntArray
+    cost: int | None = None
+    complete: bool = True
 
 
 @dataclass(slots=True)
@@ -21,19 +98,34 @@ class Plan:
 
     Attributes:
         active: int32[T], final owner of each active.
+        warnings: what could not be honoured.
         standby: final standbys.
         cost: cost of racks and moves, 0 where racks do not count.
         bound: proven lower bound of the cost, each step given the steps before.
-        warnings: what could not be honoured.
+        priced: whether the cost of actives was minimised.
         provisional: whether more must move once this plan has been carried out.
     """
 
     active: IntArray
+    warnings: tuple[str, ...]
     standby: Pairs = field(default_factory=no_pairs)
     cost: int = 0
     bound: int = 0
-    warnings: tuple[str, ...] = ()
+    priced: bool = False
     provisional: bool = False
+
+    def take(self, tasks: IntArray, settled: Settled) -> None:
+        """Write the owners of tasks (int32[K]) into the plan, and count their cost."""
+        self.active[tasks if len(tasks) < len(self.active) else slice(None)] = settled.owner
+        self.provisional |= not settled.complete
+        self.pay(settled.cost)
+
+    def pay(self, cost: int | None) -> None:
+        """Count the least cost of actives; None = racks do not count."""
+        if cost is not None:
+            self.priced = True
+            self.cost += cost
+            self.bound += cost
 
 
 def usable_capacity(view: GroupView) -> Counts:
@@ -68,6 +160,33 @@ def changelog_toll(view: GroupView, racks: Racks) -> Toll | None:
     return Toll(table.class_of, table.across * racks.stateful.traffic, view.rack)
 
 
+def standby_request(inputs: Inputs, plan: Plan, taken: Pairs | None) -> StandbyRequest:
+    """The standbys of every stateful active that has been placed.
+
+    Args:
+        inputs: what the plan is made from.
+        plan: its actives.
+        taken: copies in other roles; a standby never goes to a member that has one.
+    """
+    view, racks = inputs.view, inputs.racks
+    table = None if view.unrestricted else view.kinds
+    stateful = np.flatnonzero(view.tasks.stateful & (plan.active != NO_MEMBER)).astype(np.int32)
+    return StandbyRequest(
+        tasks=stateful,
+        target=plan.active,
+        copies=view.settings.num_standby_replicas,
+        capacity=inputs.capacity,
+        may=None if table is None else table.allowed[table.kind_of],
+        toll=None if racks is None else changelog_toll(view, racks),
+        leaving=0 if racks is None else racks.stateful.overlap,
+        loads=held(plan.active, len(inputs.capacity)),
+        apart=copies_apart(view),
+        tolls_first=racks is not None and racks.stateful.tolls_first,
+        taken=taken or no_pairs(),
+        rack=view.rack if len(view.racks) > 1 else None,
+    )
+
+
 class PlanCost(NamedTuple):
     """Cost of racks and moves, for the steps that minimise it.
 
@@ -75,19 +194,17 @@ class PlanCost(NamedTuple):
         view: the group.
         racks: its rack awareness.
         request: the standbys asked for; None = none were.
-        priced: whether the cost of actives was minimised.
     """
 
     view: GroupView
     racks: Racks
     request: StandbyRequest | None
-    priced: bool
 
     def of(self, plan: Plan, home: IntArray) -> int:
         """Cost of a plan, with `home` (int32[T]) as owners; actives without an owner are free."""
         view, racks = self.view, self.racks
         cost = 0 if self.request is None else self.request.cost(view, plan.standby)
-        if not self.priced:
+        if not plan.priced:
             return cost
         placed = plan.active != NO_MEMBER
         inputs = racks.inputs.across[racks.inputs.class_of, view.rack[plan.active]]
@@ -109,7 +226,7 @@ class PlanCost(NamedTuple):
         if self.request is not None and self.request.toll is not None:
             need = np.bincount(plan.standby.task, minlength=len(view.tasks))
             least = self.request.toll.least(need)
-        if not self.priced:
+        if not plan.priced:
             return least
         there = np.unique(view.rack[usable])
         across = racks.inputs.across[:, there].min(axis=1)[racks.inputs.class_of]

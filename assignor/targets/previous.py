@@ -22,9 +22,9 @@ from muster.assignor.model import NO_MEMBER, BoolArray, GroupView, Pairs, Placem
 from muster.assignor.reasons import Moves, Reasons, changed, stopped
 from muster.assignor.solvers.balance import held
 from muster.assignor.solvers.copyflow import Choices, chosen
-from muster.assignor.targets.actives import Actives
 from muster.assignor.targets.exchange import exchanged
-from muster.assignor.targets.plan_data import changelog_toll
+from muster.assignor.targets.least_cost import settled_by_cost
+from muster.assignor.targets.plan_data import Actives, changelog_toll
 from muster.assignor.targets.racks import (
     AVAILABILITY,
     STATELESS,
@@ -32,7 +32,6 @@ from muster.assignor.targets.racks import (
     Prices,
     Racks,
     racks_of,
-    settled_by_cost,
 )
 from muster.assignor.targets.standby import choices
 from muster.assignor.targets.standby_request import StandbyRequest

@@ -14,15 +14,17 @@ and of the stateful ones, copies as even as before or within 1 by capacity, unit
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 
 from muster.assignor.copies import Longs
 from muster.assignor.model import NO_MEMBER, BoolArray, Pairs
-from muster.assignor.solvers.spread import Spread
+from muster.assignor.targets.actives import uneven
+from muster.assignor.targets.exact import Exact
 from muster.assignor.targets.figures import Figures
-from muster.protocol.tasks import IntArray
+from muster.assignor.targets.plan_data import Inputs, Plan, PlanCost
+from muster.assignor.targets.standby_request import StandbyRequest
+from muster.assignor.targets.tags import Zones
 
 _FORBIDDEN = 1 << 40
 
@@ -30,109 +32,68 @@ Change = tuple[tuple[int, int, int], ...]
 """(task, from, to) each: moves the active if `from` is its owner, else a standby."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Costs:
-    """Costs of each task at each member, figure by figure; less is better.
+class Refinement:
+    """Improves the plan of a small group in which members, tasks and racks are not set apart."""
 
-    Attributes:
-        active: int64[T, M, F].
-        standby: int64[T, M, F].
-    """
+    def __init__(self, inputs: Inputs, exact: Exact) -> None:
+        self._inputs, self._exact = inputs, exact
 
-    active: Longs
-    standby: Longs
+    def improve(self, plan: Plan, request: StandbyRequest | None) -> None:
+        """Make free improvements until there are none.
 
+        Args:
+            plan: is changed.
+            request: the standbys that were asked for; None = none were.
+        """
+        inputs, view = self._inputs, self._inputs.view
+        if (plan.active[view.tasks.stateful] == NO_MEMBER).any() or self._optimal(plan):
+            return
+        cost = None if inputs.racks is None else PlanCost(view, inputs.racks, request)
+        before = 0 if cost is None else cost.of(plan, inputs.home)
+        state = _State(inputs, self._exact, plan)
+        while state.improve():
+            pass
+        standing = np.argwhere(state.standing).astype(np.int32)
+        plan.active, plan.standby = state.owner, Pairs(standing[:, 0], standing[:, 1])
+        if cost is not None:
+            plan.cost += cost.of(plan, inputs.home) - before
+            if plan.cost < plan.bound:  # the bound was proven for other counts
+                plan.bound = cost.least(plan, inputs.capacity > 0)
 
-def costs(
-    figures: Figures,
-    capacity: Longs,
-    tolls: tuple[Longs, Longs] | None,
-    standbys: int,
-    *,
-    at_once: bool,
-) -> Costs:
-    """The figures moved, learnt, cold, restored, used and toll of every choice.
+    def _optimal(self, plan: Plan) -> bool:
+        """Whether only traffic and balance count, and both are optimal already.
 
-    Args:
-        figures: of the group.
-        capacity: int64[M], 0 = takes nothing.
-        tolls: int64[T, M] each, cost of an active and of a standby by rack; None = racks off.
-        standbys: how many are wanted of each task.
-        at_once: whether actives start at their destination, with state or without; else a learner
-            restores there first, and only whether it must counts (EX-H6).
-    """
-    none = np.zeros(figures.shape, dtype=np.int64)
-    toll = (none, none) if tolls is None else tolls
-    barred = np.where(capacity > 0, 0, _FORBIDDEN)
-    used = -1 * ((figures.standing & ~figures.bare) | figures.learning)
-    learnt = (figures.moved | figures.outrun(standbys)) & figures.stateful & (not at_once)
-    restored = figures.bare & (figures.late(standbys) | at_once)
-    active = (figures.moved + barred, learnt, figures.cold, restored, used, toll[0])
-    standby = (none + barred, none, none, figures.bare, used, toll[1])
-    return Costs(np.stack(active, axis=2), np.stack(standby, axis=2))
-
-
-def refined(
-    costs: Costs,
-    plan: tuple[IntArray, Pairs],
-    capacity: Longs,
-    stateful: BoolArray,
-    unit: IntArray | None,
-    tags: IntArray | None,
-    spread: Spread | None,
-    *,
-    strict: bool,
-) -> tuple[IntArray, Pairs]:
-    """Make free improvements until there are none.
-
-    Args:
-        costs: of every choice.
-        plan: int32[T] actives, and standbys.
-        capacity: int64[M], 0 = takes nothing.
-        stateful: bool[T].
-        unit: int32[T], units that must stay spread; None = they need not.
-        tags: int32[M, K], value number of each member under each key; None = tags do not count.
-        spread: of all tasks over the members; no more of them get outside its window.
-        strict: whether standbys are balanced by themselves and with the stateful actives, and
-            no member is idle while there is work for all (EX-H10).
-
-    Returns:
-        The plan, changed or not.
-    """
-    state = _State(costs, plan, capacity, stateful, unit, tags, spread, strict=strict)
-    while state.improve():
-        pass
-    standing = np.argwhere(state.standing).astype(np.int32)
-    return state.owner, Pairs(standing[:, 0], standing[:, 1])
+        So it is where no member has a task or state, no standbys are placed, and capacities are
+        equal: with unequal ones, one kind of task may even out what another leaves uneven.
+        """
+        copies = self._inputs.copies
+        if len(plan.standby) or not copies.none or (self._inputs.racks and not plan.priced):
+            return False
+        return not uneven(self._inputs.capacity) and (copies.owner == NO_MEMBER).all()
 
 
 class _State:
     """A plan under refinement."""
 
-    def __init__(
-        self,
-        costs: Costs,
-        plan: tuple[IntArray, Pairs],
-        capacity: Longs,
-        stateful: BoolArray,
-        unit: IntArray | None,
-        tags: IntArray | None,
-        spread: Spread | None,
-        *,
-        strict: bool,
-    ) -> None:
-        self._costs = costs
-        self.owner = plan[0].copy()
+    def __init__(self, inputs: Inputs, exact: Exact, plan: Plan) -> None:
+        view, racks, capacity = inputs.view, inputs.racks, inputs.capacity
+        self._active_cost, self._standby_cost = _costs(inputs, exact.figures)
+        self.owner = plan.active.copy()
         self.standing = np.zeros((len(self.owner), len(capacity)), dtype=np.bool_)
-        self.standing[plan[1].task, plan[1].member] = True
+        self.standing[plan.standby.task, plan.standby.member] = True
         self._usable = np.flatnonzero(capacity > 0)
         self._capacity = capacity
         self._unit_load = np.zeros(len(capacity), dtype=np.int64)
         self._capacity_lcm = int(np.lcm.reduce(capacity[self._usable]))
         self._unit_load[self._usable] = self._capacity_lcm // capacity[self._usable]
-        self._stateful, self._unit, self._strict = stateful, unit, strict
+        self._stateful = view.tasks.stateful
+        self._unit = view.tasks.unit_of if racks is not None and racks.by_unit else None
         self._placed = np.flatnonzero(self.owner != NO_MEMBER)
-        self._tags, self._within = tags, spread
+        self._tags = Zones(view).tags if view.settings.rack_aware_assignment_tags else None
+        self._unit_spread = exact.spread(np.arange(len(view.tasks), dtype=np.int32))
+        self._strict = not inputs.at_once
+        """Whether standbys are balanced by themselves and with the stateful actives, and no member
+        is idle while there is work for all (EX-H10)."""
         self._overlap_before = self._tag_overlap()
 
     def improve(self) -> bool:
@@ -166,7 +127,7 @@ class _State:
     def _gain(self) -> Longs:
         """int64[K, M, F]: how the figures change when a placed task goes to a member."""
         tasks, owner = self._placed, self.owner[self._placed]
-        active, standby = self._costs.active[tasks], self._costs.standby[tasks]
+        active, standby = self._active_cost[tasks], self._standby_cost[tasks]
         rows = np.arange(len(tasks))
         gain = active - active[rows, owner][:, None]
         exchange = standby[rows, owner][:, None] - standby
@@ -209,11 +170,11 @@ class _State:
     def _role_exchanges(self) -> tuple[list[Change], Longs]:
         """An active goes to one of its standbys, and that standby to a member with state."""
         changes: list[Change] = []
-        gains = [np.empty((0, self._costs.active.shape[2] + 2), dtype=np.int64)]
+        gains = [np.empty((0, self._active_cost.shape[2] + 2), dtype=np.int64)]
         shifted = self._shifted(self._load())
         for task, member in np.argwhere(self.standing).tolist():
             owner = int(self.owner[task])
-            active, standby = self._costs.active[task], self._costs.standby[task]
+            active, standby = self._active_cost[task], self._standby_cost[task]
             gain = active[member] - active[owner] + standby - standby[member]
             spread = np.full((len(gain), 1), shifted[owner, member])
             gain = np.concatenate((spread, gain, np.zeros_like(spread)), axis=1)
@@ -234,7 +195,7 @@ class _State:
 
     def _standby_moves(self) -> tuple[list[Change], Longs]:
         task, member = np.nonzero(self.standing)
-        standby = self._costs.standby[task]
+        standby = self._standby_cost[task]
         gain = standby - standby[np.arange(len(task)), member][:, None]
         row, to = np.nonzero(_free(gain) & self._open(task))
         return [
@@ -244,7 +205,7 @@ class _State:
 
     def _standby_swaps(self) -> tuple[list[Change], Longs]:
         task, member = np.nonzero(self.standing)
-        standby = self._costs.standby[task]
+        standby = self._standby_cost[task]
         gain = standby - standby[np.arange(len(task)), member][:, None]
         there = gain[:, member]
         open_ = self._open(task)[:, member]
@@ -261,7 +222,7 @@ class _State:
     def _chains(self) -> Iterator[tuple[list[Change], Longs]]:
         """A standby goes to a full member where it gains, and one from there to a third member."""
         task, member = np.nonzero(self.standing)
-        standby = self._costs.standby[task]
+        standby = self._standby_cost[task]
         gain = standby - standby[np.arange(len(task)), member][:, None]
         open_ = self._open(task)
         for first, middle in np.argwhere(_free(gain) & open_).tolist():
@@ -327,7 +288,7 @@ class _State:
             [actives + copies, copies, stateful + copies] if self._strict else [actives + copies]
         )
         return (
-            0 if self._within is None else self._within.beyond(self.owner[:, None]),
+            0 if self._unit_spread is None else self._unit_spread.beyond(self.owner[:, None]),
             self._beyond(actives),
             self._beyond(stateful),
             *(max(self._spread(number * self._unit_load), self._capacity_lcm) for number in spread),
@@ -386,3 +347,21 @@ def _free(gain: Longs) -> BoolArray:
     worse, better = gain > 0, gain < 0
     free: BoolArray = np.logical_and(~worse.any(axis=-1), better.any(axis=-1))
     return free
+
+
+def _costs(inputs: Inputs, figures: Figures) -> tuple[Longs, Longs]:
+    """int64[T, M, F]: cost of each active and each standby at each member; less is better.
+
+    The figures are moved, learnt, cold, restored, used and toll. Without learners an active starts
+    at its destination; with them only whether a learner must restore there counts (EX-H6).
+    """
+    none = np.zeros(figures.shape, dtype=np.int64)
+    toll = (none, none) if inputs.racks is None else inputs.racks.across(inputs.view)
+    barred = np.where(inputs.capacity > 0, 0, _FORBIDDEN)
+    used = -1 * ((figures.standing & ~figures.bare) | figures.learning)
+    standbys, at_once = inputs.view.settings.num_standby_replicas, inputs.at_once
+    learnt = (figures.moved | figures.outrun(standbys)) & figures.stateful & (not at_once)
+    restored = figures.bare & (figures.late(standbys) | at_once)
+    active = (figures.moved + barred, learnt, figures.cold, restored, used, toll[0])
+    standby = (none + barred, none, none, figures.bare, used, toll[1])
+    return np.stack(active, axis=2), np.stack(standby, axis=2)

@@ -28,9 +28,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from muster.assignor.copies import Copies
-from muster.assignor.model import NO_MEMBER, BoolArray, GroupView, Pairs
+from muster.assignor.model import NO_MEMBER, BoolArray, Pairs
+from muster.assignor.solvers.balance import held
 from muster.assignor.solvers.shares import Counts
-from muster.assignor.targets.actives import Actives
+from muster.assignor.targets.least_cost import ByCost
+from muster.assignor.targets.plan_data import Actives, Inputs, Settled
 from muster.protocol.tasks import IntArray
 
 Floats: TypeAlias = NDArray[np.float64]
@@ -44,40 +46,53 @@ _TRIED = 8
 """How many of the fullest members are tried as givers, and of the emptiest as takers."""
 
 
-def differ_in_weight(view: GroupView, task: IntArray) -> bool:
-    """Whether these tasks have more than one weight."""
-    if view.tasks.weigh_alike:
-        return False
-    weight = view.tasks.weight[task]
-    return bool((weight[1:] != weight[:-1]).any())
+class ByWeight:
+    """Strategy for groups whose tasks differ in weight.
 
-
-def settled_by_weight(
-    copies: Copies, actives: Actives, capacity: Counts, load: Floats, *, at_once: bool
-) -> tuple[IntArray, bool]:
-    """Owners of the given tasks, balanced by weight.
-
-    Args:
-        copies: the copies of the group.
-        actives: what to place.
-        capacity: int64[M], 0 = takes nothing.
-        load: float64[M], weight each member has beside these tasks.
-        at_once: whether all moves are carried out now, and not as learners become ready.
-
-    Returns:
-        int32[K] owners, `NO_MEMBER` where no member may take a task; and whether the plan is
-        complete. It is not where a member must get tasks before it gives some, or the reverse.
+    Load comes before traffic (S4-11): only tasks of one weight change places for racks (S4-21).
     """
-    search = _Search(copies, actives, capacity, load, at_once=at_once)
-    search.continue_learning(copies.view.learner)
-    search.place_unowned()
-    while search.level():
-        pass
-    owner = np.array(search.owner, dtype=np.int32)
-    if at_once or np.array_equal(owner, actives.home):
-        return owner, True
-    search.free_all()
-    return owner, not search.level()
+
+    def __init__(self, inputs: Inputs, by_cost: ByCost) -> None:
+        self._inputs, self._by_cost = inputs, by_cost
+
+    def actives(self, actives: Actives, placed: IntArray) -> Settled | None:
+        """Owners balanced by weight beside `placed` (int32[T]); None if these weigh alike."""
+        settled = self._balanced(actives, placed, at_once=self._inputs.at_once)
+        if settled is None or self._inputs.racks is None:
+            return settled
+        owner, cost = settled.owner, 0
+        weight = self._inputs.view.tasks.weight[actives.task]
+        for each in np.unique(weight).tolist():
+            alike = weight == each
+            part = Actives(actives.task[alike], actives.home[alike])
+            counts = held(owner[alike], len(self._inputs.capacity))
+            exchanged = self._by_cost.settled(part, counts=counts)
+            owner[alike] = exchanged.owner
+            cost += exchanged.cost or 0
+        return Settled(owner, cost, settled.complete)
+
+    def meanwhile(self, actives: Actives, running: IntArray) -> Settled | None:
+        """Owners of stateless tasks beside what runs now (int32[T]); None if these weigh alike."""
+        return self._balanced(actives, running, at_once=True)
+
+    def _balanced(self, actives: Actives, beside: IntArray, *, at_once: bool) -> Settled | None:
+        copies, capacity = self._inputs.copies, self._inputs.capacity
+        weight = copies.view.tasks.weight
+        of_these = weight[actives.task]
+        if (of_these == of_these[0]).all():
+            return None
+        placed = np.flatnonzero(beside != NO_MEMBER)
+        load = np.bincount(beside[placed], weights=weight[placed], minlength=len(capacity))
+        search = _Search(copies, actives, capacity, load.astype(np.float64), at_once=at_once)
+        search.continue_learning(copies.view.learner)
+        search.place_unowned()
+        while search.level():
+            pass
+        owner = np.array(search.owner, dtype=np.int32)
+        if at_once or np.array_equal(owner, actives.home):
+            return Settled(owner)
+        search.free_all()  # a member may have to get tasks before it gives some, or the reverse
+        return Settled(owner, complete=not search.level())
 
 
 class _Search:

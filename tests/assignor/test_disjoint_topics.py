@@ -10,7 +10,7 @@ import pytest
 
 from muster.assignor.kinds import kinds
 from muster.assignor.registry import get
-from muster.assignor.targets import partial
+from muster.assignor.targets import restricted
 from muster.documents.problem import parse_problem
 from muster.protocol.tasks import Subtopology
 
@@ -64,7 +64,7 @@ def test_dealing_unit_by_unit_is_dealing_by_class(
         )
     answers = []
     for runs in (0, 1 << 30):
-        monkeypatch.setattr(partial, "LONG_RUNS", runs)
+        monkeypatch.setattr(restricted, "LONG_RUNS", runs)
         answers.append(get("sticky").assign(parse_problem(problem).view()).active.tolist())
     assert answers[0] == answers[1]
     assert answers[0].count(-1) == 3

@@ -14,7 +14,7 @@ from muster.assignor import check
 from muster.assignor.model import NO_MEMBER, GroupView, Pairs, Placement, group_view, no_pairs
 from muster.assignor.registry import get
 from muster.assignor.score import score
-from muster.assignor.targets import plan, traffic
+from muster.assignor.targets import strategies, traffic
 from muster.assignor.targets.previous import FromPrevious, optimised_standbys
 from muster.assignor.targets.racks import AVAILABILITY, racks_of
 from muster.protocol.settings import parse_settings
@@ -298,8 +298,8 @@ def test_a_fresh_small_group_needs_no_exact_solver(
         members = {f"P{n}": Member(rack=rng.choice(RACKS)) for n in range(rng.randint(2, 5))}
         view = group(units, members, name, **config)
         told = []
-        for way in (plan.Planner._nothing_to_weigh, lambda self, at_once: False):
-            monkeypatch.setattr(plan.Planner, "_nothing_to_weigh", way)
+        for way in (strategies._exact_pays, lambda inputs: True):
+            monkeypatch.setattr(strategies, "_exact_pays", way)
             placement = _placed(view, name)
             figures = score(view, placement)
             told.append((placement.cost, figures.cross_rack, figures.imbalance))

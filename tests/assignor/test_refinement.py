@@ -24,7 +24,7 @@ def _with_and_without(
     """The placement, and the placement without refinement."""
     refined = _placed(view, name)
     with monkeypatch.context() as patch:
-        patch.setattr(Planner, "refine", lambda self, *, at_once: None)
+        patch.setattr(Planner, "refine", lambda self: None)
         return refined, _placed(view, name)
 
 

@@ -14,66 +14,35 @@ from __future__ import annotations
 
 import numpy as np
 
-from muster.assignor.copies import Copies, Longs, code, contains
-from muster.assignor.model import NO_MEMBER, GroupView, Pairs, no_pairs
+from muster.assignor.copies import Longs, code, contains
+from muster.assignor.model import NO_MEMBER, Pairs, no_pairs
 from muster.assignor.solvers.balance import held
 from muster.assignor.solvers.exact import boxes, cheapest, least_uneven, overlaps
-from muster.assignor.solvers.shares import Counts
 from muster.assignor.solvers.spread import Spread
 from muster.assignor.solvers.within import Box, folded
 from muster.assignor.targets.figures import Figures
-from muster.assignor.targets.racks import STATELESS, Racks
-from muster.assignor.targets.standby_request import StandbyRequest
+from muster.assignor.targets.plan_data import Actives, Inputs, Settled
+from muster.assignor.targets.racks import STATELESS
+from muster.assignor.targets.standby_request import PlacedStandbys, StandbyRequest
 from muster.assignor.targets.windows import windows
 from muster.protocol.tasks import IntArray
 
 
-class SmallGroup:
-    """A group small enough to be placed exactly, in which every member may take every task.
+class Exact:
+    """Strategy for small groups in which every member may take every task."""
 
-    Args:
-        view: the group.
-        copies: its copies.
-        capacity: int64[M], 0 = takes nothing.
-        home: int32[T], owners tasks may stay with.
-        racks: None = all racks cost the same.
-        bound: `subtopology.imbalance.max`, where it counts; None = it does not.
-        at_once: whether actives start at their destination, with state or without; else a warm
-            member runs them while a learner restores there.
-    """
-
-    def __init__(
-        self,
-        view: GroupView,
-        copies: Copies,
-        capacity: Counts,
-        home: IntArray,
-        racks: Racks | None,
-        bound: int | None,
-        *,
-        at_once: bool,
-    ) -> None:
-        self._view = view
-        self._capacity = capacity
-        self._home = home
-        self._racks = racks
-        self._bound = bound
-        self._at_once = at_once
+    def __init__(self, inputs: Inputs) -> None:
+        self._view, self._racks, self._bound = inputs.view, inputs.racks, inputs.bound
+        self._capacity, self._home, self._at_once = inputs.capacity, inputs.home, inputs.at_once
+        usable = inputs.capacity > 0
         self._standbys = min(
-            view.settings.num_standby_replicas, int(np.count_nonzero(capacity)) - 1
+            inputs.view.settings.num_standby_replicas, int(np.count_nonzero(usable)) - 1
         )
-        self.figures = Figures(view, copies, capacity > 0)
+        self.figures = Figures(inputs.view, inputs.copies, usable)
 
-    def actives(self, tasks: IntArray, before: Counts | None) -> tuple[IntArray, int] | None:
-        """The best owners of the given tasks.
-
-        Args:
-            tasks: what to place, ascending.
-            before: int64[M], actives placed before these; None = none.
-
-        Returns:
-            int32[K] owners, and the cost of racks and moves; None if no balanced placement is left.
-        """
+    def actives(self, actives: Actives, _placed: IntArray) -> Settled | None:
+        """The best owners; None if no balanced placement is left."""
+        tasks, before = actives.task, actives.before
         placed_later = len(self._view.tasks) - len(tasks) if before is None else 0
         none_idle = not self._at_once and placed_later < int(np.count_nonzero(self._capacity))
         choices = boxes(len(tasks), self._capacity, before, none_idle=none_idle)
@@ -97,10 +66,15 @@ class SmallGroup:
                 cheapest(with_copies, tie, [box], unit=unit, spread=spread, last=last) or solution
             )
         owner = solution.member[:, 0]
-        return owner, int(rack_cost[np.arange(len(tasks)), owner].sum())
+        if self._racks is None:
+            return Settled(owner)
+        return Settled(owner, int(rack_cost[np.arange(len(tasks)), owner].sum()))
 
-    def filled(self, tasks: IntArray) -> IntArray | None:
-        """The best owners of tasks that have none, out of all tasks; present owners are kept."""
+    def filled(self) -> IntArray | None:
+        """int32[T]: present owners, and the best ones of tasks without; None if racks count."""
+        if self._racks is not None:
+            return None
+        tasks = np.arange(len(self._view.tasks), dtype=np.int32)
         count = held(self._home[tasks], len(self._capacity))
         copy_figures = self.figures.quality[tasks], self.figures.behind[tasks]
         cost = self._cost([*self._judged(tasks), *copy_figures])
@@ -208,15 +182,15 @@ class SmallGroup:
         standbys = (self.figures.standing & ~self.figures.bare).sum(axis=0)
         return np.tile(standbys // self._capacity.clip(1), (len(tasks), 1))
 
-    def standbys(self, request: StandbyRequest) -> Pairs | None:
-        """The best members for standbys.
+    def standbys(self, request: StandbyRequest) -> PlacedStandbys | None:
+        """The best members for standbys, no racks kept apart; None if no balanced ones are left."""
+        pairs = self._standby_pairs(request)
+        if pairs is None:
+            return None
+        missing = request.copies * len(request.tasks) - len(pairs)
+        return PlacedStandbys(pairs, missing, request.cost(self._view, pairs))
 
-        Args:
-            request: what is asked for; without restrictions by topics or racks kept apart.
-
-        Returns:
-            None if no balanced placement is left.
-        """
+    def _standby_pairs(self, request: StandbyRequest) -> Pairs | None:
         tasks, members = request.tasks, len(self._capacity)
         if self._standbys <= 0 or len(tasks) == 0:
             return no_pairs()

@@ -21,6 +21,7 @@ from muster.assignor.solvers.flow import Network
 from muster.assignor.solvers.shares import Counts, shares
 from muster.assignor.solvers.spread import Spread
 from muster.assignor.solvers.within import Box, Table, placed
+from muster.assignor.targets.plan_data import Actives, Inputs, Settled
 from muster.protocol.tasks import IntArray
 
 MAX_ONE_BY_ONE = 20_000
@@ -126,37 +127,37 @@ def _alike(kind: IntArray, *columns: Counts) -> tuple[Counts, IntArray]:
     return rows, code.astype(np.int32)
 
 
-def settled_by_topics(
-    view: GroupView, task: IntArray, home: IntArray, capacity: Counts, before: Counts | None = None
-) -> IntArray:
-    """int32[K]: owners that may take the tasks; `NO_MEMBER` where no member may.
+class ByTopics:
+    """Strategy for stateless tasks where topics restrict members and racks do not count."""
 
-    Args:
-        view: the group.
-        task: int32[K], tasks to place.
-        home: int32[K], owners that may keep them, `NO_MEMBER` = none.
-        capacity: int64[M], 0 = takes nothing.
-        before: int64[M], tasks placed before these; None = none.
-    """
-    shared = restricted(view, task, home, capacity, before)
-    owner = home.copy()
-    class_of, count = None, shared.load
-    if not shared.apart:
-        class_of = _classes(shared, home, shared.group.take(_units(view, task)))
-        owner[np.append(shared.member_class, NO_MEMBER).take(home) != class_of] = NO_MEMBER
-        count = held(owner, len(capacity))
-    begins = np.searchsorted(task, view.tasks.start[:-1]).astype(np.int32)
-    owner[surplus(owner, count, shared.share, begins)] = NO_MEMBER
-    unowned = np.flatnonzero(owner == NO_MEMBER)
-    if len(unowned) == 0:
-        return owner
-    _place_unowned(view, task, owner, unowned, shared, _queues(shared, count), class_of)
-    unowned = unowned[owner[unowned] != NO_MEMBER]
-    if small(len(task), capacity):
-        return _evenest(view, task, home, owner, capacity)
-    if 1 < len(unowned) <= MAX_SWAPPED:
-        swapped(owner, unowned, begins, len(capacity), view.kinds.may_take)
-    return owner
+    def __init__(self, inputs: Inputs) -> None:
+        self._inputs = inputs
+
+    def actives(self, actives: Actives, _placed: IntArray) -> Settled | None:
+        """Owners as even as the restrictions allow; None if a task is stateful: copies count."""
+        view, capacity = self._inputs.view, self._inputs.capacity
+        task, home = actives.task, actives.home
+        if view.tasks.stateful[task].any():
+            return None
+        shared = restricted(view, task, home, capacity, actives.before)
+        owner = home.copy()
+        class_of, count = None, shared.load
+        if not shared.apart:
+            class_of = _classes(shared, home, shared.group.take(_units(view, task)))
+            owner[np.append(shared.member_class, NO_MEMBER).take(home) != class_of] = NO_MEMBER
+            count = held(owner, len(capacity))
+        begins = np.searchsorted(task, view.tasks.start[:-1]).astype(np.int32)
+        owner[surplus(owner, count, shared.share, begins)] = NO_MEMBER
+        unowned = np.flatnonzero(owner == NO_MEMBER)
+        if len(unowned) == 0:
+            return Settled(owner)
+        _place_unowned(view, task, owner, unowned, shared, _queues(shared, count), class_of)
+        unowned = unowned[owner[unowned] != NO_MEMBER]
+        if small(len(task), capacity):
+            return Settled(_evenest(view, task, home, owner, capacity))
+        if 1 < len(unowned) <= MAX_SWAPPED:
+            swapped(owner, unowned, begins, len(capacity), view.kinds.may_take)
+        return Settled(owner)
 
 
 def _evenest(

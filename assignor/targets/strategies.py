@@ -1,0 +1,106 @@
+"""The strategies of a plan, chosen once from its inputs; nothing else asks which one applies.
+
+Strategies stand in order and the first that answers wins: one answers None where the tasks at hand
+are not its own, or where it finds nothing. The last of each list always answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple, TypeAlias
+
+from muster.assignor.model import NO_MEMBER
+from muster.assignor.solvers.exact import small
+from muster.assignor.solvers.shares import Counts
+from muster.assignor.targets.actives import ByCopies
+from muster.assignor.targets.exact import Exact
+from muster.assignor.targets.least_cost import ByCost
+from muster.assignor.targets.plan_data import Actives, Inputs, Settled, copies_apart
+from muster.assignor.targets.refinement import Refinement
+from muster.assignor.targets.restricted import ByTopics
+from muster.assignor.targets.standby import standbys
+from muster.assignor.targets.standby_request import PlacedStandbys, StandbyRequest
+from muster.assignor.targets.tags import tagged_standbys
+from muster.assignor.targets.weighted import ByWeight
+from muster.protocol.tasks import IntArray
+
+PlacesActives: TypeAlias = Callable[[Actives, IntArray], Settled | None]
+"""Owners of actives, given the owners so far (int32[T])."""
+PlacesStandbys: TypeAlias = Callable[[StandbyRequest], PlacedStandbys | None]
+
+
+class Strategies(NamedTuple):
+    """How one group is planned.
+
+    Attributes:
+        actives: place actives with balanced counts.
+        within: places actives so that each member takes a given number (int64[M]).
+        standbys: place standbys.
+        weight: what balances by weight; None = all tasks weigh alike.
+        exact: what solves small groups; None = it would not pay, or the group is not small.
+        refinement: improves what the others have placed; None = off.
+        by_kind: whether stateful and stateless actives are always placed apart.
+    """
+
+    actives: tuple[PlacesActives, ...]
+    within: Callable[[Actives, Counts], Settled]
+    standbys: tuple[PlacesStandbys, ...]
+    weight: ByWeight | None
+    exact: Exact | None
+    refinement: Refinement | None
+    by_kind: bool
+
+
+def chosen(inputs: Inputs) -> Strategies:
+    """Choose the strategies."""
+    view, settings = inputs.view, inputs.view.settings
+    by_cost, by_copies = ByCost(inputs), ByCopies(inputs)
+    plain = inputs.racks is None and view.unrestricted
+    actives: tuple[PlacesActives, ...] = (by_cost.actives,)
+    if plain and inputs.bound is None:
+        actives = (by_copies.actives,)
+    elif inputs.racks is None and inputs.bound is None:
+        actives = (ByTopics(inputs).actives, by_cost.actives)
+    place_standbys: tuple[PlacesStandbys, ...] = (partial(standbys, view, inputs.copies),)
+    weight = exact = refinement = None
+    if not view.tasks.weigh_alike:
+        weight = ByWeight(inputs, by_cost)
+        actives = (weight.actives, *actives)
+    elif view.unrestricted and small(len(view.tasks), inputs.capacity) and _exact_pays(inputs):
+        exact = Exact(inputs)
+        actives = (exact.actives, *actives)
+        if not copies_apart(view):
+            place_standbys = (exact.standbys, *place_standbys)
+        if inputs.racks is None or settings.rack_aware_standby_strategy == "traffic":
+            refinement = Refinement(inputs, exact)
+    if settings.rack_aware_assignment_tags:
+        place_standbys = (partial(tagged_standbys, view, inputs.copies),)
+    return Strategies(
+        actives=actives,
+        within=by_copies.within if plain else by_cost.within,
+        standbys=place_standbys,
+        weight=weight,
+        exact=exact,
+        refinement=refinement,
+        by_kind=inputs.racks is not None and exact is None,  # their prices differ
+    )
+
+
+def _exact_pays(inputs: Inputs) -> bool:
+    """Whether the methods for large groups might be worse than the exact one for this small group.
+
+    They are exact too, and faster, for members of equal capacity when none has a task or state, no
+    standbys are wanted and `subtopology.imbalance.max` is off: counts are plain, and racks, if they
+    count, are one flow where all tasks are of one kind. They are not for a plan that starts at once
+    with racks, because its counts may ignore racks.
+    """
+    view, capacity, stateful = inputs.view, inputs.capacity, inputs.view.tasks.stateful
+    return bool(
+        view.settings.num_standby_replicas
+        or not inputs.copies.none
+        or inputs.bound is not None
+        or int(view.active.max(initial=NO_MEMBER)) != NO_MEMBER
+        or (capacity != capacity[0]).any()
+        or (inputs.racks and (inputs.at_once or (stateful != stateful[0]).any()))
+    )
