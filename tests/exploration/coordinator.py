@@ -1,0 +1,213 @@
+"""The coordinator as a value: the real `advance`, each (group, events, epoch) computed once.
+
+Each computed step is checked at once against the laws that concern one step only.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Hashable
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from exploration.member import GROUP
+from exploration.values import OFFSET, TIME, Values, shape_of
+from muster.protocol.events import GroupConfig, Join, Origin
+from muster.protocol.records import GroupSnapshot, MemberAssignment, MemberGone, WakeUp
+from muster.protocol.settings import parse_settings
+from muster.protocol.tasks import Subtopology
+from muster.state import invariants
+from muster.state.errors import InvariantViolation
+from muster.state.group import Group
+from muster.state.liveness import Liveness
+from muster.state.machine import advance
+
+REBUILD_MS = 4_000
+"""A published snapshot that is older is published again, as the job does (`streams/turn.py`)."""
+TOPIC = "membership"
+
+
+class LawBroken(Exception):
+    """A state or a step breaks a law."""
+
+
+class Coordinator(NamedTuple):
+    """A coordinator between two batches. Its checkpoint is this value.
+
+    Attributes:
+        epoch: coordinator epoch.
+        group: number of the group after the last committed batch.
+        through: offset of the next row to take.
+        begun: end of the batch that was begun and not committed; it is taken again. 0 = none.
+        held: numbers of the records that it computed and has not published yet.
+        batches: how many batches it may still begin, because it has read a later claim; -1 = any.
+    """
+
+    epoch: int
+    group: int
+    through: int
+    begun: int = 0
+    held: tuple[int, ...] = ()
+    batches: int = -1
+
+    def relative(self, values: Values, now: int, end: int) -> tuple[Any, ...]:
+        """The coordinator without its moments."""
+        return (
+            self.epoch,
+            values.relative(self.group, now, end),
+            self.through - end,
+            self.begun and self.begun - end,
+            tuple([values.relative(n, now, end) for n in self.held]),
+            self.batches,
+        )
+
+
+class Batch(NamedTuple):
+    """What a batch led to: the group after it, and the numbers of its records, in order."""
+
+    group: int
+    records: tuple[int, ...]
+
+
+def seen(group: Group) -> tuple[Any, ...]:
+    """All that makes one group differ from another: its record, and what is stored beside it."""
+    stored = group.liveness()
+    soft, end = Liveness.from_bytes(stored)
+    return (group.snapshot(), soft, json.loads(stored[end:]))
+
+
+class Coordinators:
+    """What coordinators do."""
+
+    def __init__(self, values: Values, assignors: Callable[[str], Any] | None = None) -> None:
+        self.values = values
+        self._assignors = {} if assignors is None else {"assignors": assignors}
+        self._batches: dict[tuple[int, tuple[int, ...], int], Batch | str] = {}
+        self._recovered: dict[int, int] = {}
+        self._checked: dict[int, Hashable] = {}  # group -> what is published of it
+
+    def configured(self, settings: dict[str, str], assignor: str, tasks: int) -> Batch:
+        """A group that was configured before the first member came."""
+        config = GroupConfig(
+            group=GROUP,
+            assignor=assignor,
+            settings=parse_settings(settings, assignor),
+            tasks=(Subtopology("0", tasks),),
+            origin=Origin("config", 0, 0, TIME),
+        )
+        step = advance(Group.new(GROUP), [config], coordinator_epoch=1, **self._assignors)
+        soft, _ = Liveness.from_bytes(step.group.liveness())
+        assert dict(soft.through) == {("config", 0): 0}
+        return Batch(self.put(step.group), tuple(self.values.put(r) for r in step.records))
+
+    def put(self, group: Group) -> int:
+        """The number of a group.
+
+        Raises:
+            LawBroken, InvariantViolation: the group by itself breaks a law.
+        """
+        number = self.values.put(group, seen)
+        if number not in self._checked:
+            invariants.check(group)
+            self._checked[number] = _recoverable(group)
+        return number
+
+    def recovered(self, snapshot: int) -> tuple[int, int]:
+        """The group of a published snapshot, and the offset of the next row to take."""
+        record: GroupSnapshot = self.values[snapshot]
+        if snapshot not in self._recovered:
+            self._recovered[snapshot] = self.values.put(Group.recover(record), seen)
+        read = [offset for topic, _, offset in record.through if topic == TOPIC]
+        return self._recovered[snapshot], (read[0] + 1 if read else OFFSET)
+
+    def batch(self, group: int, events: tuple[int, ...], epoch: int, published: int) -> Batch:
+        """Take a batch of events.
+
+        Raises:
+            LawBroken: the step breaks a law.
+        """
+        place = (group, events, epoch)
+        known = self._batches.get(place)
+        if known is None:
+            try:
+                known = self._step(group, events, epoch)
+            except (LawBroken, InvariantViolation) as law:
+                known = str(law)
+            self._batches[place] = known
+        if isinstance(known, str):
+            raise LawBroken(known)
+        return self._republished(known, published)
+
+    def _step(self, number: int, events: tuple[int, ...], epoch: int) -> Batch:
+        before: Group = self.values[number]
+        taken = [self.values[n] for n in events]
+        step = advance(before, taken, coordinator_epoch=epoch, **self._assignors)
+        after = step.group
+        _only_grows(before, after, taken)
+        number_after = self.put(after)
+        core = self._checked[number_after]
+        if snapshots := [r for r in step.records if isinstance(r, GroupSnapshot)]:
+            _require(_core(snapshots[-1]) == core, "the published record is another group")
+        elif number in self._checked:
+            _require(self._checked[number] == core, "a change was not published")
+        return Batch(number_after, tuple(self.values.put(r) for r in step.records))
+
+    def _republished(self, batch: Batch, published: int) -> Batch:
+        if not published or any(isinstance(self.values[n], GroupSnapshot) for n in batch.records):
+            return batch
+        after: Group = self.values[batch.group]
+        record = after.snapshot()
+        if record.clock_ms - self.values[published].clock_ms < REBUILD_MS:
+            return batch
+        return batch._replace(records=(*batch.records, self.values.put(record)))
+
+
+def _require(holds: bool, law: str) -> None:
+    if not holds:
+        raise LawBroken(law)
+
+
+def _only_grows(before: Group, after: Group, events: list[Any]) -> None:
+    """Generations, and the revisions and epochs of one incarnation, only grow."""
+    _require(after.generation >= before.generation, "the generation fell")
+    _require(after.target_generation >= before.target_generation, "the target's generation fell")
+    old = {(m.id, m.incarnation): m for m in before.live()}
+    joins = {event.incarnation for event in events if isinstance(event, Join)}
+    for member in after.live():
+        was = old.get((member.id, member.incarnation))
+        if was is None or member.incarnation in joins:  # a fenced member starts again by a join
+            continue
+        _require(member.revision >= was.revision, f"the revision of {member.id} fell")
+        _require(member.epoch >= was.epoch, f"the epoch of {member.id} fell")
+
+
+def _recoverable(group: Group) -> Hashable:
+    """What is published of a group; checks that the group is recovered from it as it is."""
+    record, stored = group.snapshot(), group.liveness()
+    core = _core(record)
+    again = Group.restore(record, stored)
+    _require(_core(again.snapshot()) == core, "a restored group differs")
+    _require(again.liveness() == stored, "a restored liveness differs")
+    found = Group.recover(record).snapshot()
+    _require(
+        found.holder.tolist() == record.holder.tolist()
+        and found.generation == record.generation
+        and [m.id for m in found.members] == [m.id for m in record.members],
+        "a recovered group has other owners",
+    )
+    return core
+
+
+def _core(record: GroupSnapshot) -> Hashable:
+    """A record without what a batch of heartbeats changes."""
+    return shape_of(replace(record, through=(), clock_ms=0, next_ms=None))
+
+
+def for_member(record: Any) -> bool:  # noqa: ANN401
+    """Whether a record is addressed to a member."""
+    return isinstance(record, MemberAssignment | MemberGone)
+
+
+def is_wake_up(record: Any) -> bool:  # noqa: ANN401
+    """Whether a record is a wake-up."""
+    return isinstance(record, WakeUp)

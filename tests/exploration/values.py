@@ -1,0 +1,136 @@
+"""Interned values: every value of a state is a small integer, and equal values are the same one.
+
+A value's *shape* is what remains when the moments in it are taken out. Two states that differ only
+in when they happen have equal shapes, and equal moments relative to now. A moment is recognised by
+its size: broker times begin at `TIME`, offsets of the input topic at `OFFSET`, and nothing else in
+a group is near either.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import fields, is_dataclass
+from enum import Enum
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from muster.protocol.tasks import TaskSet, TaskTable
+
+TIME = 10**12
+OFFSET = 10**15
+AS_OLD_MS = 8_000
+AS_OLD_OFFSETS = 200
+"""Moments that are older are equal to each other: every deadline of a scenario is shorter."""
+WORDS = frozenset({"cause", "message", "moves", "dictionary", "columns", "_earliest_ms", "_cache"})
+"""Fields that are read by people only, or are computed from others."""
+
+
+class Shape(NamedTuple):
+    """A value without its moments.
+
+    Attributes:
+        rest: what remains.
+        times: broker times, in the order of the walk.
+        offsets: offsets and sums of them; negative where the value has the negative.
+    """
+
+    rest: Hashable
+    times: tuple[int, ...]
+    offsets: tuple[int, ...]
+
+
+def shape_of(value: Any) -> Shape:  # noqa: ANN401 — any value of a state
+    """The shape of a value."""
+    times: list[int] = []
+    offsets: list[int] = []
+    return Shape(_walk(value, times, offsets), tuple(times), tuple(offsets))
+
+
+def _walk(value: Any, times: list[int], offsets: list[int]) -> Hashable:  # noqa: ANN401
+    kind = type(value)
+    if kind is int:
+        return _number(value, times, offsets)
+    if value is None or kind in (str, bool, bytes, float) or isinstance(value, Enum):
+        return value
+    if kind is np.ndarray:
+        if value.dtype != np.int64:
+            return (value.shape, value.tobytes())
+        return (value.shape, *(_number(n, times, offsets) for n in value.ravel().tolist()))
+    if kind in (TaskSet, TaskTable):
+        return value
+    if isinstance(value, Mapping):
+        return tuple((k, _walk(v, times, offsets)) for k, v in sorted(value.items(), key=repr))
+    if isinstance(value, (set, frozenset)):
+        return tuple(_walk(v, times, offsets) for v in sorted(value))
+    if isinstance(value, (tuple, list)):
+        return (kind.__name__, *(_walk(v, times, offsets) for v in value))
+    if is_dataclass(value):
+        names = [field.name for field in fields(value) if field.name not in WORDS]
+        parts = (_walk(getattr(value, name), times, offsets) for name in names)
+        return (kind.__name__, *parts)
+    if hasattr(value, "__dict__"):
+        held = sorted(vars(value).items())
+        return (kind.__name__, *(_walk(v, times, offsets) for k, v in held if k not in WORDS))
+    return value  # hashed and compared by value
+
+
+def _number(value: int, times: list[int], offsets: list[int]) -> Hashable:
+    if TIME <= value < 2 * TIME:
+        times.append(value)
+        return "time"
+    if OFFSET <= abs(value) < 2 * OFFSET:
+        offsets.append(value)
+        return "offset"
+    return value
+
+
+class Values:
+    """The table of interned values of one exploration."""
+
+    def __init__(self) -> None:
+        self._values: list[Any] = [None]
+        self._shapes: list[Shape] = [Shape(None, (), ())]
+        self._numbers: dict[Shape, int] = {self._shapes[0]: 0}
+        self._timeless: dict[tuple[Hashable, ...], int] = {}
+        self._relative: dict[tuple[int, int, int], int] = {}
+
+    def put(self, value: Any, seen: Callable[[Any], Any] | None = None) -> int:  # noqa: ANN401
+        """The number of a value; `seen` gives what is compared, if that is not the value."""
+        shape = shape_of(value if seen is None else seen(value))
+        number = self._numbers.get(shape)
+        if number is None:
+            number = self._numbers[shape] = len(self._values)
+            self._values.append(value)
+            self._shapes.append(shape)
+        return number
+
+    def __getitem__(self, number: int) -> Any:  # noqa: ANN401
+        return self._values[number]
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def relative(self, number: int, now: int, end: int) -> int:
+        """A number that two values share if they are equal but for when they happen."""
+        shape = self._shapes[number]
+        if not shape.times and not shape.offsets:
+            return number
+        place = (number, now, end)
+        known = self._relative.get(place)
+        if known is None:
+            key = (
+                shape.rest,
+                *(max(at - now, -AS_OLD_MS) for at in shape.times),
+                None,
+                *(_behind(at, end) for at in shape.offsets),
+            )
+            known = self._timeless.setdefault(key, -1 - len(self._timeless))
+            self._relative[place] = known
+        return known
+
+
+def _behind(offset: int, end: int) -> int:
+    """How far an offset is behind the end of the log, and with which sign it was written."""
+    behind = max(abs(offset) - end, -AS_OLD_OFFSETS)
+    return behind if offset > 0 else behind - 10_000

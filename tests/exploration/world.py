@@ -1,0 +1,586 @@
+"""The whole system as a value, and every step that can happen next.
+
+Kafka is a total order a partition: one input log of the group, and one partition for each member.
+Time passes in heartbeat intervals. It passes freely when nothing is overdue; otherwise it costs one
+of the budget `late`, so a message, a batch, a callback or a process can be late by that much. The
+other budgets bound how many faults of each kind happen in one run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import combinations
+from typing import Any, NamedTuple
+
+from exploration.coordinator import (
+    TOPIC,
+    Batch,
+    Coordinator,
+    Coordinators,
+    LawBroken,
+    for_member,
+    is_wake_up,
+)
+from exploration.member import GROUP, Members, Outcome, Process
+from exploration.values import OFFSET, TIME, Values
+from muster.protocol.events import Drain, Event, Mark, Origin, Tick
+from muster.protocol.ids import MemberId, Task
+from muster.protocol.records import GroupSnapshot, GroupState
+from muster.state import invariants
+from muster.state.group import Group
+from muster.worker.states import State
+
+QUANTUM_MS = 1_000
+"""The heartbeat interval, and the step of time."""
+SETTINGS = {
+    "session.timeout.ms": "3000",
+    "heartbeat.interval.ms": "1000",
+    "rebalance.timeout.ms": "2000",
+    "initial.rebalance.delay.ms": "0",
+}
+
+
+class Budget(NamedTuple):
+    """How many faults of each kind may still happen.
+
+    Attributes:
+        crash: a process dies. start: a process starts again under the name of a dead one.
+        late: time passes although something is overdue.
+        repeat: an event is stored twice, the second time behind later ones.
+        fail: an event is not stored, and its sender knows it.
+        stop: the coordinator dies within a batch; a part of the records is published.
+        lose: the coordinator's checkpoint is lost; it recovers from the published records.
+        usurp: a second coordinator recovers while the first lives on.
+        leave: a member is closed. away: it is closed and will return.
+        drain: an operator drains a member.
+    """
+
+    crash: int = 0
+    start: int = 0
+    late: int = 0
+    repeat: int = 0
+    fail: int = 0
+    stop: int = 0
+    lose: int = 0
+    usurp: int = 0
+    leave: int = 0
+    away: int = 0
+    drain: int = 0
+
+    def less(self, kind: str) -> Budget:
+        """The budget after one fault of this kind."""
+        return self._replace(**{kind: getattr(self, kind) - 1})
+
+
+class Scenario(NamedTuple):
+    """What is explored.
+
+    Attributes:
+        members: names of the members; all are there from the beginning.
+        static: those that have an instance id.
+        tasks: number of tasks.
+        budget: the faults.
+        settings: settings of the group besides `SETTINGS`.
+        assignor: its assignor.
+        notices_late: a superseded coordinator begins its last batch at any time; else before the
+            second one has taken a batch, because a job takes longer to start than to notice.
+    """
+
+    members: tuple[str, ...]
+    tasks: int
+    budget: Budget = Budget()
+    static: tuple[str, ...] = ()
+    settings: tuple[tuple[str, str], ...] = ()
+    assignor: str = "sticky"
+    notices_late: bool = False
+
+
+class World(NamedTuple):
+    """One state. Groups, events, records and sends are numbers of `Values`.
+
+    Attributes:
+        now: true time, and the broker's.
+        log: events that a coordinator may still take; the last has offset `end` - 1.
+        end: end offset of the log.
+        running: the coordinator, and behind it one that it has superseded.
+        published: newest snapshot of the group; 0 = not needed any more.
+        wake: newest wake-up; 0 = none.
+        ticked: when the clock last wrote a tick for it; 0 = not yet.
+        processes: those that run.
+        repeats: sends that will be stored a second time.
+        tokens: for each task (generation, epoch, owner) of its newest grant.
+        budget: faults that may still happen.
+    """
+
+    now: int
+    log: tuple[int, ...]
+    end: int
+    running: tuple[Coordinator, ...]
+    published: int
+    wake: int
+    ticked: int
+    processes: tuple[Process, ...]
+    repeats: tuple[int, ...]
+    tokens: tuple[tuple[Task, int, int, str], ...]
+    budget: Budget
+
+
+Step = tuple[str, World | str]
+"""What happens, and the state after it, or the law that it breaks."""
+
+
+class System:
+    """The steps of one scenario."""
+
+    def __init__(self, scenario: Scenario) -> None:
+        self.scenario = scenario
+        self.values = Values()
+        self.members = Members(self.values)
+        self.coordinators = Coordinators(self.values)
+        self._unsettled: dict[Any, str | None] = {}
+
+    # ------------------------------------------------------------------------------- the states
+
+    def first(self) -> World:
+        """All members have sent their join, and nobody has read one."""
+        settings = {**SETTINGS, **dict(self.scenario.settings)}
+        batch = self.coordinators.configured(
+            settings, self.scenario.assignor, self.scenario.tasks
+        )
+        now = TIME + QUANTUM_MS
+        processes = tuple(
+            self.members.start(name, 0, now, self._instance(name)).process
+            for name in self.scenario.members
+        )
+        coordinator = Coordinator(1, batch.group, OFFSET)
+        world = World(
+            now, (), OFFSET, (coordinator,), 0, 0, 0, processes, (), (), self.scenario.budget
+        )
+        return self._pruned(self._published(world, batch.records))
+
+    def key(self, world: World) -> int:
+        """128 bits that two states share if they are equal but for when they happen."""
+        values, now, end = self.values, world.now, world.end
+        parts = (
+            tuple([values.relative(n, now, end) for n in world.log]),
+            tuple([c.relative(values, now, end) for c in world.running]),
+            values.relative(world.published, now, end),
+            values.relative(world.wake, now, end),
+            world.ticked and max(world.ticked - now, -QUANTUM_MS),
+            tuple([p.relative(values, now, end) for p in world.processes]),
+            tuple([values.relative(n, now, end) for n in world.repeats]),
+            world.tokens,
+            world.budget,
+        )
+        return hash(parts) << 64 | hash((parts, 1)) & 0xFFFFFFFFFFFFFFFF
+
+    def _instance(self, name: str) -> str | None:
+        return f"i-{name}" if name in self.scenario.static else None
+
+    def group(self, world: World) -> Group:
+        """The group of the newest coordinator; not to be changed."""
+        return self.values[world.running[0].group]
+
+    # -------------------------------------------------------------------------------- the steps
+
+    def steps(self, world: World) -> list[Step]:
+        """Every step from a state. The first is the one that a calm system takes."""
+        calm = [*self._calm(world)]
+        may_pass = not calm
+        if may_pass:
+            calm.append(("time passes", world._replace(now=world.now + QUANTUM_MS)))
+        faults = self._faults(world, may_pass=may_pass)
+        return [self._judged(world, what, then) for what, then in [*calm, *faults]]
+
+    def calm_step(self, world: World) -> Step:
+        """The first of `steps`."""
+        step = next(self._calm(world), None)
+        if step is None:
+            step = ("time passes", world._replace(now=world.now + QUANTUM_MS))
+        return self._judged(world, *step)
+
+    def _calm(self, world: World) -> Iterator[Step]:
+        """What happens without a fault, in the order of a calm system."""
+        now, members = world.now, self.members
+        for place, process in enumerate(world.processes):
+            name = process.name
+            if process.inbox:
+                what = self._text(self.values[process.inbox[0]])
+                yield f"{name} reads {what}", self._with(world, place, members.read(process, now))
+            for index, (role, tasks) in enumerate(process.stopping):
+                stopped = members.stopped(process, index, now)
+                yield f"{name} has stopped {_named(tasks)} ({role})", self._with(
+                    world, place, stopped
+                )
+            if process.losing:
+                yield f"{name} has stopped everything", self._with(
+                    world, place, members.lost(process, now)
+                )
+            if process.copies:
+                yield f"{name} has restored {_named(process.copies[0])}", self._with(
+                    world, place, members.ready(process, now)
+                )
+            if process.outbox:
+                sent = self.values[process.outbox[0]]
+                yield f"Kafka stores {self._text(sent.event)}", self._stored(world, place)
+            if members.is_due(process, now):
+                yield f"{name} sees the time", self._with(world, place, members.clock(process, now))
+        yield from self._batches(world)
+        for place, coordinator in enumerate(world.running):
+            if coordinator.held:
+                after = self._published(world, coordinator.held)
+                yield f"coordinator {coordinator.epoch} publishes late", self._pruned(
+                    _running(after, place, coordinator._replace(held=()))
+                )
+            elif place and coordinator.batches == 0:
+                yield f"coordinator {coordinator.epoch} ends", self._pruned(
+                    after_end(world, place)
+                )
+        for index, number in enumerate(world.repeats):
+            event = self.values[number].event
+            rest = world.repeats[:index] + world.repeats[index + 1 :]
+            yield f"Kafka stores again {self._text(event)}", self._appended(
+                world._replace(repeats=rest), event
+            )
+        wake = self.values[world.wake]
+        if wake is not None and wake.at_ms is not None and wake.at_ms <= now:
+            if not world.ticked or now - world.ticked >= QUANTUM_MS:
+                tick = Tick(group=GROUP, published=wake.published)
+                yield "the clock writes a tick", self._appended(
+                    world._replace(ticked=now), tick
+                )
+
+    def _batches(self, world: World) -> Iterator[Step]:
+        """Every end that the next batch of a coordinator may have, the longest first."""
+        for place, coordinator in enumerate(world.running):
+            if coordinator.held or coordinator.batches == 0:
+                continue
+            ends = range(world.end, coordinator.through, -1)
+            if coordinator.begun:
+                ends = range(coordinator.begun, coordinator.begun - 1, -1)
+            for end in ends:
+                what = (
+                    f"coordinator {coordinator.epoch} takes {end - coordinator.through} events"
+                )
+                yield what, self._batch(world, place, end)
+
+    def _faults(self, world: World, *, may_pass: bool) -> Iterator[Step]:
+        budget, now = world.budget, world.now
+        if budget.late and not may_pass:
+            later = world._replace(now=now + QUANTUM_MS, budget=budget.less("late"))
+            yield "time passes, and something is late", later
+        for place, process in enumerate(world.processes):
+            yield from self._process_faults(world, place, process)
+        if budget.start:
+            running = {process.name for process in world.processes if not process.ended}
+            for name in self.scenario.members:
+                if name not in running:
+                    yield f"{name} starts again", self._started(world, name)
+        yield from self._coordinator_faults(world)
+        if budget.drain:
+            for name in self.scenario.members:
+                order = Drain(group=GROUP, member=MemberId(name))
+                yield f"an operator drains {name}", self._appended(
+                    world._replace(budget=budget.less("drain")), order
+                )
+
+    def _process_faults(self, world: World, place: int, process: Process) -> Iterator[Step]:
+        budget, now = world.budget, world.now
+        if budget.crash:
+            rest = world.processes[:place] + world.processes[place + 1 :]
+            less = world._replace(processes=rest, budget=budget.less("crash"))
+            yield f"{process.name} dies", less
+        if process.outbox:
+            sent = self.values[process.outbox[0]]
+            text = self._text(sent.event)
+            if budget.repeat:
+                again = world._replace(
+                    repeats=(*world.repeats, process.outbox[0]), budget=budget.less("repeat")
+                )
+                yield f"Kafka stores {text}, and will once more", self._stored(again, place)
+            if budget.fail and not process.ended:
+                less = world._replace(budget=budget.less("fail"))
+                shorter = process._replace(outbox=process.outbox[1:])
+                failed = self.members.failed(shorter, process.outbox[0], now)
+                yield f"Kafka does not store {text}", self._with(less, place, failed)
+        for kind, word in (("leave", "is closed"), ("away", "is closed for a while")):
+            if getattr(budget, kind) and self.members.may_leave(process):
+                less = world._replace(budget=budget.less(kind))
+                left = self.members.leave(process, now, temporary=kind == "away")
+                yield f"{process.name} {word}", self._with(less, place, left)
+
+    def _coordinator_faults(self, world: World) -> Iterator[Step]:
+        budget, coordinator = world.budget, world.running[0]
+        can = len(world.running) == 1 and not coordinator.begun
+        if budget.stop and can:
+            less = world._replace(budget=budget.less("stop"))
+            for end in range(coordinator.through + 1, world.end + 1):
+                for written, batch in self._parts(world, coordinator, end):
+                    yield (
+                        f"coordinator {coordinator.epoch} dies in a batch of "
+                        f"{end - coordinator.through} events and has published {written}",
+                        self._died(less, batch, end),
+                    )
+        if budget.lose and can:
+            less = world._replace(budget=budget.less("lose"))
+            text = f"coordinator {coordinator.epoch} dies and its checkpoint is lost"
+            yield text, self._recovered(less, ())
+            for end in range(coordinator.through + 1, world.end + 1):
+                for written, batch in self._parts(world, coordinator, end):
+                    yield (
+                        f"{text}; of a batch of {end - coordinator.through} events it has "
+                        f"published {written}",
+                        self._recovered(self._published(less, batch.records), ()),
+                    )
+        if budget.usurp and can:
+            less = world._replace(budget=budget.less("usurp"))
+            old = coordinator._replace(batches=1)
+            yield "a second coordinator starts", self._recovered(less, (old,))
+
+    # ------------------------------------------------------------------------ effects of steps
+
+    def _with(self, world: World, place: int, outcome: Outcome) -> World | str:
+        """The world after a process has become another value; checks the tokens it was granted."""
+        process, granted = outcome
+        processes = world.processes[:place] + (process,) + world.processes[place + 1 :]
+        if process.ended and not process.outbox:
+            processes = world.processes[:place] + world.processes[place + 1 :]
+        world = world._replace(processes=processes)
+        if not granted:
+            return world
+        tokens = {task: (generation, epoch, name) for task, generation, epoch, name in world.tokens}
+        for task, token in granted:
+            *newest, owner = tokens.get(task, (-1, -1, process.name))
+            if token < tuple(newest) or (token == tuple(newest) and owner != process.name):
+                return f"{process.name} has {task} with token {token}; {owner} had {newest}"
+            tokens[task] = (*token, process.name)
+        return world._replace(tokens=tuple((task, *tokens[task]) for task in sorted(tokens)))
+
+    def _stored(self, world: World, place: int) -> World | str:
+        process = world.processes[place]
+        number, *rest = process.outbox
+        process = process._replace(outbox=tuple(rest))
+        world = self._appended(world, self.values[number].event)
+        return self._with(
+            world, place, self.members.stored(process, number, world.now, acked=True)
+        )
+
+    def _appended(self, world: World, event: Event) -> World:
+        origin = Origin(TOPIC, 0, world.end, world.now)
+        number = self.values.put(replace(event, origin=origin))
+        return world._replace(log=(*world.log, number), end=world.end + 1)
+
+    def _started(self, world: World, name: str) -> World | str:
+        less = world._replace(budget=world.budget.less("start"))
+        number = self.scenario.budget.start - less.budget.start
+        outcome = self.members.start(name, number, world.now, self._instance(name))
+        processes = sorted([*world.processes, outcome.process], key=lambda p: p.name)
+        return less._replace(processes=tuple(processes))
+
+    def _computed(self, world: World, coordinator: Coordinator, end: int) -> Batch:
+        base = world.end - len(world.log)
+        events = world.log[coordinator.through - base : end - base]
+        published = world.published if coordinator is world.running[0] else 0
+        return self.coordinators.batch(coordinator.group, events, coordinator.epoch, published)
+
+    def _batch(self, world: World, place: int, end: int) -> World | str:
+        coordinator = world.running[place]
+        try:
+            batch = self._computed(world, coordinator, end)
+        except LawBroken as law:
+            return str(law)
+        after = coordinator._replace(group=batch.group, through=end, begun=0)
+        if place == 0 and len(world.running) > 1 and not self.scenario.notices_late:
+            world = _running(world, 1, world.running[1]._replace(batches=0))
+        if coordinator.batches > 0:  # superseded: its records reach Kafka later
+            late = after._replace(held=batch.records, batches=coordinator.batches - 1)
+            return self._pruned(_running(world, place, late))
+        return self._pruned(self._published(_running(world, place, after), batch.records))
+
+    def _parts(
+        self, world: World, coordinator: Coordinator, end: int
+    ) -> Iterator[tuple[str, Batch]]:
+        """The parts of a batch's records that a dying coordinator may have published."""
+        try:
+            batch = self._computed(world, coordinator, end)
+        except LawBroken:
+            return  # the batch itself is a step, and tells it
+        count = len(batch.records)
+        sizes = range(count + 1) if count < 4 else (0, 1, count - 1, count)
+        for size in sizes:
+            for part in combinations(batch.records, size):
+                names = ", ".join(self._text(self.values[n]) for n in part) or "nothing"
+                yield names, batch._replace(records=part)
+
+    def _died(self, world: World, batch: Batch, end: int) -> World:
+        coordinator = world.running[0]
+        again = Coordinator(coordinator.epoch + 1, coordinator.group, coordinator.through, end)
+        world = self._published(world._replace(running=(again,)), batch.records)
+        return self._pruned(self._appended(world, Tick(group=GROUP)))
+
+    def _recovered(self, world: World, others: tuple[Coordinator, ...]) -> World:
+        group, through = self.coordinators.recovered(world.published)
+        again = Coordinator(world.running[0].epoch + 1, group, through)
+        return self._appended(
+            self._pruned(world._replace(running=(again, *others))), Tick(group=GROUP)
+        )
+
+    def _published(self, world: World, records: tuple[int, ...]) -> World:
+        processes, published = list(world.processes), world.published
+        wake, ticked = world.wake, world.ticked
+        for number in records:
+            record = self.values[number]
+            if for_member(record):
+                processes = [
+                    p._replace(inbox=(*p.inbox, number))
+                    if p.name == record.member and not p.ended
+                    else p
+                    for p in processes
+                ]
+            elif isinstance(record, GroupSnapshot):
+                before = self.values[published]
+                if before is None or before.generation <= record.generation:
+                    published = number
+            elif is_wake_up(record):
+                wake, ticked = number, 0
+        return world._replace(
+            processes=tuple(processes), published=published, wake=wake, ticked=ticked
+        )
+
+    def _pruned(self, world: World) -> World:
+        """Without events and snapshots that nobody takes any more."""
+        needed = min(c.through for c in world.running)
+        if not (world.budget.lose or world.budget.usurp):
+            world = world._replace(published=0)
+        elif world.published:
+            needed = min(needed, self.coordinators.recovered(world.published)[1])
+        keep = world.end - needed
+        return world._replace(log=world.log[len(world.log) - keep :]) if keep else world._replace(
+            log=()
+        )
+
+    # ---------------------------------------------------------------------------------- the laws
+
+    def _judged(self, before: World, what: str, then: World | str) -> Step:
+        if isinstance(then, str):
+            return what, then
+        users: dict[Task, str] = {}
+        for process in then.processes:
+            if not process.using or then.now >= process.guard_ms:
+                continue
+            for task in process.using:
+                if task in users:
+                    return what, f"{task} is used by {users[task]} and by {process.name}"
+                users[task] = process.name
+        if then.running != before.running:
+            law = self._ended_lease(then)
+            if law:
+                return what, law
+        return what, then
+
+    def _ended_lease(self, world: World) -> str | None:
+        """No member has a lease on a task that the group has given to another, or to nobody."""
+        group = self.group(world)
+        if group.recovering or len(world.running) > 1:
+            return None
+        for process in world.processes:
+            session = self.members.session(process)
+            if process.ended or session.lease_ms is None or session.lease_ms <= world.now:
+                continue
+            slot = group.by_id.get(MemberId(process.name))
+            for task in process.using:
+                index = group.table.find(task)
+                holder = -1 if index is None else int(group.holder[index])
+                if holder >= 0 and holder != slot:
+                    return f"{process.name} has a lease on {task}, which the group gave away"
+        return None
+
+    def unsettled(self, world: World) -> str | None:
+        """Why the group has not settled; None = it has."""
+        place = (world.running, tuple([(p.session, p.using) for p in world.processes]))
+        if place not in self._unsettled:
+            self._unsettled[place] = self._why_unsettled(world)
+        return self._unsettled[place]
+
+    def _why_unsettled(self, world: World) -> str | None:
+        group = self.group(world)
+        coordinator = world.running[0]
+        if len(world.running) > 1 or coordinator.begun:
+            return "a coordinator is at work"
+        live = [p for p in world.processes if not p.ended]
+        if not live:
+            return None if group.state is GroupState.EMPTY else f"still {group.state.value}"
+        if group.state is not GroupState.STABLE or group.recovering or len(group.roster) != len(live):
+            return f"{group.state.value}"
+        if (group.target != group.destination).any() or len(group.learner.kept) or group.again:
+            return "learners at work"
+        for process in live:
+            session = self.members.session(process)
+            slot = group.by_id.get(MemberId(process.name))
+            if slot is None or session.state is not State.MEMBER:
+                return f"{process.name} is no member"
+            if invariants.holding_of(group, slot).digest() != session.holding.digest():
+                return f"{process.name} holds something else"
+        return _unbalanced(group, live)
+
+    def _text(self, value: Any) -> str:  # noqa: ANN401 — for the story only
+        return said(value)
+
+
+def _unbalanced(group: Group, live: list[Process]) -> str | None:
+    used = [task for process in live for task in process.using]
+    if len(used) != len(group.table):
+        return f"{len(used)} of {len(group.table)} tasks are used"
+    drained = {m.id for m in group.live() if m.draining}
+    loads = [len(p.using) for p in live if p.name not in drained or len(drained) == len(live)]
+    if any(p.using for p in live if p.name in drained) and len(drained) < len(live):
+        return "a drained member has tasks"
+    return "it is not balanced" if max(loads) - min(loads) > 1 else None
+
+
+def _running(world: World, place: int, coordinator: Coordinator) -> World:
+    running = world.running[:place] + (coordinator,) + world.running[place + 1 :]
+    return world._replace(running=running)
+
+
+def after_end(world: World, place: int) -> World:
+    """The world without one of the coordinators."""
+    return world._replace(running=world.running[:place] + world.running[place + 1 :])
+
+
+def _named(tasks: Any) -> str:  # noqa: ANN401
+    return " ".join(map(str, tasks)) or "nothing"
+
+
+def said(value: Any) -> str:  # noqa: ANN401
+    """A record or an event in a few words."""
+    kind = type(value).__name__
+    match kind:
+        case "MemberAssignment":
+            if value.fault is not None:
+                return f"{value.member}: {value.fault.value}"
+            held = [
+                f"{role} {_named(tasks)}"
+                for role, tasks in zip(
+                    ("active", "standby", "learner"),
+                    (value.active, value.standby, value.learner),
+                    strict=True,
+                )
+                if tasks
+            ]
+            asks = ", report" if value.report else ""
+            return f"{value.member}: {' and '.join(held) or 'no tasks'} (r{value.revision}{asks})"
+        case "MemberGone":
+            return f"{value.member}: gone"
+        case "GroupSnapshot":
+            return f"the group of generation {value.generation}"
+        case "WakeUp":
+            return "a wake-up"
+        case "Tick":
+            return "a tick"
+        case "Report":
+            return f"a report of {value.member} (r{value.revision}: {_named(value.holding.active)})"
+        case "Leave":
+            return f"a leave of {value.member}{' for a while' if value.temporary else ''}"
+    return f"a {kind.lower()} of {getattr(value, 'member', '?')}"
