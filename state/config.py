@@ -18,8 +18,8 @@ from muster.protocol.records import MemberState
 from muster.protocol.settings import SETTINGS, Settings
 from muster.protocol.tasks import IntArray, TaskTable
 from muster.protocol.topics import TopicKind
-from muster.state import drains, holdings
-from muster.state.causes import counted
+from muster.state import drains, reports
+from muster.state.causes import count_of
 from muster.state.draft import Draft
 from muster.state.group import (
     NO_MEMBER,
@@ -58,7 +58,7 @@ def _catch_up(draft: Draft, event: GroupConfig) -> None:
 
     Connect's assignors place nothing while a worker's config offset is above the group's.
     """
-    before = offset_of(draft.group.soft.through)
+    before = offset_of(draft.group.sessions.through)
     offsets = (draft.member(slot).config_offset for slot in draft.roster)
     if any(offset is not None and offset > before for offset in offsets):
         draft.causes.add(f"config read up to {event.origin.offset}")
@@ -87,8 +87,8 @@ def _set(draft: Draft, settings: Settings) -> None:
         # A longer timeout counts at once, a shorter one when the member has acknowledged it.
         if settings.session_timeout_ms > draft.member(slot).session_timeout_ms:
             draft.update(slot, session_timeout_ms=settings.session_timeout_ms)
-            draft.soft.set_timeout(slot, settings.session_timeout_ms)
-        draft.soft.flags[slot] |= ASKED
+            draft.sessions.set_timeout(slot, settings.session_timeout_ms)
+        draft.sessions.flags[slot] |= ASKED
         draft.answer.add(slot)
 
 
@@ -100,7 +100,7 @@ def declare(draft: Draft, table: TaskTable) -> None:
     added, removed = len(table) - len(kept), len(old) - len(kept)
     for number, what in ((added, "added"), (removed, "removed")):
         if number:
-            draft.causes.add(f"{counted(number, 'task')} {what}")
+            draft.causes.add(f"{count_of(number, 'task')} {what}")
     if not added and not removed:
         draft.causes.add("tasks declared anew")
     orphans = {
@@ -116,8 +116,8 @@ def declare(draft: Draft, table: TaskTable) -> None:
         # If all orphans of an UNREVOKED member are back in the table, it may owe nothing more.
         member = draft.members[slot]  # None: the member left in this batch
         owed = member is not None and member.state is MemberState.UNREVOKED
-        if owed and not holdings.owes(draft, slot):
-            holdings.owes_nothing(draft, slot)
+        if owed and not reports.owes(draft, slot):
+            reports.owes_nothing(draft, slot)
 
 
 def _new_indexes(old: TaskTable, new: TaskTable) -> IntArray:

@@ -49,7 +49,7 @@ from muster.state.group import (
 )
 from muster.state.liveness import ASKED
 from muster.state.outcome import Outcome
-from muster.state.texts import cut
+from muster.state.printable import cut
 
 TURNED_AWAY_MAX = 200
 """At most this many faults for processes that are not members are written per group and batch."""
@@ -58,8 +58,8 @@ _CARRIED = (
     *("id", "generation", "target_generation", "assignor", "settings", "table", "hashes"),
     *("target", "destination", "holder", "revoking", "ready", "duplicate", "orphans", "lags"),
     *("moves", "cause", "memory", "generation_ms", "followup_ms", "delay_until_ms", "again"),
-    *("recovering", "drain_until_ms", "wary_until_ms", "since_epoch", "kept", "dead", "drains"),
-    *("floor", "by_id", "by_instance", "roster"),
+    *("recovering", "drain_until_ms", "unverified_until_ms", "since_epoch", "deferred", "dead"),
+    *("drains", "floor", "by_id", "by_instance", "roster"),
 )
 
 
@@ -109,11 +109,11 @@ class Draft:
     again: bool
     recovering: frozenset[int]
     drain_until_ms: Mapping[int, int]
-    wary_until_ms: int | None
+    unverified_until_ms: int | None
     since_epoch: int
     floor: int
     drains: tuple[KeptDrain, ...]
-    kept: Outcome | None
+    deferred: Outcome | None
     dead: bool
     by_id: dict[str, int]
     by_instance: dict[str, int]
@@ -131,7 +131,7 @@ class Draft:
             Role.LEARNER: group.learner,
         }
         self.members: list[Member | None] = list(group.members)
-        self.soft = group.soft.copy()
+        self.sessions = group.sessions.copy()
         self.causes, self.possible_causes = Causes(), Causes()
         self.departed, self.newest = Departed(), NOWHERE
         self.answered = self.due = False
@@ -179,8 +179,8 @@ class Draft:
         """The lowest slot that is free and was not freed in this batch."""
         if len(self.roster) + len(self.gone) == len(self.members):
             self.members.append(None)
-            if len(self.members) > len(self.soft.last_ms):
-                self.soft.grow(max(16, 2 * len(self.members)))
+            if len(self.members) > len(self.sessions.last_ms):
+                self.sessions.grow(max(16, 2 * len(self.members)))
             return len(self.members) - 1
         taken = np.zeros(len(self.members), dtype=np.bool_)
         taken[list(self.roster)] = True
@@ -195,7 +195,7 @@ class Draft:
         if member.instance_id is not None:
             self.by_instance[member.instance_id] = member.slot
         self.roster.insert(self._place(member.id), member.slot)
-        self.soft.seat(member.slot, member.session_timeout_ms)
+        self.sessions.seat(member.slot, member.session_timeout_ms)
 
     def unseat(self, slot: int) -> Member:
         """Remove a member; `drop_gone` drops what it had, once per batch."""
@@ -207,7 +207,7 @@ class Draft:
             del self.by_instance[member.instance_id]
         self.members[slot] = None
         self._renewed.add(slot)
-        self.soft.clear(slot)
+        self.sessions.clear(slot)
         self.gone.add(slot)
         self.answer.discard(slot)
         self.acknowledged.discard(slot)
@@ -365,7 +365,7 @@ class Draft:
 
     def ask(self, slot: int) -> None:
         """Publish the member's record again and ask for a report."""
-        self.soft.flags[slot] |= ASKED
+        self.sessions.flags[slot] |= ASKED
         self.answer.add(slot)
 
     # ---------------------------------------------------------------------------------- done
@@ -383,7 +383,7 @@ class Draft:
                 "roster": tuple(self.roster),
                 "standby": self.copies[Role.STANDBY],
                 "learner": self.copies[Role.LEARNER],
-                "soft": self.soft,
+                "sessions": self.sessions,
             }
         )
 

@@ -20,12 +20,12 @@ ANY_INCARNATION = 0
 def fence(draft: Draft, slot: int, message: str) -> None:
     """Fence a member: it must drop everything; its tasks are not granted on before that is sure."""
     member = draft.member(slot)
-    if draft.soft.flags[slot] & FENCED:
+    if draft.sessions.flags[slot] & FENCED:
         return
-    draft.soft.flags[slot] = (draft.soft.flags[slot] & (0xFF & ~ASKED)) | FENCED | MUTE
+    draft.sessions.flags[slot] = (draft.sessions.flags[slot] & (0xFF & ~ASKED)) | FENCED | MUTE
     member = draft.update(slot, revision=member.revision + 1, deadline_ms=None)
     drains.expel(draft, slot)
-    draft.soft.demand(slot)
+    draft.sessions.demand(slot)
     draft.answer.discard(slot)
     draft.causes.member(causes.FENCED, member.id)
     notify(draft, slot, message)
@@ -68,7 +68,7 @@ def note_refused(draft: Draft, member: str) -> None:
     """Note that a member's event was refused; if its session ends, it is fenced, not removed."""
     slot = draft.by_id.get(MemberId(member))
     if slot is not None:
-        draft.soft.flags[slot] |= REFUSED
+        draft.sessions.flags[slot] |= REFUSED
 
 
 def add_tombstones(draft: Draft) -> None:

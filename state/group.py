@@ -30,7 +30,7 @@ Codes: TypeAlias = NDArray[np.int64]
 """Pairs (task, slot), ascending and distinct, each ``task << 32 | slot``."""
 NO_MEMBER = -1
 UNPROVED = np.iinfo(np.int64).max
-"""`Group.wary_until_ms` until a record proves that it was written after the coordinator began."""
+"""`Group.unverified_until_ms` until a record proves to be younger than the coordinator."""
 COPY_ROLES = (Role.STANDBY, Role.LEARNER)
 
 
@@ -153,16 +153,17 @@ class Group:
         orphans: tasks that left the table and that members still have.
         again: the assignor wants another round when all releases are acknowledged (Connect).
         drain_until_ms: slot → time from which placements leave a draining member out.
-        wary_until_ms: the group is unverified until then: members that join are asked for a report,
-            because another coordinator may have admitted them (`recovery.py`). None = verified.
+        unverified_until_ms: the group is unverified until then: members that join are asked for a
+            report, because another coordinator may have admitted them (`recovery.py`). None =
+            verified.
         since_epoch: epoch of the coordinator that started this group without a checkpoint; a
             coordinator that continues from its checkpoint has a higher one. None = no batch yet.
         floor: an earlier coordinator whose last batch is lost may have used generations up to this
             one in fencing tokens; the next placement gets a higher one.
         drains: drains that outlive their member (`drains.py`), by member id.
-        kept: a plug-in's deferred outcome, which the next batch applies (`outcome.py`).
+        deferred: a plug-in's deferred outcome, which the next batch applies (`outcome.py`).
         dead: the group was deleted; its last members are stopping their tasks.
-        soft: the liveness: sessions, clocks and offsets, which every batch changes.
+        sessions: the liveness: sessions, clocks and offsets, which every batch changes.
     """
 
     id: GroupId
@@ -197,18 +198,20 @@ class Group:
     again: bool = False
     recovering: frozenset[int] = frozenset()
     drain_until_ms: Mapping[int, int] = field(default_factory=dict)
-    wary_until_ms: int | None = None
+    unverified_until_ms: int | None = None
     since_epoch: int | None = None
     floor: int = 0
     drains: tuple[KeptDrain, ...] = ()
-    kept: Outcome | None = None
+    deferred: Outcome | None = None
     dead: bool = False
-    soft: Liveness = field(default_factory=Liveness.new)
+    sessions: Liveness = field(default_factory=Liveness.new)
 
     @classmethod
-    def new(cls, group: GroupId, *, wary: bool = False) -> Group:
-        """A group without history; `wary`: unverified, since a checkpoint may have been lost."""
-        return cls(id=group, wary_until_ms=UNPROVED if wary else None, floor=int(wary))
+    def new(cls, group: GroupId, *, unverified: bool = False) -> Group:
+        """A group without history; `unverified`: a checkpoint may have been lost."""
+        return cls(
+            id=group, unverified_until_ms=UNPROVED if unverified else None, floor=int(unverified)
+        )
 
     @classmethod
     def restore(cls, record: GroupSnapshot, liveness: bytes) -> Group:

@@ -66,7 +66,7 @@ def _require(holds: bool, group: Group, law: str) -> None:
     if not holds:
         story = (
             f"group {group.id}, generation {group.generation} ({group.cause or 'no cause'})",
-            f"state {group.state.value}, clock {group.soft.clock_ms} ms",
+            f"state {group.state.value}, clock {group.sessions.clock_ms} ms",
             *(f"{m.id}: {m.state.value}, epoch {m.epoch}, slot {m.slot}" for m in group.live()),
         )
         raise InvariantViolation(law, story)
@@ -92,7 +92,7 @@ def _members_are_listed_once(group: Group) -> None:
     )
     static = {(m.instance_id, m.slot) for m in group.live() if m.instance_id is not None}
     _require(set(group.by_instance.items()) == static, group, "by_instance has every static member")
-    seated = set(np.flatnonzero(group.soft.timeout_ms > 0).tolist())
+    seated = set(np.flatnonzero(group.sessions.timeout_ms > 0).tolist())
     _require(seated == taken, group, "every member, and no other slot, has a session")
     agree = group.columns is None or group.columns.agree_with(group.members)
     _require(agree, group, "the columns have the members' fields")
@@ -177,7 +177,7 @@ def _states_fit_what_is_waited_for(group: Group) -> None:
         beyond |= set(slot_of(less[group.target[task_of(less)] != slot_of(less)]).tolist())
         missing |= set(slot_of(np.setdiff1d(copies.wanted, copies.kept)).tolist())
     for member in group.live():
-        if group.soft.flags[member.slot] & FENCED:
+        if group.sessions.flags[member.slot] & FENCED:
             continue
         name, slot = member.id, member.slot
         unrevoked = member.state is MemberState.UNREVOKED
@@ -191,10 +191,10 @@ def _states_fit_what_is_waited_for(group: Group) -> None:
 def _demands_are_of_members_that_owe(group: Group) -> None:
     for member in group.live():
         slot = member.slot
-        owes = bool(group.soft.flags[slot] & FENCED) or slot in group.recovering
+        owes = bool(group.sessions.flags[slot] & FENCED) or slot in group.recovering
         owes |= member.state is MemberState.UNREVOKED
         _require(
-            owes == bool(group.soft.response_due[slot]),
+            owes == bool(group.sessions.response_due[slot]),
             group,
             f"{member.id} has a demand while it owes",
         )
@@ -203,8 +203,8 @@ def _demands_are_of_members_that_owe(group: Group) -> None:
 def _digests_are_those_of_the_holdings(group: Group) -> None:
     expected = _digests(group)
     for member in group.live():
-        same = expected[member.slot] == group.soft.digest[member.slot]
-        fenced = bool(group.soft.flags[member.slot] & FENCED) or member.away
+        same = expected[member.slot] == group.sessions.digest[member.slot]
+        fenced = bool(group.sessions.flags[member.slot] & FENCED) or member.away
         law = f"the digest expected of {member.id} is of what it holds"
         _require(bool(same) or fenced, group, law)
 

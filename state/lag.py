@@ -21,13 +21,13 @@ from muster.protocol.dead_letters import DeadLetter
 from muster.protocol.events import Lag, Origin
 from muster.protocol.ids import Role
 from muster.protocol.tasks import EMPTY, IntArray, TaskSet
-from muster.state import nexts
+from muster.state import takeovers
 from muster.state.causes import Causes
 from muster.state.draft import Draft
 from muster.state.group import COPY_ROLES, NO_MEMBER, Codes, Group, Lags, slot_of, task_of, union
 from muster.state.group import codes as codes_of
 from muster.state.liveness import FENCED
-from muster.state.texts import cut
+from muster.state.printable import cut
 
 OFFSETS_MAX = 2**62
 """Larger lags are refused: no topic is this long."""
@@ -73,7 +73,7 @@ def absorb(
         more = f"; so are {refused - 1} more lags of this event" if refused > 1 else ""
         draft.reject(origin, DeadLetter.INVALID_REQUEST, f"{wrong}{more}")
     if news:
-        _merge(draft, news, origin.at_ms if origin.offset >= 0 else draft.soft.clock_ms)
+        _merge(draft, news, origin.at_ms if origin.offset >= 0 else draft.sessions.clock_ms)
 
 
 def _merge(draft: Draft, news: dict[int, int], at_ms: int) -> None:
@@ -147,7 +147,9 @@ def caught_up(draft: Draft) -> Codes:
 def believed(draft: Draft) -> BoolArray:
     """bool[K]: lags of copies that members keep, and others that are not too old."""
     lags = draft.lags
-    young = draft.soft.clock_ms - lags.reported_ms <= draft.settings.probing_rebalance_interval_ms
+    young = (
+        draft.sessions.clock_ms - lags.reported_ms <= draft.settings.probing_rebalance_interval_ms
+    )
     valid: BoolArray = young
     if not young.all():
         valid = young | np.isin(lags.pair, _copies(draft), assume_unique=True)
@@ -182,7 +184,7 @@ def _promote(draft: Draft, near: Codes, late: Codes) -> None:
         late: copies that were just reported to be behind.
     """
     learners = np.intersect1d(near, draft.copies[Role.LEARNER].kept, assume_unique=True)
-    aims = nexts.awaited(draft)
+    aims = takeovers.awaited(draft)
     awaited = np.setdiff1d(np.intersect1d(near, aims, assume_unique=True), learners)
     _add_ready(draft, draft.causes, union(_promotable(draft, learners), awaited))
     candidates = union(_rescues(draft, near, late), _disk_states(draft, near, aims))
@@ -267,7 +269,7 @@ def _pass_on(draft: Draft, copies: Codes) -> None:
     if not freed.any():
         return
     begun = freed & np.isin(draft.lags.pair, np.setdiff1d(runs, _running(before)))
-    reported_ms = np.where(begun, draft.soft.clock_ms, draft.lags.reported_ms)
+    reported_ms = np.where(begun, draft.sessions.clock_ms, draft.lags.reported_ms)
     stays = ~freed | np.isin(draft.lags.pair, runs, assume_unique=True)
     draft.lags = Lags(*(part[stays] for part in draft.lags._replace(reported_ms=reported_ms)))
     draft.changed |= bool(begun.any() or not stays.all())
@@ -291,7 +293,7 @@ def mark_released_ready(draft: Draft) -> None:
     gone = np.flatnonzero(before.revoking & (draft.holder != before.holder)).astype(np.int32)
     if len(gone) == 0:
         return
-    fenced = (before.soft.flags & FENCED) != 0
+    fenced = (before.sessions.flags & FENCED) != 0
     gone = gone[~fenced[before.holder[gone]]]
     wanted = union(*(draft.copies[role].wanted for role in COPY_ROLES))
     warm = np.intersect1d(codes_of(gone, before.holder[gone]), wanted, assume_unique=True)

@@ -34,7 +34,7 @@ from muster.protocol.digest import MASK, RELEASING, mixed, set_hashes
 from muster.protocol.ids import Role, Task
 from muster.protocol.records import MemberState
 from muster.protocol.tasks import IntArray, TaskSet
-from muster.state import lag, nexts
+from muster.state import lag, takeovers
 from muster.state.draft import Draft
 from muster.state.group import COPY_ROLES, NO_MEMBER, Codes, Member, codes, slot_of, task_of, union
 from muster.state.liveness import FENCED
@@ -68,7 +68,7 @@ def settle(draft: Draft) -> list[int]:
         _grant(draft, stepping)
         touched |= _transit(draft, stepping)
         draft.answer |= set(np.flatnonzero(stepping.changed).tolist())
-        draft.answer |= nexts.changed(draft)
+        draft.answer |= takeovers.changed(draft)
     lag.settle(draft)
     _expect(draft, sorted(touched))
     return sorted(draft.answer)
@@ -78,7 +78,7 @@ def _note_acknowledged(draft: Draft) -> None:
     """During a recovery no member steps, but releases are acknowledged."""
     for slot in sorted(draft.acknowledged):
         member = draft.member(slot)
-        if member.state is not MemberState.UNREVOKED or draft.soft.flags[slot] & FENCED:
+        if member.state is not MemberState.UNREVOKED or draft.sessions.flags[slot] & FENCED:
             continue  # it left temporarily, or was fenced since
         draft.update(
             slot,
@@ -89,7 +89,7 @@ def _note_acknowledged(draft: Draft) -> None:
             deadline_ms=None,
         )
         if slot not in draft.recovering:  # else it left temporarily, is back and was asked again
-            draft.soft.cancel_demand(slot)
+            draft.sessions.cancel_demand(slot)
 
 
 def _raised(draft: Draft, member: Member) -> int:
@@ -123,7 +123,7 @@ def _stepping(draft: Draft) -> _Stepping:
         member = draft.members[slot]
         waiting = member is not None and member.state is MemberState.UNREVOKED
         waiting = waiting and slot not in draft.acknowledged
-        if member is None or waiting or draft.soft.flags[slot] & FENCED:
+        if member is None or waiting or draft.sessions.flags[slot] & FENCED:
             open_[slot] = False
     blank = np.zeros(count, dtype=np.bool_)
     return _Stepping(open_, blank.copy(), blank.copy(), blank.copy())
@@ -205,7 +205,7 @@ def _leave_role(draft: Draft, granted: Codes) -> None:
 
 def _transit(draft: Draft, stepping: _Stepping) -> set[int]:
     """Set states, epochs and deadlines of the members that stepped; returns their slots."""
-    now = draft.soft.session_ms
+    now = draft.sessions.session_ms
     for slot in np.flatnonzero(stepping.open).tolist():
         member = draft.member(slot)
         epoch = _raised(draft, member) if slot in draft.acknowledged else member.epoch
@@ -219,7 +219,7 @@ def _transit(draft: Draft, stepping: _Stepping) -> set[int]:
                 revoke_revision=member.revision + 1,
                 deadline_ms=now + patience,
             )
-            draft.soft.demand(slot)
+            draft.sessions.demand(slot)
             draft.answer.add(slot)
             continue
         state = MemberState.UNRELEASED if stepping.waits[slot] else MemberState.STABLE
@@ -234,7 +234,7 @@ def _transit(draft: Draft, stepping: _Stepping) -> set[int]:
             revoke_revision=0,
             deadline_ms=None,
         )
-        draft.soft.cancel_demand(slot)
+        draft.sessions.cancel_demand(slot)
     return set(np.flatnonzero(stepping.open).tolist())
 
 
@@ -243,21 +243,21 @@ def _expect(draft: Draft, slots: list[int]) -> None:
     slots = [slot for slot in slots if draft.members[slot] is not None]
     if not slots:
         return
-    soft = draft.soft
-    soft.digest[slots] = 0
+    sessions = draft.sessions
+    sessions.digest[slots] = 0
     selected = draft.mask(slots)
     held = np.flatnonzero(selected[draft.holder])
     going = draft.revoking[held]
     with np.errstate(over="ignore"):
         for tasks, owner, number in _held_in_roles(draft, selected, held, going):
-            np.add.at(soft.digest, owner, mixed(draft.hashes[tasks], number))
+            np.add.at(sessions.digest, owner, mixed(draft.hashes[tasks], number))
         for orphan in draft.orphans:
             if selected[orphan.slot]:
                 task = TaskSet.of([Task(orphan.unit, orphan.number, orphan.connector)])
                 added = int(mixed(set_hashes(task), orphan.role + RELEASING)[0])
-                soft.digest[orphan.slot] = (int(soft.digest[orphan.slot]) + added) & MASK
+                sessions.digest[orphan.slot] = (int(sessions.digest[orphan.slot]) + added) & MASK
     for slot in slots:
-        soft.epoch[slot] = draft.member(slot).epoch
+        sessions.epoch[slot] = draft.member(slot).epoch
 
 
 def _held_in_roles(

@@ -22,15 +22,15 @@ from muster.state.group import UNPROVED
 
 def ask_newcomer(draft: Draft, slot: int) -> None:
     """Ask a joining member for a report while the group is unverified."""
-    until = draft.wary_until_ms
+    until = draft.unverified_until_ms
     if until is None or slot in draft.recovering:
         return
-    if draft.soft.clock_ms >= until:
-        draft.wary_until_ms = None
+    if draft.sessions.clock_ms >= until:
+        draft.unverified_until_ms = None
         return
     draft.recovering |= {slot}
     draft.ask(slot)
-    draft.soft.demand(slot)
+    draft.sessions.demand(slot)
     draft.changed = True
 
 
@@ -43,20 +43,25 @@ def raise_floor(draft: Draft) -> None:
     every event that its last owner's token can come from has been counted. Heartbeats are not:
     they open none but by a deadline, which brings a tick as well.
     """
-    if is_wary(draft):
+    if is_unverified(draft):
         draft.floor += 1
 
 
-def is_wary(draft: Draft) -> bool:
+def is_unverified(draft: Draft) -> bool:
     """Whether a coordinator that is gone, or does not know it, may have decided what is read."""
-    return draft.wary_until_ms is not None and draft.soft.clock_ms < draft.wary_until_ms
+    return (
+        draft.unverified_until_ms is not None
+        and draft.sessions.clock_ms < draft.unverified_until_ms
+    )
 
 
 def prove(draft: Draft, coordinator_epoch: int | None) -> None:
     """Set the end of the unverified time if a record names this coordinator or a later one."""
     is_new = coordinator_epoch is not None and coordinator_epoch >= draft.since_epoch
-    if is_new and draft.wary_until_ms == UNPROVED:
-        draft.wary_until_ms = draft.soft.clock_ms + 2 * draft.settings.heartbeat_interval_ms
+    if is_new and draft.unverified_until_ms == UNPROVED:
+        draft.unverified_until_ms = (
+            draft.sessions.clock_ms + 2 * draft.settings.heartbeat_interval_ms
+        )
 
 
 def is_answer(draft: Draft, slot: int, event: Report) -> bool:

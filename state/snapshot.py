@@ -36,7 +36,7 @@ def snapshot_of(group: Group) -> GroupSnapshot:
     """The published record of a group."""
     lags = group.lags
     pairs = np.column_stack((task_of(lags.pair), slot_of(lags.pair), lags.offsets))
-    soft = group.soft
+    sessions = group.sessions
     return GroupSnapshot(
         group=group.id,
         coordinator_epoch=group.coordinator_epoch,
@@ -62,8 +62,8 @@ def snapshot_of(group: Group) -> GroupSnapshot:
         lag_ms=lags.reported_ms,
         moves=group.moves,
         cause=group.cause,
-        through=tuple((t, p, o) for (t, p), o in sorted(soft.through.items())),
-        clock_ms=soft.clock_ms,
+        through=tuple((t, p, o) for (t, p), o in sorted(sessions.through.items())),
+        clock_ms=sessions.clock_ms,
         next_ms=_next_ms(group),
         followup_ms=group.followup_ms,
         delay_until_ms=group.delay_until_ms,
@@ -94,27 +94,27 @@ def liveness_bytes(group: Group) -> bytes:
         "drain": sorted(group.drain_until_ms.items()),
         "duplicate": group.duplicate.tolist(),
         "floor": group.floor,
-        "kept": outcome.to_json(group.kept),
+        "kept": outcome.to_json(group.deferred),
         "orphans": group.orphans,
         "since": group.since_epoch,
-        "wary": group.wary_until_ms,
+        "wary": group.unverified_until_ms,
     }
-    return group.soft.to_bytes() + json.dumps(rest, separators=(",", ":")).encode()
+    return group.sessions.to_bytes() + json.dumps(rest, separators=(",", ":")).encode()
 
 
 def restored(record: GroupSnapshot, liveness: bytes) -> Group:
     """The group of a record and the liveness stored with it."""
-    soft, end = Liveness.from_bytes(liveness)
+    sessions, end = Liveness.from_bytes(liveness)
     rest = json.loads(liveness[end:])
-    group = _group(record, soft)
+    group = _group(record, sessions)
     return _replaced(
         group,
         again=rest["again"],
         drain_until_ms=dict(rest["drain"]),
         duplicate=np.array(rest["duplicate"], dtype=np.int64),
-        kept=outcome.from_json(rest.get("kept")),
+        deferred=outcome.from_json(rest.get("kept")),
         orphans=tuple(Orphan(*fields) for fields in rest["orphans"]),
-        wary_until_ms=rest["wary"],
+        unverified_until_ms=rest["wary"],
         since_epoch=rest.get("since"),
         floor=rest.get("floor", 0),
     )
@@ -122,24 +122,24 @@ def restored(record: GroupSnapshot, liveness: bytes) -> Group:
 
 def recovered(record: GroupSnapshot) -> Group:
     """The group of a record alone: fresh sessions, and a question to every member."""
-    soft = Liveness.new(len(_by_slot(record)))
-    soft.clock_ms = soft.session_ms = record.clock_ms
-    soft.through = {(t, p): o for t, p, o in record.through}
-    group = _group(record, soft)
+    sessions = Liveness.new(len(_by_slot(record)))
+    sessions.clock_ms = sessions.session_ms = record.clock_ms
+    sessions.through = {(t, p): o for t, p, o in record.through}
+    group = _group(record, sessions)
     present = [member for member in record.members if not member.away]
     for member in record.members:
-        soft.seat(member.slot, member.session_timeout_ms)
+        sessions.seat(member.slot, member.session_timeout_ms)
     return _replaced(
         group,
         coordinator_epoch=-1 if present else record.coordinator_epoch,
         again=bool((record.target == NO_MEMBER).any()),  # Connect may have wanted another round
         recovering=frozenset(member.slot for member in present),
         floor=record.generation + 1,  # the lost batch may have granted tasks under this one
-        wary_until_ms=UNPROVED,
+        unverified_until_ms=UNPROVED,
     )
 
 
-def _group(record: GroupSnapshot, soft: Liveness) -> Group:
+def _group(record: GroupSnapshot, sessions: Liveness) -> Group:
     table = TaskTable(record.tasks)
     members = _by_slot(record)
     going = {
@@ -185,7 +185,7 @@ def _group(record: GroupSnapshot, soft: Liveness) -> Group:
         recovering=frozenset(record.recovering),
         drains=record.drains,
         dead=record.state is GroupState.DEAD,
-        soft=soft,
+        sessions=sessions,
     )
 
 

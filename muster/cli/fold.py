@@ -236,7 +236,7 @@ class Fold:
             group = replace(
                 Group.recover(record),
                 recovering=frozenset(record.recovering),
-                wary_until_ms=None,
+                unverified_until_ms=None,
                 floor=0,
                 coordinator_epoch=record.coordinator_epoch,
             )
@@ -257,7 +257,7 @@ class Fold:
 
     def _anew(self) -> list[Group]:
         """The empty group, verified or unverified: the records do not tell which one it was."""
-        return [Group.new(self._taken.group, wary=wary) for wary in (False, True)]
+        return [Group.new(self._taken.group, unverified=wary) for wary in (False, True)]
 
     def _step(self, starts: list[Group], published: Published, batch: list[Taken]) -> Folded:
         """Fold a batch from each start, and keep those that fit; if none fits, the first."""

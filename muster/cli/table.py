@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 
-from muster.state.texts import printable
+from muster.state.printable import printable
 
 MISSING = "-"
 

@@ -137,8 +137,8 @@ def able(group: Group, task: str) -> list[MemberId]:
     name nothing. Fenced members, and members whose time for draining has ended, do not count.
     Draining members count only if all members drain, and only then does what they name count.
     """
-    now, late = group.soft.clock_ms, group.drain_until_ms
-    there = [m for m in group.live() if not group.soft.flags[m.slot] & FENCED]
+    now, late = group.sessions.clock_ms, group.drain_until_ms
+    there = [m for m in group.live() if not group.sessions.flags[m.slot] & FENCED]
     there = [m for m in there if late.get(m.slot, now + 1) > now] or there
     takers = [m.id for m in there if not m.draining] or [m.id for m in there]
     if group.assignor != "static":

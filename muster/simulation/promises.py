@@ -192,7 +192,7 @@ class Promises:
         for member in group.live():
             near = self._near(task, member.id)
             may = member.topics is None or task.unit in member.topics
-            fenced = bool(group.soft.flags[member.slot] & FENCED)
+            fenced = bool(group.sessions.flags[member.slot] & FENCED)
             if member.draining or member.away or fenced or not may:
                 continue
             if near or (near is None and member.id == owner):

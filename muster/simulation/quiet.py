@@ -42,11 +42,11 @@ def quiet_until(group: Group, processes: Collection[SimulatedMember]) -> int | N
         or any(member.state is not MemberState.STABLE for member in live)
         or group.generation > group.target_generation
         or group.again
-        or group.kept is not None
+        or group.deferred is not None
     ):
         return None
     deadlines = (group.delay_until_ms, group.followup_ms, *group.drain_until_ms.values())
-    clock_ms = group.soft.clock_ms
+    clock_ms = group.sessions.clock_ms
     return min((at for at in deadlines if at is not None and at > clock_ms), default=FOREVER)
 
 

@@ -175,7 +175,7 @@ class World:
 
     def _look(self) -> None:
         # While a plug-in's answer waits for the next batch, its generation is not shown yet.
-        if self._changed_ms == self.now_ms and self.group.kept is None:
+        if self._changed_ms == self.now_ms and self.group.deferred is None:
             self.timeline.look(self.now_ms, self.group, self.members)
 
     def _beat(self, member: SimulatedMember) -> Event:

@@ -88,7 +88,7 @@ def lived(seed: int) -> Tape:
     world.play(parse_scenario(invented(seed)))
     for batch in world.log:
         tape.events(batch)
-    tape.records(world.records, world.group.soft.clock_ms)
+    tape.records(world.records, world.group.sessions.clock_ms)
     return tape
 
 
@@ -255,7 +255,7 @@ def test_a_lost_checkpoint_shows_later() -> None:
 def test_a_group_met_just_after_a_lost_checkpoint() -> None:
     """An unknown group that asks its members after a lost checkpoint folds to equal records."""
     story = Told()
-    story.group, story.epoch = Group.new(STORY, wary=True), 7
+    story.group, story.epoch = Group.new(STORY, unverified=True), 7
     story.take(config(FOUR))
     story.take(join("W1"), join("W2"))
     story.take(report("W2", 1, epoch=0, coordinator_epoch=7))

@@ -29,15 +29,15 @@ from muster.simulation.faults import (
     Usurps,
 )
 from muster.state import (
-    addressed,
     config,
     deadlines,
     deletion,
     drains,
     fencing,
-    holdings,
     liveness,
+    member_records,
     recovery,
+    reports,
     snapshot,
 )
 from muster.worker import lease, session
@@ -69,13 +69,13 @@ class Mutant(NamedTuple):
 MUTANTS = (
     Mutant(
         "a release is acknowledged when the task is held no more",
-        holdings._release,
+        reports._release,
         "freed[active] = False",
         "pass",
     ),
     Mutant(
         "a release is acknowledged by who has read the demand",
-        holdings._compare,
+        reports._compare,
         " and event.revision >= member.revoke_revision",
         "",
         (Repeats, Configures),
@@ -83,8 +83,8 @@ MUTANTS = (
     Mutant(
         "what a fenced member has is its own for a session",
         fencing.fence,
-        "draft.soft.demand(slot)",
-        "draft.soft.demand(slot); draft.release([slot])",
+        "draft.sessions.demand(slot)",
+        "draft.sessions.demand(slot); draft.release([slot])",
     ),
     Mutant(
         "a fenced member's time runs from the proof that it could read it",
@@ -96,8 +96,8 @@ MUTANTS = (
     Mutant(
         "a proof counts only for demands that were published before",
         deadlines.prove,
-        "before = min(tick.published.taken, draft.group.soft.taken)",
-        "before = draft.soft.taken + 1",
+        "before = min(tick.published.taken, draft.group.sessions.taken)",
+        "before = draft.sessions.taken + 1",
         (FallsBehind,),
     ),
     Mutant(
@@ -149,7 +149,7 @@ MUTANTS = (
     ),
     Mutant(
         "the question takes nothing back: it stands under the old revision",
-        addressed.write,
+        member_records.write,
         "if slot not in draft.recovering:",
         "if True:",
         (Usurps,),

@@ -124,7 +124,7 @@ def test_records_of_an_older_coordinator_are_replaced(left: bool) -> None:
     assert isinstance(snapshot, GroupSnapshot)
     assert (snapshot.coordinator_epoch, len([*story.group.live()])) == (2, 0 if left else 2)
     assert isinstance(wake, WakeUp)
-    assert wake.published == (None if left else Mark(2, story.group.soft.taken - 1))
+    assert wake.published == (None if left else Mark(2, story.group.sessions.taken - 1))
     assert story.at(300).take(Tick(group="g", published=wake.published)).records == ()
 
 
@@ -134,7 +134,7 @@ def test_the_mark_covers_the_batches_before() -> None:
     story.take(config(FOUR), join("W1"))
     demanded = story.at(100).take(join("W2"))
     assert not [record for record in demanded.records if isinstance(record, WakeUp)]
-    taken = story.group.soft.taken
+    taken = story.group.sessions.taken
     (vouches,) = story.at(200).take(beat("W2", 0, epoch=2)).records
     assert vouches == WakeUp(group="g", at_ms=1_010_200, published=Mark(1, taken))
     assert story.at(300).take(beat("W2", 0, epoch=2)).records == ()

@@ -87,7 +87,7 @@ def test_a_lost_answer_is_asked_for_again() -> None:
     story, plugin = moody(1)
     asked = story.at(100).take(config(FOUR, assignor="x:Moody"), join("W2"))
     story.group = Group.recover(snapshot(asked))
-    assert (story.group.kept, story.group.state.value) == (None, "Assigning")
+    assert (story.group.deferred, story.group.state.value) == (None, "Assigning")
     assert plugin.calls == 2
 
 

@@ -309,7 +309,7 @@ class Life(RuleBasedStateMachine):
         group = self.group
         lines = [f"{group.state} ({group.cause}), recovering {set(group.recovering)}"]
         lines += [f"target {group.target}, holder {group.holder}, revoking {group.revoking}"]
-        lines += [f"{member}, flags {group.soft.flags[member.slot]}" for member in group.live()]
+        lines += [f"{member}, flags {group.sessions.flags[member.slot]}" for member in group.live()]
         return "\n".join([*lines, *map(str, self.running())])
 
     def teardown(self) -> None:

@@ -49,7 +49,7 @@ def test_a_heartbeat_after_a_partial_release_agrees() -> None:
     digest = held("0_0", "0_1", "0_2", "0_4", releasing=("0_4",))
     for ms in (1_000, 3_000, 5_000):
         assert story.at(ms).told(beat("W1", digest)) == {}
-    assert story.group.soft.misses[0] == 0
+    assert story.group.sessions.misses[0] == 0
 
 
 def test_partial_releases_do_not_extend_the_timeout() -> None:

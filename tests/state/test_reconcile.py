@@ -15,7 +15,7 @@ from muster.protocol.digest import table_hashes
 from muster.protocol.ids import GroupId, Role
 from muster.protocol.records import MemberEntry, MemberState
 from muster.protocol.tasks import Subtopology, TaskTable
-from muster.state import addressed, invariants, reconcile
+from muster.state import invariants, member_records, reconcile
 from muster.state.draft import Draft
 from muster.state.group import Copies, Group, codes, slot_of, task_of
 from muster.state.liveness import Liveness
@@ -84,10 +84,10 @@ def ours(members: list[Stand], target_epoch: int) -> list[Stand]:
     draft.touched = set(range(len(members)))
     for slot, member in enumerate(members):
         if member.acknowledged:
-            from muster.state import holdings
+            from muster.state import reports
 
-            holdings.acknowledge(draft, slot)
-    addressed.write(draft, reconcile.settle(draft))
+            reports.acknowledge(draft, slot)
+    member_records.write(draft, reconcile.settle(draft))
     group = draft.finished()
     invariants.check(group)
     return [_stand(group, slot, members[slot]) for slot in range(len(members))]
@@ -112,14 +112,14 @@ def _group(members: list[Stand], target_epoch: int) -> Group:
         rows = np.array(pairs[part, role], dtype=np.int32).reshape(-1, 2)
         return codes(rows[:, 0], rows[:, 1])
 
-    soft = Liveness.new(len(members))
-    soft.clock_ms = soft.session_ms = 1_000
+    sessions = Liveness.new(len(members))
+    sessions.clock_ms = sessions.session_ms = 1_000
     entries = []
     for slot, member in enumerate(members):
-        soft.seat(slot, 45_000)
+        sessions.seat(slot, 45_000)
         waits = member.state is UNREVOKED
         if waits:
-            soft.demand(slot)
+            sessions.demand(slot)
         entries.append(
             MemberEntry(
                 id=f"m{slot}",
@@ -149,7 +149,7 @@ def _group(members: list[Stand], target_epoch: int) -> Group:
         revoking=revoking,
         standby=standby,
         learner=learner,
-        soft=soft,
+        sessions=sessions,
     )
 
 

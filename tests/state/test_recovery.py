@@ -43,7 +43,7 @@ def test_a_static_member_is_away_for_a_moment_while_it_is_asked() -> None:
     records = story.at(200).told(leave("W2", temporary=True), back)
     assert records["W2"].endswith("report")
     assert 1 in story.group.recovering
-    assert story.group.soft.response_due[1] != 0  # it has a time to answer in
+    assert story.group.sessions.response_due[1] != 0  # it has a time to answer in
 
 
 def test_a_member_that_waited_is_stable_when_the_reports_show_nothing_is_missing() -> None:
@@ -114,7 +114,7 @@ def test_a_batch_processed_again_by_the_next_coordinator_decides_alike() -> None
     to a question of coordinator 1, and both attempts give the same records. An earlier coordinator
     may have used generations up to 6: one for each event of the log and one for a lost batch.
     """
-    story = Story(group=Group.new(GROUP, wary=True))
+    story = Story(group=Group.new(GROUP, unverified=True))
     assert story.told(config(FOUR), join("W1"), join("W2"))["W1"] == "- | - | - @0 report"
     story.at(100).take(report("W2", 0, epoch=0, coordinator_epoch=1))
     kept = Group.restore(story.group.snapshot(), story.group.liveness())
@@ -127,13 +127,13 @@ def test_a_batch_processed_again_by_the_next_coordinator_decides_alike() -> None
 
 def test_the_unverified_time_of_the_next_coordinator_is_no_longer() -> None:
     """A tick with coordinator 1's mark ends the unverified time of its successor too."""
-    story = Story(group=Group.new(GROUP, wary=True))
+    story = Story(group=Group.new(GROUP, unverified=True))
     story.take(config(FOUR), join("W1"))
     kept = Group.restore(story.group.snapshot(), story.group.liveness())
     again = Story(group=kept, epoch=2, offset=story.offset, published=story.published)
     for each in (story, again):
         each.at(1_000).take(tick())
-    assert again.group.wary_until_ms == story.group.wary_until_ms == 1_011_000
+    assert again.group.unverified_until_ms == story.group.unverified_until_ms == 1_011_000
 
 
 def away_while_another_coordinator_gave_its_task_away() -> Story:

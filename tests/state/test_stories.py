@@ -200,7 +200,7 @@ def test_a_plug_in_that_fails_changes_nothing() -> None:
     story = Story(lookup=lambda name: Broken() if name == "x:Broken" else get(name))
     story.take(config(FOUR), join("W1"))
     asked = story.at(100).take(config(FOUR, assignor="x:Broken"))
-    assert asked.wake_at_ms == asked.group.soft.clock_ms
+    assert asked.wake_at_ms == asked.group.sessions.clock_ms
     step = story.at(101).take(tick())
     published = snapshot(step)
     assert published.state is GroupState.ASSIGNING

@@ -7,7 +7,7 @@ import numpy as np
 from muster.state.group import Group
 from muster.state.outcome import Answer, to_json
 
-DERIVED = ("soft", "columns")
+DERIVED = ("sessions", "columns")
 """Fields that are compared as bytes, or rebuilt after a restart."""
 
 
@@ -19,7 +19,7 @@ def same_group(one: Group, other: Group) -> None:
         if name not in DERIVED and not _same(getattr(one, name), getattr(other, name))
     ]
     assert differ == [], {n: (getattr(one, n), getattr(other, n)) for n in differ}
-    assert one.soft.to_bytes() == other.soft.to_bytes()
+    assert one.sessions.to_bytes() == other.sessions.to_bytes()
 
 
 def _same(one: object, other: object) -> bool:

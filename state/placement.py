@@ -33,7 +33,7 @@ from muster.state.draft import Draft
 from muster.state.group import NO_MEMBER, Codes, codes, places, slot_of, task_of, union
 from muster.state.liveness import FENCED
 from muster.state.outcome import Answer, Failure, Outcome
-from muster.state.texts import cut
+from muster.state.printable import cut
 
 WARNINGS_MAX = 10
 """At most this many of an assignor's warnings go into the cause."""
@@ -45,7 +45,7 @@ def place(draft: Draft) -> None:
     if draft.assignor in BUILT_IN:
         _apply(draft, outcome)
     else:
-        draft.kept = outcome
+        draft.deferred = outcome
 
 
 def could_change(draft: Draft) -> bool:
@@ -60,7 +60,7 @@ def could_change(draft: Draft) -> bool:
     outcome = _ask_assignor(draft)
     if isinstance(outcome, Failure) or not _is_target(draft, outcome):
         return True
-    later = None if outcome.followup_ms is None else draft.soft.clock_ms + outcome.followup_ms
+    later = None if outcome.followup_ms is None else draft.sessions.clock_ms + outcome.followup_ms
     if draft.followup_ms != later:
         draft.followup_ms = later
         draft.changed = True
@@ -78,9 +78,9 @@ def _is_target(draft: Draft, answer: Answer) -> bool:
 
 def take_deferred(draft: Draft) -> bool:
     """Apply the outcome of a plug-in that an earlier batch deferred; False = there is none."""
-    if draft.kept is None:
+    if draft.deferred is None:
         return False
-    outcome, draft.kept = draft.kept, None
+    outcome, draft.deferred = draft.deferred, None
     _apply(draft, outcome)
     draft.changed = True
     draft.answered = isinstance(outcome, Answer)
@@ -127,7 +127,7 @@ def seats(draft: Draft) -> IntArray:
     roster = np.array(draft.roster, dtype=np.int32)
     if len(roster) == 0:
         return roster
-    fenced = (draft.soft.flags[roster] & FENCED) != 0
+    fenced = (draft.sessions.flags[roster] & FENCED) != 0
     out = fenced | draft.mask(deadlines.drained(draft))[roster]
     if out.all():
         out = fenced
@@ -164,10 +164,10 @@ def view_of(draft: Draft, seats: IntArray) -> GroupView:
         protocols=seated(columns.protocols, seats),
         also_active=_pairs(draft.duplicate, index),
         config_offsets=columns.config_offset[seats],
-        config_offset=config.offset_of(draft.soft.through),
-        now_ms=draft.soft.clock_ms,
+        config_offset=config.offset_of(draft.sessions.through),
+        now_ms=draft.sessions.clock_ms,
         memory=draft.memory,
-        whole_generation=not (draft.soft.misses[seats] > 0).any(),
+        whole_generation=not (draft.sessions.misses[seats] > 0).any(),
     )
 
 
@@ -232,9 +232,9 @@ def _apply(draft: Draft, outcome: Outcome) -> None:
     for role, pairs in outcome.copies.items():
         draft.set_copies(role, wanted=pairs)
     draft.moves, draft.memory, draft.again = outcome.moves, outcome.memory, outcome.again
-    now = draft.soft.clock_ms
+    now = draft.sessions.clock_ms
     draft.generation = max(draft.generation, draft.floor + 1)
-    if not recovery.is_wary(draft):
+    if not recovery.is_unverified(draft):
         draft.floor = 0
     draft.target_generation = draft.generation
     draft.generation_ms = now
@@ -252,7 +252,7 @@ def _failed(draft: Draft, failure: Failure) -> None:
     draft.followup_ms = None
     if failure.retriable:
         patience = 0 if first else draft.settings.heartbeat_interval_ms
-        draft.followup_ms = draft.soft.clock_ms + patience
+        draft.followup_ms = draft.sessions.clock_ms + patience
 
 
 def moves_of(draft: Draft, view: GroupView, reasons: Iterable[Reason]) -> tuple[Move, ...]:
@@ -277,7 +277,7 @@ def _note_unseen(draft: Draft) -> None:
 
 
 def _unseen(draft: Draft, slot: int) -> str:
-    fenced = draft.soft.flags[slot] & FENCED
+    fenced = draft.sessions.flags[slot] & FENCED
     return causes.FENCED if fenced else "drained for scale.down.timeout.ms"
 
 
@@ -311,7 +311,7 @@ def due(draft: Draft) -> bool:
     """Whether the assignor must run now."""
     if not deadlines.is_pending(draft) or not _may_ask(draft):
         return False
-    return deadlines.gate_ms(draft) <= draft.soft.clock_ms
+    return deadlines.gate_ms(draft) <= draft.sessions.clock_ms
 
 
 def _may_ask(draft: Draft) -> bool:

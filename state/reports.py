@@ -22,7 +22,7 @@ from muster.state import fencing, lag, recovery
 from muster.state.draft import Draft
 from muster.state.group import COPY_ROLES, NO_MEMBER, Codes, Orphan, codes, slot_of, task_of, union
 from muster.state.liveness import ASKED, FENCED
-from muster.state.texts import cut
+from muster.state.printable import cut
 
 ORPHANS_MAX = 4_096
 """A group remembers at most this many tasks that members hold and its table does not have."""
@@ -46,8 +46,8 @@ def report(draft: Draft, event: Report) -> None:
         else:
             fencing.answer_unknown(draft, event.member, event.incarnation)
         return
-    draft.soft.hear(slot)
-    if draft.soft.flags[slot] & FENCED or event.revision < draft.soft.reported[slot]:
+    draft.sessions.hear(slot)
+    if draft.sessions.flags[slot] & FENCED or event.revision < draft.sessions.reported[slot]:
         return
     recovery.prove(draft, event.coordinator_epoch)
     was_lost = slot in draft.recovering
@@ -65,10 +65,10 @@ def report(draft: Draft, event: Report) -> None:
         return
     elif not _compare(draft, slot, event):
         return
-    draft.soft.reported[slot] = event.revision
-    draft.soft.misses[slot] = 0
+    draft.sessions.reported[slot] = event.revision
+    draft.sessions.misses[slot] = 0
     if event.revision >= draft.member(slot).revision:
-        draft.soft.flags[slot] &= 0xFF & ~ASKED
+        draft.sessions.flags[slot] &= 0xFF & ~ASKED
         _adopt_timeout(draft, slot, has_read_it=not was_lost)
     _mark_ready(draft, slot, event.holding.ready)
     lag.absorb(draft, event.member, event.lags, event.origin, event.holding.ready)
@@ -169,7 +169,9 @@ def owes_nothing(draft: Draft, slot: int) -> None:
     """Note that a member has given up everything it was asked to give up."""
     draft.acknowledged.add(slot)
     if slot not in draft.recovering:
-        draft.soft.cancel_demand(slot)  # now: a later event of this batch could pass the deadline
+        draft.sessions.cancel_demand(
+            slot
+        )  # now: a later event of this batch could pass the deadline
     draft.changed = True
 
 
@@ -278,9 +280,9 @@ def _adopt(draft: Draft, slot: int, event: Report) -> None:
     if _owes_nothing(draft, slot):
         draft.update(slot, state=MemberState.STABLE, revoke_revision=0, deadline_ms=None)
     if draft.member(slot).state is MemberState.UNREVOKED:
-        draft.soft.demand(slot)  # the earlier coordinator's demand; its time starts again
+        draft.sessions.demand(slot)  # the earlier coordinator's demand; its time starts again
     else:
-        draft.soft.cancel_demand(slot)
+        draft.sessions.cancel_demand(slot)
     draft.touched.add(slot)
     draft.recovered(slot)
 
@@ -303,7 +305,7 @@ def _adopt_timeout(draft: Draft, slot: int, *, has_read_it: bool) -> None:
         return
     if has_read_it:
         draft.update(slot, session_timeout_ms=timeout_ms)
-        draft.soft.set_timeout(slot, timeout_ms)
+        draft.sessions.set_timeout(slot, timeout_ms)
     else:
         draft.ask(slot)
 

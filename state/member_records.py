@@ -8,7 +8,7 @@ from muster.protocol.digest import Holding
 from muster.protocol.ids import Role
 from muster.protocol.records import Dictionary, MemberAssignment, no_tasks
 from muster.protocol.tasks import EMPTY, IntArray, TaskSet
-from muster.state import fencing, nexts
+from muster.state import fencing, takeovers
 from muster.state.draft import Draft
 from muster.state.group import COPY_ROLES, Member, slot_of, task_of
 from muster.state.liveness import ASKED, FENCED
@@ -27,12 +27,12 @@ def write(draft: Draft, slots: list[int]) -> None:
     for role in COPY_ROLES:
         kept = draft.copies[role].kept
         sets[role] = _split(draft, task_of(kept), slot_of(kept), slots)
-    coming = nexts.standbys(draft)
+    coming = takeovers.standbys(draft)
     awaited = _split(draft, task_of(coming), slot_of(coming), slots)
     names = Dictionary.of(draft.id, draft.table)
     for slot in slots:
         member = draft.member(slot)
-        if draft.soft.flags[slot] & FENCED:
+        if draft.sessions.flags[slot] & FENCED:
             draft.update(slot, revision=member.revision + 1)
             fencing.notify(draft, slot, "drop everything and join again")
             continue
@@ -60,7 +60,7 @@ def _record(
         standby=held.standby,
         learner=held.learner,
         next=awaited,
-        report=bool(draft.soft.flags[member.slot] & ASKED),
+        report=bool(draft.sessions.flags[member.slot] & ASKED),
         session_timeout_ms=draft.settings.session_timeout_ms,
         heartbeat_interval_ms=draft.settings.heartbeat_interval_ms,
         message=draft.cause if len(draft.table) or draft.dead else no_tasks(draft.id),
