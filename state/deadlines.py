@@ -98,10 +98,10 @@ def prove(draft: Draft, tick: Tick) -> None:
 
 def _decide_clock(draft: Draft, before_ms: int) -> None:
     now = draft.sessions.clock_ms
-    if draft.delay_until_ms is not None and draft.delay_until_ms <= now:
-        draft.delay_until_ms = None
+    if draft.timers.delay_until_ms is not None and draft.timers.delay_until_ms <= now:
+        draft.timers.delay_until_ms = None
         draft.causes.add("delay ended")
-    for slot, at_ms in draft.drain_until_ms.items():
+    for slot, at_ms in draft.timers.drain_until_ms.items():
         if before_ms < at_ms <= now:
             draft.causes.add(f"{draft.member(slot).id} drained for scale.down.timeout.ms")
 
@@ -109,7 +109,7 @@ def _decide_clock(draft: Draft, before_ms: int) -> None:
 def drained(draft: Draft) -> list[int]:
     """Slots of draining members whose scale-down timeout has passed."""
     now = draft.sessions.clock_ms
-    return sorted(slot for slot, at_ms in draft.drain_until_ms.items() if at_ms <= now)
+    return sorted(slot for slot, at_ms in draft.timers.drain_until_ms.items() if at_ms <= now)
 
 
 def is_settled(draft: Draft) -> bool:
@@ -119,7 +119,7 @@ def is_settled(draft: Draft) -> bool:
 
 def is_pending(group: Draft | Group) -> bool:
     """Whether the newest generation has no target yet."""
-    return group.generation > group.target_generation
+    return group.generation > group.target.generation
 
 
 def is_releasing(draft: Draft) -> bool:
@@ -135,8 +135,8 @@ def is_releasing(draft: Draft) -> bool:
 def gate_ms(group: Draft | Group) -> int:
     """No placement before this time (group clock): assignment interval, delay of a start."""
     gate = 0
-    if group.settings.assignment_interval_ms and group.target_generation:
-        gate = group.generation_ms + group.settings.assignment_interval_ms
+    if group.settings.assignment_interval_ms and group.target.generation:
+        gate = group.target.placed_ms + group.settings.assignment_interval_ms
     delay_ms = group.settings.initial_rebalance_delay_ms
     if delay_ms and is_starting(group):
         joined = _joined_ms(group)
@@ -150,7 +150,7 @@ def is_starting(group: Draft | Group) -> bool:
     No task runs yet, so waiting a moment for more members interrupts nothing.
     """
     joined = _joined_ms(group)
-    return bool(joined) and joined[0] > group.generation_ms
+    return bool(joined) and joined[0] > group.target.placed_ms
 
 
 def _joined_ms(group: Draft | Group) -> list[int]:
@@ -169,7 +169,7 @@ def follow_up_is_due(draft: Draft) -> bool:
 
     Not in the batch that applies a plug-in's answer, because no member has its record yet.
     """
-    at_ms = draft.followup_ms
+    at_ms = draft.timers.followup_ms
     is_over = at_ms is not None and at_ms <= draft.sessions.clock_ms
     return is_over and is_settled(draft) and not draft.answered
 
@@ -177,13 +177,13 @@ def follow_up_is_due(draft: Draft) -> bool:
 def next_ms(draft: Draft) -> int | None:
     """The earliest deadline of the group clock; None = none."""
     times: list[int] = []
-    if draft.delay_until_ms is not None:
-        times.append(draft.delay_until_ms)
-    if draft.followup_ms is not None and is_settled(draft):
-        times.append(draft.followup_ms)
-    if draft.deferred is not None or (draft.again and not is_releasing(draft)):
+    if draft.timers.delay_until_ms is not None:
+        times.append(draft.timers.delay_until_ms)
+    if draft.timers.followup_ms is not None and is_settled(draft):
+        times.append(draft.timers.followup_ms)
+    if draft.target.deferred is not None or (draft.target.again and not is_releasing(draft)):
         times.append(draft.sessions.clock_ms)
-    times += [at for at in draft.drain_until_ms.values() if at > draft.sessions.clock_ms]
+    times += [at for at in draft.timers.drain_until_ms.values() if at > draft.sessions.clock_ms]
     if draft.roster and places(draft.table, draft.assignor) and is_shut(draft):
         times.append(gate_ms(draft))
     return min(times, default=None)

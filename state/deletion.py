@@ -30,17 +30,19 @@ def delete(draft: Draft, event: GroupDeleted) -> None:
     draft.cause = group_deleted(event.group, event.origin)
     config.declare(draft, TaskTable(()))
     draft.causes, draft.possible_causes = Causes(), Causes()
-    draft.target_generation = draft.generation
-    draft.moves, draft.drains, draft.drain_until_ms = (), (), {}
-    draft.memory = draft.deferred = draft.followup_ms = draft.delay_until_ms = None
-    draft.again = False
+    draft.target.generation = draft.generation
+    draft.target.moves, draft.drains, draft.timers.drain_until_ms = (), (), {}
+    draft.target.memory = draft.target.deferred = draft.timers.followup_ms = (
+        draft.timers.delay_until_ms
+    ) = None
+    draft.target.again = False
 
 
 def wind_up(draft: Draft) -> None:
     """Ask the members of a deleted group to stop, and remove those that have."""
     draft.causes, draft.possible_causes = Causes(), Causes()
     slots = reconcile.settle(draft)
-    owing = {orphan.slot for orphan in draft.orphans} | draft.recovering
+    owing = {orphan.slot for orphan in draft.owned.orphans} | draft.recovery.asked
     for slot in [slot for slot in draft.roster if slot not in owing]:
         if not draft.sessions.flags[slot] & FENCED:
             _dismiss(draft, draft.unseat(slot))

@@ -17,7 +17,8 @@ from muster.protocol.records import KeptDrain
 from muster.state import causes
 from muster.state.causes import count_of
 from muster.state.draft import Draft
-from muster.state.group import Member, slot_of
+from muster.state.group import Member
+from muster.state.ownership import slot_of
 
 KEPT_MS = 7 * 24 * 3_600_000
 """How long the drain of a member that has gone is kept, in ms of the group clock."""
@@ -48,11 +49,11 @@ def order(draft: Draft, event: Drain) -> None:
 
 def set_deadline(draft: Draft, slot: int) -> None:
     """Set when placements leave a draining member out even if learners are not ready (S2-F09)."""
-    until = {s: at for s, at in draft.drain_until_ms.items() if s != slot}
+    until = {s: at for s, at in draft.timers.drain_until_ms.items() if s != slot}
     patience = draft.settings.scale_down_timeout_ms
     if draft.member(slot).draining and patience < LONG_MAX - draft.sessions.clock_ms:
         until[slot] = draft.sessions.clock_ms + patience
-    draft.drain_until_ms = until
+    draft.timers.drain_until_ms = until
 
 
 def expel(draft: Draft, slot: int) -> None:
@@ -127,11 +128,11 @@ def _set(draft: Draft, drains: list[KeptDrain]) -> None:
 
 def _holds(draft: Draft, slot: int) -> bool:
     """Whether a member has any task in any role, including tasks that it is giving up."""
-    pairs = [draft.duplicate]
-    for copies in draft.copies.values():
+    pairs = [draft.owned.duplicate]
+    for copies in draft.owned.copies.values():
         pairs += [copies.kept, copies.going]
     return (
-        bool((draft.holder == slot).any())
+        bool((draft.owned.holder == slot).any())
         or any(bool((slot_of(part) == slot).any()) for part in pairs)
-        or any(orphan.slot == slot for orphan in draft.orphans)
+        or any(orphan.slot == slot for orphan in draft.owned.orphans)
     )

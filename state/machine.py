@@ -93,8 +93,8 @@ def advance(
     fresh = _fresh(draft, events)
     if not fresh and not draft.changed:  # a recovered group has changed: it asks its members
         return Step(group, (), deadlines.wake_ms(draft), changed=False)
-    if draft.changed and group.recovering:
-        for slot in group.recovering:
+    if draft.changed and group.recovery.asked:
+        for slot in group.recovery.asked:
             draft.ask(slot)
             draft.sessions.demand(slot)
     answered = _take_deferred(draft)
@@ -238,7 +238,7 @@ def _beat_slots(draft: Draft, run: list[Heartbeat], session: Times) -> None:
     for slot in again:
         draft.ask(slot)
     for slot in above:
-        if slot not in draft.recovering:
+        if slot not in draft.recovery.asked:
             fencing.fence(draft, slot, "a heartbeat of an epoch the group never gave")
 
 
@@ -249,8 +249,8 @@ def _settle(draft: Draft) -> None:
         deletion.wind_up(draft)
         return
     lag.mark_released_ready(draft)
-    if draft.again and not deadlines.is_releasing(draft):
-        draft.again = False
+    if draft.target.again and not deadlines.is_releasing(draft):
+        draft.target.again = False
         draft.causes.add("all releases acknowledged")
     if deadlines.follow_up_is_due(draft):
         if deadlines.is_pending(draft):
@@ -290,17 +290,17 @@ def _open_generation(draft: Draft) -> None:
         parts = [str(draft.causes)]
     if not deadlines.is_pending(draft):
         draft.generation += 1
-        draft.moves = ()
+        draft.target.moves = ()
     draft.cause = "; ".join(filter(None, parts))
-    draft.followup_ms = None
+    draft.timers.followup_ms = None
     draft.changed = True
 
 
 def _place_nothing(draft: Draft) -> None:
     """A group without members has its placement at once: an empty one."""
-    draft.target_generation = draft.generation
-    draft.generation_ms = draft.sessions.clock_ms
-    draft.memory, draft.again, draft.delay_until_ms = None, False, None
+    draft.target.generation = draft.generation
+    draft.target.placed_ms = draft.sessions.clock_ms
+    draft.target.memory, draft.target.again, draft.timers.delay_until_ms = None, False, None
 
 
 def _gate_opened(draft: Draft) -> bool:

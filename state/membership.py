@@ -21,8 +21,9 @@ from muster.protocol.records import Fault, MemberState
 from muster.protocol.settings import CONNECT_ASSIGNORS
 from muster.state import causes, drains, lag, recovery, reports
 from muster.state.draft import Draft
-from muster.state.group import NO_MEMBER, Member
+from muster.state.group import Member
 from muster.state.liveness import FENCED, MUTE
+from muster.state.ownership import NO_MEMBER
 
 
 def join(draft: Draft, event: Join) -> None:
@@ -101,10 +102,10 @@ def _return(draft: Draft, absent: Member, event: Join) -> None:
     draft.sessions.flags[absent.slot] = 0
     if absent.incarnation != event.incarnation:
         lag.forget(draft, absent.slot)
-    if draft.recovering:
-        waits = draft.holder == absent.slot
-        draft.holder = np.where(waits, np.int32(NO_MEMBER), draft.holder)
-        draft.revoking = draft.revoking & ~waits
+    if draft.recovery.asked:
+        waits = draft.owned.holder == absent.slot
+        draft.owned.holder = np.where(waits, np.int32(NO_MEMBER), draft.owned.holder)
+        draft.owned.revoking = draft.owned.revoking & ~waits
     _answer_join(draft, absent.slot, event)
 
 
@@ -125,7 +126,7 @@ def _rejoin(draft: Draft, slot: int, event: Join) -> None:
     elif member.state is MemberState.UNREVOKED:
         reports.keep_all(draft, slot)
         draft.ask(slot)
-    if slot not in draft.recovering:
+    if slot not in draft.recovery.asked:
         draft.sessions.cancel_demand(slot)
     draft.update(
         slot, state=MemberState.STABLE, revoke_revision=0, deadline_ms=None, away=False, **profile

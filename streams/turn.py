@@ -267,7 +267,7 @@ def _is_forgotten(group: Group) -> bool:
     A deleted group is kept because of its generation number, unless it never had one.
     """
     if group.dead:
-        return not group.roster and max(group.generation, group.floor) == 0
+        return not group.roster and max(group.generation, group.recovery.floor) == 0
     return (
         not (group.roster or len(group.table))
         and group.assignor == DEFAULT_ASSIGNOR

@@ -143,7 +143,7 @@ class Job:
         broken = forgotten_drain(self.group, events, step.group)
         if broken is not None:
             raise LawBroken(broken)
-        if step.group.target_generation > self.group.target_generation:
+        if step.group.target.generation > self.group.target.generation:
             wrong = misplaced(step.group)
             if wrong is not None:
                 raise LawBroken(wrong)

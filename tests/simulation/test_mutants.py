@@ -38,8 +38,8 @@ from muster.state import (
     member_records,
     recovery,
     reports,
-    snapshot,
 )
+from muster.state.group import Group
 from muster.worker import lease, session
 
 GENERATIONS_MAX = 3_000
@@ -128,9 +128,9 @@ MUTANTS = (
     ),
     Mutant(
         "a new coordinator without a checkpoint asks everybody",
-        snapshot.recovered,
-        "recovering=frozenset(member.slot for member in present)",
-        "recovering=frozenset()",
+        Group.recover,
+        "frozenset(member.slot for member in record.members if not member.away)",
+        "frozenset()",
         (Usurps,),
     ),
     Mutant(
@@ -150,7 +150,7 @@ MUTANTS = (
     Mutant(
         "the question takes nothing back: it stands under the old revision",
         member_records.write,
-        "if slot not in draft.recovering:",
+        "if slot not in draft.recovery.asked:",
         "if True:",
         (Usurps,),
     ),
@@ -171,12 +171,12 @@ MUTANTS = (
         "a group that was deleted goes on with its generations",
         deletion.wind_up,
         "if not draft.roster:",
-        "if not draft.roster:\n        draft.generation = draft.target_generation = 0",
+        "if not draft.roster:\n        draft.generation = draft.target.generation = 0",
         (Deletes,),
     ),
     Mutant(
         "generations of a batch that is lost are not used again",
-        snapshot.recovered,
+        Group.recover,
         "floor=record.generation + 1",
         "floor=0",
         lives=two_coordinators.lost_batch,
@@ -184,7 +184,7 @@ MUTANTS = (
     Mutant(
         "what a superseded coordinator may still decide is below the next generation",
         recovery.raise_floor,
-        "draft.floor += 1",
+        "draft.recovery.floor += 1",
         "pass",
         lives=two_coordinators.life,
     ),

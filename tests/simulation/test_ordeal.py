@@ -25,8 +25,8 @@ from muster.simulation.jobs import Job
 from muster.simulation.judge import LawBroken
 from muster.simulation.ordeal import CALM_MS, Ordeal
 from muster.simulation.trial import Tally
-from muster.state.group import NO_MEMBER
 from muster.state.machine import Step
+from muster.state.ownership import NO_MEMBER
 from muster.worker.states import State
 
 GENERATIONS = int(os.environ.get("MUSTER_ORDEAL_GENERATIONS", "8000"))
@@ -71,7 +71,7 @@ class Placed(Job):
         """Decide as usual, and record the placement."""
         step = super().decide(events)
         group = step.group
-        for task, slot in enumerate(group.target.tolist()):
+        for task, slot in enumerate(group.target.active.tolist()):
             member = None if slot == NO_MEMBER else group.members[slot]
             if member is not None and group.assignor == "static":
                 self.runners.setdefault(str(group.table.task(task)), set()).add(member.id)

@@ -129,5 +129,5 @@ def test_a_member_that_drained_for_long_enough() -> None:
     for ms in (4_000, 8_000):
         story.at(ms).take(*(beat(f"W{n + 1}", int(story.group.sessions.digest[n])) for n in (0, 1)))
     assert {m[1:3] for m in actives(moved(story.at(11_000), tick()))} == {("W2", "W1")}
-    reasons = {m[3] for m in actives(list(story.group.moves))}
+    reasons = {m[3] for m in actives(list(story.group.target.moves))}
     assert reasons == {"W2 drained for scale.down.timeout.ms"}

@@ -17,8 +17,9 @@ from muster.protocol.records import MemberEntry, MemberState
 from muster.protocol.tasks import Subtopology, TaskTable
 from muster.state import invariants, member_records, reconcile
 from muster.state.draft import Draft
-from muster.state.group import Copies, Group, codes, slot_of, task_of
+from muster.state.group import Group, Target
 from muster.state.liveness import Liveness
+from muster.state.ownership import Copies, Ownership, codes, slot_of, task_of
 
 TASKS = 4
 STABLE, UNREVOKED, UNRELEASED = MemberState.STABLE, MemberState.UNREVOKED, MemberState.UNRELEASED
@@ -131,33 +132,26 @@ def _group(members: list[Stand], target_epoch: int) -> Group:
                 revoke_revision=3 if waits else 0,
             )
         )
-    standby, learner = (
-        Copies(code("target", r), code("assigned", r), code("pending", r)) for r in COPIES
-    )
+    copies = {r: Copies(code("target", r), code("assigned", r), code("pending", r)) for r in COPIES}
     return Group(
         id=GroupId("g"),
         generation=target_epoch,
-        target_generation=target_epoch,
         table=table,
         hashes=table_hashes(table),
         members=tuple(entries),
         by_id={m.id: m.slot for m in entries},
         roster=tuple(range(len(entries))),
-        target=target,
-        destination=target,
-        holder=holder,
-        revoking=revoking,
-        standby=standby,
-        learner=learner,
+        target=Target(generation=target_epoch, active=target, destination=target),
+        owned=Ownership(holder=holder, revoking=revoking, copies=copies),
         sessions=sessions,
     )
 
 
 def _stand(group: Group, slot: int, was: Stand) -> Stand:
-    held = group.holder == slot
-    assigned = {Role.ACTIVE: np.flatnonzero(held & ~group.revoking)}
-    pending = {Role.ACTIVE: np.flatnonzero(held & group.revoking)}
-    for role, copies in zip(COPIES, (group.standby, group.learner), strict=True):
+    held = group.owned.holder == slot
+    assigned = {Role.ACTIVE: np.flatnonzero(held & ~group.owned.revoking)}
+    pending = {Role.ACTIVE: np.flatnonzero(held & group.owned.revoking)}
+    for role, copies in group.owned.copies.items():
         assigned[role] = task_of(copies.kept[slot_of(copies.kept) == slot])
         pending[role] = task_of(copies.going[slot_of(copies.going) == slot])
     member = group.members[slot]

@@ -32,7 +32,7 @@ def test_who_joins_an_unknown_group_is_asked_first() -> None:
     records = story.at(200).told(report("W1", 1, *everything, coordinator_epoch=2))
     assert records == {"W1": "0_0 0_1 | - | - @1"}
     assert story.group.generation == 7
-    assert story.group.holder.tolist() == [0, 0, 0, 0]
+    assert story.group.owned.holder.tolist() == [0, 0, 0, 0]
     records = story.at(300).told(report("W1", 2, "0_0", "0_1"))
     assert records["W2"] == "0_2 0_3 | - | - @7"
 
@@ -42,7 +42,7 @@ def test_an_older_report_is_not_an_answer() -> None:
     story = unverified()
     story.take(config(FOUR), join("W1"))
     assert story.at(100).told(report("W1", 1, "0_0", coordinator_epoch=1)) == {}
-    assert story.group.recovering == frozenset({0})
+    assert story.group.recovery.asked == frozenset({0})
     records = story.at(200).told(report("W1", 1, "0_0", coordinator_epoch=2))
     assert records == {"W1": "0_0 0_1 0_2 0_3 | - | - @6"}
 
@@ -58,7 +58,7 @@ def test_a_group_is_verified_two_intervals_after_a_tick_with_its_own_mark() -> N
     assert story.at(last_ms - 1).told(join("W2"))["W2"].endswith("report")
     story.at(last_ms - 1).take(report("W2", 1, epoch=0))
     assert story.at(last_ms).told(join("W3"))["W3"] == "- | - | - @10"
-    assert story.group.recovering == frozenset()
+    assert story.group.recovery.asked == frozenset()
 
 
 def refused() -> Story:
@@ -84,10 +84,10 @@ def test_a_member_with_a_refused_event_is_fenced_before_it_expires() -> None:
     assert live(story, BEAT_MS, SESSION_MS) == {}
     records = live(story, SESSION_MS, 2 * SESSION_MS)
     assert records == {"W1": "FENCED_MEMBER_EPOCH"}
-    assert story.group.holder.tolist() == [0, 1, 0, 1]
+    assert story.group.owned.holder.tolist() == [0, 1, 0, 1]
     records = live(story, 2 * SESSION_MS, 2 * SESSION_MS + 3 * BEAT_MS)
     assert records["W1"] == "gone"
-    assert story.group.holder.tolist() == [1, 1, 1, 1]
+    assert story.group.owned.holder.tolist() == [1, 1, 1, 1]
 
 
 def test_an_accepted_heartbeat_makes_up_for_a_refused_event() -> None:
