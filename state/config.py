@@ -13,7 +13,7 @@ import numpy as np
 
 from muster.protocol.digest import table_hashes
 from muster.protocol.events import GroupConfig
-from muster.protocol.ids import Role, Task
+from muster.protocol.ids import Role
 from muster.protocol.records import MemberState
 from muster.protocol.settings import SETTINGS, Settings
 from muster.protocol.tasks import IntArray, TaskTable
@@ -207,7 +207,7 @@ def _carry(draft: Draft, table: TaskTable, new_index: IntArray) -> None:
 
 def _reclaimed(draft: Draft, orphan: Orphan) -> bool:
     """Turn an orphan back into a held task if its task is in the table again; whether it is."""
-    index = draft.table.find(Task(orphan.unit, orphan.number, orphan.connector))
+    index = draft.table.find(orphan.task)
     if index is None:
         return False
     at = np.array([index], dtype=np.int32)

@@ -57,7 +57,6 @@ def wind_up(draft: Draft) -> None:
 
 def _dismiss(draft: Draft, member: Member) -> None:
     """Write the fault and the tombstone to a member that has stopped everything."""
-    draft.changed = True
     if not member.away:
         record = MemberAssignment(
             group=draft.id,

@@ -37,7 +37,6 @@ from muster.state.liveness import ASKED
 from muster.state.ownership import (
     NO_MEMBER,
     Codes,
-    Lags,
     Ownership,
     codes,
     no_codes,
@@ -273,7 +272,7 @@ class Draft:
         for role, copies in self.owned.copies.items():
             self.owned.set_copies(role, wanted=_without(copies.wanted, gone))
         stays = ~gone[slot_of(self.owned.lags.pair)]
-        self.owned.lags = Lags(*(part[stays] for part in self.owned.lags))
+        self.owned.lags = self.owned.lags.where(stays)
 
     def promote_duplicates(self) -> None:
         """Where a task has no holder any more, a member with a duplicate becomes its holder."""

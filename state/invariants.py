@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from muster.protocol.digest import RELEASING, Holding, mixed, set_hashes
-from muster.protocol.ids import Role, Task
+from muster.protocol.ids import Role
 from muster.protocol.records import MemberState
 from muster.protocol.tasks import TaskSet
 from muster.state.errors import InvariantViolation
@@ -54,7 +54,7 @@ def holding_of(group: Group, slot: int) -> Holding:
         releasing |= _set(group, tasks)
     for orphan in group.owned.orphans:
         if orphan.slot == slot:
-            task = TaskSet.of([Task(orphan.unit, orphan.number, orphan.connector)])
+            task = TaskSet.of([orphan.task])
             held[Role(orphan.role)] |= task
             releasing |= task
     return Holding(
@@ -174,9 +174,7 @@ def _states_fit_what_is_waited_for(group: Group) -> None:
     kept = ~group.owned.revoking & (group.owned.holder != NO_MEMBER)
     beyond = {*group.owned.holder[kept & (group.owned.holder != group.target.active)].tolist()}
     missing = {*group.target.active[(group.target.active != group.owned.holder)].tolist()}
-    wanted = np.union1d(
-        group.owned.copies[Role.STANDBY].wanted, group.owned.copies[Role.LEARNER].wanted
-    )
+    wanted = np.union1d(*(copies.wanted for copies in group.owned.copies.values()))
     for copies in group.owned.copies.values():
         less = np.setdiff1d(copies.kept, wanted)
         beyond |= set(slot_of(less[group.target.active[task_of(less)] != slot_of(less)]).tolist())
@@ -231,6 +229,6 @@ def _digests(group: Group) -> NDArray[np.uint64]:
         for pairs, number in parts:
             np.add.at(digests, slot_of(pairs), mixed(group.hashes[task_of(pairs)], number))
         for orphan in group.owned.orphans:
-            task = TaskSet.of([Task(orphan.unit, orphan.number, orphan.connector)])
+            task = TaskSet.of([orphan.task])
             digests[orphan.slot] += mixed(set_hashes(task), orphan.role + RELEASING)[0]
     return digests

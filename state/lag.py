@@ -116,7 +116,7 @@ def absorb_ready(draft: Draft, pairs: Codes) -> None:
     draft.owned.ready = union(draft.owned.ready, news)
     overtaken = np.isin(draft.owned.lags.pair, news, assume_unique=True)
     overtaken &= draft.owned.lags.offsets > draft.settings.acceptable_recovery_lag
-    draft.owned.lags = Lags(*(part[~overtaken] for part in draft.owned.lags))
+    draft.owned.lags = draft.owned.lags.where(~overtaken)
     draft.changed = True
     near = np.setdiff1d(news, before, assume_unique=True)
     _promote(draft, near, near[:0])
@@ -126,14 +126,14 @@ def end(draft: Draft, gone: Codes) -> None:
     """These copies were given up: what members reported of them ends with them."""
     draft.owned.ready = np.setdiff1d(draft.owned.ready, gone, assume_unique=True)
     ended = np.isin(draft.owned.lags.pair, gone, assume_unique=True)
-    draft.owned.lags = Lags(*(part[~ended] for part in draft.owned.lags))
+    draft.owned.lags = draft.owned.lags.where(~ended)
 
 
 def forget(draft: Draft, slot: int) -> None:
     """A new process stands for a member: it has not reported anything of its copies yet."""
     draft.owned.ready = draft.owned.ready[slot_of(draft.owned.ready) != slot]
     others = slot_of(draft.owned.lags.pair) != slot
-    draft.owned.lags = Lags(*(part[others] for part in draft.owned.lags))
+    draft.owned.lags = draft.owned.lags.where(others)
     draft.changed = True
 
 
@@ -264,7 +264,7 @@ def settle(draft: Draft) -> None:
         _pass_on(draft, copies)
     if draft.changed:
         stays = believed(draft)
-        draft.owned.lags = Lags(*(part[stays] for part in draft.owned.lags))
+        draft.owned.lags = draft.owned.lags.where(stays)
 
 
 def _pass_on(draft: Draft, copies: Codes) -> None:
@@ -280,9 +280,7 @@ def _pass_on(draft: Draft, copies: Codes) -> None:
     begun = freed & np.isin(draft.owned.lags.pair, np.setdiff1d(runs, _running(before)))
     reported_ms = np.where(begun, draft.sessions.clock_ms, draft.owned.lags.reported_ms)
     stays = ~freed | np.isin(draft.owned.lags.pair, runs, assume_unique=True)
-    draft.owned.lags = Lags(
-        *(part[stays] for part in draft.owned.lags._replace(reported_ms=reported_ms))
-    )
+    draft.owned.lags = draft.owned.lags._replace(reported_ms=reported_ms).where(stays)
     draft.changed |= bool(begun.any() or not stays.all())
 
 

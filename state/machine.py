@@ -165,7 +165,7 @@ def _absorb(draft: Draft, events: list[Taken]) -> None:
             case GroupDeleted():
                 deletion.delete(draft, event)
             case LagReport():
-                membership.lag_report(draft, event)
+                lag.absorb(draft, event.member, event.lags, event.origin)
             case Refused():
                 fencing.note_refused(draft, event.member)
             case _:

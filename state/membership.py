@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from muster.protocol.events import PROFILE, Join, LagReport, Leave
+from muster.protocol.events import PROFILE, Join, Leave
 from muster.protocol.records import Fault, MemberState
 from muster.protocol.settings import CONNECT_ASSIGNORS
 from muster.state import causes, drains, lag, recovery, reports
@@ -173,8 +173,3 @@ def remove(draft: Draft, slot: int, why: str) -> None:
     draft.departed.note(slot, member.id, why)
     draft.tombstone(member.id)
     draft.causes.member(why, member.id)
-
-
-def lag_report(draft: Draft, event: LagReport) -> None:
-    """Absorb how far a member's copies are behind, from the member or an exporter."""
-    lag.absorb(draft, event.member, event.lags, event.origin)

@@ -117,6 +117,10 @@ class Lags(NamedTuple):
     offsets: NDArray[np.int64]
     reported_ms: NDArray[np.int64]
 
+    def where(self, stays: BoolArray) -> Lags:
+        """The lags that stay."""
+        return Lags(*(part[stays] for part in self))
+
 
 def no_lags() -> Lags:
     """No lag was reported."""

@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 
 from muster.assignor.model import BoolArray
 from muster.protocol.digest import MASK, RELEASING, mixed, set_hashes
-from muster.protocol.ids import Role, Task
+from muster.protocol.ids import Role
 from muster.protocol.records import MemberState
 from muster.protocol.tasks import IntArray, TaskSet
 from muster.state import lag, takeovers
@@ -258,7 +258,7 @@ def _expect(draft: Draft, slots: list[int]) -> None:
             np.add.at(sessions.digest, owner, mixed(draft.hashes[tasks], number))
         for orphan in draft.owned.orphans:
             if selected[orphan.slot]:
-                task = TaskSet.of([Task(orphan.unit, orphan.number, orphan.connector)])
+                task = TaskSet.of([orphan.task])
                 added = int(mixed(set_hashes(task), orphan.role + RELEASING)[0])
                 sessions.digest[orphan.slot] = (int(sessions.digest[orphan.slot]) + added) & MASK
     for slot in slots:
