@@ -64,7 +64,7 @@ def heartbeats(group: Group) -> list[Event]:
             group=GROUP,
             member=group.members[s].id,
             epoch=group.members[s].epoch,
-            digest=int(group.soft.digest[s]),
+            digest=int(group.sessions.digest[s]),
             origin=at(1_100, 10_000_000 + n),
         )
         for n, s in enumerate(slots)

@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 
-from muster.state.texts import printable
+from muster.state.printable import printable
 
 MISSING = "-"
 _UNITS = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"))

@@ -12,10 +12,10 @@ FENCED = "fenced"
 CHANGED = "changed"
 REJOINED = "rejoined"
 DRAINING = "draining"
-KEPT = "no longer draining"
+UNDRAINED = "no longer draining"
 READY = "ready"
 
-_ORDER = (JOINED, RETURNED, REJOINED, CHANGED, LEFT, EXPIRED, FENCED, DRAINING, KEPT)
+_ORDER = (JOINED, RETURNED, REJOINED, CHANGED, LEFT, EXPIRED, FENCED, DRAINING, UNDRAINED)
 _LISTED_MAX = 3
 
 
@@ -86,7 +86,7 @@ def without(cause: str, what: str) -> str:
     return "; ".join(part for part in cause.split("; ") if not part.endswith(f" {what}"))
 
 
-def counted(number: int, thing: str) -> str:
+def count_of(number: int, thing: str) -> str:
     """A number and a noun: "1 task", "12 tasks"."""
     return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
 
@@ -98,7 +98,7 @@ _KINDS: tuple[tuple[str, str], ...] = (
     (FENCED, FENCED),
     (LEFT, LEFT),
     ("drained for scale.down.timeout.ms", "drained"),
-    (KEPT, "undrained"),
+    (UNDRAINED, "undrained"),
     (DRAINING, DRAINING),
     (JOINED, JOINED),
     (RETURNED, RETURNED),

@@ -13,15 +13,16 @@ import numpy as np
 
 from muster.protocol.digest import table_hashes
 from muster.protocol.events import GroupConfig
-from muster.protocol.ids import Role, Task
+from muster.protocol.ids import Role
 from muster.protocol.records import MemberState
 from muster.protocol.settings import SETTINGS, Settings
 from muster.protocol.tasks import IntArray, TaskTable
 from muster.protocol.topics import TopicKind
-from muster.state import drains, holdings
-from muster.state.causes import counted
+from muster.state import drains, reports
+from muster.state.causes import count_of
 from muster.state.draft import Draft
-from muster.state.group import (
+from muster.state.liveness import ASKED
+from muster.state.ownership import (
     NO_MEMBER,
     Codes,
     Copies,
@@ -32,7 +33,6 @@ from muster.state.group import (
     task_of,
     union,
 )
-from muster.state.liveness import ASKED
 
 _KEYS = {setting.field: setting.key for setting in SETTINGS}
 
@@ -45,8 +45,8 @@ def configure(draft: Draft, event: GroupConfig) -> None:
     _catch_up(draft, event)
     if event.assignor != draft.assignor:
         draft.causes.add(f"assignor {draft.assignor} → {event.assignor}")
-        draft.assignor, draft.memory = event.assignor, None
-        draft.again = False
+        draft.assignor, draft.target.memory = event.assignor, None
+        draft.target.again = False
     _set(draft, event.settings)
     table = TaskTable(event.tasks)
     if table != draft.table:
@@ -58,7 +58,7 @@ def _catch_up(draft: Draft, event: GroupConfig) -> None:
 
     Connect's assignors place nothing while a worker's config offset is above the group's.
     """
-    before = offset_of(draft.group.soft.through)
+    before = offset_of(draft.group.sessions.through)
     offsets = (draft.member(slot).config_offset for slot in draft.roster)
     if any(offset is not None and offset > before for offset in offsets):
         draft.causes.add(f"config read up to {event.origin.offset}")
@@ -87,8 +87,8 @@ def _set(draft: Draft, settings: Settings) -> None:
         # A longer timeout counts at once, a shorter one when the member has acknowledged it.
         if settings.session_timeout_ms > draft.member(slot).session_timeout_ms:
             draft.update(slot, session_timeout_ms=settings.session_timeout_ms)
-            draft.soft.set_timeout(slot, settings.session_timeout_ms)
-        draft.soft.flags[slot] |= ASKED
+            draft.sessions.set_timeout(slot, settings.session_timeout_ms)
+        draft.sessions.flags[slot] |= ASKED
         draft.answer.add(slot)
 
 
@@ -100,24 +100,24 @@ def declare(draft: Draft, table: TaskTable) -> None:
     added, removed = len(table) - len(kept), len(old) - len(kept)
     for number, what in ((added, "added"), (removed, "removed")):
         if number:
-            draft.causes.add(f"{counted(number, 'task')} {what}")
+            draft.causes.add(f"{count_of(number, 'task')} {what}")
     if not added and not removed:
         draft.causes.add("tasks declared anew")
     orphans = {
-        *draft.orphans,
+        *draft.owned.orphans,
         *_orphaned(draft, np.flatnonzero(new_index == NO_MEMBER).astype(np.int32)),
     }
     _carry(draft, table, new_index)
     draft.table, draft.hashes = table, table_hashes(table)
     draft.touched |= {o.slot for o in orphans}  # a reclaimed task has another digest
-    draft.orphans = tuple(sorted(o for o in orphans if not _reclaimed(draft, o)))
-    draft.answer |= {o.slot for o in draft.orphans}
+    draft.owned.orphans = tuple(sorted(o for o in orphans if not _reclaimed(draft, o)))
+    draft.answer |= {o.slot for o in draft.owned.orphans}
     for slot in sorted({o.slot for o in orphans}):
         # If all orphans of an UNREVOKED member are back in the table, it may owe nothing more.
         member = draft.members[slot]  # None: the member left in this batch
         owed = member is not None and member.state is MemberState.UNREVOKED
-        if owed and not holdings.owes(draft, slot):
-            holdings.owes_nothing(draft, slot)
+        if owed and not reports.owes(draft, slot):
+            reports.owes_nothing(draft, slot)
 
 
 def _new_indexes(old: TaskTable, new: TaskTable) -> IntArray:
@@ -146,10 +146,15 @@ def _orphaned(draft: Draft, lost: IntArray) -> list[Orphan]:
             orphans.append(Orphan(slot, int(role), *draft.table.task(task), notified))
 
     for task in lost.tolist():
-        if draft.holder[task] != NO_MEMBER:
-            add(task, int(draft.holder[task]), Role.ACTIVE, bool(draft.revoking[task]))
-    pairs = [(draft.duplicate, Role.ACTIVE, True)]
-    for role, copies in draft.copies.items():
+        if draft.owned.holder[task] != NO_MEMBER:
+            add(
+                task,
+                int(draft.owned.holder[task]),
+                Role.ACTIVE,
+                bool(draft.owned.revoking[task]),
+            )
+    pairs = [(draft.owned.duplicate, Role.ACTIVE, True)]
+    for role, copies in draft.owned.copies.items():
         pairs += [(copies.kept, role, False), (copies.going, role, True)]
     for held, role, notified in pairs:
         for pair in held[np.isin(task_of(held), lost)].tolist():
@@ -171,25 +176,38 @@ def _carry(draft: Draft, table: TaskTable, new_index: IntArray) -> None:
         stays = task != NO_MEMBER
         return codes(task[stays], slot_of(old)[stays])
 
-    draft.target, draft.destination = vector(draft.target), vector(draft.destination)
+    draft.target.active, draft.target.destination = (
+        vector(draft.target.active),
+        vector(draft.target.destination),
+    )
     revoking = np.zeros(len(table), dtype=np.bool_)
-    revoking[to] = draft.revoking[kept]
-    draft.holder, draft.revoking = vector(draft.holder), revoking
-    for role, copies in draft.copies.items():
-        draft.copies[role] = Copies(*(pairs(part) for part in copies))
-    draft.ready, draft.duplicate = pairs(draft.ready), pairs(draft.duplicate)
+    revoking[to] = draft.owned.revoking[kept]
+    draft.owned.holder, draft.owned.revoking = vector(draft.owned.holder), revoking
+    draft.owned.copies = {
+        role: Copies(*(pairs(part) for part in copies))
+        for role, copies in draft.owned.copies.items()
+    }
+    draft.owned.ready, draft.owned.duplicate = (
+        pairs(draft.owned.ready),
+        pairs(draft.owned.duplicate),
+    )
     draft.departed.carry(pairs)
-    task = new_index[task_of(draft.lags.pair)]
+    task = new_index[task_of(draft.owned.lags.pair)]
     stays = task != NO_MEMBER
-    pair = task[stays].astype(np.int64) << 32 | slot_of(draft.lags.pair)[stays].astype(np.int64)
+    pair = task[stays].astype(np.int64) << 32 | slot_of(draft.owned.lags.pair)[stays].astype(
+        np.int64
+    )
     order = np.argsort(pair, kind="stable")
-    offsets, reported_ms = draft.lags.offsets[stays][order], draft.lags.reported_ms[stays][order]
-    draft.lags = Lags(pair[order], offsets, reported_ms)
+    offsets, reported_ms = (
+        draft.owned.lags.offsets[stays][order],
+        draft.owned.lags.reported_ms[stays][order],
+    )
+    draft.owned.lags = Lags(pair[order], offsets, reported_ms)
 
 
 def _reclaimed(draft: Draft, orphan: Orphan) -> bool:
     """Turn an orphan back into a held task if its task is in the table again; whether it is."""
-    index = draft.table.find(Task(orphan.unit, orphan.number, orphan.connector))
+    index = draft.table.find(orphan.task)
     if index is None:
         return False
     at = np.array([index], dtype=np.int32)
@@ -198,9 +216,9 @@ def _reclaimed(draft: Draft, orphan: Orphan) -> bool:
         return True
     role = Role(orphan.role)
     pair = codes(at, np.array([orphan.slot], dtype=np.int32))
-    copies = draft.copies[role]
+    copies = draft.owned.copies[role]
     if orphan.notified:
-        draft.set_copies(role, going=union(copies.going, pair))
+        draft.owned.set_copies(role, going=union(copies.going, pair))
     else:
-        draft.set_copies(role, kept=union(copies.kept, pair))
+        draft.owned.set_copies(role, kept=union(copies.kept, pair))
     return True

@@ -54,19 +54,19 @@ def step_of(settings: Settings) -> int:
 
 def move_to(draft: Draft, at_ms: int) -> None:
     """Move the clocks to an event's time and decide the deadlines that have passed."""
-    soft = draft.soft
-    if at_ms <= soft.clock_ms:
+    sessions = draft.sessions
+    if at_ms <= sessions.clock_ms:
         return
-    before_ms = soft.clock_ms
-    soft.move_to(at_ms, step_ms(draft))
-    silent, slow = soft.overdue()
+    before_ms = sessions.clock_ms
+    sessions.move_to(at_ms, step_ms(draft))
+    silent, slow = sessions.overdue()
     for slot in silent:
-        if soft.flags[slot] & (REFUSED | MUTE) == REFUSED:
+        if sessions.flags[slot] & (REFUSED | MUTE) == REFUSED:
             fencing.fence(draft, slot, "its events are refused: see the dead letters")
         else:
             membership.remove(draft, slot, causes.EXPIRED)
     for slot in slow:
-        if soft.flags[slot] & FENCED:
+        if sessions.flags[slot] & FENCED:
             membership.remove(draft, slot, causes.EXPIRED)
         else:
             fencing.fence_late(draft, slot)
@@ -84,32 +84,32 @@ def prove(draft: Draft, tick: Tick) -> None:
     recovery.prove(draft, tick.published.coordinator_epoch)
     if tick.published.coordinator_epoch < draft.group.coordinator_epoch:
         draft.changed = True
-        draft.soft.wake_ms = LONG_AGO
+        draft.sessions.wake_ms = LONG_AGO
         return
     # The demands of this batch are not published yet.
-    before = min(tick.published.taken, draft.group.soft.taken)
-    for slot in draft.soft.demands_without_deadline(before):
+    before = min(tick.published.taken, draft.group.sessions.taken)
+    for slot in draft.sessions.demands_without_deadline(before):
         member = draft.member(slot)
         patience_ms = member.rebalance_timeout_ms or draft.settings.rebalance_timeout_ms
-        if draft.soft.flags[slot] & FENCED:
-            patience_ms = int(draft.soft.timeout_ms[slot])
-        draft.soft.set_response_deadline(slot, patience_ms)
+        if draft.sessions.flags[slot] & FENCED:
+            patience_ms = int(draft.sessions.timeout_ms[slot])
+        draft.sessions.set_response_deadline(slot, patience_ms)
 
 
 def _decide_clock(draft: Draft, before_ms: int) -> None:
-    now = draft.soft.clock_ms
-    if draft.delay_until_ms is not None and draft.delay_until_ms <= now:
-        draft.delay_until_ms = None
+    now = draft.sessions.clock_ms
+    if draft.timers.delay_until_ms is not None and draft.timers.delay_until_ms <= now:
+        draft.timers.delay_until_ms = None
         draft.causes.add("delay ended")
-    for slot, at_ms in draft.drain_until_ms.items():
+    for slot, at_ms in draft.timers.drain_until_ms.items():
         if before_ms < at_ms <= now:
             draft.causes.add(f"{draft.member(slot).id} drained for scale.down.timeout.ms")
 
 
 def drained(draft: Draft) -> list[int]:
     """Slots of draining members whose scale-down timeout has passed."""
-    now = draft.soft.clock_ms
-    return sorted(slot for slot, at_ms in draft.drain_until_ms.items() if at_ms <= now)
+    now = draft.sessions.clock_ms
+    return sorted(slot for slot, at_ms in draft.timers.drain_until_ms.items() if at_ms <= now)
 
 
 def is_settled(draft: Draft) -> bool:
@@ -119,7 +119,7 @@ def is_settled(draft: Draft) -> bool:
 
 def is_pending(group: Draft | Group) -> bool:
     """Whether the newest generation has no target yet."""
-    return group.generation > group.target_generation
+    return group.generation > group.target.generation
 
 
 def is_releasing(draft: Draft) -> bool:
@@ -127,7 +127,7 @@ def is_releasing(draft: Draft) -> bool:
     return any(
         draft.member(slot).state is MemberState.UNREVOKED
         and slot not in draft.acknowledged
-        and not draft.soft.flags[slot] & FENCED
+        and not draft.sessions.flags[slot] & FENCED
         for slot in draft.roster
     )
 
@@ -135,8 +135,8 @@ def is_releasing(draft: Draft) -> bool:
 def gate_ms(group: Draft | Group) -> int:
     """No placement before this time (group clock): assignment interval, delay of a start."""
     gate = 0
-    if group.settings.assignment_interval_ms and group.target_generation:
-        gate = group.generation_ms + group.settings.assignment_interval_ms
+    if group.settings.assignment_interval_ms and group.target.generation:
+        gate = group.target.placed_ms + group.settings.assignment_interval_ms
     delay_ms = group.settings.initial_rebalance_delay_ms
     if delay_ms and is_starting(group):
         joined = _joined_ms(group)
@@ -150,7 +150,7 @@ def is_starting(group: Draft | Group) -> bool:
     No task runs yet, so waiting a moment for more members interrupts nothing.
     """
     joined = _joined_ms(group)
-    return bool(joined) and joined[0] > group.generation_ms
+    return bool(joined) and joined[0] > group.target.placed_ms
 
 
 def _joined_ms(group: Draft | Group) -> list[int]:
@@ -161,7 +161,7 @@ def _joined_ms(group: Draft | Group) -> list[int]:
 
 def is_shut(group: Draft | Group) -> bool:
     """Whether the pending generation may not be placed before a later time."""
-    return is_pending(group) and gate_ms(group) > group.soft.clock_ms
+    return is_pending(group) and gate_ms(group) > group.sessions.clock_ms
 
 
 def follow_up_is_due(draft: Draft) -> bool:
@@ -169,21 +169,21 @@ def follow_up_is_due(draft: Draft) -> bool:
 
     Not in the batch that applies a plug-in's answer, because no member has its record yet.
     """
-    at_ms = draft.followup_ms
-    is_over = at_ms is not None and at_ms <= draft.soft.clock_ms
+    at_ms = draft.timers.followup_ms
+    is_over = at_ms is not None and at_ms <= draft.sessions.clock_ms
     return is_over and is_settled(draft) and not draft.answered
 
 
 def next_ms(draft: Draft) -> int | None:
     """The earliest deadline of the group clock; None = none."""
     times: list[int] = []
-    if draft.delay_until_ms is not None:
-        times.append(draft.delay_until_ms)
-    if draft.followup_ms is not None and is_settled(draft):
-        times.append(draft.followup_ms)
-    if draft.kept is not None or (draft.again and not is_releasing(draft)):
-        times.append(draft.soft.clock_ms)
-    times += [at for at in draft.drain_until_ms.values() if at > draft.soft.clock_ms]
+    if draft.timers.delay_until_ms is not None:
+        times.append(draft.timers.delay_until_ms)
+    if draft.timers.followup_ms is not None and is_settled(draft):
+        times.append(draft.timers.followup_ms)
+    if draft.target.deferred is not None or (draft.target.again and not is_releasing(draft)):
+        times.append(draft.sessions.clock_ms)
+    times += [at for at in draft.timers.drain_until_ms.values() if at > draft.sessions.clock_ms]
     if draft.roster and places(draft.table, draft.assignor) and is_shut(draft):
         times.append(gate_ms(draft))
     return min(times, default=None)
@@ -193,36 +193,36 @@ def wake_ms(draft: Draft) -> int | None:
     """The latest time for the group's next tick; None = it needs none."""
     if not draft.roster:
         return None
-    soft = draft.soft
-    soft.reset_earliest()
-    times = [soft.clock_ms + step_ms(draft)]
-    if soft.earliest_ms < NEVER:
-        times.append(soft.clock_ms + soft.earliest_ms - soft.session_ms)
+    sessions = draft.sessions
+    sessions.reset_earliest()
+    times = [sessions.clock_ms + step_ms(draft)]
+    if sessions.earliest_ms < NEVER:
+        times.append(sessions.clock_ms + sessions.earliest_ms - sessions.session_ms)
     other = next_ms(draft)
     if other is not None:
-        times.append(max(other, soft.clock_ms))
+        times.append(max(other, sessions.clock_ms))
     return min(times)
 
 
 def publish(draft: Draft, wanted_ms: int | None) -> list[Record]:
     """A new `WakeUp` if the published one has passed, is too late, or has too old a mark."""
-    soft = draft.soft
-    old_ms = soft.wake_ms
-    written = Mark(draft.coordinator_epoch, draft.group.soft.taken)
-    enough = written == soft.published_mark or not _would_prove(draft, written)
-    fits = old_ms is not None and wanted_ms is not None and soft.clock_ms < old_ms <= wanted_ms
+    sessions = draft.sessions
+    old_ms = sessions.wake_ms
+    written = Mark(draft.coordinator_epoch, draft.group.sessions.taken)
+    enough = written == sessions.published_mark or not _would_prove(draft, written)
+    fits = old_ms is not None and wanted_ms is not None and sessions.clock_ms < old_ms <= wanted_ms
     if enough and (fits or wanted_ms == old_ms):
         return []
-    soft.wake_ms = wanted_ms
-    soft.published_mark = written
+    sessions.wake_ms = wanted_ms
+    sessions.published_mark = written
     published = None if wanted_ms is None else written
     return [WakeUp(group=draft.id, at_ms=wanted_ms, published=published)]
 
 
 def _would_prove(draft: Draft, written: Mark) -> bool:
     """Whether this mark would start a member's time that the published mark does not start."""
-    published = draft.soft.published_mark
-    waiting = set(draft.soft.demands_without_deadline(written.taken))
+    published = draft.sessions.published_mark
+    waiting = set(draft.sessions.demands_without_deadline(written.taken))
     if published.coordinator_epoch == written.coordinator_epoch:
-        waiting -= set(draft.soft.demands_without_deadline(published.taken))
+        waiting -= set(draft.sessions.demands_without_deadline(published.taken))
     return bool(waiting)

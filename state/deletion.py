@@ -15,7 +15,7 @@ from muster.protocol.ids import MemberId
 from muster.protocol.records import Fault, MemberAssignment, group_deleted
 from muster.protocol.settings import DEFAULT_ASSIGNOR, Settings
 from muster.protocol.tasks import TaskTable
-from muster.state import addressed, config, reconcile
+from muster.state import config, member_records, reconcile
 from muster.state.causes import Causes
 from muster.state.draft import Draft
 from muster.state.group import Member
@@ -30,32 +30,33 @@ def delete(draft: Draft, event: GroupDeleted) -> None:
     draft.cause = group_deleted(event.group, event.origin)
     config.declare(draft, TaskTable(()))
     draft.causes, draft.possible_causes = Causes(), Causes()
-    draft.target_generation = draft.generation
-    draft.moves, draft.drains, draft.drain_until_ms = (), (), {}
-    draft.memory = draft.kept = draft.followup_ms = draft.delay_until_ms = None
-    draft.again = False
+    draft.target.generation = draft.generation
+    draft.target.moves, draft.drains, draft.timers.drain_until_ms = (), (), {}
+    draft.target.memory = draft.target.deferred = draft.timers.followup_ms = (
+        draft.timers.delay_until_ms
+    ) = None
+    draft.target.again = False
 
 
 def wind_up(draft: Draft) -> None:
     """Ask the members of a deleted group to stop, and remove those that have."""
     draft.causes, draft.possible_causes = Causes(), Causes()
     slots = reconcile.settle(draft)
-    owing = {orphan.slot for orphan in draft.orphans} | draft.recovering
+    owing = {orphan.slot for orphan in draft.owned.orphans} | draft.recovery.asked
     for slot in [slot for slot in draft.roster if slot not in owing]:
-        if not draft.soft.flags[slot] & FENCED:
+        if not draft.sessions.flags[slot] & FENCED:
             _dismiss(draft, draft.unseat(slot))
     draft.drop_gone()
-    addressed.write(draft, slots)
+    member_records.write(draft, slots)
     draft.acknowledged.clear()
     if not draft.roster:
         draft.assignor, draft.settings = DEFAULT_ASSIGNOR, Settings()
         # Slots start again at 0; otherwise those of ten thousand members would stay for ever.
-        draft.members, draft.gone, draft.soft = [], set(), draft.soft.emptied()
+        draft.members, draft.gone, draft.sessions = [], set(), draft.sessions.emptied()
 
 
 def _dismiss(draft: Draft, member: Member) -> None:
     """Write the fault and the tombstone to a member that has stopped everything."""
-    draft.changed = True
     if not member.away:
         record = MemberAssignment(
             group=draft.id,

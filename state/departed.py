@@ -13,7 +13,7 @@ from muster.assignor.reasons import told_of
 from muster.protocol.ids import Role
 from muster.protocol.records import Move
 from muster.protocol.tasks import TaskTable
-from muster.state.group import NO_MEMBER, Codes, no_codes, slot_of, task_of, union
+from muster.state.ownership import NO_MEMBER, Codes, no_codes, slot_of, task_of, union
 
 
 class Departed:

@@ -7,7 +7,7 @@ them. The draft also collects what only this batch knows: records to write, free
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -24,7 +24,6 @@ from muster.protocol.records import (
     MemberAssignment,
     MemberGone,
     MemberState,
-    Move,
     Record,
     Rejected,
 )
@@ -33,34 +32,28 @@ from muster.protocol.tasks import IntArray, TaskTable
 from muster.state.causes import Causes
 from muster.state.columns import Columns
 from muster.state.departed import Departed
-from muster.state.group import (
+from muster.state.group import Group, Member, Recovery, Target, Timers
+from muster.state.liveness import ASKED
+from muster.state.ownership import (
     NO_MEMBER,
     Codes,
-    Copies,
-    Group,
-    Lags,
-    Member,
-    Orphan,
+    Ownership,
     codes,
     no_codes,
     slot_of,
     task_of,
     union,
 )
-from muster.state.liveness import ASKED
-from muster.state.outcome import Outcome
-from muster.state.texts import cut
+from muster.state.printable import cut
 
 TURNED_AWAY_MAX = 200
 """At most this many faults for processes that are not members are written per group and batch."""
 Lookup = Callable[[str], Assignor]
 _CARRIED = (
-    *("id", "generation", "target_generation", "assignor", "settings", "table", "hashes"),
-    *("target", "destination", "holder", "revoking", "ready", "duplicate", "orphans", "lags"),
-    *("moves", "cause", "memory", "generation_ms", "followup_ms", "delay_until_ms", "again"),
-    *("recovering", "drain_until_ms", "wary_until_ms", "since_epoch", "kept", "dead", "drains"),
-    *("floor", "by_id", "by_instance", "roster"),
+    *("id", "generation", "cause", "assignor", "settings", "table", "hashes", "drains", "dead"),
+    *("by_id", "by_instance"),
 )
+_PARTS = ("owned", "target", "timers", "recovery")
 
 
 class Draft:
@@ -68,7 +61,6 @@ class Draft:
 
     Attributes:
         group: the group before the batch.
-        copies: role → `Copies`, the group's `standby` and `learner`.
         causes: why a new generation is due; empty = none is due.
         possible_causes: causes that count only if the assignor now gives another answer.
         departed: what the members had that left the placement in this batch.
@@ -87,37 +79,20 @@ class Draft:
 
     id: GroupId
     generation: int
-    target_generation: int
+    cause: str
     assignor: str
     settings: Settings
     table: TaskTable
     hashes: NDArray[np.uint64]
-    target: IntArray
-    destination: IntArray
-    holder: IntArray
-    revoking: BoolArray
-    ready: Codes
-    duplicate: Codes
-    orphans: tuple[Orphan, ...]
-    lags: Lags
-    moves: tuple[Move, ...]
-    cause: str
-    memory: Mapping[str, object] | None
-    generation_ms: int
-    followup_ms: int | None
-    delay_until_ms: int | None
-    again: bool
-    recovering: frozenset[int]
-    drain_until_ms: Mapping[int, int]
-    wary_until_ms: int | None
-    since_epoch: int
-    floor: int
     drains: tuple[KeptDrain, ...]
-    kept: Outcome | None
     dead: bool
     by_id: dict[str, int]
     by_instance: dict[str, int]
     roster: list[int]
+    owned: Ownership
+    target: Target
+    timers: Timers
+    recovery: Recovery
 
     def __init__(self, group: Group, coordinator_epoch: int, lookup: Lookup) -> None:
         self.group = group
@@ -125,13 +100,13 @@ class Draft:
         self.lookup = lookup
         for name in _CARRIED:
             setattr(self, name, getattr(group, name))
-        self.since_epoch = coordinator_epoch if group.since_epoch is None else group.since_epoch
-        self.copies: dict[Role, Copies] = {
-            Role.STANDBY: group.standby,
-            Role.LEARNER: group.learner,
-        }
+        self.roster = group.roster  # type: ignore[assignment]  # a list before it is changed
+        for name in _PARTS:
+            setattr(self, name, replace(getattr(group, name)))
+        since = group.recovery.since_epoch
+        self.since_epoch = self.recovery.since_epoch = coordinator_epoch if since is None else since
         self.members: list[Member | None] = list(group.members)
-        self.soft = group.soft.copy()
+        self.sessions = group.sessions.copy()
         self.causes, self.possible_causes = Causes(), Causes()
         self.departed, self.newest = Departed(), NOWHERE
         self.answered = self.due = False
@@ -140,7 +115,7 @@ class Draft:
         self.replies: list[tuple[str, Record]] = []
         self.turned_away: set[tuple[str, int, Fault]] = set()
         self.rejected: list[Rejected] = []
-        self.changed = coordinator_epoch != group.coordinator_epoch and bool(group.recovering)
+        self.changed = coordinator_epoch != group.coordinator_epoch and bool(group.recovery.asked)
         self._index_is_own = False
         self._columns = group.columns
         self._renewed: set[int] = set()
@@ -179,8 +154,8 @@ class Draft:
         """The lowest slot that is free and was not freed in this batch."""
         if len(self.roster) + len(self.gone) == len(self.members):
             self.members.append(None)
-            if len(self.members) > len(self.soft.last_ms):
-                self.soft.grow(max(16, 2 * len(self.members)))
+            if len(self.members) > len(self.sessions.last_ms):
+                self.sessions.grow(max(16, 2 * len(self.members)))
             return len(self.members) - 1
         taken = np.zeros(len(self.members), dtype=np.bool_)
         taken[list(self.roster)] = True
@@ -195,7 +170,7 @@ class Draft:
         if member.instance_id is not None:
             self.by_instance[member.instance_id] = member.slot
         self.roster.insert(self._place(member.id), member.slot)
-        self.soft.seat(member.slot, member.session_timeout_ms)
+        self.sessions.seat(member.slot, member.session_timeout_ms)
 
     def unseat(self, slot: int) -> Member:
         """Remove a member; `drop_gone` drops what it had, once per batch."""
@@ -207,20 +182,22 @@ class Draft:
             del self.by_instance[member.instance_id]
         self.members[slot] = None
         self._renewed.add(slot)
-        self.soft.clear(slot)
+        self.sessions.clear(slot)
         self.gone.add(slot)
         self.answer.discard(slot)
         self.acknowledged.discard(slot)
         self.recovered(slot)
-        self.drain_until_ms = {s: at for s, at in self.drain_until_ms.items() if s != slot}
+        self.timers.drain_until_ms = {
+            s: at for s, at in self.timers.drain_until_ms.items() if s != slot
+        }
         self.changed = True
         return member
 
     def recovered(self, slot: int) -> None:
         """Stop waiting for a member's report; after the last one a placement is due."""
-        if slot in self.recovering:
-            self.recovering -= {slot}
-            self.due = not self.recovering
+        if slot in self.recovery.asked:
+            self.recovery.asked -= {slot}
+            self.due = not self.recovery.asked
             self.changed = True
 
     def rename(self, slot: int, member: Member) -> None:
@@ -256,61 +233,61 @@ class Draft:
         mask[list(slots)] = True
         return mask
 
-    def set_copies(self, role: Role, **parts: Codes) -> None:
-        """Replace fields of a role's `Copies`."""
-        self.copies[role] = self.copies[role]._replace(**parts)
-
     def drop_gone(self) -> None:
         """Drop everything that belonged to slots freed in this batch."""
         if self.gone:
             self._remember_gone()
             self.release(self.gone, wanted=True)
-            self.orphans = tuple(o for o in self.orphans if o.slot not in self.gone)
+            self.owned.orphans = tuple(o for o in self.owned.orphans if o.slot not in self.gone)
 
     def _remember_gone(self) -> None:
         gone = self.mask(self.gone)
-        owner = np.where(self.holder == NO_MEMBER, self.target, self.holder)
+        owner = np.where(self.owned.holder == NO_MEMBER, self.target.active, self.owned.holder)
         had = np.flatnonzero(gone[owner]).astype(np.int32)
         self.departed.had(Role.ACTIVE, codes(had, owner[had]))
-        for role, copies in self.copies.items():
+        for role, copies in self.owned.copies.items():
             pairs = union(copies.kept, copies.going)
             self.departed.had(role, pairs[gone[slot_of(pairs)]])
 
     def release(self, slots: Iterable[int], *, wanted: bool = False) -> None:
         """Free all that these members hold; `wanted`: remove them from the target as well."""
         gone = self.mask(slots)
-        lost = gone[self.holder]
-        self.holder = np.where(lost, np.int32(NO_MEMBER), self.holder)
-        self.revoking = self.revoking & ~lost
-        for role, copies in self.copies.items():
+        lost = gone[self.owned.holder]
+        self.owned.holder = np.where(lost, np.int32(NO_MEMBER), self.owned.holder)
+        self.owned.revoking = self.owned.revoking & ~lost
+        for role, copies in self.owned.copies.items():
             kept, going = _without(copies.kept, gone), _without(copies.going, gone)
-            self.copies[role] = copies._replace(kept=kept, going=going)
-        self.ready = _without(self.ready, gone)
-        self.duplicate = _without(self.duplicate, gone)
+            self.owned.set_copies(role, kept=kept, going=going)
+        self.owned.ready = _without(self.owned.ready, gone)
+        self.owned.duplicate = _without(self.owned.duplicate, gone)
         self.promote_duplicates()
         if not wanted:
             return
-        self.target = np.where(gone[self.target], np.int32(NO_MEMBER), self.target)
-        self.destination = np.where(gone[self.destination], np.int32(NO_MEMBER), self.destination)
-        for role, copies in self.copies.items():
-            self.copies[role] = copies._replace(wanted=_without(copies.wanted, gone))
-        stays = ~gone[slot_of(self.lags.pair)]
-        self.lags = Lags(*(part[stays] for part in self.lags))
+        self.target.active = np.where(
+            gone[self.target.active], np.int32(NO_MEMBER), self.target.active
+        )
+        self.target.destination = np.where(
+            gone[self.target.destination], np.int32(NO_MEMBER), self.target.destination
+        )
+        for role, copies in self.owned.copies.items():
+            self.owned.set_copies(role, wanted=_without(copies.wanted, gone))
+        stays = ~gone[slot_of(self.owned.lags.pair)]
+        self.owned.lags = self.owned.lags.where(stays)
 
     def promote_duplicates(self) -> None:
         """Where a task has no holder any more, a member with a duplicate becomes its holder."""
-        if len(self.duplicate) == 0:
+        if len(self.owned.duplicate) == 0:
             return
-        task, slot = task_of(self.duplicate), slot_of(self.duplicate)
+        task, slot = task_of(self.owned.duplicate), slot_of(self.owned.duplicate)
         first = np.zeros(len(task), dtype=np.bool_)
         first[np.unique(task, return_index=True)[1]] = True
-        up = first & (self.holder[task] == NO_MEMBER)
-        holder, revoking = self.holder.copy(), self.revoking.copy()
+        up = first & (self.owned.holder[task] == NO_MEMBER)
+        holder, revoking = self.owned.holder.copy(), self.owned.revoking.copy()
         # An UNREVOKED member has a record that asks it to give the duplicate up; others have none.
         asked = [self.member(s).state is MemberState.UNREVOKED for s in slot[up].tolist()]
         holder[task[up]], revoking[task[up]] = slot[up], asked
-        self.holder, self.revoking = holder, revoking
-        self.duplicate = self.duplicate[~up]
+        self.owned.holder, self.owned.revoking = holder, revoking
+        self.owned.duplicate = self.owned.duplicate[~up]
         self.touched.update(slot[up].tolist())
 
     def claim(self, slot: int, tasks: IntArray, *, giving_up: bool = False) -> None:
@@ -318,13 +295,13 @@ class Draft:
 
         Tasks of a member that is away count as free, because it runs nothing.
         """
-        free = (self.holder[tasks] == NO_MEMBER) | self.columns.away[self.holder[tasks]]
+        free = (self.owned.holder[tasks] == NO_MEMBER) | self.columns.away[self.owned.holder[tasks]]
         mine = tasks[free]
-        holder, revoking = self.holder.copy(), self.revoking.copy()
+        holder, revoking = self.owned.holder.copy(), self.owned.revoking.copy()
         holder[mine], revoking[mine] = slot, giving_up
-        self.holder, self.revoking = holder, revoking
+        self.owned.holder, self.owned.revoking = holder, revoking
         others = tasks[~free & (holder[tasks] != slot)]
-        self.duplicate = union(self.duplicate, _pairs(others, slot))
+        self.owned.duplicate = union(self.owned.duplicate, _pairs(others, slot))
 
     # ------------------------------------------------------------------------------- replies
 
@@ -365,7 +342,7 @@ class Draft:
 
     def ask(self, slot: int) -> None:
         """Publish the member's record again and ask for a report."""
-        self.soft.flags[slot] |= ASKED
+        self.sessions.flags[slot] |= ASKED
         self.answer.add(slot)
 
     # ---------------------------------------------------------------------------------- done
@@ -373,18 +350,15 @@ class Draft:
     def finished(self) -> Group:
         """The immutable group of this draft."""
         epoch = self.coordinator_epoch if self.changed else self.group.coordinator_epoch
-        carried: Mapping[str, Any] = {name: getattr(self, name) for name in _CARRIED}
-        return Group(
-            **{
-                **carried,
-                "coordinator_epoch": epoch,
-                "members": tuple(self.members) if self.changed else self.group.members,
-                "columns": self.columns if self.changed else self._columns,
-                "roster": tuple(self.roster),
-                "standby": self.copies[Role.STANDBY],
-                "learner": self.copies[Role.LEARNER],
-                "soft": self.soft,
-            }
+        carried: dict[str, Any] = {name: getattr(self, name) for name in (*_CARRIED, *_PARTS)}
+        return replace(
+            self.group,
+            **carried,
+            coordinator_epoch=epoch,
+            members=tuple(self.members) if self.changed else self.group.members,
+            columns=self.columns if self.changed else self._columns,
+            roster=tuple(self.roster),
+            sessions=self.sessions,
         )
 
 

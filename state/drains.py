@@ -15,9 +15,10 @@ from muster.protocol.dead_letters import DeadLetter
 from muster.protocol.events import Drain
 from muster.protocol.records import KeptDrain
 from muster.state import causes
-from muster.state.causes import counted
+from muster.state.causes import count_of
 from muster.state.draft import Draft
-from muster.state.group import Member, slot_of
+from muster.state.group import Member
+from muster.state.ownership import slot_of
 
 KEPT_MS = 7 * 24 * 3_600_000
 """How long the drain of a member that has gone is kept, in ms of the group clock."""
@@ -31,7 +32,7 @@ def order(draft: Draft, event: Drain) -> None:
     if slot is None:
         others = [drain for drain in draft.drains if drain.member != event.member]
         if event.on or len(others) == len(draft.drains):
-            members = counted(len(draft.roster), "member")
+            members = count_of(len(draft.roster), "member")
             message = f"no member {event.member} to drain; the group has {members}"
             draft.reject(event.origin, DeadLetter.UNKNOWN_MEMBER_ID, message)
             return
@@ -42,17 +43,17 @@ def order(draft: Draft, event: Drain) -> None:
     if draft.member(slot).draining == event.on:
         return
     draft.update(slot, draining=event.on)
-    draft.causes.member(causes.DRAINING if event.on else causes.KEPT, event.member)
+    draft.causes.member(causes.DRAINING if event.on else causes.UNDRAINED, event.member)
     set_deadline(draft, slot)
 
 
 def set_deadline(draft: Draft, slot: int) -> None:
     """Set when placements leave a draining member out even if learners are not ready (S2-F09)."""
-    until = {s: at for s, at in draft.drain_until_ms.items() if s != slot}
+    until = {s: at for s, at in draft.timers.drain_until_ms.items() if s != slot}
     patience = draft.settings.scale_down_timeout_ms
-    if draft.member(slot).draining and patience < LONG_MAX - draft.soft.clock_ms:
-        until[slot] = draft.soft.clock_ms + patience
-    draft.drain_until_ms = until
+    if draft.member(slot).draining and patience < LONG_MAX - draft.sessions.clock_ms:
+        until[slot] = draft.sessions.clock_ms + patience
+    draft.timers.drain_until_ms = until
 
 
 def expel(draft: Draft, slot: int) -> None:
@@ -69,7 +70,7 @@ def outlive(draft: Draft, slot: int, *, expelled: bool) -> None:
     member = draft.member(slot)
     if member.draining:
         expelled = expelled and not member.away and _holds(draft, slot)
-        _keep(draft, member, gone_ms=draft.soft.clock_ms, expelled=expelled)
+        _keep(draft, member, gone_ms=draft.sessions.clock_ms, expelled=expelled)
 
 
 def resume(draft: Draft, slot: int) -> None:
@@ -88,7 +89,7 @@ def resume(draft: Draft, slot: int) -> None:
 
 
 def _of(draft: Draft, member: Member) -> KeptDrain | None:
-    now = draft.soft.clock_ms
+    now = draft.sessions.clock_ms
     own = (drain for drain in draft.drains if _is_of(drain, member) and not _is_over(drain, now))
     return next(own, None)
 
@@ -115,7 +116,7 @@ def _keep(draft: Draft, member: Member, *, gone_ms: int | None, expelled: bool) 
 
 def _set(draft: Draft, drains: list[KeptDrain]) -> None:
     """Keep these drains, without those that are too old or too many."""
-    now = draft.soft.clock_ms
+    now = draft.sessions.clock_ms
     of_members = [drain for drain in drains if drain.gone_ms is None]
     gone = [drain for drain in drains if drain.gone_ms is not None and not _is_over(drain, now)]
     gone.sort(key=lambda drain: (drain.gone_ms, drain.member), reverse=True)
@@ -127,11 +128,11 @@ def _set(draft: Draft, drains: list[KeptDrain]) -> None:
 
 def _holds(draft: Draft, slot: int) -> bool:
     """Whether a member has any task in any role, including tasks that it is giving up."""
-    pairs = [draft.duplicate]
-    for copies in draft.copies.values():
+    pairs = [draft.owned.duplicate]
+    for copies in draft.owned.copies.values():
         pairs += [copies.kept, copies.going]
     return (
-        bool((draft.holder == slot).any())
+        bool((draft.owned.holder == slot).any())
         or any(bool((slot_of(part) == slot).any()) for part in pairs)
-        or any(orphan.slot == slot for orphan in draft.orphans)
+        or any(orphan.slot == slot for orphan in draft.owned.orphans)
     )

@@ -8,8 +8,8 @@ from muster.protocol.ids import MemberId
 from muster.protocol.records import Fault
 from muster.state import causes, drains
 from muster.state.draft import Draft
-from muster.state.group import COPY_ROLES, slot_of, task_of
 from muster.state.liveness import ASKED, FENCED, MUTE, REFUSED
+from muster.state.ownership import COPY_ROLES, slot_of, task_of
 
 NAMED = 3
 """A cause names at most this many tasks that were not stopped."""
@@ -20,12 +20,12 @@ ANY_INCARNATION = 0
 def fence(draft: Draft, slot: int, message: str) -> None:
     """Fence a member: it must drop everything; its tasks are not granted on before that is sure."""
     member = draft.member(slot)
-    if draft.soft.flags[slot] & FENCED:
+    if draft.sessions.flags[slot] & FENCED:
         return
-    draft.soft.flags[slot] = (draft.soft.flags[slot] & (0xFF & ~ASKED)) | FENCED | MUTE
+    draft.sessions.flags[slot] = (draft.sessions.flags[slot] & (0xFF & ~ASKED)) | FENCED | MUTE
     member = draft.update(slot, revision=member.revision + 1, deadline_ms=None)
     drains.expel(draft, slot)
-    draft.soft.demand(slot)
+    draft.sessions.demand(slot)
     draft.answer.discard(slot)
     draft.causes.member(causes.FENCED, member.id)
     notify(draft, slot, message)
@@ -35,9 +35,9 @@ def fence_late(draft: Draft, slot: int) -> None:
     """Fence a member that did not meet a demand in time; the cause names the demand."""
     member = draft.member(slot)
     patience_ms = member.rebalance_timeout_ms or draft.settings.rebalance_timeout_ms
-    owed = np.flatnonzero(draft.revoking & (draft.holder == slot)).tolist()
+    owed = np.flatnonzero(draft.owned.revoking & (draft.owned.holder == slot)).tolist()
     for role in COPY_ROLES:
-        going = draft.copies[role].going
+        going = draft.owned.copies[role].going
         owed += task_of(going[slot_of(going) == slot]).tolist()
     named = [str(draft.table.task(task)) for task in owed[:NAMED]]
     more = f" and {len(owed) - NAMED} more" if len(owed) > NAMED else ""
@@ -54,7 +54,7 @@ def notify(draft: Draft, slot: int, message: str) -> None:
     admitted later; so the fault addresses every process of its id.
     """
     member = draft.member(slot)
-    incarnation = ANY_INCARNATION if slot in draft.recovering else member.incarnation
+    incarnation = ANY_INCARNATION if slot in draft.recovery.asked else member.incarnation
     draft.fault(member.id, incarnation, Fault.FENCED_MEMBER_EPOCH, message, member.revision)
 
 
@@ -68,7 +68,7 @@ def note_refused(draft: Draft, member: str) -> None:
     """Note that a member's event was refused; if its session ends, it is fenced, not removed."""
     slot = draft.by_id.get(MemberId(member))
     if slot is not None:
-        draft.soft.flags[slot] |= REFUSED
+        draft.sessions.flags[slot] |= REFUSED
 
 
 def add_tombstones(draft: Draft) -> None:

@@ -1,135 +1,108 @@
 """A group as a value: its members, and which member holds and should hold each task.
 
-A member has a *slot*, a small stable number that the task vectors use. `holder[t]` is the slot of
-the one member that has active task t; `revoking[t]` says whether it must give t up. So the arrays
-cannot express two owners. Copies (standbys, learners) are sets of (task, slot), each an ascending
-int64 array of ``task << 32 | slot``. A `Group` is immutable; `draft.Draft` is its mutable twin.
+A `Group` is never changed; `draft.Draft` is its mutable twin and has copies of the same parts. The
+published record and the liveness bytes are the whole group: a record is published whenever anything
+but liveness changed, and the bytes have what the record does not. `Group.recover` makes a group
+of the record alone.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from muster.assignor.model import BoolArray
 from muster.protocol.digest import table_hashes
-from muster.protocol.ids import GroupId, Role, Task
+from muster.protocol.ids import GroupId, Role
 from muster.protocol.records import GroupSnapshot, GroupState, KeptDrain, MemberEntry, Move
 from muster.protocol.settings import CONNECT_ASSIGNORS, DEFAULT_ASSIGNOR, Settings
 from muster.protocol.tasks import IntArray, TaskTable
+from muster.state import outcome
 from muster.state.columns import Columns
 from muster.state.liveness import Liveness
 from muster.state.outcome import Outcome
+from muster.state.ownership import (
+    COPY_ROLES,
+    NO_MEMBER,
+    Codes,
+    Copies,
+    Lags,
+    Orphan,
+    Ownership,
+    codes,
+    slot_of,
+    task_of,
+    union,
+    unowned,
+)
 
 Member: TypeAlias = MemberEntry
-Codes: TypeAlias = NDArray[np.int64]
-"""Pairs (task, slot), ascending and distinct, each ``task << 32 | slot``."""
-NO_MEMBER = -1
 UNPROVED = np.iinfo(np.int64).max
-"""`Group.wary_until_ms` until a record proves that it was written after the coordinator began."""
-COPY_ROLES = (Role.STANDBY, Role.LEARNER)
+"""`Recovery.unverified_until_ms` until a record proves to be younger than the coordinator."""
 
 
-def codes(task: IntArray, slot: IntArray) -> Codes:
-    """The pairs as codes, ascending and distinct."""
-    return _distinct(task.astype(np.int64) << 32 | slot.astype(np.int64))
-
-
-def task_of(pairs: Codes) -> IntArray:
-    """int32[K]: task of each pair."""
-    return (pairs >> 32).astype(np.int32)
-
-
-def slot_of(pairs: Codes) -> IntArray:
-    """int32[K]: slot of each pair."""
-    return (pairs & 0xFFFFFFFF).astype(np.int32)
-
-
-def union(one: Codes, other: Codes) -> Codes:
-    """The pairs of both; free of cost if one of them is empty, which is the common case."""
-    if len(one) == 0 or len(other) == 0:
-        return one if len(other) == 0 else other
-    return _distinct(np.concatenate((one, other)))
-
-
-def _distinct(pairs: Codes) -> Codes:
-    """Sorted, each once. A stable sort merges sorted runs, where `np.unique` would hash."""
-    if not (np.diff(pairs) > 0).all():
-        pairs = np.sort(pairs, kind="stable")
-        pairs = pairs[np.append(True, np.diff(pairs) > 0)]
-    return pairs
-
-
-def no_codes() -> Codes:
-    """No pairs."""
-    return np.empty(0, dtype=np.int64)
-
-
-def unowned(count: int) -> IntArray:
-    """An owner vector in which no task has an owner."""
-    return np.full(count, NO_MEMBER, dtype=np.int32)
-
-
-class Copies(NamedTuple):
-    """The copies of one role.
+@dataclass(slots=True, eq=False, kw_only=True)
+class Target:
+    """The newest placement.
 
     Attributes:
-        wanted: the copies of the target.
-        kept: the copies that members hold and keep.
-        going: the copies that members must give up and still hold.
+        generation: the generation that it places.
+        placed_ms: the group clock at that time, epoch milliseconds.
+        active: int32[T], slot that each active is to have now.
+        destination: int32[T], slot that it belongs to when the copy there is ready.
+        moves: the tasks that change owner, with reasons.
+        memory: what the assignor wants to see at the next placement.
+        again: the assignor wants another round when all releases are acknowledged (Connect).
+        deferred: a plug-in's outcome, which the next batch applies (`outcome.py`).
     """
 
-    wanted: Codes
-    kept: Codes
-    going: Codes
+    generation: int = 0
+    placed_ms: int = 0
+    active: IntArray = field(default_factory=lambda: unowned(0))
+    destination: IntArray = field(default_factory=lambda: unowned(0))
+    moves: tuple[Move, ...] = ()
+    memory: Mapping[str, object] | None = None
+    again: bool = False
+    deferred: Outcome | None = None
 
 
-def no_copies() -> Copies:
-    """No member has a copy."""
-    return Copies(no_codes(), no_codes(), no_codes())
-
-
-class Orphan(NamedTuple):
-    """A task that left the task table while a member had it, and that the member must release.
-
-    If the task returns to the table, it is not granted to others while it still runs here.
-    `notified`: a record without the task was written to the member.
-    """
-
-    slot: int
-    role: int
-    unit: str
-    number: int
-    connector: bool
-    notified: bool = False
-
-    @property
-    def task(self) -> Task:
-        """The task that left."""
-        return Task(self.unit, self.number, self.connector)
-
-
-class Lags(NamedTuple):
-    """How far copies are behind, as reported, ascending by pair.
+@dataclass(slots=True, eq=False, kw_only=True)
+class Timers:
+    """Deadlines on the group clock, epoch milliseconds; None = none (`deadlines.py`).
 
     Attributes:
-        pair: (task, slot).
-        offsets: offsets behind.
-        reported_ms: broker time of the report, epoch milliseconds.
+        followup_ms: the assignor wants to be asked again.
+        delay_until_ms: the assignor decides what becomes of lost work (Connect).
+        drain_until_ms: slot → time from which placements leave a draining member out.
     """
 
-    pair: Codes
-    offsets: NDArray[np.int64]
-    reported_ms: NDArray[np.int64]
+    followup_ms: int | None = None
+    delay_until_ms: int | None = None
+    drain_until_ms: Mapping[int, int] = field(default_factory=dict)
 
 
-def no_lags() -> Lags:
-    """No lag was reported."""
-    return Lags(no_codes(), no_codes(), no_codes())
+@dataclass(slots=True, eq=False, kw_only=True)
+class Recovery:
+    """What is left of a start without a checkpoint (`recovery.py`).
+
+    Attributes:
+        asked: slots of the members that have not reported yet; nothing is granted before.
+        unverified_until_ms: members that join until then are asked for a report, because another
+            coordinator may have admitted them. None = the group is verified.
+        since_epoch: epoch of the coordinator that started this group without a checkpoint; a
+            coordinator that continues from its checkpoint has a higher one. None = no batch yet.
+        floor: an earlier coordinator whose last batch is lost may have used generations up to this
+            one in fencing tokens; the next placement gets a higher one.
+    """
+
+    asked: frozenset[int] = frozenset()
+    unverified_until_ms: int | None = None
+    since_epoch: int | None = None
+    floor: int = 0
 
 
 def places(table: TaskTable, assignor: str) -> bool:
@@ -145,30 +118,19 @@ class Group:
     """A group. Attributes not explained here are those of `GroupSnapshot`.
 
     Attributes:
+        hashes: uint64[T], digest hash of every task.
         columns: the members' fields as arrays (`columns.py`); None = not computed yet.
         by_id, by_instance: slot of a member id, of an instance id.
         roster: slots in the order of member ids.
-        hashes: uint64[T], digest hash of every task.
-        duplicate: actives that a member claimed while another holds them; it must give them up.
-        orphans: tasks that left the table and that members still have.
-        again: the assignor wants another round when all releases are acknowledged (Connect).
-        drain_until_ms: slot → time from which placements leave a draining member out.
-        wary_until_ms: the group is unverified until then: members that join are asked for a report,
-            because another coordinator may have admitted them (`recovery.py`). None = verified.
-        since_epoch: epoch of the coordinator that started this group without a checkpoint; a
-            coordinator that continues from its checkpoint has a higher one. None = no batch yet.
-        floor: an earlier coordinator whose last batch is lost may have used generations up to this
-            one in fencing tokens; the next placement gets a higher one.
         drains: drains that outlive their member (`drains.py`), by member id.
-        kept: a plug-in's deferred outcome, which the next batch applies (`outcome.py`).
         dead: the group was deleted; its last members are stopping their tasks.
-        soft: the liveness: sessions, clocks and offsets, which every batch changes.
+        sessions: the liveness: sessions, clocks and offsets, which every batch changes.
     """
 
     id: GroupId
     coordinator_epoch: int = 0
     generation: int = 0
-    target_generation: int = 0
+    cause: str = ""
     assignor: str = DEFAULT_ASSIGNOR
     settings: Settings = field(default_factory=Settings)
     table: TaskTable = field(default_factory=lambda: TaskTable(()))
@@ -178,37 +140,20 @@ class Group:
     by_id: Mapping[str, int] = field(default_factory=dict)
     by_instance: Mapping[str, int] = field(default_factory=dict)
     roster: tuple[int, ...] = ()
-    target: IntArray = field(default_factory=lambda: unowned(0))
-    destination: IntArray = field(default_factory=lambda: unowned(0))
-    holder: IntArray = field(default_factory=lambda: unowned(0))
-    revoking: BoolArray = field(default_factory=lambda: np.zeros(0, dtype=np.bool_))
-    standby: Copies = field(default_factory=no_copies)
-    learner: Copies = field(default_factory=no_copies)
-    ready: Codes = field(default_factory=no_codes)
-    duplicate: Codes = field(default_factory=no_codes)
-    orphans: tuple[Orphan, ...] = ()
-    lags: Lags = field(default_factory=no_lags)
-    moves: tuple[Move, ...] = ()
-    cause: str = ""
-    memory: Mapping[str, object] | None = None
-    generation_ms: int = 0
-    followup_ms: int | None = None
-    delay_until_ms: int | None = None
-    again: bool = False
-    recovering: frozenset[int] = frozenset()
-    drain_until_ms: Mapping[int, int] = field(default_factory=dict)
-    wary_until_ms: int | None = None
-    since_epoch: int | None = None
-    floor: int = 0
     drains: tuple[KeptDrain, ...] = ()
-    kept: Outcome | None = None
     dead: bool = False
-    soft: Liveness = field(default_factory=Liveness.new)
+    owned: Ownership = field(default_factory=Ownership)
+    target: Target = field(default_factory=Target)
+    timers: Timers = field(default_factory=Timers)
+    recovery: Recovery = field(default_factory=Recovery)
+    sessions: Liveness = field(default_factory=Liveness.new)
 
     @classmethod
-    def new(cls, group: GroupId, *, wary: bool = False) -> Group:
-        """A group without history; `wary`: unverified, since a checkpoint may have been lost."""
-        return cls(id=group, wary_until_ms=UNPROVED if wary else None, floor=int(wary))
+    def new(cls, group: GroupId, *, unverified: bool = False) -> Group:
+        """A group without history; `unverified`: a checkpoint may have been lost."""
+        until_ms = UNPROVED if unverified else None
+        recovery = Recovery(unverified_until_ms=until_ms, floor=int(unverified))
+        return cls(id=group, recovery=recovery)
 
     @classmethod
     def restore(cls, record: GroupSnapshot, liveness: bytes) -> Group:
@@ -217,9 +162,21 @@ class Group:
         Raises:
             ValueError: the bytes are not a liveness of this version.
         """
-        from muster.state.snapshot import restored
-
-        return restored(record, liveness)
+        sessions, end = Liveness.from_bytes(liveness)
+        rest = json.loads(liveness[end:])
+        recovery = Recovery(
+            asked=frozenset(record.recovering),
+            unverified_until_ms=rest["wary"],
+            since_epoch=rest.get("since"),
+            floor=rest.get("floor", 0),
+        )
+        group = _of_record(record, sessions, recovery)
+        group.target.again = rest["again"]
+        group.target.deferred = outcome.from_json(rest.get("kept"))
+        group.timers.drain_until_ms = dict(rest["drain"])
+        group.owned.duplicate = np.array(rest["duplicate"], dtype=np.int64)
+        group.owned.orphans = tuple(Orphan(*fields) for fields in rest["orphans"])
+        return group
 
     @classmethod
     def recover(cls, record: GroupSnapshot) -> Group:
@@ -228,21 +185,77 @@ class Group:
         Every member gets a fresh session and is asked for a report. Nothing is granted or revoked
         until each of them has reported, left or expired.
         """
-        from muster.state.snapshot import recovered
-
-        return recovered(record)
+        sessions = Liveness.new(len(_by_slot(record)))
+        sessions.clock_ms = sessions.session_ms = record.clock_ms
+        sessions.through = {(t, p): o for t, p, o in record.through}
+        for member in record.members:
+            sessions.seat(member.slot, member.session_timeout_ms)
+        recovery = Recovery(
+            asked=frozenset(member.slot for member in record.members if not member.away),
+            unverified_until_ms=UNPROVED,
+            floor=record.generation + 1,  # the lost batch may have granted tasks under this one
+        )
+        epoch = -1 if recovery.asked else record.coordinator_epoch
+        group = _of_record(record, sessions, recovery, epoch)
+        group.target.again = bool((record.target == NO_MEMBER).any())  # Connect may have wanted it
+        return group
 
     def liveness(self) -> bytes:
-        """What the published record does not hold: sessions, clocks, offsets (`liveness.py`)."""
-        from muster.state.snapshot import liveness_bytes
-
-        return liveness_bytes(self)
+        """What the record does not have: sessions, clocks, offsets, then fields in JSON."""
+        rest = {
+            "again": self.target.again,
+            "drain": sorted(self.timers.drain_until_ms.items()),
+            "duplicate": self.owned.duplicate.tolist(),
+            "floor": self.recovery.floor,
+            "kept": outcome.to_json(self.target.deferred),
+            "orphans": self.owned.orphans,
+            "since": self.recovery.since_epoch,
+            "wary": self.recovery.unverified_until_ms,
+        }
+        return self.sessions.to_bytes() + json.dumps(rest, separators=(",", ":")).encode()
 
     def snapshot(self) -> GroupSnapshot:
         """The record to publish for the group as it is."""
-        from muster.state.snapshot import snapshot_of
-
-        return snapshot_of(self)
+        owned, target, timers, lags = self.owned, self.target, self.timers, self.owned.lags
+        standby, learner = (owned.copies[role] for role in COPY_ROLES)
+        pairs = np.column_stack((task_of(lags.pair), slot_of(lags.pair), lags.offsets))
+        deadlines = (timers.delay_until_ms, timers.followup_ms, *timers.drain_until_ms.values())
+        sessions = self.sessions
+        return GroupSnapshot(
+            group=self.id,
+            coordinator_epoch=self.coordinator_epoch,
+            generation=self.generation,
+            target_generation=target.generation,
+            state=self.state,
+            assignor=self.assignor,
+            settings=self.settings,
+            tasks=self.table.units,
+            members=tuple(filter(None, self.members)),
+            target=target.active,
+            holder=owned.holder,
+            revoking=owned.revoking,
+            destination=target.destination,
+            target_standby=_rows(standby.wanted),
+            target_learner=_rows(learner.wanted),
+            standby=_rows(union(standby.kept, standby.going)),
+            learner=_rows(union(learner.kept, learner.going)),
+            standby_revoking=_rows(standby.going),
+            learner_revoking=_rows(learner.going),
+            ready=_rows(owned.ready),
+            lags=pairs.astype(np.int64).reshape(-1, 3),
+            lag_ms=lags.reported_ms,
+            moves=target.moves,
+            cause=self.cause,
+            through=tuple((t, p, o) for (t, p), o in sorted(sessions.through.items())),
+            clock_ms=sessions.clock_ms,
+            next_ms=min((at for at in deadlines if at is not None), default=None),
+            followup_ms=timers.followup_ms,
+            delay_until_ms=timers.delay_until_ms,
+            generation_ms=target.placed_ms,
+            memory="" if target.memory is None else json.dumps(target.memory, sort_keys=True),
+            recovering=tuple(sorted(self.recovery.asked)),
+            drains=self.drains,
+        )
 
     def live(self) -> Iterable[Member]:
         """The members, in the order of their ids."""
@@ -257,9 +270,80 @@ class Group:
             return GroupState.EMPTY
         if not places(self.table, self.assignor):
             return GroupState.NOT_READY
-        if self.generation > self.target_generation:
+        if self.generation > self.target.generation:
             return GroupState.ASSIGNING
         columns = self.columns or Columns.of(self.members)
         if columns.unsettled.any():
             return GroupState.RECONCILING
         return GroupState.STABLE
+
+
+def _of_record(
+    record: GroupSnapshot, sessions: Liveness, recovery: Recovery, epoch: int | None = None
+) -> Group:
+    """The group of a record, without what only the liveness bytes have."""
+    table = TaskTable(record.tasks)
+    return Group(
+        id=record.group,
+        coordinator_epoch=record.coordinator_epoch if epoch is None else epoch,
+        generation=record.generation,
+        cause=record.cause,
+        assignor=record.assignor,
+        settings=record.settings,
+        table=table,
+        hashes=table_hashes(table),
+        members=_by_slot(record),
+        by_id={m.id: m.slot for m in record.members},
+        by_instance={m.instance_id: m.slot for m in record.members if m.instance_id is not None},
+        roster=tuple(m.slot for m in sorted(record.members, key=lambda m: m.id)),
+        drains=record.drains,
+        dead=record.state is GroupState.DEAD,
+        owned=Ownership(
+            holder=record.holder,
+            revoking=record.revoking,
+            copies={
+                Role.STANDBY: _copies(
+                    record.target_standby, record.standby, record.standby_revoking
+                ),
+                Role.LEARNER: _copies(
+                    record.target_learner, record.learner, record.learner_revoking
+                ),
+            },
+            ready=_codes(record.ready),
+            lags=Lags(
+                _codes(record.lags[:, :2].astype(np.int32)), record.lags[:, 2], record.lag_ms
+            ),
+        ),
+        target=Target(
+            generation=record.target_generation,
+            placed_ms=record.generation_ms,
+            active=record.target,
+            destination=record.destination,
+            moves=record.moves,
+            memory=json.loads(record.memory) if record.memory else None,
+        ),
+        timers=Timers(followup_ms=record.followup_ms, delay_until_ms=record.delay_until_ms),
+        recovery=recovery,
+        sessions=sessions,
+    )
+
+
+def _by_slot(record: GroupSnapshot) -> tuple[Member | None, ...]:
+    size = max((member.slot + 1 for member in record.members), default=0)
+    members: list[Member | None] = [None] * size
+    for member in record.members:
+        members[member.slot] = member
+    return tuple(members)
+
+
+def _copies(wanted: IntArray, held: IntArray, going: IntArray) -> Copies:
+    leaving = _codes(going)
+    return Copies(_codes(wanted), np.setdiff1d(_codes(held), leaving, assume_unique=True), leaving)
+
+
+def _rows(pairs: Codes) -> np.ndarray[tuple[int, int], np.dtype[np.int32]]:
+    return np.column_stack((task_of(pairs), slot_of(pairs))).astype(np.int32)
+
+
+def _codes(rows: IntArray) -> Codes:
+    return codes(rows[:, 0], rows[:, 1])

@@ -21,13 +21,14 @@ from muster.protocol.dead_letters import DeadLetter
 from muster.protocol.events import Lag, Origin
 from muster.protocol.ids import Role
 from muster.protocol.tasks import EMPTY, IntArray, TaskSet
-from muster.state import nexts
+from muster.state import takeovers
 from muster.state.causes import Causes
 from muster.state.draft import Draft
-from muster.state.group import COPY_ROLES, NO_MEMBER, Codes, Group, Lags, slot_of, task_of, union
-from muster.state.group import codes as codes_of
+from muster.state.group import Group
 from muster.state.liveness import FENCED
-from muster.state.texts import cut
+from muster.state.ownership import COPY_ROLES, NO_MEMBER, Codes, Lags, slot_of, task_of, union
+from muster.state.ownership import codes as codes_of
+from muster.state.printable import cut
 
 OFFSETS_MAX = 2**62
 """Larger lags are refused: no topic is this long."""
@@ -73,11 +74,11 @@ def absorb(
         more = f"; so are {refused - 1} more lags of this event" if refused > 1 else ""
         draft.reject(origin, DeadLetter.INVALID_REQUEST, f"{wrong}{more}")
     if news:
-        _merge(draft, news, origin.at_ms if origin.offset >= 0 else draft.soft.clock_ms)
+        _merge(draft, news, origin.at_ms if origin.offset >= 0 else draft.sessions.clock_ms)
 
 
 def _merge(draft: Draft, news: dict[int, int], at_ms: int) -> None:
-    known, limit = draft.lags, draft.settings.acceptable_recovery_lag
+    known, limit = draft.owned.lags, draft.settings.acceptable_recovery_lag
     pair = np.array(sorted(news), dtype=np.int64)
     offsets = np.array([news[p] for p in pair.tolist()], dtype=np.int64)
     place = np.minimum(np.searchsorted(known.pair, pair), max(len(known.pair) - 1, 0))
@@ -95,7 +96,7 @@ def _merge(draft: Draft, news: dict[int, int], at_ms: int) -> None:
     stays = ~np.isin(known.pair, pair[new], assume_unique=True)
     merged = np.concatenate((known.pair[stays], pair[new]))
     order = np.argsort(merged, kind="stable")
-    draft.lags = Lags(
+    draft.owned.lags = Lags(
         merged[order],
         np.concatenate((known.offsets[stays], offsets[new]))[order],
         np.concatenate((known.reported_ms[stays], np.full(int(new.sum()), at_ms)))[order],
@@ -108,14 +109,14 @@ def _merge(draft: Draft, news: dict[int, int], at_ms: int) -> None:
 
 def absorb_ready(draft: Draft, pairs: Codes) -> None:
     """Absorb that a member reports these copies as ready."""
-    news = np.setdiff1d(pairs, draft.ready, assume_unique=True)
+    news = np.setdiff1d(pairs, draft.owned.ready, assume_unique=True)
     if len(news) == 0:
         return
     before = caught_up(draft)
-    draft.ready = union(draft.ready, news)
-    overtaken = np.isin(draft.lags.pair, news, assume_unique=True)
-    overtaken &= draft.lags.offsets > draft.settings.acceptable_recovery_lag
-    draft.lags = Lags(*(part[~overtaken] for part in draft.lags))
+    draft.owned.ready = union(draft.owned.ready, news)
+    overtaken = np.isin(draft.owned.lags.pair, news, assume_unique=True)
+    overtaken &= draft.owned.lags.offsets > draft.settings.acceptable_recovery_lag
+    draft.owned.lags = draft.owned.lags.where(~overtaken)
     draft.changed = True
     near = np.setdiff1d(news, before, assume_unique=True)
     _promote(draft, near, near[:0])
@@ -123,31 +124,38 @@ def absorb_ready(draft: Draft, pairs: Codes) -> None:
 
 def end(draft: Draft, gone: Codes) -> None:
     """These copies were given up: what members reported of them ends with them."""
-    draft.ready = np.setdiff1d(draft.ready, gone, assume_unique=True)
-    ended = np.isin(draft.lags.pair, gone, assume_unique=True)
-    draft.lags = Lags(*(part[~ended] for part in draft.lags))
+    draft.owned.ready = np.setdiff1d(draft.owned.ready, gone, assume_unique=True)
+    ended = np.isin(draft.owned.lags.pair, gone, assume_unique=True)
+    draft.owned.lags = draft.owned.lags.where(~ended)
 
 
 def forget(draft: Draft, slot: int) -> None:
     """A new process stands for a member: it has not reported anything of its copies yet."""
-    draft.ready = draft.ready[slot_of(draft.ready) != slot]
-    others = slot_of(draft.lags.pair) != slot
-    draft.lags = Lags(*(part[others] for part in draft.lags))
+    draft.owned.ready = draft.owned.ready[slot_of(draft.owned.ready) != slot]
+    others = slot_of(draft.owned.lags.pair) != slot
+    draft.owned.lags = draft.owned.lags.where(others)
     draft.changed = True
 
 
 def caught_up(draft: Draft) -> Codes:
     """Copies that have caught up: reported ready, or with a lag that is small enough."""
     limit = draft.settings.acceptable_recovery_lag
-    near = believed(draft) & (draft.lags.offsets <= limit)
-    late = draft.lags.pair[draft.lags.offsets > limit]  # reported after the copy was ready
-    return union(np.setdiff1d(draft.ready, late, assume_unique=True), draft.lags.pair[near])
+    near = believed(draft) & (draft.owned.lags.offsets <= limit)
+    late = draft.owned.lags.pair[
+        draft.owned.lags.offsets > limit
+    ]  # reported after the copy was ready
+    return union(
+        np.setdiff1d(draft.owned.ready, late, assume_unique=True),
+        draft.owned.lags.pair[near],
+    )
 
 
 def believed(draft: Draft) -> BoolArray:
     """bool[K]: lags of copies that members keep, and others that are not too old."""
-    lags = draft.lags
-    young = draft.soft.clock_ms - lags.reported_ms <= draft.settings.probing_rebalance_interval_ms
+    lags = draft.owned.lags
+    young = (
+        draft.sessions.clock_ms - lags.reported_ms <= draft.settings.probing_rebalance_interval_ms
+    )
     valid: BoolArray = young
     if not young.all():
         valid = young | np.isin(lags.pair, _copies(draft), assume_unique=True)
@@ -156,18 +164,21 @@ def believed(draft: Draft) -> BoolArray:
 
 def unstarted(draft: Draft) -> Codes:
     """Stateful actives that no member runs, moving to a member that has not reported on them."""
-    waits = draft.table.stateful & (draft.target != NO_MEMBER) & (draft.holder == NO_MEMBER)
+    waits = (
+        draft.table.stateful
+        & (draft.target.active != NO_MEMBER)
+        & (draft.owned.holder == NO_MEMBER)
+    )
     tasks = np.flatnonzero(waits).astype(np.int32)
     if len(tasks) == 0:
         return codes_of(tasks, tasks)
-    reported = union(draft.ready, draft.lags.pair[believed(draft)])
-    return np.setdiff1d(codes_of(tasks, draft.target[tasks]), reported, assume_unique=True)
+    reported = union(draft.owned.ready, draft.owned.lags.pair[believed(draft)])
+    return np.setdiff1d(codes_of(tasks, draft.target.active[tasks]), reported, assume_unique=True)
 
 
 def _copies(group: Group | Draft) -> Codes:
     """Copies that members have, or have in the target."""
-    copies = group.copies.values() if isinstance(group, Draft) else (group.standby, group.learner)
-    return reduce(union, (part for role in copies for part in role))
+    return reduce(union, (part for copies in group.owned.copies.values() for part in copies))
 
 
 # ------------------------------------------------------------------- generations that lags open
@@ -181,8 +192,8 @@ def _promote(draft: Draft, near: Codes, late: Codes) -> None:
         near: copies that have just caught up.
         late: copies that were just reported to be behind.
     """
-    learners = np.intersect1d(near, draft.copies[Role.LEARNER].kept, assume_unique=True)
-    aims = nexts.awaited(draft)
+    learners = np.intersect1d(near, draft.owned.copies[Role.LEARNER].kept, assume_unique=True)
+    aims = takeovers.awaited(draft)
     awaited = np.setdiff1d(np.intersect1d(near, aims, assume_unique=True), learners)
     _add_ready(draft, draft.causes, union(_promotable(draft, learners), awaited))
     candidates = union(_rescues(draft, near, late), _disk_states(draft, near, aims))
@@ -193,7 +204,7 @@ def _add_ready(draft: Draft, causes: Causes, pairs: Codes) -> None:
     for pair in pairs.tolist():
         kind = "copy"
         for role in COPY_ROLES:
-            kind = str(role) if pair in draft.copies[role].kept else kind
+            kind = str(role) if pair in draft.owned.copies[role].kept else kind
         task, slot = pair >> 32, pair & 0xFFFFFFFF
         causes.ready(kind, str(draft.table.task(task)), draft.member(slot).id)
 
@@ -205,16 +216,16 @@ def _promotable(draft: Draft, learners: Codes) -> Codes:
     """
     if draft.settings.learner_partial_rebalance or len(learners) == 0:
         return learners
-    waiting = np.setdiff1d(draft.copies[Role.LEARNER].kept, caught_up(draft))
+    waiting = np.setdiff1d(draft.owned.copies[Role.LEARNER].kept, caught_up(draft))
     return learners[~np.isin(slot_of(learners), slot_of(waiting))]
 
 
 def _rescues(draft: Draft, near: Codes, late: Codes) -> Codes:
     """Caught-up copies of tasks whose owner is restoring or has not started yet."""
-    owned = np.flatnonzero(draft.target != NO_MEMBER).astype(np.int32)
-    owners = codes_of(owned, draft.target[owned])
+    owned = np.flatnonzero(draft.target.active != NO_MEMBER).astype(np.int32)
+    owners = codes_of(owned, draft.target.active[owned])
     limit = draft.settings.acceptable_recovery_lag
-    behind = draft.lags.pair[believed(draft) & (draft.lags.offsets > limit)]
+    behind = draft.owned.lags.pair[believed(draft) & (draft.owned.lags.offsets > limit)]
     restoring = union(np.intersect1d(behind, owners, assume_unique=True), unstarted(draft))
     if len(restoring) == 0:
         return restoring
@@ -236,7 +247,7 @@ def _disk_states(draft: Draft, near: Codes, aims: Codes) -> Codes:
         return near[:0]
     pairs: Codes = near[np.isin(slot_of(near), slot_of(aims))]
     pairs = np.setdiff1d(pairs, _copies(draft), assume_unique=True)
-    elsewhere: Codes = pairs[draft.target[task_of(pairs)] != slot_of(pairs)]
+    elsewhere: Codes = pairs[draft.target.active[task_of(pairs)] != slot_of(pairs)]
     return elsewhere
 
 
@@ -246,14 +257,14 @@ def _disk_states(draft: Draft, near: Codes, aims: Codes) -> Codes:
 def settle(draft: Draft) -> None:
     """Carry ready copies and lags over this batch's changes; drop those that lost their copy."""
     copies = _copies(draft)
-    draft.ready = np.intersect1d(draft.ready, copies, assume_unique=True)
-    if len(draft.lags.pair) == 0:
+    draft.owned.ready = np.intersect1d(draft.owned.ready, copies, assume_unique=True)
+    if len(draft.owned.lags.pair) == 0:
         return
     if draft.table is draft.group.table:
         _pass_on(draft, copies)
     if draft.changed:
         stays = believed(draft)
-        draft.lags = Lags(*(part[stays] for part in draft.lags))
+        draft.owned.lags = draft.owned.lags.where(stays)
 
 
 def _pass_on(draft: Draft, copies: Codes) -> None:
@@ -263,20 +274,20 @@ def _pass_on(draft: Draft, copies: Codes) -> None:
     """
     before, runs = draft.group, _running(draft)
     gone = np.setdiff1d(union(_copies(before), _running(before)), copies, assume_unique=True)
-    freed = np.isin(draft.lags.pair, gone, assume_unique=True)
+    freed = np.isin(draft.owned.lags.pair, gone, assume_unique=True)
     if not freed.any():
         return
-    begun = freed & np.isin(draft.lags.pair, np.setdiff1d(runs, _running(before)))
-    reported_ms = np.where(begun, draft.soft.clock_ms, draft.lags.reported_ms)
-    stays = ~freed | np.isin(draft.lags.pair, runs, assume_unique=True)
-    draft.lags = Lags(*(part[stays] for part in draft.lags._replace(reported_ms=reported_ms)))
+    begun = freed & np.isin(draft.owned.lags.pair, np.setdiff1d(runs, _running(before)))
+    reported_ms = np.where(begun, draft.sessions.clock_ms, draft.owned.lags.reported_ms)
+    stays = ~freed | np.isin(draft.owned.lags.pair, runs, assume_unique=True)
+    draft.owned.lags = draft.owned.lags._replace(reported_ms=reported_ms).where(stays)
     draft.changed |= bool(begun.any() or not stays.all())
 
 
 def _running(group: Group | Draft) -> Codes:
     """(task, slot) of all actives and their holders."""
-    owned = np.flatnonzero(group.holder != NO_MEMBER).astype(np.int32)
-    return codes_of(owned, group.holder[owned])
+    owned = np.flatnonzero(group.owned.holder != NO_MEMBER).astype(np.int32)
+    return codes_of(owned, group.owned.holder[owned])
 
 
 def mark_released_ready(draft: Draft) -> None:
@@ -288,17 +299,19 @@ def mark_released_ready(draft: Draft) -> None:
     before = draft.group
     if draft.table is not before.table:
         return
-    gone = np.flatnonzero(before.revoking & (draft.holder != before.holder)).astype(np.int32)
+    gone = np.flatnonzero(
+        before.owned.revoking & (draft.owned.holder != before.owned.holder)
+    ).astype(np.int32)
     if len(gone) == 0:
         return
-    fenced = (before.soft.flags & FENCED) != 0
-    gone = gone[~fenced[before.holder[gone]]]
-    wanted = union(*(draft.copies[role].wanted for role in COPY_ROLES))
-    warm = np.intersect1d(codes_of(gone, before.holder[gone]), wanted, assume_unique=True)
-    late = draft.lags.offsets > draft.settings.acceptable_recovery_lag
+    fenced = (before.sessions.flags & FENCED) != 0
+    gone = gone[~fenced[before.owned.holder[gone]]]
+    wanted = union(*(draft.owned.copies[role].wanted for role in COPY_ROLES))
+    warm = np.intersect1d(codes_of(gone, before.owned.holder[gone]), wanted, assume_unique=True)
+    late = draft.owned.lags.offsets > draft.settings.acceptable_recovery_lag
     late &= believed(draft)
-    warm = np.setdiff1d(warm, draft.lags.pair[late], assume_unique=True)
-    news = np.setdiff1d(warm, draft.ready, assume_unique=True)
-    draft.ready = union(draft.ready, warm)
-    learners = np.intersect1d(news, draft.copies[Role.LEARNER].wanted, assume_unique=True)
+    warm = np.setdiff1d(warm, draft.owned.lags.pair[late], assume_unique=True)
+    news = np.setdiff1d(warm, draft.owned.ready, assume_unique=True)
+    draft.owned.ready = union(draft.owned.ready, warm)
+    learners = np.intersect1d(news, draft.owned.copies[Role.LEARNER].wanted, assume_unique=True)
     _add_ready(draft, draft.causes, _promotable(draft, learners))

@@ -34,23 +34,23 @@ from muster.protocol.events import (
 )
 from muster.protocol.records import Dictionary, GroupSnapshot, Record, no_tasks
 from muster.state import (
-    addressed,
     causes,
     config,
     deadlines,
     deletion,
     drains,
     fencing,
-    holdings,
     lag,
+    member_records,
     membership,
+    placement,
     reconcile,
     recovery,
-    target,
+    reports,
 )
 from muster.state.draft import Draft, Lookup
 from muster.state.group import Group, places
-from muster.state.texts import cut
+from muster.state.printable import cut
 
 CAUSE_CHARS_MAX = 2_000
 Times: TypeAlias = NDArray[np.int64]
@@ -93,10 +93,10 @@ def advance(
     fresh = _fresh(draft, events)
     if not fresh and not draft.changed:  # a recovered group has changed: it asks its members
         return Step(group, (), deadlines.wake_ms(draft), changed=False)
-    if draft.changed and group.recovering:
-        for slot in group.recovering:
+    if draft.changed and group.recovery.asked:
+        for slot in group.recovery.asked:
             draft.ask(slot)
-            draft.soft.demand(slot)
+            draft.sessions.demand(slot)
     answered = _take_deferred(draft)
     _absorb(draft, fresh)
     _settle(draft)
@@ -118,14 +118,14 @@ def advance(
 
 def _take_deferred(draft: Draft) -> GroupSnapshot | None:
     """Apply a plug-in's deferred outcome; returns the snapshot of the generation it completes."""
-    if not target.take_deferred(draft) or deadlines.is_pending(draft):
+    if not placement.take_deferred(draft) or deadlines.is_pending(draft):
         return None
     return draft.finished().snapshot()
 
 
 def _fresh(draft: Draft, events: Sequence[Taken]) -> list[Taken]:
     """The events that are not absorbed yet, sorted, each once; updates the read offsets."""
-    through = dict(draft.soft.through)
+    through = dict(draft.sessions.through)
     ordered = sorted(events, key=_sort_key)
     fresh: list[Taken] = []
     seen: set[tuple[str, int, int]] = set()
@@ -133,13 +133,13 @@ def _fresh(draft: Draft, events: Sequence[Taken]) -> list[Taken]:
         topic, partition, offset, _ = event.origin
         if offset >= 0:
             place = (topic, partition)
-            if offset <= draft.group.soft.through.get(place, -1) or (*place, offset) in seen:
+            if offset <= draft.group.sessions.through.get(place, -1) or (*place, offset) in seen:
                 continue
             seen.add((*place, offset))
             if offset > through.get(place, -1):
                 through[place] = offset
         fresh.append(event)
-    draft.soft.through = through
+    draft.sessions.through = through
     return fresh
 
 
@@ -165,7 +165,7 @@ def _absorb(draft: Draft, events: list[Taken]) -> None:
             case GroupDeleted():
                 deletion.delete(draft, event)
             case LagReport():
-                membership.lag_report(draft, event)
+                lag.absorb(draft, event.member, event.lags, event.origin)
             case Refused():
                 fencing.note_refused(draft, event.member)
             case _:
@@ -179,7 +179,7 @@ def _absorb_member_event(draft: Draft, event: Join | Report | Leave | Drain | Ti
         case Join():
             membership.join(draft, event)
         case Report():
-            holdings.report(draft, event)
+            reports.report(draft, event)
         case Leave():
             membership.leave(draft, event)
         case Drain():
@@ -193,24 +193,24 @@ def _absorb_member_event(draft: Draft, event: Join | Report | Leave | Drain | Ti
 def _beat(draft: Draft, run: list[Heartbeat]) -> None:
     """Absorb a run of heartbeats; it is split where a heartbeat's time has passed a deadline."""
     while run:
-        soft = draft.soft
+        sessions = draft.sessions
         draft.newest = run[-1].origin
         step = deadlines.step_ms(draft)
         at_ms = np.fromiter((b.origin.at_ms for b in run), dtype=np.int64, count=len(run))
-        clock = np.maximum.accumulate(np.maximum(at_ms, soft.clock_ms))
-        before = soft.clock_ms or int(at_ms[0])
+        clock = np.maximum.accumulate(np.maximum(at_ms, sessions.clock_ms))
+        before = sessions.clock_ms or int(at_ms[0])
         jumps = np.minimum(np.diff(clock, prepend=before), step)
-        session = (soft.session_ms or before) + np.cumsum(jumps)
-        soft.reset_earliest()
-        bound = min(soft.earliest_ms, _session_of(draft, session, clock))
+        session = (sessions.session_ms or before) + np.cumsum(jumps)
+        sessions.reset_earliest()
+        bound = min(sessions.earliest_ms, _session_of(draft, session, clock))
         cut = int(np.searchsorted(session, bound))
         if cut == 0:
             deadlines.move_to(draft, int(clock[0]))
             cut = 1
-            session = np.array([soft.session_ms], dtype=np.int64)
+            session = np.array([sessions.session_ms], dtype=np.int64)
         _beat_slots(draft, run[:cut], session[:cut])
-        if soft.clock_ms < clock[cut - 1]:
-            soft.clock_ms, soft.session_ms = int(clock[cut - 1]), int(session[cut - 1])
+        if sessions.clock_ms < clock[cut - 1]:
+            sessions.clock_ms, sessions.session_ms = int(clock[cut - 1]), int(session[cut - 1])
         run = run[cut:]
 
 
@@ -234,11 +234,11 @@ def _beat_slots(draft: Draft, run: list[Heartbeat], session: Times) -> None:
         slots, session = slots[known], session[known]
     if not run:
         return
-    again, above = draft.soft.beat(slots, run, session)
+    again, above = draft.sessions.beat(slots, run, session)
     for slot in again:
         draft.ask(slot)
     for slot in above:
-        if slot not in draft.recovering:
+        if slot not in draft.recovery.asked:
             fencing.fence(draft, slot, "a heartbeat of an epoch the group never gave")
 
 
@@ -249,27 +249,27 @@ def _settle(draft: Draft) -> None:
         deletion.wind_up(draft)
         return
     lag.mark_released_ready(draft)
-    if draft.again and not deadlines.is_releasing(draft):
-        draft.again = False
+    if draft.target.again and not deadlines.is_releasing(draft):
+        draft.target.again = False
         draft.causes.add("all releases acknowledged")
     if deadlines.follow_up_is_due(draft):
         if deadlines.is_pending(draft):
             draft.due = True  # the assignor's failure was retriable
         else:
             draft.possible_causes.add("follow-up")
-    if draft.possible_causes and (draft.causes or target.could_change(draft)):
+    if draft.possible_causes and (draft.causes or placement.could_change(draft)):
         draft.causes.absorb(draft.possible_causes)
     fresh = bool(draft.causes) and bool(draft.roster or draft.group.roster)
     if fresh:
         _open_generation(draft)
     if not draft.roster and deadlines.is_pending(draft):
         _place_nothing(draft)
-    if (fresh or draft.due or _gate_opened(draft)) and target.due(draft):
-        target.place(draft)
+    if (fresh or draft.due or _gate_opened(draft)) and placement.due(draft):
+        placement.place(draft)
         draft.changed = True
     if not (draft.changed or draft.answer or draft.touched or draft.acknowledged):
         return
-    addressed.write(draft, reconcile.settle(draft))
+    member_records.write(draft, reconcile.settle(draft))
     draft.acknowledged.clear()
 
 
@@ -290,17 +290,17 @@ def _open_generation(draft: Draft) -> None:
         parts = [str(draft.causes)]
     if not deadlines.is_pending(draft):
         draft.generation += 1
-        draft.moves = ()
+        draft.target.moves = ()
     draft.cause = "; ".join(filter(None, parts))
-    draft.followup_ms = None
+    draft.timers.followup_ms = None
     draft.changed = True
 
 
 def _place_nothing(draft: Draft) -> None:
     """A group without members has its placement at once: an empty one."""
-    draft.target_generation = draft.generation
-    draft.generation_ms = draft.soft.clock_ms
-    draft.memory, draft.again, draft.delay_until_ms = None, False, None
+    draft.target.generation = draft.generation
+    draft.target.placed_ms = draft.sessions.clock_ms
+    draft.target.memory, draft.target.again, draft.timers.delay_until_ms = None, False, None
 
 
 def _gate_opened(draft: Draft) -> bool:

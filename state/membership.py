@@ -16,21 +16,22 @@ from typing import Any
 
 import numpy as np
 
-from muster.protocol.events import PROFILE, Join, LagReport, Leave
+from muster.protocol.events import PROFILE, Join, Leave
 from muster.protocol.records import Fault, MemberState
 from muster.protocol.settings import CONNECT_ASSIGNORS
-from muster.state import causes, drains, holdings, lag, recovery
+from muster.state import causes, drains, lag, recovery, reports
 from muster.state.draft import Draft
-from muster.state.group import NO_MEMBER, Member
+from muster.state.group import Member
 from muster.state.liveness import FENCED, MUTE
+from muster.state.ownership import NO_MEMBER
 
 
 def join(draft: Draft, event: Join) -> None:
     """Admit a new process, take back a member that was away, repeat a join, or refuse."""
     slot = draft.by_id.get(event.member)
-    if not holdings.has_room(draft, event.holding, slot):
+    if not reports.has_room(draft, event.holding, slot):
         draft.fault(
-            event.member, event.incarnation, Fault.INVALID_REQUEST, holdings.TOO_MANY_UNKNOWN
+            event.member, event.incarnation, Fault.INVALID_REQUEST, reports.TOO_MANY_UNKNOWN
         )
         return
     if slot is not None and draft.member(slot).incarnation == event.incarnation:
@@ -65,7 +66,7 @@ def _admit(draft: Draft, event: Join) -> None:
         slot=draft.free_slot(),
         incarnation=event.incarnation,
         instance_id=event.instance_id,
-        joined_ms=draft.soft.clock_ms,
+        joined_ms=draft.sessions.clock_ms,
         session_timeout_ms=draft.settings.session_timeout_ms,
         **_profile_of(event),
     )
@@ -98,13 +99,13 @@ def _return(draft: Draft, absent: Member, event: Join) -> None:
         **profile,
     )
     draft.rename(absent.slot, member)
-    draft.soft.flags[absent.slot] = 0
+    draft.sessions.flags[absent.slot] = 0
     if absent.incarnation != event.incarnation:
         lag.forget(draft, absent.slot)
-    if draft.recovering:
-        waits = draft.holder == absent.slot
-        draft.holder = np.where(waits, np.int32(NO_MEMBER), draft.holder)
-        draft.revoking = draft.revoking & ~waits
+    if draft.recovery.asked:
+        waits = draft.owned.holder == absent.slot
+        draft.owned.holder = np.where(waits, np.int32(NO_MEMBER), draft.owned.holder)
+        draft.owned.revoking = draft.owned.revoking & ~waits
     _answer_join(draft, absent.slot, event)
 
 
@@ -116,17 +117,17 @@ def _rejoin(draft: Draft, slot: int, event: Join) -> None:
         draft.causes.member(causes.CHANGED, member.id)
     elif draft.assignor in CONNECT_ASSIGNORS:
         draft.causes.member(causes.REJOINED, member.id)  # every join opens a round (S3-F08)
-    if draft.soft.flags[slot] & FENCED:
+    if draft.sessions.flags[slot] & FENCED:
         draft.release([slot])
-        draft.soft.flags[slot] &= 0xFF & ~(FENCED | MUTE)
+        draft.sessions.flags[slot] &= 0xFF & ~(FENCED | MUTE)
         draft.recovered(slot)
         draft.update(slot, epoch=0, previous_epoch=0)
         draft.causes.member(causes.REJOINED, member.id)
     elif member.state is MemberState.UNREVOKED:
-        holdings.keep_all(draft, slot)
+        reports.keep_all(draft, slot)
         draft.ask(slot)
-    if slot not in draft.recovering:
-        draft.soft.cancel_demand(slot)
+    if slot not in draft.recovery.asked:
+        draft.sessions.cancel_demand(slot)
     draft.update(
         slot, state=MemberState.STABLE, revoke_revision=0, deadline_ms=None, away=False, **profile
     )
@@ -134,10 +135,10 @@ def _rejoin(draft: Draft, slot: int, event: Join) -> None:
 
 
 def _answer_join(draft: Draft, slot: int, event: Join) -> None:
-    draft.soft.hear(slot)
+    draft.sessions.hear(slot)
     recovery.ask_newcomer(draft, slot)
     draft.drop_gone()
-    holdings.claim(draft, slot, event.holding)
+    reports.claim(draft, slot, event.holding)
     lag.absorb(draft, event.member, event.lags, event.origin, event.holding.ready)
     draft.answer.add(slot)
 
@@ -153,12 +154,12 @@ def leave(draft: Draft, event: Leave) -> None:
     slot = draft.by_id.get(event.member)
     if slot is None or draft.member(slot).incarnation != event.incarnation:
         return  # the leave of another process, or of a member that is gone
-    is_fenced = bool(draft.soft.flags[slot] & FENCED)  # its tasks are placed elsewhere already
+    is_fenced = bool(draft.sessions.flags[slot] & FENCED)  # its tasks are placed elsewhere already
     if event.temporary and not is_fenced:
-        draft.soft.hear(slot)
-        draft.soft.flags[slot] = MUTE
-        draft.soft.cancel_demand(slot)
-        holdings.acknowledge(draft, slot)
+        draft.sessions.hear(slot)
+        draft.sessions.flags[slot] = MUTE
+        draft.sessions.cancel_demand(slot)
+        reports.acknowledge(draft, slot)
         draft.recovered(slot)
         draft.update(slot, away=True)
         return
@@ -172,8 +173,3 @@ def remove(draft: Draft, slot: int, why: str) -> None:
     draft.departed.note(slot, member.id, why)
     draft.tombstone(member.id)
     draft.causes.member(why, member.id)
-
-
-def lag_report(draft: Draft, event: LagReport) -> None:
-    """Absorb how far a member's copies are behind, from the member or an exporter."""
-    lag.absorb(draft, event.member, event.lags, event.origin)

@@ -26,7 +26,7 @@ class Answer:
 
     Attributes:
         active, destination: int32[T], slots; see `Placement`.
-        copies: role → pairs of the target, as `group.codes`.
+        copies: role → pairs of the target, as `ownership.codes`.
         moves: the tasks that change owner, with reasons.
         again, delay_ms, followup_ms, memory, warnings: see `Placement`.
     """

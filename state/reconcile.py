@@ -31,13 +31,14 @@ from numpy.typing import NDArray
 
 from muster.assignor.model import BoolArray
 from muster.protocol.digest import MASK, RELEASING, mixed, set_hashes
-from muster.protocol.ids import Role, Task
+from muster.protocol.ids import Role
 from muster.protocol.records import MemberState
 from muster.protocol.tasks import IntArray, TaskSet
-from muster.state import lag, nexts
+from muster.state import lag, takeovers
 from muster.state.draft import Draft
-from muster.state.group import COPY_ROLES, NO_MEMBER, Codes, Member, codes, slot_of, task_of, union
+from muster.state.group import Member
 from muster.state.liveness import FENCED
+from muster.state.ownership import COPY_ROLES, NO_MEMBER, Codes, codes, slot_of, task_of, union
 
 
 @dataclass(slots=True)
@@ -60,7 +61,7 @@ class _Stepping:
 def settle(draft: Draft) -> list[int]:
     """Move every affected member one step; returns the slots that need a record, ascending."""
     touched = draft.touched | draft.answer | draft.acknowledged
-    if draft.recovering:
+    if draft.recovery.asked:
         _note_acknowledged(draft)
     else:
         stepping = _stepping(draft)
@@ -68,7 +69,7 @@ def settle(draft: Draft) -> list[int]:
         _grant(draft, stepping)
         touched |= _transit(draft, stepping)
         draft.answer |= set(np.flatnonzero(stepping.changed).tolist())
-        draft.answer |= nexts.changed(draft)
+        draft.answer |= takeovers.changed(draft)
     lag.settle(draft)
     _expect(draft, sorted(touched))
     return sorted(draft.answer)
@@ -78,7 +79,7 @@ def _note_acknowledged(draft: Draft) -> None:
     """During a recovery no member steps, but releases are acknowledged."""
     for slot in sorted(draft.acknowledged):
         member = draft.member(slot)
-        if member.state is not MemberState.UNREVOKED or draft.soft.flags[slot] & FENCED:
+        if member.state is not MemberState.UNREVOKED or draft.sessions.flags[slot] & FENCED:
             continue  # it left temporarily, or was fenced since
         draft.update(
             slot,
@@ -88,42 +89,44 @@ def _note_acknowledged(draft: Draft) -> None:
             revoke_revision=0,
             deadline_ms=None,
         )
-        if slot not in draft.recovering:  # else it left temporarily, is back and was asked again
-            draft.soft.cancel_demand(slot)
+        if (
+            slot not in draft.recovery.asked
+        ):  # else it left temporarily, is back and was asked again
+            draft.sessions.cancel_demand(slot)
 
 
 def _raised(draft: Draft, member: Member) -> int:
     """The epoch after an acknowledged release, at most that of the target."""
-    return min(member.epoch + 1, max(member.epoch, draft.target_generation))
+    return min(member.epoch + 1, max(member.epoch, draft.target.generation))
 
 
 def _stepping(draft: Draft) -> _Stepping:
     """The members that may step: what they hold differs from the target, and they owe no report."""
     count = len(draft.members) + 1
-    differing = np.flatnonzero(draft.target != draft.holder)
-    slots = [draft.holder[differing], draft.target[differing]]
+    differing = np.flatnonzero(draft.target.active != draft.owned.holder)
+    slots = [draft.owned.holder[differing], draft.target.active[differing]]
     before = draft.group  # a member that waited before this batch may have all it needs now
-    slots.append(before.target[before.target != before.holder])
+    slots.append(before.target.active[before.target.active != before.owned.holder])
     # A release may be asked for by an earlier coordinator, or of a task that returned since.
-    slots.append(draft.holder[draft.revoking])
+    slots.append(draft.owned.holder[draft.owned.revoking])
     for role in COPY_ROLES:
-        wanted, kept, going = draft.copies[role]
+        wanted, kept, going = draft.owned.copies[role]
         slots.append(slot_of(np.setxor1d(wanted, kept, assume_unique=True)))
         slots.append(slot_of(going))
-    slots.append(slot_of(draft.duplicate))
-    slots.append(np.array([o.slot for o in draft.orphans], dtype=np.int32))
+    slots.append(slot_of(draft.owned.duplicate))
+    slots.append(np.array([o.slot for o in draft.owned.orphans], dtype=np.int32))
     open_ = np.zeros(count, dtype=np.bool_)
     for part in slots:
         open_[part] = True
     open_[list(draft.answer | draft.acknowledged)] = True
-    if before.recovering:  # the last report may have shown that members wait for nothing more
+    if before.recovery.asked:  # the last report may have shown that members wait for nothing more
         open_[list(draft.roster)] = True
     open_[-1] = False
     for slot in np.flatnonzero(open_).tolist():
         member = draft.members[slot]
         waiting = member is not None and member.state is MemberState.UNREVOKED
         waiting = waiting and slot not in draft.acknowledged
-        if member is None or waiting or draft.soft.flags[slot] & FENCED:
+        if member is None or waiting or draft.sessions.flags[slot] & FENCED:
             open_[slot] = False
     blank = np.zeros(count, dtype=np.bool_)
     return _Stepping(open_, blank.copy(), blank.copy(), blank.copy())
@@ -132,42 +135,42 @@ def _stepping(draft: Draft) -> _Stepping:
 def _revoke(draft: Draft, stepping: _Stepping) -> None:
     """Pending revocation' = A − X."""
     away = np.append(draft.columns.away, False)
-    lost = np.flatnonzero(draft.target != draft.holder)
-    lost = lost[stepping.open[draft.holder[lost]] & ~draft.revoking[lost]]
+    lost = np.flatnonzero(draft.target.active != draft.owned.holder)
+    lost = lost[stepping.open[draft.owned.holder[lost]] & ~draft.owned.revoking[lost]]
     if len(lost):
-        holder, revoking = draft.holder.copy(), draft.revoking.copy()
+        holder, revoking = draft.owned.holder.copy(), draft.owned.revoking.copy()
         stepping.changed[holder[lost]] = True
         idle = away[holder[lost]]  # a member that is away has stopped everything
         revoking[lost[~idle]] = True
         holder[lost[idle]] = NO_MEMBER
-        draft.holder, draft.revoking = holder, revoking
+        draft.owned.holder, draft.owned.revoking = holder, revoking
     for role in COPY_ROLES:
-        wanted, kept, going = draft.copies[role]
+        wanted, kept, going = draft.owned.copies[role]
         less = np.setdiff1d(kept, wanted, assume_unique=True)
         less = less[stepping.open[slot_of(less)] & ~_changes_role(draft, less)]
         if len(less):
             stepping.changed[slot_of(less)] = True
             kept = np.setdiff1d(kept, less, assume_unique=True)
             going = union(going, less[~away[slot_of(less)]])
-            draft.set_copies(role, kept=kept, going=going)
+            draft.owned.set_copies(role, kept=kept, going=going)
     stepping.owes = _owing(draft)
 
 
 def _changes_role(draft: Draft, pairs: Codes) -> BoolArray:
     """bool[K]: copies whose member has the task in another role in the target."""
-    wanted = union(*(draft.copies[role].wanted for role in COPY_ROLES))
-    becomes_active: BoolArray = draft.target[task_of(pairs)] == slot_of(pairs)
+    wanted = union(*(draft.owned.copies[role].wanted for role in COPY_ROLES))
+    becomes_active: BoolArray = draft.target.active[task_of(pairs)] == slot_of(pairs)
     return becomes_active | np.isin(pairs, wanted, assume_unique=True)
 
 
 def _owing(draft: Draft) -> BoolArray:
     """bool[slots + 1]: members that hold something they must give up."""
     owes = np.zeros(len(draft.members) + 1, dtype=np.bool_)
-    owes[draft.holder[draft.revoking]] = True
+    owes[draft.owned.holder[draft.owned.revoking]] = True
     for role in COPY_ROLES:
-        owes[slot_of(draft.copies[role].going)] = True
-    owes[slot_of(draft.duplicate)] = True
-    owes[[o.slot for o in draft.orphans]] = True
+        owes[slot_of(draft.owned.copies[role].going)] = True
+    owes[slot_of(draft.owned.duplicate)] = True
+    owes[[o.slot for o in draft.owned.orphans]] = True
     owes[-1] = False
     return owes
 
@@ -175,37 +178,39 @@ def _owing(draft: Draft) -> BoolArray:
 def _grant(draft: Draft, stepping: _Stepping) -> None:
     """Grants = X − A − what others still hold."""
     ready = stepping.open & ~stepping.owes
-    lacking = np.flatnonzero(draft.target != draft.holder)
-    lacking = lacking[ready[draft.target[lacking]]]
+    lacking = np.flatnonzero(draft.target.active != draft.owned.holder)
+    lacking = lacking[ready[draft.target.active[lacking]]]
     if len(lacking):
-        is_free = (draft.holder[lacking] == NO_MEMBER) & ~np.isin(lacking, task_of(draft.duplicate))
+        is_free = (draft.owned.holder[lacking] == NO_MEMBER) & ~np.isin(
+            lacking, task_of(draft.owned.duplicate)
+        )
         granted = lacking[is_free]
-        stepping.waits[draft.target[lacking[~is_free]]] = True
-        stepping.changed[draft.target[granted]] = True
-        holder = draft.holder.copy()
-        holder[granted] = draft.target[granted]
-        draft.holder = holder
-        _leave_role(draft, codes(granted.astype(np.int32), draft.target[granted]))
+        stepping.waits[draft.target.active[lacking[~is_free]]] = True
+        stepping.changed[draft.target.active[granted]] = True
+        holder = draft.owned.holder.copy()
+        holder[granted] = draft.target.active[granted]
+        draft.owned.holder = holder
+        _leave_role(draft, codes(granted.astype(np.int32), draft.target.active[granted]))
     for role in COPY_ROLES:
-        wanted, kept, _ = draft.copies[role]
+        wanted, kept, _ = draft.owned.copies[role]
         gain = np.setdiff1d(wanted, kept, assume_unique=True)
         gain = gain[ready[slot_of(gain)]]
         if len(gain):
             stepping.changed[slot_of(gain)] = True
             _leave_role(draft, gain)
-            draft.set_copies(role, kept=union(draft.copies[role].kept, gain))
+            draft.owned.set_copies(role, kept=union(draft.owned.copies[role].kept, gain))
 
 
 def _leave_role(draft: Draft, granted: Codes) -> None:
     """Drop the copies that members had of tasks granted to them in another role now."""
     for role in COPY_ROLES:
-        kept = draft.copies[role].kept
-        draft.set_copies(role, kept=np.setdiff1d(kept, granted, assume_unique=True))
+        kept = draft.owned.copies[role].kept
+        draft.owned.set_copies(role, kept=np.setdiff1d(kept, granted, assume_unique=True))
 
 
 def _transit(draft: Draft, stepping: _Stepping) -> set[int]:
     """Set states, epochs and deadlines of the members that stepped; returns their slots."""
-    now = draft.soft.session_ms
+    now = draft.sessions.session_ms
     for slot in np.flatnonzero(stepping.open).tolist():
         member = draft.member(slot)
         epoch = _raised(draft, member) if slot in draft.acknowledged else member.epoch
@@ -219,11 +224,11 @@ def _transit(draft: Draft, stepping: _Stepping) -> set[int]:
                 revoke_revision=member.revision + 1,
                 deadline_ms=now + patience,
             )
-            draft.soft.demand(slot)
+            draft.sessions.demand(slot)
             draft.answer.add(slot)
             continue
         state = MemberState.UNRELEASED if stepping.waits[slot] else MemberState.STABLE
-        target = max(member.epoch, draft.target_generation)
+        target = max(member.epoch, draft.target.generation)
         if (member.state, member.epoch, member.revoke_revision) == (state, target, 0):
             continue
         draft.update(
@@ -234,7 +239,7 @@ def _transit(draft: Draft, stepping: _Stepping) -> set[int]:
             revoke_revision=0,
             deadline_ms=None,
         )
-        draft.soft.cancel_demand(slot)
+        draft.sessions.cancel_demand(slot)
     return set(np.flatnonzero(stepping.open).tolist())
 
 
@@ -243,28 +248,28 @@ def _expect(draft: Draft, slots: list[int]) -> None:
     slots = [slot for slot in slots if draft.members[slot] is not None]
     if not slots:
         return
-    soft = draft.soft
-    soft.digest[slots] = 0
+    sessions = draft.sessions
+    sessions.digest[slots] = 0
     selected = draft.mask(slots)
-    held = np.flatnonzero(selected[draft.holder])
-    going = draft.revoking[held]
+    held = np.flatnonzero(selected[draft.owned.holder])
+    going = draft.owned.revoking[held]
     with np.errstate(over="ignore"):
         for tasks, owner, number in _held_in_roles(draft, selected, held, going):
-            np.add.at(soft.digest, owner, mixed(draft.hashes[tasks], number))
-        for orphan in draft.orphans:
+            np.add.at(sessions.digest, owner, mixed(draft.hashes[tasks], number))
+        for orphan in draft.owned.orphans:
             if selected[orphan.slot]:
-                task = TaskSet.of([Task(orphan.unit, orphan.number, orphan.connector)])
+                task = TaskSet.of([orphan.task])
                 added = int(mixed(set_hashes(task), orphan.role + RELEASING)[0])
-                soft.digest[orphan.slot] = (int(soft.digest[orphan.slot]) + added) & MASK
+                sessions.digest[orphan.slot] = (int(sessions.digest[orphan.slot]) + added) & MASK
     for slot in slots:
-        soft.epoch[slot] = draft.member(slot).epoch
+        sessions.epoch[slot] = draft.member(slot).epoch
 
 
 def _held_in_roles(
     draft: Draft, selected: BoolArray, held: NDArray[np.intp], going: BoolArray
 ) -> list[tuple[IntArray, IntArray, int]]:
     """(tasks, slots, role number of the digest) of everything the selected members hold."""
-    holder = draft.holder
+    holder = draft.owned.holder
     parts = [
         (held[~going].astype(np.int32), holder[held[~going]], int(Role.ACTIVE)),
         (held[going].astype(np.int32), holder[held[going]], Role.ACTIVE + RELEASING),
@@ -274,8 +279,8 @@ def _held_in_roles(
         mine = pairs[selected[slot_of(pairs)]]
         parts.append((task_of(mine), slot_of(mine), number))
 
-    add(draft.duplicate, Role.ACTIVE + RELEASING)
+    add(draft.owned.duplicate, Role.ACTIVE + RELEASING)
     for role in COPY_ROLES:
-        add(draft.copies[role].kept, int(role))
-        add(draft.copies[role].going, role + RELEASING)
+        add(draft.owned.copies[role].kept, int(role))
+        add(draft.owned.copies[role].going, role + RELEASING)
     return parts

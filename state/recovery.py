@@ -8,9 +8,9 @@ It also asks each member that joins while the group is unverified, because the o
 have admitted it. That time ends two heartbeat intervals after the first record that was provably
 written after the start; by then an old coordinator that still ran has read the later claim.
 
-"New" is the coordinator that started the group without a checkpoint (`Group.since_epoch`). One that
-continues from its checkpoint accepts answers to it as its own, because it may process again a batch
-that the other published in part, and must decide alike.
+"New" is the coordinator that started the group without a checkpoint (`Recovery.since_epoch`). One
+that continues from its checkpoint accepts answers to it as its own, because it may process again a
+batch that the other published in part, and must decide alike.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from muster.state.group import UNPROVED
 
 def ask_newcomer(draft: Draft, slot: int) -> None:
     """Ask a joining member for a report while the group is unverified."""
-    until = draft.wary_until_ms
-    if until is None or slot in draft.recovering:
+    until = draft.recovery.unverified_until_ms
+    if until is None or slot in draft.recovery.asked:
         return
-    if draft.soft.clock_ms >= until:
-        draft.wary_until_ms = None
+    if draft.sessions.clock_ms >= until:
+        draft.recovery.unverified_until_ms = None
         return
-    draft.recovering |= {slot}
+    draft.recovery.asked |= {slot}
     draft.ask(slot)
-    draft.soft.demand(slot)
+    draft.sessions.demand(slot)
     draft.changed = True
 
 
@@ -43,24 +43,29 @@ def raise_floor(draft: Draft) -> None:
     every event that its last owner's token can come from has been counted. Heartbeats are not:
     they open none but by a deadline, which brings a tick as well.
     """
-    if is_wary(draft):
-        draft.floor += 1
+    if is_unverified(draft):
+        draft.recovery.floor += 1
 
 
-def is_wary(draft: Draft) -> bool:
+def is_unverified(draft: Draft) -> bool:
     """Whether a coordinator that is gone, or does not know it, may have decided what is read."""
-    return draft.wary_until_ms is not None and draft.soft.clock_ms < draft.wary_until_ms
+    return (
+        draft.recovery.unverified_until_ms is not None
+        and draft.sessions.clock_ms < draft.recovery.unverified_until_ms
+    )
 
 
 def prove(draft: Draft, coordinator_epoch: int | None) -> None:
     """Set the end of the unverified time if a record names this coordinator or a later one."""
     is_new = coordinator_epoch is not None and coordinator_epoch >= draft.since_epoch
-    if is_new and draft.wary_until_ms == UNPROVED:
-        draft.wary_until_ms = draft.soft.clock_ms + 2 * draft.settings.heartbeat_interval_ms
+    if is_new and draft.recovery.unverified_until_ms == UNPROVED:
+        draft.recovery.unverified_until_ms = (
+            draft.sessions.clock_ms + 2 * draft.settings.heartbeat_interval_ms
+        )
 
 
 def is_answer(draft: Draft, slot: int, event: Report) -> bool:
     """Whether a member wrote this report after it had read the coordinator's question."""
     if event.coordinator_epoch is None:  # an older worker: any report of a later batch is accepted
-        return slot in draft.group.recovering and draft.group.since_epoch is not None
+        return slot in draft.group.recovery.asked and draft.group.recovery.since_epoch is not None
     return event.coordinator_epoch >= draft.since_epoch

@@ -12,7 +12,7 @@ import numpy as np
 from muster.protocol.ids import Role
 from muster.protocol.records import GroupSnapshot
 from muster.protocol.tasks import IntArray, TaskTable
-from muster.state.group import NO_MEMBER, Codes, codes, slot_of, task_of, union
+from muster.state.ownership import NO_MEMBER, Codes, codes, slot_of, task_of, union
 
 
 class Wait(NamedTuple):

@@ -127,7 +127,7 @@ def restore(group: GroupId, stored: Stored, *, wary: bool = False) -> Group:
         Exception: the stored bytes cannot be read; the caller parks the group.
     """
     if stored.snapshot is None:
-        return Group.new(group, wary=wary)
+        return Group.new(group, unverified=wary)
     record = codec.decode_record(TopicKind.GROUPS, group.encode(), stored.snapshot)
     assert isinstance(record, GroupSnapshot)  # only this job writes the stored value
     parts = stored.parts()
@@ -211,7 +211,7 @@ def _went_well(
     flags, tag, clock_ms = Header() if was is None else was.header
     snapshot = stored.snapshot
     published = [r for r in records if isinstance(r, GroupSnapshot)]
-    is_old = group.soft.clock_ms - clock_ms >= publisher.rebuild_ms
+    is_old = group.sessions.clock_ms - clock_ms >= publisher.rebuild_ms
     is_released = bool(flags & QUARANTINED_FLAG)
     if not published and snapshot is not None and (is_old or is_released):
         published = [group.snapshot()]
@@ -270,11 +270,11 @@ def _is_forgotten(group: Group) -> bool:
     A deleted group is kept because of its generation number, unless it never had one.
     """
     if group.dead:
-        return not group.roster and max(group.generation, group.floor) == 0
+        return not group.roster and max(group.generation, group.recovery.floor) == 0
     return (
         not (group.roster or len(group.table))
         and group.assignor == DEFAULT_ASSIGNOR
-        and config.offset_of(group.soft.through) < 0
+        and config.offset_of(group.sessions.through) < 0
     )
 
 
@@ -297,7 +297,7 @@ def _since_ms(inbox: Inbox, before: Group) -> int | None:
 
     Heartbeats, ticks, refused events and events that the group has taken in before do not count.
     """
-    through = before.soft.through
+    through = before.sessions.through
     asking = (
         e.origin.at_ms
         for e in inbox.events

@@ -40,7 +40,7 @@ from muster.protocol.records import (
 )
 from muster.protocol.signing import Keyring, Verifier, caller_of, refusal
 from muster.protocol.topics import INPUTS, TopicKind, kind_of
-from muster.state.group import Group
+from muster.state.group import Group, Recovery
 from muster.state.machine import advance
 from muster.streams.counted import ONCE, Counted
 
@@ -235,9 +235,7 @@ class Fold:
             # Sessions are unknown and begin fresh. Only members that the record names owe a report.
             group = replace(
                 Group.recover(record),
-                recovering=frozenset(record.recovering),
-                wary_until_ms=None,
-                floor=0,
+                recovery=Recovery(asked=frozenset(record.recovering)),
                 coordinator_epoch=record.coordinator_epoch,
             )
             found = Folded(published, group, group.snapshot(), began=True)
@@ -257,7 +255,7 @@ class Fold:
 
     def _anew(self) -> list[Group]:
         """The empty group, verified or unverified: the records do not tell which one it was."""
-        return [Group.new(self._taken.group, wary=wary) for wary in (False, True)]
+        return [Group.new(self._taken.group, unverified=wary) for wary in (False, True)]
 
     def _step(self, starts: list[Group], published: Published, batch: list[Taken]) -> Folded:
         """Fold a batch from each start, and keep those that fit; if none fits, the first."""

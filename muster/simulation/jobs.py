@@ -53,7 +53,7 @@ class Checkpoint:
     def restored(self) -> Group:
         """The group as the last committed batch left it."""
         if self.snapshot is None:
-            return Group.new(GROUP, wary=self.wary)
+            return Group.new(GROUP, unverified=self.wary)
         snapshot = read_back(self.snapshot)
         if self.group is None:
             return Group.recover(snapshot)

@@ -25,12 +25,13 @@ import numpy as np
 
 from muster.protocol.digest import Holding
 from muster.protocol.events import Event, Heartbeat, Join, Lag, LagReport, Report, Tick
-from muster.protocol.ids import Task
+from muster.protocol.ids import Role, Task
 from muster.protocol.records import GroupState
 from muster.simulation.member import SimulatedMember
 from muster.state import invariants
-from muster.state.group import NO_MEMBER, Group, slot_of, task_of
+from muster.state.group import Group
 from muster.state.liveness import FENCED
+from muster.state.ownership import NO_MEMBER, slot_of, task_of
 
 STAGING = ("high-availability", "learner")
 """Assignors that warm up before they move."""
@@ -72,9 +73,9 @@ class Promises:
 
     def saw(self, at_ms: int, before: Group, batch: Sequence[Event], after: Group) -> None:
         """The group has handled a batch."""
-        held = np.flatnonzero(before.holder != NO_MEMBER).tolist()
+        held = np.flatnonzero(before.owned.holder != NO_MEMBER).tolist()
         self._ran.update(before.table.task(index) for index in held)
-        placed = after.target_generation != before.target_generation
+        placed = after.target.generation != before.target.generation
         if not placed and all(isinstance(event, Heartbeat | Tick) for event in batch):
             return
         self._drop(at_ms, before)  # batches of heartbeats alone return above and drop nothing
@@ -118,13 +119,13 @@ class Promises:
         slot = before.by_id.get(event.member)
         if slot is None or before.table is not after.table:
             return
-        stopped = np.flatnonzero((before.holder == slot) & before.revoking).tolist()
+        stopped = np.flatnonzero((before.owned.holder == slot) & before.owned.revoking).tolist()
         for index in stopped:
             task, pair = before.table.task(index), index << 32 | slot
             is_kept = any(
                 bool((copies.wanted == pair).any())
                 for group in (before, after)
-                for copies in (group.standby, group.learner)
+                for copies in group.owned.copies.values()
             )
             if is_kept and task not in event.holding.active:
                 last = self._reports.get((task, event.member))
@@ -164,8 +165,10 @@ class Promises:
 
         A member that stopped a task in this batch (`freed`) and keeps no copy does not count.
         """
-        for index in np.flatnonzero(after.table.stateful & (after.target != NO_MEMBER)).tolist():
-            member = after.members[int(after.target[index])]
+        for index in np.flatnonzero(
+            after.table.stateful & (after.target.active != NO_MEMBER)
+        ).tolist():
+            member = after.members[int(after.target.active[index])]
             if member is None or member.away:
                 continue
             task, name = after.table.task(index), member.id
@@ -183,7 +186,7 @@ class Promises:
                 self.broken.append(
                     f"cold: at {at_ms:,} ms {task} {stays} on {name}, whose copy is behind,"
                     f" while {', '.join(better)} has caught up"
-                    f" (generation {after.target_generation}: {after.cause})"
+                    f" (generation {after.target.generation}: {after.cause})"
                 )
 
     def _warm(self, task: Task, owner: str | None, group: Group) -> list[str]:
@@ -192,7 +195,7 @@ class Promises:
         for member in group.live():
             near = self._near(task, member.id)
             may = member.topics is None or task.unit in member.topics
-            fenced = bool(group.soft.flags[member.slot] & FENCED)
+            fenced = bool(group.sessions.flags[member.slot] & FENCED)
             if member.draining or member.away or fenced or not may:
                 continue
             if near or (near is None and member.id == owner):
@@ -205,7 +208,8 @@ def _tasks_run_by(group: Group, member: str) -> set[Task]:
     slot = group.by_id.get(member)
     if slot is None:
         return set()
-    return {group.table.task(index) for index in np.flatnonzero(group.holder == slot).tolist()}
+    held = np.flatnonzero(group.owned.holder == slot).tolist()
+    return {group.table.task(index) for index in held}
 
 
 def _held(holding: Holding) -> set[Task]:
@@ -226,9 +230,9 @@ def _name(group: Group, slot: int) -> str:
 def _owner(group: Group, task: Task, after: Group) -> str | None:
     """The owner of a task, if it is still a member: a new member of its name does not count."""
     index = group.table.find(task)
-    if index is None or group.holder[index] == NO_MEMBER:
+    if index is None or group.owned.holder[index] == NO_MEMBER:
         return None
-    member = group.members[int(group.holder[index])]
+    member = group.members[int(group.owned.holder[index])]
     slot = None if member is None else after.by_id.get(member.id)
     there = None if slot is None else after.members[slot]
     if member is None or there is None or there.joined_ms != member.joined_ms:
@@ -248,11 +252,11 @@ def _keeps(group: Group, task: Task, member: str) -> bool:
     slot, index = group.by_id.get(member), group.table.find(task)
     if slot is None or index is None:
         return False
-    if slot in (int(group.holder[index]), int(group.target[index])):
+    if slot in (int(group.owned.holder[index]), int(group.target.active[index])):
         return True
     pair = index << 32 | slot
     return any(
-        bool((pairs == pair).any()) for copies in (group.standby, group.learner) for pairs in copies
+        bool((pairs == pair).any()) for copies in group.owned.copies.values() for pairs in copies
     )
 
 
@@ -277,21 +281,23 @@ def _unsettled(group: Group, still_ms: int) -> list[str]:
     wrong = []
     if group.state is not GroupState.STABLE:
         wrong.append(f"settled: the group is {group.state.value}: {group.cause}")
-    nowhere = group.destination == NO_MEMBER  # its owner drains, and no other member may run it
-    late = np.flatnonzero((group.destination != group.holder) & ~nowhere).tolist()
+    destination = group.target.destination
+    nowhere = destination == NO_MEMBER  # its owner drains, and no other member may run it
+    late = np.flatnonzero((destination != group.owned.holder) & ~nowhere).tolist()
     late += [task for task in np.flatnonzero(nowhere).tolist() if _may_run(group, task)]
     for task in late[:3]:
         where = [
-            _name(group, int(at[task])) or "no member" for at in (group.holder, group.destination)
+            _name(group, int(at[task])) or "no member" for at in (group.owned.holder, destination)
         ]
         wrong.append(f"settled: {group.table.task(task)} is on {where[0]}, not on {where[1]}")
-    if len(group.learner.kept) or len(group.learner.wanted):
-        pairs = group.learner.kept if len(group.learner.kept) else group.learner.wanted
+    learner = group.owned.copies[Role.LEARNER]
+    pairs = learner.kept if len(learner.kept) else learner.wanted
+    if len(pairs):
         task, slot = int(task_of(pairs)[0]), int(slot_of(pairs)[0])
         wrong.append(f"settled: {_name(group, slot)} still learns {group.table.task(task)}")
-    if group.delay_until_ms is not None or group.again:
+    if group.timers.delay_until_ms is not None or group.target.again:
         wrong.append("settled: lost work waits")
-    if group.followup_ms is not None and group.assignor in BALANCING:
+    if group.timers.followup_ms is not None and group.assignor in BALANCING:
         wrong.append(f"settled: a follow-up is asked for without end ({group.cause})")
     if still_ms < 3 * group.settings.probing_rebalance_interval_ms:
         wrong.append(f"settled: something changed {still_ms:,} ms before the end ({group.cause})")
@@ -312,7 +318,7 @@ def _uneven(group: Group) -> list[str]:
         parts = {"stateful tasks": stateful, "stateless tasks": ~stateful}
     wrong = []
     for name, mask in parts.items():
-        count = Counter(group.holder[mask].tolist())
+        count = Counter(group.owned.holder[mask].tolist())
         tasks, capacity = int(mask.sum()), sum(m.capacity for m in members)
         for member in members:
             least, rest = divmod(tasks * member.capacity, capacity)
@@ -328,12 +334,12 @@ def _copies(group: Group) -> list[str]:
     if group.assignor not in COPYING:
         return []
     members = [m for m in group.live() if not m.draining] or list(group.live())
-    kept = Counter(task_of(group.standby.kept).tolist())
+    kept = Counter(task_of(group.owned.copies[Role.STANDBY].kept).tolist())
     wrong = []
     for task in np.flatnonzero(group.table.stateful).tolist():
         unit = group.table.task(task).unit
         able = [m for m in members if m.topics is None or unit in m.topics]
-        others = sum(m.slot != group.holder[task] for m in able)
+        others = sum(m.slot != group.owned.holder[task] for m in able)
         wanted = min(group.settings.num_standby_replicas, others)
         if kept[task] != wanted:
             name = group.table.task(task)

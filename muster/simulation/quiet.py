@@ -40,13 +40,17 @@ def quiet_until(group: Group, processes: Collection[SimulatedMember]) -> int | N
         or any(process.next_ms is not None for process in processes)
         or any(process.heartbeat_ms + step_ms >= settings.session_timeout_ms for process in heard)
         or any(member.state is not MemberState.STABLE for member in live)
-        or group.generation > group.target_generation
-        or group.again
-        or group.kept is not None
+        or group.generation > group.target.generation
+        or group.target.again
+        or group.target.deferred is not None
     ):
         return None
-    deadlines = (group.delay_until_ms, group.followup_ms, *group.drain_until_ms.values())
-    clock_ms = group.soft.clock_ms
+    deadlines = (
+        group.timers.delay_until_ms,
+        group.timers.followup_ms,
+        *group.timers.drain_until_ms.values(),
+    )
+    clock_ms = group.sessions.clock_ms
     return min((at for at in deadlines if at is not None and at > clock_ms), default=FOREVER)
 
 

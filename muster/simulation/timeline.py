@@ -147,8 +147,8 @@ class Timeline:
         for since_ms in self._down_since.values():
             self.downtime_ms += at_ms - since_ms
         is_moving = any(member.state is not MemberState.STABLE for member in group.live())
-        is_moving |= group.generation > group.target_generation or group.again
-        is_moving |= group.delay_until_ms is not None
+        is_moving |= group.generation > group.target.generation or group.target.again
+        is_moving |= group.timers.delay_until_ms is not None
         self.settled = not is_moving
 
     def _close(self) -> None:

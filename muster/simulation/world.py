@@ -175,7 +175,7 @@ class World:
 
     def _look(self) -> None:
         # While a plug-in's answer waits for the next batch, its generation is not shown yet.
-        if self._changed_ms == self.now_ms and self.group.kept is None:
+        if self._changed_ms == self.now_ms and self.group.target.deferred is None:
             self.timeline.look(self.now_ms, self.group, self.members)
 
     def _beat(self, member: SimulatedMember) -> Event:
@@ -191,7 +191,7 @@ class World:
     def _advance(self, batch: list[Event]) -> Step:
         batch = [self._written(event) for event in batch]
         self.log.append(batch)
-        group, before = self.group, self.group.target_generation
+        group, before = self.group, self.group.target.generation
         self._seen.clear()
         step = advance(group, batch, coordinator_epoch=1, assignors=self._watched)
         self.group = step.group
@@ -201,7 +201,7 @@ class World:
         self.records += step.records
         if self._seen:
             self._answer = self._seen[-1]
-        if self._answer is not None and self.group.target_generation != before:
+        if self._answer is not None and self.group.target.generation != before:
             view, placement = self._answer  # a plug-in's answer is from the batch before
             # A config does not move the group's clock, so the view may be behind.
             behind_ms = BEGINNING_MS + self.now_ms - view.now_ms
@@ -248,7 +248,8 @@ class World:
             case happenings.Returns():
                 return self._return(happening)
             case happenings.Forgets():
-                self.group = replace(self.group, memory=None)
+                target = replace(self.group.target, memory=None)
+                self.group = replace(self.group, target=target)
                 return []
             case happenings.Undelivered():
                 self._unheard = happening.members

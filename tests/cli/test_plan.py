@@ -24,7 +24,7 @@ from muster.protocol.records import GroupSnapshot, GroupState, MemberEntry, Memb
 from muster.protocol.settings import parse_settings
 from muster.protocol.tasks import Subtopology
 from muster.protocol.topics import TopicKind
-from muster.state.group import Group
+from muster.state.group import Group, Recovery
 from muster.state.machine import advance
 
 
@@ -147,7 +147,7 @@ def test_the_plan_is_what_then_happens() -> None:
     promised = planned(record, add=[{"id": "W3", "rack": "r1"}], remove=["W1"])
     at = Origin("muster.membership", 0, 1, record.clock_ms + 1)
     group = Group.recover(record)
-    group = replace(group, recovering=frozenset(), wary_until_ms=None, coordinator_epoch=3)
+    group = replace(group, recovery=Recovery(floor=group.recovery.floor), coordinator_epoch=3)
     events = [
         Leave(group=record.group, member=MemberId("W1"), incarnation=0, origin=at),
         Join(

@@ -88,7 +88,7 @@ def lived(seed: int) -> Tape:
     world.play(parse_scenario(invented(seed)))
     for batch in world.log:
         tape.events(batch)
-    tape.records(world.records, world.group.soft.clock_ms)
+    tape.records(world.records, world.group.sessions.clock_ms)
     return tape
 
 
@@ -245,7 +245,7 @@ def test_a_lost_checkpoint_shows_later() -> None:
     story.group, story.epoch = Group.recover(story.group.snapshot()), 7
     story.take(config(FOUR, group_max_size=9))
     story.take(join("W1"))
-    assert story.group.recovering == frozenset({0})
+    assert story.group.recovery.asked == frozenset({0})
     story.take(report("W1", 1, epoch=0))
     fold, steps = story.tape.fold(STORY)
     assert [step.difference for step in steps] == [""] * 4
@@ -255,12 +255,12 @@ def test_a_lost_checkpoint_shows_later() -> None:
 def test_a_group_met_just_after_a_lost_checkpoint() -> None:
     """An unknown group that asks its members after a lost checkpoint folds to equal records."""
     story = Told()
-    story.group, story.epoch = Group.new(STORY, wary=True), 7
+    story.group, story.epoch = Group.new(STORY, unverified=True), 7
     story.take(config(FOUR))
     story.take(join("W1"), join("W2"))
     story.take(report("W2", 1, epoch=0, coordinator_epoch=7))
     story.take(report("W1", 1, "0_0", "0_3", coordinator_epoch=7))
-    assert story.group.holder.tolist() == [0, 1, 1, 0]
+    assert story.group.owned.holder.tolist() == [0, 1, 1, 0]
     fold, steps = story.tape.fold(STORY)
     assert [step.difference for step in steps] == [""] * len(steps)
     assert (fold.whole, list(fold.missing())) == (True, [])

@@ -15,4 +15,4 @@ def test_no_law_breaks_in_any_state(name: str) -> None:
     print(f"{name}: {found.states:,} states, {found.steps:,} steps, depth {found.depth}")
     assert not found.law, "\n".join((found.law, *found.story))
     assert found.complete
-    assert 0 < found.longest
+    assert found.longest > 0

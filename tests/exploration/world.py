@@ -24,8 +24,9 @@ from exploration.coordinator import (
 )
 from exploration.member import GROUP, Members, Outcome, Process
 from exploration.values import OFFSET, TIME, Values
-from muster.protocol.events import Drain, Event, Mark, Origin, Tick
-from muster.protocol.ids import MemberId, Task
+
+from muster.protocol.events import Drain, Event, Origin, Tick
+from muster.protocol.ids import MemberId, Role, Task
 from muster.protocol.records import GroupSnapshot, GroupState
 from muster.state import invariants
 from muster.state.group import Group
@@ -145,9 +146,7 @@ class System:
     def first(self) -> World:
         """All members have sent their join, and nobody has read one."""
         settings = {**SETTINGS, **dict(self.scenario.settings)}
-        batch = self.coordinators.configured(
-            settings, self.scenario.assignor, self.scenario.tasks
-        )
+        batch = self.coordinators.configured(settings, self.scenario.assignor, self.scenario.tasks)
         now = TIME + QUANTUM_MS
         processes = tuple(
             self.members.start(name, 0, now, self._instance(name)).process
@@ -210,16 +209,19 @@ class System:
                 yield f"{name} reads {what}", self._with(world, place, members.read(process, now))
             for index, (role, tasks) in enumerate(process.stopping):
                 stopped = members.stopped(process, index, now)
-                yield f"{name} has stopped {_named(tasks)} ({role})", self._with(
-                    world, place, stopped
+                yield (
+                    f"{name} has stopped {_named(tasks)} ({role})",
+                    self._with(world, place, stopped),
                 )
             if process.losing:
-                yield f"{name} has stopped everything", self._with(
-                    world, place, members.lost(process, now)
+                yield (
+                    f"{name} has stopped everything",
+                    self._with(world, place, members.lost(process, now)),
                 )
             if process.copies:
-                yield f"{name} has restored {_named(process.copies[0])}", self._with(
-                    world, place, members.ready(process, now)
+                yield (
+                    f"{name} has restored {_named(process.copies[0])}",
+                    self._with(world, place, members.ready(process, now)),
                 )
             if process.outbox:
                 sent = self.values[process.outbox[0]]
@@ -230,26 +232,24 @@ class System:
         for place, coordinator in enumerate(world.running):
             if coordinator.held:
                 after = self._published(world, coordinator.held)
-                yield f"coordinator {coordinator.epoch} publishes late", self._pruned(
-                    _running(after, place, coordinator._replace(held=()))
+                yield (
+                    f"coordinator {coordinator.epoch} publishes late",
+                    self._pruned(_running(after, place, coordinator._replace(held=()))),
                 )
             elif place and coordinator.batches == 0:
-                yield f"coordinator {coordinator.epoch} ends", self._pruned(
-                    after_end(world, place)
-                )
+                yield f"coordinator {coordinator.epoch} ends", self._pruned(after_end(world, place))
         for index, number in enumerate(world.repeats):
             event = self.values[number].event
             rest = world.repeats[:index] + world.repeats[index + 1 :]
-            yield f"Kafka stores again {self._text(event)}", self._appended(
-                world._replace(repeats=rest), event
+            yield (
+                f"Kafka stores again {self._text(event)}",
+                self._appended(world._replace(repeats=rest), event),
             )
         wake = self.values[world.wake]
         if wake is not None and wake.at_ms is not None and wake.at_ms <= now:
             if not world.ticked or now - world.ticked >= QUANTUM_MS:
                 tick = Tick(group=GROUP, published=wake.published)
-                yield "the clock writes a tick", self._appended(
-                    world._replace(ticked=now), tick
-                )
+                yield "the clock writes a tick", self._appended(world._replace(ticked=now), tick)
 
     def _batches(self, world: World) -> Iterator[Step]:
         """Every end that the next batch of a coordinator may have, the longest first."""
@@ -260,9 +260,7 @@ class System:
             if coordinator.begun:
                 ends = range(coordinator.begun, coordinator.begun - 1, -1)
             for end in ends:
-                what = (
-                    f"coordinator {coordinator.epoch} takes {end - coordinator.through} events"
-                )
+                what = f"coordinator {coordinator.epoch} takes {end - coordinator.through} events"
                 yield what, self._batch(world, place, end)
 
     def _faults(self, world: World, *, may_pass: bool) -> Iterator[Step]:
@@ -281,8 +279,9 @@ class System:
         if budget.drain:
             for name in self.scenario.members:
                 order = Drain(group=GROUP, member=MemberId(name))
-                yield f"an operator drains {name}", self._appended(
-                    world._replace(budget=budget.less("drain")), order
+                yield (
+                    f"an operator drains {name}",
+                    self._appended(world._replace(budget=budget.less("drain")), order),
                 )
 
     def _process_faults(self, world: World, place: int, process: Process) -> Iterator[Step]:
@@ -362,9 +361,7 @@ class System:
         number, *rest = process.outbox
         process = process._replace(outbox=tuple(rest))
         world = self._appended(world, self.values[number].event)
-        return self._with(
-            world, place, self.members.stored(process, number, world.now, acked=True)
-        )
+        return self._with(world, place, self.members.stored(process, number, world.now, acked=True))
 
     def _appended(self, world: World, event: Event) -> World:
         origin = Origin(TOPIC, 0, world.end, world.now)
@@ -456,8 +453,10 @@ class System:
         elif world.published:
             needed = min(needed, self.coordinators.recovered(world.published)[1])
         keep = world.end - needed
-        return world._replace(log=world.log[len(world.log) - keep :]) if keep else world._replace(
-            log=()
+        return (
+            world._replace(log=world.log[len(world.log) - keep :])
+            if keep
+            else world._replace(log=())
         )
 
     # ---------------------------------------------------------------------------------- the laws
@@ -482,7 +481,7 @@ class System:
     def _ended_lease(self, world: World) -> str | None:
         """No member has a lease on a task that the group has given to another, or to nobody."""
         group = self.group(world)
-        if group.recovering or len(world.running) > 1:
+        if group.recovery.asked or len(world.running) > 1:
             return None
         for process in world.processes:
             session = self.members.session(process)
@@ -491,7 +490,7 @@ class System:
             slot = group.by_id.get(MemberId(process.name))
             for task in process.using:
                 index = group.table.find(task)
-                holder = -1 if index is None else int(group.holder[index])
+                holder = -1 if index is None else int(group.owned.holder[index])
                 if holder >= 0 and holder != slot:
                     return f"{process.name} has a lease on {task}, which the group gave away"
         return None
@@ -511,9 +510,17 @@ class System:
         live = [p for p in world.processes if not p.ended]
         if not live:
             return None if group.state is GroupState.EMPTY else f"still {group.state.value}"
-        if group.state is not GroupState.STABLE or group.recovering or len(group.roster) != len(live):
+        if (
+            group.state is not GroupState.STABLE
+            or group.recovery.asked
+            or len(group.roster) != len(live)
+        ):
             return f"{group.state.value}"
-        if (group.target != group.destination).any() or len(group.learner.kept) or group.again:
+        if (
+            (group.target.active != group.target.destination).any()
+            or len(group.owned.copies[Role.LEARNER].kept)
+            or group.target.again
+        ):
             return "learners at work"
         for process in live:
             session = self.members.session(process)
@@ -524,7 +531,7 @@ class System:
                 return f"{process.name} holds something else"
         return _unbalanced(group, live)
 
-    def _text(self, value: Any) -> str:  # noqa: ANN401 — for the story only
+    def _text(self, value: Any) -> str:
         return said(value)
 
 
@@ -549,11 +556,11 @@ def after_end(world: World, place: int) -> World:
     return world._replace(running=world.running[:place] + world.running[place + 1 :])
 
 
-def _named(tasks: Any) -> str:  # noqa: ANN401
+def _named(tasks: Any) -> str:
     return " ".join(map(str, tasks)) or "nothing"
 
 
-def said(value: Any) -> str:  # noqa: ANN401
+def said(value: Any) -> str:
     """A record or an event in a few words."""
     kind = type(value).__name__
     match kind:

@@ -21,15 +21,16 @@ from fault_injection.faults import PINNED
 
 from muster.protocol.errors import MusterError
 from muster.protocol.events import Drain, Event, GroupDeleted
-from muster.protocol.ids import MemberId, Task
+from muster.protocol.ids import MemberId, Role, Task
 from muster.protocol.records import GroupState
 from muster.protocol.tasks import TaskSet
 from muster.simulation.jobs import Job
 from muster.simulation.process import Process
 from muster.state import invariants
-from muster.state.group import NO_MEMBER, Group
+from muster.state.group import Group
 from muster.state.liveness import FENCED
 from muster.state.machine import Step
+from muster.state.ownership import NO_MEMBER
 
 Token: TypeAlias = tuple[int, int]
 """A fencing token: generation and epoch of the assignment in force."""
@@ -99,7 +100,7 @@ class CheckedJob(Job):
         """
         step = super().decide(events)
         broken = forgotten_drain(self.group, events, step.group)
-        if broken is None and step.group.target_generation > self.group.target_generation:
+        if broken is None and step.group.target.generation > self.group.target.generation:
             broken = misplaced(step.group)
         if broken is not None:
             raise LawBroken(broken)
@@ -127,11 +128,15 @@ def forgotten_drain(before: Group, events: Iterable[Event], after: Group) -> str
 
 def unsettled(group: Group, processes: Sequence[Process], now: float) -> str | None:
     """Describe why the group has not settled; None = it has."""
-    if group.state is not GroupState.STABLE or group.recovering:
+    if group.state is not GroupState.STABLE or group.recovery.asked:
         return f"{group.state.value}: {group.cause}"
-    if (group.target != group.destination).any() or len(group.learner.kept) or group.again:
+    if (
+        (group.target.active != group.target.destination).any()
+        or len(group.owned.copies[Role.LEARNER].kept)
+        or group.target.again
+    ):
         return f"learners at work: {group.cause}"
-    if group.delay_until_ms is not None:
+    if group.timers.delay_until_ms is not None:
         return "lost work waits"
     twins = len({process.name for process in processes}) < len(processes)
     for process in processes:
@@ -159,8 +164,8 @@ def able(group: Group, task: str) -> list[MemberId]:
     name nothing. Fenced members, and members whose time for draining has ended, do not count.
     Draining members count only if all members drain, and only then does what they name count.
     """
-    now, late = group.soft.clock_ms, group.drain_until_ms
-    there = [m for m in group.live() if not group.soft.flags[m.slot] & FENCED]
+    now, late = group.sessions.clock_ms, group.timers.drain_until_ms
+    there = [m for m in group.live() if not group.sessions.flags[m.slot] & FENCED]
     there = [m for m in there if late.get(m.slot, now + 1) > now] or there
     takers = [m.id for m in there if not m.draining] or [m.id for m in there]
     if group.assignor != "static":
@@ -173,7 +178,7 @@ def misplaced(group: Group) -> str | None:
     """Describe a job of a `static` group placed where it may not run; None = there is none."""
     if group.assignor != "static":
         return None
-    for index, slot in enumerate(group.target.tolist()):
+    for index, slot in enumerate(group.target.active.tolist()):
         member = None if slot == NO_MEMBER else group.members[slot]
         task = str(group.table.task(index))
         if member is not None and member.id not in (may := able(group, task)):

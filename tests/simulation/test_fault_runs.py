@@ -24,8 +24,8 @@ from fault_injection.runs import Tally
 
 from muster.protocol.events import Event
 from muster.simulation.shrinking import shrunk
-from muster.state.group import NO_MEMBER
 from muster.state.machine import Step
+from muster.state.ownership import NO_MEMBER
 from muster.worker.states import State
 
 GENERATIONS = int(os.environ.get("MUSTER_FAULT_GENERATIONS", "8000"))
@@ -70,7 +70,7 @@ class Placed(CheckedJob):
         """Decide as usual, and record the placement."""
         step = super().decide(events)
         group = step.group
-        for task, slot in enumerate(group.target.tolist()):
+        for task, slot in enumerate(group.target.active.tolist()):
             member = None if slot == NO_MEMBER else group.members[slot]
             if member is not None and group.assignor == "static":
                 self.runners.setdefault(str(group.table.task(task)), set()).add(member.id)

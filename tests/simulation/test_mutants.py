@@ -28,17 +28,17 @@ from fault_injection.faults import (
 
 from muster.assignor.connect import pins
 from muster.state import (
-    addressed,
     config,
     deadlines,
     deletion,
     drains,
     fencing,
-    holdings,
     liveness,
+    member_records,
     recovery,
-    snapshot,
+    reports,
 )
+from muster.state.group import Group
 from muster.worker import lease, session
 
 GENERATIONS_MAX = 3_000
@@ -68,13 +68,13 @@ class Mutant(NamedTuple):
 MUTANTS = (
     Mutant(
         "a release is acknowledged when the task is held no more",
-        holdings._release,
+        reports._release,
         "freed[active] = False",
         "pass",
     ),
     Mutant(
         "a release is acknowledged by who has read the demand",
-        holdings._compare,
+        reports._compare,
         " and event.revision >= member.revoke_revision",
         "",
         (Repeats, Configures),
@@ -82,8 +82,8 @@ MUTANTS = (
     Mutant(
         "what a fenced member has is its own for a session",
         fencing.fence,
-        "draft.soft.demand(slot)",
-        "draft.soft.demand(slot); draft.release([slot])",
+        "draft.sessions.demand(slot)",
+        "draft.sessions.demand(slot); draft.release([slot])",
     ),
     Mutant(
         "a fenced member's time runs from the proof that it could read it",
@@ -95,8 +95,8 @@ MUTANTS = (
     Mutant(
         "a proof counts only for demands that were published before",
         deadlines.prove,
-        "before = min(tick.published.taken, draft.group.soft.taken)",
-        "before = draft.soft.taken + 1",
+        "before = min(tick.published.taken, draft.group.sessions.taken)",
+        "before = draft.sessions.taken + 1",
         (FallsBehind,),
     ),
     Mutant(
@@ -127,9 +127,9 @@ MUTANTS = (
     ),
     Mutant(
         "a new coordinator without a checkpoint asks everybody",
-        snapshot.recovered,
-        "recovering=frozenset(member.slot for member in present)",
-        "recovering=frozenset()",
+        Group.recover,
+        "frozenset(member.slot for member in record.members if not member.away)",
+        "frozenset()",
         (Usurps,),
     ),
     Mutant(
@@ -148,8 +148,8 @@ MUTANTS = (
     ),
     Mutant(
         "the question takes nothing back: it stands under the old revision",
-        addressed.write,
-        "if slot not in draft.recovering:",
+        member_records.write,
+        "if slot not in draft.recovery.asked:",
         "if True:",
         (Usurps,),
     ),
@@ -170,12 +170,12 @@ MUTANTS = (
         "a group that was deleted goes on with its generations",
         deletion.wind_up,
         "if not draft.roster:",
-        "if not draft.roster:\n        draft.generation = draft.target_generation = 0",
+        "if not draft.roster:\n        draft.generation = draft.target.generation = 0",
         (Deletes,),
     ),
     Mutant(
         "generations of a batch that is lost are not used again",
-        snapshot.recovered,
+        Group.recover,
         "floor=record.generation + 1",
         "floor=0",
         lives=two_coordinators.lost_batch,
@@ -183,7 +183,7 @@ MUTANTS = (
     Mutant(
         "what a superseded coordinator may still decide is below the next generation",
         recovery.raise_floor,
-        "draft.floor += 1",
+        "draft.recovery.floor += 1",
         "pass",
         lives=two_coordinators.life,
     ),

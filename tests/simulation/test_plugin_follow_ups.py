@@ -95,4 +95,4 @@ def test_a_member_that_asked_for_a_follow_up_may_go() -> None:
     plugin = Wishing(600_000)
     world = lived(plugin, {"at_ms": 100_000, "crash": "W2"})
     assert [ms for ms in plugin.asked_ms if ms > 200_000] == []
-    assert world.group.holder.tolist() == [0, 0, 0, 0]
+    assert world.group.owned.holder.tolist() == [0, 0, 0, 0]

@@ -62,7 +62,7 @@ def test_b_06_one_placement_an_interval() -> None:
     assert story.at(999).told(tick()) == {}
     records = story.at(1_000).told(tick())
     assert {name: len(said.partition(" |")[0].split()) for name, said in records.items()}["W1"] == 2
-    assert story.group.target_generation == story.group.generation == 2
+    assert story.group.target.generation == story.group.generation == 2
     assert story.group.cause == "W2 joined; W3 joined"
 
 
@@ -83,4 +83,4 @@ def test_b_04_an_empty_group_fills_up(delay_ms: int) -> None:
         "W2": "0_1 0_3 | - | - @1",
     }
     story.at(4_000).take(join("W3"))  # something runs: at once
-    assert story.group.target_generation == 2
+    assert story.group.target.generation == 2

@@ -19,7 +19,7 @@ from muster.state.causes import OTHER, Causes, kind_of
         (causes.EXPIRED, "expired"),
         (causes.FENCED, "fenced"),
         (causes.DRAINING, "draining"),
-        (causes.KEPT, "undrained"),
+        (causes.UNDRAINED, "undrained"),
     ],
 )
 @pytest.mark.parametrize("members", [("w1",), ("w1", "w2", "w3", "w4", "w5")])

@@ -12,7 +12,7 @@ from support.state.story import GROUP, Story, join, leave, report, tick
 from muster.protocol.codec import decode_record, encode
 from muster.protocol.digest import Holding
 from muster.protocol.events import Drain, GroupConfig, Heartbeat, Lag, LagReport
-from muster.protocol.ids import MemberId, Task
+from muster.protocol.ids import MemberId, Role, Task
 from muster.protocol.records import GroupSnapshot, MemberAssignment
 from muster.protocol.tasks import Subtopology, TaskSet
 from muster.protocol.topics import TopicKind
@@ -130,8 +130,8 @@ def test_a_caught_up_standby_stays_caught_up_without_reports() -> None:
     story.at(20_000).take(lag("B", t0_0=0))
     story.at(900_000).take(join("C"))
     story.at(1_000_000).take(leave("A"))
-    assert [story.group.members[int(s)].id for s in story.group.target] == ["B"]
-    assert story.group.followup_ms is None
+    assert [story.group.members[int(s)].id for s in story.group.target.active] == ["B"]
+    assert story.group.timers.followup_ms is None
 
 
 def test_lags_of_state_on_a_disk_age() -> None:
@@ -139,9 +139,9 @@ def test_lags_of_state_on_a_disk_age() -> None:
     story = Story()
     story.take(config(ONE), join("A"), join("C", incarnation=3))
     story.at(1_000).take(lag("C", t0_0=5))
-    assert len(story.group.lags.pair) == 1
+    assert len(story.group.owned.lags.pair) == 1
     story.at(601_001).take(join("D"))
-    assert len(story.group.lags.pair) == 0
+    assert len(story.group.owned.lags.pair) == 0
 
 
 def test_the_lag_of_a_copy_ends_with_the_copy() -> None:
@@ -153,7 +153,7 @@ def test_the_lag_of_a_copy_ends_with_the_copy() -> None:
     assert len(story.group.snapshot().lags) == 1
     story.at(3_000).take(config(ONE))
     story.at(4_000).take(report("B", 2, epoch=2))
-    assert len(story.group.standby.kept) == len(story.group.snapshot().lags) == 0
+    assert len(story.group.owned.copies[Role.STANDBY].kept) == len(story.group.snapshot().lags) == 0
 
 
 def test_the_newest_report_counts() -> None:
@@ -195,7 +195,7 @@ def test_ready_copies_outlive_the_coordinator() -> None:
     story.at(2_000).take(tick())
     more = {"coordinator_epoch": 2}
     story.at(3_000).take(report("W1", 1, "0_0", "0_1", **more), report("W2", 1, **held, **more))
-    assert not story.group.recovering
+    assert not story.group.recovery.asked
     assert caught_up(story) == [(0, 1)]
 
 

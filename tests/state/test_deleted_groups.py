@@ -147,7 +147,7 @@ def test_a_config_that_comes_while_members_stop() -> None:
     story.at(1_000).take(DELETED)
     story.at(1_100).take(report("W2", 2))
     assert story.at(1_200).told(config(FOUR)) == {}
-    assert story.group.holder[[0, 2]].tolist() == [0, 0]
+    assert story.group.owned.holder[[0, 2]].tolist() == [0, 0]
     revision = story.group.snapshot().members[0].revision
     records = story.at(1_300).told(report("W1", revision))
     assert records == {"W1": "0_0 0_1 0_2 0_3 | - | - @2"}

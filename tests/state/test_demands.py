@@ -53,9 +53,9 @@ def test_too_slow_a_release_fences() -> None:
     story.at(18_000).take(tick())  # proves that W1 can have read that it is fenced
     records = beats(story, 20_000, 62_000)
     assert set(records.values()) <= {"FENCED_MEMBER_EPOCH"}
-    assert story.group.holder.tolist() == [0, 0, 0, 0]
+    assert story.group.owned.holder.tolist() == [0, 0, 0, 0]
     story.at(62_999).take(tick())
-    assert story.group.holder.tolist() == [0, 0, 0, 0]
+    assert story.group.owned.holder.tolist() == [0, 0, 0, 0]
     assert story.at(63_000).told(tick()) == {"W1": "gone", "W2": "0_0 0_1 0_2 0_3 | - | - @4"}
 
 
@@ -124,7 +124,7 @@ def test_records_of_an_older_coordinator_are_replaced(left: bool) -> None:
     assert isinstance(snapshot, GroupSnapshot)
     assert (snapshot.coordinator_epoch, len([*story.group.live()])) == (2, 0 if left else 2)
     assert isinstance(wake, WakeUp)
-    assert wake.published == (None if left else Mark(2, story.group.soft.taken - 1))
+    assert wake.published == (None if left else Mark(2, story.group.sessions.taken - 1))
     assert story.at(300).take(Tick(group="g", published=wake.published)).records == ()
 
 
@@ -134,7 +134,7 @@ def test_the_mark_covers_the_batches_before() -> None:
     story.take(config(FOUR), join("W1"))
     demanded = story.at(100).take(join("W2"))
     assert not [record for record in demanded.records if isinstance(record, WakeUp)]
-    taken = story.group.soft.taken
+    taken = story.group.sessions.taken
     (vouches,) = story.at(200).take(beat("W2", 0, epoch=2)).records
     assert vouches == WakeUp(group="g", at_ms=1_010_200, published=Mark(1, taken))
     assert story.at(300).take(beat("W2", 0, epoch=2)).records == ()
@@ -184,10 +184,10 @@ def test_a_lost_checkpoint_fences_members_that_do_not_answer(returns: bool) -> N
             fenced_ms = ms
             if returns:
                 story.at(ms + 100).take(leave("W2"), join("W2", incarnation=2))
-        if not story.group.recovering:
+        if not story.group.recovery.asked:
             break
     assert fenced_ms is not None
     assert fenced_ms >= 1_000 + REBALANCE_MS
     assert ms == fenced_ms if returns else ms >= fenced_ms + SESSION_MS
-    owners = [story.group.members[slot].id for slot in story.group.holder]
+    owners = [story.group.members[slot].id for slot in story.group.owned.holder]
     assert owners == (["W1", "W1", "W2", "W2"] if returns else ["W1"] * 4)

@@ -84,7 +84,7 @@ def test_a_move_after_a_delay_has_no_source() -> None:
 def alive(story: Story, first_ms: int, end_ms: int) -> None:
     """W1 sends heartbeats, each with a tick."""
     for ms in range(first_ms, end_ms, 5_000):
-        story.at(ms).take(beat("W1", int(story.group.soft.digest[0])), tick())
+        story.at(ms).take(beat("W1", int(story.group.sessions.digest[0])), tick())
 
 
 def test_a_member_that_expired() -> None:
@@ -116,7 +116,7 @@ def test_a_member_that_was_fenced(why: str) -> None:
         alive(story, 5_000, 45_000)
         story.at(45_000)
     moves = actives(moved(story, event))
-    assert story.group.soft.flags[1] & FENCED
+    assert story.group.sessions.flags[1] & FENCED
     assert {(m[1], m[2], m[3]) for m in moves} == {("W2", "W1", "W2 fenced")}
 
 
@@ -127,7 +127,7 @@ def test_a_member_that_drained_for_long_enough() -> None:
     assert actives(asked) == set()
     assert {m.reason.partition(";")[0] for m in asked} == {"W2 is draining"}
     for ms in (4_000, 8_000):
-        story.at(ms).take(*(beat(f"W{n + 1}", int(story.group.soft.digest[n])) for n in (0, 1)))
+        story.at(ms).take(*(beat(f"W{n + 1}", int(story.group.sessions.digest[n])) for n in (0, 1)))
     assert {m[1:3] for m in actives(moved(story.at(11_000), tick()))} == {("W2", "W1")}
-    reasons = {m[3] for m in actives(list(story.group.moves))}
+    reasons = {m[3] for m in actives(list(story.group.target.moves))}
     assert reasons == {"W2 drained for scale.down.timeout.ms"}

@@ -60,14 +60,14 @@ def test_a_follow_up_survives_a_restart(kept: str) -> None:
     step = story.at(59_999).take(tick())
     assert (story.group.generation, step.wake_at_ms) == (generation, 1_060_000)
     story.at(60_000).take(tick())
-    assert (story.group.generation, story.group.followup_ms) == (generation, None)
+    assert (story.group.generation, story.group.timers.followup_ms) == (generation, None)
 
 
 def test_an_earlier_generation_drops_a_follow_up() -> None:
     """Only the newest answer's follow-up counts."""
     story = wishing(60_000, None)
     story.at(10_000).take(join("W2"))
-    assert story.group.followup_ms is None
+    assert story.group.timers.followup_ms is None
     generation = story.group.generation
     for ms in range(18_000, 70_000, 8_000):
         story.at(ms).take(report("W1", 2, "0_0", "0_1"), report("W2", 1, epoch=2))
@@ -80,17 +80,17 @@ def test_a_follow_up_waits_until_the_generation_is_carried_out() -> None:
     story.at(100).take(join("W2"))
     generation = story.group.generation
     assert story.at(2_000).take(tick()) is not None
-    assert story.group.followup_ms == 1_001_100
+    assert story.group.timers.followup_ms == 1_001_100
     story.at(3_000).take(report("W1", 2, "0_0", "0_1"))
     story.at(3_001).take(tick())
-    assert (story.group.generation, story.group.followup_ms) == (generation, None)
+    assert (story.group.generation, story.group.timers.followup_ms) == (generation, None)
 
 
 def test_a_group_without_members_has_no_follow_up() -> None:
     """Without members there is nothing to place."""
     story = wishing(60_000)
     story.at(1_000).take(leave("W1"))
-    assert story.group.followup_ms is None
+    assert story.group.timers.followup_ms is None
     assert story.at(60_000).take(tick()).wake_at_ms is None
 
 
@@ -99,12 +99,15 @@ def test_another_assignor_moves_only_what_it_must(before: str, after: str) -> No
     """A balanced group keeps its tasks; a growing one moves only the new member's share."""
     story = Story()
     story.take(config(FOUR, assignor=before), join("W1"), join("W2"))
-    held = story.group.holder.tolist()
+    held = story.group.owned.holder.tolist()
     assert sorted(held) == [0, 0, 1, 1]
     assert story.at(100).told(config(FOUR, assignor=after)) == {}
     assert story.group.assignor == after
-    assert (story.group.target.tolist(), story.group.holder.tolist()) == (held, held)
+    assert (story.group.target.active.tolist(), story.group.owned.holder.tolist()) == (
+        held,
+        held,
+    )
     story.at(200).take(config(FOUR, assignor=before), join("W3"))
-    destinations = story.group.destination.tolist()
+    destinations = story.group.target.destination.tolist()
     assert sum(a != b for a, b in zip(held, destinations, strict=True)) == 1
     assert destinations.count(2) == 1

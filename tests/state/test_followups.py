@@ -51,6 +51,6 @@ def test_a_follow_up_outlives_a_restart(lost: bool) -> None:
     story.at(ASKED_MS - 1).take(tick())
     assert wishing.placed == 1
     story.at(ASKED_MS).take(tick())
-    assert (wishing.placed, story.group.followup_ms) == (2, None)
+    assert (wishing.placed, story.group.timers.followup_ms) == (2, None)
     story.at(2 * ASKED_MS).take(tick())
     assert wishing.placed == 2

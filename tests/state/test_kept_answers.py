@@ -66,7 +66,7 @@ def test_the_first_attempt_that_is_stored_counts(calls: int) -> None:
         failed = (calls + more) % 2 == 1
         letters = [r for r in taken.records if isinstance(r, Rejected)]
         assert [r.reason for r in letters] == ["ASSIGNOR_FAILED"] * failed
-        assert story.group.target.tolist() == ([0] * 4 if failed else [0, 0, 1, 1])
+        assert story.group.target.active.tolist() == ([0] * 4 if failed else [0, 0, 1, 1])
     assert written[0] == written[1]
 
 
@@ -76,10 +76,10 @@ def test_a_deferred_answer_is_applied_before_the_events() -> None:
     story.at(100).take(config(FOUR, assignor="x:Moody"), join("W2"))
     plugin.calls = 2
     story.at(101).take(leave("W2"))
-    assert (story.group.generation, story.group.target_generation) == (3, 2)
+    assert (story.group.generation, story.group.target.generation) == (3, 2)
     assert story.at(102).told(tick()) == {}
-    assert (story.group.target_generation, story.group.target.tolist()) == (3, [0, 0, 0, 0])
-    assert (story.group.moves, plugin.calls) == ((), 3)
+    assert (story.group.target.generation, story.group.target.active.tolist()) == (3, [0, 0, 0, 0])
+    assert (story.group.target.moves, plugin.calls) == ((), 3)
 
 
 def test_a_lost_answer_is_asked_for_again() -> None:
@@ -87,7 +87,7 @@ def test_a_lost_answer_is_asked_for_again() -> None:
     story, plugin = moody(1)
     asked = story.at(100).take(config(FOUR, assignor="x:Moody"), join("W2"))
     story.group = Group.recover(snapshot(asked))
-    assert (story.group.kept, story.group.state.value) == (None, "Assigning")
+    assert (story.group.target.deferred, story.group.state.value) == (None, "Assigning")
     assert plugin.calls == 2
 
 
@@ -108,7 +108,7 @@ def test_an_answered_generation_is_published_even_if_the_next_begins() -> None:
     assert second.cause == "W3 joined"
     assert [m.id for m in first.members] == ["W1", "W2"]
     recovered = Group.recover(first)
-    assert recovered.target.tolist() == story.group.target.tolist()
+    assert recovered.target.active.tolist() == story.group.target.active.tolist()
 
 
 @dataclass
@@ -145,4 +145,4 @@ def test_a_follow_up_waits_until_the_answer_has_been_carried_out() -> None:
         story.at(ms).take(tick())
     assert (story.group.cause, len(plugin.asked)) == ("follow-up", 3)
     assert plugin.asked[-1] == [0, 0, 1, 1]
-    assert story.group.followup_ms is None
+    assert story.group.timers.followup_ms is None

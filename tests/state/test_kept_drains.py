@@ -47,14 +47,14 @@ def alive(story: Story) -> Event:
     slot = story.group.by_id["W1"]
     entry = story.group.members[slot]
     assert entry is not None
-    held = np.flatnonzero((story.group.holder == slot) & ~story.group.revoking)
+    held = np.flatnonzero((story.group.owned.holder == slot) & ~story.group.owned.revoking)
     tasks = [str(story.group.table.task(t)) for t in held.tolist()]
     return report("W1", entry.revision, *tasks, epoch=entry.epoch)
 
 
 def held_by(story: Story, member: str) -> int:
     """Number of tasks of a member."""
-    return int((story.group.holder == story.group.by_id[member]).sum())
+    return int((story.group.owned.holder == story.group.by_id[member]).sum())
 
 
 def settled(story: Story, at_ms: int) -> Story:

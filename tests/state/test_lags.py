@@ -10,7 +10,7 @@ from support.state.story import GROUP, Story, config, join, tick
 from muster.assignor.model import Assignor, GroupView, Placement
 from muster.assignor.registry import get
 from muster.protocol.events import Lag, LagReport
-from muster.protocol.ids import MemberId, Task, parse_task
+from muster.protocol.ids import MemberId, Role, Task, parse_task
 from muster.protocol.records import Fault, Rejected
 from muster.protocol.tasks import Subtopology
 
@@ -41,7 +41,7 @@ def learning(**values: object) -> tuple[Story, Task, str]:
     story = Story()
     story.take(config(FOUR, assignor="learner", **values), join("W1"))
     story.at(100).take(join("W2"))
-    pair = story.group.learner.kept[0]
+    pair = story.group.owned.copies[Role.LEARNER].kept[0]
     return story, story.group.table.task(int(pair) >> 32), "W2"
 
 
@@ -89,7 +89,10 @@ def test_a_lag_ages_unless_the_copy_is_kept(age_ms: int, believed: bool, kept: b
         probing_rebalance_interval_ms=60_000,
         learner_partial_rebalance=False,  # W2's other learner is waited for, so nothing moves
     )
-    learned = {str(story.group.table.task(int(pair) >> 32)) for pair in story.group.learner.kept}
+    learned = {
+        str(story.group.table.task(int(pair) >> 32))
+        for pair in story.group.owned.copies[Role.LEARNER].kept
+    }
     (other, _) = sorted({"0_0", "0_1", "0_2", "0_3"} - learned)
     story.lookup = lambda name: Watched(get(name), seen)
     story.at(200).take(tick())

@@ -307,9 +307,10 @@ class Life(RuleBasedStateMachine):
     def story(self) -> str:
         """The present state of the group and its members."""
         group = self.group
-        lines = [f"{group.state} ({group.cause}), recovering {set(group.recovering)}"]
-        lines += [f"target {group.target}, holder {group.holder}, revoking {group.revoking}"]
-        lines += [f"{member}, flags {group.soft.flags[member.slot]}" for member in group.live()]
+        lines = [f"{group.state} ({group.cause}), recovering {set(group.recovery.asked)}"]
+        owned = group.owned
+        lines += [f"target {group.target.active}, holder {owned.holder}, {owned.revoking}"]
+        lines += [f"{member}, flags {group.sessions.flags[member.slot]}" for member in group.live()]
         return "\n".join([*lines, *map(str, self.running())])
 
     def teardown(self) -> None:

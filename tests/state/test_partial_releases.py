@@ -6,9 +6,11 @@ from support.state.groups import same_group
 from support.state.story import Story, beat, config, join, leave, report, snapshot, tick
 
 from muster.protocol.digest import Holding
+from muster.protocol.ids import Role
 from muster.protocol.records import MemberState
 from muster.protocol.tasks import Subtopology, TaskSet
-from muster.state.group import Group, slot_of, task_of
+from muster.state.group import Group
+from muster.state.ownership import slot_of, task_of
 
 SIX = Subtopology("0", 6)
 REBALANCE_MS = 10_000
@@ -49,7 +51,7 @@ def test_a_heartbeat_after_a_partial_release_agrees() -> None:
     digest = held("0_0", "0_1", "0_2", "0_4", releasing=("0_4",))
     for ms in (1_000, 3_000, 5_000):
         assert story.at(ms).told(beat("W1", digest)) == {}
-    assert story.group.soft.misses[0] == 0
+    assert story.group.sessions.misses[0] == 0
 
 
 def test_partial_releases_do_not_extend_the_timeout() -> None:
@@ -63,7 +65,7 @@ def test_partial_releases_do_not_extend_the_timeout() -> None:
     assert "W1" not in story.at(13_999).told(tick())
     assert story.at(14_000).told(tick())["W1"] == "FENCED_MEMBER_EPOCH"
     # What it did not release stays its own; what it released is W2's.
-    assert story.group.holder.tolist() == [0, 0, 0, 1, 0, 1]
+    assert story.group.owned.holder.tolist() == [0, 0, 0, 1, 0, 1]
 
 
 def test_a_report_from_before_the_demand_frees_nothing() -> None:
@@ -71,7 +73,7 @@ def test_a_report_from_before_the_demand_frees_nothing() -> None:
     story = owing()
     records = story.told(report("W1", 1, "0_0", "0_1", "0_2"))
     assert records == {}
-    assert story.group.holder.tolist() == [0] * 6
+    assert story.group.owned.holder.tolist() == [0] * 6
 
 
 def test_a_member_that_owes_is_granted_nothing_new() -> None:
@@ -80,7 +82,7 @@ def test_a_member_that_owes_is_granted_nothing_new() -> None:
     story.take(report("W1", 2, "0_0", "0_1", "0_2", "0_4"))
     story.at(300).take(leave("W2"))  # all tasks are W1's again, which is stopping 0_4
     assert story.group.members[0].state is MemberState.UNREVOKED
-    assert story.group.holder.tolist() == [0, 0, 0, -1, 0, -1]
+    assert story.group.owned.holder.tolist() == [0, 0, 0, -1, 0, -1]
     records = story.at(400).told(report("W1", 2, "0_0", "0_1", "0_2"))
     assert records == {"W1": "0_0 0_1 0_2 0_3 0_4 0_5 | - | - @3"}
 
@@ -92,9 +94,9 @@ def test_copies_are_freed_one_by_one() -> None:
     values = {"assignor": "high-availability"}
     story.take(config(unit, num_standby_replicas=1, **values), join("W1"), join("W2"))
     assert story.told(config(unit, **values))["W1"] == "0_0 0_2 | - | - @1"
-    assert task_of(story.group.standby.going[:2]).tolist() == [0, 1]
+    assert task_of(story.group.owned.copies[Role.STANDBY].going[:2]).tolist() == [0, 1]
     assert story.told(report("W1", 2, "0_0", "0_2", standby=["0_3"])) == {}
-    going = story.group.standby.going
+    going = story.group.owned.copies[Role.STANDBY].going
     assert task_of(going[slot_of(going) == 0]).tolist() == [3]
     assert story.group.members[0].state is MemberState.UNREVOKED
     story.take(report("W1", 2, "0_0", "0_2"))
@@ -107,7 +109,7 @@ def test_tasks_that_left_the_table_are_freed_one_by_one() -> None:
     story.take(config(Subtopology("0", 4)), join("W1"))
     assert story.told(config(Subtopology("0", 2)))["W1"] == "0_0 0_1 | - | - @1"
     story.take(report("W1", 2, "0_0", "0_1", "0_2"))
-    assert [str(orphan.task) for orphan in story.group.orphans] == ["0_2"]
+    assert [str(orphan.task) for orphan in story.group.owned.orphans] == ["0_2"]
     assert story.group.members[0].state is MemberState.UNREVOKED
     records = story.told(config(Subtopology("0", 4)), join("W2"))
     assert records["W2"] == "0_3 | - | - @3"
@@ -120,7 +122,7 @@ def test_a_task_that_two_members_claim_waits_for_both() -> None:
     claimed = Holding(active=TaskSet.of(["0_3", "0_4"]))
     story.at(150).take(join("W3", holding=claimed))
     assert story.at(200).told(report("W1", 2, "0_0", "0_1", "0_2", "0_4", "0_5")) == {}
-    assert story.group.holder.tolist() == [0, 0, 0, 2, 0, 0]  # 0_3 is W3's to release now
+    assert story.group.owned.holder.tolist() == [0, 0, 0, 2, 0, 0]  # 0_3 is W3's to release now
     assert story.at(250).told(report("W3", 1, "0_4", epoch=0)) == {"W2": "0_3 | - | - @3"}
 
 

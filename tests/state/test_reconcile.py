@@ -15,10 +15,11 @@ from muster.protocol.digest import table_hashes
 from muster.protocol.ids import GroupId, Role
 from muster.protocol.records import MemberEntry, MemberState
 from muster.protocol.tasks import Subtopology, TaskTable
-from muster.state import addressed, invariants, reconcile
+from muster.state import invariants, member_records, reconcile
 from muster.state.draft import Draft
-from muster.state.group import Copies, Group, codes, slot_of, task_of
+from muster.state.group import Group, Target
 from muster.state.liveness import Liveness
+from muster.state.ownership import Copies, Ownership, codes, slot_of, task_of
 
 TASKS = 4
 STABLE, UNREVOKED, UNRELEASED = MemberState.STABLE, MemberState.UNREVOKED, MemberState.UNRELEASED
@@ -84,10 +85,10 @@ def ours(members: list[Stand], target_epoch: int) -> list[Stand]:
     draft.touched = set(range(len(members)))
     for slot, member in enumerate(members):
         if member.acknowledged:
-            from muster.state import holdings
+            from muster.state import reports
 
-            holdings.acknowledge(draft, slot)
-    addressed.write(draft, reconcile.settle(draft))
+            reports.acknowledge(draft, slot)
+    member_records.write(draft, reconcile.settle(draft))
     group = draft.finished()
     invariants.check(group)
     return [_stand(group, slot, members[slot]) for slot in range(len(members))]
@@ -112,14 +113,14 @@ def _group(members: list[Stand], target_epoch: int) -> Group:
         rows = np.array(pairs[part, role], dtype=np.int32).reshape(-1, 2)
         return codes(rows[:, 0], rows[:, 1])
 
-    soft = Liveness.new(len(members))
-    soft.clock_ms = soft.session_ms = 1_000
+    sessions = Liveness.new(len(members))
+    sessions.clock_ms = sessions.session_ms = 1_000
     entries = []
     for slot, member in enumerate(members):
-        soft.seat(slot, 45_000)
+        sessions.seat(slot, 45_000)
         waits = member.state is UNREVOKED
         if waits:
-            soft.demand(slot)
+            sessions.demand(slot)
         entries.append(
             MemberEntry(
                 id=f"m{slot}",
@@ -131,33 +132,26 @@ def _group(members: list[Stand], target_epoch: int) -> Group:
                 revoke_revision=3 if waits else 0,
             )
         )
-    standby, learner = (
-        Copies(code("target", r), code("assigned", r), code("pending", r)) for r in COPIES
-    )
+    copies = {r: Copies(code("target", r), code("assigned", r), code("pending", r)) for r in COPIES}
     return Group(
         id=GroupId("g"),
         generation=target_epoch,
-        target_generation=target_epoch,
         table=table,
         hashes=table_hashes(table),
         members=tuple(entries),
         by_id={m.id: m.slot for m in entries},
         roster=tuple(range(len(entries))),
-        target=target,
-        destination=target,
-        holder=holder,
-        revoking=revoking,
-        standby=standby,
-        learner=learner,
-        soft=soft,
+        target=Target(generation=target_epoch, active=target, destination=target),
+        owned=Ownership(holder=holder, revoking=revoking, copies=copies),
+        sessions=sessions,
     )
 
 
 def _stand(group: Group, slot: int, was: Stand) -> Stand:
-    held = group.holder == slot
-    assigned = {Role.ACTIVE: np.flatnonzero(held & ~group.revoking)}
-    pending = {Role.ACTIVE: np.flatnonzero(held & group.revoking)}
-    for role, copies in zip(COPIES, (group.standby, group.learner), strict=True):
+    held = group.owned.holder == slot
+    assigned = {Role.ACTIVE: np.flatnonzero(held & ~group.owned.revoking)}
+    pending = {Role.ACTIVE: np.flatnonzero(held & group.owned.revoking)}
+    for role, copies in group.owned.copies.items():
         assigned[role] = task_of(copies.kept[slot_of(copies.kept) == slot])
         pending[role] = task_of(copies.going[slot_of(copies.going) == slot])
     member = group.members[slot]

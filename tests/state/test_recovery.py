@@ -42,8 +42,8 @@ def test_a_static_member_is_away_for_a_moment_while_it_is_asked() -> None:
     back = join("W2", incarnation=2, instance_id="i")
     records = story.at(200).told(leave("W2", temporary=True), back)
     assert records["W2"].endswith("report")
-    assert 1 in story.group.recovering
-    assert story.group.soft.response_due[1] != 0  # it has a time to answer in
+    assert 1 in story.group.recovery.asked
+    assert story.group.sessions.response_due[1] != 0  # it has a time to answer in
 
 
 def test_a_member_that_waited_is_stable_when_the_reports_show_nothing_is_missing() -> None:
@@ -114,7 +114,7 @@ def test_a_batch_processed_again_by_the_next_coordinator_decides_alike() -> None
     to a question of coordinator 1, and both attempts give the same records. An earlier coordinator
     may have used generations up to 6: one for each event of the log and one for a lost batch.
     """
-    story = Story(group=Group.new(GROUP, wary=True))
+    story = Story(group=Group.new(GROUP, unverified=True))
     assert story.told(config(FOUR), join("W1"), join("W2"))["W1"] == "- | - | - @0 report"
     story.at(100).take(report("W2", 0, epoch=0, coordinator_epoch=1))
     kept = Group.restore(story.group.snapshot(), story.group.liveness())
@@ -127,13 +127,17 @@ def test_a_batch_processed_again_by_the_next_coordinator_decides_alike() -> None
 
 def test_the_unverified_time_of_the_next_coordinator_is_no_longer() -> None:
     """A tick with coordinator 1's mark ends the unverified time of its successor too."""
-    story = Story(group=Group.new(GROUP, wary=True))
+    story = Story(group=Group.new(GROUP, unverified=True))
     story.take(config(FOUR), join("W1"))
     kept = Group.restore(story.group.snapshot(), story.group.liveness())
     again = Story(group=kept, epoch=2, offset=story.offset, published=story.published)
     for each in (story, again):
         each.at(1_000).take(tick())
-    assert again.group.wary_until_ms == story.group.wary_until_ms == 1_011_000
+    assert (
+        again.group.recovery.unverified_until_ms
+        == story.group.recovery.unverified_until_ms
+        == 1_011_000
+    )
 
 
 def away_while_another_coordinator_gave_its_task_away() -> Story:
@@ -152,7 +156,7 @@ def test_a_member_that_returns_during_a_recovery_gets_no_tasks() -> None:
     assert story.at(300).told(back)["W2"].startswith("- | - | -")
     holds = report("W1", 2, "0_0", "0_1", "0_2", epoch=2, coordinator_epoch=2)
     records = story.at(400).told(holds, report("W2", 1, coordinator_epoch=2))
-    assert story.group.holder.tolist()[2] == story.group.by_id["W1"]
+    assert story.group.owned.holder.tolist()[2] == story.group.by_id["W1"]
     assert "0_2" not in records["W2"]
 
 
@@ -161,7 +165,7 @@ def test_a_member_claims_a_task_that_waits_for_an_absent_member() -> None:
     story = away_while_another_coordinator_gave_its_task_away()
     holds = report("W1", 2, "0_0", "0_1", "0_2", epoch=2, coordinator_epoch=2)
     story.at(300).take(holds)
-    assert story.group.holder.tolist()[2] == story.group.by_id["W1"]
-    assert len(story.group.duplicate) == 0
+    assert story.group.owned.holder.tolist()[2] == story.group.by_id["W1"]
+    assert len(story.group.owned.duplicate) == 0
     records = story.at(400).told(join("W2", incarnation=2, instance_id="i"))
     assert "0_2" not in records["W2"]

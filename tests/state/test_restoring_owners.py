@@ -32,10 +32,10 @@ def restarted() -> tuple[Story, list[str]]:
     """R ran two of four tasks and left; S restores them for hours and reports lags. R's tasks."""
     story = Story()
     story.take(config(), join("R"), join("S"))
-    mine = [str(story.group.table.task(t)) for t in range(4) if story.group.holder[t] == 0]
+    mine = [str(story.group.table.task(t)) for t in range(4) if story.group.owned.holder[t] == 0]
     assert len(mine) == 2
     story.at(1_000).take(leave("R"))
-    assert story.group.holder.tolist().count(story.group.by_id["S"]) == 4
+    assert story.group.owned.holder.tolist().count(story.group.by_id["S"]) == 4
     story.at(2_000).take(lags("S", 1_000_000, *mine))
     return story, mine
 
@@ -43,7 +43,9 @@ def restarted() -> tuple[Story, list[str]]:
 def runs(story: Story, member: str) -> list[str]:
     """The active tasks of a member."""
     slot = story.group.by_id[member]
-    return [str(story.group.table.task(t)) for t in range(4) if story.group.target[t] == slot]
+    return [
+        str(story.group.table.task(t)) for t in range(4) if story.group.target.active[t] == slot
+    ]
 
 
 @pytest.mark.parametrize("first", ["the join", "lags in the join", "the successor's lags"])
@@ -66,9 +68,9 @@ def test_a_member_that_is_back_with_its_state_runs_its_tasks_at_once(first: str)
     revision = story.group.members[story.group.by_id["S"]].revision
     story.at(34_000).take(report("S", revision, *rest, epoch=2))
     slot = story.group.by_id["R"]
-    assert [str(story.group.table.task(t)) for t in range(4) if story.group.holder[t] == slot] == (
-        mine
-    )
+    assert [
+        str(story.group.table.task(t)) for t in range(4) if story.group.owned.holder[t] == slot
+    ] == (mine)
 
 
 def test_the_lag_of_a_restoring_task_ages() -> None:
@@ -107,4 +109,4 @@ def test_no_waits_in_a_settled_or_a_draining_group() -> None:
     drains = [Drain(group=GROUP, member=MemberId(name)) for name in ("A", "B")]
     story.at(1_000).take(*drains)
     assert waits_of(story.group.snapshot()) == ()
-    assert story.group.learner.wanted.size == 0
+    assert story.group.owned.copies[Role.LEARNER].wanted.size == 0

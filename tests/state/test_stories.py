@@ -62,7 +62,7 @@ def test_a_late_report_releases_nothing() -> None:
     story.take(config(FOUR), join("W1"))
     story.at(100).take(join("W2"))
     assert story.at(200).told(report("W1", 1)) == {}
-    assert story.group.holder.tolist() == [0, 0, 0, 0]
+    assert story.group.owned.holder.tolist() == [0, 0, 0, 0]
 
 
 def test_a_member_falls_silent() -> None:
@@ -132,7 +132,7 @@ def test_claiming_too_much_fences() -> None:
     """A member that reports an ungranted task is fenced, and keeps its tasks until it leaves."""
     story = two_members()
     assert story.at(100).told(report("W1", 1, "0_0", "0_1", "0_2")) == {"W1": "FENCED_MEMBER_EPOCH"}
-    assert story.group.holder.tolist() == [0, 0, 1, 1]
+    assert story.group.owned.holder.tolist() == [0, 0, 1, 1]
     # Its heartbeats no longer count, and W2 gets nothing yet.
     assert story.at(5_000).told(beat("W1", 0)) == {}
     records = story.at(6_000).told(leave("W1"))
@@ -200,7 +200,7 @@ def test_a_plug_in_that_fails_changes_nothing() -> None:
     story = Story(lookup=lambda name: Broken() if name == "x:Broken" else get(name))
     story.take(config(FOUR), join("W1"))
     asked = story.at(100).take(config(FOUR, assignor="x:Broken"))
-    assert asked.wake_at_ms == asked.group.soft.clock_ms
+    assert asked.wake_at_ms == asked.group.sessions.clock_ms
     step = story.at(101).take(tick())
     published = snapshot(step)
     assert published.state is GroupState.ASSIGNING
@@ -261,10 +261,12 @@ def test_a_lost_checkpoint(case: str) -> None:
     assert records == {"W3": "- | - | - @0 report"}  # the old coordinator may have let it in
     rest = [task for task in ("0_2", "0_3") if task not in held]
     story.at(3_000).take(report("W2", 1, *rest))
-    assert story.group.recovering
+    assert story.group.recovery.asked
     story.at(3_000).take(report("W3", 0, epoch=0, incarnation=3))
-    assert not story.group.recovering
-    first = sorted(str(story.group.table.task(t)) for t in (story.group.holder == 0).nonzero()[0])
+    assert not story.group.recovery.asked
+    first = sorted(
+        str(story.group.table.task(t)) for t in (story.group.owned.holder == 0).nonzero()[0]
+    )
     assert first == expected
 
 
@@ -335,8 +337,14 @@ def test_s3_f11_a_worker_has_read_a_newer_config() -> None:
     assert "CONFIG_MISMATCH: W1 has read the config up to 4, the group up to 1" in (
         story.group.cause
     )
-    assert (story.group.holder.tolist(), first.wake_at_ms) == ([-1, -1], story.now_ms + 6_000)
+    assert (story.group.owned.holder.tolist(), first.wake_at_ms) == (
+        [-1, -1],
+        story.now_ms + 6_000,
+    )
     story.at(100).take(tick())
     assert story.group.generation == 1
     read = story.at(200).take(config(jobs, assignor="cooperative"))
-    assert (snapshot(read).cause, story.group.holder.tolist()) == ("config read up to 4", [0, 0])
+    assert (snapshot(read).cause, story.group.owned.holder.tolist()) == (
+        "config read up to 4",
+        [0, 0],
+    )

@@ -71,7 +71,7 @@ def test_the_delay_bounds_the_wait_for_joins() -> None:
     story.at(3_000).take(tick())
     assert (story.group.state, len(story.group.roster)) == (GroupState.STABLE, 30)
     story.at(3_050).take(join("W0"))
-    assert story.group.target_generation == 2
+    assert story.group.target.generation == 2
 
 
 @pytest.mark.parametrize("seed", range(5))

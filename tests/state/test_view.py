@@ -138,7 +138,7 @@ def test_what_an_assignor_answers_is_carried_out() -> None:
     story.take(config(Subtopology("0", 3, stateful=True), session_timeout_ms=600_000), join("A"))
     records = story.at(100).told(join("B"))
     assert records == {"A": "0_1 0_2 | - | - @1", "B": "- | 0_1 | 0_2 @2"}
-    assert story.group.destination.tolist() == [1, 0, 1]
+    assert story.group.target.destination.tolist() == [1, 0, 1]
     assert "mind the gap" in story.group.cause
     assert len(noting.views) == 2
     freed = story.at(200).told(report("A", 2, T1, T2))
@@ -153,7 +153,7 @@ def test_a_delay_ends_with_a_generation() -> None:
     story, noting = noted({**waits, "unassigned": np.arange(3, dtype=np.int32)})
     story.take(config(Subtopology("0", 3), session_timeout_ms=600_000), join("A"))
     story.at(59_999).take(tick())
-    assert (len(noting.views), story.group.holder.tolist()) == (1, [NO_MEMBER] * 3)
+    assert (len(noting.views), story.group.owned.holder.tolist()) == (1, [NO_MEMBER] * 3)
     story.at(60_000).take(tick())
-    assert (len(noting.views), story.group.holder.tolist()) == (2, [0, 0, 0])
+    assert (len(noting.views), story.group.owned.holder.tolist()) == (2, [0, 0, 0])
     assert story.group.cause == "delay ended"

@@ -48,7 +48,8 @@ def join(member: str) -> Join:
 def corrupting(*given: Any, **more: Any) -> Step:
     """`advance` with a bug: the target has a generation that was never opened."""
     step = advance(*given, **more)
-    return replace(step, group=replace(step.group, target_generation=99))
+    target = replace(step.group.target, generation=99)
+    return replace(step, group=replace(step.group, target=target))
 
 
 @pytest.fixture

@@ -108,7 +108,7 @@ def test_one_forgery_at_most_moves_tasks_of_its_group(event: Event) -> None:
     assert set(told) == {lane}
     group = processor._cache[lane].group
     invariants.check(group)
-    assert (group.holder < 2).all()
+    assert (group.owned.holder < 2).all()
 
 
 def signed(event: Event, offset: int, as_caller: Caller) -> bytes:
@@ -164,7 +164,7 @@ def test_thousands_of_the_largest_capacity_share_alike() -> None:
     thrown(operator, [raw(Tick(group=HOSTILE))], first=8_000)  # joins have paused
     group = processor._cache[lane].group
     invariants.check(group)
-    held = group.holder[group.holder >= 0].tolist()
+    held = group.owned.holder[group.owned.holder >= 0].tolist()
     assert (len(held), len(set(held))) == (64, 64)
 
 

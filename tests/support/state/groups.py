@@ -7,19 +7,25 @@ import numpy as np
 from muster.state.group import Group
 from muster.state.outcome import Answer, to_json
 
-DERIVED = ("soft", "columns")
+PARTS = ("owned", "target", "timers", "recovery")
+DERIVED = ("sessions", "columns")
 """Fields that are compared as bytes, or rebuilt after a restart."""
 
 
 def same_group(one: Group, other: Group) -> None:
     """Fail with the names of the fields that differ."""
-    differ = [
-        name
-        for name in Group.__slots__
-        if name not in DERIVED and not _same(getattr(one, name), getattr(other, name))
-    ]
-    assert differ == [], {n: (getattr(one, n), getattr(other, n)) for n in differ}
-    assert one.soft.to_bytes() == other.soft.to_bytes()
+    mine, others = _values(one), _values(other)
+    differ = {n: (mine[n], others[n]) for n in mine if not _same(mine[n], others[n])}
+    assert differ == {}
+    assert one.sessions.to_bytes() == other.sessions.to_bytes()
+
+
+def _values(group: Group) -> dict[str, object]:
+    """The fields of a group and of its parts, by name."""
+    values = {n: getattr(group, n) for n in Group.__slots__ if n not in (*DERIVED, *PARTS)}
+    for part in (getattr(group, name) for name in PARTS):
+        values |= {n: getattr(part, n) for n in type(part).__slots__}
+    return values
 
 
 def _same(one: object, other: object) -> bool:
@@ -27,6 +33,8 @@ def _same(one: object, other: object) -> bool:
         return np.array_equal(one, other)
     if isinstance(one, Answer) and isinstance(other, Answer):
         return to_json(one) == to_json(other)
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(_same(one[k], other[k]) for k in one)
     if isinstance(one, tuple) and any(isinstance(part, np.ndarray) for part in one):
         return all(_same(a, b) for a, b in zip(one, other, strict=True))
     if isinstance(one, tuple) and isinstance(other, tuple):

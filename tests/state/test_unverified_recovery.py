@@ -13,9 +13,9 @@ FOUR = Subtopology("0", 4)
 SESSION_MS, BEAT_MS = 45_000, 5_000
 
 
-def wary() -> Story:
+def unverified() -> Story:
     """An unverified group, first met by coordinator 2 after a checkpoint was lost."""
-    return Story(group=Group.new(GroupId("g"), wary=True), epoch=2)
+    return Story(group=Group.new(GroupId("g"), unverified=True), epoch=2)
 
 
 def test_who_joins_an_unknown_group_is_asked_first() -> None:
@@ -24,7 +24,7 @@ def test_who_joins_an_unknown_group_is_asked_first() -> None:
     Without the question both would own tasks. The generation is none that the earlier coordinator
     may have used: one for its lost batch, and one for each of five events.
     """
-    story = wary()
+    story = unverified()
     records = story.told(config(FOUR), join("W1"), join("W2"))
     assert records == {"W1": "- | - | - @0 report", "W2": "- | - | - @0 report"}
     everything = ("0_0", "0_1", "0_2", "0_3")
@@ -32,24 +32,24 @@ def test_who_joins_an_unknown_group_is_asked_first() -> None:
     records = story.at(200).told(report("W1", 1, *everything, coordinator_epoch=2))
     assert records == {"W1": "0_0 0_1 | - | - @1"}
     assert story.group.generation == 7
-    assert story.group.holder.tolist() == [0, 0, 0, 0]
+    assert story.group.owned.holder.tolist() == [0, 0, 0, 0]
     records = story.at(300).told(report("W1", 2, "0_0", "0_1"))
     assert records["W2"] == "0_2 0_3 | - | - @7"
 
 
 def test_an_older_report_is_not_an_answer() -> None:
     """A report from before the question, read again, is not an answer."""
-    story = wary()
+    story = unverified()
     story.take(config(FOUR), join("W1"))
     assert story.at(100).told(report("W1", 1, "0_0", coordinator_epoch=1)) == {}
-    assert story.group.recovering == frozenset({0})
+    assert story.group.recovery.asked == frozenset({0})
     records = story.at(200).told(report("W1", 1, "0_0", coordinator_epoch=2))
     assert records == {"W1": "0_0 0_1 0_2 0_3 | - | - @6"}
 
 
 def test_a_group_is_verified_two_intervals_after_a_tick_with_its_own_mark() -> None:
     """Two heartbeat intervals after a tick with its own mark, the group asks no member."""
-    story = wary()
+    story = unverified()
     story.take(config(FOUR))
     story.at(1_000).take(Tick(group=GroupId("g"), published=Mark(1, 10_000)))  # another's
     assert story.at(30_000).told(join("W1"))["W1"].endswith("report")
@@ -58,7 +58,7 @@ def test_a_group_is_verified_two_intervals_after_a_tick_with_its_own_mark() -> N
     assert story.at(last_ms - 1).told(join("W2"))["W2"].endswith("report")
     story.at(last_ms - 1).take(report("W2", 1, epoch=0))
     assert story.at(last_ms).told(join("W3"))["W3"] == "- | - | - @10"
-    assert story.group.recovering == frozenset()
+    assert story.group.recovery.asked == frozenset()
 
 
 def refused() -> Story:
@@ -72,7 +72,7 @@ def refused() -> Story:
 def live(story: Story, first_ms: int, end_ms: int) -> dict[str, str]:
     """W2 sends heartbeats, each with a tick; the last record of each member."""
     records = {}
-    digest = int(story.group.soft.digest[1])
+    digest = int(story.group.sessions.digest[1])
     for ms in range(first_ms, end_ms, BEAT_MS):
         records |= story.at(ms).told(beat("W2", digest), tick())
     return records
@@ -84,15 +84,15 @@ def test_a_member_with_a_refused_event_is_fenced_before_it_expires() -> None:
     assert live(story, BEAT_MS, SESSION_MS) == {}
     records = live(story, SESSION_MS, 2 * SESSION_MS)
     assert records == {"W1": "FENCED_MEMBER_EPOCH"}
-    assert story.group.holder.tolist() == [0, 1, 0, 1]
+    assert story.group.owned.holder.tolist() == [0, 1, 0, 1]
     records = live(story, 2 * SESSION_MS, 2 * SESSION_MS + 3 * BEAT_MS)
     assert records["W1"] == "gone"
-    assert story.group.holder.tolist() == [1, 1, 1, 1]
+    assert story.group.owned.holder.tolist() == [1, 1, 1, 1]
 
 
 def test_an_accepted_heartbeat_makes_up_for_a_refused_event() -> None:
     """The newest event counts: W1 expires a session after its heartbeat."""
     story = refused()
-    story.at(200).take(beat("W1", int(story.group.soft.digest[0])))
+    story.at(200).take(beat("W1", int(story.group.sessions.digest[0])))
     records = live(story, BEAT_MS, SESSION_MS + 2 * BEAT_MS)
     assert records["W1"] == "gone"

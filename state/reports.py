@@ -20,9 +20,18 @@ from muster.protocol.records import Fault, MemberState
 from muster.protocol.tasks import IntArray, TaskSet
 from muster.state import fencing, lag, recovery
 from muster.state.draft import Draft
-from muster.state.group import COPY_ROLES, NO_MEMBER, Codes, Orphan, codes, slot_of, task_of, union
 from muster.state.liveness import ASKED, FENCED
-from muster.state.texts import cut
+from muster.state.ownership import (
+    COPY_ROLES,
+    NO_MEMBER,
+    Codes,
+    Orphan,
+    codes,
+    slot_of,
+    task_of,
+    union,
+)
+from muster.state.printable import cut
 
 ORPHANS_MAX = 4_096
 """A group remembers at most this many tasks that members hold and its table does not have."""
@@ -46,11 +55,11 @@ def report(draft: Draft, event: Report) -> None:
         else:
             fencing.answer_unknown(draft, event.member, event.incarnation)
         return
-    draft.soft.hear(slot)
-    if draft.soft.flags[slot] & FENCED or event.revision < draft.soft.reported[slot]:
+    draft.sessions.hear(slot)
+    if draft.sessions.flags[slot] & FENCED or event.revision < draft.sessions.reported[slot]:
         return
     recovery.prove(draft, event.coordinator_epoch)
-    was_lost = slot in draft.recovering
+    was_lost = slot in draft.recovery.asked
     if was_lost:
         if not recovery.is_answer(draft, slot, event):
             return
@@ -65,10 +74,10 @@ def report(draft: Draft, event: Report) -> None:
         return
     elif not _compare(draft, slot, event):
         return
-    draft.soft.reported[slot] = event.revision
-    draft.soft.misses[slot] = 0
+    draft.sessions.reported[slot] = event.revision
+    draft.sessions.misses[slot] = 0
     if event.revision >= draft.member(slot).revision:
-        draft.soft.flags[slot] &= 0xFF & ~ASKED
+        draft.sessions.flags[slot] &= 0xFF & ~ASKED
         _adopt_timeout(draft, slot, has_read_it=not was_lost)
     _mark_ready(draft, slot, event.holding.ready)
     lag.absorb(draft, event.member, event.lags, event.origin, event.holding.ready)
@@ -80,7 +89,7 @@ def _compare(draft: Draft, slot: int, event: Report) -> bool:
     newest = event.revision >= member.revision
     active, unknown = draft.table.indexes_of(event.holding.active)
     beyond = _beyond(draft, slot, active)
-    orphaned = {(o.unit, o.number, o.connector) for o in draft.orphans if o.slot == slot}
+    orphaned = {(o.unit, o.number, o.connector) for o in draft.owned.orphans if o.slot == slot}
     stranger = next((task for task in unknown if tuple(task) not in orphaned), None)
     if len(beyond) or stranger is not None:
         named = cut(str(draft.table.task(int(beyond[0])) if len(beyond) else stranger), 120)
@@ -99,18 +108,22 @@ def _compare(draft: Draft, slot: int, event: Report) -> bool:
 
 def _beyond(draft: Draft, slot: int, active: IntArray) -> IntArray:
     """The reported actives that the member was not granted and is not giving up."""
-    others = active[draft.holder[active] != slot]
-    mine = task_of(draft.duplicate[slot_of(draft.duplicate) == slot])
+    others = active[draft.owned.holder[active] != slot]
+    mine = task_of(draft.owned.duplicate[slot_of(draft.owned.duplicate) == slot])
     return np.setdiff1d(others, mine, assume_unique=True)
 
 
 def _lacks(draft: Draft, slot: int, holding: Holding) -> bool:
     """Whether the report lacks a task that the member's newest record grants."""
     active, _ = draft.table.indexes_of(holding.active)
-    if np.isin(np.flatnonzero((draft.holder == slot) & ~draft.revoking), active, invert=True).any():
+    if np.isin(
+        np.flatnonzero((draft.owned.holder == slot) & ~draft.owned.revoking),
+        active,
+        invert=True,
+    ).any():
         return True
     for role, tasks in _copies_of(holding):
-        kept = draft.copies[role].kept
+        kept = draft.owned.copies[role].kept
         given = task_of(kept[slot_of(kept) == slot])
         if np.isin(given, draft.table.indexes_of(tasks)[0], invert=True).any():
             return True
@@ -129,7 +142,7 @@ def _release(draft: Draft, slot: int, holding: Holding) -> None:
     """
     active, strangers = draft.table.indexes_of(holding.active)
     held = {Role.ACTIVE: strangers}
-    owed = (draft.holder == slot) & draft.revoking
+    owed = (draft.owned.holder == slot) & draft.owned.revoking
     freed = owed.copy()
     freed[active] = False
     owes_more, frees = bool((owed & ~freed).any()), bool(freed.any())
@@ -138,26 +151,26 @@ def _release(draft: Draft, slot: int, holding: Holding) -> None:
         indexes, held[role] = draft.table.indexes_of(tasks)
         pairs[role] = _pairs(indexes, slot)
     kept: dict[Role, Codes] = {}
-    given_up = {role: draft.copies[role].going for role in COPY_ROLES}
-    given_up[Role.ACTIVE] = draft.duplicate
+    given_up = {role: draft.owned.copies[role].going for role in COPY_ROLES}
+    given_up[Role.ACTIVE] = draft.owned.duplicate
     for role, going in given_up.items():
         mine = slot_of(going) == slot
         stays = mine & np.isin(going, pairs[role])
         owes_more, frees = owes_more or bool(stays.any()), frees or bool((mine & ~stays).any())
         kept[role] = going[~mine | stays]
-    lost = {o for o in draft.orphans if o.slot == slot and o.task not in held[Role(o.role)]}
-    owes_more = owes_more or any(o.slot == slot and o not in lost for o in draft.orphans)
+    lost = {o for o in draft.owned.orphans if o.slot == slot and o.task not in held[Role(o.role)]}
+    owes_more = owes_more or any(o.slot == slot and o not in lost for o in draft.owned.orphans)
     if frees or lost:
-        draft.holder = np.where(freed, np.int32(NO_MEMBER), draft.holder)
-        draft.revoking = draft.revoking & ~freed
+        draft.owned.holder = np.where(freed, np.int32(NO_MEMBER), draft.owned.holder)
+        draft.owned.revoking = draft.owned.revoking & ~freed
         for role in COPY_ROLES:
-            gone = np.setdiff1d(draft.copies[role].going, kept[role], assume_unique=True)
+            gone = np.setdiff1d(draft.owned.copies[role].going, kept[role], assume_unique=True)
             gone = np.setdiff1d(gone, union(*(pairs[other] for other in COPY_ROLES)))
             lag.end(draft, np.setdiff1d(gone, pairs[Role.ACTIVE]))
-            draft.set_copies(role, going=kept[role])
-        draft.duplicate = kept[Role.ACTIVE]
+            draft.owned.set_copies(role, going=kept[role])
+        draft.owned.duplicate = kept[Role.ACTIVE]
         draft.promote_duplicates()
-        draft.orphans = tuple(o for o in draft.orphans if o not in lost)
+        draft.owned.orphans = tuple(o for o in draft.owned.orphans if o not in lost)
         draft.touched.add(slot)
         draft.changed = True
     if owes_more:
@@ -168,29 +181,34 @@ def _release(draft: Draft, slot: int, holding: Holding) -> None:
 def owes_nothing(draft: Draft, slot: int) -> None:
     """Note that a member has given up everything it was asked to give up."""
     draft.acknowledged.add(slot)
-    if slot not in draft.recovering:
-        draft.soft.cancel_demand(slot)  # now: a later event of this batch could pass the deadline
+    if slot not in draft.recovery.asked:
+        draft.sessions.cancel_demand(
+            slot
+        )  # now: a later event of this batch could pass the deadline
     draft.changed = True
 
 
 def owes(draft: Draft, slot: int) -> bool:
     """Whether a member still holds something it was asked to give up."""
-    pairs = [draft.duplicate, *(copies.going for copies in draft.copies.values())]
+    pairs = [
+        draft.owned.duplicate,
+        *(copies.going for copies in draft.owned.copies.values()),
+    ]
     return (
-        bool((draft.revoking & (draft.holder == slot)).any())
+        bool((draft.owned.revoking & (draft.owned.holder == slot)).any())
         or any(bool((slot_of(part) == slot).any()) for part in pairs)
-        or any(orphan.slot == slot for orphan in draft.orphans)
+        or any(orphan.slot == slot for orphan in draft.owned.orphans)
     )
 
 
 def keep_all(draft: Draft, slot: int) -> None:
     """Withdraw all releases asked of a member; its next step may ask for them again."""
-    draft.revoking = draft.revoking & (draft.holder != slot)
+    draft.owned.revoking = draft.owned.revoking & (draft.owned.holder != slot)
     for role in COPY_ROLES:
-        copies = draft.copies[role]
+        copies = draft.owned.copies[role]
         mine = slot_of(copies.going) == slot
         kept = union(copies.kept, copies.going[mine])
-        draft.set_copies(role, kept=kept, going=copies.going[~mine])
+        draft.owned.set_copies(role, kept=kept, going=copies.going[~mine])
     draft.changed = True
 
 
@@ -202,10 +220,10 @@ def claim(draft: Draft, slot: int, holding: Holding) -> None:
         draft.claim(slot, active)
     for role, tasks in _copies_of(holding):
         indexes, lost[role] = draft.table.indexes_of(tasks)
-        copies = draft.copies[role]
+        copies = draft.owned.copies[role]
         claimed = _pairs(np.setdiff1d(indexes, active, assume_unique=True), slot)
         new = np.setdiff1d(claimed, copies.going, assume_unique=True)
-        draft.set_copies(role, kept=union(copies.kept, new))
+        draft.owned.set_copies(role, kept=union(copies.kept, new))
     _add_orphans(draft, slot, lost)
     _mark_ready(draft, slot, holding.ready)
     if len(holding):
@@ -218,8 +236,8 @@ def has_room(draft: Draft, holding: Holding, slot: int | None = None) -> bool:
     A few bytes of an event can name millions of tasks. The tasks of the member in `slot` that are
     remembered already take no new room.
     """
-    kept = sum(orphan.slot == slot for orphan in draft.orphans) if slot is not None else 0
-    room = max(ORPHANS_MAX - len(draft.orphans), 0) + kept
+    kept = sum(orphan.slot == slot for orphan in draft.owned.orphans) if slot is not None else 0
+    room = max(ORPHANS_MAX - len(draft.owned.orphans), 0) + kept
     if len(holding) <= room:
         return True
     sets = (holding.active, holding.standby, holding.learner)
@@ -230,15 +248,15 @@ def _add_orphans(draft: Draft, slot: int, lost: dict[Role, TaskSet]) -> None:
     """Make the member's tasks that are not in the table orphans, to be released too."""
     if not any(lost.values()):
         return
-    known = {o._replace(notified=False) for o in draft.orphans if o.slot == slot}
+    known = {o._replace(notified=False) for o in draft.owned.orphans if o.slot == slot}
     strangers = {Orphan(slot, int(role), *task) for role, tasks in lost.items() for task in tasks}
-    draft.orphans = tuple(sorted((strangers - known).union(draft.orphans)))
+    draft.owned.orphans = tuple(sorted((strangers - known).union(draft.owned.orphans)))
 
 
 def _mark_ready(draft: Draft, slot: int, ready: TaskSet) -> None:
     """Note which of the member's learners and standbys have caught up."""
     pairs = _pairs(draft.table.indexes_of(ready)[0], slot)
-    kept = union(*(draft.copies[role].kept for role in COPY_ROLES))
+    kept = union(*(draft.owned.copies[role].kept for role in COPY_ROLES))
     lag.absorb_ready(draft, np.intersect1d(pairs, kept, assume_unique=True))
 
 
@@ -251,22 +269,22 @@ def _adopt(draft: Draft, slot: int, event: Report) -> None:
     member = draft.member(slot)
     active, strangers = draft.table.indexes_of(event.holding.active)
     lost = {Role.ACTIVE: strangers}
-    released = draft.holder == slot
+    released = draft.owned.holder == slot
     released[active] = False
-    draft.holder = np.where(released, np.int32(NO_MEMBER), draft.holder)
-    draft.revoking = draft.revoking & ~released
+    draft.owned.holder = np.where(released, np.int32(NO_MEMBER), draft.owned.holder)
+    draft.owned.revoking = draft.owned.revoking & ~released
     draft.claim(slot, active)
     draft.promote_duplicates()
     for role, tasks in _copies_of(event.holding):
-        copies = draft.copies[role]
+        copies = draft.owned.copies[role]
         indexes, lost[role] = draft.table.indexes_of(tasks)
         held = _pairs(indexes, slot)
         going = copies.going[(slot_of(copies.going) != slot) | np.isin(copies.going, held)]
         others = copies.kept[slot_of(copies.kept) != slot]
         kept = union(others, np.setdiff1d(held, going, assume_unique=True))
-        draft.set_copies(role, kept=kept, going=going)
-    draft.orphans = tuple(
-        o for o in draft.orphans if o.slot != slot or o.task in lost[Role(o.role)]
+        draft.owned.set_copies(role, kept=kept, going=going)
+    draft.owned.orphans = tuple(
+        o for o in draft.owned.orphans if o.slot != slot or o.task in lost[Role(o.role)]
     )
     _add_orphans(draft, slot, lost)
     draft.generation = max(draft.generation, event.epoch)
@@ -278,16 +296,16 @@ def _adopt(draft: Draft, slot: int, event: Report) -> None:
     if _owes_nothing(draft, slot):
         draft.update(slot, state=MemberState.STABLE, revoke_revision=0, deadline_ms=None)
     if draft.member(slot).state is MemberState.UNREVOKED:
-        draft.soft.demand(slot)  # the earlier coordinator's demand; its time starts again
+        draft.sessions.demand(slot)  # the earlier coordinator's demand; its time starts again
     else:
-        draft.soft.cancel_demand(slot)
+        draft.sessions.cancel_demand(slot)
     draft.touched.add(slot)
     draft.recovered(slot)
 
 
 def _owes_nothing(draft: Draft, slot: int) -> bool:
-    owed = [draft.duplicate, *(draft.copies[role].going for role in COPY_ROLES)]
-    return not (draft.revoking & (draft.holder == slot)).any() and not any(
+    owed = [draft.owned.duplicate, *(draft.owned.copies[role].going for role in COPY_ROLES)]
+    return not (draft.owned.revoking & (draft.owned.holder == slot)).any() and not any(
         (slot_of(pairs) == slot).any() for pairs in owed
     )
 
@@ -303,7 +321,7 @@ def _adopt_timeout(draft: Draft, slot: int, *, has_read_it: bool) -> None:
         return
     if has_read_it:
         draft.update(slot, session_timeout_ms=timeout_ms)
-        draft.soft.set_timeout(slot, timeout_ms)
+        draft.sessions.set_timeout(slot, timeout_ms)
     else:
         draft.ask(slot)
 

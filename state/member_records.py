@@ -8,10 +8,11 @@ from muster.protocol.digest import Holding
 from muster.protocol.ids import Role
 from muster.protocol.records import Dictionary, MemberAssignment, no_tasks
 from muster.protocol.tasks import EMPTY, IntArray, TaskSet
-from muster.state import fencing, nexts
+from muster.state import fencing, takeovers
 from muster.state.draft import Draft
-from muster.state.group import COPY_ROLES, Member, slot_of, task_of
+from muster.state.group import Member
 from muster.state.liveness import ASKED, FENCED
+from muster.state.ownership import COPY_ROLES, slot_of, task_of
 
 
 def write(draft: Draft, slots: list[int]) -> None:
@@ -20,23 +21,23 @@ def write(draft: Draft, slots: list[int]) -> None:
     if not slots:
         return
     addressed = set(slots)
-    draft.orphans = tuple(
-        o._replace(notified=o.notified or o.slot in addressed) for o in draft.orphans
+    draft.owned.orphans = tuple(
+        o._replace(notified=o.notified or o.slot in addressed) for o in draft.owned.orphans
     )
     sets = {Role.ACTIVE: _actives(draft, slots)}
     for role in COPY_ROLES:
-        kept = draft.copies[role].kept
+        kept = draft.owned.copies[role].kept
         sets[role] = _split(draft, task_of(kept), slot_of(kept), slots)
-    coming = nexts.standbys(draft)
+    coming = takeovers.standbys(draft)
     awaited = _split(draft, task_of(coming), slot_of(coming), slots)
     names = Dictionary.of(draft.id, draft.table)
     for slot in slots:
         member = draft.member(slot)
-        if draft.soft.flags[slot] & FENCED:
+        if draft.sessions.flags[slot] & FENCED:
             draft.update(slot, revision=member.revision + 1)
             fencing.notify(draft, slot, "drop everything and join again")
             continue
-        if slot not in draft.recovering:
+        if slot not in draft.recovery.asked:
             # The question of a recovered group keeps the old revision: a member that has seen the
             # record only reports, because a newer one of the old coordinator may be in force.
             member = draft.update(slot, revision=member.revision + 1)
@@ -53,14 +54,14 @@ def _record(
         member=member.id,
         incarnation=member.incarnation,
         coordinator_epoch=draft.coordinator_epoch,
-        generation=draft.target_generation,
+        generation=draft.target.generation,
         epoch=member.epoch,
         revision=member.revision,
         active=held.active,
         standby=held.standby,
         learner=held.learner,
         next=awaited,
-        report=bool(draft.soft.flags[member.slot] & ASKED),
+        report=bool(draft.sessions.flags[member.slot] & ASKED),
         session_timeout_ms=draft.settings.session_timeout_ms,
         heartbeat_interval_ms=draft.settings.heartbeat_interval_ms,
         message=draft.cause if len(draft.table) or draft.dead else no_tasks(draft.id),
@@ -69,8 +70,10 @@ def _record(
 
 
 def _actives(draft: Draft, slots: list[int]) -> dict[int, TaskSet]:
-    kept = np.flatnonzero(draft.mask(slots)[draft.holder] & ~draft.revoking).astype(np.int32)
-    return _split(draft, kept, draft.holder[kept], slots)
+    kept = np.flatnonzero(draft.mask(slots)[draft.owned.holder] & ~draft.owned.revoking).astype(
+        np.int32
+    )
+    return _split(draft, kept, draft.owned.holder[kept], slots)
 
 
 def _split(draft: Draft, task: IntArray, slot: IntArray, slots: list[int]) -> dict[int, TaskSet]:

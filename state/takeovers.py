@@ -10,24 +10,25 @@ import numpy as np
 from muster.assignor.model import BoolArray
 from muster.protocol.ids import Role
 from muster.state.draft import Draft
-from muster.state.group import NO_MEMBER, Codes, Group, codes, slot_of, task_of
+from muster.state.group import Group
+from muster.state.ownership import NO_MEMBER, Codes, codes, slot_of, task_of
 
 
 def awaited(group: Group | Draft) -> Codes:
     """The destinations of actives that wait for the copy there to catch up."""
-    return _at_destination(group, group.destination != group.target)
+    return _at_destination(group, group.target.destination != group.target.active)
 
 
 def standbys(group: Group | Draft) -> Codes:
     """Standbys that become active on their member, caught up or not."""
-    kept = (group.copies[Role.STANDBY] if isinstance(group, Draft) else group.standby).kept
-    aims = _at_destination(group, group.destination != group.holder)
+    kept = group.owned.copies[Role.STANDBY].kept
+    aims = _at_destination(group, group.target.destination != group.owned.holder)
     return np.intersect1d(aims, kept, assume_unique=True)
 
 
 def _at_destination(group: Group | Draft, which: BoolArray) -> Codes:
-    moving = np.flatnonzero(which & (group.destination != NO_MEMBER)).astype(np.int32)
-    return codes(moving, group.destination[moving])
+    moving = np.flatnonzero(which & (group.target.destination != NO_MEMBER)).astype(np.int32)
+    return codes(moving, group.target.destination[moving])
 
 
 def changed(draft: Draft) -> set[int]:
@@ -37,6 +38,6 @@ def changed(draft: Draft) -> set[int]:
         return set(slot_of(now).tolist())
     before = standbys(draft.group)
     # A standby that was granted as active in this batch needs no other record.
-    granted = before[draft.holder[task_of(before)] == slot_of(before)]
+    granted = before[draft.owned.holder[task_of(before)] == slot_of(before)]
     before = np.setdiff1d(before, granted, assume_unique=True)
     return set(slot_of(np.setxor1d(now, before, assume_unique=True)).tolist())

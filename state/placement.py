@@ -30,10 +30,11 @@ from muster.protocol.tasks import IntArray
 from muster.state import causes, config, deadlines, lag, recovery
 from muster.state.columns import seated
 from muster.state.draft import Draft
-from muster.state.group import NO_MEMBER, Codes, codes, places, slot_of, task_of, union
+from muster.state.group import places
 from muster.state.liveness import FENCED
 from muster.state.outcome import Answer, Failure, Outcome
-from muster.state.texts import cut
+from muster.state.ownership import NO_MEMBER, Codes, codes, slot_of, task_of, union
+from muster.state.printable import cut
 
 WARNINGS_MAX = 10
 """At most this many of an assignor's warnings go into the cause."""
@@ -45,7 +46,7 @@ def place(draft: Draft) -> None:
     if draft.assignor in BUILT_IN:
         _apply(draft, outcome)
     else:
-        draft.kept = outcome
+        draft.target.deferred = outcome
 
 
 def could_change(draft: Draft) -> bool:
@@ -60,9 +61,9 @@ def could_change(draft: Draft) -> bool:
     outcome = _ask_assignor(draft)
     if isinstance(outcome, Failure) or not _is_target(draft, outcome):
         return True
-    later = None if outcome.followup_ms is None else draft.soft.clock_ms + outcome.followup_ms
-    if draft.followup_ms != later:
-        draft.followup_ms = later
+    later = None if outcome.followup_ms is None else draft.sessions.clock_ms + outcome.followup_ms
+    if draft.timers.followup_ms != later:
+        draft.timers.followup_ms = later
         draft.changed = True
     return False
 
@@ -70,17 +71,19 @@ def could_change(draft: Draft) -> bool:
 def _is_target(draft: Draft, answer: Answer) -> bool:
     """Whether an answer is the group's present target."""
     return (
-        np.array_equal(answer.active, draft.target)
-        and np.array_equal(answer.destination, draft.destination)
-        and all(np.array_equal(p, draft.copies[role].wanted) for role, p in answer.copies.items())
+        np.array_equal(answer.active, draft.target.active)
+        and np.array_equal(answer.destination, draft.target.destination)
+        and all(
+            np.array_equal(p, draft.owned.copies[role].wanted) for role, p in answer.copies.items()
+        )
     )
 
 
 def take_deferred(draft: Draft) -> bool:
     """Apply the outcome of a plug-in that an earlier batch deferred; False = there is none."""
-    if draft.kept is None:
+    if draft.target.deferred is None:
         return False
-    outcome, draft.kept = draft.kept, None
+    outcome, draft.target.deferred = draft.target.deferred, None
     _apply(draft, outcome)
     draft.changed = True
     draft.answered = isinstance(outcome, Answer)
@@ -127,7 +130,7 @@ def seats(draft: Draft) -> IntArray:
     roster = np.array(draft.roster, dtype=np.int32)
     if len(roster) == 0:
         return roster
-    fenced = (draft.soft.flags[roster] & FENCED) != 0
+    fenced = (draft.sessions.flags[roster] & FENCED) != 0
     out = fenced | draft.mask(deadlines.drained(draft))[roster]
     if out.all():
         out = fenced
@@ -141,9 +144,9 @@ def view_of(draft: Draft, seats: IntArray) -> GroupView:
     index[seats] = np.arange(len(seats), dtype=np.int32)
     columns = draft.columns
     owner = _previous(draft)
-    copies = draft.copies[Role.LEARNER]
+    copies = draft.owned.copies[Role.LEARNER]
     learner = _beside(union(copies.kept, copies.wanted), owner)
-    copies = draft.copies[Role.STANDBY]
+    copies = draft.owned.copies[Role.STANDBY]
     standby = _beside(union(copies.kept, copies.going), owner)
     caught_up = _staying(draft, lag.caught_up(draft))
     return group_view(
@@ -162,18 +165,18 @@ def view_of(draft: Draft, seats: IntArray) -> GroupView:
         topics=seated(columns.topics, seats),
         static=seated(columns.static, seats),
         protocols=seated(columns.protocols, seats),
-        also_active=_pairs(draft.duplicate, index),
+        also_active=_pairs(draft.owned.duplicate, index),
         config_offsets=columns.config_offset[seats],
-        config_offset=config.offset_of(draft.soft.through),
-        now_ms=draft.soft.clock_ms,
-        memory=draft.memory,
-        whole_generation=not (draft.soft.misses[seats] > 0).any(),
+        config_offset=config.offset_of(draft.sessions.through),
+        now_ms=draft.sessions.clock_ms,
+        memory=draft.target.memory,
+        whole_generation=not (draft.sessions.misses[seats] > 0).any(),
     )
 
 
 def _staying(draft: Draft, caught_up: Codes) -> Codes:
     """Copies that have caught up; one that is being given up only if no other copy of it stays."""
-    going = reduce(union, (copies.going for copies in draft.copies.values()))
+    going = reduce(union, (copies.going for copies in draft.owned.copies.values()))
     leaving = np.isin(caught_up, going, assume_unique=True)
     if not leaving.any():
         return caught_up
@@ -201,7 +204,7 @@ def _view_lags(draft: Draft, caught_up: Codes, index: IntArray) -> ViewLags:
     The view counts owners as caught up, and the member that a task moves to as its owner. If its
     copy is cold and another is not, the view gets a lag above `acceptable.recovery.lag` for it.
     """
-    reported, sure = draft.lags, lag.believed(draft)
+    reported, sure = draft.owned.lags, lag.believed(draft)
     silent = np.setdiff1d(caught_up, reported.pair[sure], assume_unique=True)
     cold, limit = _overtaken(draft), min(draft.settings.acceptable_recovery_lag, lag.OFFSETS_MAX)
     pairs = np.concatenate((reported.pair[sure], silent, cold))
@@ -228,31 +231,35 @@ def _apply(draft: Draft, outcome: Outcome) -> None:
     if isinstance(outcome, Failure):
         _failed(draft, outcome)
         return
-    draft.target, draft.destination = outcome.active, outcome.destination
+    draft.target.active, draft.target.destination = outcome.active, outcome.destination
     for role, pairs in outcome.copies.items():
-        draft.set_copies(role, wanted=pairs)
-    draft.moves, draft.memory, draft.again = outcome.moves, outcome.memory, outcome.again
-    now = draft.soft.clock_ms
-    draft.generation = max(draft.generation, draft.floor + 1)
-    if not recovery.is_wary(draft):
-        draft.floor = 0
-    draft.target_generation = draft.generation
-    draft.generation_ms = now
-    draft.delay_until_ms = now + outcome.delay_ms if outcome.delay_ms else None
-    draft.followup_ms = None if outcome.followup_ms is None else now + outcome.followup_ms
+        draft.owned.set_copies(role, wanted=pairs)
+    draft.target.moves, draft.target.memory, draft.target.again = (
+        outcome.moves,
+        outcome.memory,
+        outcome.again,
+    )
+    now = draft.sessions.clock_ms
+    draft.generation = max(draft.generation, draft.recovery.floor + 1)
+    if not recovery.is_unverified(draft):
+        draft.recovery.floor = 0
+    draft.target.generation = draft.generation
+    draft.target.placed_ms = now
+    draft.timers.delay_until_ms = now + outcome.delay_ms if outcome.delay_ms else None
+    draft.timers.followup_ms = None if outcome.followup_ms is None else now + outcome.followup_ms
     if outcome.warnings:
         draft.cause = "; ".join((draft.cause, *map(cut, outcome.warnings[:WARNINGS_MAX])))
 
 
 def _failed(draft: Draft, failure: Failure) -> None:
     draft.cause = f"{draft.cause.partition('; assignor ')[0]}; {cut(failure.story)}"
-    draft.moves = ()
+    draft.target.moves = ()
     draft.reject(failure.origin, DeadLetter.ASSIGNOR_FAILED, failure.story)
-    first = draft.followup_ms is None
-    draft.followup_ms = None
+    first = draft.timers.followup_ms is None
+    draft.timers.followup_ms = None
     if failure.retriable:
         patience = 0 if first else draft.settings.heartbeat_interval_ms
-        draft.followup_ms = draft.soft.clock_ms + patience
+        draft.timers.followup_ms = draft.sessions.clock_ms + patience
 
 
 def moves_of(draft: Draft, view: GroupView, reasons: Iterable[Reason]) -> tuple[Move, ...]:
@@ -271,23 +278,25 @@ def _note_unseen(draft: Draft) -> None:
     owner = _previous(draft)
     had = np.flatnonzero(unseen[owner]).astype(np.int32)
     draft.departed.had(Role.ACTIVE, codes(had, owner[had]))
-    for role, copies in draft.copies.items():
+    for role, copies in draft.owned.copies.items():
         pairs = union(copies.kept, copies.going)
         draft.departed.had(role, pairs[unseen[slot_of(pairs)]])
 
 
 def _unseen(draft: Draft, slot: int) -> str:
-    fenced = draft.soft.flags[slot] & FENCED
+    fenced = draft.sessions.flags[slot] & FENCED
     return causes.FENCED if fenced else "drained for scale.down.timeout.ms"
 
 
 def _previous(draft: Draft) -> IntArray:
     """int32[T]: slot of each task's previous owner, as this file's docstring defines it."""
-    moving = np.flatnonzero((draft.target != NO_MEMBER) & (draft.target != draft.holder))
+    moving = np.flatnonzero(
+        (draft.target.active != NO_MEMBER) & (draft.target.active != draft.owned.holder)
+    )
     if len(moving) == 0:
-        return draft.holder
-    owner = draft.holder.copy()
-    owner[moving] = draft.target[moving]
+        return draft.owned.holder
+    owner = draft.owned.holder.copy()
+    owner[moving] = draft.target.active[moving]
     return owner
 
 
@@ -311,11 +320,11 @@ def due(draft: Draft) -> bool:
     """Whether the assignor must run now."""
     if not deadlines.is_pending(draft) or not _may_ask(draft):
         return False
-    return deadlines.gate_ms(draft) <= draft.soft.clock_ms
+    return deadlines.gate_ms(draft) <= draft.sessions.clock_ms
 
 
 def _may_ask(draft: Draft) -> bool:
     """Whether there are tasks and members to place, all reports are in, and no round is open."""
-    if draft.recovering or not draft.roster or not places(draft.table, draft.assignor):
+    if draft.recovery.asked or not draft.roster or not places(draft.table, draft.assignor):
         return False
-    return not (draft.again and deadlines.is_releasing(draft))
+    return not (draft.target.again and deadlines.is_releasing(draft))

@@ -1,0 +1,156 @@
+"""Which member holds which task, and the sets of (task, slot) that say so.
+
+A member has a *slot*, a small stable number that the task vectors use. `holder[t]` is the slot of
+the one member that has active task t; `revoking[t]` says whether it must give t up. So the arrays
+cannot express two owners. Copies (standbys, learners) are sets of (task, slot), each an ascending
+int64 array of ``task << 32 | slot``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from muster.assignor.model import BoolArray
+from muster.protocol.ids import Role, Task
+from muster.protocol.tasks import IntArray
+
+Codes: TypeAlias = NDArray[np.int64]
+"""Pairs (task, slot), ascending and distinct, each ``task << 32 | slot``."""
+NO_MEMBER = -1
+COPY_ROLES = (Role.STANDBY, Role.LEARNER)
+
+
+def codes(task: IntArray, slot: IntArray) -> Codes:
+    """The pairs as codes, ascending and distinct."""
+    return _distinct(task.astype(np.int64) << 32 | slot.astype(np.int64))
+
+
+def task_of(pairs: Codes) -> IntArray:
+    """int32[K]: task of each pair."""
+    return (pairs >> 32).astype(np.int32)
+
+
+def slot_of(pairs: Codes) -> IntArray:
+    """int32[K]: slot of each pair."""
+    return (pairs & 0xFFFFFFFF).astype(np.int32)
+
+
+def union(one: Codes, other: Codes) -> Codes:
+    """The pairs of both; free of cost if one of them is empty, which is the common case."""
+    if len(one) == 0 or len(other) == 0:
+        return one if len(other) == 0 else other
+    return _distinct(np.concatenate((one, other)))
+
+
+def _distinct(pairs: Codes) -> Codes:
+    """Sorted, each once. A stable sort merges sorted runs, where `np.unique` would hash."""
+    if not (np.diff(pairs) > 0).all():
+        pairs = np.sort(pairs, kind="stable")
+        pairs = pairs[np.append(True, np.diff(pairs) > 0)]
+    return pairs
+
+
+def no_codes() -> Codes:
+    """No pairs."""
+    return np.empty(0, dtype=np.int64)
+
+
+def unowned(count: int) -> IntArray:
+    """An owner vector in which no task has an owner."""
+    return np.full(count, NO_MEMBER, dtype=np.int32)
+
+
+class Copies(NamedTuple):
+    """The copies of one role.
+
+    Attributes:
+        wanted: the copies of the target.
+        kept: the copies that members hold and keep.
+        going: the copies that members must give up and still hold.
+    """
+
+    wanted: Codes
+    kept: Codes
+    going: Codes
+
+
+def no_copies() -> Copies:
+    """No member has a copy."""
+    return Copies(no_codes(), no_codes(), no_codes())
+
+
+class Orphan(NamedTuple):
+    """A task that left the task table while a member had it, and that the member must release.
+
+    If the task returns to the table, it is not granted to others while it still runs here.
+    `notified`: a record without the task was written to the member.
+    """
+
+    slot: int
+    role: int
+    unit: str
+    number: int
+    connector: bool
+    notified: bool = False
+
+    @property
+    def task(self) -> Task:
+        """The task that left."""
+        return Task(self.unit, self.number, self.connector)
+
+
+class Lags(NamedTuple):
+    """How far copies are behind, as reported, ascending by pair.
+
+    Attributes:
+        pair: (task, slot).
+        offsets: offsets behind.
+        reported_ms: broker time of the report, epoch milliseconds.
+    """
+
+    pair: Codes
+    offsets: NDArray[np.int64]
+    reported_ms: NDArray[np.int64]
+
+    def where(self, stays: BoolArray) -> Lags:
+        """The lags that stay."""
+        return Lags(*(part[stays] for part in self))
+
+
+def no_lags() -> Lags:
+    """No lag was reported."""
+    return Lags(no_codes(), no_codes(), no_codes())
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class Ownership:
+    """What members hold. Its arrays are replaced, never written to, so groups may share them.
+
+    Attributes:
+        holder: int32[T], slot of the member that has each active.
+        revoking: bool[T], whether the holder must give the task up.
+        copies: role → `Copies`; the mapping is replaced too.
+        ready: copies that have caught up, as reported.
+        lags: how far copies are behind.
+        duplicate: actives that a member claimed while another holds them; it must give them up.
+        orphans: tasks that left the table and that members still have.
+    """
+
+    holder: IntArray = field(default_factory=lambda: unowned(0))
+    revoking: BoolArray = field(default_factory=lambda: np.zeros(0, dtype=np.bool_))
+    copies: Mapping[Role, Copies] = field(
+        default_factory=lambda: {role: no_copies() for role in COPY_ROLES}
+    )
+    ready: Codes = field(default_factory=no_codes)
+    lags: Lags = field(default_factory=no_lags)
+    duplicate: Codes = field(default_factory=no_codes)
+    orphans: tuple[Orphan, ...] = ()
+
+    def set_copies(self, role: Role, **parts: Codes) -> None:
+        """Replace fields of a role's `Copies`."""
+        self.copies = {**self.copies, role: self.copies[role]._replace(**parts)}
