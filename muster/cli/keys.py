@@ -20,7 +20,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from muster import keyring, rotation
-from muster.cli.errors import BadInput, Unreachable
+from muster.cli.errors import BadInput
 from muster.cli.options import add_format
 from muster.cli.table import json_line, table
 from muster.keyring import Document
@@ -86,7 +86,7 @@ def run(args: argparse.Namespace) -> int:
         try:
             rotation.write(path, after)
         except OSError as error:
-            raise Unreachable(f"{path}: cannot be written ({error.strerror})") from None
+            raise BadInput(f"{path}: cannot be written ({error.strerror})") from None
     found = keyring.read(path)
     print(_as_json(found, now_ms) if args.format == "json" else _as_text(found, now_ms))
     return 0
