@@ -9,7 +9,7 @@ from muster.protocol.records import Fault
 from muster.state import causes, drains
 from muster.state.draft import Draft
 from muster.state.group import COPY_ROLES, slot_of, task_of
-from muster.state.liveness import ASKED, FENCED, MUTE, REFUSED
+from muster.state.liveness import ASKED, DEAF, FENCED, MUTE, REFUSED, UNREAD
 
 NAMED = 3
 """A cause names at most this many tasks that were not stopped."""
@@ -22,7 +22,8 @@ def fence(draft: Draft, slot: int, message: str) -> None:
     member = draft.member(slot)
     if draft.soft.flags[slot] & FENCED:
         return
-    draft.soft.flags[slot] = (draft.soft.flags[slot] & (0xFF & ~ASKED)) | FENCED | MUTE
+    kept = draft.soft.flags[slot] & (0xFF & ~(ASKED | UNREAD))
+    draft.soft.flags[slot] = kept | FENCED | MUTE
     member = draft.update(slot, revision=member.revision + 1, deadline_ms=None)
     drains.expel(draft, slot)
     draft.soft.demand(slot)
@@ -34,6 +35,12 @@ def fence(draft: Draft, slot: int, message: str) -> None:
 def fence_late(draft: Draft, slot: int) -> None:
     """Fence a member that did not meet a demand in time; the cause names the demand."""
     member = draft.member(slot)
+    if draft.soft.flags[slot] & UNREAD:
+        draft.soft.flags[slot] |= DEAF
+        message = "goes on joining and reads no answer"
+        draft.causes.add(f"{member.id} {message}")
+        fence(draft, slot, message)
+        return
     patience_ms = member.rebalance_timeout_ms or draft.settings.rebalance_timeout_ms
     owed = np.flatnonzero(draft.revoking & (draft.holder == slot)).tolist()
     for role in COPY_ROLES:

@@ -17,7 +17,7 @@ from muster.protocol.records import MemberState
 from muster.protocol.tasks import TaskSet
 from muster.state.errors import InvariantViolation
 from muster.state.group import COPY_ROLES, NO_MEMBER, Codes, Copies, Group, codes, slot_of, task_of
-from muster.state.liveness import FENCED
+from muster.state.liveness import FENCED, UNREAD
 
 
 def check(group: Group) -> None:
@@ -193,6 +193,7 @@ def _demands_are_of_members_that_owe(group: Group) -> None:
         slot = member.slot
         owes = bool(group.soft.flags[slot] & FENCED) or slot in group.recovering
         owes |= member.state is MemberState.UNREVOKED
+        owes |= bool(group.soft.flags[slot] & UNREAD)
         _require(
             owes == bool(group.soft.response_due[slot]),
             group,
