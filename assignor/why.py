@@ -96,7 +96,9 @@ class _Explainer:
         return self._and_copy(UNOWNED, task, destination)
 
     def stopped(self, task: int, source: int, _no_member: int) -> str:
-        return f"{self._name(source)} does not take it any more; no other member may"
+        others = any(self._takes(task, member) for member in range(len(self._view.members)))
+        who = "only draining members may" if others else "no other member may"
+        return f"{self._name(source)} does not take it any more; {who}"
 
     def learner(self, task: int, source: int, destination: int) -> str:
         runner = int(self._staged.active[task])

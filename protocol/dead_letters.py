@@ -60,8 +60,8 @@ class DeadLetter(StrEnum):
     )
     QUARANTINED = (
         "QUARANTINED",
-        "the group is quarantined: its events ended the process that worked on them, and it is set"
-        " aside until it is released",
+        "the group is quarantined: its events ended the process that worked on them, and no"
+        " event of it is processed until it is released",
         "read the message of the first letter, correct what caused it, then: muster groups release"
         " --group G",
     )

@@ -236,7 +236,7 @@ def _no_pairs() -> NDArray[np.int32]:
 
 
 class Quarantine(NamedTuple):
-    """A group that the job has set aside, because its events ended the process that took them.
+    """A group that the job has quarantined, because its events ended the process that took them.
 
     Attributes:
         since_ms: broker time of the newest of these events.

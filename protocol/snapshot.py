@@ -67,7 +67,7 @@ _STANDBY_READY = "standby_ready"
 _DRAINS = "drains"
 """Extra: drains that outlive their member, as JSON."""
 _QUARANTINE = "quarantine"
-"""Extra: since when and why the group is set aside, as JSON."""
+"""Extra: since when and why the group is quarantined, as JSON."""
 _COLUMNS = ("slot", "epoch", "previous_epoch", "revision", "revoke_revision", "joined_ms")
 _PROFILE = (*PROFILE, "state", "draining", "away", "session_timeout_ms")
 _profile_of = attrgetter(*_PROFILE)

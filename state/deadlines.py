@@ -5,7 +5,7 @@ deadline               clock          what happens when it has passed
 =====================  =============  ============================================================
 session                session clock  the member expires
 rebalance timeout      session clock  a member that did not answer a demand is fenced
-fenced for a session   session clock  a fenced member is removed
+fenced for a session   session clock  a fenced member is removed; a deaf one stays without tasks
 initial delay          group clock    a starting fleet is placed: joins paused, or took too long
 assignment interval    group clock    a generation that had to wait is placed
 delay                  group clock    the assignor decides what becomes of lost work (Connect)
@@ -28,10 +28,10 @@ from __future__ import annotations
 from muster.protocol.events import Mark, Tick
 from muster.protocol.records import MemberState, Record, WakeUp
 from muster.protocol.settings import Settings
-from muster.state import causes, fencing, membership, recovery
+from muster.state import causes, deafness, fencing, membership, recovery
 from muster.state.draft import Draft
 from muster.state.group import Group, places
-from muster.state.liveness import FENCED, MUTE, NEVER, REFUSED
+from muster.state.liveness import DEAF, FENCED, MUTE, NEVER, REFUSED, UNREAD
 
 PAUSES = 12
 """Joins have paused when none came for `initial.rebalance.delay.ms` divided by this."""
@@ -66,7 +66,9 @@ def move_to(draft: Draft, at_ms: int) -> None:
         else:
             membership.remove(draft, slot, causes.EXPIRED)
     for slot in slow:
-        if sessions.flags[slot] & FENCED:
+        if sessions.flags[slot] & (FENCED | DEAF) == FENCED | DEAF:
+            deafness.let_go(draft, slot)
+        elif sessions.flags[slot] & FENCED:
             membership.remove(draft, slot, causes.EXPIRED)
         else:
             fencing.fence_late(draft, slot)
@@ -93,6 +95,8 @@ def prove(draft: Draft, tick: Tick) -> None:
         patience_ms = member.rebalance_timeout_ms or draft.settings.rebalance_timeout_ms
         if draft.sessions.flags[slot] & FENCED:
             patience_ms = int(draft.sessions.timeout_ms[slot])
+        elif draft.sessions.flags[slot] & UNREAD:
+            patience_ms = max(patience_ms, int(draft.sessions.timeout_ms[slot]))
         draft.sessions.set_response_deadline(slot, patience_ms)
 
 

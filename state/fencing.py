@@ -8,7 +8,7 @@ from muster.protocol.ids import MemberId
 from muster.protocol.records import Fault
 from muster.state import causes, drains
 from muster.state.draft import Draft
-from muster.state.liveness import ASKED, FENCED, MUTE, REFUSED
+from muster.state.liveness import ASKED, DEAF, FENCED, MUTE, REFUSED, UNREAD
 from muster.state.ownership import COPY_ROLES, slot_of, task_of
 
 NAMED = 3
@@ -22,7 +22,8 @@ def fence(draft: Draft, slot: int, message: str) -> None:
     member = draft.member(slot)
     if draft.sessions.flags[slot] & FENCED:
         return
-    draft.sessions.flags[slot] = (draft.sessions.flags[slot] & (0xFF & ~ASKED)) | FENCED | MUTE
+    kept = draft.sessions.flags[slot] & (0xFF & ~(ASKED | UNREAD))
+    draft.sessions.flags[slot] = kept | FENCED | MUTE
     member = draft.update(slot, revision=member.revision + 1, deadline_ms=None)
     drains.expel(draft, slot)
     draft.sessions.demand(slot)
@@ -34,6 +35,12 @@ def fence(draft: Draft, slot: int, message: str) -> None:
 def fence_late(draft: Draft, slot: int) -> None:
     """Fence a member that did not meet a demand in time; the cause names the demand."""
     member = draft.member(slot)
+    if draft.sessions.flags[slot] & UNREAD:
+        draft.sessions.flags[slot] |= DEAF
+        message = "goes on joining and reads no answer"
+        draft.causes.add(f"{member.id} {message}")
+        fence(draft, slot, message)
+        return
     patience_ms = member.rebalance_timeout_ms or draft.settings.rebalance_timeout_ms
     owed = np.flatnonzero(draft.owned.revoking & (draft.owned.holder == slot)).tolist()
     for role in COPY_ROLES:

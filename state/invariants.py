@@ -17,7 +17,7 @@ from muster.protocol.records import MemberState
 from muster.protocol.tasks import TaskSet
 from muster.state.errors import InvariantViolation
 from muster.state.group import Group
-from muster.state.liveness import FENCED
+from muster.state.liveness import FENCED, UNREAD
 from muster.state.ownership import NO_MEMBER, Codes, codes, slot_of, task_of
 
 
@@ -196,6 +196,7 @@ def _demands_are_of_members_that_owe(group: Group) -> None:
         slot = member.slot
         owes = bool(group.sessions.flags[slot] & FENCED) or slot in group.recovery.asked
         owes |= member.state is MemberState.UNREVOKED
+        owes |= bool(group.sessions.flags[slot] & UNREAD)
         _require(
             owes == bool(group.sessions.response_due[slot]),
             group,

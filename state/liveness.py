@@ -34,6 +34,10 @@ FENCED = 4
 """Flag: it broke the rules; it keeps its tasks until it rejoins, leaves or a session has passed."""
 REFUSED = 8
 """Flag: its newest event was refused because of the signature; see `events.Refused`."""
+UNREAD = 16
+"""Flag: it repeated its join, and no heartbeat or report has shown since that it reads."""
+DEAF = 32
+"""Flag: it goes on joining without reading; it is given no tasks. See `deafness`."""
 NO_MARK = Mark(-1, 0)
 """The mark before any wake-up."""
 
@@ -66,7 +70,7 @@ class Liveness:
         epoch: member epoch.
         reported: newest revision the member reported on.
         misses: misses in a row, up to 255.
-        flags: `MUTE`, `ASKED`, `FENCED`, `REFUSED`.
+        flags: `MUTE`, `ASKED`, `FENCED`, `REFUSED`, `UNREAD`, `DEAF`.
     """
 
     clock_ms: int
@@ -179,12 +183,22 @@ class Liveness:
         return np.flatnonzero(silent).tolist(), np.flatnonzero(slow).tolist()
 
     def demand(self, slot: int) -> None:
-        """Demand something of a member; its time starts when it can have read the demand."""
+        """Demand something of a member; its time starts when it can have read the demand.
+
+        An `UNREAD` member keeps the time of its first demand.
+        """
+        if not (self.flags[slot] & UNREAD and self.response_due[slot]):
+            self.restart_demand(slot)
+
+    def restart_demand(self, slot: int) -> None:
+        """Demand something of a member, whatever was demanded before."""
         self.response_due[slot] = -self.taken
         self._earliest_ms = None
 
     def cancel_demand(self, slot: int) -> None:
-        """Drop a member's demand: it has answered, or need not."""
+        """Drop a member's demand: it has answered, or need not. It is kept while `UNREAD`."""
+        if self.flags[slot] & UNREAD:
+            return
         self.response_due[slot] = 0
         self._earliest_ms = None
 
@@ -199,7 +213,7 @@ class Liveness:
 
     def beat(
         self, slots: NDArray[np.intp], beats: Sequence[Heartbeat], session_ms: NDArray[np.int64]
-    ) -> tuple[list[int], list[int]]:
+    ) -> tuple[list[int], list[int], list[int]]:
         """Absorb heartbeats.
 
         Args:
@@ -208,8 +222,8 @@ class Liveness:
             session_ms: session time of each.
 
         Returns:
-            Slots whose record must be published again, and slots that claim an epoch above
-            theirs, both ascending.
+            Slots whose record must be published again, slots that claim an epoch above theirs, and
+            `UNREAD` and `DEAF` slots that show that they read; each ascending.
         """
         count = len(beats)
         epoch = np.fromiter((b.epoch for b in beats), dtype=np.int64, count=count)
@@ -217,6 +231,7 @@ class Liveness:
         muted = (self.flags[slots] & MUTE) != 0
         self.last_ms[slots[~muted]] = session_ms[~muted]
         self.flags[slots[~muted]] &= 0xFF & ~REFUSED
+        reads = ((self.flags[slots] & (UNREAD | DEAF)) != 0) & ~muted
         disagrees = (digest != self.digest[slots]) | ((self.flags[slots] & ASKED) != 0) | muted
         above = (epoch > self.epoch[slots]) & ~muted
         before = self.misses.copy()
@@ -230,7 +245,8 @@ class Liveness:
         self.misses[slots[final][~disagrees[final]]] = 0
         now = self.misses
         again = (now >= 2) & (_BITS[now] > np.maximum(_BITS[before], 1))
-        return np.flatnonzero(again).tolist(), np.unique(slots[above]).tolist()
+        sets = np.flatnonzero(again), np.unique(slots[above]), np.unique(slots[reads])
+        return sets[0].tolist(), sets[1].tolist(), sets[2].tolist()
 
     def to_bytes(self) -> bytes:
         """Version, clocks, wake-up and its mark, offsets, arrays; little endian."""

@@ -37,6 +37,7 @@ from muster.state import (
     causes,
     config,
     deadlines,
+    deafness,
     deletion,
     drains,
     fencing,
@@ -234,7 +235,9 @@ def _beat_slots(draft: Draft, run: list[Heartbeat], session: Times) -> None:
         slots, session = slots[known], session[known]
     if not run:
         return
-    again, above = draft.sessions.beat(slots, run, session)
+    again, above, reading = draft.sessions.beat(slots, run, session)
+    for slot in reading:
+        deafness.heard(draft, slot)
     for slot in again:
         draft.ask(slot)
     for slot in above:

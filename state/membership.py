@@ -19,10 +19,10 @@ import numpy as np
 from muster.protocol.events import PROFILE, Join, Leave
 from muster.protocol.records import Fault, MemberState
 from muster.protocol.settings import CONNECT_ASSIGNORS
-from muster.state import causes, drains, lag, recovery, reports
+from muster.state import causes, deafness, drains, lag, recovery, reports
 from muster.state.draft import Draft
 from muster.state.group import Member
-from muster.state.liveness import FENCED, MUTE
+from muster.state.liveness import DEAF, FENCED, MUTE
 from muster.state.ownership import NO_MEMBER
 
 
@@ -112,6 +112,9 @@ def _return(draft: Draft, absent: Member, event: Join) -> None:
 def _rejoin(draft: Draft, slot: int, event: Join) -> None:
     """Reset a member whose process joins again: a release it was asked for is withdrawn."""
     member = draft.member(slot)
+    if draft.sessions.flags[slot] & (FENCED | DEAF) == FENCED | DEAF:
+        draft.answer.add(slot)
+        return
     profile = _profile_of(event)
     if any(getattr(member, name) != profile[name] for name in PROFILE):
         draft.causes.member(causes.CHANGED, member.id)
@@ -131,6 +134,7 @@ def _rejoin(draft: Draft, slot: int, event: Join) -> None:
     draft.update(
         slot, state=MemberState.STABLE, revoke_revision=0, deadline_ms=None, away=False, **profile
     )
+    deafness.repeated(draft, slot)
     _answer_join(draft, slot, event)
 
 
@@ -154,8 +158,8 @@ def leave(draft: Draft, event: Leave) -> None:
     slot = draft.by_id.get(event.member)
     if slot is None or draft.member(slot).incarnation != event.incarnation:
         return  # the leave of another process, or of a member that is gone
-    is_fenced = bool(draft.sessions.flags[slot] & FENCED)  # its tasks are placed elsewhere already
-    if event.temporary and not is_fenced:
+    is_out = bool(draft.sessions.flags[slot] & (FENCED | DEAF))  # its tasks are placed elsewhere
+    if event.temporary and not is_out:
         draft.sessions.hear(slot)
         draft.sessions.flags[slot] = MUTE
         draft.sessions.cancel_demand(slot)

@@ -31,7 +31,7 @@ from muster.state import causes, config, deadlines, lag, recovery
 from muster.state.columns import seated
 from muster.state.draft import Draft
 from muster.state.group import places
-from muster.state.liveness import FENCED
+from muster.state.liveness import DEAF, FENCED
 from muster.state.outcome import Answer, Failure, Outcome
 from muster.state.ownership import NO_MEMBER, Codes, codes, slot_of, task_of, union
 from muster.state.printable import cut
@@ -124,13 +124,13 @@ def _ask_assignor(draft: Draft) -> Outcome:
 def seats(draft: Draft) -> IntArray:
     """Slots of the members that a placement may use, in the order of their ids.
 
-    Fenced members are left out. Members drained for `scale.down.timeout.ms` are left out too,
-    unless no other member is there.
+    Fenced and deaf members are left out. Members drained for `scale.down.timeout.ms` are left out
+    too, unless no other member is there.
     """
     roster = np.array(draft.roster, dtype=np.int32)
     if len(roster) == 0:
         return roster
-    fenced = (draft.sessions.flags[roster] & FENCED) != 0
+    fenced = (draft.sessions.flags[roster] & (FENCED | DEAF)) != 0
     out = fenced | draft.mask(deadlines.drained(draft))[roster]
     if out.all():
         out = fenced
@@ -284,7 +284,7 @@ def _note_unseen(draft: Draft) -> None:
 
 
 def _unseen(draft: Draft, slot: int) -> str:
-    fenced = draft.sessions.flags[slot] & FENCED
+    fenced = draft.sessions.flags[slot] & (FENCED | DEAF)
     return causes.FENCED if fenced else "drained for scale.down.timeout.ms"
 
 

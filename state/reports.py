@@ -18,7 +18,7 @@ from muster.protocol.events import Report
 from muster.protocol.ids import Role
 from muster.protocol.records import Fault, MemberState
 from muster.protocol.tasks import IntArray, TaskSet
-from muster.state import fencing, lag, recovery
+from muster.state import deafness, fencing, lag, recovery
 from muster.state.draft import Draft
 from muster.state.liveness import ASKED, FENCED
 from muster.state.ownership import (
@@ -56,6 +56,7 @@ def report(draft: Draft, event: Report) -> None:
             fencing.answer_unknown(draft, event.member, event.incarnation)
         return
     draft.sessions.hear(slot)
+    deafness.heard(draft, slot)
     if draft.sessions.flags[slot] & FENCED or event.revision < draft.sessions.reported[slot]:
         return
     recovery.prove(draft, event.coordinator_epoch)

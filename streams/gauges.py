@@ -18,7 +18,7 @@ from muster.streams.published import REST, Fold
 _GROUP = ("prefix", "group")
 SUMS: Mapping[str, tuple[tuple[str, ...], str]] = {
     "groups": (("prefix", "state"), "groups, by state"),
-    "groups_quarantined": (("prefix",), "groups that are set aside until they are released"),
+    "groups_quarantined": (("prefix",), "groups that are quarantined until they are released"),
     "member_state": (("prefix", "state"), "members, by where they stand on their way"),
     "group_members": (_GROUP, "members"),
     "group_tasks": (_GROUP, "tasks declared"),

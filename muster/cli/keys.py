@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from muster.cli.options import add_format
-from muster.errors import BadInput, Unreachable
+from muster.errors import BadInput
 from muster.output import json_line, table, utc
 from muster.protocol.signing import Caller, Keyring, SigningKey
 from muster.signing import keyring, rotation
@@ -85,7 +85,7 @@ def run(args: argparse.Namespace) -> int:
         try:
             rotation.write(path, after)
         except OSError as error:
-            raise Unreachable(f"{path}: cannot be written ({error.strerror})") from None
+            raise BadInput(f"{path}: cannot be written ({error.strerror})") from None
     found = keyring.read(path)
     print(_as_json(found, now_ms) if args.format == "json" else _as_text(found, now_ms))
     return 0

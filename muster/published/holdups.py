@@ -2,7 +2,9 @@
 
 A group's newest record says which member owes what; its older records say since when. Times are
 broker time. A member is fenced `rebalance.timeout.ms` after the coordinator has a proof that it
-could read the request, which is at most one step (`state.deadlines.step_of`) after the request.
+could read the request. The proof is a tick whose wake-up was published after the request: the next
+event of the group, at most a heartbeat interval later, publishes it, and the tick follows within a
+step (`state.deadlines.step_of`).
 """
 
 from __future__ import annotations
@@ -121,7 +123,8 @@ def _next(before: _Debt | None, member: MemberEntry, at_ms: int) -> _Debt:
 def _holdup(shown: Shown, member: MemberEntry, debt: _Debt) -> Holdup:
     settings = shown.snapshot.settings
     patience_ms = member.rebalance_timeout_ms or settings.rebalance_timeout_ms
-    latest_ms = debt.asked_ms + patience_ms + step_of(settings)
+    proof_ms = settings.heartbeat_interval_ms + step_of(settings)
+    latest_ms = debt.asked_ms + patience_ms + proof_ms
     return Holdup(
         member=member.id,
         tasks=tuple(names(shown.revoking(member))),

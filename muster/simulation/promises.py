@@ -30,7 +30,7 @@ from muster.protocol.records import GroupState
 from muster.simulation.member import SimulatedMember
 from muster.state import invariants
 from muster.state.group import Group
-from muster.state.liveness import FENCED
+from muster.state.liveness import DEAF, FENCED
 from muster.state.ownership import NO_MEMBER, slot_of, task_of
 
 STAGING = ("high-availability", "learner")
@@ -195,7 +195,7 @@ class Promises:
         for member in group.live():
             near = self._near(task, member.id)
             may = member.topics is None or task.unit in member.topics
-            fenced = bool(group.sessions.flags[member.slot] & FENCED)
+            fenced = bool(group.sessions.flags[member.slot] & (FENCED | DEAF))
             if member.draining or member.away or fenced or not may:
                 continue
             if near or (near is None and member.id == owner):

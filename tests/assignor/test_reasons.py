@@ -167,6 +167,10 @@ class Facts:
                 facts += [caught_up(view)[task, destination] == (keeper[1] == "caught-up")]
             elif text == "no other member may":
                 facts.append(destination == NO_MEMBER and not allowed(view)[task].any())
+            elif text == "only draining members may":
+                takers = allowed(view)[task]
+                facts.append(destination == NO_MEMBER and takers.any())
+                facts.append(bool(view.draining[takers].all()))
             elif text == "learner ready":
                 facts += [(task, destination) in codes(view.ready)]
             else:
@@ -385,6 +389,18 @@ def test_reason_of_a_task_that_no_member_may_take() -> None:
         ]
         text = "A does not take it any more; no other member may"
         assert reasons == [(0, Role.ACTIVE, 0, NO_MEMBER, text)]
+
+
+def test_reason_of_a_task_that_only_a_draining_member_may_take() -> None:
+    """A narrowed its topics, and B, which takes all, is draining: the reason does not deny B."""
+    members = {
+        "A": Member(active=["0_0"], topics=["1"]),
+        "B": Member(draining=True),
+    }
+    view = group([Subtopology("0", 1, stateful=True), Subtopology("1", 1)], members)
+    for name in NAMES:
+        texts = {r.task: r.text for r in placed(view, name).reasons}
+        assert texts[0] == "A does not take it any more; only draining members may"
 
 
 def test_many_moves_between_two_members_cost_one_comparison() -> None:

@@ -28,7 +28,7 @@ from muster.simulation.jobs import Job
 from muster.simulation.process import Process
 from muster.state import invariants
 from muster.state.group import Group
-from muster.state.liveness import FENCED
+from muster.state.liveness import DEAF, FENCED
 from muster.state.machine import Step
 from muster.state.ownership import NO_MEMBER
 
@@ -161,11 +161,11 @@ def able(group: Group, task: str) -> list[MemberId]:
     """Members that may run a task.
 
     In a `static` group these are the members that name the task, or if none does, the members that
-    name nothing. Fenced members, and members whose time for draining has ended, do not count.
-    Draining members count only if all members drain, and only then does what they name count.
+    name nothing. Fenced and deaf members, and those whose time for draining has ended, do
+    not count. Draining members count only if all drain, and only then does what they name count.
     """
     now, late = group.sessions.clock_ms, group.timers.drain_until_ms
-    there = [m for m in group.live() if not group.sessions.flags[m.slot] & FENCED]
+    there = [m for m in group.live() if not group.sessions.flags[m.slot] & (FENCED | DEAF)]
     there = [m for m in there if late.get(m.slot, now + 1) > now] or there
     takers = [m.id for m in there if not m.draining] or [m.id for m in there]
     if group.assignor != "static":

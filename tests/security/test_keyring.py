@@ -301,6 +301,14 @@ def test_muster_keys_says_what_is_wrong(
     assert said in capsys.readouterr().err
 
 
+def test_a_keyring_that_cannot_be_written_is_named(tmp_path: Path, capsys: Output) -> None:
+    """The folder of the file is missing: exit code 2, and the message names the file."""
+    file = tmp_path / "none" / "ring.json"
+    assert main(["keys", "create", str(file)]) == 2
+    said = "cannot be written (No such file or directory)"
+    assert capsys.readouterr().err == f"muster keys: {file}: {said}\n"
+
+
 def test_muster_keys_refuses_what_would_be_of_no_use(tmp_path: Path, capsys: Output) -> None:
     """`require` without groups and `export` without file or keys are refused; no file changes."""
     file = tmp_path / "ring.json"

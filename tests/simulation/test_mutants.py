@@ -87,7 +87,7 @@ MUTANTS = (
     ),
     Mutant(
         "a fenced member's time runs from the proof that it could read it",
-        liveness.Liveness.demand,
+        liveness.Liveness.restart_demand,
         "self.response_due[slot] = -self.taken",
         "self.response_due[slot] = self.session_ms + 2_000",
         (FallsBehind,),

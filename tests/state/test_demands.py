@@ -14,6 +14,7 @@ from muster.protocol.digest import Holding
 from muster.protocol.events import Mark, Tick
 from muster.protocol.records import GroupSnapshot, MemberState, WakeUp
 from muster.protocol.tasks import Subtopology, TaskSet
+from muster.state.deadlines import step_of
 from muster.state.group import Group
 
 FOUR = Subtopology("0", 4)
@@ -191,3 +192,33 @@ def test_a_lost_checkpoint_fences_members_that_do_not_answer(returns: bool) -> N
     assert ms == fenced_ms if returns else ms >= fenced_ms + SESSION_MS
     owners = [story.group.members[slot].id for slot in story.group.owned.holder]
     assert owners == (["W1", "W1", "W2", "W2"] if returns else ["W1"] * 4)
+
+
+@pytest.mark.parametrize(("beat_ms", "first_ms"), [(3_000, 10), (3_000, 2_999), (1_000, 500)])
+def test_a_fence_comes_within_the_bound(beat_ms: int, first_ms: int) -> None:
+    """The clock ticks when wake-ups ask for it, and W1 never answers.
+
+    It is fenced after the rebalance timeout and at most a heartbeat interval and a step more, the
+    bound that `groups describe` shows and docs/operations.md states.
+    """
+    story = Story()
+    patience_ms = 15_000
+    begun = story.take(
+        config(FOUR, rebalance_timeout_ms=patience_ms, heartbeat_interval_ms=beat_ms), join("W1")
+    )
+    wake = next(record for record in begun.records if isinstance(record, WakeUp))
+    sent = {"W1": first_ms, "W2": beat_ms}
+    story.at(0).take(join("W2"))
+    now_ms = 0
+    while "W1 fenced" not in story.group.cause:
+        next_ms = min(sent.values())
+        if wake.at_ms is not None and wake.at_ms - 1_000_000 <= next_ms:
+            now_ms, event = max(now_ms, wake.at_ms - 1_000_000), tick()
+        else:
+            now_ms, member = next_ms, min(sent, key=sent.__getitem__)
+            sent[member] += beat_ms
+            event = beat(member, 0, epoch=1 if member == "W1" else 2)
+        step = story.at(now_ms).take(event)
+        wake = next((r for r in step.records if isinstance(r, WakeUp)), wake)
+        assert now_ms <= patience_ms + beat_ms + step_of(story.group.settings)
+    assert now_ms >= patience_ms

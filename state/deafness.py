@@ -1,0 +1,64 @@
+"""Deaf members: they go on joining, and show no sign that they read what they are answered.
+
+A worker whose reader hangs stops its tasks when its lease ends, and then repeats its join until it
+is answered. Its joins arrive and renew its session, so it would keep its share of the tasks for
+ever, and nobody would run them.
+
+A heartbeat or a report shows that a member has read a record: it cannot be written without one. So
+a member that repeats its join has a demand until one of them comes (`UNREAD`). Its time begins, as
+that of every demand, with the proof that the member could have read it, and is the longer of the
+session and the rebalance timeout. A member that reads writes a heartbeat within a session, or it
+would expire. Until the sign has come, other demands of the member do not begin the time again.
+
+After that time the member is fenced and is deaf (`DEAF`). Its joins free nothing: they may be older
+than an answer that it has read. A session later its tasks are free. It stays a member while it goes
+on joining, and placements leave it out until a heartbeat or a report comes.
+"""
+
+from __future__ import annotations
+
+from muster.protocol.records import MemberState
+from muster.state import causes
+from muster.state.draft import Draft
+from muster.state.liveness import DEAF, FENCED, MUTE, UNREAD
+
+
+def repeated(draft: Draft, slot: int) -> None:
+    """Note that a member has repeated its join: it must show in time that it reads the answer."""
+    if not draft.sessions.flags[slot] & DEAF:
+        draft.sessions.flags[slot] |= UNREAD
+        draft.sessions.demand(slot)
+
+
+def heard(draft: Draft, slot: int) -> None:
+    """Note that a member has read a record: its heartbeat or report has come."""
+    flags = int(draft.sessions.flags[slot])
+    if not flags & (UNREAD | DEAF) or flags & FENCED:
+        return
+    draft.sessions.flags[slot] = flags & ~(UNREAD | DEAF)
+    if flags & DEAF:
+        draft.causes.member(causes.RETURNED, draft.member(slot).id)
+    elif draft.member(slot).state is MemberState.UNREVOKED or slot in draft.recovery.asked:
+        draft.sessions.restart_demand(slot)
+    else:
+        draft.sessions.cancel_demand(slot)
+
+
+def let_go(draft: Draft, slot: int) -> None:
+    """Free the tasks of a deaf member that was fenced a session ago; it stays a member."""
+    draft.release([slot])
+    draft.sessions.flags[slot] &= 0xFF & ~(FENCED | MUTE)
+    draft.sessions.cancel_demand(slot)
+    draft.sessions.hear(slot)
+    draft.recovered(slot)
+    draft.update(
+        slot,
+        state=MemberState.STABLE,
+        epoch=0,
+        previous_epoch=0,
+        revoke_revision=0,
+        deadline_ms=None,
+        away=False,
+    )
+    draft.touched.add(slot)
+    draft.answer.add(slot)
