@@ -239,6 +239,7 @@ def test_groups_that_nobody_configures_leave_nothing() -> None:
     gone = 0
     for n, lane in enumerate(lanes):
         group = GroupId(f"g{n}")
+        operator.processor.init(operator.tester.handle)  # a new batch accepts new groups
         operator.feed(1_000 + n, Join(group=group, member=MemberId("m"), incarnation=1))
         assert operator.stored(lane) != (None, None)
         for at_ms in range(2_000, 120_000, 9_000):
