@@ -45,8 +45,6 @@ from pyspark.sql.streaming.stateful_processor import (
 )
 from pyspark.sql.types import BinaryType, Row, StructField, StructType
 
-from muster.protocol.keys import parse_key
-from muster.protocol.signing import Keyring
 from muster.protocol.topics import TopicKind
 from muster.schemas import WriterSchema, schemas_of
 from muster.signing.keyring import KeyFile
@@ -66,7 +64,7 @@ from muster.streams.letters import GROUP_QUOTED_BYTES_MAX, Post
 from muster.streams.source import REFUSED, TOPIC_AT, split_lane
 from muster.streams.stored import Stored
 from muster.streams.trial import TrialFailed, limit_cpu, limit_memory, tried
-from muster.streams.turn import Publisher, Turn
+from muster.streams.turn import Publisher, Rows, Turn
 
 CACHE_GROUPS_MAX = 10_000
 """Groups that one Python process keeps in memory; it drops the least recently used first."""
@@ -93,21 +91,6 @@ _key_file = functools.cache(KeyFile)
 A file that cannot be read at first ends the query: no signature could be checked."""
 _settled = threading.Event()
 """Set once this Python process has run a batch."""
-
-
-class _Rows(NamedTuple):
-    """All rows of one lane (topic prefix and record key) in a batch, with their group."""
-
-    lane: bytes
-    entries: list[bytes]
-    keyring: Keyring | None
-    stored: Stored
-    group: Group | None
-
-    @property
-    def signed(self) -> bool:
-        """Whether the rows have room for signatures."""
-        return self.keyring is not None
 
 
 class GroupProcessor(StatefulProcessor):
@@ -219,7 +202,7 @@ class GroupProcessor(StatefulProcessor):
             found += self._letters(turned_away(lane, entries, self._topics, signed))
             return iter(found)
         keyring = None if self._signing_keys is None else _key_file(self._signing_keys).current()
-        taken = self._taken(_Rows(lane, entries, keyring, stored, group))
+        taken = self._taken(Rows(lane, entries, keyring, stored, group))
         self._store(lane, stored, taken)
         return iter(found + taken.rows)
 
@@ -230,7 +213,7 @@ class GroupProcessor(StatefulProcessor):
     def _is_config(self, entry: bytes) -> bool:
         return entry[TOPIC_AT] in self._config_topics  # for every row, so it must be quick
 
-    def _taken(self, rows: _Rows) -> Turn:
+    def _taken(self, rows: Rows) -> Turn:
         """Run a group batch, in a child process if it may do harm."""
         if rows.stored.is_quarantined:
             inbox = self._inbox(rows) if self._has_config(rows.entries) else None
@@ -248,33 +231,19 @@ class GroupProcessor(StatefulProcessor):
             limit_cpu(0)
         return self._tried(rows._replace(group=None))
 
-    def _turn(self, rows: _Rows) -> Turn:
+    def _turn(self, rows: Rows) -> Turn:
         """Read the rows and apply their events to the group.
 
         Raises:
             MemoryError: there is not enough memory.
         """
-        rows = rows._replace(group=self._known(rows))
+        rows = rows._replace(group=turn.known(rows))
         inbox = self._inbox(rows)
         if inbox.group is None or not inbox.events:
             return Turn(list(self._letters(inbox)), rows.group, rows.stored)
         return turn.take(rows.group, rows.stored, inbox, self._publisher(rows), self._post)
 
-    def _known(self, rows: _Rows) -> Group | None:
-        """The group, restored if it is not in memory: limits follow from how many tasks it has.
-
-        They must be the same in a replay, which may find other groups in memory.
-        """
-        if rows.group is not None or rows.stored.snapshot is None:
-            return rows.group
-        try:
-            return turn.restore(parse_key(split_lane(rows.lane)[1]).group, rows.stored)
-        except MemoryError:
-            raise
-        except Exception:
-            return None  # `turn.take` fails in the same way and parks the group
-
-    def _inbox(self, rows: _Rows) -> Inbox:
+    def _inbox(self, rows: Rows) -> Inbox:
         """The events of the rows."""
         lane, entries, keyring, stored, group = rows
         schemas = schemas_of(self._writers)
@@ -288,14 +257,14 @@ class GroupProcessor(StatefulProcessor):
             # A bug in muster: raising would bring the same rows back at every start.
             return failed(lane, entries, self._topics, rows.signed, traceback.format_exc())
 
-    def _tried(self, rows: _Rows) -> Turn:
+    def _tried(self, rows: Rows) -> Turn:
         """Run a group batch in a child; if it gives no answer, quarantine the group."""
         try:
             return self._in_child(lambda: self._turn(rows))
         except TrialFailed as failure:
             return self._set_aside(rows, str(failure))
 
-    def _released(self, rows: _Rows) -> Turn:
+    def _released(self, rows: Rows) -> Turn:
         """Run the batch that releases a quarantined group (see the three steps in `quarantine`)."""
         try:
             with suppress(TrialFailed):
@@ -305,7 +274,7 @@ class GroupProcessor(StatefulProcessor):
         except TrialFailed as failure:
             return self._set_aside(rows, str(failure))
 
-    def _made_good(self, rows: _Rows) -> Turn:
+    def _made_good(self, rows: Rows) -> Turn:
         """Process the rows that were set aside at the quarantine, then the rows of this batch.
 
         Raises:
@@ -339,7 +308,7 @@ class GroupProcessor(StatefulProcessor):
     def _has_config(self, entries: Sequence[bytes]) -> bool:
         return any(map(self._is_config, entries))
 
-    def _set_aside(self, rows: _Rows, story: str) -> Turn:
+    def _set_aside(self, rows: Rows, story: str) -> Turn:
         """Quarantine a group; rows whose key names no group only become dead letters."""
         publisher = self._publisher(rows)
         if not quarantine.names_a_group(rows.lane):
@@ -349,12 +318,12 @@ class GroupProcessor(StatefulProcessor):
         signed = rows.signed
         return quarantine.begin(*where, rows.stored, publisher, self._post, signed, story)
 
-    def _kept_out(self, rows: _Rows) -> Turn:
+    def _kept_out(self, rows: Rows) -> Turn:
         """Refuse the rows of a quarantined group."""
         inbox = set_aside(rows.lane, rows.entries, self._topics, rows.signed, None)
         return Turn(list(self._letters(inbox)), None, rows.stored)
 
-    def _publisher(self, rows: _Rows) -> Publisher:
+    def _publisher(self, rows: Rows) -> Publisher:
         return self._publishers[split_lane(rows.lane)[0]]
 
     def _letters(self, inbox: Inbox) -> Iterator[Row]:

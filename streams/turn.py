@@ -35,8 +35,10 @@ from muster.protocol.dead_letters import DeadLetter
 from muster.protocol.events import Event, Heartbeat, Refused, Tick
 from muster.protocol.framing import PREFIX
 from muster.protocol.ids import GroupId
+from muster.protocol.keys import parse_key
 from muster.protocol.records import GroupGone, GroupSnapshot, Record, Rejected, WakeUp
 from muster.protocol.settings import DEFAULT_ASSIGNOR
+from muster.protocol.signing import Keyring
 from muster.protocol.taskset import SET_TASKS_MAX
 from muster.protocol.topics import TopicKind, topic_name
 from muster.state import config, invariants
@@ -46,6 +48,7 @@ from muster.state.machine import Step, advance
 from muster.streams import outbox
 from muster.streams.inbox import Inbox
 from muster.streams.letters import Post
+from muster.streams.source import split_lane
 from muster.streams.stored import (
     PARKED_FLAG,
     QUARANTINED_FLAG,
@@ -64,6 +67,21 @@ PROBATION_MS = 600_000
 
 class TooLarge(Exception):
     """A group needs more room than a group may have."""
+
+
+class Rows(NamedTuple):
+    """All rows of one lane (topic prefix and record key) in a batch, with their group."""
+
+    lane: bytes
+    entries: list[bytes]
+    keyring: Keyring | None
+    stored: Stored
+    group: Group | None
+
+    @property
+    def signed(self) -> bool:
+        """Whether the rows have room for signatures."""
+        return self.keyring is not None
 
 
 class Publisher(NamedTuple):
@@ -135,6 +153,21 @@ def restore(group: GroupId, stored: Stored, *, wary: bool = False) -> Group:
         with suppress(ValueError):  # the core's own part may be from another version, too
             return Group.restore(record, parts.core)
     return Group.recover(record)
+
+
+def known(rows: Rows) -> Group | None:
+    """The group, restored if it is not in memory: limits follow from how many tasks it has.
+
+    They must be the same in a replay, which may find other groups in memory.
+    """
+    if rows.group is not None or rows.stored.snapshot is None:
+        return rows.group
+    try:
+        return restore(parse_key(split_lane(rows.lane)[1]).group, rows.stored)
+    except MemoryError:
+        raise
+    except Exception:
+        return None  # `take` fails in the same way and parks the group
 
 
 def tasks_of(group: Group | None, stored: Stored) -> int:
