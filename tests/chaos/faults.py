@@ -280,7 +280,7 @@ _EXECUTOR = 6
 
 DISK_FULL = Fault("disk full", COORDINATOR, disk_full, _START, ends_coordinator=True)
 FAULTS: tuple[Fault, ...] = (
-    Fault("driver killed", COORDINATOR, driver_killed, _START, ends_coordinator=True),
+    Fault("driver killed", COORDINATOR, driver_killed, _START, False, ends_coordinator=True),
     Fault("driver frozen", COORDINATOR, driver_frozen, FROZEN_S, brief=False),
     Fault("driver replaced", COORDINATOR, driver_replaced, _START, False, ends_coordinator=True),
     Fault("checkpoint lost", COORDINATOR, checkpoint_lost, _START, False, ends_coordinator=True),
@@ -297,7 +297,7 @@ FAULTS: tuple[Fault, ...] = (
     Fault("broker killed", KAFKA, broker_killed, _LOST),
     Fault("broker frozen", KAFKA, broker_frozen, _LOST, brief=False),
     Fault("rolling restart", KAFKA, brokers_rolled, _LOST, brief=False),
-    Fault("slow broker", WORKER, broker_slow, _LEFT + 6),
+    Fault("slow broker", WORKER, broker_slow, _LEFT + 6, False),
 )
 ORDERLY = Fault("worker restarted in order", WORKER, worker_restarted, _LEFT)
 """The change that must still work after, or during, every fault that hits no worker."""

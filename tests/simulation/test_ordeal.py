@@ -29,7 +29,7 @@ from muster.state.group import NO_MEMBER
 from muster.state.machine import Step
 from muster.worker.states import State
 
-GENERATIONS = int(os.environ.get("MUSTER_ORDEAL_GENERATIONS", "8000"))
+GENERATIONS = int(os.environ.get("MUSTER_ORDEAL_GENERATIONS", "4000"))
 SEED = int(os.environ.get("MUSTER_ORDEAL_SEED", "1000000"))
 PROCESSES = int(os.environ.get("MUSTER_ORDEAL_PROCESSES", "2"))
 
