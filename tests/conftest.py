@@ -13,11 +13,21 @@ from support.suite.examples import examples
 
 pytest_plugins = [
     "support.kafka.brokers",
+    "support.suite.jvms",
     "support.suite.leftovers",
     "support.worker.mock_worker",
     "support.streams.operator",
     "support.streams.job",
 ]
+
+LONGEST = (
+    "chaos/test_chaos.py",
+    "integration/test_lifecycle.py",
+    "integration/test_spark_cluster.py",
+    "integration/test_coordinator_lost.py",
+)
+"""Files that take minutes. They run first, so that the two processes of `make test` end together;
+the order of the others is random."""
 
 settings.register_profile(
     "ci",
@@ -32,6 +42,12 @@ settings.load_profile(os.environ.get("MUSTER_HYPOTHESIS", "ci"))
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A shell's background job ignores Ctrl-C, and so would everything the tests start.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put the longest files first, after pytest-randomly has shuffled them all."""
+    items.sort(key=lambda item: not item.path.as_posix().endswith(LONGEST))
 
 
 @pytest.fixture(autouse=True)

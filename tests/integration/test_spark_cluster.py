@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -99,7 +100,7 @@ def test_submitted_as_the_page_says(cluster: SparkCluster, topics: Topics, tmp_p
     start, options, _ = script.partition("--bootstrap-server")
     assert options, "the line ends with the job's own options, which the test replaces"
     env = {**environment(), "PATH": f"{Path(sys.executable).parent}:{environment()['PATH']}"}
-    conf = " ".join(f"--conf {setting}" for setting in CONF)
+    conf = " ".join(f"--conf {shlex.quote(setting)}" for setting in CONF)
     command = ("bash", "-euc", f'{start.rstrip().removesuffix(chr(92))} {conf} "$@"', "submit")
     with (
         Job(topics, tmp_path, command=command, env=env) as job,

@@ -28,7 +28,7 @@ from muster.state.machine import Step
 from muster.state.ownership import NO_MEMBER
 from muster.worker.states import State
 
-GENERATIONS = int(os.environ.get("MUSTER_FAULT_GENERATIONS", "8000"))
+GENERATIONS = int(os.environ.get("MUSTER_FAULT_GENERATIONS", "4000"))
 SEED = int(os.environ.get("MUSTER_FAULT_SEED", "1000000"))
 PROCESSES = int(os.environ.get("MUSTER_FAULT_PROCESSES", "2"))
 

@@ -40,6 +40,7 @@ JVM_OPTIONS = (
     "-Xms64m",
     "-Xmx320m",
     "-XX:+UseSerialGC",
+    "-XX:TieredStopAtLevel=1",
     "-Xshare:auto",
     "-Djava.awt.headless=true",
 )

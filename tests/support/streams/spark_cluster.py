@@ -15,6 +15,7 @@ from pathlib import Path
 
 import psutil
 import pyspark
+from support.suite.jvms import SMALL
 from support.suite.waiting import until
 
 from muster.broker.java import java_home
@@ -29,6 +30,7 @@ CONF = (
     "spark.executor.memory=600m",
     "spark.cores.max=2",
     "spark.sql.shuffle.partitions=2",
+    f"spark.executor.extraJavaOptions={SMALL}",
 )
 """Settings of a job: one core each, so that both workers get a part of every batch."""
 
@@ -42,6 +44,7 @@ def environment() -> dict[str, str]:
         "SPARK_LOCAL_IP": HOST,
         "PYSPARK_PYTHON": sys.executable,
         "SPARK_DAEMON_MEMORY": "256m",
+        "SPARK_DAEMON_JAVA_OPTS": SMALL,
         "SPARK_NO_DAEMONIZE": "1",
     }
 
