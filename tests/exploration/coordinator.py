@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from exploration.member import GROUP
 from exploration.values import OFFSET, TIME, Values, shape_of
+
 from muster.protocol.events import GroupConfig, Join, Origin
 from muster.protocol.records import GroupSnapshot, MemberAssignment, MemberGone, WakeUp
 from muster.protocol.settings import parse_settings
@@ -203,11 +204,11 @@ def _core(record: GroupSnapshot) -> Hashable:
     return shape_of(replace(record, through=(), clock_ms=0, next_ms=None))
 
 
-def for_member(record: Any) -> bool:  # noqa: ANN401
+def for_member(record: Any) -> bool:
     """Whether a record is addressed to a member."""
     return isinstance(record, MemberAssignment | MemberGone)
 
 
-def is_wake_up(record: Any) -> bool:  # noqa: ANN401
+def is_wake_up(record: Any) -> bool:
     """Whether a record is a wake-up."""
     return isinstance(record, WakeUp)

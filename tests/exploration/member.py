@@ -10,6 +10,7 @@ import copy
 from typing import Any, NamedTuple
 
 from exploration.values import Values
+
 from muster.protocol.events import Join, LagReport, Leave
 from muster.protocol.ids import GroupId, MemberId, Role, Task
 from muster.worker.messages import (
@@ -120,7 +121,7 @@ class Members:
         """The session of a process; not to be changed."""
         return self.values[process.session]
 
-    def give(self, process: Process, given: Input, key: Any, now: int) -> Outcome:  # noqa: ANN401
+    def give(self, process: Process, given: Input, key: Any, now: int) -> Outcome:
         """Give the session an input that `key` stands for, and perform its actions."""
         place = (process.session, key, now)
         known = self._steps.get(place)
@@ -226,9 +227,7 @@ class Members:
     def ready(self, process: Process, now: int) -> Outcome:
         """The oldest copies that restore have caught up."""
         tasks, *rest = process.copies
-        return self.give(
-            process._replace(copies=tuple(rest)), Ready(tasks), ("ready", tasks), now
-        )
+        return self.give(process._replace(copies=tuple(rest)), Ready(tasks), ("ready", tasks), now)
 
     def leave(self, process: Process, now: int, *, temporary: bool) -> Outcome:
         """The user closes the worker."""

@@ -40,14 +40,14 @@ class Shape(NamedTuple):
     offsets: tuple[int, ...]
 
 
-def shape_of(value: Any) -> Shape:  # noqa: ANN401 — any value of a state
+def shape_of(value: Any) -> Shape:
     """The shape of a value."""
     times: list[int] = []
     offsets: list[int] = []
     return Shape(_walk(value, times, offsets), tuple(times), tuple(offsets))
 
 
-def _walk(value: Any, times: list[int], offsets: list[int]) -> Hashable:  # noqa: ANN401
+def _walk(value: Any, times: list[int], offsets: list[int]) -> Hashable:
     kind = type(value)
     if kind is int:
         return _number(value, times, offsets)
@@ -95,7 +95,7 @@ class Values:
         self._timeless: dict[tuple[Hashable, ...], int] = {}
         self._relative: dict[tuple[int, int, int], int] = {}
 
-    def put(self, value: Any, seen: Callable[[Any], Any] | None = None) -> int:  # noqa: ANN401
+    def put(self, value: Any, seen: Callable[[Any], Any] | None = None) -> int:
         """The number of a value; `seen` gives what is compared, if that is not the value."""
         shape = shape_of(value if seen is None else seen(value))
         number = self._numbers.get(shape)
@@ -105,7 +105,7 @@ class Values:
             self._shapes.append(shape)
         return number
 
-    def __getitem__(self, number: int) -> Any:  # noqa: ANN401
+    def __getitem__(self, number: int) -> Any:
         return self._values[number]
 
     def __len__(self) -> int:

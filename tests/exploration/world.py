@@ -23,14 +23,18 @@ from exploration.coordinator import (
     is_wake_up,
 )
 from exploration.member import GROUP, Members, Outcome, Process
+from exploration.story import named, said
 from exploration.values import OFFSET, TIME, Values
-from muster.protocol.events import Drain, Event, Mark, Origin, Tick
+
+from muster.protocol.events import Drain, Event, Origin, Tick
 from muster.protocol.ids import MemberId, Task
 from muster.protocol.records import GroupSnapshot, GroupState
 from muster.state import invariants
 from muster.state.group import Group
 from muster.worker.states import State
 
+SETTLES_WITHIN = 600
+"""Most calm steps from any state until the group has settled."""
 QUANTUM_MS = 1_000
 """The heartbeat interval, and the step of time."""
 SETTINGS = {
@@ -85,6 +89,7 @@ class Scenario(NamedTuple):
         assignor: its assignor.
         notices_late: a superseded coordinator begins its last batch at any time; else before the
             second one has taken a batch, because a job takes longer to start than to notice.
+        settled: begin with a group that has settled, not with the joins.
     """
 
     members: tuple[str, ...]
@@ -94,6 +99,7 @@ class Scenario(NamedTuple):
     settings: tuple[tuple[str, str], ...] = ()
     assignor: str = "sticky"
     notices_late: bool = False
+    settled: bool = False
 
 
 class World(NamedTuple):
@@ -143,11 +149,9 @@ class System:
     # ------------------------------------------------------------------------------- the states
 
     def first(self) -> World:
-        """All members have sent their join, and nobody has read one."""
+        """All members have sent their join and nobody has read one, or the group has settled."""
         settings = {**SETTINGS, **dict(self.scenario.settings)}
-        batch = self.coordinators.configured(
-            settings, self.scenario.assignor, self.scenario.tasks
-        )
+        batch = self.coordinators.configured(settings, self.scenario.assignor, self.scenario.tasks)
         now = TIME + QUANTUM_MS
         processes = tuple(
             self.members.start(name, 0, now, self._instance(name)).process
@@ -157,7 +161,13 @@ class System:
         world = World(
             now, (), OFFSET, (coordinator,), 0, 0, 0, processes, (), (), self.scenario.budget
         )
-        return self._pruned(self._published(world, batch.records))
+        world = self._pruned(self._published(world, batch.records))
+        for _ in range(SETTLES_WITHIN if self.scenario.settled else 0):
+            _, then = self.calm_step(world)
+            if self.unsettled(world) is None or isinstance(then, str):
+                break
+            world = then
+        return world
 
     def key(self, world: World) -> int:
         """128 bits that two states share if they are equal but for when they happen."""
@@ -202,54 +212,43 @@ class System:
 
     def _calm(self, world: World) -> Iterator[Step]:
         """What happens without a fault, in the order of a calm system."""
-        now, members = world.now, self.members
         for place, process in enumerate(world.processes):
-            name = process.name
-            if process.inbox:
-                what = self._text(self.values[process.inbox[0]])
-                yield f"{name} reads {what}", self._with(world, place, members.read(process, now))
-            for index, (role, tasks) in enumerate(process.stopping):
-                stopped = members.stopped(process, index, now)
-                yield f"{name} has stopped {_named(tasks)} ({role})", self._with(
-                    world, place, stopped
-                )
-            if process.losing:
-                yield f"{name} has stopped everything", self._with(
-                    world, place, members.lost(process, now)
-                )
-            if process.copies:
-                yield f"{name} has restored {_named(process.copies[0])}", self._with(
-                    world, place, members.ready(process, now)
-                )
+            for what, outcome in self._of_process(process, world.now):
+                yield f"{process.name} {what}", self._with(world, place, outcome)
             if process.outbox:
                 sent = self.values[process.outbox[0]]
-                yield f"Kafka stores {self._text(sent.event)}", self._stored(world, place)
-            if members.is_due(process, now):
-                yield f"{name} sees the time", self._with(world, place, members.clock(process, now))
+                yield f"Kafka stores {said(sent.event)}", self._stored(world, place)
         yield from self._batches(world)
         for place, coordinator in enumerate(world.running):
             if coordinator.held:
                 after = self._published(world, coordinator.held)
-                yield f"coordinator {coordinator.epoch} publishes late", self._pruned(
-                    _running(after, place, coordinator._replace(held=()))
-                )
+                after = _running(after, place, coordinator._replace(held=()))
+                yield f"coordinator {coordinator.epoch} publishes late", self._pruned(after)
             elif place and coordinator.batches == 0:
-                yield f"coordinator {coordinator.epoch} ends", self._pruned(
-                    after_end(world, place)
-                )
+                yield f"coordinator {coordinator.epoch} ends", self._pruned(_ended(world, place))
         for index, number in enumerate(world.repeats):
             event = self.values[number].event
-            rest = world.repeats[:index] + world.repeats[index + 1 :]
-            yield f"Kafka stores again {self._text(event)}", self._appended(
-                world._replace(repeats=rest), event
-            )
+            rest = world._replace(repeats=world.repeats[:index] + world.repeats[index + 1 :])
+            yield f"Kafka stores again {said(event)}", self._appended(rest, event)
         wake = self.values[world.wake]
-        if wake is not None and wake.at_ms is not None and wake.at_ms <= now:
-            if not world.ticked or now - world.ticked >= QUANTUM_MS:
-                tick = Tick(group=GROUP, published=wake.published)
-                yield "the clock writes a tick", self._appended(
-                    world._replace(ticked=now), tick
-                )
+        is_due = wake is not None and wake.at_ms is not None and wake.at_ms <= world.now
+        if is_due and not (world.ticked and world.now - world.ticked < QUANTUM_MS):
+            tick = Tick(group=GROUP, published=wake.published)
+            yield "the clock writes a tick", self._appended(world._replace(ticked=world.now), tick)
+
+    def _of_process(self, process: Process, now: int) -> Iterator[tuple[str, Outcome]]:
+        """What a process does next by itself."""
+        members = self.members
+        if process.inbox:
+            yield f"reads {said(self.values[process.inbox[0]])}", members.read(process, now)
+        for index, (role, tasks) in enumerate(process.stopping):
+            yield f"has stopped {named(tasks)} ({role})", members.stopped(process, index, now)
+        if process.losing:
+            yield "has stopped everything", members.lost(process, now)
+        if process.copies:
+            yield f"has restored {named(process.copies[0])}", members.ready(process, now)
+        if members.is_due(process, now):
+            yield "sees the time", members.clock(process, now)
 
     def _batches(self, world: World) -> Iterator[Step]:
         """Every end that the next batch of a coordinator may have, the longest first."""
@@ -260,9 +259,7 @@ class System:
             if coordinator.begun:
                 ends = range(coordinator.begun, coordinator.begun - 1, -1)
             for end in ends:
-                what = (
-                    f"coordinator {coordinator.epoch} takes {end - coordinator.through} events"
-                )
+                what = f"coordinator {coordinator.epoch} takes {end - coordinator.through} events"
                 yield what, self._batch(world, place, end)
 
     def _faults(self, world: World, *, may_pass: bool) -> Iterator[Step]:
@@ -281,8 +278,9 @@ class System:
         if budget.drain:
             for name in self.scenario.members:
                 order = Drain(group=GROUP, member=MemberId(name))
-                yield f"an operator drains {name}", self._appended(
-                    world._replace(budget=budget.less("drain")), order
+                yield (
+                    f"an operator drains {name}",
+                    self._appended(world._replace(budget=budget.less("drain")), order),
                 )
 
     def _process_faults(self, world: World, place: int, process: Process) -> Iterator[Step]:
@@ -293,7 +291,7 @@ class System:
             yield f"{process.name} dies", less
         if process.outbox:
             sent = self.values[process.outbox[0]]
-            text = self._text(sent.event)
+            text = said(sent.event)
             if budget.repeat:
                 again = world._replace(
                     repeats=(*world.repeats, process.outbox[0]), budget=budget.less("repeat")
@@ -343,7 +341,7 @@ class System:
     def _with(self, world: World, place: int, outcome: Outcome) -> World | str:
         """The world after a process has become another value; checks the tokens it was granted."""
         process, granted = outcome
-        processes = world.processes[:place] + (process,) + world.processes[place + 1 :]
+        processes = (*world.processes[:place], process, *world.processes[place + 1 :])
         if process.ended and not process.outbox:
             processes = world.processes[:place] + world.processes[place + 1 :]
         world = world._replace(processes=processes)
@@ -362,9 +360,7 @@ class System:
         number, *rest = process.outbox
         process = process._replace(outbox=tuple(rest))
         world = self._appended(world, self.values[number].event)
-        return self._with(
-            world, place, self.members.stored(process, number, world.now, acked=True)
-        )
+        return self._with(world, place, self.members.stored(process, number, world.now, acked=True))
 
     def _appended(self, world: World, event: Event) -> World:
         origin = Origin(TOPIC, 0, world.end, world.now)
@@ -410,7 +406,7 @@ class System:
         sizes = range(count + 1) if count < 4 else (0, 1, count - 1, count)
         for size in sizes:
             for part in combinations(batch.records, size):
-                names = ", ".join(self._text(self.values[n]) for n in part) or "nothing"
+                names = ", ".join(said(self.values[n]) for n in part) or "nothing"
                 yield names, batch._replace(records=part)
 
     def _died(self, world: World, batch: Batch, end: int) -> World:
@@ -455,10 +451,8 @@ class System:
             world = world._replace(published=0)
         elif world.published:
             needed = min(needed, self.coordinators.recovered(world.published)[1])
-        keep = world.end - needed
-        return world._replace(log=world.log[len(world.log) - keep :]) if keep else world._replace(
-            log=()
-        )
+        taken = len(world.log) - (world.end - needed)
+        return world._replace(log=world.log[taken:])
 
     # ---------------------------------------------------------------------------------- the laws
 
@@ -511,7 +505,11 @@ class System:
         live = [p for p in world.processes if not p.ended]
         if not live:
             return None if group.state is GroupState.EMPTY else f"still {group.state.value}"
-        if group.state is not GroupState.STABLE or group.recovering or len(group.roster) != len(live):
+        if (
+            group.state is not GroupState.STABLE
+            or group.recovering
+            or len(group.roster) != len(live)
+        ):
             return f"{group.state.value}"
         if (group.target != group.destination).any() or len(group.learner.kept) or group.again:
             return "learners at work"
@@ -523,9 +521,6 @@ class System:
             if invariants.holding_of(group, slot).digest() != session.holding.digest():
                 return f"{process.name} holds something else"
         return _unbalanced(group, live)
-
-    def _text(self, value: Any) -> str:  # noqa: ANN401 — for the story only
-        return said(value)
 
 
 def _unbalanced(group: Group, live: list[Process]) -> str | None:
@@ -540,47 +535,10 @@ def _unbalanced(group: Group, live: list[Process]) -> str | None:
 
 
 def _running(world: World, place: int, coordinator: Coordinator) -> World:
-    running = world.running[:place] + (coordinator,) + world.running[place + 1 :]
+    running = (*world.running[:place], coordinator, *world.running[place + 1 :])
     return world._replace(running=running)
 
 
-def after_end(world: World, place: int) -> World:
+def _ended(world: World, place: int) -> World:
     """The world without one of the coordinators."""
     return world._replace(running=world.running[:place] + world.running[place + 1 :])
-
-
-def _named(tasks: Any) -> str:  # noqa: ANN401
-    return " ".join(map(str, tasks)) or "nothing"
-
-
-def said(value: Any) -> str:  # noqa: ANN401
-    """A record or an event in a few words."""
-    kind = type(value).__name__
-    match kind:
-        case "MemberAssignment":
-            if value.fault is not None:
-                return f"{value.member}: {value.fault.value}"
-            held = [
-                f"{role} {_named(tasks)}"
-                for role, tasks in zip(
-                    ("active", "standby", "learner"),
-                    (value.active, value.standby, value.learner),
-                    strict=True,
-                )
-                if tasks
-            ]
-            asks = ", report" if value.report else ""
-            return f"{value.member}: {' and '.join(held) or 'no tasks'} (r{value.revision}{asks})"
-        case "MemberGone":
-            return f"{value.member}: gone"
-        case "GroupSnapshot":
-            return f"the group of generation {value.generation}"
-        case "WakeUp":
-            return "a wake-up"
-        case "Tick":
-            return "a tick"
-        case "Report":
-            return f"a report of {value.member} (r{value.revision}: {_named(value.holding.active)})"
-        case "Leave":
-            return f"a leave of {value.member}{' for a while' if value.temporary else ''}"
-    return f"a {kind.lower()} of {getattr(value, 'member', '?')}"
