@@ -12,8 +12,9 @@ from array import array
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from exploration.model import SETTLES_WITHIN, Scenario, World
 from exploration.values import TIME
-from exploration.world import SETTLES_WITHIN, Scenario, System, World
+from exploration.world import System
 
 SAMPLES = 100
 """Of the states that an incomplete search has not expanded, about so many must settle."""

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import pytest
+from exploration.model import Budget, Scenario
 from exploration.scenarios import ONE, TWO
-from exploration.world import Budget, Scenario
 
 from muster.state import (
     deadlines,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from exploration.world import Budget, Scenario
+from exploration.model import Budget, Scenario
 
 ONE = ("A",)
 TWO = ("A", "B")

@@ -10,8 +10,8 @@ import os
 
 import pytest
 from exploration.explore import Exploration, replayed
+from exploration.model import Budget, Scenario
 from exploration.scenarios import SCENARIOS, TWO
-from exploration.world import Budget, Scenario
 
 STATES = int(os.environ.get("MUSTER_EXPLORE_STATES", "1500"))
 LATE_JOIN = (

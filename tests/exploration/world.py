@@ -11,140 +11,31 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import combinations
-from typing import Any, NamedTuple
 
 from exploration.coordinator import (
     TOPIC,
     Batch,
     Coordinator,
-    Coordinators,
     LawBroken,
     for_member,
     is_wake_up,
 )
-from exploration.member import GROUP, Members, Outcome, Process
+from exploration.laws import Laws
+from exploration.member import GROUP, Outcome, Process
+from exploration.model import QUANTUM_MS, SETTINGS, SETTLES_WITHIN, World
 from exploration.story import named, said
-from exploration.values import OFFSET, TIME, Values
+from exploration.values import OFFSET, TIME
 
 from muster.protocol.events import Drain, Event, Origin, Tick
-from muster.protocol.ids import MemberId, Task
-from muster.protocol.records import GroupSnapshot, GroupState
-from muster.state import invariants
-from muster.state.group import Group
-from muster.worker.states import State
-
-SETTLES_WITHIN = 600
-"""Most calm steps from any state until the group has settled."""
-QUANTUM_MS = 1_000
-"""The heartbeat interval, and the step of time."""
-SETTINGS = {
-    "session.timeout.ms": "3000",
-    "heartbeat.interval.ms": "1000",
-    "rebalance.timeout.ms": "2000",
-    "initial.rebalance.delay.ms": "0",
-}
-
-
-class Budget(NamedTuple):
-    """How many faults of each kind may still happen.
-
-    Attributes:
-        crash: a process dies. start: a process starts again under the name of a dead one.
-        late: time passes although something is overdue.
-        repeat: an event is stored twice, the second time behind later ones.
-        fail: an event is not stored, and its sender knows it.
-        stop: the coordinator dies within a batch; a part of the records is published.
-        lose: the coordinator's checkpoint is lost; it recovers from the published records.
-        usurp: a second coordinator recovers while the first lives on.
-        leave: a member is closed. away: it is closed and will return.
-        drain: an operator drains a member.
-    """
-
-    crash: int = 0
-    start: int = 0
-    late: int = 0
-    repeat: int = 0
-    fail: int = 0
-    stop: int = 0
-    lose: int = 0
-    usurp: int = 0
-    leave: int = 0
-    away: int = 0
-    drain: int = 0
-
-    def less(self, kind: str) -> Budget:
-        """The budget after one fault of this kind."""
-        return self._replace(**{kind: getattr(self, kind) - 1})
-
-
-class Scenario(NamedTuple):
-    """What is explored.
-
-    Attributes:
-        members: names of the members; all are there from the beginning.
-        static: those that have an instance id.
-        tasks: number of tasks.
-        budget: the faults.
-        settings: settings of the group besides `SETTINGS`.
-        assignor: its assignor.
-        notices_late: a superseded coordinator begins its last batch at any time; else before the
-            second one has taken a batch, because a job takes longer to start than to notice.
-        settled: begin with a group that has settled, not with the joins.
-    """
-
-    members: tuple[str, ...]
-    tasks: int
-    budget: Budget = Budget()
-    static: tuple[str, ...] = ()
-    settings: tuple[tuple[str, str], ...] = ()
-    assignor: str = "sticky"
-    notices_late: bool = False
-    settled: bool = False
-
-
-class World(NamedTuple):
-    """One state. Groups, events, records and sends are numbers of `Values`.
-
-    Attributes:
-        now: true time, and the broker's.
-        log: events that a coordinator may still take; the last has offset `end` - 1.
-        end: end offset of the log.
-        running: the coordinator, and behind it one that it has superseded.
-        published: newest snapshot of the group; 0 = not needed any more.
-        wake: newest wake-up; 0 = none.
-        ticked: when the clock last wrote a tick for it; 0 = not yet.
-        processes: those that run.
-        repeats: sends that will be stored a second time.
-        tokens: for each task (generation, epoch, owner) of its newest grant.
-        budget: faults that may still happen.
-    """
-
-    now: int
-    log: tuple[int, ...]
-    end: int
-    running: tuple[Coordinator, ...]
-    published: int
-    wake: int
-    ticked: int
-    processes: tuple[Process, ...]
-    repeats: tuple[int, ...]
-    tokens: tuple[tuple[Task, int, int, str], ...]
-    budget: Budget
-
+from muster.protocol.ids import MemberId
+from muster.protocol.records import GroupSnapshot
 
 Step = tuple[str, World | str]
 """What happens, and the state after it, or the law that it breaks."""
 
 
-class System:
+class System(Laws):
     """The steps of one scenario."""
-
-    def __init__(self, scenario: Scenario) -> None:
-        self.scenario = scenario
-        self.values = Values()
-        self.members = Members(self.values)
-        self.coordinators = Coordinators(self.values)
-        self._unsettled: dict[Any, str | None] = {}
 
     # ------------------------------------------------------------------------------- the states
 
@@ -187,10 +78,6 @@ class System:
 
     def _instance(self, name: str) -> str | None:
         return f"i-{name}" if name in self.scenario.static else None
-
-    def group(self, world: World) -> Group:
-        """The group of the newest coordinator; not to be changed."""
-        return self.values[world.running[0].group]
 
     # -------------------------------------------------------------------------------- the steps
 
@@ -453,85 +340,6 @@ class System:
             needed = min(needed, self.coordinators.recovered(world.published)[1])
         taken = len(world.log) - (world.end - needed)
         return world._replace(log=world.log[taken:])
-
-    # ---------------------------------------------------------------------------------- the laws
-
-    def _judged(self, before: World, what: str, then: World | str) -> Step:
-        if isinstance(then, str):
-            return what, then
-        users: dict[Task, str] = {}
-        for process in then.processes:
-            if not process.using or then.now >= process.guard_ms:
-                continue
-            for task in process.using:
-                if task in users:
-                    return what, f"{task} is used by {users[task]} and by {process.name}"
-                users[task] = process.name
-        if then.running != before.running:
-            law = self._ended_lease(then)
-            if law:
-                return what, law
-        return what, then
-
-    def _ended_lease(self, world: World) -> str | None:
-        """No member has a lease on a task that the group has given to another, or to nobody."""
-        group = self.group(world)
-        if group.recovering or len(world.running) > 1:
-            return None
-        for process in world.processes:
-            session = self.members.session(process)
-            if process.ended or session.lease_ms is None or session.lease_ms <= world.now:
-                continue
-            slot = group.by_id.get(MemberId(process.name))
-            for task in process.using:
-                index = group.table.find(task)
-                holder = -1 if index is None else int(group.holder[index])
-                if holder >= 0 and holder != slot:
-                    return f"{process.name} has a lease on {task}, which the group gave away"
-        return None
-
-    def unsettled(self, world: World) -> str | None:
-        """Why the group has not settled; None = it has."""
-        place = (world.running, tuple([(p.session, p.using) for p in world.processes]))
-        if place not in self._unsettled:
-            self._unsettled[place] = self._why_unsettled(world)
-        return self._unsettled[place]
-
-    def _why_unsettled(self, world: World) -> str | None:
-        group = self.group(world)
-        coordinator = world.running[0]
-        if len(world.running) > 1 or coordinator.begun:
-            return "a coordinator is at work"
-        live = [p for p in world.processes if not p.ended]
-        if not live:
-            return None if group.state is GroupState.EMPTY else f"still {group.state.value}"
-        if (
-            group.state is not GroupState.STABLE
-            or group.recovering
-            or len(group.roster) != len(live)
-        ):
-            return f"{group.state.value}"
-        if (group.target != group.destination).any() or len(group.learner.kept) or group.again:
-            return "learners at work"
-        for process in live:
-            session = self.members.session(process)
-            slot = group.by_id.get(MemberId(process.name))
-            if slot is None or session.state is not State.MEMBER:
-                return f"{process.name} is no member"
-            if invariants.holding_of(group, slot).digest() != session.holding.digest():
-                return f"{process.name} holds something else"
-        return _unbalanced(group, live)
-
-
-def _unbalanced(group: Group, live: list[Process]) -> str | None:
-    used = [task for process in live for task in process.using]
-    if len(used) != len(group.table):
-        return f"{len(used)} of {len(group.table)} tasks are used"
-    drained = {m.id for m in group.live() if m.draining}
-    loads = [len(p.using) for p in live if p.name not in drained or len(drained) == len(live)]
-    if any(p.using for p in live if p.name in drained) and len(drained) < len(live):
-        return "a drained member has tasks"
-    return "it is not balanced" if max(loads) - min(loads) > 1 else None
 
 
 def _running(world: World, place: int, coordinator: Coordinator) -> World:
