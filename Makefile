@@ -37,6 +37,7 @@ fast: $(READY) ## the fast tests: no JVM, a third of the examples, under two min
 long: $(READY) ## hours: 100,000 generations under faults, 5,000 random lives, a million hostile cases, half an hour of faults on the real thing
 	@status=0; \
 	MUSTER_FAULT_GENERATIONS=100000 MUSTER_LIVES=5000 $(BIN)/python -m pytest -q -s tests/simulation -m slow || status=1; \
+	MUSTER_EXPLORE_STATES=200000 $(BIN)/python -m pytest -q -s tests/exploration -m slow --timeout 7200 || status=1; \
 	MUSTER_FUZZ_CASES=1000000 $(BIN)/python -m pytest -q tests/security/hostile/test_fuzz.py || status=1; \
 	MUSTER_CHAOS_MINUTES=30 $(BIN)/python -m pytest -q -s tests/chaos || status=1; \
 	exit $$status

@@ -93,7 +93,7 @@ class Coordinators:
             group=GROUP,
             assignor=assignor,
             settings=parse_settings(settings, assignor),
-            tasks=(Subtopology("0", tasks),),
+            tasks=(Subtopology("0", tasks, stateful=assignor == "high-availability"),),
             origin=Origin("config", 0, 0, TIME),
         )
         step = advance(Group.new(GROUP), [config], coordinator_epoch=1, **self._assignors)

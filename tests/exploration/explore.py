@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import time
 from array import array
+from collections.abc import Sequence
 from typing import NamedTuple
 
+from exploration.model import SETTLES_WITHIN, Scenario, World
 from exploration.values import TIME
-from exploration.world import Scenario, System, World
+from exploration.world import System
 
-SETTLES_WITHIN = 600
-"""Most calm steps from any state until the group has settled."""
+SAMPLES = 100
+"""Of the states that an incomplete search has not expanded, about so many must settle."""
 
 
 class Found(NamedTuple):
@@ -51,7 +53,7 @@ class Exploration:
         self._calm = array("q")  # the state after a calm step; -1 = settled, -2 = not expanded
         self._steps = 0
         self._depth = 0
-        self._began = time.perf_counter()
+        self._began = time.process_time()
 
     def run(self, states_max: int | None = None) -> Found:
         """Visit all states, or about so many, until a law is broken."""
@@ -103,7 +105,7 @@ class Exploration:
     def _live(self, frontier: list[tuple[int, World]], *, complete: bool) -> Found:
         """From every state that was expanded, and from each of the last ones, the group settles."""
         longest = 0
-        for place, world in frontier[:: max(1, len(frontier) // 2_000)]:
+        for place, world in frontier[:: max(1, len(frontier) // SAMPLES)]:
             law, calm = self._settles(world)
             if law:
                 return self._found(complete=complete, law=law, story=(*self.story(place), *calm))
@@ -149,7 +151,7 @@ class Exploration:
             steps=self._steps,
             depth=self._depth,
             complete=complete,
-            seconds=time.perf_counter() - self._began,
+            seconds=time.process_time() - self._began,
             longest=longest,
             law=law,
             story=story,
@@ -171,3 +173,21 @@ class Exploration:
 
     def _line(self, world: World, what: str) -> str:
         return f"{(world.now - TIME) / 1000:4.0f} s  {what}"
+
+
+def replayed(scenario: Scenario, story: Sequence[str]) -> str:
+    """The law that a story breaks; empty = none.
+
+    Raises:
+        LookupError: a step of the story cannot happen.
+    """
+    system = System(scenario)
+    world = system.first()
+    for line in story:
+        then = next((then for what, then in system.steps(world) if what == line), None)
+        if then is None:
+            raise LookupError(f"{line}: not one of {[what for what, _ in system.steps(world)]}")
+        if isinstance(then, str):
+            return then
+        world = then
+    return ""

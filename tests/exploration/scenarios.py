@@ -1,17 +1,40 @@
-"""What is explored: the table of bounds, short enough for every run or long.
-
-The short ones take every interleaving of a small group; together at most two minutes of one core.
-"""
+"""What is explored: small groups, each with a few faults of one kind or two."""
 
 from __future__ import annotations
 
-from exploration.world import Budget, Scenario
+from exploration.model import Budget, Scenario
 
 ONE = ("A",)
 TWO = ("A", "B")
 THREE = ("A", "B", "C")
+COPIES = (("num.standby.replicas", "1"), ("acceptable.recovery.lag", "0"))
 
-SHORT: dict[str, Scenario] = {
-    "two members, one task": Scenario(TWO, 1),
-    "a member dies and starts again": Scenario(TWO, 1, Budget(crash=1, start=1)),
+SCENARIOS: dict[str, Scenario] = {
+    "1 × 1, it dies and starts again": Scenario(ONE, 1, Budget(crash=1, start=1)),
+    "2 × 1, all goes well": Scenario(TWO, 1),
+    "2 × 1, one dies": Scenario(TWO, 1, Budget(crash=1)),
+    "2 × 1, one dies and starts again": Scenario(TWO, 1, Budget(crash=1, start=1)),
+    "2 × 1, a session late": Scenario(TWO, 1, Budget(late=2)),
+    "2 × 1, an event twice": Scenario(TWO, 1, Budget(repeat=1)),
+    "2 × 1, an event not stored": Scenario(TWO, 1, Budget(fail=1)),
+    "2 × 1, the coordinator dies in a batch": Scenario(TWO, 1, Budget(stop=1)),
+    "2 × 1, the checkpoint is lost": Scenario(TWO, 1, Budget(lose=1)),
+    "2 × 1, a second coordinator": Scenario(TWO, 1, Budget(usurp=1)),
+    "2 × 1, one leaves and returns": Scenario(TWO, 1, Budget(leave=1, start=1)),
+    "2 × 1, a static one is away and returns": Scenario(
+        TWO, 1, Budget(away=1, start=1), static=("A",)
+    ),
+    "2 × 1, one is drained": Scenario(TWO, 1, Budget(drain=1)),
+    "2 × 1, one is fenced": Scenario(
+        TWO, 1, Budget(drain=1, late=2), settings=(("rebalance.timeout.ms", "1000"),)
+    ),
+    "2 × 1 with a standby, one dies": Scenario(
+        TWO, 1, Budget(crash=1), settings=COPIES, assignor="high-availability"
+    ),
+    "2 × 2, all goes well": Scenario(TWO, 2),
+    "2 × 2 with standbys": Scenario(TWO, 2, settings=COPIES, assignor="high-availability"),
+    "2 × 2, one dies": Scenario(TWO, 2, Budget(crash=1)),
+    "2 × 2, one dies, and the coordinator": Scenario(TWO, 2, Budget(crash=1, stop=1)),
+    "3 × 2, one dies": Scenario(THREE, 2, Budget(crash=1)),
 }
+"""Members × tasks, and what may happen; all orders of all messages and batches besides."""

@@ -11,140 +11,36 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import combinations
-from typing import Any, NamedTuple
 
 from exploration.coordinator import (
     TOPIC,
     Batch,
     Coordinator,
-    Coordinators,
     LawBroken,
     for_member,
     is_wake_up,
 )
-from exploration.member import GROUP, Members, Outcome, Process
-from exploration.values import OFFSET, TIME, Values
+from exploration.laws import Laws
+from exploration.member import GROUP, Outcome, Process
+from exploration.model import QUANTUM_MS, SETTINGS, SETTLES_WITHIN, World
+from exploration.story import named, said
+from exploration.values import OFFSET, TIME
 
 from muster.protocol.events import Drain, Event, Origin, Tick
-from muster.protocol.ids import MemberId, Role, Task
-from muster.protocol.records import GroupSnapshot, GroupState
-from muster.state import invariants
-from muster.state.group import Group
-from muster.worker.states import State
-
-QUANTUM_MS = 1_000
-"""The heartbeat interval, and the step of time."""
-SETTINGS = {
-    "session.timeout.ms": "3000",
-    "heartbeat.interval.ms": "1000",
-    "rebalance.timeout.ms": "2000",
-    "initial.rebalance.delay.ms": "0",
-}
-
-
-class Budget(NamedTuple):
-    """How many faults of each kind may still happen.
-
-    Attributes:
-        crash: a process dies. start: a process starts again under the name of a dead one.
-        late: time passes although something is overdue.
-        repeat: an event is stored twice, the second time behind later ones.
-        fail: an event is not stored, and its sender knows it.
-        stop: the coordinator dies within a batch; a part of the records is published.
-        lose: the coordinator's checkpoint is lost; it recovers from the published records.
-        usurp: a second coordinator recovers while the first lives on.
-        leave: a member is closed. away: it is closed and will return.
-        drain: an operator drains a member.
-    """
-
-    crash: int = 0
-    start: int = 0
-    late: int = 0
-    repeat: int = 0
-    fail: int = 0
-    stop: int = 0
-    lose: int = 0
-    usurp: int = 0
-    leave: int = 0
-    away: int = 0
-    drain: int = 0
-
-    def less(self, kind: str) -> Budget:
-        """The budget after one fault of this kind."""
-        return self._replace(**{kind: getattr(self, kind) - 1})
-
-
-class Scenario(NamedTuple):
-    """What is explored.
-
-    Attributes:
-        members: names of the members; all are there from the beginning.
-        static: those that have an instance id.
-        tasks: number of tasks.
-        budget: the faults.
-        settings: settings of the group besides `SETTINGS`.
-        assignor: its assignor.
-        notices_late: a superseded coordinator begins its last batch at any time; else before the
-            second one has taken a batch, because a job takes longer to start than to notice.
-    """
-
-    members: tuple[str, ...]
-    tasks: int
-    budget: Budget = Budget()
-    static: tuple[str, ...] = ()
-    settings: tuple[tuple[str, str], ...] = ()
-    assignor: str = "sticky"
-    notices_late: bool = False
-
-
-class World(NamedTuple):
-    """One state. Groups, events, records and sends are numbers of `Values`.
-
-    Attributes:
-        now: true time, and the broker's.
-        log: events that a coordinator may still take; the last has offset `end` - 1.
-        end: end offset of the log.
-        running: the coordinator, and behind it one that it has superseded.
-        published: newest snapshot of the group; 0 = not needed any more.
-        wake: newest wake-up; 0 = none.
-        ticked: when the clock last wrote a tick for it; 0 = not yet.
-        processes: those that run.
-        repeats: sends that will be stored a second time.
-        tokens: for each task (generation, epoch, owner) of its newest grant.
-        budget: faults that may still happen.
-    """
-
-    now: int
-    log: tuple[int, ...]
-    end: int
-    running: tuple[Coordinator, ...]
-    published: int
-    wake: int
-    ticked: int
-    processes: tuple[Process, ...]
-    repeats: tuple[int, ...]
-    tokens: tuple[tuple[Task, int, int, str], ...]
-    budget: Budget
-
+from muster.protocol.ids import MemberId
+from muster.protocol.records import GroupSnapshot
 
 Step = tuple[str, World | str]
 """What happens, and the state after it, or the law that it breaks."""
 
 
-class System:
+class System(Laws):
     """The steps of one scenario."""
-
-    def __init__(self, scenario: Scenario) -> None:
-        self.scenario = scenario
-        self.values = Values()
-        self.members = Members(self.values)
-        self.coordinators = Coordinators(self.values)
-        self._unsettled: dict[Any, str | None] = {}
 
     # ------------------------------------------------------------------------------- the states
 
     def first(self) -> World:
-        """All members have sent their join, and nobody has read one."""
+        """All members have sent their join and nobody has read one, or the group has settled."""
         settings = {**SETTINGS, **dict(self.scenario.settings)}
         batch = self.coordinators.configured(settings, self.scenario.assignor, self.scenario.tasks)
         now = TIME + QUANTUM_MS
@@ -156,7 +52,13 @@ class System:
         world = World(
             now, (), OFFSET, (coordinator,), 0, 0, 0, processes, (), (), self.scenario.budget
         )
-        return self._pruned(self._published(world, batch.records))
+        world = self._pruned(self._published(world, batch.records))
+        for _ in range(SETTLES_WITHIN if self.scenario.settled else 0):
+            _, then = self.calm_step(world)
+            if self.unsettled(world) is None or isinstance(then, str):
+                break
+            world = then
+        return world
 
     def key(self, world: World) -> int:
         """128 bits that two states share if they are equal but for when they happen."""
@@ -176,10 +78,6 @@ class System:
 
     def _instance(self, name: str) -> str | None:
         return f"i-{name}" if name in self.scenario.static else None
-
-    def group(self, world: World) -> Group:
-        """The group of the newest coordinator; not to be changed."""
-        return self.values[world.running[0].group]
 
     # -------------------------------------------------------------------------------- the steps
 
@@ -201,55 +99,43 @@ class System:
 
     def _calm(self, world: World) -> Iterator[Step]:
         """What happens without a fault, in the order of a calm system."""
-        now, members = world.now, self.members
         for place, process in enumerate(world.processes):
-            name = process.name
-            if process.inbox:
-                what = self._text(self.values[process.inbox[0]])
-                yield f"{name} reads {what}", self._with(world, place, members.read(process, now))
-            for index, (role, tasks) in enumerate(process.stopping):
-                stopped = members.stopped(process, index, now)
-                yield (
-                    f"{name} has stopped {_named(tasks)} ({role})",
-                    self._with(world, place, stopped),
-                )
-            if process.losing:
-                yield (
-                    f"{name} has stopped everything",
-                    self._with(world, place, members.lost(process, now)),
-                )
-            if process.copies:
-                yield (
-                    f"{name} has restored {_named(process.copies[0])}",
-                    self._with(world, place, members.ready(process, now)),
-                )
+            for what, outcome in self._of_process(process, world.now):
+                yield f"{process.name} {what}", self._with(world, place, outcome)
             if process.outbox:
                 sent = self.values[process.outbox[0]]
-                yield f"Kafka stores {self._text(sent.event)}", self._stored(world, place)
-            if members.is_due(process, now):
-                yield f"{name} sees the time", self._with(world, place, members.clock(process, now))
+                yield f"Kafka stores {said(sent.event)}", self._stored(world, place)
         yield from self._batches(world)
         for place, coordinator in enumerate(world.running):
             if coordinator.held:
                 after = self._published(world, coordinator.held)
-                yield (
-                    f"coordinator {coordinator.epoch} publishes late",
-                    self._pruned(_running(after, place, coordinator._replace(held=()))),
-                )
+                after = _running(after, place, coordinator._replace(held=()))
+                yield f"coordinator {coordinator.epoch} publishes late", self._pruned(after)
             elif place and coordinator.batches == 0:
-                yield f"coordinator {coordinator.epoch} ends", self._pruned(after_end(world, place))
+                yield f"coordinator {coordinator.epoch} ends", self._pruned(_ended(world, place))
         for index, number in enumerate(world.repeats):
             event = self.values[number].event
-            rest = world.repeats[:index] + world.repeats[index + 1 :]
-            yield (
-                f"Kafka stores again {self._text(event)}",
-                self._appended(world._replace(repeats=rest), event),
-            )
+            rest = world._replace(repeats=world.repeats[:index] + world.repeats[index + 1 :])
+            yield f"Kafka stores again {said(event)}", self._appended(rest, event)
         wake = self.values[world.wake]
-        if wake is not None and wake.at_ms is not None and wake.at_ms <= now:
-            if not world.ticked or now - world.ticked >= QUANTUM_MS:
-                tick = Tick(group=GROUP, published=wake.published)
-                yield "the clock writes a tick", self._appended(world._replace(ticked=now), tick)
+        is_due = wake is not None and wake.at_ms is not None and wake.at_ms <= world.now
+        if is_due and not (world.ticked and world.now - world.ticked < QUANTUM_MS):
+            tick = Tick(group=GROUP, published=wake.published)
+            yield "the clock writes a tick", self._appended(world._replace(ticked=world.now), tick)
+
+    def _of_process(self, process: Process, now: int) -> Iterator[tuple[str, Outcome]]:
+        """What a process does next by itself."""
+        members = self.members
+        if process.inbox:
+            yield f"reads {said(self.values[process.inbox[0]])}", members.read(process, now)
+        for index, (role, tasks) in enumerate(process.stopping):
+            yield f"has stopped {named(tasks)} ({role})", members.stopped(process, index, now)
+        if process.losing:
+            yield "has stopped everything", members.lost(process, now)
+        if process.copies:
+            yield f"has restored {named(process.copies[0])}", members.ready(process, now)
+        if members.is_due(process, now):
+            yield "sees the time", members.clock(process, now)
 
     def _batches(self, world: World) -> Iterator[Step]:
         """Every end that the next batch of a coordinator may have, the longest first."""
@@ -292,7 +178,7 @@ class System:
             yield f"{process.name} dies", less
         if process.outbox:
             sent = self.values[process.outbox[0]]
-            text = self._text(sent.event)
+            text = said(sent.event)
             if budget.repeat:
                 again = world._replace(
                     repeats=(*world.repeats, process.outbox[0]), budget=budget.less("repeat")
@@ -342,7 +228,7 @@ class System:
     def _with(self, world: World, place: int, outcome: Outcome) -> World | str:
         """The world after a process has become another value; checks the tokens it was granted."""
         process, granted = outcome
-        processes = world.processes[:place] + (process,) + world.processes[place + 1 :]
+        processes = (*world.processes[:place], process, *world.processes[place + 1 :])
         if process.ended and not process.outbox:
             processes = world.processes[:place] + world.processes[place + 1 :]
         world = world._replace(processes=processes)
@@ -407,7 +293,7 @@ class System:
         sizes = range(count + 1) if count < 4 else (0, 1, count - 1, count)
         for size in sizes:
             for part in combinations(batch.records, size):
-                names = ", ".join(self._text(self.values[n]) for n in part) or "nothing"
+                names = ", ".join(said(self.values[n]) for n in part) or "nothing"
                 yield names, batch._replace(records=part)
 
     def _died(self, world: World, batch: Batch, end: int) -> World:
@@ -452,142 +338,15 @@ class System:
             world = world._replace(published=0)
         elif world.published:
             needed = min(needed, self.coordinators.recovered(world.published)[1])
-        keep = world.end - needed
-        return (
-            world._replace(log=world.log[len(world.log) - keep :])
-            if keep
-            else world._replace(log=())
-        )
-
-    # ---------------------------------------------------------------------------------- the laws
-
-    def _judged(self, before: World, what: str, then: World | str) -> Step:
-        if isinstance(then, str):
-            return what, then
-        users: dict[Task, str] = {}
-        for process in then.processes:
-            if not process.using or then.now >= process.guard_ms:
-                continue
-            for task in process.using:
-                if task in users:
-                    return what, f"{task} is used by {users[task]} and by {process.name}"
-                users[task] = process.name
-        if then.running != before.running:
-            law = self._ended_lease(then)
-            if law:
-                return what, law
-        return what, then
-
-    def _ended_lease(self, world: World) -> str | None:
-        """No member has a lease on a task that the group has given to another, or to nobody."""
-        group = self.group(world)
-        if group.recovery.asked or len(world.running) > 1:
-            return None
-        for process in world.processes:
-            session = self.members.session(process)
-            if process.ended or session.lease_ms is None or session.lease_ms <= world.now:
-                continue
-            slot = group.by_id.get(MemberId(process.name))
-            for task in process.using:
-                index = group.table.find(task)
-                holder = -1 if index is None else int(group.owned.holder[index])
-                if holder >= 0 and holder != slot:
-                    return f"{process.name} has a lease on {task}, which the group gave away"
-        return None
-
-    def unsettled(self, world: World) -> str | None:
-        """Why the group has not settled; None = it has."""
-        place = (world.running, tuple([(p.session, p.using) for p in world.processes]))
-        if place not in self._unsettled:
-            self._unsettled[place] = self._why_unsettled(world)
-        return self._unsettled[place]
-
-    def _why_unsettled(self, world: World) -> str | None:
-        group = self.group(world)
-        coordinator = world.running[0]
-        if len(world.running) > 1 or coordinator.begun:
-            return "a coordinator is at work"
-        live = [p for p in world.processes if not p.ended]
-        if not live:
-            return None if group.state is GroupState.EMPTY else f"still {group.state.value}"
-        if (
-            group.state is not GroupState.STABLE
-            or group.recovery.asked
-            or len(group.roster) != len(live)
-        ):
-            return f"{group.state.value}"
-        if (
-            (group.target.active != group.target.destination).any()
-            or len(group.owned.copies[Role.LEARNER].kept)
-            or group.target.again
-        ):
-            return "learners at work"
-        for process in live:
-            session = self.members.session(process)
-            slot = group.by_id.get(MemberId(process.name))
-            if slot is None or session.state is not State.MEMBER:
-                return f"{process.name} is no member"
-            if invariants.holding_of(group, slot).digest() != session.holding.digest():
-                return f"{process.name} holds something else"
-        return _unbalanced(group, live)
-
-    def _text(self, value: Any) -> str:
-        return said(value)
-
-
-def _unbalanced(group: Group, live: list[Process]) -> str | None:
-    used = [task for process in live for task in process.using]
-    if len(used) != len(group.table):
-        return f"{len(used)} of {len(group.table)} tasks are used"
-    drained = {m.id for m in group.live() if m.draining}
-    loads = [len(p.using) for p in live if p.name not in drained or len(drained) == len(live)]
-    if any(p.using for p in live if p.name in drained) and len(drained) < len(live):
-        return "a drained member has tasks"
-    return "it is not balanced" if max(loads) - min(loads) > 1 else None
+        taken = len(world.log) - (world.end - needed)
+        return world._replace(log=world.log[taken:])
 
 
 def _running(world: World, place: int, coordinator: Coordinator) -> World:
-    running = world.running[:place] + (coordinator,) + world.running[place + 1 :]
+    running = (*world.running[:place], coordinator, *world.running[place + 1 :])
     return world._replace(running=running)
 
 
-def after_end(world: World, place: int) -> World:
+def _ended(world: World, place: int) -> World:
     """The world without one of the coordinators."""
     return world._replace(running=world.running[:place] + world.running[place + 1 :])
-
-
-def _named(tasks: Any) -> str:
-    return " ".join(map(str, tasks)) or "nothing"
-
-
-def said(value: Any) -> str:
-    """A record or an event in a few words."""
-    kind = type(value).__name__
-    match kind:
-        case "MemberAssignment":
-            if value.fault is not None:
-                return f"{value.member}: {value.fault.value}"
-            held = [
-                f"{role} {_named(tasks)}"
-                for role, tasks in zip(
-                    ("active", "standby", "learner"),
-                    (value.active, value.standby, value.learner),
-                    strict=True,
-                )
-                if tasks
-            ]
-            asks = ", report" if value.report else ""
-            return f"{value.member}: {' and '.join(held) or 'no tasks'} (r{value.revision}{asks})"
-        case "MemberGone":
-            return f"{value.member}: gone"
-        case "GroupSnapshot":
-            return f"the group of generation {value.generation}"
-        case "WakeUp":
-            return "a wake-up"
-        case "Tick":
-            return "a tick"
-        case "Report":
-            return f"a report of {value.member} (r{value.revision}: {_named(value.holding.active)})"
-        case "Leave":
-            return f"a leave of {value.member}{' for a while' if value.temporary else ''}"
-    return f"a {kind.lower()} of {getattr(value, 'member', '?')}"

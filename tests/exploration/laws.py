@@ -1,0 +1,112 @@
+"""The laws that every state keeps, and what it is to have settled."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from exploration.coordinator import Coordinators
+from exploration.member import Members, Process
+from exploration.model import Scenario, World
+from exploration.values import Values
+
+from muster.protocol.ids import MemberId, Role, Task
+from muster.protocol.records import GroupState
+from muster.state import invariants
+from muster.state.group import Group
+from muster.worker.states import State
+
+
+class Laws:
+    """The laws over the states of one scenario."""
+
+    def __init__(self, scenario: Scenario) -> None:
+        self.scenario = scenario
+        self.values = Values()
+        self.members = Members(self.values)
+        self.coordinators = Coordinators(self.values)
+        self._unsettled: dict[Any, str | None] = {}
+
+    def group(self, world: World) -> Group:
+        """The group of the newest coordinator; not to be changed."""
+        return self.values[world.running[0].group]
+
+    def _judged(self, before: World, what: str, then: World | str) -> tuple[str, World | str]:
+        if isinstance(then, str):
+            return what, then
+        users: dict[Task, str] = {}
+        for process in then.processes:
+            if not process.using or then.now >= process.guard_ms:
+                continue
+            for task in process.using:
+                if task in users:
+                    return what, f"{task} is used by {users[task]} and by {process.name}"
+                users[task] = process.name
+        if then.running != before.running:
+            law = self._ended_lease(then)
+            if law:
+                return what, law
+        return what, then
+
+    def _ended_lease(self, world: World) -> str | None:
+        """No member has a lease on a task that the group has given to another, or to nobody."""
+        group = self.group(world)
+        if group.recovery.asked or len(world.running) > 1:
+            return None
+        for process in world.processes:
+            session = self.members.session(process)
+            if process.ended or session.lease_ms is None or session.lease_ms <= world.now:
+                continue
+            slot = group.by_id.get(MemberId(process.name))
+            for task in process.using:
+                index = group.table.find(task)
+                holder = -1 if index is None else int(group.owned.holder[index])
+                if holder >= 0 and holder != slot:
+                    return f"{process.name} has a lease on {task}, which the group gave away"
+        return None
+
+    def unsettled(self, world: World) -> str | None:
+        """Why the group has not settled; None = it has."""
+        place = (world.running, tuple([(p.session, p.using) for p in world.processes]))
+        if place not in self._unsettled:
+            self._unsettled[place] = self._why_unsettled(world)
+        return self._unsettled[place]
+
+    def _why_unsettled(self, world: World) -> str | None:
+        group = self.group(world)
+        coordinator = world.running[0]
+        if len(world.running) > 1 or coordinator.begun:
+            return "a coordinator is at work"
+        live = [p for p in world.processes if not p.ended]
+        if not live:
+            return None if group.state is GroupState.EMPTY else f"still {group.state.value}"
+        if (
+            group.state is not GroupState.STABLE
+            or group.recovery.asked
+            or len(group.roster) != len(live)
+        ):
+            return f"{group.state.value}"
+        if (
+            (group.target.active != group.target.destination).any()
+            or len(group.owned.copies[Role.LEARNER].kept)
+            or group.target.again
+        ):
+            return "learners at work"
+        for process in live:
+            session = self.members.session(process)
+            slot = group.by_id.get(MemberId(process.name))
+            if slot is None or session.state is not State.MEMBER:
+                return f"{process.name} is no member"
+            if invariants.holding_of(group, slot).digest() != session.holding.digest():
+                return f"{process.name} holds something else"
+        return _unbalanced(group, live)
+
+
+def _unbalanced(group: Group, live: list[Process]) -> str | None:
+    used = [task for process in live for task in process.using]
+    if len(used) != len(group.table):
+        return f"{len(used)} of {len(group.table)} tasks are used"
+    drained = {m.id for m in group.live() if m.draining}
+    loads = [len(p.using) for p in live if p.name not in drained or len(drained) == len(live)]
+    if any(p.using for p in live if p.name in drained) and len(drained) < len(live):
+        return "a drained member has tasks"
+    return "it is not balanced" if max(loads) - min(loads) > 1 else None

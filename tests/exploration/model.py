@@ -1,0 +1,108 @@
+"""What a scenario is, and one state of the whole system, as values."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from exploration.coordinator import Coordinator
+from exploration.member import Process
+
+from muster.protocol.ids import Task
+
+SETTLES_WITHIN = 600
+"""Most calm steps from any state until the group has settled."""
+QUANTUM_MS = 1_000
+"""The heartbeat interval, and the step of time."""
+SETTINGS = {
+    "session.timeout.ms": "3000",
+    "heartbeat.interval.ms": "1000",
+    "rebalance.timeout.ms": "2000",
+    "initial.rebalance.delay.ms": "0",
+}
+
+
+class Budget(NamedTuple):
+    """How many faults of each kind may still happen.
+
+    Attributes:
+        crash: a process dies. start: a process starts again under the name of a dead one.
+        late: time passes although something is overdue.
+        repeat: an event is stored twice, the second time behind later ones.
+        fail: an event is not stored, and its sender knows it.
+        stop: the coordinator dies within a batch; a part of the records is published.
+        lose: the coordinator's checkpoint is lost; it recovers from the published records.
+        usurp: a second coordinator recovers while the first lives on.
+        leave: a member is closed. away: it is closed and will return.
+        drain: an operator drains a member.
+    """
+
+    crash: int = 0
+    start: int = 0
+    late: int = 0
+    repeat: int = 0
+    fail: int = 0
+    stop: int = 0
+    lose: int = 0
+    usurp: int = 0
+    leave: int = 0
+    away: int = 0
+    drain: int = 0
+
+    def less(self, kind: str) -> Budget:
+        """The budget after one fault of this kind."""
+        return self._replace(**{kind: getattr(self, kind) - 1})
+
+
+class Scenario(NamedTuple):
+    """What is explored.
+
+    Attributes:
+        members: names of the members; all are there from the beginning.
+        static: those that have an instance id.
+        tasks: number of tasks.
+        budget: the faults.
+        settings: settings of the group besides `SETTINGS`.
+        assignor: its assignor.
+        notices_late: a superseded coordinator begins its last batch at any time; else before the
+            second one has taken a batch, because a job takes longer to start than to notice.
+        settled: begin with a group that has settled, not with the joins.
+    """
+
+    members: tuple[str, ...]
+    tasks: int
+    budget: Budget = Budget()
+    static: tuple[str, ...] = ()
+    settings: tuple[tuple[str, str], ...] = ()
+    assignor: str = "sticky"
+    notices_late: bool = False
+    settled: bool = False
+
+
+class World(NamedTuple):
+    """One state. Groups, events, records and sends are numbers of `Values`.
+
+    Attributes:
+        now: true time, and the broker's.
+        log: events that a coordinator may still take; the last has offset `end` - 1.
+        end: end offset of the log.
+        running: the coordinator, and behind it one that it has superseded.
+        published: newest snapshot of the group; 0 = not needed any more.
+        wake: newest wake-up; 0 = none.
+        ticked: when the clock last wrote a tick for it; 0 = not yet.
+        processes: those that run.
+        repeats: sends that will be stored a second time.
+        tokens: for each task (generation, epoch, owner) of its newest grant.
+        budget: faults that may still happen.
+    """
+
+    now: int
+    log: tuple[int, ...]
+    end: int
+    running: tuple[Coordinator, ...]
+    published: int
+    wake: int
+    ticked: int
+    processes: tuple[Process, ...]
+    repeats: tuple[int, ...]
+    tokens: tuple[tuple[Task, int, int, str], ...]
+    budget: Budget
