@@ -7,13 +7,11 @@ Tests of a page's content are beside the tests of the code that it describes.
 from __future__ import annotations
 
 import re
-import subprocess
-from functools import cache
 from pathlib import Path
 
 import pytest
+from support.repository.sources import ROOT, tracked
 
-ROOT = Path(__file__).resolve().parents[2]
 GRAMMAR = ROOT / "protocol"
 """Folder of `GRAMMAR.md`, which pages name without it."""
 DESIGN = (ROOT / "DESIGN.md").read_text(encoding="utf-8")
@@ -29,22 +27,6 @@ LINK = re.compile(r"\]\(([^)#\s]*)(?:#([^)\s]*))?\)")
 CITED = re.compile(r"(?<![\w./-])((?:\.\./)*[\w.-]+(?:/[\w.-]+)*\.md)\b")
 PRIVATE = re.compile(r"\bdesign, idea|\b(?:the )?first design\b|\bdesign\.md\b|\bformat [1-6]\b")
 """Names of sources that are not in the repository."""
-
-
-@cache
-def tracked() -> list[Path]:
-    """The text files of the repository, without links and this file."""
-    listed = subprocess.run(
-        ["git", "ls-files", "-co", "--exclude-standard"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if listed.returncode:
-        pytest.skip("not a git checkout")
-    paths = [ROOT / line for line in listed.stdout.splitlines()]
-    return [p for p in paths if p.is_file() and not p.is_symlink() and p != Path(__file__)]
 
 
 def lines(path: Path) -> list[tuple[int, str]]:
@@ -80,6 +62,7 @@ def test_no_file_cites_a_page_that_is_not_here() -> None:
     missing = [
         f"{path.relative_to(ROOT)}:{number} {name}"
         for path in tracked()
+        if path != Path(__file__)
         for number, line in lines(path)
         for name in CITED.findall(line)
         if not exists(name, path, line)
@@ -92,6 +75,7 @@ def test_no_file_cites_notes_that_are_not_here() -> None:
     cited = [
         f"{path.relative_to(ROOT)}:{number} {line.strip()}"
         for path in tracked()
+        if path != Path(__file__)
         for number, line in lines(path)
         if PRIVATE.search(line)
     ]

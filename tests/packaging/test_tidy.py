@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import ast
 import re
-import subprocess
-from functools import cache
 from pathlib import Path
 
-import pytest
-from support.repository.sources import functions, tree
+from support.repository.sources import ROOT, functions, tracked, tree
 
-ROOT = Path(__file__).resolve().parents[2]
 CODE = ("protocol", "assignor", "state", "streams", "muster", "bench", "examples", "tests")
 FILE_LINES_MAX = 600
 FUNCTION_LINES_MAX = 70
@@ -19,25 +15,14 @@ OLD_GIANTS: dict[str, int] = {}
 """Files that may be longer, with their limit. Keep it empty."""
 
 
-@cache
-def tracked(*endings: str) -> list[Path]:
-    """The repository's files with these endings, without links."""
-    out = subprocess.run(
-        ["git", "ls-files", "-co", "--exclude-standard"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if out.returncode:
-        pytest.skip("not a git checkout")
-    paths = [ROOT / line for line in out.stdout.splitlines()]
-    return [p for p in paths if p.suffix in endings and p.is_file() and not p.is_symlink()]
+def with_ending(*endings: str) -> list[Path]:
+    """The repository's files with these endings."""
+    return [p for p in tracked() if p.suffix in endings]
 
 
 def python_code() -> list[Path]:
     """The repository's Python files, tests included."""
-    return [p for p in tracked(".py") if p.relative_to(ROOT).parts[0] in CODE]
+    return [p for p in with_ending(".py") if p.relative_to(ROOT).parts[0] in CODE]
 
 
 def test_files_have_one_idea() -> None:
@@ -67,7 +52,7 @@ def test_no_task_is_left_in_a_comment() -> None:
     mark = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b")
     found = [
         f"{p.relative_to(ROOT)}:{number}"
-        for p in tracked(".py", ".md", ".toml", ".yaml", ".yml", ".sh", ".go", ".js", ".java")
+        for p in with_ending(".py", ".md", ".toml", ".yaml", ".yml", ".sh", ".go", ".js", ".java")
         if p.name not in {"test_tidy.py", "LICENSE"}
         for number, line in enumerate(p.read_text().splitlines(), 1)
         if mark.search(line)
@@ -88,7 +73,7 @@ def test_every_module_says_what_it_decides() -> None:
 def test_every_test_says_what_it_shows() -> None:
     """Every test function has a docstring."""
     silent = []
-    for path in tracked(".py"):
+    for path in with_ending(".py"):
         if path.relative_to(ROOT).parts[0] != "tests":
             continue
         silent += [

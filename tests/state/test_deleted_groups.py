@@ -8,12 +8,11 @@ import pytest
 from support.state.groups import same_group
 from support.state.story import Story, beat, config, join, leave, report, snapshot, tick
 
-from muster.protocol import codec
 from muster.protocol.events import Event, GroupDeleted
 from muster.protocol.ids import GroupId
-from muster.protocol.records import GroupSnapshot, GroupState, MemberAssignment
+from muster.protocol.records import GroupState, MemberAssignment
 from muster.protocol.tasks import Subtopology
-from muster.protocol.topics import TopicKind
+from muster.simulation.jobs import read_back
 from muster.state.group import Group
 
 FOUR = Subtopology("0", 4)
@@ -26,14 +25,6 @@ def working(**values: object) -> Story:
     story.take(config(FOUR, **values), join("W1"), join("W2"))
     story.at(10).take(report("W1", 1, "0_0", "0_2"), report("W2", 1, "0_1", "0_3"))
     return story
-
-
-def read_back(group: Group) -> GroupSnapshot:
-    """The group's record after encoding and decoding."""
-    encoded = codec.encode(group.snapshot())
-    decoded = codec.decode_record(TopicKind.GROUPS, encoded.key, encoded.value)
-    assert isinstance(decoded, GroupSnapshot)
-    return decoded
 
 
 def test_members_stop_in_order_and_are_removed() -> None:
@@ -53,7 +44,7 @@ def test_members_stop_in_order_and_are_removed() -> None:
     assert story.at(1_100).told(report("W1", 2, "0_2", releasing=("0_2",))) == {}
     assert story.at(1_200).told(report("W2", 2)) == {"W2": "GROUP_ID_NOT_FOUND"}
     assert story.at(1_300).told(report("W1", 2)) == {"W1": "GROUP_ID_NOT_FOUND"}
-    last = read_back(story.group)
+    last = read_back(story.group.snapshot())
     assert (last.state, last.members, last.generation) == (GroupState.DEAD, (), 1)
     assert last.cause.startswith(words)
 
@@ -95,7 +86,7 @@ def test_the_record_of_a_dead_group_is_enough(lost: bool) -> None:
     """Restored or recovered, the group is dead, and its next generation is a new one."""
     story = working()
     story.at(1_000).take(DELETED, leave("W1"), leave("W2"))
-    record = read_back(story.group)
+    record = read_back(story.group.snapshot())
     if lost:
         story.group, story.epoch = Group.recover(record), 7
     else:
@@ -114,7 +105,7 @@ def test_a_deletion_is_finished_by_the_next_coordinator() -> None:
     """The checkpoint is lost while members stop: they are asked, then removed."""
     story = working()
     story.at(1_000).take(DELETED)
-    story.group, story.epoch = Group.recover(read_back(story.group)), 7
+    story.group, story.epoch = Group.recover(read_back(story.group.snapshot())), 7
     assert set(story.at(2_000).told(tick())) == {"W1", "W2"}
     records = story.at(2_100).told(report("W2", 2, coordinator_epoch=7))
     assert records == {"W2": "GROUP_ID_NOT_FOUND"}

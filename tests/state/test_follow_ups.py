@@ -1,4 +1,4 @@
-"""Follow-ups of assignors (S1-10..14): kept through restarts, dropped by an earlier generation.
+"""Follow-ups of assignors (E-07, S1-10..14): through restarts, and after other generations.
 
 Also: what a change of assignor moves in a working group.
 """
@@ -14,6 +14,7 @@ from support.state.story import Story, config, join, leave, report, tick
 from muster.assignor.model import GroupView, Placement
 from muster.assignor.registry import get
 from muster.protocol.tasks import Subtopology
+from muster.simulation.jobs import read_back
 from muster.state.group import Group
 
 FOUR = Subtopology("0", 4, stateful=True)
@@ -43,9 +44,9 @@ def wishing(*wishes: int | None) -> Story:
 
 @pytest.mark.parametrize("kept", ["a checkpoint", "the published record alone"])
 def test_a_follow_up_survives_a_restart(kept: str) -> None:
-    """The snapshot has it, and the next coordinator asks for a wake-up at that time."""
+    """The published record has it; the next coordinator wakes at that time, and then only."""
     story = wishing(60_000, None)
-    record = story.group.snapshot()
+    record = read_back(story.group.snapshot())
     assert record.followup_ms == story.now_ms + 60_000
     if kept == "a checkpoint":
         story.group = Group.restore(record, story.group.liveness())

@@ -6,12 +6,11 @@ import numpy as np
 import pytest
 from support.state.story import Story, config, join, leave, report, tick
 
-from muster.protocol import codec
 from muster.protocol.events import Drain, Event
 from muster.protocol.ids import GroupId, MemberId
-from muster.protocol.records import GroupSnapshot, KeptDrain
+from muster.protocol.records import KeptDrain
 from muster.protocol.tasks import Subtopology
-from muster.protocol.topics import TopicKind
+from muster.simulation.jobs import read_back
 from muster.state import drains
 from muster.state.group import Group
 
@@ -64,14 +63,6 @@ def settled(story: Story, at_ms: int) -> Story:
     return story
 
 
-def read_back(group: Group) -> GroupSnapshot:
-    """The group's record after encoding and decoding."""
-    encoded = codec.encode(group.snapshot())
-    decoded = codec.decode_record(TopicKind.GROUPS, encoded.key, encoded.value)
-    assert isinstance(decoded, GroupSnapshot)
-    return decoded
-
-
 def test_fenced_before_it_was_empty_is_expelled() -> None:
     """The record says so as soon as the member is fenced, while it still has its tasks."""
     story = two()
@@ -83,7 +74,7 @@ def test_fenced_before_it_was_empty_is_expelled() -> None:
             break
     assert story.group.drains == (KeptDrain(MemberId("W2"), None, None, expelled=True),)
     assert held_by(story, "W2") == 2
-    assert read_back(story.group).drains == story.group.drains
+    assert read_back(story.group.snapshot()).drains == story.group.drains
 
 
 def test_it_returns_drained() -> None:
@@ -143,7 +134,7 @@ def test_a_member_that_left_in_order_was_not_expelled(lost: bool) -> None:
     story.at(200).take(report("W2", 2))
     story.at(300).take(leave("W2"))
     assert story.group.drains == (KeptDrain(MemberId("W2"), None, 1_000_300, expelled=False),)
-    record = read_back(story.group)
+    record = read_back(story.group.snapshot())
     liveness = story.group.liveness()
     story.group = Group.recover(record) if lost else Group.restore(record, liveness)
     assert story.group.drains == record.drains

@@ -10,11 +10,10 @@ from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
 
-from support.repository.sources import tree
+from support.repository.sources import ROOT, tree
 
 from muster.assignor.registry import BUILT_IN
 
-ROOT = Path(__file__).resolve().parents[3]
 ROOMS = ("protocol", "assignor", "state", "streams")
 """Folders of the package that lie beside it; `muster.state` is `state/`."""
 PLUG_INS_ONLY = ("muster.assignor.api",)
