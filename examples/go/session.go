@@ -41,7 +41,7 @@ type Worker struct {
 	heardMs     int64        // when the newest acknowledged event was sent
 	readMs      int64        // see caughtUp
 	firstMs     int64        // of this session's first join
-	joinsMs     []int64      // when acknowledged joins were sent, until one is answered
+	joinsMs     [][2]int64   // when acknowledged joins were sent and acknowledged, until one is answered
 	sentMs      int64
 	joinAtMs    int64
 	attempts    int
@@ -77,15 +77,12 @@ func (w *Worker) hear(a *Assignment) {
 	}
 }
 
-// admitted: the answer proves that one join is in the log, perhaps the first. A later join counts if
-// it was sent within the lease of those before: a process that was suspended and asks again may read
-// the answer to an earlier join.
+// admitted: the answer proves that one join is in the log, perhaps the first: a process that was
+// suspended and asks again may read the answer to an earlier join.
 func (w *Worker) admitted(a *Assignment) {
 	w.heardMs = w.firstMs
-	for _, sentMs := range w.joinsMs {
-		if sentMs < w.heardMs+lasts(a) {
-			w.heardMs = max(w.heardMs, sentMs)
-		}
+	for _, join := range w.joinsMs {
+		w.count(join[0], join[1], a)
 	}
 	w.joinsMs = nil
 }
@@ -93,11 +90,19 @@ func (w *Worker) admitted(a *Assignment) {
 // acknowledged: Kafka has an event that was sent at sentMs.
 func (w *Worker) acknowledged(sentMs int64) {
 	if w.newest == nil {
-		w.joinsMs = append(w.joinsMs, sentMs)
+		w.joinsMs = append(w.joinsMs, [2]int64{sentMs, bootMs()})
 		return
 	}
-	w.heardMs = max(w.heardMs, sentMs)
+	w.count(sentMs, bootMs(), w.newest)
 	w.renew()
+}
+
+// count takes an acknowledgement for a sign of life if it came before the session of the event
+// counted so far could end: later, the coordinator may have given the tasks away already.
+func (w *Worker) count(sentMs, acknowledgedMs int64, a *Assignment) {
+	if acknowledgedMs < w.heardMs+a.SessionTimeoutMs*99/100 {
+		w.heardMs = max(w.heardMs, sentMs)
+	}
 }
 
 func (w *Worker) hearFault(a *Assignment) {

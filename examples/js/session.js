@@ -16,7 +16,7 @@ export class Worker {
   heardMs = 0; // when the newest acknowledged event was sent
   readMs = 0; // everything written before it has been read
   firstMs = 0; // of this session's first join
-  joinsMs = []; // when acknowledged joins were sent, until one is answered
+  joinsMs = []; // when acknowledged joins were sent and acknowledged, until one is answered
   sentMs = 0;
   joinAtMs = 0;
   attempts = 0;
@@ -66,14 +66,18 @@ export class Worker {
 
   lasts({ session_timeout_ms }) { return 0.99 * session_timeout_ms - Math.min(3000, session_timeout_ms / 10); }
 
-  // The answer proves that one join is in the log, perhaps the first. A later join counts if it was
-  // sent within the lease of those before: a process that was suspended and asks again may read the
-  // answer to an earlier join.
+  // The answer proves that one join is in the log, perhaps the first: a process that was suspended
+  // and asks again may read the answer to an earlier join.
   admitted(a) {
     this.heardMs = this.firstMs;
-    for (const sentMs of this.joinsMs)
-      if (sentMs < this.heardMs + this.lasts(a)) this.heardMs = Math.max(this.heardMs, sentMs);
+    for (const [sentMs, acknowledgedMs] of this.joinsMs) this.count(sentMs, acknowledgedMs, a);
     this.joinsMs = [];
+  }
+
+  // An acknowledgement is a sign of life if it comes before the session of the event counted so far
+  // could end: later, the coordinator may have given the tasks away already.
+  count(sentMs, acknowledgedMs, { session_timeout_ms }) {
+    if (acknowledgedMs < this.heardMs + 0.99 * session_timeout_ms) this.heardMs = Math.max(this.heardMs, sentMs);
   }
 
   renew() {
@@ -145,8 +149,8 @@ export class Worker {
       if (session !== this.session) return;
       if (schema === "Heartbeat") this.beating = false;
       if (!ok || schema === "Leave") return;
-      if (this.newest) this.heardMs = Math.max(this.heardMs, atMs);
-      else this.joinsMs.push(atMs);
+      if (this.newest) this.count(atMs, bootMs(), this.newest);
+      else this.joinsMs.push([atMs, bootMs()]);
       this.renew();
     });
   }

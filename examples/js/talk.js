@@ -49,7 +49,7 @@ async function play(talk) {
   for (const [number, step] of talk.steps.entries()) {
     const where = `${talk.name}, step ${number}`;
     worker.session = BigInt(`0x${step.incarnation}`);
-    worker.joinsMs = worker.newest ? [] : [bootMs()];
+    worker.joinsMs = worker.newest ? [] : [[bootMs(), bootMs()]];
     worker.heardMs = bootMs();
     worker.caughtUp(bootMs());
     const before = Object.values(sets(worker)).flat();

@@ -3,7 +3,9 @@
 The coordinator gives a member's tasks away in two cases, and the lease ends before either:
 
 - No event of the member has arrived for the session timeout, by the broker's timestamps. The member
-  counts from when it *sent* the newest event that Kafka acknowledged, which is earlier.
+  counts from when it *sent* the newest event that Kafka acknowledged, which is earlier. An
+  acknowledgement counts only if it comes before the session of the event counted so far can end:
+  the event may have reached Kafka after the coordinator gave the tasks away.
 - The member was fenced, because it did not release tasks in time, one session timeout ago. So the
   member counts from when it had last read everything, if that is earlier still.
 
@@ -24,7 +26,12 @@ def stop_ms(session_timeout_ms: int) -> int:
 
 def lease_until_ms(since_ms: int, session_timeout_ms: int) -> int:
     """When a lease that counts from `since_ms` ends."""
-    return since_ms + session_timeout_ms * 99 // 100 - stop_ms(session_timeout_ms)
+    return session_until_ms(since_ms, session_timeout_ms) - stop_ms(session_timeout_ms)
+
+
+def session_until_ms(since_ms: int, session_timeout_ms: int) -> int:
+    """Until when a session lives for certain whose newest event was sent at `since_ms`."""
+    return since_ms + session_timeout_ms * 99 // 100
 
 
 class Proof:
@@ -38,7 +45,7 @@ class Proof:
         self._first_join_ms = first_join_ms
         self._heard_ms: int | None = None
         self._read_ms = first_join_ms
-        self._joins_ms: list[int] = []  # when acknowledged joins were sent; empty once admitted
+        self._joins_ms: list[tuple[int, int]] = []  # (sent, acknowledged); empty once admitted
 
     @property
     def since_ms(self) -> int | None:
@@ -52,11 +59,14 @@ class Proof:
             return "the lease ran out: assignments could not be read in time"
         return "the lease ran out: Kafka acknowledged nothing in time"
 
-    def acknowledge(self, sent_ms: int) -> None:
-        """Kafka has acknowledged an event that was sent at `sent_ms`."""
-        if self._heard_ms is None:
-            self._joins_ms.append(sent_ms)
-        else:
+    def wait(self, sent_ms: int, now_ms: int) -> None:
+        """Kafka has acknowledged a join that is not answered yet."""
+        self._joins_ms.append((sent_ms, now_ms))
+
+    def acknowledge(self, sent_ms: int, now_ms: int, session_timeout_ms: int) -> None:
+        """Kafka has acknowledged an event of a member; it counts if the session still lived."""
+        assert self._heard_ms is not None
+        if now_ms < session_until_ms(self._heard_ms, session_timeout_ms):
             self._heard_ms = max(self._heard_ms, sent_ms)
 
     def catch_up(self, at_ms: int) -> None:
@@ -67,11 +77,9 @@ class Proof:
         """The coordinator has answered a join.
 
         The answer proves that one join is in the log; the first is the safe one to count from. A
-        later join counts only if it was sent within the lease that the joins before it allow: a
         process that was suspended and asks again may read the answer to an earlier join.
         """
         self._heard_ms = self._first_join_ms
-        for sent_ms in sorted(self._joins_ms):
-            if sent_ms < lease_until_ms(self._heard_ms, session_timeout_ms):
-                self._heard_ms = max(self._heard_ms, sent_ms)
+        for sent_ms, acknowledged_ms in sorted(self._joins_ms):
+            self.acknowledge(sent_ms, acknowledged_ms, session_timeout_ms)
         self._joins_ms.clear()

@@ -236,7 +236,10 @@ class Steps:
         if sent is self._beat_in_flight:
             self._beat_in_flight = None
         until = self.lease_ms
-        self._proof.acknowledge(sent.sent_ms)
+        if self.record is None or until is None:
+            self._proof.wait(sent.sent_ms, now_ms)
+        else:
+            self._proof.acknowledge(sent.sent_ms, now_ms, self.record.session_timeout_ms)
         return self._lease() if self.lease_ms != until else []
 
     def _note_reading(self, given: CaughtUp, now_ms: int) -> list[Action]:

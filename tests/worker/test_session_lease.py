@@ -11,7 +11,7 @@ from muster.protocol.digest import Holding
 from muster.protocol.events import Heartbeat, Join, LagReport, Leave
 from muster.protocol.ids import Role
 from muster.protocol.tasks import TaskSet
-from muster.worker.lease import lease_until_ms, stop_ms
+from muster.worker.lease import lease_until_ms, session_until_ms, stop_ms
 from muster.worker.messages import (
     Acknowledged,
     AllStopped,
@@ -85,6 +85,20 @@ def test_only_what_kafka_acknowledged_extends_the_lease() -> None:
     beat_ms, talk.now_ms = talk.now_ms, talk.now_ms + 700
     assert talk.give(Acknowledged(beat)) == [Lease(lease_until_ms(beat_ms, SESSION_MS), 1_000)]
     assert talk.give(Acknowledged(replace(beat, sent_ms=beat_ms - 1))) == []
+
+
+@pytest.mark.parametrize(("after_ms", "counts"), [(-1, True), (0, False)])
+def test_an_acknowledgement_that_comes_after_the_session_extends_nothing(
+    after_ms: int, counts: bool
+) -> None:
+    """The event may be stored behind the end of the session, where the tasks are given away."""
+    talk = Talk().member("0_0")
+    end_ms = session_until_ms(talk.now_ms, SESSION_MS)
+    (beat,) = talk.later(BEAT_MS)
+    talk.give(CaughtUp(talk.now_ms))
+    beat_ms, talk.now_ms = talk.now_ms, end_ms + after_ms  # the process is suspended
+    talk.give(Acknowledged(beat))
+    assert (talk.session.lease_ms == lease_until_ms(beat_ms, SESSION_MS)) == counts
 
 
 def test_story_the_reader_hangs() -> None:
