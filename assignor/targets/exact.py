@@ -120,9 +120,8 @@ class Exact:
             figures = [tables.moved, tables.cold, wasted, lost_learner]
         else:
             known = tables.somewhere_warm | tables.owned.any(axis=1, keepdims=True)
-            orphan = (self._view.active == NO_MEMBER)[:, None] & tables.cold
             figures = [
-                tables.moved | orphan,
+                tables.moved | (tables.orphaned & tables.cold),
                 tables.cold & known,
                 tables.outrun(self._standbys),
                 lost_learner,

@@ -83,6 +83,12 @@ class Figures:
         return moved
 
     @cached_property
+    def orphaned(self) -> BoolArray:
+        """bool[T, 1]: the task has no owner."""
+        unowned: BoolArray = (self._view.active == NO_MEMBER)[:, None]
+        return unowned
+
+    @cached_property
     def somewhere_warm(self) -> BoolArray:
         """bool[T, 1]: a member that may be given tasks is caught up."""
         warm_exists: BoolArray = (self.warm & self._usable).any(
@@ -110,7 +116,7 @@ class Figures:
         behind = np.where(self._usable, behind, NO_COPY)
         least = behind.min(axis=1, keepdims=True)
         first = (behind == least) & (behind != NO_COPY) & (self.standing | any_state)
-        unowned = (self._view.active == NO_MEMBER)[:, None] & self.stateful & ~self.somewhere_warm
+        unowned = self.orphaned & self.stateful & ~self.somewhere_warm
         outrun: BoolArray = first.any(axis=1, keepdims=True) & unowned & (behind > least)
         return outrun
 

@@ -353,7 +353,8 @@ def _costs(inputs: Inputs, figures: Figures) -> tuple[Longs, Longs]:
     """int64[T, M, F]: cost of each active and each standby at each member; less is better.
 
     The figures are moved, learnt, cold, restored, used and toll. Without learners an active starts
-    at its destination; with them only whether a learner must restore there counts (EX-H6).
+    at its destination; with them only whether a learner must restore there counts (EX-H6), and a
+    task without an owner belongs to a member that is caught up (`muster.assignor.targets.exact`).
     """
     none = np.zeros(figures.shape, dtype=np.int64)
     toll = (none, none) if inputs.racks is None else inputs.racks.across(inputs.view)
@@ -362,6 +363,7 @@ def _costs(inputs: Inputs, figures: Figures) -> tuple[Longs, Longs]:
     standbys, at_once = inputs.view.settings.num_standby_replicas, inputs.at_once
     learnt = (figures.moved | figures.outrun(standbys)) & figures.stateful & (not at_once)
     restored = figures.bare & (figures.late(standbys) | at_once)
-    active = (figures.moved + barred, learnt, figures.cold, restored, used, toll[0])
+    moved = figures.moved | (figures.orphaned & figures.cold & (not at_once))
+    active = (moved + barred, learnt, figures.cold, restored, used, toll[0])
     standby = (none + barred, none, none, figures.bare, used, toll[1])
     return np.stack(active, axis=2), np.stack(standby, axis=2)

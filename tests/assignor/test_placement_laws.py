@@ -8,7 +8,7 @@ from dataclasses import replace
 import networkx as nx
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from support.assignor.placing import Member, group, holdings
 from support.assignor.random_groups import allowed, caught_up, placed, problems, restricted
@@ -54,12 +54,26 @@ def test_high_availability_obeys_its_laws(problem: tuple) -> None:
     assert restricted(view) or (copies[stateful] == max(expected, 0)).all()
 
 
+WARM_FOR_TWO = (
+    [Subtopology("0", 2, stateful=True)],
+    {
+        "A": Member(active=["0_0"], draining=True),
+        "B": Member(learner=["0_0"], lag={"0_0": 0, "0_1": 0}),
+        "C": Member(),
+    },
+    {},
+)
+"""B is warm for both tasks. It keeps 0_1, which has no owner; 0_0 has to move anyway, so to C."""
+
+
 @settings(max_examples=examples(150), deadline=None)
 @given(problems())
+@example(WARM_FOR_TWO)
 def test_high_availability_moves_no_stateful_task_in_vain(problem: tuple) -> None:
     """Moves of stateful tasks, now and to come, are as few as networkx finds for balanced counts.
 
-    A task whose owner is gone runs where it is warm; if it belongs elsewhere, it will move.
+    A task whose owner is gone runs where it is warm; if it belongs elsewhere, it will move. Where
+    all members drain, none restores a task: fewer tasks move, and counts stay uneven.
     """
     units, members, config = problem
     view = group(
@@ -86,7 +100,8 @@ def test_high_availability_moves_no_stateful_task_in_vain(problem: tuple) -> Non
         for seat in range(len(usable)):
             graph.add_edge(f"task {task}", seat, capacity=1, weight=moves(task, seat))
     made = sum(moves(task, usable.index(int(placement.destination[task]))) for task in tasks)
-    assert made == nx.min_cost_flow_cost(graph)
+    fewest = nx.min_cost_flow_cost(graph)
+    assert made == fewest or (view.draining.all() and made < fewest)
 
 
 @pytest.mark.parametrize("name", ["high-availability", "sticky"])
