@@ -24,6 +24,7 @@ from muster.protocol.ids import Role
 from muster.protocol.tasks import IntArray
 
 Loads = NDArray[np.float64]
+_EPSILON = 1e-9
 _Better: TypeAlias = Callable[[GroupView, Loads, Loads, int, int], bool]
 """Whether the loads after a change are better for two members than those before it."""
 
@@ -142,6 +143,9 @@ class _Explainer:
             return "its copy is further"
         if self._likeness(task, destination) < self._likeness(task, source):
             return "differs in more tags from the other copies"
+        for kind, (_, after) in self._copies_held.items():
+            if _evens_group(self._view, after, source, destination):
+                return f"{kind} spread evenly"
         if self._gets_something(source):
             return f"{self._name(source)} makes room for another copy"
         return "one of several placements that are as good"
@@ -260,9 +264,10 @@ class _Explainer:
         return not (self._view.active == member).any()
 
     def _gets_something(self, member: int) -> bool:
-        """Whether a member gets an active or a standby that it did not have in that role."""
+        """Whether a member gets an active, now or in the end, or a standby it did not have."""
         target, view = self._target, self._view
-        if ((target.active == member) & (view.active != member)).any():
+        gets_active = (target.active == member) | (self._staged.active == member)
+        if (gets_active & (view.active != member)).any():
             return True
         mine = target.standby.member == member
         return not contains(view.standby, target.standby.code[mine]).all()
@@ -325,6 +330,15 @@ def _evener(view: GroupView, before: Loads, after: Loads, source: int, destinati
         return round(float(levels.max()), 9), round(float(np.ptp(levels)), 9)
 
     return uneven(after) < uneven(before)
+
+
+def _evens_group(view: GroupView, after: Loads, source: int, destination: int) -> bool:
+    """Whether the loads of the whole group would differ more if one task went back."""
+    back = after.copy()
+    back[[source, destination]] += (1, -1)
+    stays = ~view.draining | view.draining.all()
+    now, then = (np.ptp((load / view.capacity)[stays]) for load in (after, back))
+    return bool(now < then - _EPSILON)
 
 
 def _relieved(view: GroupView, before: Loads, after: Loads, source: int, destination: int) -> bool:

@@ -7,6 +7,7 @@ import random
 import re
 from contextlib import ExitStack
 from dataclasses import replace
+from fractions import Fraction
 from unittest import mock
 
 import numpy as np
@@ -64,6 +65,20 @@ def evener(view: GroupView, before: np.ndarray, after: np.ndarray, pair: list[in
     )
 
 
+def evens_group(view: GroupView, after: np.ndarray, pair: list[int]) -> bool:
+    """Whether the group's largest and smallest load are closer than if one copy went back."""
+    loads = [Fraction(int(n), int(c)) for n, c in zip(after, view.capacity, strict=True)]
+    source, destination = pair
+    back = list(loads)
+    back[source] += Fraction(1, int(view.capacity[source]))
+    back[destination] -= Fraction(1, int(view.capacity[destination]))
+    stays = [m for m in range(len(loads)) if not view.draining[m] or view.draining.all()]
+    spread, spread_back = (
+        max(of[m] for m in stays) - min(of[m] for m in stays) for of in (loads, back)
+    )
+    return spread < spread_back
+
+
 class Facts:
     """The facts that a reason may claim, from the view, the placement and its target alone."""
 
@@ -108,8 +123,9 @@ class Facts:
         return numbers == actual and evener(self.view, before, after, pair)
 
     def given(self, member: int) -> bool:
-        """Whether a member gets an active or a standby it did not have."""
-        new = (self.destination == member) & (self.view.active != member)
+        """Whether a member gets an active, now or in the end, or a standby it did not have."""
+        new = (self.destination == member) | (self.placement.active == member)
+        new &= self.view.active != member
         old = codes(self.view.standby)
         return bool(new.any()) or any(
             pair not in old for pair in self.standbys if pair[1] == member
@@ -212,9 +228,12 @@ class Facts:
             f"{names[0]} is draining": lambda: view.draining[pair[0]],
             f"{names[0]} runs the task now": lambda: self.placement.active[task] == pair[0],
             f"{names[0]} does not take it any more": lambda: not allowed(view)[task, pair[0]],
-            "standbys spread evenly": lambda: evener(view, before, after, pair),
-            "actives and standbys spread evenly": (
-                lambda: evener(view, before + actives_before, after + actives_after, pair)
+            "standbys spread evenly": lambda: (
+                evener(view, before, after, pair) or evens_group(view, after, pair)
+            ),
+            "actives and standbys spread evenly": lambda: (
+                evener(view, before + actives_before, after + actives_after, pair)
+                or evens_group(view, after + actives_after, pair)
             ),
             "its copy is further": lambda: lag(view, task, pair[1]) < lag(view, task, pair[0]),
             "differs in more tags from the other copies": lambda: (
@@ -363,6 +382,25 @@ def test_reason_of_a_standby_that_may_not_stay() -> None:
     view = group(units, members, num_standby_replicas=1)
     texts = {r.task: r.text for r in placed(view, "sticky").reasons if r.role is Role.STANDBY}
     assert texts == {0: "P2 does not take it any more"}
+
+
+def test_reason_of_a_standby_that_evens_the_group() -> None:
+    """B gets the standby of F: B and F are not more even, but no member is empty any more."""
+    units = [Subtopology("0", 1, stateful=True), Subtopology("1", 2, stateful=True, weight=0.5)]
+    members = {
+        "A": Member(capacity=2, active=["1_0"], standby=["0_0"], lag={"0_0": 101}),
+        "B": Member(),
+        "C": Member(standby=["1_1"], lag={"1_1": 5000}),
+        "D": Member(capacity=3, learner=["1_0"], ready=["1_0"], lag={"1_0": 0}),
+        "E": Member(capacity=4, lag={"0_0": 5000}),
+        "F": Member(capacity=4, active=["0_0"], standby=["1_0"], lag={"1_0": 0}),
+    }
+    view = group(units, members, num_standby_replicas=1)
+    [reason] = [r for r in placed(view, "sticky").reasons if r.role is Role.STANDBY]
+    assert (view.members[reason.destination], reason.text) == (
+        "B",
+        "actives and standbys spread evenly",
+    )
 
 
 def test_reason_of_a_copy_that_stands_in() -> None:
