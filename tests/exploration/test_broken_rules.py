@@ -6,7 +6,7 @@ import pytest
 from exploration.explore import Exploration
 from exploration.mutants import MUTANTS, Mutant, break_rule
 
-STATES = 3_000
+STATES = 12_000
 
 
 @pytest.mark.slow

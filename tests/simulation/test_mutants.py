@@ -101,8 +101,8 @@ MUTANTS = (
     ),
     Mutant(
         "a lease ends before the session",
-        lease.lease_until_ms,
-        "since_ms + session_timeout_ms",
+        lease.session_until_ms,
+        "since_ms + session_timeout_ms * 99 // 100",
         "since_ms + 2 * session_timeout_ms",
     ),
     Mutant(
