@@ -54,8 +54,8 @@ def _imbalance(view: GroupView, placement: Placement) -> float:
         placement.active + 1, weights=view.tasks.weight, minlength=len(view.members) + 1
     )[1:]
     load = weight / view.capacity
-    counted = load if view.draining.all() else load[~view.draining]
-    spread = round(float(counted.max() - counted.min()), 9)
+    staying = load if view.draining.all() else load[~view.draining]
+    spread = round(float(staying.max() - staying.min()), 9)
     return int(spread) if spread.is_integer() else spread
 
 

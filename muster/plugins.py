@@ -70,10 +70,10 @@ def from_record(
         UnknownAssignor: there is none, or the operator does not allow it.
     """
     if registry.is_registered(name) or name in allowed or ":" not in name:
-        found = get(name)
-        if isinstance(found, Guarded):
-            found.timeout_ms_max = timeout_ms_max
-        return found
+        assignor = get(name)
+        if isinstance(assignor, Guarded):
+            assignor.timeout_ms_max = timeout_ms_max
+        return assignor
     raise UnknownAssignor(
         f"assignor {name[:80]!r} is code that a record names, and is not loaded; install it under"
         f" the entry point group {registry.ENTRY_POINTS}, or allow it by name: the job with --conf"

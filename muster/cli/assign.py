@@ -48,13 +48,13 @@ def run(args: argparse.Namespace) -> int:
     if args.lines:
         answer_lines(args.problem, lambda raw: solve(raw, args.repeat))
         return DONE
-    found = solve(load(args.problem), args.repeat)
-    for warning in found.pop("warnings", ()):
+    document = solve(load(args.problem), args.repeat)
+    for warning in document.pop("warnings", ()):
         print(f"muster assign: {one_line(warning)}", file=sys.stderr)
     if args.format == "json":
-        print(json.dumps(found, ensure_ascii=False))
+        print(json.dumps(document, ensure_ascii=False))
     else:
-        print(as_text(found))
+        print(as_text(document))
     return DONE
 
 
@@ -73,21 +73,21 @@ def solve(raw: object, repeat: int | None = None) -> dict[str, Any]:
     view, placement = _placed(problem, assignor)
     taken = [time.perf_counter_ns() - started]
     valid(view, placement)
-    found = answer(problem, view, placement)
+    document = answer(problem, view, placement)
     for _ in range((repeat or 1) - 1):
         started = time.perf_counter_ns()
         _placed(problem, assignor)
         taken.append(time.perf_counter_ns() - started)
     if repeat:
-        found["elapsed_us"] = round(statistics.median(taken) / 1000, 1)
+        document["elapsed_us"] = round(statistics.median(taken) / 1000, 1)
     warnings = [
         *ignored_settings(problem.assignor, problem.settings, problem.names.table),
         *ignored_pins(problem.assignor, view),
         *placement.warnings,
     ]
     if warnings:
-        found["warnings"] = warnings
-    return found
+        document["warnings"] = warnings
+    return document
 
 
 def _placed(problem: Problem, assignor: Assignor) -> tuple[GroupView, Placement]:
@@ -100,10 +100,10 @@ def _placed(problem: Problem, assignor: Assignor) -> tuple[GroupView, Placement]
 
 def _assignor(problem: Problem) -> Assignor:
     try:
-        found = plugins.get(problem.assignor)
+        assignor = plugins.get(problem.assignor)
     except UnknownAssignor as error:
         raise BadInput(f"assignor: {error}") from None
-    return FromPrevious(problem.assignor) if problem.from_previous else found
+    return FromPrevious(problem.assignor) if problem.from_previous else assignor
 
 
 def validated(problem: Problem) -> dict[str, Any]:

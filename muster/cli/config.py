@@ -88,10 +88,10 @@ def run(args: argparse.Namespace) -> int:
     else:
         if args.file or args.tasks or args.assignor or args.config:
             raise BadInput(f"config {args.action} sets nothing; did you mean: muster config set")
-        found = current(settings, prefix, args.group)
-        if found is None:
+        config = current(settings, prefix, args.group)
+        if config is None:
             raise NotFound(f"group {args.group!r} is not configured")
-        group = found
+        group = config
     if args.action == "delete":
         there = members_of(settings, prefix, group.group)
         if there and not args.force:
@@ -130,8 +130,12 @@ def _some(names: list[str]) -> str:
 def describe(args: argparse.Namespace) -> int:
     """Print all settings, or one; asks no broker."""
     if args.setting is not None:
-        found = settings_page.one(args.setting)
-        print(json_line(found.as_json()) if args.format == "json" else settings_page.as_text(found))
+        setting = settings_page.one(args.setting)
+        print(
+            json_line(setting.as_json())
+            if args.format == "json"
+            else settings_page.as_text(setting)
+        )
     elif args.format == "json":
         for each in settings_page.described():
             print(json_line(each.as_json()))

@@ -64,14 +64,14 @@ def run(args: argparse.Namespace) -> int:
 def report(findings: Sequence[Finding]) -> str:
     """The findings as a table, and below it what to do, failures first."""
     rows = [(f.level.upper(), f.check, f.subject, f.what) for f in findings]
-    told = [table(("STATUS", "CHECK", "SUBJECT", "FINDING"), rows)]
+    parts = [table(("STATUS", "CHECK", "SUBJECT", "FINDING"), rows)]
     actions = dict.fromkeys(
         (f.action, f.level) for f in findings if f.action and f.level is not Level.OK
     )
     by_level = sorted(actions, key=lambda action: action[1] is not Level.FAIL)
     if by_level:
-        told += ["", "what to do:", *(f"- {action}" for action, _ in by_level)]
-    return "\n".join(told)
+        parts += ["", "what to do:", *(f"- {action}" for action, _ in by_level)]
+    return "\n".join(parts)
 
 
 # ---------------------------------------------------------------- reading

@@ -57,18 +57,18 @@ def run(args: argparse.Namespace) -> int:
     """Print the generations asked for."""
     settings, prefix = kafka_settings(args), args.topic_prefix
     records = list(history(settings, prefix, args.group))
-    found = generations(records)
-    if not found:
+    published = generations(records)
+    if not published:
         raise no_group(settings, prefix, args.group)
-    newest = found[-1].snapshot
-    _refuse_unknown(found, args)
-    chosen = _chosen(found, args)
+    newest = published[-1].snapshot
+    _refuse_unknown(published, args)
+    chosen = _chosen(published, args)
     if args.format == "json":
         for each in chosen:
             print(json_line(generation_json(each.snapshot, _moves(each, args), each.at_ms)))
         return 0
     if args.task is not None and not args.history:
-        print(_place_text(newest, args.task, chosen, found[0]), end="\n\n")
+        print(_place_text(newest, args.task, chosen, published[0]), end="\n\n")
     for each in chosen:
         print(generation_text(each.snapshot, _moves(each, args), each.at_ms))
     for line in _open_ends(settings, prefix, records, newest):
@@ -76,13 +76,13 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _refuse_unknown(found: Sequence[Generation], args: argparse.Namespace) -> None:
+def _refuse_unknown(published: Sequence[Generation], args: argparse.Namespace) -> None:
     """Refuse a task or member that the group does not have.
 
     Raises:
         NotFound: no such task, or no such member; with --history a former member is accepted.
     """
-    newest = found[-1].snapshot
+    newest = published[-1].snapshot
     if args.task is not None and TaskTable(newest.tasks).index(args.task) is None:
         units = [f"{unit.name} ({unit.size} tasks)" for unit in newest.tasks]
         raise NotFound(
@@ -92,7 +92,7 @@ def _refuse_unknown(found: Sequence[Generation], args: argparse.Namespace) -> No
     there = {str(m.id) for m in newest.members}
     if args.member is None or args.member in there:
         return
-    known = any(_touches(each, args.member) for each in found)
+    known = any(_touches(each, args.member) for each in published)
     if not (known and args.history):
         gone = "; it was one: --history says more" if known else ""
         raise NotFound(
@@ -101,16 +101,16 @@ def _refuse_unknown(found: Sequence[Generation], args: argparse.Namespace) -> No
         )
 
 
-def _chosen(found: Sequence[Generation], args: argparse.Namespace) -> Sequence[Generation]:
+def _chosen(published: Sequence[Generation], args: argparse.Namespace) -> Sequence[Generation]:
     """The generations to show, oldest first."""
     if args.history:
         return [
             each
-            for each in found
+            for each in published
             if (args.task is None or _moves(each, args))
             and (args.member is None or _touches(each, args.member))
         ]
-    return found[-1:] if args.task is None else placements(found, args.task)
+    return published[-1:] if args.task is None else placements(published, args.task)
 
 
 def _moves(each: Generation, args: argparse.Namespace) -> list[Move]:
@@ -121,19 +121,19 @@ def _touches(each: Generation, member: str) -> bool:
     """Whether a generation moved a task from or to, gained, lost, or names (cause) the member."""
     there = {str(m.id) for m in each.snapshot.members}
     moved = any(_wanted(move, None, member) for move in each.snapshot.moves)
-    told = f" {each.snapshot.cause} ".replace(",", " ").replace(";", " ")
-    return moved or (member in there) != (member in each.members_before) or f" {member} " in told
+    cause = f" {each.snapshot.cause} ".replace(",", " ").replace(";", " ")
+    return moved or (member in there) != (member in each.members_before) or f" {member} " in cause
 
 
 def _place_text(
     newest: GroupSnapshot, task: str, chosen: Sequence[Generation], oldest: Generation
 ) -> str:
     """Where a task and its copies are now; without a known move, since when at least."""
-    told = tasks_table([Shown(newest, {})], only=task)
+    text = tasks_table([Shown(newest, {})], only=task)
     if chosen:
-        return told
+        return text
     return (
-        f"{told}\nit is there since before generation {oldest.snapshot.generation}, the oldest "
+        f"{text}\nit is there since before generation {oldest.snapshot.generation}, the oldest "
         "that the topic still holds"
     )
 
@@ -146,11 +146,11 @@ def _open_ends(
     for published in records:
         debts.take(published)
     now_ms = wall_ms()
-    told = [holdup.text(now_ms) for holdup in debts.holdups(newest)]
-    told += waits_text(newest).splitlines()
+    lines = [holdup.text(now_ms) for holdup in debts.holdups(newest)]
+    lines += waits_text(newest).splitlines()
     if newest.state is GroupState.NOT_READY:
-        told.append(no_tasks_beside(newest.group, configured(settings, prefix)))
-    return told
+        lines.append(no_tasks_beside(newest.group, configured(settings, prefix)))
+    return lines
 
 
 def _wanted(move: Move, task: str | None, member: str | None) -> bool:

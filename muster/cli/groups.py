@@ -64,10 +64,10 @@ def run(args: argparse.Namespace) -> int:
             raise BadInput("groups release: give --group G")
         release(settings, prefix, args.group, key_file(args.signing_keys))
         return 0
-    found, debts = _read(settings, prefix, args.group)
+    snapshots, debts = _read(settings, prefix, args.group)
     is_described = args.action == "describe"
     seen_ms = last_seen_ms(settings, prefix) if is_described else None
-    shown = [Shown(s, _heard(settings, prefix, s, args), seen_ms) for s in found]
+    shown = [Shown(s, _heard(settings, prefix, s, args), seen_ms) for s in snapshots]
     if args.format == "json":
         for each in shown:
             owed = [holdup.as_json(now_ms) for holdup in debts.holdups(each.snapshot)]
@@ -83,7 +83,7 @@ def run(args: argparse.Namespace) -> int:
             print(paragraph)
         for hint in hints(shown, lambda: configured(settings, prefix)):
             print(f"\n{hint}")
-        print(f"\n{seen_text(seen_ms, now_ms, found)}")
+        print(f"\n{seen_text(seen_ms, now_ms, snapshots)}")
     return 0
 
 
@@ -92,10 +92,10 @@ def _read(
 ) -> tuple[list[GroupSnapshot], Debts]:
     """The newest snapshot of one group, or of every group by id, and the releases members owe."""
     debts, records = Debts(), history(settings, prefix, group)
-    found = newest(debts.noting(records))
-    if group is not None and not found:
+    snapshots = newest(debts.noting(records))
+    if group is not None and not snapshots:
         raise no_group(settings, prefix, group)
-    return list(found.values()), debts
+    return list(snapshots.values()), debts
 
 
 def hints(shown: Sequence[Shown], others: Callable[[], Sequence[str]]) -> list[str]:
@@ -107,11 +107,11 @@ def hints(shown: Sequence[Shown], others: Callable[[], Sequence[str]]) -> list[s
     """
     bare = [e.snapshot.group for e in shown if e.snapshot.state is GroupState.NOT_READY]
     known = others() if bare else ()
-    found = [no_tasks_beside(group, known) for group in bare]
+    lines = [no_tasks_beside(group, known) for group in bare]
     for s in (each.snapshot for each in shown):
         ignored = ignored_standbys(s.assignor, s.settings, TaskTable(s.tasks))
-        found += (f"{s.group}: {line}" for line in ignored)
-    return found
+        lines += (f"{s.group}: {line}" for line in ignored)
+    return lines
 
 
 def _heard(
@@ -135,12 +135,12 @@ def _table(shown: Sequence[Shown], args: argparse.Namespace, now_ms: int) -> str
 
 def _waits(shown: Sequence[Shown], debts: Debts, now_ms: int) -> list[str]:
     """A paragraph for each group with waiting tasks: what they wait for, and which member."""
-    told = []
+    texts = []
     for snapshot in (each.snapshot for each in shown):
         lines = [holdup.text(now_ms) for holdup in debts.holdups(snapshot)]
         lines += waits_text(snapshot).splitlines()
-        told += ["\n".join([f"\n{snapshot.group}:", *lines])] if lines else []
-    return told
+        texts += ["\n".join([f"\n{snapshot.group}:", *lines])] if lines else []
+    return texts
 
 
 def quarantines(shown: Sequence[Shown], now_ms: int) -> list[str]:
@@ -154,11 +154,11 @@ def quarantines(shown: Sequence[Shown], now_ms: int) -> list[str]:
 
 def drains(shown: Sequence[Shown], now_ms: int) -> list[str]:
     """A paragraph for each group with drains of members that are gone or were expelled."""
-    told = []
+    texts = []
     for snapshot in (each.snapshot for each in shown):
         lines = drains_text(snapshot, now_ms)
-        told += ["\n".join([f"\n{snapshot.group}:", *lines])] if lines else []
-    return told
+        texts += ["\n".join([f"\n{snapshot.group}:", *lines])] if lines else []
+    return texts
 
 
 LOOK_EVERY_S = 0.5

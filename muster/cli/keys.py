@@ -86,8 +86,8 @@ def run(args: argparse.Namespace) -> int:
             rotation.write(path, after)
         except OSError as error:
             raise BadInput(f"{path}: cannot be written ({error.strerror})") from None
-    found = keyring.read(path)
-    print(_as_json(found, now_ms) if args.format == "json" else _as_text(found, now_ms))
+    ring = keyring.read(path)
+    print(_as_json(ring, now_ms) if args.format == "json" else _as_text(ring, now_ms))
     return 0
 
 
@@ -104,12 +104,12 @@ def _changed(args: argparse.Namespace, now_ms: int) -> Document:
         return rotation.new_key(
             {}, now_ms, groups=groups or ("*",), callers=callers or tuple(Caller)
         )
-    found = keyring.document(args.file)
-    keyring.parsed(found, args.file)
+    document = keyring.document(args.file)
+    keyring.parsed(document, args.file)
     match args.action:
         case "create":
             return rotation.new_key(
-                found,
+                document,
                 now_ms,
                 from_ms=later_ms,
                 groups=groups or ("*",),
@@ -117,19 +117,19 @@ def _changed(args: argparse.Namespace, now_ms: int) -> Document:
             )
         case "rotate":
             return rotation.rotated(
-                found,
+                document,
                 now_ms,
                 spread_ms=args.spread_ms,
                 overlap_ms=0 if args.compromised else None,
                 only_due=args.if_due,
             )
         case "export":
-            return rotation.extract(found, groups, callers)
+            return rotation.extract(document, groups, callers)
         case _ if not groups:
             raise BadInput("require: --group is missing; --group '*' means all")
         case _:
             change = rotation.released if args.off else rotation.required
-            return change(found, groups, later_ms)
+            return change(document, groups, later_ms)
 
 
 def state_of(key: SigningKey, now_ms: int) -> str:
@@ -141,7 +141,7 @@ def state_of(key: SigningKey, now_ms: int) -> str:
     return "signs" if key.until_ms is None else "ending"
 
 
-def _as_text(found: Keyring, now_ms: int) -> str:
+def _as_text(ring: Keyring, now_ms: int) -> str:
     keys = [
         (
             key.id,
@@ -152,16 +152,16 @@ def _as_text(found: Keyring, now_ms: int) -> str:
             ",".join(key.groups),
             ",".join(sorted(key.callers)),
         )
-        for key in found.keys
+        for key in ring.keys
     ]
     text = table(("KEY", "STATE", "ALGORITHM", "FROM", "UNTIL", "GROUPS", "CALLERS"), keys)
-    if not found.required:
+    if not ring.required:
         return f"{text}\n\nno group must sign"
-    rows = [(",".join(r.groups), utc(r.from_ms), utc(r.until_ms)) for r in found.required]
+    rows = [(",".join(r.groups), utc(r.from_ms), utc(r.until_ms)) for r in ring.required]
     return f"{text}\n\n{table(('MUST-SIGN', 'FROM', 'UNTIL'), rows)}"
 
 
-def _as_json(found: Keyring, now_ms: int) -> str:
+def _as_json(ring: Keyring, now_ms: int) -> str:
     keys = [
         {
             "id": key.id,
@@ -173,7 +173,7 @@ def _as_json(found: Keyring, now_ms: int) -> str:
             "groups": list(key.groups),
             "callers": sorted(key.callers),
         }
-        for key in found.keys
+        for key in ring.keys
     ]
-    required = [each._asdict() for each in found.required]
+    required = [each._asdict() for each in ring.required]
     return json_line({"keys": keys, "required": required})

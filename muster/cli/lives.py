@@ -151,15 +151,15 @@ def small(raw: Row, law: str) -> Row:
     )
     events: Sequence[Row] = [e for e in raw["events"] if _name(e) in (None, *stay)]
     events = shrunk(events, lambda some: breaks(of(some)), PLAYS_MAX)
-    found = of(events)
+    life = of(events)
     again = True
     while again:
         again = False
-        for simpler in _simpler(found):
+        for simpler in _simpler(life):
             if breaks(simpler):
-                found, again = simpler, True
+                life, again = simpler, True
                 break
-    return found
+    return life
 
 
 def _law(text: str) -> str:

@@ -89,10 +89,10 @@ def key_values(pairs: Sequence[str], option: str) -> dict[str, str]:
     Raises:
         BadInput: one without ``=`` or without a key.
     """
-    found: dict[str, str] = {}
+    values: dict[str, str] = {}
     for pair in pairs:
         key, separator, value = pair.partition("=")
         if not key or not separator:
             raise BadInput(f"{option} {pair!r}: expected KEY=VALUE")
-        found[key] = value
-    return found
+        values[key] = value
+    return values

@@ -79,7 +79,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Read the group, ask its assignor, print the answer."""
     snapshot = snapshot_of(kafka_settings(args), args.topic_prefix, args.group)
-    found = planned(
+    plan = planned(
         snapshot,
         add=[_member(path) for path in args.add_member],
         remove=args.remove_member,
@@ -87,9 +87,9 @@ def run(args: argparse.Namespace) -> int:
         assignor=args.assignor,
         tasks=_tasks(args.tasks) if args.tasks else None,
     )
-    for warning in found.pop("warnings", ()):
+    for warning in plan.pop("warnings", ()):
         print(f"muster plan: {one_line(warning)}", file=sys.stderr)
-    print(json.dumps(found, ensure_ascii=False) if args.format == "json" else as_text(found))
+    print(json.dumps(plan, ensure_ascii=False) if args.format == "json" else as_text(plan))
     return 0
 
 
@@ -140,8 +140,8 @@ def planned(
         for m in snapshot.members
         if m.id in (remove or [])
     ]
-    found = preview(snapshot, [*leaves, group, *joins, *drains])
-    view = found.view
+    after = preview(snapshot, [*leaves, group, *joins, *drains])
+    view = after.view
     for join in joins:
         if join.member not in view.members or join.member in there - set(remove or []):
             raise BadInput(f"{join.member!r} cannot join: its id is in use, or the group is full")
@@ -149,14 +149,14 @@ def planned(
     placement = placer.assign(view)
     valid(view, placement)
     problem = Problem(assignor=group.assignor, settings=group.settings, names=known, members=())
-    moves = [move_json(move) for move in found.moves(placement.reasons)]
+    moves = [move_json(move) for move in after.moves(placement.reasons)]
     warnings = [
         *ignored_settings(group.assignor, group.settings, known.table),
         *ignored_pins(group.assignor, view),
         *placement.warnings,
     ]
-    told = {"warnings": warnings} if warnings else {}
-    return answer(problem, view, placement) | {"moves": moves} | told
+    warned = {"warnings": warnings} if warnings else {}
+    return answer(problem, view, placement) | {"moves": moves} | warned
 
 
 def _placer(name: str, *, is_own: bool) -> Assignor:
@@ -194,14 +194,14 @@ def _join(snapshot: GroupSnapshot, row: MemberRow, known: Names) -> Join:
 
 
 def _member(path: str) -> dict[str, Any]:
-    found = load(path)
-    if not isinstance(found, dict):
+    member = load(path)
+    if not isinstance(member, dict):
         raise BadInput(f"{path}: expected a member, an object with at least 'id'")
-    return found
+    return member
 
 
 def _tasks(path: str) -> object:
-    found = load(path)
-    if found is None:  # `planned` would take None as: leave the tasks as they are
+    tasks = load(path)
+    if tasks is None:  # `planned` would take None as: leave the tasks as they are
         raise BadInput(f"{path}: expected a list of subtopologies and connectors")
-    return found
+    return tasks

@@ -76,11 +76,11 @@ def one(key: str) -> Described:
     Raises:
         BadInput: there is none; the message names a similar setting, or what replaces it.
     """
-    found = next((each for each in described() if each.key == key), None)
-    if found is None:
+    setting = next((each for each in described() if each.key == key), None)
+    if setting is None:
         near = difflib.get_close_matches(key, [each.key for each in described()], n=1)
         raise BadInput(f"no setting {shown(key)}: {near[0] if near else instead_of(key)}")
-    return found
+    return setting
 
 
 def as_text(setting: Described) -> str:
@@ -95,8 +95,8 @@ def as_text(setting: Described) -> str:
         ("in Kafka", setting.kafka),
         ("set by", SET_BY[setting.scope].replace("K=V", f"{setting.key}=VALUE")),
     ]
-    told = "\n".join(f"  {name:<10}  {text}" for name, text in rows if text)
-    return f"{setting.key}\n{told}"
+    body = "\n".join(f"  {name:<10}  {text}" for name, text in rows if text)
+    return f"{setting.key}\n{body}"
 
 
 def as_table(settings: Iterable[Described]) -> str:

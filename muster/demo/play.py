@@ -157,9 +157,9 @@ def _until(condition: Callable[[], T | None], stage: Stage, what: str) -> T:
     """
     deadline = time.monotonic() + PATIENCE_S
     while True:
-        found = condition()
-        if found:
-            return found
+        value = condition()
+        if value:
+            return value
         stage.check()
         if time.monotonic() > deadline:
             raise DemoFailed(f"waited {PATIENCE_S} s in vain until {what}")

@@ -132,7 +132,7 @@ class Story:
 
     def waits_ms(self, since_ms: int = 0) -> list[int]:
         """How long each event since `since_ms` waited for its answer; unanswered: left out."""
-        found: list[int] = []
+        waits: list[int] = []
         for event in self.events:
             topic, partition, offset, at_ms = event.origin
             if at_ms < since_ms:
@@ -140,9 +140,9 @@ class Story:
             for publication in self.publications:
                 if publication.through.get((topic, partition), -1) >= offset:
                     if publication.told:
-                        found.append(max(publication.at_ms - at_ms, 0))
+                        waits.append(max(publication.at_ms - at_ms, 0))
                     break
-        return found
+        return waits
 
 
 def _revisions(snapshot: GroupSnapshot | None) -> dict[str, tuple[int, int]]:

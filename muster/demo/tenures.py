@@ -78,16 +78,16 @@ def tenures(logged: Iterable[dict[str, Any]]) -> list[Tenure]:
     return sorted(done, key=lambda t: (t.task, t.start_ns))
 
 
-def owners(found: Iterable[Tenure]) -> dict[str, str]:
+def owners(history: Iterable[Tenure]) -> dict[str, str]:
     """Task -> the worker that runs it now."""
-    return {t.task: t.member for t in found if t.stop_ns is None}
+    return {t.task: t.member for t in history if t.stop_ns is None}
 
 
-def gaps(found: Iterable[Tenure]) -> list[Gap]:
+def gaps(history: Iterable[Tenure]) -> list[Gap]:
     """Every time in which a task had no owner between two owners, longest first."""
     last: dict[str, Tenure] = {}
     between: list[Gap] = []
-    for tenure in found:
+    for tenure in history:
         before = last.get(tenure.task)
         if before is not None and before.stop_ns is not None and before.stop_ns < tenure.start_ns:
             length = tenure.start_ns - before.stop_ns
@@ -96,11 +96,11 @@ def gaps(found: Iterable[Tenure]) -> list[Gap]:
     return sorted(between, key=lambda gap: -gap.length_ns)
 
 
-def overlaps(found: Iterable[Tenure]) -> list[tuple[Tenure, Tenure]]:
+def overlaps(history: Iterable[Tenure]) -> list[tuple[Tenure, Tenure]]:
     """Pairs of tenures of one task that ran at the same time; there must be none."""
     wrong: list[tuple[Tenure, Tenure]] = []
     longest: dict[str, Tenure] = {}
-    for tenure in found:
+    for tenure in history:
         before = longest.get(tenure.task)
         if before is not None and (before.stop_ns is None or tenure.start_ns < before.stop_ns):
             wrong.append((before, tenure))

@@ -76,10 +76,10 @@ def claims(facts: Facts, prefix: str) -> Iterator[Finding]:
 
 def _known(facts: Facts) -> str:
     newest = facts.claims[-1]
-    told = f"{who(newest)}, epoch {newest.offset}, since {facts.ago(newest.at_ms)}"
+    claim = f"{who(newest)}, epoch {newest.offset}, since {facts.ago(newest.at_ms)}"
     if facts.published_ms > newest.at_ms:
-        return f"{told}; last seen {facts.ago(facts.published_ms)} ago"
-    return f"{told}; life unproven: nothing has asked it for an answer yet"
+        return f"{claim}; last seen {facts.ago(facts.published_ms)} ago"
+    return f"{claim}; life unproven: nothing has asked it for an answer yet"
 
 
 def _doubt(facts: Facts) -> str:
@@ -91,15 +91,15 @@ def _doubt(facts: Facts) -> str:
     open_joins = [h for h in facts.heard.values() if h.unanswered_ms > facts.published_ms]
     waits = any(heard.unanswered_ms < by_ms for heard in open_joins)
     joins = sum(len(heard.joined) for heard in open_joins) if waits else 0
-    told = []
+    doubts = []
     if joins:
-        told.append(f"{joins} join{'s' * (joins != 1)} waiting")
+        doubts.append(f"{joins} join{'s' * (joins != 1)} waiting")
     if asleep:
         named = ", ".join(sorted(asleep)[:3])
-        told.append(f"it should have written of {named} {_longest(facts, asleep)} ago")
-    if told and facts.published_ms:
-        told.append(f"last seen {facts.ago(facts.published_ms)} ago")
-    return ", ".join(told)
+        doubts.append(f"it should have written of {named} {_longest(facts, asleep)} ago")
+    if doubts and facts.published_ms:
+        doubts.append(f"last seen {facts.ago(facts.published_ms)} ago")
+    return ", ".join(doubts)
 
 
 def _longest(facts: Facts, asleep: Sequence[str]) -> str:
@@ -125,5 +125,5 @@ def is_news(before: GroupSnapshot | None, snapshot: GroupSnapshot) -> bool:
     A settled group is published again from time to time, with the epoch of the coordinator that
     last changed it. So only a new epoch or generation is a proof; a group's first snapshot is none.
     """
-    told = (snapshot.coordinator_epoch, snapshot.generation)
-    return before is not None and (before.coordinator_epoch, before.generation) != told
+    now = (snapshot.coordinator_epoch, snapshot.generation)
+    return before is not None and (before.coordinator_epoch, before.generation) != now

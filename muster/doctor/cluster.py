@@ -69,11 +69,15 @@ def look(settings: ClientSettings, prefix: str) -> Iterator[Finding]:
 
 def _version(client: AdminClient, broker: int) -> str:
     """A broker's version, as far as its settings show it: Kafka's protocol does not carry it."""
-    found = _settings(client, ResourceType.BROKER, str(broker))
-    if found is None:
+    settings = _settings(client, ResourceType.BROKER, str(broker))
+    if settings is None:
         return "settings not readable"
-    told = found.get("inter.broker.protocol.version")  # Kafka 4.0 removed it
-    return f"inter.broker.protocol.version {told.value}" if told is not None else "Kafka 4 or newer"
+    version = settings.get("inter.broker.protocol.version")  # Kafka 4.0 removed it
+    return (
+        f"inter.broker.protocol.version {version.value}"
+        if version is not None
+        else "Kafka 4 or newer"
+    )
 
 
 def _settings(
@@ -83,10 +87,10 @@ def _settings(
     resource = ConfigResource(kind, name)
     (future,) = client.describe_configs([resource], request_timeout=TIMEOUT_S).values()
     try:
-        found: Mapping[str, ConfigEntry] = future.result(TIMEOUT_S)
+        settings: Mapping[str, ConfigEntry] = future.result(TIMEOUT_S)
     except KafkaException:
         return None
-    return found
+    return settings
 
 
 # ---------------------------------------------------------------- topics
@@ -103,11 +107,11 @@ def topics(
     create = access.create_command(prefix)
     for topic in TOPICS:
         name = topic.name(prefix)
-        found = listed.get(name)
-        if found is None or not found.partitions:
+        metadata = listed.get(name)
+        if metadata is None or not metadata.partitions:
             yield Finding("topic", name, Level.FAIL, f"does not exist: {topic.purpose}", create)
             continue
-        faults = [*_faults(topic, found, brokers, create)]
+        faults = [*_faults(topic, metadata, brokers, create)]
         entries = _settings(client, ResourceType.TOPIC, name)
         if entries is None:
             faults.append((Level.SKIPPED, "settings may not be read", "grant DESCRIBE_CONFIGS"))
@@ -117,26 +121,26 @@ def topics(
         for level, what, action in faults:
             yield Finding("topic", name, level, what, action)
         if not faults:
-            count = len(found.partitions)
+            count = len(metadata.partitions)
             yield Finding("topic", name, Level.OK, f"{count} partition{'s' if count != 1 else ''}")
 
 
 def _faults(
-    topic: Topic, found: TopicMetadata, brokers: int, create: str
+    topic: Topic, metadata: TopicMetadata, brokers: int, create: str
 ) -> Iterator[tuple[Level, str, str]]:
-    if topic.partitions is not None and len(found.partitions) != topic.partitions:
+    if topic.partitions is not None and len(metadata.partitions) != topic.partitions:
         yield (
             Level.FAIL,
-            f"has {len(found.partitions)} partitions, must have {topic.partitions}",
+            f"has {len(metadata.partitions)} partitions, must have {topic.partitions}",
             f"stop the coordinator, delete the topic, {create}",
         )
-    leaderless = sorted(p.id for p in found.partitions.values() if p.leader < 0)
+    leaderless = sorted(p.id for p in metadata.partitions.values() if p.leader < 0)
     if leaderless:
         yield Level.FAIL, f"partitions {leaderless} have no leader", "bring their brokers back"
-    lagging = sorted(p.id for p in found.partitions.values() if len(p.isrs) < len(p.replicas))
+    lagging = sorted(p.id for p in metadata.partitions.values() if len(p.isrs) < len(p.replicas))
     if lagging:
         yield Level.WARN, f"partitions {lagging} are under-replicated", "look at the brokers"
-    copies = min(len(p.replicas) for p in found.partitions.values())
+    copies = min(len(p.replicas) for p in metadata.partitions.values())
     if copies < min(brokers, 2):
         yield (
             Level.WARN,
@@ -146,12 +150,12 @@ def _faults(
 
 
 def differences(
-    topic: Topic, name: str, found: Mapping[str, str | None], bootstrap: str
+    topic: Topic, name: str, settings: Mapping[str, str | None], bootstrap: str
 ) -> list[tuple[Level, str, str]]:
     """(level, fault, action) for each setting with a wrong value, those in `GRAVE` first."""
-    told = []
+    faults = []
     for key, wanted in sorted(topic.settings.items(), key=lambda s: (s[0] not in GRAVE, s[0])):
-        if _suffices(key, found.get(key), wanted):
+        if _suffices(key, settings.get(key), wanted):
             continue
         action = (
             f"kafka-configs.sh --bootstrap-server {bootstrap} --alter --entity-type topics "
@@ -159,14 +163,14 @@ def differences(
         )
         level = Level.FAIL if key in GRAVE else Level.WARN
         least = "at least " if key == AT_LEAST else ""
-        told.append((level, f"{key} is {found.get(key)}, must be {least}{wanted}", action))
-    return told
+        faults.append((level, f"{key} is {settings.get(key)}, must be {least}{wanted}", action))
+    return faults
 
 
-def _suffices(key: str, found: str | None, wanted: str) -> bool:
-    if key == AT_LEAST and found is not None and found.isdigit():
-        return int(found) >= int(wanted)
-    return found == wanted
+def _suffices(key: str, value: str | None, wanted: str) -> bool:
+    if key == AT_LEAST and value is not None and value.isdigit():
+        return int(value) >= int(wanted)
+    return value == wanted
 
 
 # ---------------------------------------------------------------- rights
@@ -207,22 +211,22 @@ def rights(settings: ClientSettings, client: AdminClient, prefix: str) -> Iterat
         if not lacking:
             yield Finding("rights", f"role {role}", Level.OK, "ACLs grant all it needs")
             continue
-        told = ", ".join(str(acl) for acl in lacking[:3])
+        grants = ", ".join(str(acl) for acl in lacking[:3])
         more = f" and {len(lacking) - 3} more" if len(lacking) > 3 else ""
         yield Finding(
             "rights",
             f"role {role}",
             Level.WARN,
-            f"no ACL grants {told}{more}: only a super user can be one",
+            f"no ACL grants {grants}{more}: only a super user can be one",
             f"{access.create_command(prefix)} --acls --{role}-principal User:NAME",
         )
 
 
 def _unread(error: KafkaException) -> str:
-    told = str(error.args[0].str())
+    reason = str(error.args[0].str())
     if error.args[0].code() == confluent_kafka.KafkaError.SECURITY_DISABLED:
         return "the cluster has no authorizer: everybody may do everything"
-    return f"may not be read ({told})"
+    return f"may not be read ({reason})"
 
 
 def _granted(binding: AclBinding) -> tuple[str, str, str, str]:

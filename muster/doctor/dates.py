@@ -36,9 +36,9 @@ def look(settings: ClientSettings, signing_keys: str | None, now_ms: int) -> Ite
         yield from of_keyring(signing_keys, now_ms)
 
 
-def of_certificates(found: Iterable[Certificate], now: datetime) -> Iterator[Finding]:
+def of_certificates(certs: Iterable[Certificate], now: datetime) -> Iterator[Finding]:
     """One finding per certificate: when it ends."""
-    for each in found:
+    for each in certs:
         fault = each.fault(now)
         what = f"{each.where}: valid until {each.not_after:%Y-%m-%d}"
         if fault is not None:
@@ -55,14 +55,14 @@ def of_keyring(path: str, now_ms: int) -> Iterator[Finding]:
     """Per pair of groups and callers: the key that signs and since when, or that there is none."""
     try:
         content = keyring.document(path)
-        found = keyring.parsed(content, path)
+        ring = keyring.parsed(content, path)
     except ConfigError as error:
         yield Finding("keys", path, Level.FAIL, str(error), SYNC)
         return
     ttl_ms = int(content.get(keyring.KEY_TTL_MS, keyring.DEFAULTS[keyring.KEY_TTL_MS]))
-    scopes = sorted({(key.groups, tuple(sorted(key.callers))) for key in found.keys})
+    scopes = sorted({(key.groups, tuple(sorted(key.callers))) for key in ring.keys})
     for groups, callers in scopes:
-        keys = [k for k in found.keys if (k.groups, tuple(sorted(k.callers))) == (groups, callers)]
+        keys = [k for k in ring.keys if (k.groups, tuple(sorted(k.callers))) == (groups, callers)]
         subject = f"{','.join(callers)} of {','.join(groups)}"
         signing = [key for key in keys if key.signs(now_ms)]
         if not signing:

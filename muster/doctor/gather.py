@@ -58,7 +58,7 @@ def gather(settings: ClientSettings, prefix: str) -> Facts:
     wakeups: dict[GroupId, int] = {}
     canary: Sung | None = None
     published_ms = max(answered.values(), default=0)
-    alarms = sorted(_records(settings, prefix, TopicKind.CLOCK), key=lambda found: found[1])
+    alarms = sorted(_records(settings, prefix, TopicKind.CLOCK), key=lambda alarm: alarm[1])
     for _, at_ms, wakeup in alarms:  # by time: added partitions can split a group's records
         published_ms = max(published_ms, at_ms)
         if isinstance(wakeup, WakeUp) and wakeup.group == CANARY:
@@ -122,23 +122,23 @@ def _heard(
         since_ms: read records from this timestamp on.
         answered: timestamp of each group's newest record on ``<prefix>.groups``.
     """
-    found: dict[GroupId, Heard] = {}
+    by_group: dict[GroupId, Heard] = {}
     for row in read(settings, topic_name(TopicKind.MEMBERSHIP, prefix), since_ms=since_ms):
         try:
             group = parse_key(row.key).group
         except DecodeError:
             continue
-        before = found.get(group, Heard())
+        before = by_group.get(group, Heard())
         value = row.value or b""
         if value.startswith(PREFIX["Tick"]):
-            found[group] = replace(before, tick_ms=max(before.tick_ms, row.at_ms))
+            by_group[group] = replace(before, tick_ms=max(before.tick_ms, row.at_ms))
             continue
-        found[group] = heard = replace(before, event_ms=max(before.event_ms, row.at_ms))
+        by_group[group] = heard = replace(before, event_ms=max(before.event_ms, row.at_ms))
         if row.at_ms > answered.get(group, 0) and value.startswith(PREFIX["Join"]):
             since_ms = before.unanswered_ms or row.at_ms
             joined = before.joined | _joined(row)
-            found[group] = replace(heard, unanswered_ms=since_ms, joined=joined)
-    return found
+            by_group[group] = replace(heard, unanswered_ms=since_ms, joined=joined)
+    return by_group
 
 
 def _joined(row: Row) -> frozenset[str]:

@@ -164,8 +164,8 @@ def _is_asked(facts: Facts, group: GroupId, since_ms: int) -> bool:
 
 
 def _named(groups: Sequence[GroupId]) -> str:
-    told = ", ".join(groups[:3])
-    return f"group {told}" if len(groups) == 1 else f"{len(groups)} groups ({told}, …)"
+    names = ", ".join(groups[:3])
+    return f"group {names}" if len(groups) == 1 else f"{len(groups)} groups ({names}, …)"
 
 
 # ---------------------------------------------------------------- groups
@@ -300,13 +300,13 @@ def rejected(facts: Facts, prefix: str) -> Iterator[Finding]:
         yield Finding("rejected", prefix, Level.OK, f"no dead letters in {minutes} minutes")
     for reason, number in sorted(Counter(r.reason for r in recent).items()):
         last = next(r for r in reversed(recent) if r.reason == reason)
-        told = last.message.strip().splitlines()[-1] if last.message.strip() else ""
+        last_line = last.message.strip().splitlines()[-1] if last.message.strip() else ""
         yield Finding(
             "rejected",
             reason,
             Level.FAIL if reason == DeadLetter.GROUP_FAILED else Level.WARN,
             f"{number} in {minutes} minutes ({number / minutes:.1f} a minute); the last, "
-            f"{last.origin.topic}-{last.origin.partition}@{last.origin.offset}: {told}",
+            f"{last.origin.topic}-{last.origin.partition}@{last.origin.offset}: {last_line}",
             f"{_action(reason)}all of them: muster decode --topic {prefix}.rejected",
         )
 

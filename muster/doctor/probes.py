@@ -67,5 +67,5 @@ def _page(url: str) -> tuple[int, str]:
 
 def _values(text: str) -> dict[str, float]:
     """Metrics without labels, by name."""
-    found = (line.split() for line in text.splitlines() if not line.startswith("#"))
-    return {words[0]: float(words[1]) for words in found if len(words) == 2}
+    samples = (line.split() for line in text.splitlines() if not line.startswith("#"))
+    return {words[0]: float(words[1]) for words in samples if len(words) == 2}

@@ -88,14 +88,14 @@ def parsed(text: bytes, where: str) -> object:
     """
     repeated: list[tuple[dict[str, Any], str]] = []
     try:
-        found: object = json.loads(text, object_pairs_hook=_noting_repeats(repeated))
+        document: object = json.loads(text, object_pairs_hook=_noting_repeats(repeated))
         if b"\\u" in text:  # only an escape can write half of a surrogate pair
-            json.dumps(found, ensure_ascii=False).encode()
+            json.dumps(document, ensure_ascii=False).encode()
     except UnicodeDecodeError as error:
         raise BadInput(f"{where}: not UTF-8 ({error.reason} at byte {error.start})") from None
     except UnicodeEncodeError as error:
         half = error.object[error.start]
-        place = next((place for place, it in _everything(found) if _is_half(it)), "")
+        place = next((place for place, it in _everything(document) if _is_half(it)), "")
         raise BadInput(f"{where}: {place}{half!r} in a text; expected whole characters") from None
     except json.JSONDecodeError as error:
         at = f"line {error.lineno}, column {error.colno}"
@@ -106,10 +106,10 @@ def parsed(text: bytes, where: str) -> object:
         raise BadInput(f"{where}: not JSON ({error})") from None
     if repeated:
         again = {id(broken): key for broken, key in repeated}
-        place, broken = next((p, it) for p, it in _everything(found) if id(it) in again)
+        place, broken = next((p, it) for p, it in _everything(document) if id(it) in again)
         key = shown(again[id(broken)])
         raise BadInput(f"{where}: {place}key {key} is there twice in one object")
-    return found
+    return document
 
 
 def refuse_unknown(raw: Iterable[str], known: Sequence[str], place: str = "") -> None:
@@ -128,18 +128,18 @@ def _noting_repeats(
     repeated: list[tuple[dict[str, Any], str]],
 ) -> Callable[[list[tuple[str, Any]]], dict[str, Any]]:
     def read(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        found = dict(pairs)
-        if len(found) < len(pairs):
+        entries = dict(pairs)
+        if len(entries) < len(pairs):
             again, _ = Counter(key for key, _ in pairs).most_common(1)[0]
-            repeated.append((found, again))
-        return found
+            repeated.append((entries, again))
+        return entries
 
     return read
 
 
-def _everything(found: object) -> Iterator[tuple[str, object]]:
+def _everything(document: object) -> Iterator[tuple[str, object]]:
     """(place, value) of each value and key of a document, outer ones first."""
-    waiting: list[tuple[str, object]] = [("", found)]
+    waiting: list[tuple[str, object]] = [("", document)]
     for place, value in waiting:
         yield f"{place}: " if place else "", value
         if isinstance(value, dict):

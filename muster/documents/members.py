@@ -30,14 +30,14 @@ class Names:
 
     @cached_property
     def _printed(self) -> list[str]:
-        found: list[str] = []
+        names: list[str] = []
         for unit in self.table.units:
             if isinstance(unit, Connector):
-                found.append(unit.name)
-                found.extend([f"{unit.name}-{number}" for number in range(unit.tasks)])
+                names.append(unit.name)
+                names.extend([f"{unit.name}-{number}" for number in range(unit.tasks)])
             else:
-                found.extend([f"{unit.name}_{number}" for number in range(unit.partitions)])
-        return found
+                names.extend([f"{unit.name}_{number}" for number in range(unit.partitions)])
+        return names
 
     @cached_property
     def index(self) -> Mapping[str, int]:
@@ -161,24 +161,24 @@ def _texts(raw: Mapping[str, object], key: str, place: str) -> list[str]:
 
 
 def _tasks(raw: Mapping[str, object], role: str, names: Names, place: str) -> tuple[int, ...]:
-    found = []
+    indices = []
     for nth, task in enumerate(_texts(raw, role, place)):
         index = names.index.get(task)
         if index is None:
             raise BadInput(f"{place}.{role}[{nth}]: {_no_such_task(task, names)}")
-        found.append(index)
-    return tuple(found)
+        indices.append(index)
+    return tuple(indices)
 
 
 def _lags(value: object, names: Names, place: str) -> dict[int, int]:
     if not isinstance(value, dict):
         raise BadInput(f"{place}: expected an object of task ids and offsets")
-    found = {}
+    lags = {}
     for task, behind in value.items():
         if task not in names.index:
             raise BadInput(f"{place}.{task}: {_no_such_task(task, names)}")
-        found[names.index[task]] = whole(behind, 0, f"{place}.{task}", 2**63 - 1)
-    return found
+        lags[names.index[task]] = whole(behind, 0, f"{place}.{task}", 2**63 - 1)
+    return lags
 
 
 def whole(value: object, least: int, place: str, most: int = _MOST) -> int:
@@ -216,20 +216,20 @@ def _truth(value: object, place: str) -> bool:
 
 
 def _protocols(raw: Mapping[str, object], place: str) -> tuple[str, ...]:
-    found = _texts(raw, "protocols", place)
-    for nth, protocol in enumerate(found):
+    protocols = _texts(raw, "protocols", place)
+    for nth, protocol in enumerate(protocols):
         if protocol not in PROTOCOLS:
             known = ", ".join(PROTOCOLS)
             raise BadInput(f"{place}.protocols[{nth}]: {shown(protocol)}; expected one of {known}")
-    return tuple(found)
+    return tuple(protocols)
 
 
 def _topics(raw: Mapping[str, object], names: Names, place: str) -> frozenset[str] | None:
     if raw.get("topics") is None:
         return None
     known = {unit.name for unit in names.table.units}
-    found = _texts(raw, "topics", place)
-    for nth, topic in enumerate(found):
+    topics = _texts(raw, "topics", place)
+    for nth, topic in enumerate(topics):
         if topic not in known:
             raise BadInput(f"{place}.topics[{nth}]: no subtopology {shown(topic)} in this problem")
-    return frozenset(found)
+    return frozenset(topics)

@@ -61,7 +61,7 @@ class Problem:
 
     def view(self) -> GroupView:
         """The group as an assignor sees it, built from columns as in the running job."""
-        said, told = self._columns, self._told
+        said, lags = self._columns, self._told
         task, member = self._held["active"]
         owner = np.full(len(self.names.table), NO_MEMBER, dtype=np.int32)
         owner[task[::-1]] = member[::-1]  # of several claims the first one counts
@@ -75,7 +75,7 @@ class Problem:
             standby=Pairs.of(*self._held["standby"]),
             learner=Pairs.of(*self._held["learner"]),
             ready=self._ready,
-            lags=Lags(told[0].astype(np.int32), told[1].astype(np.int32), told[2].copy()),
+            lags=Lags(lags[0].astype(np.int32), lags[1].astype(np.int32), lags[2].copy()),
             draining=said["draining"].copy(),
             now_ms=self.now_ms,
             **more,
@@ -170,14 +170,14 @@ def _kind(raw: object) -> str:
 def _members(rows: object, names: Names, connect: bool) -> tuple[MemberRow, ...]:
     if not isinstance(rows, list):
         raise BadInput("members: expected a list of members")
-    found: dict[str, MemberRow] = {}
+    by_id: dict[str, MemberRow] = {}
     owner: dict[int, str] = {}
     for number, raw in enumerate(rows):
         place = f"members[{number}]"
         row = parse_member(raw, names, place, foreign=connect)
-        if row.id in found:
+        if row.id in by_id:
             raise BadInput(f"{place}.id: {row.id!r} is there already; expected each member once")
-        found[row.id] = row
+        by_id[row.id] = row
         if connect:  # workers may claim the same job; the assignor decides
             continue
         for nth, task in enumerate(row.active):
@@ -187,7 +187,7 @@ def _members(rows: object, names: Names, connect: bool) -> tuple[MemberRow, ...]
                     " already; expected one owner"
                 )
             owner[task] = row.id
-    return tuple(found[name] for name in sorted(found))
+    return tuple(by_id[name] for name in sorted(by_id))
 
 
 def _flat(members: tuple[MemberRow, ...], role: str) -> tuple[IntArray, IntArray]:
@@ -266,37 +266,39 @@ def answer(problem: Problem, view: GroupView, placement: Placement) -> dict[str,
 
 
 def _holdings(problem: Problem, view: GroupView, placement: Placement) -> dict[str, Any]:
-    found: dict[str, dict[str, list[str]]] = {
+    holdings: dict[str, dict[str, list[str]]] = {
         name: {role: [] for role in ROLES} for name in view.members
     }
     printed = problem.names.printed
     for task, member in enumerate(placement.active.tolist()):
         if member != NO_MEMBER:
-            found[view.members[member]]["active"].append(printed(task))
+            holdings[view.members[member]]["active"].append(printed(task))
     for role in ROLES[1:]:
         pairs: Pairs = getattr(placement, role)
         for task, member in zip(pairs.task.tolist(), pairs.member.tolist(), strict=True):
-            found[view.members[member]][role].append(printed(task))
+            holdings[view.members[member]][role].append(printed(task))
     for row in problem.members:  # jobs that are no longer configured stop at once
-        found[row.id]["revoked"].extend(row.foreign)
-    return found
+        holdings[row.id]["revoked"].extend(row.foreign)
+    return holdings
 
 
-def as_text(found: dict[str, Any]) -> str:
+def as_text(document: dict[str, Any]) -> str:
     """Tables: what each member holds, what moves and why, how good the placement is."""
-    if "valid" in found:
+    if "valid" in document:
         columns = ("VALID", "ERROR", "TASK", "MEMBER")
-        return table(columns, [[found.get(c.lower()) for c in columns]])
-    members = [[name, *(held[r] for r in ROLES)] for name, held in found["members"].items()]
-    moves = [[move[k] for k in ("task", "role", "from", "to", "reason")] for move in found["moves"]]
-    score = {k: v for k, v in found["score"].items() if k != "moved"}
-    figures = {"moves": len(moves), "from_staying": found["score"]["moved"], **score}
-    figures |= {"followup_ms": found["followup_ms"], "delay_ms": found["delay_ms"]}
-    if "elapsed_us" in found:
-        figures["elapsed_us"] = found["elapsed_us"]
+        return table(columns, [[document.get(c.lower()) for c in columns]])
+    members = [[name, *(held[r] for r in ROLES)] for name, held in document["members"].items()]
+    moves = [
+        [move[k] for k in ("task", "role", "from", "to", "reason")] for move in document["moves"]
+    ]
+    score = {k: v for k, v in document["score"].items() if k != "moved"}
+    figures = {"moves": len(moves), "from_staying": document["score"]["moved"], **score}
+    figures |= {"followup_ms": document["followup_ms"], "delay_ms": document["delay_ms"]}
+    if "elapsed_us" in document:
+        figures["elapsed_us"] = document["elapsed_us"]
     parts = [table(("MEMBER", *map(str.upper, ROLES)), members)]
-    if found["unassigned"]:
-        parts.append(table(("UNASSIGNED",), [[task] for task in found["unassigned"]]))
+    if document["unassigned"]:
+        parts.append(table(("UNASSIGNED",), [[task] for task in document["unassigned"]]))
     if moves:
         parts.append(table(("TASK", "ROLE", "FROM", "TO", "REASON"), moves))
     parts.append(table([k.upper().replace("_", "-") for k in figures], [list(figures.values())]))

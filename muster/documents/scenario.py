@@ -95,11 +95,11 @@ class _Reader:
         return Configured(assignor=self.assignor, settings=settings, tasks=self.tasks)
 
     def _event(self, row: Mapping[str, Any], place: str) -> Happening:
-        found = [key for key in row if key in EVENTS]
+        kinds = [key for key in row if key in EVENTS]
         refuse_unknown(row, ("at_ms", *EVENTS, "temporary"), place)
-        if len(found) != 1:
+        if len(kinds) != 1:
             raise BadInput(f"{place}: expected exactly one of {', '.join(EVENTS)}")
-        key = found[0]
+        key = kinds[0]
         if "temporary" in row and key != "leave":
             raise BadInput(f"{place}.temporary: only a 'leave' is temporary")
         read: Callable[[Any, str], Happening] = getattr(self, f"_{key}")

@@ -102,8 +102,8 @@ def recording(
         prefix: of muster's topics.
         keyring: verifies signatures; None = signatures are not checked.
     """
-    found = Recording(group)
-    counted = Counted()
+    kept = Recording(group)
+    guard = Counted()
     joiners = {kind: Joiner() for kind in (TopicKind.GROUPS, TopicKind.ASSIGNMENTS)}
     for item in items:
         kind = kind_of(item.topic, prefix)
@@ -113,19 +113,19 @@ def recording(
             if kind in INPUTS:
                 origin = Origin(item.topic, item.partition, item.offset, item.at_ms)
                 event = decode(kind, item.key, item.value, origin)
-                taken = _believed(event, item, keyring, counted)
+                taken = _believed(event, item, keyring, guard)
                 if taken is not None:
-                    found.events.append(taken)
+                    kept.events.append(taken)
             elif kind in joiners:
                 whole = joiners[kind].feed(item.key, item.value)
                 if whole is not None:
-                    _keep(found, kind, item, *whole)
+                    _keep(kept, kind, item, *whole)
         except DecodeError:
             continue
-    return found
+    return kept
 
 
-def _believed(event: Event, item: Row, keyring: Keyring | None, counted: Counted) -> Taken | None:
+def _believed(event: Event, item: Row, keyring: Keyring | None, guard: Counted) -> Taken | None:
     """What the group absorbed: the event if it was accepted, `Refused` or None if it was not.
 
     Of several refusals in a row the coordinator passes on one; passing on each changes nothing.
@@ -137,19 +137,19 @@ def _believed(event: Event, item: Row, keyring: Keyring | None, counted: Counted
     if verdict is not None:
         return refusal(event)
     if item.signature and isinstance(event, ONCE):
-        is_first = counted.is_first(item.signature, verifier.until_ms(item.signature))
+        is_first = guard.is_first(item.signature, verifier.until_ms(item.signature))
         return event if is_first else None
     return event
 
 
-def _keep(found: Recording, kind: TopicKind, item: Row, key: bytes, value: bytes | None) -> None:
-    if (kind, key) != (TopicKind.GROUPS, key_of(found.group)):
-        found.newest[kind, key] = value
+def _keep(kept: Recording, kind: TopicKind, item: Row, key: bytes, value: bytes | None) -> None:
+    if (kind, key) != (TopicKind.GROUPS, key_of(kept.group)):
+        kept.newest[kind, key] = value
         return
     record = decode_record(kind, key, value)
     assert isinstance(record, GroupSnapshot | GroupGone)  # by its key
     where = f"{item.topic}-{item.partition}@{item.offset}"
-    found.published.append(Published(where, item.at_ms, record, value))
+    kept.published.append(Published(where, item.at_ms, record, value))
 
 
 class Fold:
@@ -229,8 +229,8 @@ class Fold:
     def _begin(self, published: Published, batch: list[Taken]) -> Folded:
         record = published.record
         assert isinstance(record, GroupSnapshot)
-        found = self._step(self._anew(), published, batch)
-        self.whole = not found.difference
+        folded = self._step(self._anew(), published, batch)
+        self.whole = not folded.difference
         if not self.whole:
             # Sessions are unknown and begin fresh. Only members that the record names owe a report.
             group = replace(
@@ -238,10 +238,10 @@ class Fold:
                 recovery=Recovery(asked=frozenset(record.recovering)),
                 coordinator_epoch=record.coordinator_epoch,
             )
-            found = Folded(published, group, group.snapshot(), began=True)
+            folded = Folded(published, group, group.snapshot(), began=True)
             self.newest.clear()
             self._groups = [group]
-        return found
+        return folded
 
     def _next(self, last: GroupSnapshot, published: Published, batch: list[Taken]) -> Folded:
         record, groups = published.record, self._groups
@@ -255,14 +255,14 @@ class Fold:
 
     def _anew(self) -> list[Group]:
         """The empty group, verified or unverified: the records do not tell which one it was."""
-        return [Group.new(self._taken.group, unverified=wary) for wary in (False, True)]
+        return [Group.new(self._taken.group, unverified=unverified) for unverified in (False, True)]
 
     def _step(self, starts: list[Group], published: Published, batch: list[Taken]) -> Folded:
         """Fold a batch from each start, and keep those that fit; if none fits, the first."""
         tried = [_tried(start, published, batch) for start in starts]
         fitting = [each for each in tried if not each[0].difference] or tried[:1]
         self._publish(fitting[0][1])
-        unlike = {found.group.liveness(): found.group for found, _ in reversed(fitting)}
+        unlike = {candidate.group.liveness(): candidate.group for candidate, _ in reversed(fitting)}
         self._groups = list(reversed(unlike.values()))
         self._before = (starts, batch)
         return fitting[0][0]
