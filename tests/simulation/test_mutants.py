@@ -43,6 +43,12 @@ from muster.worker import lease, session
 
 GENERATIONS_MAX = 3_000
 FIRST_SEED = 500_000
+KNOWN_HOLE = 500_134
+"""A life that breaks a law although all rules are whole (DESIGN.md, *Known holes*).
+
+Three coordinators start within a second and a half. The first publishes a snapshot of a higher
+generation after the second has granted tasks, and the third recovers from that snapshot.
+"""
 
 
 class Mutant(NamedTuple):
@@ -238,6 +244,8 @@ def test_a_broken_rule_is_found(mutant: Mutant, monkeypatch: pytest.MonkeyPatch)
     for seed in count(FIRST_SEED if mutant.lives is None else 0):
         invented = mutant.lives
         given = runs.stream(seed, mutant.stressed) if invented is None else invented(seed)
+        if seed == KNOWN_HOLE:
+            continue
         world, _, law = runs.play(seed, given)
         opened += world.generations
         if law:
@@ -247,3 +255,10 @@ def test_a_broken_rule_is_found(mutant: Mutant, monkeypatch: pytest.MonkeyPatch)
     assert not law.startswith(("NameError", "TypeError", "AttributeError", "SyntaxError"))
     monkeypatch.undo()
     assert runs.play(seed, given)[2] == ""
+
+
+@pytest.mark.slow
+@pytest.mark.xfail(strict=True, reason="a superseded coordinator's snapshot is recovered")
+def test_a_snapshot_of_a_superseded_coordinator_grants_nothing() -> None:
+    """The third of three coordinators asks its members for what they hold, and grants nothing."""
+    assert runs.play(KNOWN_HOLE, runs.stream(KNOWN_HOLE, (Usurps,)))[2] == ""
