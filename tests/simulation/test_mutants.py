@@ -41,7 +41,7 @@ from muster.state import (
 from muster.state.group import Group
 from muster.worker import lease, session
 
-GENERATIONS_MAX = 3_000
+GENERATIONS_MAX = 5_000
 FIRST_SEED = 500_000
 KNOWN_HOLE = 500_134
 """A life that breaks a law although all rules are whole (DESIGN.md, *Known holes*).
