@@ -2,7 +2,7 @@
 
 A worker whose reader hangs stops its tasks when its lease ends, and then repeats its join until it
 is answered. Its joins arrive and renew its session, so it would keep its share of the tasks for
-ever, and nobody would run them.
+ever, and no member would run them.
 
 A heartbeat or a report shows that a member has read a record: it cannot be written without one. So
 a member that repeats its join has a demand until one of them comes (`UNREAD`). Its time begins, as

@@ -107,7 +107,7 @@ def job(facts: Facts, prefix: str) -> Iterator[Finding]:
             prefix,
             Level.FAIL,
             f"no clock: the wake-up of {_named(quiet)} is {facts.ago(min(overdue.values()))} "
-            "past, and nobody has written a tick",
+            "past, and no clock has written a tick",
             f"a clock runs in every coordinator: {START}; may it write to {prefix}.membership?",
         )
 

@@ -48,7 +48,7 @@ class Laws:
         return what, then
 
     def _ended_lease(self, world: World) -> str | None:
-        """No member has a lease on a task that the group has given to another, or to nobody."""
+        """No member has a lease on a task that the group has given to another."""
         group = self.group(world)
         if group.recovery.asked or len(world.running) > 1:
             return None

@@ -54,7 +54,7 @@ FAILING = Scenario(ONE, 1, Budget(fail=1))
 
 MUTANTS = (
     Mutant(
-        "a task is granted when nobody holds it",
+        "a task is granted when no member holds it",
         reconcile._grant,
         "is_free = (draft.owned.holder[lacking] == NO_MEMBER)",
         "is_free = (draft.owned.holder[lacking] == draft.owned.holder[lacking])",

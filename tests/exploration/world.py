@@ -40,7 +40,7 @@ class System(Laws):
     # ------------------------------------------------------------------------------- the states
 
     def first(self) -> World:
-        """All members have sent their join and nobody has read one, or the group has settled."""
+        """All members have sent their join and none is read yet, or the group has settled."""
         settings = {**SETTINGS, **dict(self.scenario.settings)}
         batch = self.coordinators.configured(settings, self.scenario.assignor, self.scenario.tasks)
         now = TIME + QUANTUM_MS
@@ -332,7 +332,7 @@ class System(Laws):
         )
 
     def _pruned(self, world: World) -> World:
-        """Without events and snapshots that nobody takes any more."""
+        """Without events and snapshots that no process takes any more."""
         needed = min(c.through for c in world.running)
         if not (world.budget.lose or world.budget.usurp):
             world = world._replace(published=0)

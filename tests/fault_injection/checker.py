@@ -154,7 +154,7 @@ def unsettled(group: Group, processes: Sequence[Process], now: float) -> str | N
     used = {task for process in processes for task in process.using if now < process.guard_ends}
     tasks = map(group.table.task, range(len(group.table)))
     idle = [str(task) for task in tasks if task not in used and able(group, str(task))]
-    return f"nobody uses {' '.join(idle)}" if idle else None
+    return f"no member uses {' '.join(idle)}" if idle else None
 
 
 def able(group: Group, task: str) -> list[MemberId]:
@@ -182,5 +182,5 @@ def misplaced(group: Group) -> str | None:
         member = None if slot == NO_MEMBER else group.members[slot]
         task = str(group.table.task(index))
         if member is not None and member.id not in (may := able(group, task)):
-            return f"{task} is to run on {member.id}, not on {' or '.join(may) or 'nobody'}"
+            return f"{task} is to run on {member.id}, not on {' or '.join(may) or 'any member'}"
     return None

@@ -134,7 +134,7 @@ def test_a_job_off_its_pins_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fault_run, "PINNED", {})  # the process still names nothing
     world = FaultRun(3)
     static = faults.Configures(faults.ASSIGNORS.index("static"), 2, 0)
-    with pytest.raises(LawBroken, match="1_0 is to run on W1, not on nobody"):
+    with pytest.raises(LawBroken, match="1_0 is to run on W1, not on any member"):
         world.play([(0, static), (1_000, faults.Starts("W1")), (5_000, faults.Dies("W1"))])
 
 
