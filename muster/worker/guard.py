@@ -185,11 +185,14 @@ class Guard:
         if boottime_ms() >= self._until_ms:
             self._write(event="ended", task=command["task"], pid=0, code=REFUSED, asked=False)
             return
-        note(self._log, "start", command)
         environment = {**os.environ, **command["environment"]}
-        pid = _spawn(command["command"], environment, self._die_with_guard)
+        pid, release = _spawn(command["command"], environment, self._die_with_guard)
         self._processes[pid] = Process(command, pid)
+        # The worker must know the group of every command that runs, to end it if the guard is
+        # killed: the command waits until its start has been sent and noted.
         self._write(event="started", task=command["task"], pid=pid)
+        note(self._log, "start", command)
+        release()
 
     def _stop(self, command: Mapping[str, Any]) -> None:
         for process in self._processes.values():
@@ -292,22 +295,35 @@ def note(log: str, event: str, command: Mapping[str, Any]) -> None:
     os.close(file)
 
 
-def _spawn(command: list[str], environment: dict[str, str], prepare: Callable[[], None]) -> int:
+def _spawn(
+    command: list[str], environment: dict[str, str], prepare: Callable[[], None]
+) -> tuple[int, Callable[[], None]]:
+    """Fork a process that runs the command once it is released; its id, and what releases it."""
     guard = os.getpid()
+    waiting, opening = os.pipe()
     pid = os.fork()
     if pid:
+        os.close(waiting)
         with contextlib.suppress(PermissionError, ProcessLookupError):
             os.setpgid(pid, pid)  # the child does it too: in either order no signal is missed
-        return pid
+
+        def release() -> None:
+            with contextlib.suppress(BrokenPipeError):  # it has been killed
+                os.write(opening, b".")
+            os.close(opening)
+
+        return pid, release
     try:
+        os.close(opening)
         os.setpgid(0, 0)
         signal.set_wakeup_fd(-1)
         for signum in (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(signum, signal.SIG_DFL)
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)
         prepare()
-        if os.getppid() != guard:  # the guard died before the prctl call of `prepare`
-            return 0
+        # If the guard died before the prctl call of `prepare`, the first is true; then the second.
+        if os.getppid() != guard or not os.read(waiting, 1):
+            os._exit(127)
         nothing = os.open(os.devnull, os.O_RDONLY)
         os.dup2(nothing, 0)
         os.execvpe(command[0], command, environment)  # noqa: S606  # a list, no shell

@@ -9,6 +9,7 @@ innocent group noticed.
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -108,7 +109,8 @@ def peak_megabytes(job: Job) -> int:
     for each in family:
         with suppress(OSError):  # a process that has ended
             status = Path(f"/proc/{each.pid}/status").read_text(encoding="ascii")
-            peaks_kb += int(status.partition("VmHWM:")[2].split()[0])
+            peak = re.search(r"^VmHWM:\s+(\d+) kB$", status, re.MULTILINE)
+            peaks_kb += int(peak[1]) if peak else 0  # a zombie has none
     return peaks_kb >> 10
 
 
