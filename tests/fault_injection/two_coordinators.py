@@ -47,7 +47,7 @@ def lost_batch(seed: int) -> list[Timed]:
     ends = 5_000 + chance.randrange(8, 40)
     found += [(5_000, faults.Stops(first)), (ends, faults.Restarts(50, checkpoint=False))]
     found += [(ends + chance.randrange(10, 40), faults.Dies(second))]
-    found += [(ends + 3_000, faults.Starts(second))]
+    found += [(ends + 8_000, faults.Starts(second))]
     return sorted(found, key=lambda timed: timed[0])
 
 
@@ -65,6 +65,10 @@ def silent(seed: int) -> list[Timed]:
     found.append((joins, faults.Starts(names[2])))
     if chance.random() < 0.5:
         found.append((joins + chance.randrange(200, 400), faults.Stops(names[2])))
-    found += [(CLAIMS_MS + 850, faults.Freezes(name, 4_700)) for name in names[:3]]
+    for name in names[:3]:
+        span_ms = 4_700 if name == names[2] else chance.choice((1_200, 4_700))
+        found.append((CLAIMS_MS + 850, faults.Freezes(name, span_ms)))
     found.append((CLAIMS_MS + 1_500, faults.Starts(names[3])))
+    if chance.random() < 0.5:  # the second ends, and asks again
+        found.append((CLAIMS_MS + 1_300, faults.Restarts(100, checkpoint=True)))
     return sorted(found, key=lambda timed: timed[0])

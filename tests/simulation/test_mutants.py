@@ -157,7 +157,7 @@ MUTANTS = (
         member_records.write,
         "if slot not in draft.recovery.asked:",
         "if True:",
-        (Usurps,),
+        lives=two_coordinators.silent,
     ),
     Mutant(
         "a member obeys no coordinator older than one it has heard",
