@@ -29,7 +29,7 @@ from support.worker.fleet import Fleet
 
 from muster.broker.kafka import EmbeddedKafka
 from muster.protocol.topics import TopicKind
-from muster.streams.origin import FILE
+from muster.streams.checkpoint.topic_ids import FILE
 
 PREFIX, GROUP, TASKS = "kept", "g", 6
 SETTINGS = {"session.timeout.ms": "60000", "heartbeat.interval.ms": "1000"}

@@ -9,7 +9,8 @@ that change it (`ONCE`) until they are stale: 16 bytes each, none in a quiet gro
 assumes nothing about the members' clocks, names or hosts. It is in the state store, so a replayed
 batch finds what it found the first time.
 
-A group that is forgotten (`turn`) loses its guard, and when the checkpoint is lost, all groups do.
+A group that is forgotten (`group_batch`) loses its guard. So do all groups when the checkpoint is
+lost.
 
 Heartbeats are not checked, because they come by the million: a repeated one keeps a member alive
 for at most the window, and makes the coordinator ask it what it holds. Any client may repeat ticks
@@ -32,7 +33,7 @@ SLACK_MS: Final = 60_000
 _TIME, _ENTRY = 8, 16
 
 
-class Counted:
+class ReplayGuard:
     """The signatures that have counted in one group.
 
     Args:
