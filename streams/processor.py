@@ -1,26 +1,17 @@
 """The stateful operator: Spark calls it once for each group in a batch. It has no rule or timer.
 
 A call turns bytes into events (`inbox`), runs `advance`, and turns the records into bytes
-(`outbox`). The state store holds two values for each group:
-
-``liveness``  small; read and written in nearly every batch that has rows of the group: a tag of
-              the snapshot, flags (parked, quarantined), and the time of each member's last event.
-``snapshot``  the group's published record; written when it changed, read when this process does
-              not have the group in memory.
+(`outbox`). The state store holds two values for each group (`stored_values`): ``liveness``, which
+changes in nearly every batch, and ``snapshot``, the published record, which is read only when this
+process does not have the group in memory.
 
 The groups in memory are a module variable, because Spark unpickles the processor for every batch
 while the Python process lives on. The operator uses a group in memory only if the store still has
-the liveness, snapshot tag included, that it wrote with it: another attempt of the task, another
-query or another executor may have changed the store since.
+the liveness that it wrote with it: another attempt of the task may have changed the store since.
 
 A bad row never raises: the exception would end the query, and every restart would read the same
-row again. A group for which `advance` fails is parked (`group_batch`). Errors of the state store do
-raise: Spark retries the task.
-
-A row can still end the process, or keep it busy for ever. So a group batch that takes more CPU time
-than `group_cpu_s` ends the process, and with it the batch and the job. `quarantine` says how the
-next start finds and quarantines that group. A group that runs out of memory is tried once more in a
-child process, after all groups in memory were dropped, and quarantined if that fails.
+row again. Errors of the state store do raise: Spark retries the task. A group batch that takes more
+CPU time than `group_cpu_s` ends the process; `quarantine` says what the next start does.
 """
 
 from __future__ import annotations

@@ -1,19 +1,15 @@
 """One group batch: stored bytes and events in, rows for Kafka and new bytes out.
 
-Heartbeats do not change the snapshot, so in a quiet group the published snapshot ages, and with it
-the offsets from which a coordinator without a checkpoint reads the events again. The snapshot is
-published again when it is older than `rebuild_ms` by the group's own clock.
+Heartbeats do not change the snapshot. So the snapshot of a quiet group is published again when it
+is older than `rebuild_ms` by the group's clock: a lost checkpoint is read back from its offsets.
 
 A group for which the core fails is *parked*: its events of this batch become dead letters, the
-first with the error; its stored state stays; the next batch tries again. The core is pure, so a
-replay of the batch fails in the same way. A group is also parked when it grows too large, or breaks
-a law of `state.invariants` in a batch that is checked (the rows decide which ones are). A group
-that runs out of memory is quarantined instead (`quarantine`): that does not follow from the rows.
+first with the error, and its stored state stays. It is also parked when it grows too large, or
+breaks a law of `state.invariants` in a batch that is checked. A replay of the batch fails in the
+same way, because the core is pure. A group that runs out of memory is quarantined (`quarantine`).
 
-Plug-in assignors run behind a guard (`muster.plugins`): one that fails or hangs costs its group the
-new target and at most `assignor.timeout.ms` of the batch, and never more than the
-job allows. An answer is stored, and the next batch
-uses it (`state.outcome`), so what this batch publishes does not depend on the time it took.
+Plug-in assignors run within a time limit (`muster.plugins`). An answer is stored, and the next
+batch uses it (`state.outcome`), so what this batch publishes does not depend on the time it took.
 """
 
 from __future__ import annotations

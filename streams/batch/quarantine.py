@@ -1,29 +1,17 @@
 """Quarantine: a group that ends the operator's process is set aside until an operator releases it.
 
-The rows of a group may end the Python process of the operator: a plug-in aborts, a loop never ends,
-memory exceeds the limit. Then Spark fails the batch, the job ends, and the next start reads the
-same rows again. So when a batch is repeated that a killed or failed job left unfinished, each of
-its group batches runs in a child process (`child_process`). A group whose child gives no answer is
-*quarantined*, and the batch continues without it:
+A batch that a killed or failed job left unfinished is repeated with each group batch in a child
+process (`child_process`). A group whose child gives no answer is *quarantined*: its events become
+dead letters (heartbeats and ticks leave none), its published snapshot says so, and its tasks stay
+with the members that have them. The state store and the published snapshot keep the quarantine.
 
-- its events become dead letters, the first with what happened; heartbeats and ticks leave none;
-- its published snapshot says so (`GroupSnapshot.quarantine`); `muster doctor`, `muster groups
-  describe` and the metrics read it there;
-- its tasks stay with the members that have them, as while no coordinator runs.
+A record on the config topic releases the group. That group batch runs in a child process, too:
 
-A record on the config topic releases the group: a corrected configuration, or the same one again
-(`muster groups release`). That group batch runs in a child process, too:
-
-1. First with the rows that were set aside. The child may have failed for another reason than these
-   rows (the machine was short of memory), and an earlier attempt of the batch may have published
-   their results. The core is pure, so the same state and rows give the same results again.
-2. If the child gives no answer, without these rows. Then the coordinator asks every member what it
-   holds, as after a lost checkpoint (`Group.recover`). No result of the rows was ever published.
+1. First with the rows of the quarantine, which may not have been the cause.
+2. If the child gives no answer, without these rows; the coordinator asks every member for a report.
 3. If that gives no answer either, the group stays quarantined.
 
-For `PROBATION_MS` after the release the group's batches still run in child processes, because
-the cause may act again only after its members have answered. The quarantine is in the state store
-and in the published snapshot, so it survives a restart and a lost checkpoint.
+For `PROBATION_MS` after the release the group's batches still run in child processes.
 """
 
 from __future__ import annotations
