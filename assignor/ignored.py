@@ -1,7 +1,7 @@
 """Warnings about settings and pins that the assignor of a group does not use.
 
 `muster config set`, `plan` and `assign` print those about settings, `groups describe` the one about
-standbys. Those about pinned jobs (`--static`) are in the cause of every generation, hence in
+standbys. Those about pinned jobs (`--static`) are in the cause of every generation, and so in
 `groups describe`, `explain` and the workers' logs. Nothing is known about plug-ins.
 """
 

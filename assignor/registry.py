@@ -51,7 +51,7 @@ def names() -> tuple[str, ...]:
 
 
 def is_registered(name: str) -> bool:
-    """Whether the name is built in or an installed entry point, hence safe to load."""
+    """Whether the name is built in or an installed entry point, and so safe to load."""
     return name in BUILT_IN or name in _plugged()
 
 

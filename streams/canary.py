@@ -25,7 +25,7 @@ from muster.protocol.ids import GroupId
 from muster.protocol.records import WakeUp
 
 GROUP = GroupId("__muster_canary")
-"""Reserved: an event of this group that is not a tick is refused (`canary_lane`)."""
+"""Reserved: an event of this group that is not a tick is refused (`canary_answer`)."""
 
 
 class Canary:

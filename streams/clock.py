@@ -117,8 +117,8 @@ class Schedule:
             now_ms: the time.
             most: return at most so many groups; None = all.
         """
-        found: list[tuple[Sleeper, Mark | None]] = []
-        while self._queue and self._queue[0][0] <= now_ms and (most is None or len(found) < most):
+        due: list[tuple[Sleeper, Mark | None]] = []
+        while self._queue and self._queue[0][0] <= now_ms and (most is None or len(due) < most):
             at_ms, sleeper = heapq.heappop(self._queue)
             alarm = self._alarms.get(sleeper)
             if alarm is None or alarm.at_ms != at_ms:
@@ -128,11 +128,11 @@ class Schedule:
                 alarm.at_ms = now_ms + wait_ms
                 heapq.heappush(self._queue, (alarm.at_ms, sleeper))
                 continue
-            found.append((sleeper, alarm.published))
+            due.append((sleeper, alarm.published))
             alarm.at_ms = now_ms + alarm.retry_ms
             alarm.retry_ms = min(2 * alarm.retry_ms, RETRY_MS_MAX)
             heapq.heappush(self._queue, (alarm.at_ms, sleeper))
-        return found
+        return due
 
     def next_ms(self) -> int | None:
         """The next time at which `due` may return a group; None = not before the next `note`."""
@@ -227,8 +227,8 @@ class Clock(Loop):
             logger=KAFKA,
         )
         # A tick that Kafka has not taken for this long is obsolete: the schedule writes another.
-        told = self._clients.producer({"message.timeout.ms": 10_000})
-        producer = Producer(told, logger=KAFKA)
+        settings = self._clients.producer({"message.timeout.ms": 10_000})
+        producer = Producer(settings, logger=KAFKA)
         try:
             self._assign(consumer)
             while not self._closing.is_set():
@@ -262,8 +262,8 @@ class Clock(Loop):
             except KafkaException:
                 self._closing.wait(POLL_S_MAX)
                 continue
-            found = [(t, p) for t in sorted(wanted & topics.keys()) for p in topics[t].partitions]
-            consumer.assign([TopicPartition(topic, partition, 0) for topic, partition in found])
+            places = [(t, p) for t in sorted(wanted & topics.keys()) for p in topics[t].partitions]
+            consumer.assign([TopicPartition(topic, partition, 0) for topic, partition in places])
             return
 
     def _read(self, consumer: Consumer) -> None:

@@ -92,8 +92,8 @@ class JobConfig:
     @property
     def cores(self) -> int | None:
         """Cores of a ``local[N]`` master; None when the master does not say."""
-        found = re.match(r"local\[(\d+)", self.master or "")
-        return int(found[1]) if found else None
+        local = re.match(r"local\[(\d+)", self.master or "")
+        return int(local[1]) if local else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,8 +109,8 @@ class Setting:
     @property
     def default(self) -> object:
         """The value when the key is not given; None = there is none."""
-        (found,) = (each.default for each in fields(JobConfig) if each.name == self.field)
-        return found or None
+        (default,) = (each.default for each in fields(JobConfig) if each.name == self.field)
+        return default or None
 
 
 def _whole(low: int, high: int) -> Callable[[str], int]:

@@ -40,30 +40,21 @@ from muster.kafka.acls import Role
 from muster.kafka.options import add_prefixes
 from muster.protocol.errors import ConfigError, MusterError
 from muster.signing.keyring import KeyFile, add_signing_keys, keyring_path
-from muster.streams import (
-    claim,
-    lastrun,
-    origin,
-    recovery,
-    session,
-    sink,
-    source,
-    stopping,
-    succession,
-    timestamps,
-)
+from muster.streams import claim, recovery, session, sink, source, stopping, timestamps
 from muster.streams.canary import Canary
+from muster.streams.checkpoint import job_ids, last_run, topic_ids, unverified
+from muster.streams.checkpoint.files import open_checkpoint
 from muster.streams.clock import Clock
 from muster.streams.config import DEFAULT_MASTER, SETTINGS, JobConfig, job_config
 from muster.streams.errors import KafkaUnreachable, QueryFailed, Superseded
-from muster.streams.gauges import GroupsCollector
-from muster.streams.health import Health
-from muster.streams.metrics import Metrics
-from muster.streams.observer import Observer
-from muster.streams.port import Port
+from muster.streams.observability.group_gauges import GroupsCollector
+from muster.streams.observability.group_stats import Fold
+from muster.streams.observability.health import Health
+from muster.streams.observability.http import Port
+from muster.streams.observability.metrics import Metrics
+from muster.streams.observability.observer import Observer
+from muster.streams.observability.progress import Progress
 from muster.streams.processor import GroupProcessor
-from muster.streams.progress import Progress
-from muster.streams.published import Fold
 
 _log = structlog.get_logger("muster.streams")
 
@@ -91,9 +82,9 @@ def run(config: JobConfig) -> int:
         return _begun(config)
     except (QueryFailed, KafkaUnreachable) as error:
         asked = _REFUSAL.search(str(error)) is not None
-        told = access.why(config.clients, Role.JOB, config.prefixes) if asked else None
-        if told is not None:
-            raise access.Refused(told) from error
+        refusal = access.why(config.clients, Role.JOB, config.prefixes) if asked else None
+        if refusal is not None:
+            raise access.Refused(refusal) from error
         raise type(error)(config.clients.hidden(str(error))) from error
 
 
@@ -120,19 +111,18 @@ def _run(config: JobConfig) -> int:
         stopping.listen(stop)  # PySpark has set its own handler for SIGINT
         stack.callback(_stop_spark, spark, stop)
         topics = source.input_topics(config.prefixes)
-        is_new = recovery.is_new(spark, config.checkpoint)
-        origin.check(spark, config.checkpoint, config.clients, topics, is_new=is_new)
-        succession.check(
-            spark, config.checkpoint, config.clients, config.prefixes, job, is_new=is_new
-        )
+        checkpoint = open_checkpoint(spark, config.checkpoint)
+        topic_ids.check(checkpoint, config.clients, topics)
+        job_ids.check(checkpoint, config.clients, config.prefixes, job)
         epochs = {prefix: claim.claim(config.clients, prefix, job) for prefix in config.prefixes}
         log.info("claimed", **{f"epoch[{prefix}]": epoch for prefix, epoch in epochs.items()})
         watch = stack.enter_context(claim.Watch(config.clients, epochs, job, stop))
         health, progress, clock = _observed(stack, config, epochs, partitions, watch, keys)
         now_ms = time.time_ns() // 1_000_000
-        wary = recovery.wary_until_ms(spark, config.checkpoint, epochs, now_ms, is_new=is_new)
+        unverified_until_ms = unverified.until_ms(checkpoint, epochs, now_ms)
         processor = GroupProcessor(
-            *(epochs, partitions, topics, config.rebuild_ms, config.writers, wary),
+            *(epochs, partitions, topics, config.rebuild_ms, config.writers),
+            unverified_until_ms=unverified_until_ms,
             signing_keys=config.signing_keys,
             check_share=config.check_share,
             assignors=config.assignors,
@@ -141,12 +131,12 @@ def _run(config: JobConfig) -> int:
             assignor_ms_max=config.assignor_ms_max,
             group_cpu_s=config.group_cpu_ms / 1000,
             python_bytes_max=config.python_bytes_max,
-            tried_batch=lastrun.suspect_batch(spark, config.checkpoint),
+            suspect_batch=last_run.suspect_batch(checkpoint),
             canary_ms=config.canary_ms,
         )
-        lastrun.begins(spark, config.checkpoint)
+        last_run.begins(checkpoint)
         starting = None
-        if is_new and not stop.is_set():
+        if checkpoint.is_new and not stop.is_set():
             starting = _recover(spark, config, processor, epochs, stop, progress, keys)
         if not stop.is_set():
             query = sink.write(_frame(spark, config, processor, starting, None), config)
@@ -155,7 +145,7 @@ def _run(config: JobConfig) -> int:
             clock.begin_canary()
             stop.grace_s = stopping.RUN_GRACE_S
             _await(query, stop, progress)
-        lastrun.ended(spark, config.checkpoint)
+        last_run.ended(checkpoint)
         if watch.story is not None:
             raise Superseded(watch.story)
         log.info("stopped")
@@ -194,13 +184,13 @@ def _recover(
     A short run of the query loads them and processes every row that is there now. The long run that
     follows has no initial state, whose rows take a slower path into Python.
     """
-    found = recovery.recover(config.clients, config.prefixes)
-    if not found.snapshots:
-        return found.starting
-    _log.info("recovering", groups=len(found.snapshots), checkpoint=config.checkpoint)
-    recovery.wake_all(config.clients, found, epochs, keys)
-    initial = recovery.initial_state(spark, found)
-    frame = _frame(spark, config, processor, found.starting, initial)
+    recovered = recovery.recover(config.clients, config.prefixes)
+    if not recovered.snapshots:
+        return recovered.starting
+    _log.info("recovering", groups=len(recovered.snapshots), checkpoint=config.checkpoint)
+    recovery.wake_all(config.clients, recovered, epochs, keys)
+    initial = recovery.initial_state(spark, recovered)
+    frame = _frame(spark, config, processor, recovered.starting, initial)
     _await(sink.write(frame, config, once=True), stop, progress)
     return None
 
@@ -233,10 +223,10 @@ def _cause(error: Exception) -> str:
     lines = [line.strip(" \t:") for line in str(error).splitlines() if line.strip(" \t:")]
     if lines and lines[0].startswith(_CALLED):
         del lines[0]
-    ours = [found[1] for line in lines if (found := _OURS.match(line))]
+    ours = [match[1] for line in lines if (match := _OURS.match(line))]
     caused = [line.removeprefix(_CAUSED) for line in lines if line.startswith(_CAUSED)]
-    told = (ours or caused or lines[:1] or [type(error).__name__])[-1]
-    return told[:1000]
+    causes = ours or caused or lines[:1] or [type(error).__name__]
+    return causes[-1][:1000]
 
 
 def _stop_spark(spark: SparkSession, stop: threading.Event) -> None:

@@ -1,26 +1,17 @@
 """The stateful operator: Spark calls it once for each group in a batch. It has no rule or timer.
 
 A call turns bytes into events (`inbox`), runs `advance`, and turns the records into bytes
-(`outbox`). The state store holds two values for each group:
-
-``liveness``  small; read and written in nearly every batch that has rows of the group: a tag of
-              the snapshot, flags (parked, quarantined), and the time of each member's last event.
-``snapshot``  the group's published record; written when it changed, read when this process does
-              not have the group in memory.
+(`outbox`). The state store holds two values for each group (`stored_values`): ``liveness``, which
+changes in nearly every batch, and ``snapshot``, the published record, which is read only when this
+process does not have the group in memory.
 
 The groups in memory are a module variable, because Spark unpickles the processor for every batch
 while the Python process lives on. The operator uses a group in memory only if the store still has
-the liveness, snapshot tag included, that it wrote with it: another attempt of the task, another
-query or another executor may have changed the store since.
+the liveness that it wrote with it: another attempt of the task may have changed the store since.
 
 A bad row never raises: the exception would end the query, and every restart would read the same
-row again. A group for which `advance` fails is parked (`turn`). Errors of the state store do raise:
-Spark retries the task.
-
-A row can still end the process, or keep it busy for ever. So a group batch that takes more CPU time
-than `group_cpu_s` ends the process, and with it the batch and the job. `quarantine` says how the
-next start finds and quarantines that group. A group that runs out of memory is tried once more in a
-child process, after all groups in memory were dropped, and quarantined if that fails.
+row again. Errors of the state store do raise: Spark retries the task. A group batch that takes more
+CPU time than `group_cpu_s` ends the process; `quarantine` says what the next start does.
 """
 
 from __future__ import annotations
@@ -49,22 +40,23 @@ from muster.protocol.topics import TopicKind
 from muster.schemas import WriterSchema, schemas_of
 from muster.signing.keyring import KeyFile
 from muster.state.group import Group
-from muster.streams import canary_lane, outbox, quarantine, share, turn
-from muster.streams.inbox import (
+from muster.streams import share
+from muster.streams.batch import canary_answer, group_batch, outbox, quarantine
+from muster.streams.batch.child_process import ChildFailed, limit_cpu, limit_memory, run_in_child
+from muster.streams.batch.group_batch import BatchResult, Publisher, Rows
+from muster.streams.batch.inbox import (
     Inbox,
     Limits,
-    failed,
     open_lane,
-    refused_lane,
-    set_aside,
-    too_much,
-    turned_away,
+    read_refused,
+    refuse_beyond_share,
+    refuse_failed,
+    refuse_new_group,
+    refuse_quarantined,
 )
-from muster.streams.letters import GROUP_QUOTED_BYTES_MAX, Post
+from muster.streams.batch.letter_limits import GROUP_QUOTED_BYTES_MAX, LetterBudget
+from muster.streams.batch.stored_values import Stored
 from muster.streams.source import REFUSED, TOPIC_AT, split_lane
-from muster.streams.stored import Stored
-from muster.streams.trial import TrialFailed, limit_cpu, limit_memory, tried
-from muster.streams.turn import Publisher, Rows, Turn
 
 CACHE_GROUPS_MAX = 10_000
 """Groups that one Python process keeps in memory; it drops the least recently used first."""
@@ -100,14 +92,14 @@ class GroupProcessor(StatefulProcessor):
         epochs: prefix → coordinator epoch.
         topics: the input topics, ascending.
         writers: schemas of other writers.
-        wary_until_ms: prefix → see `Publisher`.
+        unverified_until_ms: prefix → see `Publisher`.
         partitions, rebuild_ms, check_share, assignors, group_bytes_max, group_tasks_max,
             assignor_ms_max: see `Publisher`.
         signing_keys: file of the keyring, read where the operator runs; None = nothing is signed.
         group_cpu_s: CPU time that one group batch may take, in seconds.
         python_bytes_max: address space that a Python process may take beyond its first size.
-        tried_batch: number of the batch whose group batches run in children; None = of none.
-        canary_ms: see `canary_lane.answer`.
+        suspect_batch: number of the batch whose group batches run in children; None = of none.
+        canary_ms: see `canary_answer.answer`.
     """
 
     def __init__(
@@ -117,7 +109,7 @@ class GroupProcessor(StatefulProcessor):
         topics: Sequence[str],
         rebuild_ms: int,
         writers: tuple[WriterSchema, ...] = (),
-        wary_until_ms: Mapping[str, int] = MappingProxyType({}),
+        unverified_until_ms: Mapping[str, int] = MappingProxyType({}),
         *,
         signing_keys: str | None = None,
         check_share: float = 0.0,
@@ -127,14 +119,14 @@ class GroupProcessor(StatefulProcessor):
         assignor_ms_max: int = 10_000,
         group_cpu_s: float = 60.0,
         python_bytes_max: int = 4 << 30,
-        tried_batch: int | None = None,
+        suspect_batch: int | None = None,
         canary_ms: int = 0,
     ) -> None:
         self._canary_ms = canary_ms
         self._signing_keys = signing_keys
         self._group_cpu_s = group_cpu_s
         self._python_bytes_max = python_bytes_max
-        self._tried_batch = None if tried_batch is None else str(tried_batch)
+        self._suspect_batch = None if suspect_batch is None else str(suspect_batch)
         self._writers = writers
         self._partitions = dict(partitions)
         self._topics = tuple(topics)
@@ -146,7 +138,7 @@ class GroupProcessor(StatefulProcessor):
                 epoch,
                 self._partitions,
                 rebuild_ms,
-                wary_until_ms.get(prefix, 0),
+                unverified_until_ms.get(prefix, 0),
                 check_share,
                 assignors,
                 group_bytes_max,
@@ -160,11 +152,11 @@ class GroupProcessor(StatefulProcessor):
         """Declare the two values and limit the memory of the process."""
         self._liveness = handle.getValueState("liveness", _VALUE)
         self._snapshot = handle.getValueState("snapshot", _VALUE)
-        self._post = Post()
+        self._letter_budget = LetterBudget()
         self._new_groups = 0
         context = TaskContext.get()
         batch = None if context is None else context.getLocalProperty(BATCH_ID)
-        self._is_tried = batch is not None and batch == self._tried_batch
+        self._is_suspect = batch is not None and batch == self._suspect_batch
         if context is not None:  # a worker process of Spark, which has no other work
             limit_memory(self._python_bytes_max)
 
@@ -184,27 +176,27 @@ class GroupProcessor(StatefulProcessor):
         """Process all rows of one lane in this batch."""
         lane = bytes(key[0])
         prefix = split_lane(lane)[0]
-        is_canary = canary_lane.is_of(lane, prefix)
+        is_canary = canary_answer.is_of(lane, prefix)
         if is_canary or lane.endswith(REFUSED):
             entries = sorted(itertools.chain(*self._share(rows, GROUP_QUOTED_BYTES_MAX)))
             if is_canary:
                 return self._answer(prefix, entries)
-            refused = refused_lane(lane, entries, self._topics)
+            refused = read_refused(lane, entries, self._topics)
             if refused is not None:
                 return self._letters(refused)
         stored, group = self._load(lane)
         entries, beyond = self._share(rows, share.bytes_max(stored.snapshot))
         signed = self._signing_keys is not None
-        found: list[Row] = []
+        refusals: list[Row] = []
         if beyond:
-            found += self._letters(too_much(lane, beyond, self._topics, signed))
+            refusals += self._letters(refuse_beyond_share(lane, beyond, self._topics, signed))
         if stored.snapshot is None and self._is_one_too_many(entries):
-            found += self._letters(turned_away(lane, entries, self._topics, signed))
-            return iter(found)
+            refusals += self._letters(refuse_new_group(lane, entries, self._topics, signed))
+            return iter(refusals)
         keyring = None if self._signing_keys is None else _key_file(self._signing_keys).current()
         taken = self._taken(Rows(lane, entries, keyring, stored, group))
         self._store(lane, stored, taken)
-        return iter(found + taken.rows)
+        return iter(refusals + taken.rows)
 
     def _share(self, rows: Iterator[Row], bytes_max: int) -> share.Share:
         """The rows of a lane, and the beginnings of those beyond its group's share."""
@@ -213,130 +205,134 @@ class GroupProcessor(StatefulProcessor):
     def _is_config(self, entry: bytes) -> bool:
         return entry[TOPIC_AT] in self._config_topics  # for every row, so it must be quick
 
-    def _taken(self, rows: Rows) -> Turn:
+    def _taken(self, rows: Rows) -> BatchResult:
         """Run a group batch, in a child process if it may do harm."""
         if rows.stored.is_quarantined:
             inbox = self._inbox(rows) if self._has_config(rows.entries) else None
             if inbox is None or not quarantine.releases(inbox):
-                return self._kept_out(rows)
-            return self._released(rows)
-        if self._is_tried or rows.stored.is_on_probation:
-            return self._tried(rows)
+                return self._refuse_all(rows)
+            return self._release(rows)
+        if self._is_suspect or rows.stored.is_on_probation:
+            return self._run_in_child_or_quarantine(rows)
         limit_cpu(self._group_cpu_s)
         try:
-            return self._turn(rows)
+            return self._run(rows)
         except MemoryError:
             _cache.clear()
         finally:
             limit_cpu(0)
-        return self._tried(rows._replace(group=None))
+        return self._run_in_child_or_quarantine(rows._replace(group=None))
 
-    def _turn(self, rows: Rows) -> Turn:
+    def _run(self, rows: Rows) -> BatchResult:
         """Read the rows and apply their events to the group.
 
         Raises:
             MemoryError: there is not enough memory.
         """
-        rows = rows._replace(group=turn.known(rows))
+        rows = rows._replace(group=group_batch.known(rows))
         inbox = self._inbox(rows)
         if inbox.group is None or not inbox.events:
-            return Turn(list(self._letters(inbox)), rows.group, rows.stored)
-        return turn.take(rows.group, rows.stored, inbox, self._publisher(rows), self._post)
+            return BatchResult(list(self._letters(inbox)), rows.group, rows.stored)
+        return group_batch.take(
+            rows.group, rows.stored, inbox, self._publisher(rows), self._letter_budget
+        )
 
     def _inbox(self, rows: Rows) -> Inbox:
         """The events of the rows."""
         lane, entries, keyring, stored, group = rows
         schemas = schemas_of(self._writers)
         most = self._publisher(rows).group_tasks_max
-        limits = Limits(most, turn.tasks_of(group, stored))
+        limits = Limits(most, group_batch.tasks_of(group, stored))
         try:
-            return open_lane(lane, entries, self._topics, schemas, keyring, stored.counted, limits)
+            return open_lane(
+                lane, entries, self._topics, schemas, keyring, stored.replay_guard, limits
+            )
         except MemoryError:
             raise
         except Exception:
             # A bug in muster: raising would bring the same rows back at every start.
-            return failed(lane, entries, self._topics, rows.signed, traceback.format_exc())
+            return refuse_failed(lane, entries, self._topics, rows.signed, traceback.format_exc())
 
-    def _tried(self, rows: Rows) -> Turn:
+    def _run_in_child_or_quarantine(self, rows: Rows) -> BatchResult:
         """Run a group batch in a child; if it gives no answer, quarantine the group."""
         try:
-            return self._in_child(lambda: self._turn(rows))
-        except TrialFailed as failure:
-            return self._set_aside(rows, str(failure))
+            return self._in_child(lambda: self._run(rows))
+        except ChildFailed as failure:
+            return self._quarantine(rows, str(failure))
 
-    def _released(self, rows: Rows) -> Turn:
+    def _release(self, rows: Rows) -> BatchResult:
         """Run the batch that releases a quarantined group (see the three steps in `quarantine`)."""
         try:
-            with suppress(TrialFailed):
-                return self._in_child(lambda: self._made_good(rows))
+            with suppress(ChildFailed):
+                return self._in_child(lambda: self._catch_up(rows))
             anew = rows._replace(stored=quarantine.asked_anew(rows.stored))
-            return self._in_child(lambda: self._turn(anew))
-        except TrialFailed as failure:
-            return self._set_aside(rows, str(failure))
+            return self._in_child(lambda: self._run(anew))
+        except ChildFailed as failure:
+            return self._quarantine(rows, str(failure))
 
-    def _made_good(self, rows: Rows) -> Turn:
+    def _catch_up(self, rows: Rows) -> BatchResult:
         """Process the rows that were set aside at the quarantine, then the rows of this batch.
 
         Raises:
-            TrialFailed: the rows were not kept.
+            ChildFailed: the rows were not kept.
         """
         known = quarantine.before(rows.lane, rows.stored)
         if known is None:
-            raise TrialFailed("its rows were not kept")
+            raise ChildFailed("its rows were not kept")
         stored, entries = known
-        first = self._turn(rows._replace(stored=stored, entries=entries))
-        second = self._turn(rows._replace(stored=first.stored, group=first.group))
+        first = self._run(rows._replace(stored=stored, entries=entries))
+        second = self._run(rows._replace(stored=first.stored, group=first.group))
         gone: list[Row] = []
         if second.stored.snapshot is None:
             gone = quarantine.forgotten(rows.lane, self._publisher(rows))
-        return Turn([*first.rows, *second.rows, *gone], None, second.stored)
+        return BatchResult([*first.rows, *second.rows, *gone], None, second.stored)
 
-    def _in_child(self, work: Callable[[], Turn]) -> Turn:
+    def _in_child(self, work: Callable[[], BatchResult]) -> BatchResult:
         """Run `work` in a child process and return its result, without the group.
 
         Raises:
-            TrialFailed: the child gave no answer.
+            ChildFailed: the child gave no answer.
         """
 
-        def answer() -> tuple[list[Row], Stored, Post]:
+        def answer() -> tuple[list[Row], Stored, LetterBudget]:
             taken = work()
-            return taken.rows, taken.stored, self._post
+            return taken.rows, taken.stored, self._letter_budget
 
-        rows, stored, self._post = tried(answer, self._group_cpu_s)
-        return Turn(rows, None, stored)
+        rows, stored, self._letter_budget = run_in_child(answer, self._group_cpu_s)
+        return BatchResult(rows, None, stored)
 
     def _has_config(self, entries: Sequence[bytes]) -> bool:
         return any(map(self._is_config, entries))
 
-    def _set_aside(self, rows: Rows, story: str) -> Turn:
+    def _quarantine(self, rows: Rows, story: str) -> BatchResult:
         """Quarantine a group; rows whose key names no group only become dead letters."""
         publisher = self._publisher(rows)
         if not quarantine.names_a_group(rows.lane):
-            inbox = failed(rows.lane, rows.entries, self._topics, rows.signed, story)
-            return Turn(list(self._letters(inbox)), None, rows.stored)
+            inbox = refuse_failed(rows.lane, rows.entries, self._topics, rows.signed, story)
+            return BatchResult(list(self._letters(inbox)), None, rows.stored)
         where = (rows.lane, rows.entries, self._topics)
         signed = rows.signed
-        return quarantine.begin(*where, rows.stored, publisher, self._post, signed, story)
+        return quarantine.begin(*where, rows.stored, publisher, self._letter_budget, signed, story)
 
-    def _kept_out(self, rows: Rows) -> Turn:
+    def _refuse_all(self, rows: Rows) -> BatchResult:
         """Refuse the rows of a quarantined group."""
-        inbox = set_aside(rows.lane, rows.entries, self._topics, rows.signed, None)
-        return Turn(list(self._letters(inbox)), None, rows.stored)
+        inbox = refuse_quarantined(rows.lane, rows.entries, self._topics, rows.signed, None)
+        return BatchResult(list(self._letters(inbox)), None, rows.stored)
 
     def _publisher(self, rows: Rows) -> Publisher:
         return self._publishers[split_lane(rows.lane)[0]]
 
     def _letters(self, inbox: Inbox) -> Iterator[Row]:
         """The rows of an inbox's dead letters."""
-        letters = self._post.admitted(inbox.prefix, inbox.rejected)
+        letters = self._letter_budget.admitted(inbox.prefix, inbox.rejected)
         return iter(outbox.rows(inbox.prefix, letters, self._partitions))
 
     def _answer(self, prefix: str, entries: Sequence[bytes]) -> Iterator[Row]:
         """The rows that answer the canary's ticks; nothing of them is stored."""
         epoch, signed = self._publishers[prefix].epoch, self._signing_keys is not None
-        told = canary_lane.answer(entries, self._topics, epoch, self._canary_ms, signed=signed)
-        letters = self._post.admitted(prefix, told.letters)
-        return iter(outbox.rows(prefix, [*told.records, *letters], self._partitions))
+        reply = canary_answer.answer(entries, self._topics, epoch, self._canary_ms, signed=signed)
+        letters = self._letter_budget.admitted(prefix, reply.letters)
+        return iter(outbox.rows(prefix, [*reply.records, *letters], self._partitions))
 
     def _is_one_too_many(self, entries: Sequence[bytes]) -> bool:
         """Whether a new group without a config is refused, since the batch has too many of them.
@@ -371,7 +367,7 @@ class GroupProcessor(StatefulProcessor):
             return kept
         return Stored(liveness, _read(self._snapshot)), None
 
-    def _store(self, lane: bytes, before: Stored, taken: Turn) -> None:
+    def _store(self, lane: bytes, before: Stored, taken: BatchResult) -> None:
         """Write the values that changed, and keep the group in memory."""
         after = taken.stored
         for state, was, now in (
@@ -391,5 +387,5 @@ class GroupProcessor(StatefulProcessor):
 
 
 def _read(state: ValueState) -> bytes | None:
-    found = state.get()
-    return None if found is None else bytes(found[0])
+    row = state.get()
+    return None if row is None else bytes(row[0])

@@ -12,11 +12,6 @@ that a group has already taken in, so an earlier start costs time and changes no
 
 A checkpoint counts as lost until a first batch is committed in it, because Spark hands out the
 initial state in the first batch only.
-
-A group with members may be missing from what is read back: the job crashed between two records of
-the group's first batch, or the old job still runs for a moment. So a group first met in events from
-before the start, or from soon after it, is *unverified* (`state.recovery`). A file beside the
-checkpoint keeps the end of that time, so that a replayed batch decides the same.
 """
 
 from __future__ import annotations
@@ -39,7 +34,6 @@ from muster.protocol.events import Mark, Tick
 from muster.protocol.records import GroupSnapshot
 from muster.protocol.topics import TopicKind, topic_name
 from muster.signing.keyring import KeyFile, signed
-from muster.streams import beside
 from muster.streams.errors import KafkaUnreachable
 from muster.streams.source import EARLIEST, input_topics, lane_of
 
@@ -50,9 +44,6 @@ Retained: TypeAlias = Mapping[str, Mapping[int, tuple[int, int]]]
 """topic → partition → first offset and end."""
 
 READ_TIMEOUT_S = 120.0
-WARY_FILE = "muster-wary.json"
-WARY_MS = 60_000
-"""A superseded job stops within seconds; the rest is for clocks that differ."""
 INITIAL = StructType(
     [
         StructField("lane", BinaryType()),
@@ -73,38 +64,6 @@ class Recovered:
 
     snapshots: tuple[tuple[str, GroupSnapshot], ...]
     starting: Offsets
-
-
-def is_new(spark: SparkSession, checkpoint: str) -> bool:
-    """Whether the checkpoint has no committed batch; it may be on any of Spark's file systems."""
-    return beside.newest_number(spark, f"{checkpoint}/commits") is None
-
-
-def wary_until_ms(
-    spark: SparkSession,
-    checkpoint: str,
-    epochs: Mapping[str, int],
-    now_ms: int,
-    *,
-    is_new: bool,
-) -> dict[str, int]:
-    """Until when, in broker time, an older coordinator may have met a group that is new to us.
-
-    A prefix without an older claim has no entry: no coordinator was there before.
-
-    Args:
-        spark: the session.
-        checkpoint: folder or URL of the checkpoint.
-        epochs: prefix → epoch of this job's claim.
-        now_ms: time of the claim, epoch milliseconds.
-        is_new: nothing was committed in the checkpoint yet; otherwise the kept times hold.
-    """
-    if not is_new:
-        known = beside.read(spark, checkpoint, WARY_FILE)
-        return {prefix: int(str(until)) for prefix, until in known.items()}
-    found = {prefix: now_ms + WARY_MS for prefix, epoch in epochs.items() if epoch > 0}
-    beside.write(spark, checkpoint, WARY_FILE, found)
-    return found
 
 
 def recover(clients: ClientSettings, prefixes: Iterable[str]) -> Recovered:
@@ -128,13 +87,13 @@ def recover(clients: ClientSettings, prefixes: Iterable[str]) -> Recovered:
     try:
         for prefix in prefixes:
             values = _newest(consumer, topic_name(TopicKind.GROUPS, prefix))
-            snapshots += [(prefix, found) for found in _decoded(values)]
+            snapshots += [(prefix, snapshot) for snapshot in _decoded(values)]
         retained = {topic: _retained(consumer, topic) for topic in input_topics(prefixes)}
     except KafkaException as error:
         raise KafkaUnreachable(f"the groups cannot be read back: {error}") from error
     finally:
         consumer.close()
-    snapshots = [(prefix, without_others(found, retained)) for prefix, found in snapshots]
+    snapshots = [(prefix, without_others(snapshot, retained)) for prefix, snapshot in snapshots]
     starting = {
         topic: _bounded(retained[topic], offsets)
         for topic, offsets in first_wanted(prefixes, snapshots).items()
@@ -193,15 +152,15 @@ def _newest(consumer: Consumer, topic: str) -> dict[bytes, bytes]:
 
 
 def _decoded(values: Mapping[bytes, bytes]) -> list[GroupSnapshot]:
-    found: list[GroupSnapshot] = []
+    snapshots: list[GroupSnapshot] = []
     for key, value in sorted(values.items()):
         try:
             record = codec.decode_record(TopicKind.GROUPS, key, value)
         except DecodeError:
             continue  # not muster's; readers of the topic can always decode muster's own records
         if isinstance(record, GroupSnapshot):
-            found.append(record)
-    return found
+            snapshots.append(record)
+    return snapshots
 
 
 def first_wanted(

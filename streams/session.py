@@ -23,9 +23,9 @@ from pyspark.sql import SparkSession
 from muster.broker.jars import jars
 from muster.broker.java import java_home
 from muster.kafka.settings import HIDDEN_NAMES
-from muster.streams import progress
-from muster.streams.chatter import Chatter, as_log, told
 from muster.streams.config import JobConfig
+from muster.streams.observability import progress
+from muster.streams.observability.jvm_output import JvmOutput, as_it_is, as_log
 
 
 class _Setting(NamedTuple):
@@ -174,17 +174,17 @@ _CLASS_PATHS = ("spark.driver.extraClassPath", "spark.executor.extraClassPath", 
 _BARE_FILE_SYSTEM = "hadoop-bare-naked-local-fs"
 
 
-def session_settings(config: JobConfig, found: Sequence[Path]) -> dict[str, str]:
+def session_settings(config: JobConfig, spark_jars: Sequence[Path]) -> dict[str, str]:
     """All settings of the session.
 
     Args:
         config: the job's settings.
-        found: the ``spark`` set of jars.
+        spark_jars: the ``spark`` set of jars.
     """
-    bare = [str(jar) for jar in found if jar.name.startswith(_BARE_FILE_SYSTEM)]
+    bare = [str(jar) for jar in spark_jars if jar.name.startswith(_BARE_FILE_SYSTEM)]
     chosen = {s.key: s.value for s in ALWAYS}
     chosen["spark.app.name"] = "muster"
-    chosen["spark.jars"] = ",".join(str(jar) for jar in found if str(jar) not in bare)
+    chosen["spark.jars"] = ",".join(str(jar) for jar in spark_jars if str(jar) not in bare)
     if config.is_posix and bare:
         chosen |= {s.key: s.value for s in POSIX}
         # The JVM needs a file system's jar when it starts; spark.jars would be too late.
@@ -229,7 +229,7 @@ def start(config: JobConfig) -> SparkSession:
     return spark
 
 
-_chatter: list[Chatter] = []
+_jvm_outputs: list[JvmOutput] = []
 """The reader of the output of the JVM that this process has started: none or one."""
 
 
@@ -238,23 +238,23 @@ def _launch(settings: SparkConf) -> None:
     if SparkContext._gateway is not None or "PYSPARK_GATEWAY_PORT" in os.environ:
         return
     is_json = settings.get("spark.log.structuredLogging.enabled", "false") == "true"
-    chatter = Chatter(as_log if is_json else told)
+    output = JvmOutput(as_log if is_json else as_it_is)
     try:
-        streams = {"stdout": chatter.entrance, "stderr": chatter.entrance}
+        streams = {"stdout": output.entrance, "stderr": output.entrance}
         gateway = launch_gateway(settings, streams)  # type: ignore[no-untyped-call]  # Spark's own
     except PySparkRuntimeError:
-        chatter.shut()
-        chatter.join(5)
+        output.shut()
+        output.join(5)
         raise
-    chatter.shut()
+    output.shut()
     SparkContext._ensure_initialized(gateway=gateway)
-    _chatter.append(chatter)
+    _jvm_outputs.append(output)
 
 
 def fall_silent(spark: SparkSession) -> None:
     """Stop all JVM output before a stop, since the next start replays a batch that is cut off."""
-    for chatter in _chatter:
-        chatter.silence()
+    for output in _jvm_outputs:
+        output.silence()
     with suppress(Py4JError, OSError):  # the JVM has ended already
         spark.sparkContext.setLogLevel("OFF")
 

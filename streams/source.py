@@ -76,8 +76,8 @@ def lane_of(prefix: str, key: bytes | None) -> bytes:
 
 def split_lane(lane: bytes) -> tuple[str, bytes | None]:
     """Prefix and record key of a lane."""
-    prefix, found, key = lane.partition(LANE_END)
-    return prefix.decode(), key if found else None
+    prefix, end, key = lane.partition(LANE_END)
+    return prefix.decode(), key if end else None
 
 
 def pack(
@@ -185,8 +185,8 @@ def _packed(
     )
     number = " ".join(f"WHEN '{topic}' THEN X'{i:02x}'" for i, topic in enumerate(topics))
     if signed:
-        found = f"get(filter(headers, h -> h.key = '{SIGNATURE}'), 0).value"
-        cut = f"coalesce(substring({found}, 1, {SIGNATURE_BYTES_MAX}), X'')"
+        value = f"get(filter(headers, h -> h.key = '{SIGNATURE}'), 0).value"
+        cut = f"coalesce(substring({value}, 1, {SIGNATURE_BYTES_MAX}), X'')"
         frame = frame.withColumn("signature", expr(cut))
     signature = "cast(cast(length(signature) AS tinyint) AS binary), signature, " if signed else ""
     header = (

@@ -40,18 +40,18 @@ def check(clients: ClientSettings, topics: Sequence[str]) -> None:
     wrong: list[str] = []
     for resource, future in asked.items():
         try:
-            found: dict[str, ConfigEntry] = future.result(ASK_TIMEOUT_S)
+            settings: dict[str, ConfigEntry] = future.result(ASK_TIMEOUT_S)
         except KafkaException as error:
             _log.debug("settings of a topic cannot be read", topic=resource.name, why=str(error))
             continue
-        entry = found.get(SETTING)
+        entry = settings.get(SETTING)
         if entry is not None and entry.value != WANTED:
             wrong.append(resource.name)
     if wrong:
-        raise WrongTopics(told(clients.bootstrap, sorted(wrong)))
+        raise WrongTopics(message(clients.bootstrap, sorted(wrong)))
 
 
-def told(bootstrap: str, topics: Sequence[str]) -> str:
+def message(bootstrap: str, topics: Sequence[str]) -> str:
     """The error message for these topics, with the commands that correct them."""
     commands = "; ".join(
         f"kafka-configs.sh --bootstrap-server {bootstrap} --alter --entity-type topics"

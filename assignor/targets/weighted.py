@@ -7,16 +7,11 @@ above are relieved, by the largest task that leaves giver and taker within bound
 
 The tolerance is the largest of: the weight of an average task; the heaviest task or a tenth of the
 due, whichever is less; twice `stream.imbalance.percentage` of the due (S2-28, S2-29). A member
-without any task is not tolerated where another can spare one (EX-H10).
+without any task is not tolerated where another can spare one (EX-H10). Each move leaves the taker
+below where the giver was, so the search ends, and a balanced group is left alone (S2-F21).
 
-Each move leaves the taker below where the giver was, so the search ends, and a new search finds
-nothing to do: a balanced group is left alone (S2-F21). A member whose tasks are too heavy to go
-anywhere stays as it is and is left out of the comparison.
-
-Running learners count as done while they still help. Where tasks wait for learners, the next
-generation may find any part of this plan done. Therefore a member that gets such a task gives none,
-and one that gives such a task gets none: each part alone improves the balance, and generations
-cannot move tasks back and forth. What that leaves undone is planned when the rest is done.
+Where tasks wait for learners, the next generation may find any part of this plan done. So a member
+that gets such a task gives none, and one that gives such a task gets none.
 """
 
 from __future__ import annotations

@@ -23,26 +23,26 @@ class Generation(NamedTuple):
 
 def generations(records: Sequence[Published]) -> list[Generation]:
     """The group's generations, oldest first; a tombstone begins the list anew."""
-    found: dict[int, Generation] = {}
+    by_number: dict[int, Generation] = {}
     before: frozenset[str] = frozenset()
     for published in records:
         record = published.record
         if not isinstance(record, GroupSnapshot):
-            found.clear()  # deleted; what follows is a new group of that name
+            by_number.clear()  # deleted; what follows is a new group of that name
             before = frozenset()
             continue
-        known = found.get(record.generation)
+        known = by_number.get(record.generation)
         if known is None:
-            earlier = found[max(found)].snapshot if found else None
+            earlier = by_number[max(by_number)].snapshot if by_number else None
             before = frozenset(str(m.id) for m in earlier.members) if earlier else frozenset()
         began_ms = published.at_ms if known is None else known.at_ms
-        found[record.generation] = Generation(began_ms, record, before)
-    return [found[number] for number in sorted(found)]
+        by_number[record.generation] = Generation(began_ms, record, before)
+    return [by_number[number] for number in sorted(by_number)]
 
 
-def placements(found: Sequence[Generation], task: str) -> list[Generation]:
+def placements(history: Sequence[Generation], task: str) -> list[Generation]:
     """The generations that put a task and each of its copies where they are now; oldest first."""
-    newest = found[-1].snapshot
+    newest = history[-1].snapshot
     index = TaskTable(newest.tasks).index(task)
     named = {member.slot: str(member.id) for member in newest.members}
     holders = {(Role.ACTIVE, named.get(int(newest.holder[index])))} if index is not None else set()
@@ -52,13 +52,13 @@ def placements(found: Sequence[Generation], task: str) -> list[Generation]:
     for role, member in holders:
         moved = [
             place
-            for place, each in enumerate(found)
+            for place, each in enumerate(history)
             if any(
                 (m.task, m.role, m.to_member) == (task, role, member) for m in each.snapshot.moves
             )
         ]
         chosen |= set(moved[-1:])
-    return [found[place] for place in sorted(chosen)]
+    return [history[place] for place in sorted(chosen)]
 
 
 def generation_json(

@@ -64,9 +64,9 @@ class Holdup(NamedTuple):
 
     def as_json(self, now_ms: int) -> dict[str, Any]:
         """For ``--format json``."""
-        told = self._asdict()
-        del told["session_ms"], told["patience_ms"], told["is_fenced"]
-        return {**told, "tasks": list(self.tasks), "text": self.text(now_ms)}
+        values = self._asdict()
+        del values["session_ms"], values["patience_ms"], values["is_fenced"]
+        return {**values, "tasks": list(self.tasks), "text": self.text(now_ms)}
 
     def is_late(self, now_ms: int) -> bool:
         """Whether the member was fenced, or has taken longer than `patience_ms`."""
@@ -107,8 +107,8 @@ class Debts:
         """The members that owe releases, longest first; `snapshot`: the group's newest record."""
         debts, shown = self._of.get(snapshot.group, {}), Shown(snapshot, {})
         owing = [(m, debts[m.id]) for m in snapshot.members if m.id in debts]
-        found = [_holdup(shown, m, debt) for m, debt in owing if shown.revoking(m)]
-        return tuple(sorted(found, key=lambda each: (each.asked_ms, each.member)))
+        holdups = [_holdup(shown, m, debt) for m, debt in owing if shown.revoking(m)]
+        return tuple(sorted(holdups, key=lambda each: (each.asked_ms, each.member)))
 
 
 def _next(before: _Debt | None, member: MemberEntry, at_ms: int) -> _Debt:

@@ -48,8 +48,8 @@ def last_seen_ms(settings: ClientSettings, prefix: str) -> int | None:
         ]
         newest = OffsetSpec.max_timestamp()  # type: ignore[no-untyped-call]  # the library left it out
         asked = client.list_offsets(dict.fromkeys(places, newest), request_timeout=TIMEOUT_S)
-        found = [future.result().timestamp for future in asked.values()]
-    return max((at_ms for at_ms in found if at_ms and at_ms > 0), default=None)
+        newest_ms = [future.result().timestamp for future in asked.values()]
+    return max((at_ms for at_ms in newest_ms if at_ms and at_ms > 0), default=None)
 
 
 def is_overdue(seen_ms: int | None, now_ms: int, groups: Iterable[GroupSnapshot]) -> bool:
@@ -63,8 +63,8 @@ def seen_text(seen_ms: int | None, now_ms: int, groups: Iterable[GroupSnapshot])
     if seen_ms is None:
         return "coordinator never seen: start `muster run`"
     groups = list(groups)
-    told = f"coordinator last seen {ago(now_ms, seen_ms)}"
+    text = f"coordinator last seen {ago(now_ms, seen_ms)}"
     if is_overdue(seen_ms, now_ms, groups):
-        return f"{told}, too long ago for a group with members: muster doctor says more"
+        return f"{text}, too long ago for a group with members: muster doctor says more"
     idle = not any(each.members for each in groups)
-    return f"{told}; no group has members, so it writes little" if idle else told
+    return f"{text}; no group has members, so it writes little" if idle else text

@@ -53,12 +53,12 @@ def history(settings: ClientSettings, prefix: str, group: str | None) -> Iterato
     partitions were added, a group's records lie in two: those of one group are then sorted by
     timestamp; with all groups, one that comes after a newer one of its group is left out.
     """
-    found = _published(settings, prefix, group)
+    records = _published(settings, prefix, group)
     if group is not None:
-        yield from sorted(found, key=lambda published: published.at_ms)
+        yield from sorted(records, key=lambda published: published.at_ms)
         return
     newest_ms: dict[GroupId, int] = {}
-    for published in found:
+    for published in records:
         if published.at_ms >= newest_ms.get(published.record.group, 0):
             newest_ms[published.record.group] = published.at_ms
             yield published
@@ -89,14 +89,14 @@ def newest(records: Iterable[Published]) -> dict[GroupId, GroupSnapshot]:
     Args:
         records: a group's oldest first, as `history` gives them.
     """
-    found: dict[GroupId, GroupSnapshot] = {}
+    snapshots: dict[GroupId, GroupSnapshot] = {}
     for published in records:
         record = published.record
         if isinstance(record, GroupGone) or is_deleted(record):
-            found.pop(record.group, None)
+            snapshots.pop(record.group, None)
         else:
-            found[record.group] = record
-    return dict(sorted(found.items()))
+            snapshots[record.group] = record
+    return dict(sorted(snapshots.items()))
 
 
 def snapshot_of(settings: ClientSettings, prefix: str, group: str) -> GroupSnapshot:

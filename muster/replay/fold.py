@@ -42,7 +42,7 @@ from muster.protocol.signing import Keyring, Verifier, caller_of, refusal
 from muster.protocol.topics import INPUTS, TopicKind, kind_of
 from muster.state.group import Group, Recovery
 from muster.state.machine import advance
-from muster.streams.counted import ONCE, Counted
+from muster.streams.batch.replay_guard import ONCE, ReplayGuard
 
 
 class Published(NamedTuple):
@@ -103,7 +103,7 @@ def recording(
         keyring: verifies signatures; None = signatures are not checked.
     """
     kept = Recording(group)
-    guard = Counted()
+    guard = ReplayGuard()
     joiners = {kind: Joiner() for kind in (TopicKind.GROUPS, TopicKind.ASSIGNMENTS)}
     for item in items:
         kind = kind_of(item.topic, prefix)
@@ -125,7 +125,7 @@ def recording(
     return kept
 
 
-def _believed(event: Event, item: Row, keyring: Keyring | None, guard: Counted) -> Taken | None:
+def _believed(event: Event, item: Row, keyring: Keyring | None, guard: ReplayGuard) -> Taken | None:
     """What the group absorbed: the event if it was accepted, `Refused` or None if it was not.
 
     Of several refusals in a row the coordinator passes on one; passing on each changes nothing.

@@ -2,7 +2,7 @@
 
 librdkafka retries for ever, whatever the reason, and so does the worker: ACLs may be granted and
 certificates replaced while it waits. The worker must neither wait silently nor log the same line a
-hundred times. Finding the reason may need a connection to Kafka, hence a thread.
+hundred times. Finding the reason may need a connection to Kafka, so a thread does it.
 """
 
 from __future__ import annotations

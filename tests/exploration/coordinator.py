@@ -24,7 +24,7 @@ from muster.state.liveness import Liveness
 from muster.state.machine import advance
 
 REBUILD_MS = 4_000
-"""A published snapshot that is older is published again, as the job does (`streams/turn.py`)."""
+"""A published snapshot that is older is published again, as in `streams/batch/group_batch.py`."""
 TOPIC = "membership"
 
 

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import inspect
-import sys
-import textwrap
 from collections.abc import Callable
 from typing import NamedTuple
 
 import pytest
 from exploration.model import Budget, Scenario
 from exploration.scenarios import ONE, TWO
+from support.suite.broken_rules import break_function
 
 from muster.state import (
     deadlines,
@@ -168,21 +166,9 @@ MUTANTS = (
 
 
 def break_rule(mutant: Mutant, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Put the function differently, wherever it is known."""
-    function = mutant.function
-    source = textwrap.dedent(inspect.getsource(function))
-    assert source.count(mutant.old) == 1, f"{function.__qualname__} has changed: {mutant.old}"
-    module = sys.modules[function.__module__]
-    found: dict[str, object] = {}
-    exec(source.replace(mutant.old, mutant.new), vars(module), found)
-    (broken,) = found.values()
-    owner, _, name = function.__qualname__.rpartition(".")
-    if owner:
-        monkeypatch.setattr(getattr(module, owner), name, broken)
-    for other in list(sys.modules.values()):
-        ours = other.__name__.startswith(("muster.", "exploration."))
-        if ours and getattr(other, name, None) is function:
-            monkeypatch.setattr(other, name, broken)
+    """Break the rule, also in the session's table of moves."""
+    function, packages = mutant.function, ("muster.", "exploration.")
+    broken = break_function(function, mutant.old, mutant.new, monkeypatch, packages)
     for rules in TABLE.values():
         for kind, rule in rules.items():
             if rule.handler is function:

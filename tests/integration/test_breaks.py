@@ -172,6 +172,6 @@ def test_with_a_coordinator(ask, frozen, job: Job, kafka: Topics, tmp_path: Path
             told("callback")
             assert shown()["owed"][0]["member"] == "W1"
             go_on.set()
-            until(lambda: not shown()["owed"], "nobody is waited for any more")
+            until(lambda: not shown()["owed"], "the group waits for no member")
             frozen()
             told("frozen")

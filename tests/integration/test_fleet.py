@@ -284,17 +284,17 @@ def test_garbage_on_every_input_topic(fleet: NewFleet, kafka: Topics, job: Job) 
 
 def test_a_stranger_is_told(kafka: Topics, job: Job) -> None:
     """A heartbeat of an unknown member is answered and creates no group."""
-    stranger = Heartbeat(group=GroupId("nobody"), member=MemberId("S"), epoch=3, digest=1)
+    stranger = Heartbeat(group=GroupId("absent"), member=MemberId("S"), epoch=3, digest=1)
     kafka.write(TopicKind.MEMBERSHIP, stranger)
     until(
-        lambda: [w for w in kafka.read(TopicKind.ASSIGNMENTS) if w.key == b"nobody|S"],
+        lambda: [w for w in kafka.read(TopicKind.ASSIGNMENTS) if w.key == b"absent|S"],
         "the stranger is told",
         story=job.tail,
     )
     assert not [
         r
         for r in kafka.records(TopicKind.GROUPS)
-        if isinstance(r, GroupSnapshot) and r.members and r.group == "nobody"
+        if isinstance(r, GroupSnapshot) and r.members and r.group == "absent"
     ]
 
 

@@ -14,7 +14,7 @@ from support.suite.waiting import until
 from muster.protocol.events import Join
 from muster.protocol.ids import GroupId, MemberId
 from muster.protocol.topics import TOPICS, TopicKind
-from muster.streams.origin import FILE
+from muster.streams.checkpoint.topic_ids import FILE
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 

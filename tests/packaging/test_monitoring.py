@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 from prometheus_client import CollectorRegistry
 
-from muster.streams.gauges import PEAKS, SUMS, GroupsCollector
-from muster.streams.metrics import Metrics
-from muster.streams.published import Fold
+from muster.streams.observability.group_gauges import PEAKS, SUMS, GroupsCollector
+from muster.streams.observability.group_stats import Fold
+from muster.streams.observability.metrics import Metrics
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "docker" / "monitoring"

@@ -6,9 +6,6 @@ for happening more often, until a law breaks. The rules as they are break none i
 
 from __future__ import annotations
 
-import inspect
-import sys
-import textwrap
 from collections.abc import Callable
 from itertools import count
 from typing import NamedTuple
@@ -25,6 +22,7 @@ from fault_injection.faults import (
     Timed,
     Usurps,
 )
+from support.suite.broken_rules import break_function
 
 from muster.assignor.connect import pins
 from muster.state import (
@@ -139,7 +137,7 @@ MUTANTS = (
         (Usurps,),
     ),
     Mutant(
-        "it asks who joins, too, as long as the old one may have let him in",
+        "it asks newcomers, too, as long as the old coordinator may have let them in",
         recovery.ask_newcomer,
         "until is None or slot in",
         "True or slot in",
@@ -217,29 +215,11 @@ MUTANTS = (
 )
 
 
-def break_rule(mutant: Mutant, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Put the function differently, wherever it is known."""
-    function = mutant.function
-    source = textwrap.dedent(inspect.getsource(function))
-    assert source.count(mutant.old) == 1, f"{function.__qualname__} has changed: {mutant.old}"
-    module = sys.modules[function.__module__]
-    found: dict[str, object] = {}
-    exec(source.replace(mutant.old, mutant.new), vars(module), found)
-    (broken,) = found.values()
-    owner, _, name = function.__qualname__.rpartition(".")
-    if owner:
-        monkeypatch.setattr(getattr(module, owner), name, broken)
-        return
-    for other in list(sys.modules.values()):
-        if other.__name__.startswith("muster.") and getattr(other, name, None) is function:
-            monkeypatch.setattr(other, name, broken)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.rule)
 def test_a_broken_rule_is_found(mutant: Mutant, monkeypatch: pytest.MonkeyPatch) -> None:
     """Lives in a row, until one breaks a law; the same life breaks none when the rule is whole."""
-    break_rule(mutant, monkeypatch)
+    break_function(mutant.function, mutant.old, mutant.new, monkeypatch)
     opened = 0
     for seed in count(FIRST_SEED if mutant.lives is None else 0):
         invented = mutant.lives

@@ -12,7 +12,8 @@ from muster.protocol.events import Event, Join, Mark, Origin, Tick
 from muster.protocol.ids import GroupId, MemberId
 from muster.protocol.records import Record, Rejected, WakeUp
 from muster.protocol.signing import HEADER as SIGNATURE
-from muster.streams import canary_lane, processor
+from muster.streams import processor
+from muster.streams.batch import canary_answer
 from muster.streams.canary import GROUP, Canary
 from muster.streams.clock import Clock
 from muster.streams.config import job_config
@@ -35,7 +36,7 @@ def answered(*entries: bytes, interval_ms: int = INTERVAL_MS) -> list[Record]:
     """What the operator publishes; it does not use the store."""
     epochs = dict.fromkeys(PREFIXES, EPOCH)
     operator = GroupProcessor(epochs, PARTITIONS, INPUT, 1, canary_ms=interval_ms)
-    operator._post = processor.Post()
+    operator._letter_budget = processor.LetterBudget()
     rows = [(LANE, entry) for entry in entries]
     return [record_of(row) for row in operator.handleInputRows((LANE,), iter(rows), None)]  # type: ignore[arg-type]
 
@@ -66,7 +67,7 @@ def test_nobody_joins_the_canary() -> None:
 def test_a_tick_needs_no_signature() -> None:
     """Rows may have room for a signature; the canary's tick needs none."""
     entries = [packed(Tick(group=GROUP), 5, signature=sign) for sign in (b"", SIGNATURE.encode())]
-    told = canary_lane.answer(entries, INPUT, EPOCH, INTERVAL_MS, signed=True)
+    told = canary_answer.answer(entries, INPUT, EPOCH, INTERVAL_MS, signed=True)
     assert (len(told.records), told.letters) == (1, [])
 
 

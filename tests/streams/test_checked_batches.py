@@ -16,11 +16,11 @@ from muster.protocol.tasks import Subtopology
 from muster.protocol.topics import TOPICS
 from muster.state.group import Group
 from muster.state.machine import Step, advance
-from muster.streams import turn
+from muster.streams.batch import group_batch
+from muster.streams.batch.group_batch import BatchResult, Publisher
+from muster.streams.batch.inbox import Inbox
+from muster.streams.batch.stored_values import Stored
 from muster.streams.config import job_config
-from muster.streams.inbox import Inbox
-from muster.streams.stored import Stored
-from muster.streams.turn import Publisher, Turn
 
 G = GroupId("g")
 PARTITIONS = {topic.name("muster"): 2 for topic in TOPICS}
@@ -32,12 +32,12 @@ CONFIG = GroupConfig(
 )
 
 
-def take(stored: Stored, offset: int, event: Event, share: float) -> Turn:
+def take(stored: Stored, offset: int, event: Event, share: float) -> BatchResult:
     """Process a batch of one event."""
     kind = "config" if isinstance(event, GroupConfig) else "membership"
     origin = Origin(f"muster.{kind}", 0, offset, 1_000_000 + offset)
     inbox = Inbox("muster", G, [replace(event, origin=origin)], [])
-    return turn.take(None, stored, inbox, Publisher(1, PARTITIONS, 600_000, 0, share))
+    return group_batch.take(None, stored, inbox, Publisher(1, PARTITIONS, 600_000, 0, share))
 
 
 def join(member: str) -> Join:
@@ -59,7 +59,7 @@ def stored() -> Stored:
     return take(before, 1, join("m"), 1.0).stored
 
 
-def letters(done: Turn) -> list[bytes]:
+def letters(done: BatchResult) -> list[bytes]:
     """Values of the dead letters."""
     return [row.value for row in done.rows if row.topic == "muster.rejected"]
 
@@ -69,7 +69,7 @@ def test_a_broken_law_leaves_the_group_as_it_was(
 ) -> None:
     """A broken invariant makes the event a dead letter; the group keeps its state and continues."""
     with monkeypatch.context() as broken:
-        broken.setattr(turn, "advance", corrupting)
+        broken.setattr(group_batch, "advance", corrupting)
         found = take(stored, 2, join("n"), 1.0)
     (letter,) = letters(found)
     assert b"law broken: targets follow generations" in letter
@@ -86,7 +86,7 @@ def test_nothing_is_checked_at_a_share_of_nothing(
     monkeypatch: pytest.MonkeyPatch, stored: Stored
 ) -> None:
     """At share 0 a broken invariant is not found; a batch without changes is never checked."""
-    monkeypatch.setattr(turn, "advance", corrupting)
+    monkeypatch.setattr(group_batch, "advance", corrupting)
     assert letters(take(stored, 2, join("n"), 0.0)) == []
     assert letters(take(stored, 2, Tick(group=G), 1.0)) == []
 
@@ -99,9 +99,9 @@ def test_a_replay_checks_the_same_batches(monkeypatch: pytest.MonkeyPatch, store
     group = take(stored, 2, join("n"), 0.0).group
     assert group is not None
     step = Step(group, (), wake_at_ms=None, changed=True)
-    monkeypatch.setattr(turn, "advance", lambda *_, **__: step)
+    monkeypatch.setattr(group_batch, "advance", lambda *_, **__: step)
     calls: list[Group] = []
-    monkeypatch.setattr(turn.invariants, "check", calls.append)
+    monkeypatch.setattr(group_batch.invariants, "check", calls.append)
     counts: list[list[int]] = [[], []]
     for so_far in counts:
         calls.clear()

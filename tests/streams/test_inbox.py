@@ -13,7 +13,7 @@ from muster.protocol.dead_letters import DeadLetter
 from muster.protocol.events import Drain, Event, GroupDeleted, Heartbeat, Leave, Origin, Tick
 from muster.protocol.ids import GroupId, MemberId
 from muster.protocol.records import Rejected
-from muster.streams.inbox import open_lane, unpack
+from muster.streams.batch.inbox import open_lane, unpack
 from muster.streams.source import input_topics, lane_of, pack, split_lane
 
 TOPICS = input_topics(["muster", "other"])

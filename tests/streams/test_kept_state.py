@@ -19,8 +19,8 @@ from support.streams.kept_groups import record as record_moments
 from muster.protocol.events import Heartbeat, Join, Tick
 from muster.protocol.ids import GroupId, MemberId
 from muster.protocol.records import GroupState, MemberAssignment
-from muster.streams import stored
-from muster.streams.stored import Stored
+from muster.streams.batch import stored_values
+from muster.streams.batch.stored_values import Stored
 
 FOLDER = Path(__file__).parent.parent / "golden" / "state"
 KEPT = [
@@ -70,7 +70,7 @@ def test_goes_on_from_what_another_version_stored(moment: dict[str, Any]) -> Non
 def test_goes_on_from_a_liveness_that_cannot_be_read(moment: dict[str, Any], place: str) -> None:
     """If the liveness has an unknown format (a rollback), members without instance id are asked."""
     liveness = bytearray(b64decode(moment["liveness"]))
-    liveness[0 if place == "the job's part" else stored.HEADER.size] = 250
+    liveness[0 if place == "the job's part" else stored_values.HEADER.size] = 250
     group = upgraded(moment, bytes(liveness))
     goes_on(group, moment)
     asked = {r.member for r in group.published if isinstance(r, MemberAssignment) and r.report}
@@ -83,7 +83,10 @@ def test_the_newest_file_is_of_this_version(tmp_path: Path) -> None:
     newest = sorted(FOLDER.glob("*.json"))[-1]
     record_moments(tmp_path / "now")
     formats = [
-        {moment["name"]: b64decode(moment["liveness"])[stored.HEADER.size] for moment in moments}
+        {
+            moment["name"]: b64decode(moment["liveness"])[stored_values.HEADER.size]
+            for moment in moments
+        }
         for moments in (json.loads(file.read_text()) for file in (newest, tmp_path / "now"))
     ]
     assert formats[0] == formats[1]

@@ -14,10 +14,10 @@ from types import SimpleNamespace
 import pytest
 from prometheus_client import CollectorRegistry
 
-from muster.streams.health import Answer, Health
-from muster.streams.metrics import Metrics
-from muster.streams.port import Port
-from muster.streams.progress import KEPT, Progress
+from muster.streams.observability.health import Answer, Health
+from muster.streams.observability.http import Port
+from muster.streams.observability.metrics import Metrics
+from muster.streams.observability.progress import KEPT, Progress
 
 ENDS = {"muster.membership": {"0": 5, "1": 9}}
 REPORT = {

@@ -9,10 +9,10 @@ from muster.protocol.codec import encode
 from muster.protocol.dead_letters import DeadLetter
 from muster.protocol.events import Origin
 from muster.protocol.records import Rejected
-from muster.streams.health import Health
-from muster.streams.metrics import Metrics
-from muster.streams.observer import Ends, Observer
-from muster.streams.published import Fold
+from muster.streams.observability.group_stats import Fold
+from muster.streams.observability.health import Health
+from muster.streams.observability.metrics import Metrics
+from muster.streams.observability.observer import Ends, Observer
 
 
 class Hesitant(Observer):

@@ -23,7 +23,7 @@ from muster.protocol.records import (
     WakeUp,
 )
 from muster.streams import processor
-from muster.streams.outbox import SINCE
+from muster.streams.batch.outbox import SINCE
 from muster.streams.source import pack
 
 pytestmark = pytest.mark.usefixtures("nothing_in_memory")

@@ -29,10 +29,11 @@ from muster.protocol.records import (
     MemberAssignment,
     Rejected,
 )
-from muster.streams import outbox, processor, turn
-from muster.streams.inbox import Inbox
-from muster.streams.stored import Stored
-from muster.streams.turn import Publisher
+from muster.streams import processor
+from muster.streams.batch import group_batch, outbox
+from muster.streams.batch.group_batch import Publisher
+from muster.streams.batch.inbox import Inbox
+from muster.streams.batch.stored_values import Stored
 
 pytestmark = pytest.mark.usefixtures("nothing_in_memory")
 
@@ -46,7 +47,7 @@ def test_a_bug_parks_the_group(monkeypatch: pytest.MonkeyPatch) -> None:
     operator.feed(1_000, config(), join())
     liveness, snapshot = operator.stored(LANE)
     with monkeypatch.context() as broken:
-        broken.setattr(turn, "advance", _fail)
+        broken.setattr(group_batch, "advance", _fail)
         first = operator.feed(2_000, join("n"), Tick(group=G))
         second = operator.feed(3_000, Tick(group=G), join("o"))
     assert [(type(r), r.reason) for r in first] == [(Rejected, DeadLetter.GROUP_FAILED)] * 1
@@ -152,16 +153,16 @@ def test_another_attempt_of_a_batch_says_the_same() -> None:
     inbox = Inbox("muster", G, [bad, operator.at(join("n"), 2_000)])
     tick = Inbox("muster", G, [operator.at(Tick(group=G), 2_001)])
     publisher = Publisher(7, PARTITIONS, REBUILD_MS, assignors=ALLOWED)
-    late = turn.take(None, before, inbox, publisher)
+    late = group_batch.take(None, before, inbox, publisher)
     plugin_assignors.RELEASE.set()
     guard = plugins.get(hangs)
     assert isinstance(guard, plugins.Guarded)
     assert guard._hanging is not None
     assert guard._hanging.ends_within(10)
-    early = turn.take(None, before, inbox, publisher)
+    early = group_batch.take(None, before, inbox, publisher)
     assert late.rows == early.rows
     for tried, letters in ((late, 1), (early, 0)):
-        records = [turn.take(None, tried.stored, tick, publisher).rows for _ in range(2)]
+        records = [group_batch.take(None, tried.stored, tick, publisher).rows for _ in range(2)]
         assert records[0] == records[1]
         assert len(of_kind([record_of(row) for row in records[0]], Rejected)) == letters
 
@@ -215,6 +216,6 @@ def test_a_group_that_is_not_stored_may_have_had_a_coordinator() -> None:
         (2_000, "muster", False),
         (1, "other", False),
     ):
-        operator = Operator(wary_until_ms=2_000)
+        operator = Operator(unverified_until_ms=2_000)
         (told,) = of_kind(operator.feed(at_ms, config(), join(), prefix=prefix), MemberAssignment)
         assert (told.report, len(told.active)) == (asked, 0 if asked else 4)

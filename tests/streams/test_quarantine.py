@@ -32,9 +32,9 @@ from muster.protocol.records import (
     WakeUp,
 )
 from muster.state.machine import advance
-from muster.streams import turn
+from muster.streams.batch import group_batch
+from muster.streams.batch.stored_values import Stored
 from muster.streams.source import lane_of, pack
-from muster.streams.stored import Stored
 
 pytestmark = pytest.mark.usefixtures("nothing_in_memory")
 __all__ = ["nothing_in_memory"]
@@ -60,16 +60,16 @@ def poisoned(
             end()
         return advance(group, events, **more)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(turn, "advance", deadly)
+    monkeypatch.setattr(group_batch, "advance", deadly)
 
 
-def tried(operator: Operator, at_ms: int, *events: Event) -> list[Record]:
+def repeated(operator: Operator, at_ms: int, *events: Event) -> list[Record]:
     """Feed a batch that is repeated after a job ended abnormally."""
-    operator.processor._is_tried = True
+    operator.processor._is_suspect = True
     try:
         return operator.feed(at_ms, *events)
     finally:
-        operator.processor._is_tried = False
+        operator.processor._is_suspect = False
 
 
 def newest(records: Sequence[Record]) -> GroupSnapshot:
@@ -87,7 +87,7 @@ def quarantined(monkeypatch: pytest.MonkeyPatch) -> Operator:
     poisoned(monkeypatch)
     operator = Operator()
     operator.feed(1_000, config(), join())
-    tried(operator, 2_000, join("n"), join(POISON))
+    repeated(operator, 2_000, join("n"), join(POISON))
     return operator
 
 
@@ -96,7 +96,7 @@ def test_a_group_is_set_aside(monkeypatch: pytest.MonkeyPatch) -> None:
     poisoned(monkeypatch)
     operator = Operator()
     operator.feed(1_000, config(), join())
-    records = tried(operator, 2_000, join("n"), join(POISON))
+    records = repeated(operator, 2_000, join("n"), join(POISON))
     snapshot = newest(records)
     assert snapshot.quarantine is not None
     assert snapshot.quarantine.since_ms == 2_000
@@ -114,7 +114,7 @@ def test_others_of_the_same_batch_are_answered(monkeypatch: pytest.MonkeyPatch) 
     poisoned(monkeypatch)
     plain, careful = Operator(), Operator()
     plain.feed(1_000, config(), join())
-    tried(careful, 1_000, config(), join())
+    repeated(careful, 1_000, config(), join())
     assert plain.stored(LANE) == careful.stored(LANE)
     assert plain.written == careful.written
 
@@ -135,7 +135,7 @@ def test_a_tick_alone_has_a_letter_with_the_story(monkeypatch: pytest.MonkeyPatc
     poisoned(monkeypatch, poisons=lambda event: isinstance(event, Tick))
     operator = Operator()
     operator.feed(1_000, config(), join())
-    ((reason, message),) = letters(tried(operator, 2_000, Tick(group=G)))
+    ((reason, message),) = letters(repeated(operator, 2_000, Tick(group=G)))
     assert (reason, "SIGABRT" in message) == (DeadLetter.QUARANTINED, True)
 
 
@@ -146,7 +146,7 @@ def test_a_release_takes_up_the_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     published it.
     """
     operator = quarantined(monkeypatch)
-    monkeypatch.setattr(turn, "advance", advance)
+    monkeypatch.setattr(group_batch, "advance", advance)
     records = operator.feed(9_000, config())
     assert letters(records) == []
     assert newest(records).quarantine is None
@@ -189,9 +189,9 @@ def test_probation(monkeypatch: pytest.MonkeyPatch) -> None:
     assert again.quarantine is not None
     assert again.quarantine.since_ms == 20_000
     assert newest(operator.feed(30_000, config())).quarantine is None
-    operator.feed(30_000 + turn.PROBATION_MS - 1, Tick(group=G))
+    operator.feed(30_000 + group_batch.PROBATION_MS - 1, Tick(group=G))
     assert Stored(*operator.stored(LANE)).is_on_probation
-    operator.feed(30_000 + turn.PROBATION_MS, Tick(group=G))
+    operator.feed(30_000 + group_batch.PROBATION_MS, Tick(group=G))
     assert not Stored(*operator.stored(LANE)).is_on_probation
 
 
@@ -204,7 +204,7 @@ def test_a_release_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     quarantine = newest(records).quarantine
     assert quarantine is not None
     assert quarantine.since_ms == 9_000
-    monkeypatch.setattr(turn, "advance", advance)
+    monkeypatch.setattr(group_batch, "advance", advance)
     after = newest(operator.feed(9_900, config(5)))
     assert (after.quarantine, len(after.holder)) == (None, 5)
     assert sorted(m.id for m in after.members) == [M, "n", POISON]  # of the first batch
@@ -240,8 +240,8 @@ def test_a_group_without_a_config_is_deleted(monkeypatch: pytest.MonkeyPatch) ->
     poisoned(monkeypatch)
     operator = Operator()
     beat = Heartbeat(group=G, member=POISON, epoch=1, digest=7)
-    assert newest(tried(operator, 1_000, beat)).quarantine is not None
-    monkeypatch.setattr(turn, "advance", advance)
+    assert newest(repeated(operator, 1_000, beat)).quarantine is not None
+    monkeypatch.setattr(group_batch, "advance", advance)
     records = operator.feed(2_000, GroupDeleted(group=G))
     assert of_kind(records, GroupSnapshot) == []
     assert of_kind(records, GroupGone)
@@ -252,8 +252,8 @@ def test_a_new_group_is_released(monkeypatch: pytest.MonkeyPatch) -> None:
     """A release builds a new group from its stored rows."""
     poisoned(monkeypatch)
     operator = Operator()
-    tried(operator, 1_000, join(POISON), config())
-    monkeypatch.setattr(turn, "advance", advance)
+    repeated(operator, 1_000, join(POISON), config())
+    monkeypatch.setattr(group_batch, "advance", advance)
     snapshot = newest(operator.feed(2_000, config()))
     assert (snapshot.quarantine, [m.id for m in snapshot.members]) == (None, [POISON])
     assert snapshot.holder.tolist() == [0] * 4
@@ -274,9 +274,9 @@ def test_a_lost_checkpoint(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_rows_too_many_to_be_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows above the size limit are not kept; a release then asks the members at once."""
-    monkeypatch.setattr("muster.streams.quarantine.ROWS_BYTES_MAX", 10)
+    monkeypatch.setattr("muster.streams.batch.quarantine.ROWS_BYTES_MAX", 10)
     operator = quarantined(monkeypatch)
-    monkeypatch.setattr(turn, "advance", advance)
+    monkeypatch.setattr(group_batch, "advance", advance)
     records = operator.feed(9_000, config())
     assert [m.id for m in newest(records).members] == [M]
     assert [r.report for r in of_kind(records, MemberAssignment)] == [True]

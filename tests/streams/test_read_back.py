@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
-from typing import TYPE_CHECKING, cast
 
-import pytest
 from confluent_kafka import Producer
 from hypothesis import given
 from hypothesis import strategies as st
 from support.kafka.mock_kafka import mock_kafka
 from support.state.snapshots import orders
+from support.streams.checkpoints import Files, MemoryCheckpoint
 
 from muster.kafka.compacted import newest_values
 from muster.kafka.reader import Row
@@ -22,12 +20,10 @@ from muster.protocol.ids import GroupId
 from muster.protocol.keys import partition_of
 from muster.protocol.parts import parts
 from muster.protocol.records import GroupGone
-from muster.streams import beside, recovery
+from muster.streams import recovery
+from muster.streams.checkpoint import unverified
 from muster.streams.claim import claim
 from muster.streams.recovery import first_wanted, without_others
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 TOPIC = "muster.groups"
 KEYS = [f"group-{number}".encode() for number in range(6)]
@@ -139,19 +135,16 @@ def test_reading_begins_behind_what_all_have_taken_in() -> None:
     assert found == {"muster.config": {}, member: {0: 11, 1: 61}, lag: {0: 8}}
 
 
-def test_how_long_a_start_without_a_checkpoint_is_wary(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_how_long_a_start_without_a_checkpoint_is_unverified() -> None:
     """A new checkpoint is unverified for a minute, for prefixes that a job claimed before.
 
     A restart reads the same end times again.
     """
-    files: dict[str, object] = {}
-    monkeypatch.setattr(
-        beside, "write", lambda _, at, name, value: files.update({at + name: value})
-    )
-    monkeypatch.setattr(beside, "read", lambda _, at, name: files.get(at + name, {}))
-    told = partial(recovery.wary_until_ms, cast("SparkSession", None))
-    first = told("/new/", {"a": 0, "b": 3}, 1_000, is_new=True)
+    files: Files = {}
+    new, kept = (MemoryCheckpoint(files, is_new=is_new) for is_new in (True, False))
+    first = unverified.until_ms(new, {"a": 0, "b": 3}, 1_000)
     assert first == {"b": 61_000}
-    assert told("/new/", {"a": 1, "b": 4}, 90_000, is_new=False) == first
-    assert told("/new/", {"a": 1, "b": 4}, 90_000, is_new=True) == {"a": 150_000, "b": 150_000}
-    assert told("/older version/", {"a": 9}, 90_000, is_new=False) == {}
+    assert unverified.until_ms(kept, {"a": 1, "b": 4}, 90_000) == first
+    assert unverified.until_ms(new, {"a": 1, "b": 4}, 90_000) == {"a": 150_000, "b": 150_000}
+    of_older_version = MemoryCheckpoint({}, is_new=False)
+    assert unverified.until_ms(of_older_version, {"a": 9}, 90_000) == {}

@@ -17,7 +17,8 @@ from muster.protocol.events import Event, GroupConfig, Origin
 from muster.protocol.framing import PREFIX
 from muster.protocol.records import GroupSnapshot, Rejected
 from muster.protocol.tasks import TaskSet
-from muster.streams import letters, processor, share
+from muster.streams import processor, share
+from muster.streams.batch import letter_limits
 from muster.streams.source import HEADER, pack
 
 pytestmark = pytest.mark.usefixtures("nothing_in_memory")
@@ -134,7 +135,7 @@ def written(*events: Event) -> list[bytes]:
 
 def test_a_group_is_served_beside_its_flood() -> None:
     """Of forty large rows four are read; the others are letters; the small events count."""
-    letters._untold.clear()
+    letter_limits._unreported.clear()
     joins = [join(f"m{number}") for number in range(40)]
     told = Operator().batch(LANE, written(config(), *joins))
     late = [r for r in of_kind(told, Rejected) if r.reason == DeadLetter.TOO_MUCH_AT_ONCE]

@@ -35,13 +35,13 @@ from muster.protocol.signing import (
 from muster.protocol.tasks import Subtopology
 from muster.protocol.topics import TOPICS as ALL_TOPICS
 from muster.state.group import Group
-from muster.streams import turn
-from muster.streams.counted import KEPT_MAX, SLACK_MS, Counted
-from muster.streams.inbox import Inbox, open_lane
-from muster.streams.signatures import LETTERS_MAX
+from muster.streams.batch import group_batch
+from muster.streams.batch.group_batch import Publisher
+from muster.streams.batch.inbox import Inbox, open_lane
+from muster.streams.batch.replay_guard import KEPT_MAX, SLACK_MS, ReplayGuard
+from muster.streams.batch.signatures import LETTERS_MAX
+from muster.streams.batch.stored_values import Stored
 from muster.streams.source import HEADER, input_topics, lane_of, pack
-from muster.streams.stored import Stored
-from muster.streams.turn import Publisher
 
 TOPICS = input_topics(["muster"])
 G, M, N = GroupId("g"), MemberId("m"), MemberId("n")
@@ -115,8 +115,8 @@ def test_a_forgery_beside_the_real_one_changes_nothing() -> None:
         row(Drain(group=G, member=M, origin=at(6)), FORGER),
         row(GroupDeleted(group=G, origin=at(7, "config")), None),
     ]
-    alone = turn.take(None, Stored(), opened(*real), PUBLISHER)
-    beside = turn.take(None, Stored(), opened(*real, *forged), PUBLISHER)
+    alone = group_batch.take(None, Stored(), opened(*real), PUBLISHER)
+    beside = group_batch.take(None, Stored(), opened(*real, *forged), PUBLISHER)
     assert alone.group is not None
     assert beside.group is not None
     members = [(m.id, str(m.state), m.draining) for m in beside.group.snapshot().members]
@@ -132,7 +132,7 @@ def test_a_forgery_beside_the_real_one_changes_nothing() -> None:
 def test_a_forgery_alone_makes_no_group() -> None:
     """Forged rows alone give dead letters and store nothing."""
     inbox = opened(row(Join(group=G, member=M, incarnation=1, origin=at(1)), FORGER))
-    taken = turn.take(None, Stored(), inbox, PUBLISHER)
+    taken = group_batch.take(None, Stored(), inbox, PUBLISHER)
     assert (taken.stored, taken.group) == (Stored(), None)
     assert [row.topic for row in taken.rows] == ["muster.rejected"]
 
@@ -204,14 +204,16 @@ class Life:
     def batch(self, *rows: bytes, ring: Keyring | None = RING) -> Inbox:
         """Process a batch and return its inbox."""
         lane = lane_of("muster", b"g")
-        inbox = open_lane(lane, sorted(rows), TOPICS, keyring=ring, counted=self.stored.counted)
-        self.stored = turn.take(None, self.stored, inbox, PUBLISHER).stored
+        inbox = open_lane(
+            lane, sorted(rows), TOPICS, keyring=ring, replay_guard=self.stored.replay_guard
+        )
+        self.stored = group_batch.take(None, self.stored, inbox, PUBLISHER).stored
         return inbox
 
     @property
     def group(self) -> Group:
         """The stored group."""
-        return turn.restore(G, self.stored)
+        return group_batch.restore(G, self.stored)
 
     def holders(self) -> set[str]:
         """Members that hold a task."""
@@ -280,18 +282,18 @@ def test_signatures_are_remembered_while_they_could_count_and_no_longer() -> Non
     """Signatures are stored until they are stale, or until keys are turned off."""
     life = Life()
     life.batch(row(config(1)), row(Join(group=G, member=M, incarnation=5, origin=at(2))))
-    assert len(life.stored.counted) == 2 * 16
+    assert len(life.stored.replay_guard) == 2 * 16
     life.batch(row(Heartbeat(group=G, member=M, epoch=1, digest=7, origin=at(WINDOW_MS))))
-    assert len(life.stored.counted) == 2 * 16
+    assert len(life.stored.replay_guard) == 2 * 16
     late = WINDOW_MS + SLACK_MS + 2
     life.batch(row(Tick(group=G, origin=at(late))))
-    assert len(life.stored.counted) == 16
+    assert len(life.stored.replay_guard) == 16
     life.batch(row(Tick(group=G, origin=at(late + 1))))
-    assert life.stored.counted == b""
+    assert life.stored.replay_guard == b""
     life.batch(row(Join(group=G, member=M, incarnation=5, origin=at(late + 2))))
     bare = pack(at(late + 3), codec.encode(Tick(group=G)).value, TOPICS)
     life.batch(bare, ring=None)
-    assert life.stored.counted == b""
+    assert life.stored.replay_guard == b""
 
 
 def test_what_is_remembered_stands_before_the_groups_own_bytes() -> None:
@@ -301,22 +303,22 @@ def test_what_is_remembered_stands_before_the_groups_own_bytes() -> None:
     """
     life = Life()
     life.batch(row(config(1)), row(Join(group=G, member=M, incarnation=5, origin=at(2))))
-    kept, stored = life.stored.counted, life.stored.liveness or b""
+    kept, stored = life.stored.replay_guard, life.stored.liveness or b""
     assert stored[0] == 2
     assert stored[18:] == len(kept).to_bytes(4, "big") + kept + life.group.liveness()
     broken = Stored(life.stored.liveness, b"no snapshot")
     inbox = opened(row(Heartbeat(group=G, member=M, epoch=1, digest=7, origin=at(3))))
-    parked = turn.take(None, broken, inbox, PUBLISHER)
+    parked = group_batch.take(None, broken, inbox, PUBLISHER)
     assert {row.topic for row in parked.rows} == {"muster.rejected"}
-    assert parked.stored.counted == kept
+    assert parked.stored.replay_guard == kept
 
 
 def test_a_group_remembers_so_many_signatures() -> None:
     """A group stores at most `KEPT_MAX` signatures and forgets the oldest first."""
-    known = Counted()
+    known = ReplayGuard()
     made = [n.to_bytes(8, "big") for n in range(KEPT_MAX + 5)]
     assert all(known.is_first(mark, 1_000 + n) for n, mark in enumerate(made))
     kept = known.to_bytes(0)
     assert len(kept) == 16 * KEPT_MAX
-    found = Counted(kept)
+    found = ReplayGuard(kept)
     assert [found.is_first(mark, 0) for mark in made[:6]] == [True] * 5 + [False]

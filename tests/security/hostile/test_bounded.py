@@ -39,8 +39,9 @@ from muster.protocol.tasks import Subtopology
 from muster.protocol.taskset import UnitRef
 from muster.protocol.topics import TopicKind
 from muster.state import drains
-from muster.streams import letters, processor
-from muster.streams.counted import KEPT_MAX, SLACK_MS, Counted
+from muster.streams import processor
+from muster.streams.batch import letter_limits
+from muster.streams.batch.replay_guard import KEPT_MAX, SLACK_MS, ReplayGuard
 from muster.streams.source import lane_of
 
 pytestmark = pytest.mark.usefixtures("nothing_in_memory")
@@ -214,9 +215,9 @@ STORIES: dict[str, tuple[Callable[[int], Batch], int, bool]] = {
 def small_bounds(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A small limit that a story reaches, and no dead letters left over from another test."""
     monkeypatch.setattr(drains, "KEPT_MAX", 20)
-    letters._untold.clear()
+    letter_limits._unreported.clear()
     yield
-    letters._untold.clear()
+    letter_limits._unreported.clear()
 
 
 @pytest.mark.parametrize("story", STORIES)
@@ -255,7 +256,7 @@ def test_signatures_are_forgotten_when_they_are_stale() -> None:
     """At one signed event a second, only signatures of the window and the slack are stored."""
     kept, window_ms, most = b"", 60_000, 0
     for second in range(2_000):
-        counted, now_ms = Counted(kept), second * 1_000
+        counted, now_ms = ReplayGuard(kept), second * 1_000
         assert counted.is_first(second.to_bytes(32, "big"), now_ms + window_ms)
         kept = counted.to_bytes(now_ms)
         most = max(most, len(kept))
@@ -264,7 +265,7 @@ def test_signatures_are_forgotten_when_they_are_stale() -> None:
 
 def test_signatures_of_a_flood_are_so_many() -> None:
     """A flood of signatures leaves `KEPT_MAX` of them stored."""
-    counted = Counted()
+    counted = ReplayGuard()
     for number in range(KEPT_MAX + 1_000):
         counted.is_first(number.to_bytes(32, "big"), 10**12)
     assert len(counted.to_bytes(0)) == 16 * KEPT_MAX

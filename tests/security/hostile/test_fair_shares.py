@@ -19,9 +19,9 @@ from muster.protocol.tasks import Subtopology, TaskSet
 from muster.protocol.topics import TopicKind
 from muster.state.deadlines import step_of
 from muster.streams.clock import BURST, SPACING_MS, Schedule, Sleeper
-from muster.streams.health import Answer, Health
-from muster.streams.metrics import Metrics
-from muster.streams.published import Fold
+from muster.streams.observability.group_stats import Fold
+from muster.streams.observability.health import Answer, Health
+from muster.streams.observability.metrics import Metrics
 
 EAGER, CALM = Sleeper("muster", GroupId("eager")), Sleeper("muster", GroupId("calm"))
 ESCAPE = "\x1b]0;owned\x07"

@@ -33,8 +33,8 @@ from muster.protocol.signing import Caller, Keyring, Requirement, SigningKey, Su
 from muster.protocol.topics import topic_name
 from muster.state import invariants
 from muster.streams import processor
-from muster.streams.inbox import open_lane
-from muster.streams.signatures import LETTERS_MAX
+from muster.streams.batch.inbox import open_lane
+from muster.streams.batch.signatures import LETTERS_MAX
 from muster.streams.source import lane_of, pack
 
 pytestmark = pytest.mark.usefixtures("nothing_in_memory")
@@ -152,7 +152,7 @@ def test_a_flood_of_a_hostile_signer_costs_few_letters() -> None:
     assert len(inbox.rejected) == LETTERS_MAX
     assert "2980 more events" in inbox.rejected[-1].message
     assert len(inbox.events) == 1  # one `Refused` event
-    assert inbox.counted == b""
+    assert inbox.replay_guard == b""
 
 
 def test_thousands_of_the_largest_capacity_share_alike() -> None:

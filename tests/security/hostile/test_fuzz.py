@@ -38,7 +38,8 @@ from muster.protocol.ids import MemberId, Task
 from muster.protocol.records import Rejected
 from muster.protocol.tasks import Connector, Subtopology, TaskSet
 from muster.protocol.topics import topic_name
-from muster.streams import letters, processor
+from muster.streams import processor
+from muster.streams.batch import letter_limits
 from muster.streams.source import pack
 
 DRAWN = examples(60)
@@ -156,7 +157,7 @@ class Life:
 
     def __init__(self) -> None:
         processor._cache.clear()
-        letters._untold.clear()
+        letter_limits._unreported.clear()
         self.operator = Operator()
         self._offset = 0
 
@@ -302,4 +303,4 @@ def nothing_in_memory_ever() -> Iterator[None]:
     """Empties the process's memory after the examples; `Life` does so before each."""
     yield
     processor._cache.clear()
-    letters._untold.clear()
+    letter_limits._unreported.clear()

@@ -16,8 +16,9 @@ from muster.protocol.ids import GroupId, MemberId
 from muster.protocol.records import GroupGone, MemberAssignment, MemberGone, Record, Rejected
 from muster.protocol.topics import TopicKind, topic_name
 from muster.state.draft import TURNED_AWAY_MAX
-from muster.streams import inbox, letters, processor
-from muster.streams.inbox import refused_lane
+from muster.streams import processor
+from muster.streams.batch import inbox, letter_limits
+from muster.streams.batch.inbox import read_refused
 from muster.streams.source import REFUSED, lane_of, pack, pack_refused
 
 pytestmark = pytest.mark.usefixtures("nothing_in_memory")
@@ -28,11 +29,11 @@ STORED_BYTES_MAX = 400_000
 
 
 @pytest.fixture(autouse=True)
-def nothing_untold() -> Iterator[None]:
+def nothing_unreported() -> Iterator[None]:
     """No left-out dead letters from another test, and none for the next one."""
-    letters._untold.clear()
+    letter_limits._unreported.clear()
     yield
-    letters._untold.clear()
+    letter_limits._unreported.clear()
 
 
 class Attack:
@@ -153,7 +154,7 @@ def test_a_flood_of_groups_is_refused_in_part(monkeypatch: pytest.MonkeyPatch) -
     }
     told = of_kind(attack.records, Rejected)
     assert {letter.reason for letter in told} == {DeadLetter.TOO_MANY_GROUPS}
-    assert len(told) == letters.BATCH_LETTERS_MAX
+    assert len(told) == letter_limits.BATCH_LETTERS_MAX
     operator = attack.operator
     known = operator.batch(lanes[0], [entry_of("flood0", 3_000)])
     assert [r.member for r in of_kind(known, MemberAssignment)] == ["late"]
@@ -199,7 +200,7 @@ def test_refused_rows_meet_in_one_lane() -> None:
         )
     ]
     lane = b"muster" + REFUSED
-    opened = refused_lane(lane, sorted(entries), INPUT)
+    opened = read_refused(lane, sorted(entries), INPUT)
     assert opened is not None
     assert [letter.message.split("; expected")[0] for letter in opened.rejected[:5]] == [
         "a record without a key",
@@ -210,7 +211,7 @@ def test_refused_rows_meet_in_one_lane() -> None:
     ]
     operator = Operator()
     told = of_kind(operator.batch(lane, entries), Rejected)
-    assert len(told) == letters.GROUP_LETTERS_MAX + 1
+    assert len(told) == letter_limits.GROUP_LETTERS_MAX + 1
     assert told[-1].reason == DeadLetter.LEFT_OUT
     assert "100 more dead letters of this group in this batch" in told[-1].message
     assert operator.stored(lane) == (None, None)
@@ -218,7 +219,7 @@ def test_refused_rows_meet_in_one_lane() -> None:
 
 def test_a_batch_has_so_many_letters(monkeypatch: pytest.MonkeyPatch) -> None:
     """Dead letters beyond a batch's limit are counted in a dead letter of the next batch."""
-    monkeypatch.setattr(letters, "BATCH_LETTERS_MAX", 10)
+    monkeypatch.setattr(letter_limits, "BATCH_LETTERS_MAX", 10)
     letter = Rejected(
         origin=Origin("muster.lag", 0, 0, 1),
         reason=DeadLetter.UNDECODABLE,
@@ -226,11 +227,11 @@ def test_a_batch_has_so_many_letters(monkeypatch: pytest.MonkeyPatch) -> None:
         key=b"k",
         value=b"v" * 600_000,
     )
-    post = letters.Post()
+    post = letter_limits.LetterBudget()
     written = [post.admitted("muster", [letter] * 4) for _ in range(4)]
     assert [len(each) for each in written] == [4, 4, 2, 0]
     assert [len(each.value) for each in written[0]] == [600_000, 256, 256, 256]
-    (rest,) = letters.Post().admitted("muster", [])
+    (rest,) = letter_limits.LetterBudget().admitted("muster", [])
     assert (rest.reason, rest.message) == (
         DeadLetter.LEFT_OUT,
         "6 more dead letters of the batches before are left out: UNDECODABLE 6",

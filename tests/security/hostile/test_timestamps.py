@@ -20,9 +20,9 @@ from muster.streams.source import input_topics
 
 def test_it_names_the_command_that_mends_it() -> None:
     """The error has the command that fixes each wrong topic."""
-    told = timestamps.told("kafka:9092", ["muster.config", "muster.lag"])
-    assert told.count("kafka-configs.sh --bootstrap-server kafka:9092 --alter") == 2
-    assert "--entity-name muster.lag --add-config message.timestamp.type=LogAppendTime" in told
+    text = timestamps.message("kafka:9092", ["muster.config", "muster.lag"])
+    assert text.count("kafka-configs.sh --bootstrap-server kafka:9092 --alter") == 2
+    assert "--entity-name muster.lag --add-config message.timestamp.type=LogAppendTime" in text
 
 
 @pytest.mark.broker

@@ -2,7 +2,7 @@
 
 ``tests/golden/checkpoint/*.tar.gz`` holds the checkpoint folder and ``topics.jsonl``: a line for
 every record, in the order of its partition, so that it has the same offset where it is written
-again. State store and offsets name the topics, hence the fixed prefix: one cluster takes one.
+again. State store and offsets name the topics, so the prefix is fixed: one cluster takes one.
 Spark notes in one file where the checkpoint is: a blank, which is filled in where it is resumed.
 
 A file is never changed; a version whose checkpoints differ adds one::
@@ -29,7 +29,7 @@ from support.worker.fleet import Fleet
 
 from muster.broker.kafka import EmbeddedKafka
 from muster.protocol.topics import TopicKind
-from muster.streams.origin import FILE
+from muster.streams.checkpoint.topic_ids import FILE
 
 PREFIX, GROUP, TASKS = "kept", "g", 6
 SETTINGS = {"session.timeout.ms": "60000", "heartbeat.interval.ms": "1000"}

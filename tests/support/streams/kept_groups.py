@@ -21,11 +21,11 @@ from muster.protocol.ids import GroupId, MemberId
 from muster.protocol.records import GroupSnapshot, MemberAssignment, Record, Rejected
 from muster.protocol.tasks import Connector, Subtopology, TaskTable
 from muster.protocol.topics import TOPICS, TopicKind
-from muster.streams import turn
-from muster.streams.inbox import open_lane
+from muster.streams.batch import group_batch
+from muster.streams.batch.group_batch import Publisher
+from muster.streams.batch.inbox import open_lane
+from muster.streams.batch.stored_values import Stored
 from muster.streams.source import input_topics, lane_of, pack
-from muster.streams.stored import Stored
-from muster.streams.turn import Publisher
 
 INPUT = input_topics(["muster"])
 NOTHING = Stored()
@@ -81,7 +81,7 @@ class KeptGroup:
             entries.append(pack(origin, codec.encode(event).value, INPUT))
         inbox = open_lane(lane_of("muster", self.group.encode()), entries, INPUT)
         publisher = Publisher(self.epoch, PARTITIONS, 600_000, assignors=frozenset([PLUGIN]))
-        taken = turn.take(None, self.stored, inbox, publisher)
+        taken = group_batch.take(None, self.stored, inbox, publisher)
         self.stored = taken.stored
         records = []
         for row in taken.rows:

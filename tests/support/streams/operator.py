@@ -19,7 +19,7 @@ from muster.protocol.settings import parse_settings
 from muster.protocol.tasks import Subtopology
 from muster.protocol.topics import TOPICS, TopicKind
 from muster.streams import processor
-from muster.streams.outbox import TOPIC_OF
+from muster.streams.batch.outbox import TOPIC_OF
 from muster.streams.processor import GroupProcessor
 from muster.streams.source import input_topics, lane_of, pack
 
@@ -38,7 +38,7 @@ class Operator:
         self,
         epoch: int = 7,
         initial: Sequence[tuple[bytes, bytes]] = (),
-        wary_until_ms: int = 0,
+        unverified_until_ms: int = 0,
         quarantined: bool = False,
         assignor_ms_max: int = 10_000,
     ) -> None:
@@ -49,7 +49,7 @@ class Operator:
         ]
         self.processor = GroupProcessor(
             *(epochs, PARTITIONS, INPUT, REBUILD_MS),
-            wary_until_ms={"muster": wary_until_ms},
+            unverified_until_ms={"muster": unverified_until_ms},
             assignors=ALLOWED,
             assignor_ms_max=assignor_ms_max,
         )

@@ -19,9 +19,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import structlog
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
-from muster.streams.health import Answer, Health
 from muster.streams.loop import Loop
-from muster.streams.metrics import Metrics
+from muster.streams.observability.health import Answer, Health
+from muster.streams.observability.metrics import Metrics
 
 _log = structlog.get_logger("muster.streams")
 

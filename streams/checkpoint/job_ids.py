@@ -1,4 +1,4 @@
-"""The jobs that ran on a checkpoint: their ids, in a file beside Spark's files.
+"""The jobs that ran on a checkpoint: their ids, in a file in the checkpoint.
 
 A coordinator that was superseded ends, and its supervisor may start it again on its old checkpoint.
 If the job that took over has another checkpoint, the old one is behind: its groups lack the newer
@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
-from pyspark.sql import SparkSession
 
 from muster.kafka.settings import ClientSettings
 from muster.logs import KAFKA
@@ -22,7 +21,7 @@ from muster.protocol import codec
 from muster.protocol.errors import DecodeError
 from muster.protocol.records import CoordinatorClaim
 from muster.protocol.topics import TopicKind, topic_name
-from muster.streams import beside
+from muster.streams.checkpoint.files import Checkpoint
 from muster.streams.errors import KafkaUnreachable, StaleCheckpoint
 
 FILE = "muster-jobs.json"
@@ -32,45 +31,37 @@ READ_TIMEOUT_S = 30.0
 
 
 def check(
-    spark: SparkSession,
-    checkpoint: str,
-    clients: ClientSettings,
-    prefixes: Iterable[str],
-    job: str,
-    *,
-    is_new: bool,
+    checkpoint: Checkpoint, clients: ClientSettings, prefixes: Iterable[str], job: str
 ) -> None:
     """Check that the checkpoint is not behind, and write this job's id into its file.
 
     Args:
-        spark: gives access to the checkpoint's file system.
-        checkpoint: folder or URL of the checkpoint.
+        checkpoint: the job's checkpoint; a new one cannot be behind.
         clients: how to reach Kafka.
         prefixes: topic prefixes served.
         job: id of this job, which has not claimed yet.
-        is_new: nothing was committed in the checkpoint yet, so it cannot be behind.
 
     Raises:
         StaleCheckpoint: a job with another checkpoint was the coordinator since.
         KafkaUnreachable: the newest claim could not be read.
     """
-    known = jobs(beside.read(spark, checkpoint, FILE))
-    if known and not is_new:
+    known = jobs(checkpoint.read(FILE))
+    if known and not checkpoint.is_new:
         for prefix in prefixes:
             claim = newest_claim(clients, prefix)
             if claim is not None and claim.job not in known:
                 raise StaleCheckpoint(
-                    f"the checkpoint {checkpoint} is behind: job {claim.job} on {claim.host} has "
-                    "been the coordinator since, on another checkpoint. Going on from here, tokens "
-                    "would go back. Give --checkpoint a new folder: the groups are read back from "
-                    "Kafka, and no task moves; or the folder of that job"
+                    f"the checkpoint {checkpoint.folder} is behind: job {claim.job} on "
+                    f"{claim.host} has been the coordinator since, on another checkpoint. Going on "
+                    "from here, tokens would go back. Give --checkpoint a new folder: the groups "
+                    "are read back from Kafka, and no task moves; or the folder of that job"
                 )
-    beside.write(spark, checkpoint, FILE, {"jobs": [*known, job][-JOBS_MAX:]})
+    checkpoint.write(FILE, {"jobs": [*known, job][-JOBS_MAX:]})
 
 
-def jobs(found: Mapping[str, object]) -> list[str]:
+def jobs(content: Mapping[str, object]) -> list[str]:
     """The job ids in the file's JSON object, oldest first."""
-    listed = found.get("jobs")
+    listed = content.get("jobs")
     return [str(each) for each in listed] if isinstance(listed, list) else []
 
 

@@ -17,8 +17,8 @@ from typing import Any
 import structlog
 from pyspark.sql.streaming.query import StreamingQuery
 
-from muster.streams.health import Health
-from muster.streams.metrics import Metrics
+from muster.streams.observability.health import Health
+from muster.streams.observability.metrics import Metrics
 
 _log = structlog.get_logger("muster.streams")
 

@@ -6,8 +6,8 @@ in a row). It is not a sign of life; it tells the group that the member may beli
 
 A client that may write to the topics may write a million forgeries. Each costs the job a hash.
 Dead letters are written for the first `LETTERS_MAX` of a group in a batch, and the last letter
-counts the rest. An event whose signature has counted before (`counted`) is a dead letter, too, but
-the group gets no `Refused`, because it took in the first of the two.
+counts the rest. An event whose signature has counted before (`replay_guard`) is a dead letter, too,
+but the group gets no `Refused`, because it took in the first of the two.
 
 A replayed batch gives the same verdicts: a verdict depends on the broker's time of the record and
 on keys whose only change is an end in the future (`muster.signing.rotation`).
@@ -30,7 +30,7 @@ from muster.protocol.signing import (
     caller_of,
     refusal,
 )
-from muster.streams.counted import ONCE, Counted
+from muster.streams.batch.replay_guard import ONCE, ReplayGuard
 
 REPEATED = Verdict(DeadLetter.REPEATED_SIGNATURE, "this very record has counted before")
 LETTERS_MAX = 20
@@ -44,15 +44,17 @@ class Gate:
         keyring: the signing keys.
         group: the group of the events.
         key: the key of their records.
-        counted: the group's replay guard; the signatures of this batch are added.
+        replay_guard: the group's replay guard; the signatures of this batch are added.
 
     Attributes:
         refusals: number of events that did not pass.
     """
 
-    def __init__(self, keyring: Keyring, group: GroupId, key: bytes, counted: Counted) -> None:
+    def __init__(
+        self, keyring: Keyring, group: GroupId, key: bytes, replay_guard: ReplayGuard
+    ) -> None:
         self._keyring = keyring
-        self._counted = counted
+        self._replay_guard = replay_guard
         self._group = group
         self._key = key
         self._verifiers: dict[str, Verifier] = {}
@@ -87,7 +89,7 @@ class Gate:
             not is_beat
             and signature
             and isinstance(event, ONCE)
-            and not self._counted.is_first(signature, verifier.until_ms(signature))
+            and not self._replay_guard.is_first(signature, verifier.until_ms(signature))
         ):
             self._write(event, value, REPEATED)
             return None

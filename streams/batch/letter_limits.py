@@ -27,7 +27,7 @@ QUOTED_BYTES_MIN = 256
 """Bytes of a key or a value that a letter quotes even when there is no more room."""
 MESSAGE_CHARS_MAX = 8_000
 
-_untold: dict[str, tuple[Counter[str], Origin]] = {}
+_unreported: dict[str, tuple[Counter[str], Origin]] = {}
 """Prefix → letters that this process left out, by reason, and the origin of the first one."""
 
 
@@ -39,8 +39,8 @@ def of_group(letters: Sequence[Rejected]) -> list[Rejected]:
     return kept
 
 
-class Post:
-    """The letters of all groups that one Spark task processes in one batch."""
+class LetterBudget:
+    """What the letters of all groups that one Spark task processes in one batch may still take."""
 
     def __init__(self) -> None:
         self._letters = BATCH_LETTERS_MAX
@@ -48,23 +48,23 @@ class Post:
 
     def admitted(self, prefix: str, letters: Sequence[Rejected]) -> list[Rejected]:
         """The letters of a group that are written, within the limits of the group and the batch."""
-        found = self._told(prefix)
+        earlier = self._count_of_earlier(prefix)
         within = of_group(letters) if letters else []
         if not within:
-            return found
+            return earlier
         kept, left, quoted = _within(within, self._letters, self._bytes)
         self._letters -= len(kept)
         self._bytes -= quoted
         if left:
-            counts, first = _untold.get(prefix, (Counter(), left[0].origin))
-            _untold[prefix] = (counts + _counted(left), first)
-        return found + kept
+            counts, first = _unreported.get(prefix, (Counter(), left[0].origin))
+            _unreported[prefix] = (counts + _counted(left), first)
+        return earlier + kept
 
-    def _told(self, prefix: str) -> list[Rejected]:
+    def _count_of_earlier(self, prefix: str) -> list[Rejected]:
         """The letter that counts what earlier batches left out, before the batch's first letter."""
-        if not _untold or self._letters < BATCH_LETTERS_MAX or prefix not in _untold:
+        if not _unreported or self._letters < BATCH_LETTERS_MAX or prefix not in _unreported:
             return []
-        counts, first = _untold.pop(prefix)
+        counts, first = _unreported.pop(prefix)
         return [_rest("of the batches before", counts, first)]
 
 

@@ -1,19 +1,15 @@
 """One group batch: stored bytes and events in, rows for Kafka and new bytes out.
 
-Heartbeats do not change the snapshot, so in a quiet group the published snapshot ages, and with it
-the offsets from which a coordinator without a checkpoint reads the events again. The snapshot is
-published again when it is older than `rebuild_ms` by the group's own clock.
+Heartbeats do not change the snapshot. So the snapshot of a quiet group is published again when it
+is older than `rebuild_ms` by the group's clock: a lost checkpoint is read back from its offsets.
 
 A group for which the core fails is *parked*: its events of this batch become dead letters, the
-first with the error; its stored state stays; the next batch tries again. The core is pure, so a
-replay of the batch fails in the same way. A group is also parked when it grows too large, or breaks
-a law of `state.invariants` in a batch that is checked (the rows decide which ones are). A group
-that runs out of memory is quarantined instead (`quarantine`): that does not follow from the rows.
+first with the error, and its stored state stays. It is also parked when it grows too large, or
+breaks a law of `state.invariants` in a batch that is checked. A replay of the batch fails in the
+same way, because the core is pure. A group that runs out of memory is quarantined (`quarantine`).
 
-Plug-in assignors run behind a guard (`muster.plugins`): one that fails or hangs costs its group the
-new target and at most `assignor.timeout.ms` of the batch, and never more than the
-job allows. An answer is stored, and the next batch
-uses it (`state.outcome`), so what this batch publishes does not depend on the time it took.
+Plug-in assignors run within a time limit (`muster.plugins`). An answer is stored, and the next
+batch uses it (`state.outcome`), so what this batch publishes does not depend on the time it took.
 """
 
 from __future__ import annotations
@@ -45,11 +41,10 @@ from muster.state import config, invariants
 from muster.state.errors import InvariantViolation
 from muster.state.group import Group
 from muster.state.machine import Step, advance
-from muster.streams import outbox
-from muster.streams.inbox import Inbox
-from muster.streams.letters import Post
-from muster.streams.source import split_lane
-from muster.streams.stored import (
+from muster.streams.batch import outbox
+from muster.streams.batch.inbox import Inbox
+from muster.streams.batch.letter_limits import LetterBudget
+from muster.streams.batch.stored_values import (
     PARKED_FLAG,
     QUARANTINED_FLAG,
     TURN_FLAG,
@@ -57,6 +52,7 @@ from muster.streams.stored import (
     Parts,
     Stored,
 )
+from muster.streams.source import split_lane
 
 PARKED = "the group is parked"
 """Message of the dead letters that follow the one with the error."""
@@ -91,8 +87,8 @@ class Publisher(NamedTuple):
         epoch: coordinator epoch of the group's prefix.
         partitions: topic → number of partitions.
         rebuild_ms: age at which a snapshot is published again.
-        wary_until_ms: a group without stored state that has an event from before this broker time
-            is unverified: an older coordinator may know more (`recovery.wary_until_ms`).
+        unverified_until_ms: a group without stored state that has an event from before this broker
+            time is unverified: an older coordinator may know more (`checkpoint.unverified`).
         check_share: share of the batches that change a group after which the group is checked.
         assignors: plug-ins that a record may name by ``module:Class``.
         group_bytes_max: most bytes that each of the two stored values of a group may take.
@@ -103,7 +99,7 @@ class Publisher(NamedTuple):
     epoch: int
     partitions: Mapping[str, int]
     rebuild_ms: int
-    wary_until_ms: int = 0
+    unverified_until_ms: int = 0
     check_share: float = 0.0
     assignors: frozenset[str] = frozenset()
     group_bytes_max: int = 32 << 20
@@ -120,7 +116,7 @@ class Publisher(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class BatchResult:
     """The result of one group batch.
 
     Attributes:
@@ -134,8 +130,8 @@ class Turn:
     stored: Stored
 
 
-def restore(group: GroupId, stored: Stored, *, wary: bool = False) -> Group:
-    """The group as it was stored; without stored values a new group, unverified if `wary` is set.
+def restore(group: GroupId, stored: Stored, *, unverified: bool = False) -> Group:
+    """The group as it was stored; without stored values a new one.
 
     A snapshot without liveness was read back after the checkpoint was lost: its members get fresh
     sessions and are asked what they hold. The same happens after an upgrade or a rollback, when
@@ -145,7 +141,7 @@ def restore(group: GroupId, stored: Stored, *, wary: bool = False) -> Group:
         Exception: the stored bytes cannot be read; the caller parks the group.
     """
     if stored.snapshot is None:
-        return Group.new(group, unverified=wary)
+        return Group.new(group, unverified=unverified)
     record = codec.decode_record(TopicKind.GROUPS, group.encode(), stored.snapshot)
     assert isinstance(record, GroupSnapshot)  # only this job writes the stored value
     parts = stored.parts()
@@ -182,8 +178,8 @@ def take(
     stored: Stored,
     inbox: Inbox,
     publisher: Publisher,
-    post: Post | None = None,
-) -> Turn:
+    budget: LetterBudget | None = None,
+) -> BatchResult:
     """Apply a batch's events to a group; any failure except a `MemoryError` parks the group.
 
     Args:
@@ -191,16 +187,18 @@ def take(
         stored: what the state store has of it.
         inbox: the events of the batch; it names a group.
         publisher: facts about the job.
-        post: limits of the batch's dead letters; None = this group has them alone.
+        budget: what the batch's dead letters may still take; None = this group has it alone.
 
     Raises:
         MemoryError: there is not enough memory.
     """
     assert inbox.group is not None
-    post = Post() if post is None else post
+    budget = LetterBudget() if budget is None else budget
     try:
-        wary = any(event.origin.at_ms < publisher.wary_until_ms for event in inbox.events)
-        before = restore(inbox.group, stored, wary=wary) if was is None else was
+        unverified = any(
+            event.origin.at_ms < publisher.unverified_until_ms for event in inbox.events
+        )
+        before = restore(inbox.group, stored, unverified=unverified) if was is None else was
         step = advance(
             before,
             inbox.events,
@@ -211,17 +209,17 @@ def take(
             invariants.check(step.group)
         since_ms = _since_ms(inbox, before)
         if _is_forgotten(step.group):
-            return _forgotten(before, step, stored, inbox, publisher, post)
-        return _went_well(step.group, step.records, stored, inbox, publisher, post, since_ms)
+            return _forgotten(before, step, stored, inbox, publisher, budget)
+        return _went_well(step.group, step.records, stored, inbox, publisher, budget, since_ms)
     except TooLarge as error:
-        return _parked(stored, inbox, str(error), publisher, post, DeadLetter.TOO_LARGE)
+        return _parked(stored, inbox, str(error), publisher, budget, DeadLetter.TOO_LARGE)
     except InvariantViolation as violation:
         story = "\n".join((*violation.story, f"law broken: {violation.law}"))
-        return _parked(stored, inbox, story, publisher, post)
+        return _parked(stored, inbox, story, publisher, budget)
     except (KeyboardInterrupt, MemoryError):
         raise  # an interrupt: the process ends, the batch is replayed; memory: see above
     except BaseException:
-        return _parked(stored, inbox, traceback.format_exc(), publisher, post)
+        return _parked(stored, inbox, traceback.format_exc(), publisher, budget)
 
 
 def _is_drawn(inbox: Inbox, share: float) -> bool:
@@ -237,9 +235,9 @@ def _went_well(
     stored: Stored,
     inbox: Inbox,
     publisher: Publisher,
-    post: Post,
+    budget: LetterBudget,
     since_ms: int | None,
-) -> Turn:
+) -> BatchResult:
     was = stored.parts()
     flags, tag, clock_ms = Header() if was is None else was.header
     snapshot = stored.snapshot
@@ -255,7 +253,7 @@ def _went_well(
         inbox,
         records,
         publisher,
-        post,
+        budget,
         turn=int(bool(flags & TURN_FLAG)),
         since_ms=since_ms if published else None,
     )
@@ -265,36 +263,36 @@ def _went_well(
         tag = blake2b(snapshot, digest_size=8).digest()
         clock_ms = newest.clock_ms
     if snapshot is None:
-        return Turn(rows, None, Stored())
-    until_ms = 0 if was is None else was.tried_until_ms
+        return BatchResult(rows, None, Stored())
+    until_ms = 0 if was is None else was.probation_until_ms
     now_ms = max(event.origin.at_ms for event in inbox.events)
     if is_released:
         until_ms = now_ms + PROBATION_MS
     until_ms = until_ms if now_ms < until_ms else 0
-    parts = Parts(Header(flags, tag, clock_ms), inbox.counted, group.liveness(), until_ms)
+    parts = Parts(Header(flags, tag, clock_ms), inbox.replay_guard, group.liveness(), until_ms)
     after = Stored(parts.to_bytes(), snapshot)
     for what, value in zip(("liveness", "snapshot"), after, strict=True):
         size, most = len(value or b""), publisher.group_bytes_max
         if size > most:
             raise TooLarge(f"a {what} of {size} bytes; muster.group.bytes.max is {most}")
-    return Turn(rows, group, after)
+    return BatchResult(rows, group, after)
 
 
 def written(
     inbox: Inbox,
     records: Iterable[Record],
     publisher: Publisher,
-    post: Post,
+    budget: LetterBudget,
     *,
     turn: int = 0,
     since_ms: int | None = None,
 ) -> list[Row]:
-    """Rows of records and of the inbox's dead letters; `post` limits the dead letters."""
+    """Rows of records and of the inbox's dead letters; `budget` limits the dead letters."""
     letters = [*(r for r in records if isinstance(r, Rejected)), *inbox.rejected]
     others = (r for r in records if not isinstance(r, Rejected))
-    admitted = post.admitted(inbox.prefix, letters)
-    found = [*others, *admitted]
-    return outbox.rows(inbox.prefix, found, publisher.partitions, turn=turn, since_ms=since_ms)
+    admitted = budget.admitted(inbox.prefix, letters)
+    published = [*others, *admitted]
+    return outbox.rows(inbox.prefix, published, publisher.partitions, turn=turn, since_ms=since_ms)
 
 
 def _is_forgotten(group: Group) -> bool:
@@ -312,8 +310,13 @@ def _is_forgotten(group: Group) -> bool:
 
 
 def _forgotten(
-    before: Group, step: Step, stored: Stored, inbox: Inbox, publisher: Publisher, post: Post
-) -> Turn:
+    before: Group,
+    step: Step,
+    stored: Stored,
+    inbox: Inbox,
+    publisher: Publisher,
+    budget: LetterBudget,
+) -> BatchResult:
     """Delete the snapshot and the wake-up of a forgotten group from their topics.
 
     The core writes the tombstones of its members' assignments when they leave.
@@ -322,7 +325,7 @@ def _forgotten(
     records += (r for r in step.records if not isinstance(r, GroupSnapshot | WakeUp))
     if before.generation or step.changed or stored.snapshot is not None:
         records += [GroupGone(group=step.group.id), WakeUp(group=step.group.id, at_ms=None)]
-    return Turn(written(inbox, records, publisher, post), None, Stored())
+    return BatchResult(written(inbox, records, publisher, budget), None, Stored())
 
 
 def _since_ms(inbox: Inbox, before: Group) -> int | None:
@@ -352,9 +355,9 @@ def _parked(
     inbox: Inbox,
     story: str,
     publisher: Publisher,
-    post: Post,
+    budget: LetterBudget,
     reason: DeadLetter = DeadLetter.GROUP_FAILED,
-) -> Turn:
+) -> BatchResult:
     parts = stored.parts()
     flags = 0 if parts is None else parts.header.flags
     letters: list[Rejected] = []
@@ -367,11 +370,11 @@ def _parked(
             message = PARKED if letters or flags & PARKED_FLAG else story
             letters.append(_letter(event, message[-STORY_CHARS_MAX:], reason))
         first = False
-    rows = written(inbox, letters, publisher, post)
+    rows = written(inbox, letters, publisher, budget)
     if parts is None:
-        return Turn(rows, None, stored)
+        return BatchResult(rows, None, stored)
     parked = parts._replace(header=parts.header._replace(flags=flags | PARKED_FLAG))
-    return Turn(rows, None, Stored(parked.to_bytes(), stored.snapshot))
+    return BatchResult(rows, None, Stored(parked.to_bytes(), stored.snapshot))
 
 
 def _letter(event: Event, message: str, reason: DeadLetter) -> Rejected:

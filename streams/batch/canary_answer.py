@@ -10,8 +10,8 @@ from muster.protocol.events import Mark
 from muster.protocol.framing import PREFIX
 from muster.protocol.records import Record, Rejected, WakeUp
 from muster.protocol.topics import TopicKind
+from muster.streams.batch.inbox import unpack
 from muster.streams.canary import GROUP
-from muster.streams.inbox import unpack
 from muster.streams.source import HEADER, apart, lane_of
 
 _KEY = GROUP.encode()
@@ -52,17 +52,19 @@ def answer(
         interval_ms: time from the newest tick to the next; 0 = no further tick.
         signed: whether the rows have room for signatures (`source`).
     """
-    found: list[int] = []
+    ticks_ms: list[int] = []
     letters: list[Rejected] = []
     for entry in apart(entries)[0] if signed else entries:
         if entry.startswith(_TICK, HEADER.size) and _is_membership(entry, topics):
-            found.append(HEADER.unpack_from(entry)[0])
+            ticks_ms.append(HEADER.unpack_from(entry)[0])
         else:
             letters.append(_refused(entry, topics))
-    if not found:
+    if not ticks_ms:
         return Answer((), letters)
-    at_ms = max(found) + interval_ms if interval_ms else None
-    return Answer((WakeUp(group=GROUP, at_ms=at_ms, published=Mark(epoch, min(found))),), letters)
+    at_ms = max(ticks_ms) + interval_ms if interval_ms else None
+    return Answer(
+        (WakeUp(group=GROUP, at_ms=at_ms, published=Mark(epoch, min(ticks_ms))),), letters
+    )
 
 
 def _is_membership(entry: bytes, topics: Sequence[str]) -> bool:

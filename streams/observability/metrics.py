@@ -1,4 +1,4 @@
-"""Every metric of the job with its name, unit and labels (gauges about groups: `gauges`).
+"""Every metric of the job with its name, unit and labels (gauges about groups: `group_gauges`).
 
 Names begin with ``muster_``, units are base units. Labels are ``prefix`` (of the topics), ``group``
 (at most `groups_max` groups have their own; the others share the empty one), and words of fixed
@@ -8,7 +8,7 @@ sets. docs/operations.md explains each metric; a test checks dashboards and aler
 source                 metrics
 =====================  ===========================================================================
 Spark (`progress`)     batches, their phases, the state store
-published records      groups, generations, moves, latency, dead letters (`published`, `observer`)
+published records      groups, generations, moves, latency, dead letters (`group_stats`, `observer`)
 this process           its claim, its clock, whether it is ready and well (`health`)
 =====================  ===========================================================================
 """

@@ -9,8 +9,8 @@ import signal
 import pytest
 from support.suite.ends import abort
 
-from muster.streams import trial
-from muster.streams.trial import TrialFailed, tried
+from muster.streams.batch import child_process
+from muster.streams.batch.child_process import ChildFailed, run_in_child
 
 
 def test_the_answer_comes_back() -> None:
@@ -21,7 +21,7 @@ def test_the_answer_comes_back() -> None:
         seen.append(os.getpid())
         return {"a": b"x" * 1_000_000}
 
-    assert tried(work, 10) == {"a": b"x" * 1_000_000}
+    assert run_in_child(work, 10) == {"a": b"x" * 1_000_000}
     assert seen == []
 
 
@@ -49,19 +49,19 @@ def _loop() -> None:
 )
 def test_a_child_without_an_answer(work, story: str) -> None:
     """The error says how the child ended."""
-    with pytest.raises(TrialFailed, match=re.escape(story)):
-        tried(work, 1)
+    with pytest.raises(ChildFailed, match=re.escape(story)):
+        run_in_child(work, 1)
 
 
 def test_an_answer_that_is_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
     """An answer above the size limit raises an error that gives its size."""
-    monkeypatch.setattr(trial, "ANSWER_BYTES_MAX", 1_000)
-    with pytest.raises(TrialFailed, match=r"its answer has \d+ bytes"):
-        tried(lambda: b"x" * 2_000, 1)
+    monkeypatch.setattr(child_process, "ANSWER_BYTES_MAX", 1_000)
+    with pytest.raises(ChildFailed, match=r"its answer has \d+ bytes"):
+        run_in_child(lambda: b"x" * 2_000, 1)
 
 
 def test_a_child_that_only_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     """A child that uses no CPU time is also ended after a time limit."""
-    monkeypatch.setattr(trial, "_WAIT_FACTOR", 0.1)
-    with pytest.raises(TrialFailed, match="did not end within"):
-        tried(signal.pause, 1)
+    monkeypatch.setattr(child_process, "_WAIT_FACTOR", 0.1)
+    with pytest.raises(ChildFailed, match="did not end within"):
+        run_in_child(signal.pause, 1)

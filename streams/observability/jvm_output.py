@@ -55,11 +55,11 @@ def news(lines: Iterable[str], clock_s: Callable[[], float] = time.monotonic) ->
 
     That a broker is down is passed on once a minute, however many Kafka clients log it.
     """
-    passed, told = True, Told(clock_s=clock_s)
+    passed, log_filter = True, Told(clock_s=clock_s)
     for line in _without_farewells(lines):
         if line.strip():
             away = _AWAY.search(line)
-            is_repeated = away is not None and not told.is_news(_NUMBERS.sub("", away[0]))
+            is_repeated = away is not None and not log_filter.is_news(_NUMBERS.sub("", away[0]))
             passed = not is_repeated and _GREETING.search(line) is None
         if passed:
             yield line
@@ -88,7 +88,7 @@ def _without_farewells(lines: Iterable[str]) -> Iterator[str]:
     yield from held
 
 
-def told(line: str) -> None:
+def as_it_is(line: str) -> None:
     """Pass a line on as it is."""
     sys.stderr.write(line)
     sys.stderr.flush()
@@ -97,7 +97,7 @@ def told(line: str) -> None:
 def as_log(line: str) -> None:
     """Pass a line on as a line of muster's log."""
     if line.startswith("{"):
-        told(line)
+        as_it_is(line)
     elif line.strip():
         tell = _log.error if _TROUBLE.search(line) else _log.warning
         tell(line.rstrip())
@@ -106,14 +106,14 @@ def as_log(line: str) -> None:
 _TROUBLE = re.compile(r"\b(ERROR|FATAL)\b|^Exception|^Caused by|^Traceback|^Error")
 
 
-class Chatter:
+class JvmOutput:
     """The pipe, and the thread that reads it until every writer has closed it.
 
     Attributes:
         entrance: file descriptor for the JVM's standard output and error.
     """
 
-    def __init__(self, say: Callable[[str], object] = told) -> None:
+    def __init__(self, say: Callable[[str], object] = as_it_is) -> None:
         """Start to read.
 
         Args:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from muster.streams.published import REST, Fold
+from muster.streams.observability.group_stats import REST, Fold
 
 _GROUP = ("prefix", "group")
 SUMS: Mapping[str, tuple[tuple[str, ...], str]] = {
@@ -72,9 +72,9 @@ class GroupsCollector(Collector):
             ):
                 if value is not None:
                     peaks[name][place] = max(peaks[name].get(place, 0), value)
-        found: Mapping[str, Mapping[tuple[str, ...], float]] = {**sums, **peaks}
+        values: Mapping[str, Mapping[tuple[str, ...], float]] = {**sums, **peaks}
         for name, (labels, meaning) in {**SUMS, **PEAKS}.items():
             family = GaugeMetricFamily(f"muster_{name}", meaning, labels=labels)
-            for place in sorted(found[name]):
-                family.add_metric(place, found[name][place])
+            for place in sorted(values[name]):
+                family.add_metric(place, values[name][place])
             yield family

@@ -1,19 +1,12 @@
 """The replay guard: a group remembers signatures, so that each signed event counts once.
 
 A client that may read and write a topic can write a record again, and its signature is valid for
-the key's window. Most repeated events do nothing: a leave names an old incarnation, and a release
-is acknowledged by revision. But a repeated join would free the tasks of a fenced member that still
-runs them, an older report of the same revision would fence a member that broke no rule, and an
-operator's order that was taken back would count again. So the group keeps the signatures of events
-that change it (`ONCE`) until they are stale: 16 bytes each, none in a quiet group. The guard
-assumes nothing about the members' clocks, names or hosts. It is in the state store, so a replayed
-batch finds what it found the first time.
+the key's window (DESIGN.md says which harm that could do). So the group keeps the signatures of
+events that change it (`ONCE`) until they are stale: 16 bytes each, none in a quiet group. The guard
+is in the state store, so a replayed batch gives the same verdicts. A group that is forgotten
+(`group_batch`) loses its guard, and a lost checkpoint loses all.
 
-A group that is forgotten (`turn`) loses its guard, and when the checkpoint is lost, all groups do.
-
-Heartbeats are not checked, because they come by the million: a repeated one keeps a member alive
-for at most the window, and makes the coordinator ask it what it holds. Any client may repeat ticks
-and lags.
+Heartbeats are not checked, because they come by the million. Any client may repeat ticks and lags.
 """
 
 from __future__ import annotations
@@ -32,7 +25,7 @@ SLACK_MS: Final = 60_000
 _TIME, _ENTRY = 8, 16
 
 
-class Counted:
+class ReplayGuard:
     """The signatures that have counted in one group.
 
     Args:

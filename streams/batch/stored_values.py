@@ -2,8 +2,8 @@
 
 ``liveness``  version (1 byte), flags (1 byte), tag of the snapshot (8 bytes), its clock (8 bytes),
               then the core's packed array (`Group.liveness`). In version 2 the replay guard
-              (`counted`) comes before the array: its length (4 bytes), then its bytes. In version
-              3 the end of the probation (8 bytes, epoch ms) comes before the replay guard.
+              comes before the array: its length (4 bytes), then its bytes. In version 3 the end of
+              the probation (8 bytes, epoch ms) comes before the replay guard.
 ``snapshot``  the group's published record, framed.
 
 `processor` says why there are two.
@@ -41,26 +41,26 @@ class Parts(NamedTuple):
 
     Attributes:
         header: the job's part.
-        counted: the replay guard, as `counted.Counted` writes it.
+        replay_guard: as `ReplayGuard` writes it.
         core: the core's array; of a quarantined group, what its release needs.
-        tried_until_ms: end of the probation after a quarantine, in broker time: until then each
+        probation_until_ms: end of the probation after a quarantine, in broker time: until then each
             batch of the group runs in a child process; 0 = no probation.
     """
 
     header: Header
-    counted: bytes
+    replay_guard: bytes
     core: bytes
-    tried_until_ms: int = 0
+    probation_until_ms: int = 0
 
     def to_bytes(self) -> bytes:
         """The liveness value, in the lowest version that can hold the parts."""
-        if not (self.counted or self.tried_until_ms):
+        if not (self.replay_guard or self.probation_until_ms):
             return HEADER.pack(PLAIN, *self.header) + self.core
         version, until = SIGNED, b""
-        if self.tried_until_ms:
-            version, until = ON_PROBATION, _UNTIL.pack(self.tried_until_ms)
+        if self.probation_until_ms:
+            version, until = ON_PROBATION, _UNTIL.pack(self.probation_until_ms)
         head = HEADER.pack(version, *self.header) + until
-        return head + _LENGTH.pack(len(self.counted)) + self.counted + self.core
+        return head + _LENGTH.pack(len(self.replay_guard)) + self.replay_guard + self.core
 
 
 class Stored(NamedTuple):
@@ -86,10 +86,10 @@ class Stored(NamedTuple):
         return Parts(Header(*header), data[at : at + length], data[at + length :], until_ms)
 
     @property
-    def counted(self) -> bytes:
+    def replay_guard(self) -> bytes:
         """The group's replay guard."""
         parts = self.parts()
-        return b"" if parts is None else parts.counted
+        return b"" if parts is None else parts.replay_guard
 
     @property
     def is_quarantined(self) -> bool:

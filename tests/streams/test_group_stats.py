@@ -11,9 +11,9 @@ from support.state.snapshots import orders
 from muster.protocol.ids import GroupId, MemberId
 from muster.protocol.records import GroupSnapshot, GroupState, MemberEntry
 from muster.protocol.tasks import Subtopology
-from muster.streams.gauges import GroupsCollector
-from muster.streams.metrics import Metrics
-from muster.streams.published import Fold, Generation
+from muster.streams.observability.group_gauges import GroupsCollector
+from muster.streams.observability.group_stats import Fold, Generation
+from muster.streams.observability.metrics import Metrics
 
 P = "muster"
 EPOCH = 3

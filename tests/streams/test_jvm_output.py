@@ -7,7 +7,7 @@ import os
 import pytest
 from structlog.testing import capture_logs
 
-from muster.streams.chatter import Chatter, as_log, news
+from muster.streams.observability.jvm_output import JvmOutput, as_log, news
 
 GREETINGS = """\
 WARNING: Using incubator modules: jdk.incubator.vector
@@ -69,7 +69,9 @@ BrokenPipeError: [Errno 32] Broken pipe
 
 def test_an_idle_worker_that_ends_is_no_news() -> None:
     """An idle worker's broken pipe is dropped; another error, or one from other code, passes."""
-    ours = FAREWELL.replace("BrokenPipe", '  File "/y/muster/streams/turn.py", line 1\nBrokenPipe')
+    ours = FAREWELL.replace(
+        "BrokenPipe", '  File "/y/muster/streams/batch/group_batch.py", line 1\nBrokenPipe'
+    )
     other = FAREWELL.replace("BrokenPipeError", "ValueError")
     cut = FAREWELL.rpartition("Broken")[0].rpartition("BrokenPipeError")[0]
     told = "".join(
@@ -81,12 +83,12 @@ def test_an_idle_worker_that_ends_is_no_news() -> None:
 def test_what_is_written_into_the_pipe() -> None:
     """Lines from the pipe are passed on, invalid bytes replaced, until `silence` is called."""
     heard: list[str] = []
-    chatter = Chatter(heard.append)
+    chatter = JvmOutput(heard.append)
     os.write(chatter.entrance, GREETINGS.encode() + b"\xff odd\n")
     chatter.shut()
     chatter.join(30)
     assert heard == ["\ufffd odd\n"]
-    ending = Chatter(heard.append)
+    ending = JvmOutput(heard.append)
     ending.silence()
     os.write(ending.entrance, NEWS.encode())
     ending.shut()

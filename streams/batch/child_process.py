@@ -25,11 +25,11 @@ _WAIT_FACTOR = 20
 _FORK = get_context("fork")
 
 
-class TrialFailed(Exception):
+class ChildFailed(Exception):
     """The child gave no answer; the text says how it ended."""
 
 
-def tried(work: Callable[[], _Answer], cpu_s: float) -> _Answer:
+def run_in_child(work: Callable[[], _Answer], cpu_s: float) -> _Answer:
     """Run `work` in a child and return its answer.
 
     Args:
@@ -37,7 +37,7 @@ def tried(work: Callable[[], _Answer], cpu_s: float) -> _Answer:
         cpu_s: CPU time that the child may take, in seconds.
 
     Raises:
-        TrialFailed: the work ended its process, took too long, answered too much, or raised.
+        ChildFailed: the work ended its process, took too long, answered too much, or raised.
     """
     receiver, sender = _FORK.Pipe(duplex=False)
     with receiver:
@@ -46,17 +46,17 @@ def tried(work: Callable[[], _Answer], cpu_s: float) -> _Answer:
         sender.close()
         try:
             if not receiver.poll(_WAIT_FACTOR * cpu_s):
-                raise TrialFailed(f"it did not end within {_WAIT_FACTOR * cpu_s:.0f} s")
+                raise ChildFailed(f"it did not end within {_WAIT_FACTOR * cpu_s:.0f} s")
             is_fine, answer = pickle.loads(receiver.recv_bytes())  # noqa: S301  our own child's
         except EOFError:
             child.join()
-            raise TrialFailed(_end(child.exitcode, cpu_s)) from None
+            raise ChildFailed(_end(child.exitcode, cpu_s)) from None
         finally:
             child.kill()
             child.join()
             child.close()
     if not is_fine:
-        raise TrialFailed(answer)
+        raise ChildFailed(answer)
     return answer  # type: ignore[no-any-return]  # what `work` returned
 
 

@@ -27,7 +27,7 @@ from muster.protocol.ids import GroupId
 from muster.protocol.records import GroupSnapshot, GroupState, MemberState
 from muster.protocol.tasks import Subtopology, TaskTable, Unit
 from muster.state.causes import EXPIRED, kind_of
-from muster.streams.metrics import Metrics
+from muster.streams.observability.metrics import Metrics
 
 NO_MEMBER = -1
 REST = ""

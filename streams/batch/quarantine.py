@@ -1,29 +1,17 @@
 """Quarantine: a group that ends the operator's process is set aside until an operator releases it.
 
-The rows of a group may end the Python process of the operator: a plug-in aborts, a loop never ends,
-memory exceeds the limit. Then Spark fails the batch, the job ends, and the next start reads the
-same rows again. So a batch that a job left unfinished without ending in order is repeated as a
-*trial*: each group batch runs in a child process (`trial`). A group whose child gives no answer is
-*quarantined*, and the batch continues without it:
+A batch that a killed or failed job left unfinished is repeated with each group batch in a child
+process (`child_process`). A group whose child gives no answer is *quarantined*: its events become
+dead letters (heartbeats and ticks leave none), its published snapshot says so, and its tasks stay
+with the members that have them. The state store and the published snapshot keep the quarantine.
 
-- its events become dead letters, the first with what happened; heartbeats and ticks leave none;
-- its published snapshot says so (`GroupSnapshot.quarantine`); `muster doctor`, `muster groups
-  describe` and the metrics read it there;
-- its tasks stay with the members that have them, as while no coordinator runs.
+A record on the config topic releases the group. That group batch runs in a child process, too:
 
-A record on the config topic releases the group: a corrected configuration, or the same one again
-(`muster groups release`). That group batch runs in a child process, too:
-
-1. First with the rows that were set aside. The trial may have failed for another reason than these
-   rows (the machine was short of memory), and an earlier attempt of the batch may have published
-   their results. The core is pure, so the same state and rows give the same results again.
-2. If the child gives no answer, without these rows. Then the coordinator asks every member what it
-   holds, as after a lost checkpoint (`Group.recover`). No result of the rows was ever published.
+1. First with the rows of the quarantine, which may not have been the cause.
+2. If the child gives no answer, without these rows; the coordinator asks every member for a report.
 3. If that gives no answer either, the group stays quarantined.
 
-For `turn.PROBATION_MS` after the release the group's batches still run in child processes, because
-the cause may act again only after its members have answered. The quarantine is in the state store
-and in the published snapshot, so it survives a restart and a lost checkpoint.
+For `PROBATION_MS` after the release the group's batches still run in child processes.
 """
 
 from __future__ import annotations
@@ -44,12 +32,12 @@ from muster.protocol.keys import parse_key
 from muster.protocol.records import GroupGone, GroupSnapshot, Quarantine, Record, WakeUp
 from muster.protocol.topics import TopicKind
 from muster.state.group import Group
-from muster.streams import outbox, turn
-from muster.streams.inbox import Inbox, set_aside
-from muster.streams.letters import Post
+from muster.streams.batch import group_batch, outbox
+from muster.streams.batch.group_batch import BatchResult, Publisher
+from muster.streams.batch.inbox import Inbox, refuse_quarantined
+from muster.streams.batch.letter_limits import LetterBudget
+from muster.streams.batch.stored_values import QUARANTINED_FLAG, TURN_FLAG, Header, Parts, Stored
 from muster.streams.source import HEADER, split_lane
-from muster.streams.stored import QUARANTINED_FLAG, TURN_FLAG, Header, Parts, Stored
-from muster.streams.turn import Publisher, Turn
 
 STORY_CHARS_MAX = 1_000
 ROWS_BYTES_MAX = 8 << 20
@@ -103,10 +91,10 @@ def begin(
     topics: Sequence[str],
     stored: Stored,
     publisher: Publisher,
-    post: Post,
+    budget: LetterBudget,
     signed: bool,
     story: str,
-) -> Turn:
+) -> BatchResult:
     """Quarantine a group whose child process gave no answer.
 
     Args:
@@ -116,7 +104,7 @@ def begin(
         stored: what the state store has of the group. If the group is quarantined already, what is
             kept for its release stays.
         publisher: facts about the job.
-        post: limits of the batch's dead letters.
+        budget: what the batch's dead letters may still take.
         signed: whether the rows have room for signatures.
         story: how the child ended, one sentence.
     """
@@ -130,7 +118,7 @@ def begin(
         coordinator_epoch=publisher.epoch,
         quarantine=Quarantine(since_ms, story),
     )
-    inbox = set_aside(lane, entries, topics, signed, f"the group is quarantined: {story}")
+    inbox = refuse_quarantined(lane, entries, topics, signed, f"the group is quarantined: {story}")
     parts = stored.parts() or Parts(Header(), b"", b"")
     kept = parts.core
     if not stored.is_quarantined:
@@ -139,11 +127,11 @@ def begin(
         kept = _Kept(epoch, parts.core, list(entries) if few else None).to_bytes()
     flags = (parts.header.flags | QUARANTINED_FLAG) ^ TURN_FLAG
     records: list[Record] = [record, WakeUp(group=group, at_ms=None)]
-    rows = turn.written(inbox, records, publisher, post, turn=int(bool(flags & TURN_FLAG)))
-    snapshot = turn.value_of(record, prefix, rows)
+    rows = group_batch.written(inbox, records, publisher, budget, turn=int(bool(flags & TURN_FLAG)))
+    snapshot = group_batch.value_of(record, prefix, rows)
     tag = blake2b(snapshot, digest_size=8).digest()
-    after = Parts(Header(flags, tag, record.clock_ms), parts.counted, kept)  # no probation
-    return Turn(rows, None, Stored(after.to_bytes(), snapshot))
+    after = Parts(Header(flags, tag, record.clock_ms), parts.replay_guard, kept)  # no probation
+    return BatchResult(rows, None, Stored(after.to_bytes(), snapshot))
 
 
 def read_back(snapshot: bytes) -> Stored:

@@ -36,9 +36,9 @@ from muster.protocol.rows import GROUP_TASKS_MAX, HOLDING_SETS
 from muster.protocol.signing import Keyring
 from muster.protocol.taskset import SET_TASKS_MAX
 from muster.protocol.topics import INPUTS, TopicKind
-from muster.streams.counted import Counted
-from muster.streams.letters import GROUP_LETTERS_MAX
-from muster.streams.signatures import Gate
+from muster.streams.batch.letter_limits import GROUP_LETTERS_MAX
+from muster.streams.batch.replay_guard import ReplayGuard
+from muster.streams.batch.signatures import Gate
 from muster.streams.source import HEADER, LANE_END, REFUSED, apart, split_lane, unpack_refused
 
 EVENT_TASKS_MIN = 4_096
@@ -67,14 +67,14 @@ class Inbox:
         group: None when the record key names no group.
         events: the events, in order.
         rejected: dead letters of the rows that are no events.
-        counted: the group's replay guard after these events (`counted`).
+        replay_guard: the group's, after these events.
     """
 
     prefix: str
     group: GroupId | None
     events: list[Taken] = field(default_factory=list)
     rejected: list[Rejected] = field(default_factory=list)
-    counted: bytes = b""
+    replay_guard: bytes = b""
 
 
 class Limits(NamedTuple):
@@ -145,7 +145,7 @@ class _Budget:
             self.declare(tasks)
 
 
-def refused_lane(lane: bytes, entries: Sequence[bytes], topics: Sequence[str]) -> Inbox | None:
+def read_refused(lane: bytes, entries: Sequence[bytes], topics: Sequence[str]) -> Inbox | None:
     """Read the rows that the query has refused; None = the lane holds no such rows.
 
     Only the rows that get a dead letter are decoded to find the reason.
@@ -155,13 +155,13 @@ def refused_lane(lane: bytes, entries: Sequence[bytes], topics: Sequence[str]) -
         return None
     inbox = Inbox(prefix, None)
     for number, entry in enumerate(entries):
-        found, packed = unpack_refused(entry)
-        error = _why(found, packed, topics) if number < GROUP_LETTERS_MAX else _REFUSED
-        inbox.rejected.append(_dead(packed, found, error, topics))
+        key_start, packed = unpack_refused(entry)
+        error = _why(key_start, packed, topics) if number < GROUP_LETTERS_MAX else _REFUSED
+        inbox.rejected.append(_dead(packed, key_start, error, topics))
     return inbox
 
 
-def turned_away(
+def refuse_new_group(
     lane: bytes, entries: Sequence[bytes], topics: Sequence[str], signed: bool
 ) -> Inbox:
     """Refuse the rows of a new group in a batch that has too many new groups."""
@@ -171,7 +171,9 @@ def turned_away(
     )
 
 
-def too_much(lane: bytes, entries: Sequence[bytes], topics: Sequence[str], signed: bool) -> Inbox:
+def refuse_beyond_share(
+    lane: bytes, entries: Sequence[bytes], topics: Sequence[str], signed: bool
+) -> Inbox:
     """Refuse the rows beyond a group's share of the batch (`share`)."""
     return _all_dead(
         *(lane, entries, topics, signed, DeadLetter.TOO_MUCH_AT_ONCE),
@@ -179,7 +181,7 @@ def too_much(lane: bytes, entries: Sequence[bytes], topics: Sequence[str], signe
     )
 
 
-def set_aside(
+def refuse_quarantined(
     lane: bytes, entries: Sequence[bytes], topics: Sequence[str], signed: bool, story: str | None
 ) -> Inbox:
     """Refuse the rows of a group that is quarantined.
@@ -188,11 +190,11 @@ def set_aside(
     letter carries the `story`, if there is one; if all rows are such, the first gets that letter.
     """
     values = [_value(entry) or b"" for entry in (apart(entries)[0] if signed else entries)]
-    counted = [i for i, value in enumerate(values) if not value.startswith(_SIGNS_OF_LIFE)]
-    if story is not None and not counted:
-        counted = [0]
+    quoted = [i for i, value in enumerate(values) if not value.startswith(_SIGNS_OF_LIFE)]
+    if story is not None and not quoted:
+        quoted = [0]
     inbox = _all_dead(
-        *(lane, [entries[i] for i in counted], topics, signed, DeadLetter.QUARANTINED),
+        *(lane, [entries[i] for i in quoted], topics, signed, DeadLetter.QUARANTINED),
         "the group is quarantined",
     )
     if story is not None:
@@ -200,7 +202,7 @@ def set_aside(
     return inbox
 
 
-def failed(
+def refuse_failed(
     lane: bytes, entries: Sequence[bytes], topics: Sequence[str], signed: bool, story: str
 ) -> Inbox:
     """Refuse rows whose processing failed or ended the process."""
@@ -243,7 +245,7 @@ def open_lane(
     topics: Sequence[str],
     schemas: Schemas = KNOWN,
     keyring: Keyring | None = None,
-    counted: bytes = b"",
+    replay_guard: bytes = b"",
     limits: Limits = NO_LIMITS,
 ) -> Inbox:
     """Decode the rows of a lane.
@@ -254,7 +256,7 @@ def open_lane(
         topics: the input topics, ascending.
         schemas: muster's own schemas and those of other writers.
         keyring: the signing keys; None = the rows have no room for signatures.
-        counted: the group's replay guard (`counted`).
+        replay_guard: the group's, as the last batch left it.
         limits: how many tasks the events may name.
     """
     signatures: Sequence[bytes] = ()
@@ -268,8 +270,8 @@ def open_lane(
     except DecodeError as error:
         return Inbox(prefix, None, rejected=[_dead(entry, key, error, topics) for entry in entries])
     inbox = Inbox(prefix, parsed.group)
-    known = Counted(counted)
-    gate = None if keyring is None else Gate(keyring, parsed.group, key or b"", known)
+    guard = ReplayGuard(replay_guard)
+    gate = None if keyring is None else Gate(keyring, parsed.group, key or b"", guard)
     quick = _heartbeats(parsed.group, entries, topics)
     budget = _Budget(limits)
     configs: dict[int, Event | DecodeError] = {}  # first: they raise the limits for the others
@@ -290,7 +292,7 @@ def open_lane(
             inbox.events.append(taken)
     if gate is not None:
         inbox.rejected += gate.letters
-        inbox.counted = known.to_bytes(HEADER.unpack_from(entries[-1])[0] if entries else 0)
+        inbox.replay_guard = guard.to_bytes(HEADER.unpack_from(entries[-1])[0] if entries else 0)
     return inbox
 
 
@@ -329,13 +331,13 @@ def _heartbeats(
     group: GroupId, entries: Sequence[bytes], topics: Sequence[str]
 ) -> dict[int, Event]:
     """The well-formed heartbeats on membership topics, by position."""
-    found = heartbeats([entry[HEADER.size :] for entry in entries])
+    columns = heartbeats([entry[HEADER.size :] for entry in entries])
     quick: dict[int, Event] = {}
     for position, member, epoch, digest in zip(
-        found.position.tolist(),
-        found.members,
-        found.epoch.tolist(),
-        found.digest.tolist(),
+        columns.position.tolist(),
+        columns.members,
+        columns.epoch.tolist(),
+        columns.digest.tolist(),
         strict=True,
     ):
         at_ms, topic, partition, offset, _ = HEADER.unpack_from(entries[position])

@@ -1,4 +1,4 @@
-"""The topics that a checkpoint belongs to: their Kafka ids, in a file beside Spark's files.
+"""The topics that a checkpoint belongs to: their Kafka ids, in a file in the checkpoint.
 
 A checkpoint holds offsets, and an offset is valid in one topic only. If the topics are those of
 another cluster, or were deleted and created again under their old names, a query that continues
@@ -15,11 +15,10 @@ from collections.abc import Iterable, Mapping
 
 from confluent_kafka import KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient
-from pyspark.sql import SparkSession
 
 from muster.kafka.settings import ClientSettings
 from muster.logs import KAFKA
-from muster.streams import beside
+from muster.streams.checkpoint.files import Checkpoint
 from muster.streams.errors import KafkaUnreachable, OtherTopics
 
 FILE = "muster-topics.json"
@@ -28,43 +27,34 @@ NONE = "AAAAAAAAAAAAAAAAAAAAAA"
 """The id that a broker without topic ids gives."""
 
 
-def check(
-    spark: SparkSession,
-    checkpoint: str,
-    clients: ClientSettings,
-    topics: Iterable[str],
-    *,
-    is_new: bool,
-) -> None:
+def check(checkpoint: Checkpoint, clients: ClientSettings, topics: Iterable[str]) -> None:
     """Check that the checkpoint belongs to these topics; write their ids if it has none yet.
 
     Args:
-        spark: gives access to the checkpoint's file system.
-        checkpoint: folder or URL of the checkpoint.
+        checkpoint: the job's checkpoint; a new one belongs to no topics.
         clients: how to reach Kafka.
         topics: the input topics.
-        is_new: nothing was committed in the checkpoint yet, so it belongs to no topics.
 
     Raises:
         OtherTopics: the checkpoint belongs to other topics.
         KafkaUnreachable: Kafka did not return the topics' ids.
     """
     now = ids(clients, topics)
-    then: Mapping[str, str] = {} if is_new else _known(spark, checkpoint)
+    then: Mapping[str, str] = {} if checkpoint.is_new else _known(checkpoint)
     other = differing(then, now)
     if other:
         raise OtherTopics(
-            f"the checkpoint {checkpoint} is of other topics: {', '.join(other)} made anew, or "
-            "another cluster's, since it was written. Give --checkpoint a new folder; the groups "
-            "are read back from Kafka. (If the same records are at the same offsets there, as in a "
-            f"restored backup, remove {checkpoint}/{FILE} instead)"
+            f"the checkpoint {checkpoint.folder} is of other topics: {', '.join(other)} made anew, "
+            "or another cluster's, since it was written. Give --checkpoint a new folder; the "
+            "groups are read back from Kafka. (If the same records are at the same offsets there, "
+            f"as in a restored backup, remove {checkpoint.folder}/{FILE} instead)"
         )
     if {**then, **now} != then:
-        beside.write(spark, checkpoint, FILE, {**then, **now})
+        checkpoint.write(FILE, {**then, **now})
 
 
-def _known(spark: SparkSession, checkpoint: str) -> dict[str, str]:
-    return {topic: str(id_) for topic, id_ in beside.read(spark, checkpoint, FILE).items()}
+def _known(checkpoint: Checkpoint) -> dict[str, str]:
+    return {topic: str(id_) for topic, id_ in checkpoint.read(FILE).items()}
 
 
 def differing(then: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
@@ -81,7 +71,7 @@ def ids(clients: ClientSettings, topics: Iterable[str]) -> dict[str, str]:
     admin = AdminClient(clients.librdkafka(), logger=KAFKA)
     asked = admin.describe_topics(TopicCollection([*topics]), request_timeout=ASK_TIMEOUT_S)
     try:
-        found = {name: str(future.result().topic_id) for name, future in asked.items()}
+        ids_by_name = {name: str(future.result().topic_id) for name, future in asked.items()}
     except KafkaException as error:
         raise KafkaUnreachable(f"the topics do not say who they are: {error}") from error
-    return {name: id_ for name, id_ in found.items() if id_ != NONE}
+    return {name: id_ for name, id_ in ids_by_name.items() if id_ != NONE}

@@ -34,13 +34,13 @@ from muster.protocol.ids import GroupId
 from muster.protocol.parts import Joiner
 from muster.protocol.records import GroupGone, GroupSnapshot, GroupState, Record, Rejected
 from muster.protocol.topics import INPUTS, TopicKind, topic_name
+from muster.streams.batch.group_batch import PARKED
+from muster.streams.batch.outbox import SINCE
 from muster.streams.errors import KafkaUnreachable
-from muster.streams.health import Health
 from muster.streams.loop import Loop
-from muster.streams.metrics import Metrics
-from muster.streams.outbox import SINCE
-from muster.streams.published import Fold, Generation
-from muster.streams.turn import PARKED
+from muster.streams.observability.group_stats import Fold, Generation
+from muster.streams.observability.health import Health
+from muster.streams.observability.metrics import Metrics
 
 _log = structlog.get_logger("muster.streams")
 
@@ -199,8 +199,8 @@ class Observer(Loop):
             self._metrics.rejected.labels(prefix, reason).inc()
             if reason == DeadLetter.GROUP_FAILED and record.message != PARKED:
                 place = f"{record.origin.topic}-{record.origin.partition}@{record.origin.offset}"
-                told = "".join(record.message.strip().splitlines()[-1:])
-                _log.error("group failed", prefix=prefix, dead_letter=place, story=told)
+                last_line = "".join(record.message.strip().splitlines()[-1:])
+                _log.error("group failed", prefix=prefix, dead_letter=place, story=last_line)
 
     def _overrule(self, prefix: str, late: GroupSnapshot) -> None:
         """Have a group published again, because an older coordinator wrote its newest record.
@@ -258,9 +258,13 @@ class Observer(Loop):
         Without a report: the end offsets that were known when the query first counted as ready.
         None = it is not ready yet.
         """
-        told = self._read()
-        if told is not None:
-            return {(t, p): offset for t, offsets in told.items() for p, offset in offsets.items()}
+        offsets_read = self._read()
+        if offsets_read is not None:
+            return {
+                (t, p): offset
+                for t, offsets in offsets_read.items()
+                for p, offset in offsets.items()
+            }
         if self._all is None and self._health.ready().fine:
             self._all = dict(self._ends)
         return self._all

@@ -57,7 +57,7 @@ def rows(
     Raises:
         EncodeError: a record cannot be encoded.
     """
-    found: list[Row] = []
+    output: list[Row] = []
     for record in records:
         topic = topic_name(TOPIC_OF[type(record)], prefix)
         own_turn = record.revision if isinstance(record, MemberAssignment) else turn
@@ -67,5 +67,5 @@ def rows(
             headers = list(each.headers) or None
             if since_ms is not None and isinstance(record, GroupSnapshot):
                 headers = [*each.headers, (SINCE, str(since_ms).encode())]
-            found.append(OutputRow(topic, each.key, each.value, headers, place))
-    return found
+            output.append(OutputRow(topic, each.key, each.value, headers, place))
+    return output

@@ -1,0 +1,1 @@
+"""What an operator sees of a running job: metrics, probes, log lines. The query needs none."""
