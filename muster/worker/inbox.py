@@ -6,7 +6,7 @@ import queue
 from collections.abc import Callable
 from typing import Final
 
-from muster.worker.clock import boottime_ms
+from muster.worker.machine import THIS_MACHINE, Machine, Waiting
 from muster.worker.messages import Acknowledged, Input
 
 LOOK_UP_S: Final = 1.0
@@ -16,8 +16,9 @@ LOOK_UP_S: Final = 1.0
 class Inbox:
     """Filled by any thread, emptied by the loop."""
 
-    def __init__(self) -> None:
-        self._queue: queue.SimpleQueue[Input | None] = queue.SimpleQueue()
+    def __init__(self, machine: Machine = THIS_MACHINE) -> None:
+        self._machine = machine
+        self._queue: Waiting[Input | None] = machine.queue()
 
     def put(self, given: Input | None) -> None:
         """Add an input; None = abandon the session."""
@@ -32,7 +33,7 @@ class Inbox:
         """
         wait_s = LOOK_UP_S
         if deadline_ms is not None:
-            wait_s = min(wait_s, max(0, deadline_ms - boottime_ms()) / 1000)
+            wait_s = min(wait_s, max(0, deadline_ms - self._machine.boottime_ms()) / 1000)
         try:
             inputs = [self._queue.get(timeout=wait_s)]
         except queue.Empty:
