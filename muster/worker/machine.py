@@ -54,7 +54,17 @@ class Flag(Protocol):
 
 
 class Machine(Protocol):
-    """Where a worker runs."""
+    """Where a worker runs.
+
+    Attributes:
+        look_up_s: longest time that a thread may wait for something before it looks at the clock
+            again; waiting threads do not notice that the machine was suspended. None = it is never
+            suspended unnoticed.
+    """
+
+    @property
+    def look_up_s(self) -> float | None:
+        """See the class."""
 
     def boottime_ms(self) -> int:
         """Milliseconds since boot, suspended time included; leases are measured on it."""
@@ -90,6 +100,8 @@ class Machine(Protocol):
 
 class ThisMachine:
     """The machine that this process runs on."""
+
+    look_up_s: float | None = 1.0
 
     def boottime_ms(self) -> int:
         """Milliseconds since boot (`clock.py`)."""

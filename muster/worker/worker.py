@@ -28,7 +28,7 @@ from muster.worker.changelog import Changelog, ChangelogLags
 from muster.worker.ending import Ending
 from muster.worker.errors import Fenced, WorkerError
 from muster.worker.inbox import Inbox
-from muster.worker.kafka import Link
+from muster.worker.kafka import Connection, Link
 from muster.worker.machine import THIS_MACHINE, Machine
 from muster.worker.messages import (
     Action,
@@ -304,7 +304,7 @@ class Worker:
         prefix: str,
         post: Callable[[Input], None],
         keys: KeyFile | None,
-    ) -> Link:
+    ) -> Connection:
         return Link(clients, prefix, self.group, self.member_id, post, keys)
 
     def _new_lags(

@@ -1,0 +1,37 @@
+"""A test kit for users: their callbacks, and their assignors, under faults, without Kafka.
+
+`Environment` runs the real worker and the real coordinator on simulated time. Names are loaded when
+first used.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from muster.testing.environment import Environment
+    from muster.testing.errors import EnvironmentFailed
+    from muster.testing.scripts import Fault, Script, faults
+    from muster.testing.threads import CallbackHangs
+
+__all__ = ["CallbackHangs", "Environment", "EnvironmentFailed", "Fault", "Script", "faults"]
+
+_HOMES = {
+    "CallbackHangs": "muster.testing.threads",
+    "Environment": "muster.testing.environment",
+    "EnvironmentFailed": "muster.testing.errors",
+    "Fault": "muster.testing.scripts",
+    "Script": "muster.testing.scripts",
+    "faults": "muster.testing.scripts",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name in _HOMES:
+        return getattr(importlib.import_module(_HOMES[name]), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
