@@ -10,14 +10,28 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from muster.testing.assignors import Checked, check_assignor
     from muster.testing.environment import Environment
-    from muster.testing.errors import EnvironmentFailed
+    from muster.testing.errors import AssignorBroken, EnvironmentFailed
     from muster.testing.scripts import Fault, Script, faults
     from muster.testing.threads import CallbackHangs
 
-__all__ = ["CallbackHangs", "Environment", "EnvironmentFailed", "Fault", "Script", "faults"]
+__all__ = [
+    "AssignorBroken",
+    "CallbackHangs",
+    "Checked",
+    "Environment",
+    "EnvironmentFailed",
+    "Fault",
+    "Script",
+    "check_assignor",
+    "faults",
+]
 
 _HOMES = {
+    "AssignorBroken": "muster.testing.errors",
+    "Checked": "muster.testing.assignors",
+    "check_assignor": "muster.testing.assignors",
     "CallbackHangs": "muster.testing.threads",
     "Environment": "muster.testing.environment",
     "EnvironmentFailed": "muster.testing.errors",
