@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from muster.testing.assignors import Checked, check_assignor
+    from muster.testing.cluster import Cluster
     from muster.testing.environment import Environment
     from muster.testing.errors import AssignorBroken, EnvironmentFailed
     from muster.testing.scripts import Fault, Script, faults
@@ -20,6 +21,7 @@ __all__ = [
     "AssignorBroken",
     "CallbackHangs",
     "Checked",
+    "Cluster",
     "Environment",
     "EnvironmentFailed",
     "Fault",
@@ -31,6 +33,7 @@ __all__ = [
 _HOMES = {
     "AssignorBroken": "muster.testing.errors",
     "Checked": "muster.testing.assignors",
+    "Cluster": "muster.testing.cluster",
     "check_assignor": "muster.testing.assignors",
     "CallbackHangs": "muster.testing.threads",
     "Environment": "muster.testing.environment",

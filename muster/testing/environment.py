@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
 from typing import Any, Final
 
@@ -24,6 +24,7 @@ from muster.testing.link import SimulatedLink
 from muster.testing.machine import VirtualMachine, end_simulated_time, here, simulate_time
 from muster.testing.scripts import Fault, happen
 from muster.testing.settled import unsettled
+from muster.testing.tasks import Tasks, rows_of
 from muster.testing.threads import Threads
 from muster.testing.worker import SimulatedWorker
 from muster.worker.lease import stop_ms
@@ -37,7 +38,6 @@ EXPIRED_S: Final = 5.0
 LOOK_MS: Final = 100.0
 NOWHERE: Final = "simulated:9092"
 FOREVER: Final = float("inf")
-Tasks = Mapping[str, int] | Sequence[Mapping[str, Any]]
 
 
 class _Kafka(SimulatedKafka):
@@ -199,6 +199,7 @@ class Environment:
         self._until(lambda: not self._is_member(name), f"{name} has not expired", SETTLE_S)
         self.advance(EXPIRED_S)
         self.thaw(name)
+        self.advance(0)
 
     def drain(self, name: str, *, on: bool = True) -> None:
         """An operator drains a member (`muster drain`), or undoes that."""
@@ -471,9 +472,7 @@ class Environment:
 
 
 def _units(tasks: Tasks) -> tuple[Unit, ...]:
-    if isinstance(tasks, Mapping):
-        tasks = [{"subtopology": name, "partitions": count} for name, count in tasks.items()]
-    return parse_tasks([dict(row) for row in tasks])
+    return parse_tasks(rows_of(tasks))
 
 
 def _lookup(given: str | type | Assignor) -> tuple[str, Callable[[str], Assignor]]:

@@ -10,7 +10,17 @@ import pytest
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from muster.testing.cluster import Cluster
     from muster.testing.environment import Environment
+
+
+@pytest.fixture(scope="session")
+def muster_cluster() -> Iterator[Cluster]:
+    """A real Kafka with muster's topics and the Spark job, one for the whole run of pytest."""
+    from muster.testing.cluster import cluster
+
+    with cluster() as running:
+        yield running
 
 
 @pytest.fixture
