@@ -104,6 +104,7 @@ class Environment:
         self.workers: dict[str, SimulatedWorker] = {}
         self._recipes: dict[str, dict[str, Any]] = {}
         self._numbers: dict[str, int] = {}
+        self._processes: list[SimulatedWorker] = []  # also those that are not the newest
         job = type("EnvironmentJob", (Job,), {"assignors": staticmethod(lookup)})
         self._kafka = _Kafka(seed, job)
         self._history = self._kafka.history
@@ -142,6 +143,7 @@ class Environment:
             settings={**self._recipes[name], **settings},
         )
         self.workers[name] = worker
+        self._processes.append(worker)
         self._kafka.links.append(worker.link)
         self._tell(f"* {shown} starts")
         worker.start()
@@ -318,7 +320,7 @@ class Environment:
         parsed = parse_task(task) if isinstance(task, str) else task
         runners = [
             worker.member_id
-            for worker in self.workers.values()
+            for worker in self._processes
             if worker.machine.runs and worker.process in self._runners(parsed)
         ]
         return runners[-1] if runners else None
@@ -335,7 +337,7 @@ class Environment:
         """
         parsed = parse_task(task) if isinstance(task, str) else task
         machine = here()
-        worker = next((w for w in self.workers.values() if w.machine is machine), None)
+        worker = next((w for w in self._processes if w.machine is machine), None)
         if worker is None:
             raise self._history.failed("call `use` in a callback or a thread of a worker")
         self._tell(f"{worker.process.name} uses {parsed}")
@@ -427,7 +429,7 @@ class Environment:
         self._after()
 
     def _after(self) -> None:
-        for worker in self.workers.values():
+        for worker in self._processes:
             for failure in worker.failures():
                 raise failure
 

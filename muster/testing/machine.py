@@ -11,6 +11,7 @@ import selectors
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
+from contextlib import suppress
 from random import Random
 from typing import Any, Final
 
@@ -114,19 +115,15 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
     def run_to_the_end(self) -> None:
         """Run until the environment is closed."""
-        asyncio.set_event_loop(self)
         try:
             self.run_forever()
         except Unwound:
             for task in asyncio.all_tasks(self):
                 task._log_destroy_pending = False  # type: ignore[attr-defined]  # it cannot end
-                task.get_coro().close()
+                with suppress(RuntimeError):  # it awaits something on its way out
+                    task.get_coro().close()
         finally:
-            asyncio.set_event_loop(None)
-            self._closing()
-
-    def _closing(self) -> None:
-        self.close()
+            self.close()
 
 
 # ------------------------------------------------------------------------ the module `time`

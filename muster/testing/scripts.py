@@ -111,8 +111,14 @@ def faults(
         most: greatest number of faults.
         lasts_s: longest time in seconds that one lasts.
         pause_s: longest time in seconds between two.
+
+    Raises:
+        ImportError: hypothesis is not installed.
     """
-    from hypothesis import strategies as st  # only those who call this need hypothesis
+    try:
+        from hypothesis import strategies as st  # only those who call this need it
+    except ImportError as missing:
+        raise ImportError("pip install 'muster-kafka[testing]' installs hypothesis") from missing
 
     def one(what: str) -> SearchStrategy[Fault]:
         given: dict[str, SearchStrategy[Any]] = {"pause_s": st.integers(0, pause_s)}

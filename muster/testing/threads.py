@@ -191,16 +191,25 @@ class Threads:
             )
         if thread.has_ended:
             self._all.remove(thread)
-            if thread.failure is not None:
+            if thread.failure is not None and not self.is_closing:
                 raise thread.failure
 
     def close(self) -> None:
-        """End every thread."""
+        """End every thread.
+
+        Raises:
+            CallbackHangs: a thread does not end; the others have ended.
+        """
         self.is_closing = True
+        hangs: list[CallbackHangs] = []
         for thread in list(self._all):
-            while not thread.has_ended:
-                thread.failure = None
-                self._switch(thread)
+            try:
+                while not thread.has_ended:
+                    self._switch(thread)
+            except CallbackHangs as hang:
+                hangs.append(hang)
+        if hangs:
+            raise hangs[0]
 
 
 class VirtualQueue(Generic[_Item]):

@@ -335,6 +335,45 @@ def test_a_callback_that_waits_outside_is_named(
     never.set()
 
 
+def test_the_second_of_two_processes_waits(muster_environment: Make) -> None:
+    """Two processes of one name: the second gets nothing until the first has ended."""
+    env, started = muster_environment({"orders": 1}), []
+    first = env.worker("W1", on_assigned=lambda *_: env.use("orders_0") or started.append(env.now))
+    env.settle()
+    second = env.start("W1")
+    env.advance(60)
+    assert (first.state, second.state, len(started)) == ("member", "joining", 1)
+    first.close()
+    env.settle()
+    assert len(started) == 2
+    env.assert_never_two_owners()
+
+
+def test_a_callback_may_ignore_its_end(muster_environment: Make) -> None:
+    """Closing an environment ends threads and coroutines that clean up in their own way."""
+    env, cleaned = muster_environment({"orders": 2}), []
+
+    async def start(tasks: tuple[Task, ...], _: Assignment) -> None:
+        try:
+            await asyncio.sleep(3_600)
+        finally:
+            cleaned.append("coroutine")
+            await asyncio.sleep(1)
+
+    def run(tasks: tuple[Task, ...], _: Assignment) -> None:
+        try:
+            time.sleep(3_600)
+        finally:
+            cleaned.append("thread")
+            raise ValueError("on the way out")
+
+    env.worker("W1", on_assigned=start)
+    env.worker("W2", on_assigned=run)
+    env.advance(30)
+    env.close()
+    assert sorted(cleaned) == ["coroutine", "thread"]
+
+
 def test_questions_about_what_is_not_there(muster_environment: Make) -> None:
     """Unknown workers, malformed tasks and a group that nobody runs are errors in words."""
     env = muster_environment(FOUR)
