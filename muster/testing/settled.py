@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from muster.protocol.ids import MemberId, Role
-from muster.protocol.records import GroupState
+from muster.protocol.ids import MemberId
 from muster.simulation.jobs import Jobs
+from muster.simulation.moving import still_moving
 from muster.state import invariants
-from muster.state.group import Group
 from muster.state.waits import waits_of
 from muster.testing.worker import SimulatedWorker
 
@@ -31,7 +30,7 @@ def unsettled(
     group = jobs.newest.group
     running = {w.member_id: w for w in workers if w.is_reachable and not w.has_ended}
     busy = _busy(running.values(), now)
-    moving = _moving(group)
+    moving = still_moving(group)
     if in_words and moving is not None:
         return "; ".join([moving, *map(str, waits_of(group.snapshot())), *busy])
     if busy or moving is not None:
@@ -55,15 +54,3 @@ def _busy(workers: Iterable[SimulatedWorker], now: float) -> list[str]:
         for worker in workers
         for name, since in worker.process.doing.items()
     ]
-
-
-def _moving(group: Group) -> str | None:
-    if group.state is not GroupState.STABLE or group.recovery.asked:
-        return f"the group is {group.state.value} ({group.cause})"
-    if (group.target.active != group.target.destination).any():
-        return "a task is not where it belongs"
-    if len(group.owned.copies[Role.LEARNER].kept) or group.target.again:
-        return f"a learner is still needed ({group.cause})"
-    if group.timers.delay_until_ms is not None:
-        return "tasks of a lost member wait for its return"
-    return None
