@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 from functools import cache, partial
 from importlib import import_module
 from importlib.metadata import entry_points
+from typing import cast
 
 from muster.assignor.errors import UnknownAssignor
 from muster.assignor.model import Assignor
@@ -94,9 +95,13 @@ def _load(name: str, path: str) -> Assignor:
         raise UnknownAssignor(f"assignor {name!r} cannot be loaded: {failure}") from failure
     if not callable(getattr(instance, "assign", None)):
         raise UnknownAssignor(f"assignor {name!r}: {path} has no method assign(view)")
+    return adapted(name, instance)
+
+
+def adapted(name: str, instance: object) -> Assignor:
+    """An object with `assign` as an assignor: one of KIP-924 is given a group of its kind."""
     from muster.assignor.kip924.application import Adapted, TaskAssignor  # plug-ins alone need it
 
     if isinstance(instance, TaskAssignor):
         return Adapted(name, instance)
-    assignor: Assignor = instance
-    return assignor
+    return cast(Assignor, instance)  # it has `assign`

@@ -18,6 +18,7 @@ pytest_plugins = [
     "support.worker.mock_worker",
     "support.streams.operator",
     "support.streams.job",
+    "muster.testing.pytest_plugin",
 ]
 
 LONGEST = (

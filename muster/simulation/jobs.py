@@ -18,6 +18,7 @@ from random import Random
 from typing import Protocol
 
 from muster.assignor import registry
+from muster.assignor.model import Assignor
 from muster.protocol import codec
 from muster.protocol.events import Event, Mark, Tick
 from muster.protocol.records import GroupSnapshot
@@ -92,6 +93,9 @@ class Job:
         is_woken: whether it will soon look for a batch.
     """
 
+    assignors: Callable[[str], Assignor] = staticmethod(registry.get)
+    """Looks up an assignor by its name."""
+
     def __init__(self, log: Log, epoch: int, checkpoint: Checkpoint) -> None:
         self.log = log
         self.epoch = epoch
@@ -135,7 +139,7 @@ class Job:
         Raises:
             InvariantViolation: an invariant of the group does not hold.
         """
-        step = advance(self.group, events, coordinator_epoch=self.epoch, assignors=registry.get)
+        step = advance(self.group, events, coordinator_epoch=self.epoch, assignors=self.assignors)
         if step.changed:
             invariants.check(step.group)
         self.generations += step.group.generation > self.group.generation

@@ -20,17 +20,17 @@ import inspect
 import logging
 import queue
 import threading
-import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, fields, replace
 from typing import Final, TypeAlias
 
-from tenacity import RetryCallState, Retrying, stop_after_attempt, wait_random_exponential
+from tenacity import RetryCallState, Retrying, stop_after_attempt, wait_exponential
 
 from muster.protocol.ids import Role, Task
 from muster.protocol.tasks import EMPTY, TaskSet
 from muster.worker.assignment import Assignment
 from muster.worker.errors import CallbackFailed
+from muster.worker.machine import THIS_MACHINE, Machine, Waiting
 from muster.worker.messages import AllStopped, Input, Released
 
 log = logging.getLogger("muster.worker")
@@ -42,8 +42,9 @@ STOP_ATTEMPTS: Final = 5
 HUNG_S: Final = 10.0
 """A callback that has run for this long, or 2, 4, 8, … times as long, is logged."""
 LOOK_AGAIN_S: Final = 0.01
-_STOP_PAUSE = wait_random_exponential(multiplier=0.05, max=1)
-_START_PAUSE = wait_random_exponential(multiplier=0.2, max=30)
+_STOP_PAUSE = wait_exponential(multiplier=0.05, max=1)
+_START_PAUSE = wait_exponential(multiplier=0.2, max=30)
+"""Longest pauses after the first, second, ... failure; the pause is a random part of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,13 +113,15 @@ class Caller:
         post: Callable[[Input], None],
         fail: Callable[[BaseException], None],
         lease_runs: Callable[[], bool],
+        machine: Machine = THIS_MACHINE,
     ) -> None:
         self._callbacks = callbacks
         self._post = post
         self._fail = fail
         self._lease_runs = lease_runs
+        self._machine = machine
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._queue: queue.SimpleQueue[_Call | None] = queue.SimpleQueue()
+        self._queue: Waiting[_Call | None] = machine.queue()
         self._again: list[_Call] = []  # failed calls to repeat; used by the thread only
         self._lock = threading.Lock()
         self._era = 0
@@ -128,7 +131,7 @@ class Caller:
         self._hung_s = HUNG_S  # how long it may run before it is logged
         self._started: _Lost = {}
         self._unstopped = 0  # calls that `AllStopped` still waits for
-        self._thread = threading.Thread(target=self._run, name="muster-callbacks", daemon=True)
+        self._thread = machine.thread("muster-callbacks", self._run)
 
     # ----------------------------------------------------------------- called by the worker's loop
 
@@ -152,7 +155,7 @@ class Caller:
     def hung(self) -> str | None:
         """A log line about the running callback, when it has run for long; otherwise None."""
         with self._lock:
-            call, runs_s = self._running, time.monotonic() - self._since_s
+            call, runs_s = self._running, self._machine.monotonic_s() - self._since_s
             if call is None or runs_s < self._hung_s:
                 return None
             self._hung_s *= 2
@@ -202,9 +205,7 @@ class Caller:
             self._era += 1
             lost, self._started = self._started, {}
             self._unstopped = 1 if self._running is None else 2
-        threading.Thread(
-            target=self._call_lost, args=(lost,), name="muster-lost", daemon=True
-        ).start()
+        self._machine.thread("muster-lost", lambda: self._call_lost(lost)).start()
 
     # --------------------------------------------------------------------------------- the thread
 
@@ -214,7 +215,7 @@ class Caller:
                 if call.era != self._era:
                     continue
                 self._running, self._early = call, EMPTY
-                self._since_s, self._hung_s = time.monotonic(), HUNG_S
+                self._since_s, self._hung_s = self._machine.monotonic_s(), HUNG_S
             try:
                 called = self._start(call) if call.start else self._stop(call)
             except BaseException as error:  # whatever a callback raises, the worker must fail
@@ -226,7 +227,7 @@ class Caller:
         while True:
             due = min(self._again, key=lambda c: c.due_s, default=None)
             try:
-                wait_s = None if due is None else max(0.0, due.due_s - time.monotonic())
+                wait_s = None if due is None else max(0.0, due.due_s - self._machine.monotonic_s())
                 return self._queue.get(timeout=wait_s)
             except queue.Empty:
                 assert due is not None
@@ -237,7 +238,7 @@ class Caller:
         callback = self._callbacks.on_wanted if call.wanted else self._callbacks.starts(call.role)
         # After a freeze this thread may run before the worker's loop has checked the lease.
         while not self._lease_runs() and call.era == self._era:
-            time.sleep(LOOK_AGAIN_S)
+            self._machine.sleep(LOOK_AGAIN_S)
         if callback is None or call.era != self._era:
             return False
         if call.role is Role.ACTIVE:
@@ -245,12 +246,12 @@ class Caller:
         try:
             self._invoke(callback, call.tasks, call.assignment)
         except Exception:
-            pause_s = _pause_s(call.attempt)
+            pause_s = self._machine.between(0, _pause_s(call.attempt))
             names = ", ".join(map(str, call.tasks))
             log.exception(
                 "starting %s failed; again in %.1f s", names, pause_s, extra=call.assignment.about
             )
-            due_s = time.monotonic() + pause_s
+            due_s = self._machine.monotonic_s() + pause_s
             self._again.append(replace(call, attempt=call.attempt + 1, due_s=due_s))
         return True
 
@@ -341,7 +342,8 @@ class Caller:
 
         retrying = Retrying(
             stop=stop_after_attempt(STOP_ATTEMPTS),
-            wait=_STOP_PAUSE,
+            wait=lambda state: self._machine.between(0, _STOP_PAUSE(state)),
+            sleep=self._machine.sleep,
             before_sleep=log_failure,
             reraise=True,
         )
@@ -360,7 +362,7 @@ class Caller:
         except RuntimeError:  # the loop is closed
             coroutine.close()
             raise
-        called.result()
+        self._machine.result(called)
 
 
 async def _awaited(callback: Callback, tasks: tuple[Task, ...], assignment: Assignment) -> None:

@@ -20,6 +20,7 @@ from muster.protocol.events import Lag
 from muster.protocol.ids import Task
 from muster.protocol.records import MemberAssignment
 from muster.protocol.tasks import EMPTY, TaskSet
+from muster.worker.machine import THIS_MACHINE, Machine
 from muster.worker.messages import Restored
 
 log = logging.getLogger("muster.worker.kafka")
@@ -47,6 +48,7 @@ class ChangelogLags:
         positions: Changelog | None,
         on_disk: TaskSet,
         post: Callable[[Restored], None],
+        machine: Machine = THIS_MACHINE,
     ) -> None:
         """Prepare; nothing is connected yet.
 
@@ -56,13 +58,15 @@ class ChangelogLags:
                 None = no lags are computed.
             on_disk: copies that an earlier process left on the disk.
             post: takes lags that changed.
+            machine: where it runs.
         """
         self._config = dict(config)
         self._positions = positions
         self._on_disk = on_disk
         self._post = post
+        self._machine = machine
         self._admin: AdminClient | None = None  # used by the thread only
-        self._kicked = threading.Event()
+        self._kicked = machine.flag()
         self._closing = False
         self._lock = threading.Lock()
         self._copies = self._active = self._wanted = EMPTY
@@ -76,8 +80,8 @@ class ChangelogLags:
         if self._positions is None:
             then()
             return
-        arguments = (self._positions, then)
-        threading.Thread(target=self._run, args=arguments, name="muster-lags", daemon=True).start()
+        positions = self._positions
+        self._machine.thread("muster-lags", lambda: self._run(positions, then)).start()
 
     def assigned(self, record: MemberAssignment) -> None:
         """Follow the tasks of this assignment."""

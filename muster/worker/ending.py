@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import threading
 from collections.abc import Callable
+
+from muster.worker.machine import THIS_MACHINE, Machine
 
 
 class Ending:
     """An event that is set once."""
 
-    def __init__(self) -> None:
-        self._event = threading.Event()
+    def __init__(self, machine: Machine = THIS_MACHINE) -> None:
+        self._event = machine.flag()
         self._wakers: list[Callable[[], object]] = []
 
     def set(self) -> None:

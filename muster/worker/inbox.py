@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import queue
 from collections.abc import Callable
-from typing import Final
 
-from muster.worker.clock import boottime_ms
+from muster.worker.machine import THIS_MACHINE, Machine, Waiting
 from muster.worker.messages import Acknowledged, Input
-
-LOOK_UP_S: Final = 1.0
-"""Longest sleep of the loop, so that it soon notices that the machine was suspended."""
 
 
 class Inbox:
     """Filled by any thread, emptied by the loop."""
 
-    def __init__(self) -> None:
-        self._queue: queue.SimpleQueue[Input | None] = queue.SimpleQueue()
+    def __init__(self, machine: Machine = THIS_MACHINE) -> None:
+        self._machine = machine
+        self._queue: Waiting[Input | None] = machine.queue()
 
     def put(self, given: Input | None) -> None:
         """Add an input; None = abandon the session."""
@@ -27,12 +24,13 @@ class Inbox:
         """Wait for an input or for the deadline; return all inputs, acknowledgements first.
 
         Args:
-            deadline_ms: on the boot-time clock; None = wait for `LOOK_UP_S`.
+            deadline_ms: on the boot-time clock; None = there is none.
             confirm: puts what Kafka has acknowledged by now.
         """
-        wait_s = LOOK_UP_S
+        wait_s = self._machine.look_up_s
         if deadline_ms is not None:
-            wait_s = min(wait_s, max(0, deadline_ms - boottime_ms()) / 1000)
+            left_s = max(0, deadline_ms - self._machine.boottime_ms()) / 1000
+            wait_s = left_s if wait_s is None else min(wait_s, left_s)
         try:
             inputs = [self._queue.get(timeout=wait_s)]
         except queue.Empty:

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias
 
 from confluent_kafka import (
     OFFSET_BEGINNING,
@@ -77,6 +77,25 @@ _READER: Final[Mapping[str, str | int | bool]] = {
     # An idle member fetches rarely; the broker answers at once when a record is written.
     "fetch.wait.max.ms": 5_000,
 }
+
+
+class Connection(Protocol):
+    """What a worker needs of its connection to Kafka; `Link` is the real one."""
+
+    def open(self) -> None:
+        """Start reading; `Begin` is posted when the reader is at the end of the partition."""
+
+    def configured_groups(self) -> Sequence[str] | None:
+        """The groups that have tasks; None = Kafka did not answer."""
+
+    def send(self, sent: Send) -> None:
+        """Write an event; `Acknowledged` or `Failed` is posted later."""
+
+    def take_acknowledgements(self) -> None:
+        """Post the acknowledgements that have arrived, without waiting."""
+
+    def close(self, flush_s: float) -> bool:
+        """Stop. Return whether every event was written."""
 
 
 class Link:

@@ -8,13 +8,12 @@ own, so the lease is checked in time even if a callback is slow or the broker is
 from __future__ import annotations
 
 import asyncio
-import secrets
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
 from typing import Final
 
-from muster.kafka.settings import client_settings
+from muster.kafka.settings import ClientSettings, client_settings
 from muster.protocol.errors import ConfigError
 from muster.protocol.events import Join, Lag
 from muster.protocol.ids import GroupId, MemberId, Role, Task, parse_task
@@ -22,20 +21,21 @@ from muster.protocol.keys import group_fault, member_fault
 from muster.protocol.tags import checked_tags
 from muster.protocol.tasks import EMPTY, TaskSet
 from muster.protocol.topics import DEFAULT_PREFIX
-from muster.signing.keyring import key_file
+from muster.signing.keyring import KeyFile, key_file
 from muster.worker.assignment import Assignment, assignment_of
 from muster.worker.callbacks import Callback, Callbacks, Caller
 from muster.worker.changelog import Changelog, ChangelogLags
-from muster.worker.clock import boottime_ms
 from muster.worker.ending import Ending
 from muster.worker.errors import Fenced, WorkerError
 from muster.worker.inbox import Inbox
-from muster.worker.kafka import Link
+from muster.worker.kafka import Connection, Link
+from muster.worker.machine import THIS_MACHINE, Machine
 from muster.worker.messages import (
     Action,
     Assigned,
     ClockMoved,
     End,
+    Input,
     Lease,
     LeaveAsked,
     Lose,
@@ -115,6 +115,8 @@ class Worker:
         error: why the worker stopped for good; None while it runs, and after `close`.
     """
 
+    _machine: Machine = THIS_MACHINE
+
     def __init__(
         self,
         *,
@@ -164,23 +166,23 @@ class Worker:
             protocols=tuple(protocols or ()),
             rebalance_timeout_ms=rebalance_timeout_ms,
         )
-        self._session = Session(join, secrets.randbits(63))
-        self._inbox = Inbox()
+        self._session = Session(join, self._machine.seed())
+        self._inbox = Inbox(self._machine)
         self._callbacks = Callbacks(
             on_assigned, on_revoked, on_learn, on_forget, on_lost, on_wanted
         )
-        self._caller = Caller(self._callbacks, self._inbox.put, self._fail, self._lease_runs)
-        clients = client_settings(bootstrap_servers, kafka=config)
         post, keys = self._inbox.put, key_file(signing_keys)
-        self._link = Link(clients, topic_prefix, self.group, self.member_id, post, keys)
+        hooks = (post, self._fail, self._lease_runs)
+        self._caller = Caller(self._callbacks, *hooks, self._machine)
+        clients = client_settings(bootstrap_servers, kafka=config)
+        self._link = self._new_link(clients, topic_prefix, post, keys)
         self._log.configured_groups = self._link.configured_groups
         self._on_lease = on_lease
-        lags = (lag_from_changelog, TaskSet.of(on_disk), post)
-        self._lags = ChangelogLags(clients.librdkafka(), *lags)
+        self._lags = self._new_lags(clients, lag_from_changelog, TaskSet.of(on_disk))
         self._active = EMPTY  # tasks that may run; only the loop's thread writes it
         self._lease_until_ms = 0
-        self._ending = Ending()
-        self._loop_thread = threading.Thread(target=self._run, name="muster-worker", daemon=True)
+        self._ending = Ending(self._machine)
+        self._loop_thread = self._machine.thread("muster-worker", self._run)
         self._started = False
 
     # ------------------------------------------------------------------------------------- public
@@ -294,6 +296,22 @@ class Worker:
         if error is None and self.error is not None:
             raise self.error
 
+    # -------------------------------------------- its surroundings; `muster.testing` has others
+
+    def _new_link(
+        self,
+        clients: ClientSettings,
+        prefix: str,
+        post: Callable[[Input], None],
+        keys: KeyFile | None,
+    ) -> Connection:
+        return Link(clients, prefix, self.group, self.member_id, post, keys)
+
+    def _new_lags(
+        self, clients: ClientSettings, positions: Changelog | None, on_disk: TaskSet
+    ) -> ChangelogLags:
+        return ChangelogLags(clients.librdkafka(), positions, on_disk, self._inbox.put)
+
     # ----------------------------------------------------------------------------------- the loop
 
     def _start(self, loop: asyncio.AbstractEventLoop | None) -> None:
@@ -331,7 +349,7 @@ class Worker:
                 return False
             if isinstance(item, Released) and item.role is Role.ACTIVE:
                 self._active = self._active - item.tasks
-            now_ms = boottime_ms()
+            now_ms = self._machine.boottime_ms()
             for action in self._session.step(item, now_ms):
                 self._do(action)
         return True
@@ -371,7 +389,7 @@ class Worker:
             self._on_lease(lease.until_ms, lease.stop_ms)
 
     def _lease_runs(self) -> bool:
-        return boottime_ms() < self._lease_until_ms
+        return self._machine.boottime_ms() < self._lease_until_ms
 
     def _take(self, take: Take) -> None:
         if take.role is Role.ACTIVE:

@@ -21,10 +21,10 @@ from fault_injection.faults import PINNED
 
 from muster.protocol.errors import MusterError
 from muster.protocol.events import Drain, Event, GroupDeleted
-from muster.protocol.ids import MemberId, Role, Task
-from muster.protocol.records import GroupState
+from muster.protocol.ids import MemberId, Task
 from muster.protocol.tasks import TaskSet
 from muster.simulation.jobs import Job
+from muster.simulation.moving import still_moving
 from muster.simulation.process import Process
 from muster.state import invariants
 from muster.state.group import Group
@@ -128,16 +128,8 @@ def forgotten_drain(before: Group, events: Iterable[Event], after: Group) -> str
 
 def unsettled(group: Group, processes: Sequence[Process], now: float) -> str | None:
     """Describe why the group has not settled; None = it has."""
-    if group.state is not GroupState.STABLE or group.recovery.asked:
-        return f"{group.state.value}: {group.cause}"
-    if (
-        (group.target.active != group.target.destination).any()
-        or len(group.owned.copies[Role.LEARNER].kept)
-        or group.target.again
-    ):
-        return f"learners at work: {group.cause}"
-    if group.timers.delay_until_ms is not None:
-        return "lost work waits"
+    if (moving := still_moving(group)) is not None:
+        return moving
     twins = len({process.name for process in processes}) < len(processes)
     for process in processes:
         slot = group.by_id.get(MemberId(process.name))

@@ -8,27 +8,23 @@ little else. The same seed and the same faults give the same run.
 
 from __future__ import annotations
 
-import heapq
-import itertools
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from random import Random
 
 from fault_injection import faults
 from fault_injection.checker import CheckedJob, Checker, LawBroken, Token, unsettled
 from fault_injection.faults import PINNED, STATIC, Fault, JobFault, ProcessFault, Timed
 
-from muster.protocol.events import Drain, Event, GroupConfig, GroupDeleted, Lag, LagReport, Tick
+from muster.protocol.events import Drain, GroupConfig, GroupDeleted, Lag, LagReport
 from muster.protocol.ids import MemberId
 from muster.protocol.settings import parse_settings
 from muster.protocol.tasks import TaskSet
-from muster.simulation.jobs import Job, Jobs
-from muster.simulation.log import Log, MemberRecord
-from muster.simulation.process import GROUP, Process, delay
-from muster.simulation.trace import Trace
+from muster.simulation.jobs import Job
+from muster.simulation.kafka import BEGINNING_MS, SimulatedKafka
+from muster.simulation.process import GROUP, Process
 from muster.state.errors import InvariantViolation
 from muster.worker.states import State
 
-BEGINNING_MS = 1_000_000
 CALM_MS = 90_000
 """A group must have settled this long after the last fault. In the slowest case a session of 5 s
 expires, a member that does not release is fenced (4 s), a second session expires, lost tasks wait
@@ -37,37 +33,28 @@ digest differs."""
 CALM_STOP_MS = 300
 """Longest time a process takes to stop tasks once the faults have stopped."""
 LOOK_MS = 250
-TICK_AGAIN_MS = 1_000
 
 
-class FaultRun:
-    """The simulated world and its queue of calls. Times are milliseconds of true time.
+class FaultRun(SimulatedKafka):
+    """The simulated world. Times are milliseconds of true time.
 
     Attributes:
-        now: true time.
-        away_until: true time until which the broker is away.
         processes: all that run, oldest first.
-        jobs: the coordinators.
-        trace: what happened, if it is kept.
     """
 
     def __init__(self, seed: int, *, traced: bool = False, job: type[Job] = CheckedJob) -> None:
-        self.now = float(BEGINNING_MS)
-        self.away_until = 0.0
-        self.log = Log()
+        super().__init__(seed, traced=traced, job=job)
         self.processes: list[Process] = []
-        self.trace = Trace(kept=traced)
         self._checker = Checker()
         self._seed = seed
-        self._agenda: list[tuple[float, int, Callable[[], None]]] = []
-        self._order = itertools.count()
-        self._chance = Random(f"broker/{seed}")
         self._numbers: dict[str, int] = {}
-        self._ticked = 0
         self._config = faults.Configures(seed % len(faults.ASSIGNORS), 0, 0)
-        self.jobs = Jobs(self, self.log, self._chance, job)
         self.configure(self._config)
         self.jobs.begin()
+
+    def clients(self) -> list[Process]:
+        """The processes."""
+        return self.processes
 
     @property
     def generations(self) -> int:
@@ -79,17 +66,6 @@ class FaultRun:
         """How often a task was used by a different process than before."""
         return self._checker.changes
 
-    @property
-    def clock_ms(self) -> float:
-        """True time since the beginning."""
-        return self.now - BEGINNING_MS
-
-    # ------------------------------------------------------------------------------- true time
-
-    def at(self, when: float, what: Callable[[], None]) -> None:
-        """Call `what` at a time."""
-        heapq.heappush(self._agenda, (max(when, self.now), next(self._order), what))
-
     def run(self, until_ms: float) -> None:
         """Simulate until `until_ms`, counted from the beginning.
 
@@ -97,11 +73,9 @@ class FaultRun:
             LawBroken: the checker saw a law broken, or an invariant of the group does not hold.
         """
         until = BEGINNING_MS + until_ms
-        agenda = self._agenda
         try:
-            while agenda and agenda[0][0] <= until:
-                self.now, _, what = heapq.heappop(agenda)
-                what()
+            while self.next_at <= until:
+                self.call_next()
         except InvariantViolation as violation:
             raise LawBroken(str(violation)) from violation
         self.now = max(self.now, until)
@@ -116,27 +90,7 @@ class FaultRun:
             self.run(at_ms)
             self.happen(fault)
 
-    # ----------------------------------------------------------------------- what processes need
-
-    def write(self, sender: Process, event: Event, done: Callable[[], None]) -> None:
-        """Write an event to the log after a delay, behind earlier events of its sender."""
-        arrives = max(self.now + self._delay(4), self.away_until, sender.sent_until)
-        sender.sent_until = arrives
-
-        def arrive() -> None:
-            self._append(event)
-            self.at(self.now + self._delay(3), done)
-
-        self.at(arrives, lambda: self._when_back(arrive))
-
-    def end_of(self, sender: Process, answer: Callable[[int], None]) -> None:
-        """Answer with the end offset of a partition, as of the moment of the answer."""
-
-        def look() -> None:
-            end = sender.position
-            self.at(self.now + self._delay(3), lambda: answer(end))
-
-        self.at(self.now + self._delay(3), lambda: self._when_back(look))
+    # ----------------------------------------------------------------------- what processes use
 
     def uses(self, user: Process, tasks: TaskSet | None) -> None:
         """A process uses these tasks from now on; None = again those it used before."""
@@ -145,57 +99,6 @@ class FaultRun:
     def granted(self, user: Process, tasks: TaskSet, token: Token) -> None:
         """A process is granted these tasks, with the token that it shows outside systems."""
         self._checker.granted(user, tasks, token)
-
-    def trace_line(self, text: str) -> None:
-        """Add a line to the trace."""
-        self.trace.add(self.clock_ms, text)
-
-    @property
-    def is_traced(self) -> bool:
-        """Whether the trace is kept."""
-        return self.trace.kept
-
-    # ------------------------------------------------------------------------------- the broker
-
-    def send(self, event: Event) -> None:
-        """A client outside the group writes an event."""
-        arrives = self.now + self._delay(4)
-        self.at(arrives, lambda: self._when_back(lambda: self._append(event)))
-
-    def deliver(self, record: MemberRecord) -> None:
-        """A record has reached its member's partition."""
-        for process in self.processes:
-            if process.name == record.member:
-                process.deliver(record)
-
-    def published(self) -> None:
-        """Act as the clock: send a tick when the newest wake-up is due; repeat while it stays."""
-        number, wake = self.log.wakes, self.log.wake
-        if wake is None or wake.at_ms is None or number == self._ticked:
-            return
-        self._ticked = number
-        tick = Tick(group=GROUP, published=wake.published)
-
-        def ring() -> None:
-            if self.log.wakes == number:
-                self.send(tick)
-                self.at(self.now + TICK_AGAIN_MS, ring)
-
-        self.at(wake.at_ms + self._delay(5), ring)
-
-    def _append(self, event: Event) -> None:
-        self.log.append(event, int(self.now))
-        self.jobs.wake()
-
-    def _when_back(self, what: Callable[[], None]) -> None:
-        """Call `what` now, or when the broker is back."""
-        if self.now < self.away_until:
-            self.at(self.away_until + self._delay(10), lambda: self._when_back(what))
-        else:
-            what()
-
-    def _delay(self, usual: float) -> float:
-        return delay(self._chance, usual)
 
     # -------------------------------------------------------------------------- what happens
 

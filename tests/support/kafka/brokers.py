@@ -17,14 +17,13 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
-from support.kafka.kafka_container import is_at_hand, kafka_container
 from support.suite.waiting import until
 
 from muster.broker.kafka import EmbeddedKafka
@@ -33,21 +32,9 @@ from muster.protocol import codec
 from muster.protocol.events import Event
 from muster.protocol.records import Record
 from muster.protocol.topics import TOPICS, TopicKind, topic_name
+from muster.testing.container import choice, is_at_hand, kafka_container
 
-ADDRESS = "MUSTER_TEST_BOOTSTRAP"
-KIND = "MUSTER_TEST_BROKER"
-KINDS = ("", "container", "embedded")
 PARTITIONS = 2
-
-
-def choice(environment: Mapping[str, str], has_engine: Callable[[], bool]) -> str:
-    """``container``, ``embedded``, or the address of a Kafka that already runs.
-
-    An engine is asked for only where that decides: it may take a while to answer.
-    """
-    kind, given = environment.get(KIND, ""), environment.get(ADDRESS)
-    assert kind in KINDS, f"{KIND}={kind}: not one of {', '.join(KINDS[1:])}"
-    return kind or given or ("container" if has_engine() else "embedded")
 
 
 @pytest.fixture(scope="session")

@@ -1,5 +1,6 @@
 """Kafka in a container, by Testcontainers: the published image instead of the jars.
 
+``MUSTER_TEST_BROKER`` and ``MUSTER_TEST_BOOTSTRAP`` choose the Kafka of tests (`choice`).
 ``KAFKA_IMAGE`` names the image. Testcontainers' own Kafka class knows Confluent's image only; this
 one is Apache's, which takes its properties from ``KAFKA_*`` variables. The broker must say where
 clients reach it before it starts, so the host's port is chosen first.
@@ -10,18 +11,36 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import cache
 
 from muster.broker.kafka import HOST, PROPERTIES, VERSION, free_port
+from muster.testing.errors import EnvironmentFailed
 
+ADDRESS = "MUSTER_TEST_BOOTSTRAP"
+KIND = "MUSTER_TEST_BROKER"
+KINDS = ("", "container", "embedded")
 IMAGE = os.environ.get("KAFKA_IMAGE") or f"apache/kafka:{VERSION}"
 ENGINE_TIMEOUT_S = 10
 PULL_TIMEOUT_S = 300
 START_TIMEOUT_S = 120
 _PORT = 19092
 """The port inside the container."""
+
+
+def choice(environment: Mapping[str, str], has_engine: Callable[[], bool]) -> str:
+    """``container``, ``embedded``, or the address of a Kafka that already runs.
+
+    An engine is asked for only where that decides: it may take a while to answer.
+
+    Raises:
+        EnvironmentFailed: a kind that there is not.
+    """
+    kind, given = environment.get(KIND, ""), environment.get(ADDRESS)
+    if kind not in KINDS:
+        raise EnvironmentFailed(f"{KIND}={kind}: not one of {', '.join(KINDS[1:])}")
+    return kind or given or ("container" if has_engine() else "embedded")
 
 
 @cache

@@ -1,0 +1,130 @@
+"""A Kafka and the Spark job on this machine, in one temporary folder.
+
+Every process is tethered (`muster.broker.tether`): it ends even if this process is killed. Logs and
+the checkpoint are in the folder, which is deleted at the end.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import tempfile
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import Self
+
+from muster.broker.kafka import EmbeddedKafka, free_port
+from muster.broker.tether import Tethered
+from muster.kafka.settings import ClientSettings, client_settings
+from muster.kafka.topics import create
+from muster.protocol.topics import DEFAULT_PREFIX
+
+PARTITIONS = 2
+LOG_TAIL = 15
+JOB = "the Spark job"
+
+
+class LocalCluster:
+    """The processes; a context manager that starts none by itself.
+
+    Attributes:
+        folder: where logs and the checkpoint are.
+        kafka: the embedded broker; not started if another Kafka is used.
+    """
+
+    def __init__(self, address: str | None = None) -> None:
+        """Prepare.
+
+        Args:
+            address: a Kafka that runs already; None = an embedded one is used.
+        """
+        self.folder = Path(tempfile.mkdtemp(prefix="muster-local-"))
+        self.kafka = EmbeddedKafka()
+        self._address = address
+        self._job: Tethered | None = None
+        self._metrics_port = free_port()
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """Where clients connect."""
+        return self._address or self.kafka.bootstrap_server
+
+    @property
+    def clients(self) -> ClientSettings:
+        """How to reach the broker."""
+        return client_settings(self.bootstrap_servers)
+
+    def start_kafka(self) -> None:
+        """Start the embedded Kafka, unless another one is used; returns when it answers."""
+        if self._address is None:
+            self.kafka.start()
+
+    def create_topics(self) -> None:
+        """Create muster's topics, all with broker timestamps, also those the coordinator writes."""
+        more = {"message.timestamp.type": "LogAppendTime"}
+        create(self.clients, DEFAULT_PREFIX, PARTITIONS, more=more)
+
+    def start_job(self) -> None:
+        """Start the Spark job and return at once; see `job_answers` and `job_is_ready`."""
+        conf = (f"muster.metrics.port={self._metrics_port}", "muster.metrics.host=127.0.0.1")
+        command = [
+            *(sys.executable, "-m", "muster.cli.main", "run"),
+            *("--bootstrap-server", self.bootstrap_servers),
+            *("--checkpoint", str(self.folder / "checkpoint")),
+            *(word for setting in conf for word in ("--conf", setting)),
+        ]
+        # It runs in a folder of its own: in a checkout, Spark's workers would import from there.
+        self._job = self._run("job", command, sweep=self.folder)
+
+    def job_answers(self) -> bool:
+        """Whether Spark is up: the job has claimed to be the coordinator and answers probes."""
+        return self._probed() is not None
+
+    def job_is_ready(self) -> bool:
+        """Whether the query runs."""
+        return self._probed() == 200
+
+    def _probed(self) -> int | None:
+        """Status of the job's readiness page; None = nothing listens."""
+        try:
+            page = f"http://127.0.0.1:{self._metrics_port}/readyz"
+            with urllib.request.urlopen(page, timeout=5) as answer:
+                return int(answer.status)
+        except urllib.error.HTTPError as refusal:
+            return refusal.code
+        except (urllib.error.URLError, OSError):
+            return None
+
+    def ended(self) -> str | None:
+        """Which of Kafka and the job has ended by itself, with its last lines; None = none has."""
+        if self._job is not None and self._job.poll() is not None:
+            return f"{JOB} ended with exit code {self._job.poll()}\n{self.tail(JOB)}"
+        if self._address is None and not self.kafka.running:
+            return "Kafka ended"
+        return None
+
+    def tail(self, name: str) -> str:
+        """The last lines of a process's log, indented."""
+        file = self.folder / ("job.log" if name == JOB else f"{name}.log")
+        lines = file.read_text(errors="replace").splitlines() if file.exists() else []
+        return "\n".join(f"  {line}" for line in lines[-LOG_TAIL:])
+
+    def close(self) -> None:
+        """End the job, then Kafka, and remove the folder. Idempotent."""
+        try:
+            if self._job is not None:
+                self._job.stop()
+        finally:
+            self.kafka.close()
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _run(self, name: str, command: list[str], sweep: Path | None = None) -> Tethered:
+        with (self.folder / f"{name}.log").open("ab") as log:
+            return Tethered(command, output=log, cwd=self.folder, sweep=sweep)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

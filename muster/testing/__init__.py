@@ -1,0 +1,54 @@
+"""A test kit for users: their callbacks, and their assignors, under faults, without Kafka.
+
+`Environment` runs the real worker and the real coordinator on simulated time. Names are loaded when
+first used.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from muster.testing.assignors import Checked, check_assignor
+    from muster.testing.cluster import Cluster
+    from muster.testing.environment import Environment
+    from muster.testing.errors import AssignorBroken, EnvironmentFailed
+    from muster.testing.scripts import Fault, Script, faults
+    from muster.testing.threads import CallbackHangs
+
+__all__ = [
+    "AssignorBroken",
+    "CallbackHangs",
+    "Checked",
+    "Cluster",
+    "Environment",
+    "EnvironmentFailed",
+    "Fault",
+    "Script",
+    "check_assignor",
+    "faults",
+]
+
+_HOMES = {
+    "AssignorBroken": "muster.testing.errors",
+    "Checked": "muster.testing.assignors",
+    "Cluster": "muster.testing.cluster",
+    "check_assignor": "muster.testing.assignors",
+    "CallbackHangs": "muster.testing.threads",
+    "Environment": "muster.testing.environment",
+    "EnvironmentFailed": "muster.testing.errors",
+    "Fault": "muster.testing.scripts",
+    "Script": "muster.testing.scripts",
+    "faults": "muster.testing.scripts",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name in _HOMES:
+        return getattr(importlib.import_module(_HOMES[name]), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

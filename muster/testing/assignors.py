@@ -1,0 +1,266 @@
+"""`check_assignor`: an assignor on many random groups, and in many random lives.
+
+The laws are those that every assignor has to keep (`docs/plugins.md`); whether a placement is good
+is for tests of the assignor's own. A broken law comes with the smallest input found that breaks it,
+as a file for `muster assign` or `muster simulate`.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Callable, Iterator, Sequence
+from copy import deepcopy
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from time import perf_counter
+from typing import Any, Final
+
+from muster.assignor import registry
+from muster.cli import lives
+from muster.cli.assign import solve
+from muster.protocol.errors import MusterError
+from muster.simulation.lives import invented
+from muster.simulation.shrinking import shrunk
+from muster.testing.errors import AssignorBroken
+
+ROUNDS_MAX: Final = 12
+"""Placements after which a group whose copies are ready at once must have come to rest."""
+PLAYS_MAX: Final = 200
+ROLES: Final = ("active", "standby", "learner")
+FILE: Final = "counterexample.json"
+Row = dict[str, Any]
+Law = Callable[[Row], str | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """What a check has done.
+
+    Attributes:
+        groups: random groups placed.
+        lives: random lives played.
+        slowest_ms: longest time of one placement, with reading the problem, in ms.
+    """
+
+    groups: int
+    lives: int
+    slowest_ms: float
+
+
+def check_assignor(
+    assignor: str | type,
+    *,
+    groups: int = 2_000,
+    lives: int = 50,
+    seed: int = 0,
+    given: Callable[[Row], Row] | None = None,
+    folder: str | Path = ".",
+) -> Checked:
+    """Check the laws of every assignor.
+
+    - *valid*: each answer keeps the rules (`muster.assignor.check`); none raises, none is late
+      (`assignor.timeout.ms`).
+    - *same*: the same group gets the same answer, also from a new object.
+    - *rest*: members that do what they are told come to rest: in the end nothing moves.
+    - *lives*: in whole lives with crashes, drains and returns the group settles, and every member
+      holds what the group records.
+
+    Args:
+        assignor: a class that can be imported, ``module:Class``, or a name.
+        groups: number of random groups.
+        lives: number of random lives.
+        seed: another seed gives other groups and lives.
+        given: changes a random problem (``docs/formats.md``) before it is placed: tags, settings.
+        folder: where the file with a counterexample is written.
+
+    Raises:
+        AssignorBroken: a law is broken; the message names the file.
+        UnknownAssignor: it cannot be loaded.
+    """
+    name = _name_of(assignor)
+    slowest_ms = 0.0
+    for number in range(groups):
+        raw = _problem(Random(f"group/{seed}/{number}"), name)  # noqa: S311 — no secret
+        if given is not None:
+            raw = given(raw)
+        began = perf_counter()
+        _answer(raw)
+        slowest_ms = max(slowest_ms, (perf_counter() - began) * 1000)
+        for law, breaks in LAWS.items():
+            if (wrong := breaks(raw)) is not None:
+                raise _broken(law, wrong, raw, breaks, Path(folder))
+    for number in range(lives):
+        _live(name, seed + number, Path(folder))
+    return Checked(groups, lives, round(slowest_ms, 3))
+
+
+def _name_of(assignor: str | type) -> str:
+    if isinstance(assignor, str):
+        return assignor
+    if not inspect.isclass(assignor) or "." in assignor.__qualname__:
+        raise AssignorBroken(f"{assignor!r}: expected a class at the top of a module, or a name")
+    return f"{assignor.__module__}:{assignor.__qualname__}"
+
+
+# ----------------------------------------------------------------------------------- the laws
+
+
+def _answer(raw: Row) -> Row | str:
+    try:
+        return solve(raw)
+    except MusterError as error:
+        return f"{error}"
+
+
+def _is_valid(raw: Row) -> str | None:
+    answer = _answer(raw)
+    return answer if isinstance(answer, str) else None
+
+
+def _is_the_same(raw: Row) -> str | None:
+    first = _answer(raw)
+    registry.get.cache_clear()  # the next one is a new object
+    if first != _answer(raw):
+        return "the same group got two different answers"
+    return None
+
+
+def _comes_to_rest(raw: Row) -> str | None:
+    now = deepcopy(raw)
+    for _ in range(ROUNDS_MAX):
+        answer = _answer(now)
+        if isinstance(answer, str):
+            return f"on the way to rest: {answer}"
+        changed = [m["id"] for m in now["members"] if _obeys(m, answer["members"][m["id"]])]
+        if not changed:
+            return None
+    return f"after {ROUNDS_MAX} placements the group still moves {', '.join(changed)}"
+
+
+def _obeys(member: Row, held: Row) -> bool:
+    """A member does what it is told, and its copies catch up at once. Return whether it moved."""
+    before = [sorted(member.get(role, ())) for role in ROLES]
+    member |= {role: held[role] for role in ROLES}
+    member["ready"] = [*held["standby"], *held["learner"]]
+    member.pop("lag", None)
+    return before != [sorted(member[role]) for role in ROLES]
+
+
+LAWS: Final[dict[str, Law]] = {
+    "valid": _is_valid,
+    "same": _is_the_same,
+    "rest": _comes_to_rest,
+}
+
+
+def _live(name: str, seed: int, folder: Path) -> None:
+    group = invented(seed)["group"]
+    config = {key: value for key, value in group["config"].items() if key in _PLAIN}
+    given = {"group": {**group, "assignor": name, "config": config}}
+    raw = invented(seed, given)
+    broken = [text for text in lives.checked(raw, seed).broken if _concerns_all(text)]
+    if not broken:
+        return
+    law = broken[0].partition(":")[0]
+    file = folder / FILE
+    file.write_text(lives.as_scenario(lives.small(raw, law)) + "\n", encoding="utf-8")
+    raise AssignorBroken(f"lives: {broken[0]}\nShown by: muster simulate {file}")
+
+
+_PLAIN = ("heartbeat.interval.ms", "session.timeout.ms", "num.standby.replicas")
+"""Settings of random lives that every assignor gets."""
+
+
+def _concerns_all(text: str) -> bool:
+    """Whether a promise is one that every assignor gives."""
+    return text.startswith(("settled", "honest", "NeverSettles", "InvariantViolation"))
+
+
+# -------------------------------------------------------------------------- random, and small
+
+
+def _problem(rng: Random, name: str) -> Row:
+    """A random group, of which some tasks are held."""
+    units = [
+        {
+            "subtopology": f"t{number}",
+            "partitions": rng.randint(1, 6),
+            "stateful": rng.random() < 0.5,
+        }
+        for number in range(rng.randint(1, 3))
+    ]
+    tasks = [f"{u['subtopology']}_{n}" for u in units for n in range(int(str(u["partitions"])))]
+    members: list[Row] = [
+        {"id": f"m{number}", "capacity": rng.choice((1, 1, 1, 2, 4))}
+        for number in range(rng.randint(1, 7))
+    ]
+    if rng.random() < 0.3:
+        for member in members:
+            member["rack"] = rng.choice(("r0", "r1"))
+    if rng.random() < 0.2:
+        rng.choice(members)["draining"] = True
+    for task in tasks:
+        if rng.random() < 0.7:
+            rng.choice(members).setdefault("active", []).append(task)
+    config = {"num.standby.replicas": rng.choice((0, 0, 1, 2))}
+    return {"assignor": name, "config": config, "tasks": units, "members": members}
+
+
+def _broken(law: str, wrong: str, raw: Row, breaks: Law, folder: Path) -> AssignorBroken:
+    small = _small(raw, breaks)
+    file = folder / FILE
+    file.write_text(json.dumps(small, indent=1) + "\n", encoding="utf-8")
+    return AssignorBroken(f"{law}: {breaks(small) or wrong}\nShown by: muster assign {file}")
+
+
+def _small(raw: Row, breaks: Law) -> Row:
+    """The smallest problem found that breaks the same law."""
+
+    def of(members: Sequence[Row]) -> Row:
+        return {**raw, "members": deepcopy(list(members))}
+
+    def fails(part: Sequence[Row]) -> bool:
+        return bool(part) and breaks(of(part)) is not None
+
+    small, again = of(shrunk(raw["members"], fails, PLAYS_MAX)), True
+    while again:
+        again = False
+        for simpler in _simpler(small):
+            if breaks(simpler) is not None:
+                small, again = simpler, True
+                break
+    return small
+
+
+def _simpler(raw: Row) -> Iterator[Row]:
+    """Problems that each have one thing less."""
+    for key in raw["config"]:
+        less = deepcopy(raw)
+        del less["config"][key]
+        yield less
+    for nth, unit in enumerate(raw["tasks"]):
+        if len(raw["tasks"]) > 1:
+            less = deepcopy(raw)
+            del less["tasks"][nth]
+            yield _without_lost_tasks(less)
+        if unit["partitions"] > 1:
+            less = deepcopy(raw)
+            less["tasks"][nth]["partitions"] -= 1
+            yield _without_lost_tasks(less)
+    for nth, member in enumerate(raw["members"]):
+        for key in member:
+            if key != "id":
+                less = deepcopy(raw)
+                del less["members"][nth][key]
+                yield less
+
+
+def _without_lost_tasks(raw: Row) -> Row:
+    there = {f"{u['subtopology']}_{n}" for u in raw["tasks"] for n in range(u["partitions"])}
+    for member in raw["members"]:
+        for role in (*ROLES, "ready"):
+            if role in member:
+                member[role] = [task for task in member[role] if task in there]
+    return raw

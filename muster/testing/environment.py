@@ -1,0 +1,489 @@
+"""`Environment`: a group with its coordinator and workers in one process, on simulated time."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from types import TracebackType
+from typing import Any, Final
+
+from muster import plugins
+from muster.assignor import registry
+from muster.assignor.model import Assignor
+from muster.documents.units import parse_tasks
+from muster.protocol.events import Drain, GroupConfig
+from muster.protocol.ids import MemberId, Task, parse_task
+from muster.protocol.settings import parse_settings
+from muster.protocol.tasks import Unit
+from muster.simulation.jobs import Job
+from muster.simulation.kafka import BEGINNING_MS, SimulatedKafka
+from muster.simulation.process import GROUP
+from muster.state.errors import InvariantViolation
+from muster.testing.history import History
+from muster.testing.link import SimulatedLink
+from muster.testing.machine import VirtualMachine, end_simulated_time, here, simulate_time
+from muster.testing.scripts import Fault, happen
+from muster.testing.settled import unsettled
+from muster.testing.tasks import Tasks, rows_of
+from muster.testing.threads import Threads
+from muster.testing.worker import SimulatedWorker
+from muster.worker.lease import stop_ms
+
+SETTLE_S: Final = 900.0
+"""How long `settle` waits, in simulated time: a session, a rebalance timeout and a probing interval
+of their default length, one after the other."""
+OWNED_S: Final = 120.0
+EXPIRED_S: Final = 5.0
+"""How long `expire` keeps a worker frozen after its session, so that others have its tasks."""
+LOOK_MS: Final = 100.0
+NOWHERE: Final = "simulated:9092"
+FOREVER: Final = float("inf")
+
+
+class _Kafka(SimulatedKafka):
+    """Kafka and the coordinators; what they say goes into the story."""
+
+    def __init__(self, seed: int, job: type[Job]) -> None:
+        super().__init__(seed, traced=True, job=job)
+        self.links: list[SimulatedLink] = []
+        self._told = ""
+        self.history = History(BEGINNING_MS)
+
+    def clients(self) -> Iterable[SimulatedLink]:
+        return self.links
+
+    def trace_line(self, text: str) -> None:
+        if text != self._told:  # a coordinator may publish a generation in several batches
+            self._told = text
+            self.history.tell(self.now, text)
+
+
+class Environment:
+    """A group without Kafka and Spark: the real coordinator, real workers, your callbacks.
+
+    Time is simulated: it moves only in `advance`, `settle`, `assert_owned` and while the test waits
+    for a worker, and a simulated hour takes seconds. The same seed gives the same run.
+
+    Use it as a context manager, in the thread that made it::
+
+        with Environment(tasks={"orders": 4}) as env:
+            env.worker("W1", on_assigned=start, on_revoked=stop)
+            env.settle()
+            env.assert_never_two_owners()
+
+    Args:
+        tasks: subtopology → partitions; or rows as in ``muster config set --tasks``
+            (``docs/formats.md``), for state, weights and connectors.
+        assignor: a name, a class or object with `assign`.
+        config: settings of the group (``docs/settings.md``).
+        seed: decides delays, and which of several threads runs first.
+
+    Raises:
+        BadInput, ConfigError: tasks or settings that cannot be used.
+
+    Attributes:
+        group: name of the group.
+        workers: member id → its newest process.
+        changelogs: (topic, partition) → end offset, for workers with `lag_from_changelog`.
+    """
+
+    def __init__(
+        self,
+        tasks: Tasks,
+        assignor: str | type | Assignor = "sticky",
+        config: Mapping[str, object] | None = None,
+        *,
+        seed: int = 0,
+    ) -> None:
+        self.group = str(GROUP)
+        self.changelogs: dict[tuple[str, int], int] = {}
+        self._assignor, lookup = _lookup(assignor)
+        self._config = dict(config or {})
+        self._units = _units(tasks)
+        self._seed = seed
+        self.workers: dict[str, SimulatedWorker] = {}
+        self._recipes: dict[str, dict[str, Any]] = {}
+        self._numbers: dict[str, int] = {}
+        self._processes: list[SimulatedWorker] = []  # also those that are not the newest
+        job = type("EnvironmentJob", (Job,), {"assignors": staticmethod(lookup)})
+        self._kafka = _Kafka(seed, job)
+        self._history = self._kafka.history
+        self._threads = Threads(self._kafka, seed)
+        self._is_open = True
+        self._write_config()
+        self._kafka.jobs.begin()
+        simulate_time()
+
+    # ------------------------------------------------------------------------------- workers
+
+    def worker(self, name: str, **settings: object) -> SimulatedWorker:
+        """Start a worker; it joins as time passes.
+
+        Args:
+            name: its member id.
+            settings: as `muster.Worker` takes them: callbacks, plain or coroutines, and the rest.
+        """
+        self._recipes[name] = settings
+        return self.start(name)
+
+    def start(self, name: str) -> SimulatedWorker:
+        """Start a new process of a worker that was started before, with the same settings."""
+        if name not in self._recipes:
+            raise self._history.failed(f"there was no worker {name!r} yet")
+        number = self._numbers[name] = self._numbers.get(name, 0) + 1
+        shown = name if number == 1 else f"{name} (process {number})"
+        seed = f"{name}/{number}/{self._seed}"
+        machine = VirtualMachine(shown, self._kafka, self._threads, seed)
+        settings = {"group": self.group, "member_id": name, "bootstrap_servers": NOWHERE}
+        worker = SimulatedWorker(
+            kafka=self._kafka,
+            history=self._history,
+            machine=machine,
+            changelogs=self.changelogs,
+            settings={**self._recipes[name], **settings},
+        )
+        self.workers[name] = worker
+        self._processes.append(worker)
+        self._kafka.links.append(worker.link)
+        self._tell(f"* {shown} starts")
+        worker.start()
+        return worker
+
+    def stop(self, name: str, *, temporary: bool | None = None) -> None:
+        """A worker leaves in order (`Worker.close`); returns when it has, or after 30 s."""
+        self._tell(f"* {name} is asked to leave")
+        self._one(name).close(temporary=temporary)
+        self._after()
+
+    def ask_to_leave(self, name: str) -> None:
+        """A worker is told to leave, as by SIGTERM; does not wait until it has."""
+        self._tell(f"* {name} is asked to leave")
+        self._one(name).ask_to_leave()
+
+    def kill(self, name: str) -> None:
+        """The process of a worker ends, as by SIGKILL. Its code does not run any more."""
+        worker = self._one(name)
+        self._tell(f"* {name} is killed")
+        worker.is_alive = worker.machine.runs = False
+        worker.link.die()
+        self._thawed(worker)
+        self._history.end(worker.process, None, self._kafka.now, "it was killed")
+
+    def freeze(self, name: str) -> None:
+        """The process of a worker is suspended: none of its threads runs, its clock goes on."""
+        worker = self._one(name)
+        if worker.is_alive and worker.machine.runs:
+            self._tell(f"* {name} is frozen")
+            worker.machine.runs = False
+            worker.process.frozen.append((self._kafka.now, FOREVER))
+
+    def thaw(self, name: str) -> None:
+        """A frozen process goes on."""
+        worker = self._one(name)
+        if worker.is_alive and not worker.machine.runs:
+            self._tell(f"* {name} goes on")
+            worker.machine.runs = True
+            self._thawed(worker)
+
+    def partition(self, name: str) -> None:
+        """The network between a worker and Kafka is cut; nothing is lost, nothing passes."""
+        self._tell(f"* {name} does not reach Kafka")
+        self._one(name).link.cut()
+
+    def heal(self, name: str) -> None:
+        """The network between a worker and Kafka works again."""
+        self._tell(f"* {name} reaches Kafka again")
+        self._one(name).link.heal()
+
+    def expire(self, name: str) -> None:
+        """Freeze a worker until the group has given its tasks away, then let it go on."""
+        self.freeze(name)
+        self._until(lambda: not self._is_member(name), f"{name} has not expired", SETTLE_S)
+        self.advance(EXPIRED_S)
+        self.thaw(name)
+        self.advance(0)
+
+    def drain(self, name: str, *, on: bool = True) -> None:
+        """An operator drains a member (`muster drain`), or undoes that."""
+        self._tell(f"* {name} is drained" if on else f"* the drain of {name} is undone")
+        self._kafka.send(Drain(group=GROUP, member=MemberId(name), on=on))
+
+    # --------------------------------------------------------------- the coordinator and Kafka
+
+    def restart_coordinator(self, *, written: int = 100) -> None:
+        """The coordinator ends, and starts again from its checkpoint.
+
+        Args:
+            written: percentage of the records of the batch under way that reach Kafka.
+        """
+        self._tell("* the coordinator restarts")
+        self._kafka.jobs.restart(written, checkpoint=True)
+
+    def lose_checkpoint(self, *, written: int = 100) -> None:
+        """The coordinator ends, and starts again without its checkpoint."""
+        self._tell("* the coordinator restarts without its checkpoint")
+        self._kafka.jobs.restart(written, checkpoint=False)
+
+    def coordinator_away(self, seconds: float) -> None:
+        """The coordinator takes nothing in for a while."""
+        self._tell(f"* the coordinator is away for {seconds:g} s")
+        self._kafka.jobs.fall_behind(int(seconds * 1000))
+
+    def kafka_away(self, seconds: float) -> None:
+        """Kafka is away for a while, for every worker and the coordinator."""
+        self._tell(f"* Kafka is away for {seconds:g} s")
+        self._kafka.away_until = max(self._kafka.away_until, self._kafka.now + seconds * 1000)
+
+    def configure(
+        self, *, tasks: Tasks | None = None, config: Mapping[str, object] | None = None
+    ) -> None:
+        """An operator changes the group's tasks, or some of its settings."""
+        self._tell("* the group is configured")
+        self._units = self._units if tasks is None else _units(tasks)
+        self._config |= config or {}
+        self._write_config()
+
+    def play(self, script: Iterable[Fault]) -> None:
+        """Carry out faults, one after the other, then end all of them (`calm`)."""
+        for fault in script:
+            happen(self, fault)
+            self.advance(fault.pause_s)
+        self.calm()
+
+    def later(self, seconds: float, what: Callable[[], object]) -> None:
+        """Call `what` in the thread of the test when that much time has passed."""
+        self._kafka.at(self._kafka.now + seconds * 1000, lambda: self._do_if_open(what))
+
+    def calm(self) -> None:
+        """End every fault: each worker runs and reaches Kafka, and no member is drained."""
+        self._tell("* no more faults")
+        self._kafka.away_until = 0.0
+        for name, worker in list(self.workers.items()):
+            self.thaw(name)
+            if worker.link.is_cut:
+                self.heal(name)
+            self.drain(name, on=False)
+            if worker.has_ended:
+                self.start(name)
+
+    # ----------------------------------------------------------------------------------- time
+
+    @property
+    def now(self) -> float:
+        """Simulated seconds since the beginning."""
+        return self._kafka.clock_ms / 1000
+
+    def advance(self, seconds: float) -> None:
+        """Let time pass.
+
+        Raises:
+            AssertionError: an assertion failed in a callback.
+            CallbackHangs: a callback waits for something that is not simulated.
+        """
+        self._drive(self._kafka.now + seconds * 1000)
+
+    def sleep(self, seconds: float) -> None:
+        """Wait in a callback or a thread of a worker; there, `time.sleep` does the same."""
+        self._threads.wait(lambda: False, seconds)
+
+    def thread(self, target: Callable[[], None], worker: str | None = None) -> None:
+        """Start a thread of a worker, on simulated time.
+
+        Args:
+            target: the code.
+            worker: member id; None = the worker in whose callback this is called.
+        """
+        machine = here() if worker is None else self._one(worker).machine
+        if machine is None:
+            raise self._history.failed("name the worker of a thread that no callback starts")
+        machine.thread("thread", target).start()
+
+    def settle(self, within: float = SETTLE_S) -> float:
+        """Let time pass until nothing is left to do; return how many seconds that took.
+
+        Raises:
+            EnvironmentFailed: something is still to be done after `within` seconds.
+        """
+        began = self.now
+        self._until(lambda: self._unsettled() is None, "the group has not settled", within)
+        return self.now - began
+
+    # ------------------------------------------------------------------- questions and checks
+
+    @property
+    def story(self) -> str:
+        """Everything that happened so far, one line each."""
+        return self._history.story(10**9)
+
+    def owner(self, task: Task | str) -> str | None:
+        """The worker that runs a task now, as its callbacks show; None = none does."""
+        parsed = parse_task(task) if isinstance(task, str) else task
+        runners = [
+            worker.member_id
+            for worker in self._processes
+            if worker.machine.runs and worker.process in self._runners(parsed)
+        ]
+        return runners[-1] if runners else None
+
+    def owners(self) -> dict[str, str | None]:
+        """Task → the worker that runs it."""
+        return {str(task): self.owner(task) for task in self._tasks()}
+
+    def use(self, task: Task | str) -> None:
+        """Say that the code that calls this uses a task: it processes, writes or commits.
+
+        Call it in a callback or a thread of a worker. `assert_never_two_owners` fails if the worker
+        does not hold the task at this moment.
+        """
+        parsed = parse_task(task) if isinstance(task, str) else task
+        machine = here()
+        worker = next((w for w in self._processes if w.machine is machine), None)
+        if worker is None:
+            raise self._history.failed("call `use` in a callback or a thread of a worker")
+        self._tell(f"{worker.process.name} uses {parsed}")
+        if not worker.holds(parsed):
+            owner = self.owner(parsed)
+            other = f"; {owner} runs it" if owner not in (None, worker.member_id) else ""
+            self._history.misuse(
+                f"{worker.process.name} used {parsed} at {self.now:.3f} s, when it did not hold"
+                f" the task{other}"
+            )
+
+    def assert_never_two_owners(self) -> None:
+        """Check that no task was run by two workers at one time, or used by one without it.
+
+        Raises:
+            EnvironmentFailed: it was; the message says when, by whom, and what happened before.
+        """
+        settings = parse_settings(self._config, self._assignor)
+        wrongs = self._history.wrongs(self._kafka.now, stop_ms(settings.session_timeout_ms))
+        if wrongs:
+            raise self._history.failed("\n".join(wrongs))
+
+    def assert_owned(self, within: float = OWNED_S) -> None:
+        """Let time pass until every task is run by a worker.
+
+        Raises:
+            EnvironmentFailed: a task is not, after `within` seconds.
+        """
+        idle = self._idle
+        self._until(lambda: not idle(), "", within, lambda: f"no worker runs {', '.join(idle())}")
+
+    # ------------------------------------------------------------------------------ the end
+
+    def close(self) -> None:
+        """End every worker and thread at once; callbacks are not called any more."""
+        if not self._is_open:
+            return
+        self._is_open = False
+        try:
+            self._threads.close()
+        finally:
+            end_simulated_time()
+
+    def __enter__(self) -> Environment:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    # ----------------------------------------------------------------------------- the inside
+
+    def _do_if_open(self, what: Callable[[], object]) -> None:
+        if self._is_open:
+            what()
+
+    def _tell(self, text: str) -> None:
+        self._history.tell(self._kafka.now, text)
+
+    def _one(self, name: str) -> SimulatedWorker:
+        worker = self.workers.get(name)
+        if worker is None:
+            raise self._history.failed(f"there is no worker {name!r}")
+        return worker
+
+    def _thawed(self, worker: SimulatedWorker) -> None:
+        frozen = worker.process.frozen
+        if frozen and frozen[-1][1] == FOREVER:
+            frozen[-1] = (frozen[-1][0], self._kafka.now)
+
+    def _write_config(self) -> None:
+        settings = parse_settings(self._config, self._assignor)
+        name, units = self._assignor, self._units
+        self._kafka.send(GroupConfig(group=GROUP, assignor=name, settings=settings, tasks=units))
+
+    def _drive(self, until: float, stop: Callable[[], bool] = lambda: False) -> None:
+        if here() is not None:
+            raise self._history.failed(
+                "only the test moves the time; a callback waits with `sleep`"
+            )
+        try:
+            self._threads.drive(until, stop)
+        except InvariantViolation as violation:
+            raise self._history.failed(f"the group broke a rule of its own: {violation}") from None
+        self._after()
+
+    def _after(self) -> None:
+        for worker in self._processes:
+            for failure in worker.failures():
+                raise failure
+
+    def _until(
+        self,
+        stop: Callable[[], bool],
+        why: str,
+        within: float,
+        explain: Callable[[], str] | None = None,
+    ) -> None:
+        until = self._kafka.now + within * 1000
+        while not stop():
+            if self._kafka.now >= until:
+                reasons = [
+                    why,
+                    "" if explain is None else explain(),
+                    self._unsettled(in_words=True) or "",
+                ]
+                text = ": ".join(reason for reason in reasons if reason)
+                raise self._history.failed(f"after {within:g} s {text}")
+            self._drive(min(until, self._kafka.now + LOOK_MS))
+
+    def _tasks(self) -> list[Task]:
+        job = self._kafka.jobs.newest
+        table = None if job is None else job.group.table
+        return [] if table is None else [table.task(index) for index in range(len(table))]
+
+    def _runners(self, task: Task) -> list[Any]:
+        return self._history.runners(task, self._kafka.now)
+
+    def _idle(self) -> list[str]:
+        tasks = self._tasks()
+        return [str(t) for t in tasks if self.owner(t) is None] if tasks else ["any task"]
+
+    def _is_member(self, name: str) -> bool:
+        job = self._kafka.jobs.newest
+        return job is None or MemberId(name) in job.group.by_id
+
+    def _unsettled(self, *, in_words: bool = False) -> str | None:
+        workers, now = self.workers.values(), self._kafka.now
+        return unsettled(self._kafka.jobs, workers, now, in_words=in_words)
+
+
+def _units(tasks: Tasks) -> tuple[Unit, ...]:
+    return parse_tasks(rows_of(tasks))
+
+
+def _lookup(given: str | type | Assignor) -> tuple[str, Callable[[str], Assignor]]:
+    """The name of an assignor, and how names are looked up."""
+    if isinstance(given, str):
+        plugins.get(given)
+        return given, plugins.get
+    kind = given if inspect.isclass(given) else type(given)
+    name = f"{kind.__module__}:{kind.__qualname__}"
+    instance = given() if inspect.isclass(given) else given
+    guarded = plugins.Guarded(registry.adapted(name, instance))
+    return name, lambda asked: guarded if asked == name else plugins.get(asked)

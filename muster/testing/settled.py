@@ -1,0 +1,56 @@
+"""Whether a group has settled: nothing is left to do for the coordinator or a worker."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from muster.protocol.ids import MemberId
+from muster.simulation.jobs import Jobs
+from muster.simulation.moving import still_moving
+from muster.state import invariants
+from muster.state.waits import waits_of
+from muster.testing.worker import SimulatedWorker
+
+
+def unsettled(
+    jobs: Jobs, workers: Iterable[SimulatedWorker], now: float, *, in_words: bool
+) -> str | None:
+    """Describe what is still to be done; None = nothing is.
+
+    Args:
+        jobs: the coordinators.
+        workers: the newest process of each worker.
+        now: true time in ms.
+        in_words: whether a person reads the description; a short one is quicker.
+    """
+    if jobs.newest is None:
+        return "no coordinator runs"
+    if len(jobs.running) > 1:
+        return f"{len(jobs.running)} coordinators run"
+    group = jobs.newest.group
+    running = {w.member_id: w for w in workers if w.is_reachable and not w.has_ended}
+    busy = _busy(running.values(), now)
+    moving = still_moving(group)
+    if in_words and moving is not None:
+        return "; ".join([moving, *map(str, waits_of(group.snapshot())), *busy])
+    if busy or moving is not None:
+        return "; ".join(busy) or moving
+    for member in group.live():
+        if member.id not in running:
+            return f"the group still waits for {member.id}, whose process does not answer"
+    for name, worker in running.items():
+        slot = group.by_id.get(MemberId(name))
+        if slot is None:
+            return f"{name} is not a member ({worker.state})"
+        held, recorded = worker.session.holding, invariants.holding_of(group, slot)
+        if held.digest() != recorded.digest():
+            return f"{name} holds {held}, and the group expects {recorded}"
+    return None
+
+
+def _busy(workers: Iterable[SimulatedWorker], now: float) -> list[str]:
+    return [
+        f"{name} of {worker.process.name} has run for {(now - since) / 1000:.1f} s"
+        for worker in workers
+        for name, since in worker.process.doing.items()
+    ]

@@ -1,0 +1,268 @@
+"""Threads on simulated time: one runs at a time, and none runs while the time moves.
+
+Each is a thread of the system, but it runs only while the driver waits for it: until it waits for a
+time, a queue or a flag of the environment. Which of several threads that could run is next comes
+from a seed, so a test can be repeated exactly, and other seeds show other orders.
+"""
+
+from __future__ import annotations
+
+import queue
+import sys
+import threading
+import time
+import traceback
+from collections import deque
+from collections.abc import Callable
+from random import Random
+from typing import Final, Generic, TypeVar
+
+from muster.protocol.errors import MusterError
+from muster.simulation.kafka import SimulatedKafka
+
+_Item = TypeVar("_Item")
+HANGS_S: Final = 60.0
+"""Real time after which a thread counts as hanging: it waits for something outside."""
+FOREVER: Final = float("inf")
+_real_sleep = time.sleep
+
+
+class CallbackHangs(MusterError):
+    """Code under test waits for something that the environment does not simulate.
+
+    Operator action: the message shows where; let it wait with `time.sleep`, `asyncio.sleep` or
+    `Environment.sleep`, and start its threads with `Environment.thread`.
+    """
+
+
+class Unwound(BaseException):
+    """The environment is closed: the thread ends."""
+
+
+class Owner:
+    """What threads belong to: a process.
+
+    Attributes:
+        name: for people.
+        runs: whether its threads may run now: it is alive and not frozen.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.runs = True
+
+
+class VirtualThread(threading.Thread):
+    """A thread of a simulated process."""
+
+    def __init__(
+        self, threads: Threads, owner: Owner, name: str, target: Callable[[], None]
+    ) -> None:
+        super().__init__(name=f"{owner.name}-{name}", daemon=True)
+        self.owner = owner
+        self.threads = threads
+        self.until = FOREVER
+        self.awaits: Callable[[], bool] | None = None  # None = it can run
+        self.has_ended = False
+        self.is_abandoned = False  # it hangs, and the driver does not wait for it any more
+        self.failure: BaseException | None = None
+        self.go = threading.Lock()
+        self.go.acquire()
+        self._work = target
+
+    def start(self) -> None:
+        """Let it run when the driver next looks for a thread."""
+        self.threads.add(self)
+        super().start()
+
+    def run(self) -> None:
+        """The body; called in the new thread."""
+        self.go.acquire()
+        try:
+            if not self.threads.is_closing:
+                self._work()
+        except Unwound:
+            pass
+        except BaseException as failure:  # the driver raises it
+            self.failure = failure
+        finally:
+            self.has_ended = True
+            if not self.is_abandoned:
+                self.threads.back.release()
+
+    def join(self, timeout: float | None = None) -> None:
+        """Wait for its end, in simulated time."""
+        self.threads.wait(lambda: self.has_ended, timeout)
+
+
+class Threads:
+    """All threads of an environment, and the driver that moves the time.
+
+    Attributes:
+        is_closing: every thread ends as soon as it runs or waits.
+        back: released by a thread that waits or ends.
+    """
+
+    def __init__(self, kafka: SimulatedKafka, seed: int) -> None:
+        self.is_closing = False
+        self.back = threading.Lock()
+        self.back.acquire()
+        self._kafka = kafka
+        self._all: list[VirtualThread] = []
+        self._chance = Random(f"threads/{seed}")  # noqa: S311 — no secret
+        self._driver = threading.current_thread()
+
+    def add(self, thread: VirtualThread) -> None:
+        """Add a thread that is about to start.
+
+        Raises:
+            Unwound: the environment is closed.
+        """
+        if self.is_closing:
+            raise Unwound
+        self._all.append(thread)
+
+    def wait(self, ready: Callable[[], bool], timeout_s: float | None) -> bool:
+        """Let the calling thread wait; return whether it became ready in time.
+
+        A thread of the environment lets others run. The thread of the test moves the time. Any
+        other thread waits in real time until the simulated time has come.
+        """
+        if self.is_closing and threading.current_thread() is not self._driver:
+            raise Unwound
+        if ready():
+            return True
+        if timeout_s is not None and timeout_s <= 0:
+            return False
+        until = FOREVER if timeout_s is None else self._kafka.now + timeout_s * 1000
+        thread = threading.current_thread()
+        if isinstance(thread, VirtualThread) and thread.threads is self:
+            if thread.is_abandoned:
+                raise Unwound
+            thread.awaits, thread.until = ready, until
+            self.back.release()
+            thread.go.acquire()
+            if self.is_closing:
+                raise Unwound
+        elif thread is self._driver:
+            self.drive(until, ready)
+        else:
+            while not ready() and self._kafka.now < until and not self.is_closing:
+                _real_sleep(0.001)
+        return ready()
+
+    def drive(self, until: float, stop: Callable[[], bool] = lambda: False) -> None:
+        """Run threads and move the time up to `until` (true time in ms), or until `stop()`.
+
+        Raises:
+            CallbackHangs: a thread waits for something outside.
+        """
+        kafka = self._kafka
+        while not stop():
+            if can_run := [thread for thread in self._all if self._can_run(thread)]:
+                self._switch(self._chance.choice(can_run))
+                continue
+            wakes = min((t.until for t in self._all if t.owner.runs), default=FOREVER)
+            due = min(wakes, kafka.next_at)
+            if due > until or due == FOREVER:
+                kafka.now = max(kafka.now, until) if until < FOREVER else kafka.now
+                return
+            if kafka.next_at <= wakes:
+                kafka.call_next()
+            else:
+                kafka.now = max(kafka.now, wakes)
+
+    def _can_run(self, thread: VirtualThread) -> bool:
+        if not thread.owner.runs:
+            return False
+        return thread.awaits is None or self._kafka.now >= thread.until or thread.awaits()
+
+    def _switch(self, thread: VirtualThread) -> None:
+        thread.awaits, thread.until = None, FOREVER
+        thread.go.release()
+        if not self.back.acquire(timeout=HANGS_S):
+            thread.is_abandoned = True
+            self._all.remove(thread)
+            frame = sys._current_frames().get(thread.ident or 0)
+            where = "".join(traceback.format_stack(frame)[-3:]) if frame is not None else ""
+            raise CallbackHangs(
+                f"{thread.name} neither returned nor slept in {HANGS_S:.0f} s of real time;"
+                f" it is here:\n{where}"
+            )
+        if thread.has_ended:
+            self._all.remove(thread)
+            if thread.failure is not None and not self.is_closing:
+                raise thread.failure
+
+    def close(self) -> None:
+        """End every thread.
+
+        Raises:
+            CallbackHangs: a thread does not end; the others have ended.
+        """
+        self.is_closing = True
+        hangs: list[CallbackHangs] = []
+        for thread in list(self._all):
+            try:
+                while not thread.has_ended:
+                    self._switch(thread)
+            except CallbackHangs as hang:
+                hangs.append(hang)
+        if hangs:
+            raise hangs[0]
+
+
+class VirtualQueue(Generic[_Item]):
+    """A queue whose readers wait in simulated time."""
+
+    def __init__(self, threads: Threads) -> None:
+        self._threads = threads
+        self._items: deque[_Item] = deque()
+
+    def put(self, item: _Item) -> None:
+        """Add an item."""
+        self._items.append(item)
+
+    def get(self, *, timeout: float | None = None) -> _Item:
+        """Take the oldest item; wait for one.
+
+        Raises:
+            queue.Empty: none came within `timeout` seconds.
+        """
+        if not self._threads.wait(lambda: bool(self._items), timeout):
+            raise queue.Empty
+        return self._items.popleft()
+
+    def empty(self) -> bool:
+        """Whether it has no item now."""
+        return not self._items
+
+
+class VirtualFlag:
+    """A flag for which threads wait in simulated time."""
+
+    def __init__(self, threads: Threads) -> None:
+        self._threads = threads
+        self._is_set = False
+
+    def set(self) -> None:
+        """Set it."""
+        self._is_set = True
+
+    def clear(self) -> None:
+        """Clear it."""
+        self._is_set = False
+
+    def is_set(self) -> bool:
+        """Whether it is set."""
+        return self._is_set
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait until it is set; False when `timeout` seconds passed first."""
+        return self._threads.wait(self.is_set, timeout)
+
+
+def owner_here() -> Owner | None:
+    """What the calling thread belongs to; None if it is no thread of an environment."""
+    thread = threading.current_thread()
+    return thread.owner if isinstance(thread, VirtualThread) else None

@@ -1,0 +1,201 @@
+"""The real `Worker` on a simulated machine, and its callbacks, which are watched."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from muster.kafka.settings import ClientSettings
+from muster.protocol.ids import Task
+from muster.protocol.tasks import TaskSet
+from muster.signing.keyring import KeyFile
+from muster.testing.history import History, Process
+from muster.testing.link import SimulatedLags, SimulatedLink
+from muster.testing.machine import VirtualLoop, VirtualMachine
+from muster.testing.threads import Unwound
+from muster.worker.assignment import Assignment
+from muster.worker.changelog import Changelog
+from muster.worker.messages import Input, LeaveAsked
+from muster.worker.session import Session
+from muster.worker.states import State
+from muster.worker.worker import Worker
+
+if TYPE_CHECKING:
+    from muster.simulation.kafka import SimulatedKafka
+
+CALLBACKS = ("on_assigned", "on_revoked", "on_learn", "on_forget", "on_lost", "on_wanted")
+STOPS = ("on_revoked", "on_lost")
+
+
+class SimulatedWorker(Worker):
+    """A worker in an environment; made by `Environment.worker`.
+
+    Everything that a `Worker` has works, in simulated time.
+
+    Attributes:
+        process: what is known about its process.
+        machine: where it runs.
+        link: its connection.
+        is_alive: whether its process runs; false after a kill.
+    """
+
+    def __init__(
+        self,
+        *,
+        kafka: SimulatedKafka,
+        history: History,
+        machine: VirtualMachine,
+        changelogs: Mapping[tuple[str, int], int],
+        settings: Mapping[str, object],
+    ) -> None:
+        self._machine = self.machine = machine
+        self.process = Process(machine.name)
+        self.is_alive = True
+        self._kafka = kafka
+        self._history = history
+        self._changelogs = changelogs
+        self._failed: list[AssertionError] = []
+        given: dict[str, Any] = {name: settings.get(name) for name in CALLBACKS}
+        self._on_loop = any(inspect.iscoroutinefunction(call) for call in given.values())
+        # A task runs from one callback to another, so those two are watched in any case.
+        watched = {
+            name: self._watched(name, call)
+            for name, call in given.items()
+            if call is not None or name in ("on_assigned", "on_revoked")
+        }
+        merged: dict[str, Any] = {**settings, **watched}
+        super().__init__(**merged)
+
+    @property
+    def session(self) -> Session:
+        """The real session of this member."""
+        return self._session
+
+    @property
+    def is_reachable(self) -> bool:
+        """Whether its process runs, is not frozen, and reaches Kafka."""
+        return self.is_alive and self.machine.runs and not self.link.is_cut
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether it has left, failed, or was killed."""
+        return not self.is_alive or self._ending.wait(0) or self._session.state is State.ENDED
+
+    def failures(self) -> list[AssertionError]:
+        """Assertions that failed in callbacks since the last question."""
+        failed, self._failed = self._failed, []
+        return failed
+
+    def start(self) -> None:
+        """Join the group."""
+        loop: VirtualLoop | None = self.machine.loop() if self._on_loop else None
+        self._start(loop)
+
+    def ask_to_leave(self) -> None:
+        """Leave in order, without waiting for it."""
+        self._inbox.put(LeaveAsked(temporary=False))
+
+    async def __aenter__(self) -> Worker:
+        self._start(asyncio.get_running_loop())
+        return self
+
+    def released(self, *tasks: Task | str) -> None:
+        """Report tasks that have stopped; see `Worker.released`."""
+        named = set(TaskSet.of(tasks)) & self.process.stopping
+        if named:
+            self._tell(f"has released {_text(sorted(named))}")
+            self._history.end(self.process, named, self._kafka.now, "it released the task")
+        super().released(*tasks)
+
+    def ready(self, *tasks: Task | str) -> None:
+        """Report copies that have caught up; see `Worker.ready`."""
+        self._tell(f"reports {_text(TaskSet.of(tasks))} as ready")
+        super().ready(*tasks)
+
+    # ------------------------------------------------------------------------ its surroundings
+
+    def _new_link(
+        self,
+        clients: ClientSettings,
+        prefix: str,
+        post: Callable[[Input], None],
+        keys: KeyFile | None,
+    ) -> SimulatedLink:
+        self.link = SimulatedLink(self._kafka, self.member_id, self.machine, post)
+        return self.link
+
+    def _new_lags(
+        self, clients: ClientSettings, positions: Changelog | None, on_disk: TaskSet
+    ) -> SimulatedLags:
+        return SimulatedLags(self.machine, self._changelogs, positions, on_disk, self._inbox.put)
+
+    def _fail(self, error: BaseException) -> None:
+        if not isinstance(error, Unwound):
+            self._tell(f"gives up: {error}")
+            super()._fail(error)
+
+    def _tell(self, text: str) -> None:
+        self._history.tell(self._kafka.now, f"{self.process.name} {text}")
+
+    # --------------------------------------------------------------------- watched callbacks
+
+    def _watched(self, name: str, call: Callable[..., Any] | None) -> Callable[..., Any]:
+        if self._on_loop:
+
+            async def watched_coroutine(tasks: tuple[Task, ...], assignment: Assignment) -> None:
+                began = self._called(name, tasks)
+                try:
+                    result = None if call is None else call(tasks, assignment)
+                    if inspect.isawaitable(result):
+                        await result
+                except BaseException as error:
+                    self._raised(name, error)
+                    raise
+                self._returned(name, tasks, began)
+
+            return watched_coroutine
+
+        def watched(tasks: tuple[Task, ...], assignment: Assignment) -> None:
+            began = self._called(name, tasks)
+            try:
+                if call is not None:
+                    call(tasks, assignment)
+            except BaseException as error:
+                self._raised(name, error)
+                raise
+            self._returned(name, tasks, began)
+
+        return watched
+
+    def _called(self, name: str, tasks: tuple[Task, ...]) -> float:
+        now = self._kafka.now
+        self._tell(f"{name}({_text(tasks)})")
+        self.process.doing[name] = now
+        if name == "on_assigned":
+            self._history.begin(self.process, tasks, now)
+        elif name == "on_revoked":
+            self.process.stopping = set(tasks)
+        return now
+
+    def _returned(self, name: str, tasks: tuple[Task, ...], began: float) -> None:
+        now = self._kafka.now
+        self.process.doing.pop(name, None)
+        if now > began:
+            self._tell(f"{name}({_text(tasks)}) has returned after {(now - began) / 1000:.3f} s")
+        if name in STOPS:
+            self.process.stopping -= set(tasks)
+            self._history.end(self.process, tasks, now, f"its {name} returned")
+
+    def _raised(self, name: str, error: BaseException) -> None:
+        self.process.doing.pop(name, None)
+        if isinstance(error, Unwound):
+            return
+        self._tell(f"{name} raised {type(error).__name__}: {error}")
+        if isinstance(error, AssertionError):
+            self._failed.append(error)
+
+
+def _text(tasks: Iterable[Task]) -> str:
+    return " ".join(map(str, tasks))

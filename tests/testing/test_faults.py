@@ -1,0 +1,60 @@
+"""Fault scripts: played over callbacks, invented by hypothesis, shrunk to a few faults."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import Phase, find, given, settings
+from hypothesis import strategies as st
+from support.suite.examples import examples
+
+from muster.testing import Environment, EnvironmentFailed, Fault, Script, faults
+from muster.testing.scripts import LASTING, NAMES, OF_A_WORKER
+
+SHORT = {"session.timeout.ms": 6_000, "heartbeat.interval.ms": 1_000}
+
+
+def played(script: Script, seed: int = 0, **callbacks: object) -> None:
+    """Three workers live through a script; then all tasks are run, and none had two owners."""
+    with Environment({"orders": 4}, config=SHORT, seed=seed) as env:
+        for name in ("W1", "W2", "W3"):
+            env.worker(name, **{n: lambda t, a, c=c: c(env, t) for n, c in callbacks.items()})
+        env.settle()
+        env.play(script)
+        env.settle()
+        env.assert_owned()
+        env.assert_never_two_owners()
+
+
+@settings(max_examples=examples(25))
+@given(script=faults(lasts_s=20, pause_s=15), seed=st.integers(0, 1000))
+def test_workers_survive_every_script(script: Script, seed: int) -> None:
+    """With correct callbacks no script gives a task two owners, and the group settles."""
+    played(script, seed)
+
+
+@pytest.mark.parametrize("what", NAMES)
+def test_every_fault_can_be_played(what: str) -> None:
+    """Each fault alone, with its worker and its length."""
+    worker = "W1" if what in OF_A_WORKER else None
+    played(Script((Fault(what, worker, 10 if what in LASTING else 0, 3),)))
+
+
+def _commit(env: Environment, tasks: tuple) -> None:
+    for task in tasks:
+        env.use(task)
+
+
+def _is_found(script: Script) -> bool:
+    try:
+        played(script, on_revoked=_commit)
+    except EnvironmentFailed:
+        return True
+    return False
+
+
+def test_a_failing_script_is_shrunk_to_a_story() -> None:
+    """A commit on a loss is found, and the script is made as small as one fault."""
+    quick = settings(max_examples=200, phases=[Phase.generate, Phase.shrink], derandomize=True)
+    script = find(faults(kinds=["freeze", "drain", "stop"]), _is_found, settings=quick)
+    assert len(script.faults) == 1
+    assert str(script).startswith("freeze W1 for ")
