@@ -26,6 +26,8 @@ from muster.state.machine import advance
 REBUILD_MS = 4_000
 """A published snapshot that is older is published again, as the job does (`streams/turn.py`)."""
 TOPIC = "membership"
+STATEFUL = ("high-availability", "learner")
+"""Assignors of which the tasks have state that a copy must restore."""
 
 
 class LawBroken(Exception):
@@ -57,7 +59,7 @@ class Coordinator(NamedTuple):
             self.epoch,
             values.relative(self.group, now, end),
             self.through - end,
-            self.begun and self.begun - end,
+            self.begun - end if self.begun else None,
             tuple([values.relative(n, now, end) for n in self.held]),
             self.batches,
         )
@@ -93,7 +95,7 @@ class Coordinators:
             group=GROUP,
             assignor=assignor,
             settings=parse_settings(settings, assignor),
-            tasks=(Subtopology("0", tasks, stateful=assignor == "high-availability"),),
+            tasks=(Subtopology("0", tasks, stateful=assignor in STATEFUL),),
             origin=Origin("config", 0, 0, TIME),
         )
         step = advance(Group.new(GROUP), [config], coordinator_epoch=1, **self._assignors)
@@ -145,6 +147,7 @@ class Coordinators:
         step = advance(before, taken, coordinator_epoch=epoch, **self._assignors)
         after = step.group
         _only_grows(before, after, taken)
+        _follow_up_waits(before, after)
         number_after = self.put(after)
         core = self._checked[number_after]
         if snapshots := [r for r in step.records if isinstance(r, GroupSnapshot)]:
@@ -180,6 +183,14 @@ def _only_grows(before: Group, after: Group, events: list[Any]) -> None:
             continue
         _require(member.revision >= was.revision, f"the revision of {member.id} fell")
         _require(member.epoch >= was.epoch, f"the epoch of {member.id} fell")
+
+
+def _follow_up_waits(before: Group, after: Group) -> None:
+    """A follow-up is not asked for before the group has done what the last answer says."""
+    if after.generation > before.generation and after.cause == "follow-up":
+        owned, target = after.owned, after.target
+        is_done = target.generation == after.generation or not (owned.holder != target.active).any()
+        _require(is_done, "a follow-up is asked for before the last answer is carried out")
 
 
 def _recoverable(group: Group) -> Hashable:
