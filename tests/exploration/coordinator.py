@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from exploration.member import GROUP
 from exploration.values import OFFSET, TIME, Values, shape_of
 
-from muster.protocol.events import GroupConfig, Join, Origin
+from muster.protocol.events import Drain, GroupConfig, Join, Leave, Origin
 from muster.protocol.records import GroupSnapshot, MemberAssignment, MemberGone, WakeUp
 from muster.protocol.settings import parse_settings
 from muster.protocol.tasks import Subtopology
@@ -26,6 +26,8 @@ from muster.state.machine import advance
 REBUILD_MS = 4_000
 """A published snapshot that is older is published again, as in `streams/batch/group_batch.py`."""
 TOPIC = "membership"
+STATEFUL = ("high-availability", "learner")
+"""Assignors of which the tasks have state that a copy must restore."""
 
 
 class LawBroken(Exception):
@@ -63,7 +65,7 @@ class Coordinator(NamedTuple):
             self.epoch,
             values.relative(self.group, now, end),
             self.through - end,
-            self.begun and self.begun - end,
+            self.begun - end if self.begun else None,
             tuple([values.relative(n, now, end) for n in self.held]),
             self.batches,
             self.until and max(self.until - now, 0),
@@ -100,7 +102,7 @@ class Coordinators:
             group=GROUP,
             assignor=assignor,
             settings=parse_settings(settings, assignor),
-            tasks=(Subtopology("0", tasks, stateful=assignor == "high-availability"),),
+            tasks=(Subtopology("0", tasks, stateful=assignor in STATEFUL),),
             origin=Origin("config", 0, 0, TIME),
         )
         step = advance(Group.new(GROUP), [config], coordinator_epoch=1, **self._assignors)
@@ -152,6 +154,11 @@ class Coordinators:
         step = advance(before, taken, coordinator_epoch=epoch, **self._assignors)
         after = step.group
         _only_grows(before, after, taken)
+        _follow_up_waits(before, after)
+        _orders_count(before, after, taken)
+        gone = {m.id for m in before.live()} - {m.id for m in after.live()}
+        told = {record.member for record in step.records if isinstance(record, MemberGone)}
+        _require(gone <= told, f"no tombstone tells that {', '.join(gone - told)} is gone")
         number_after = self.put(after)
         core = self._checked[number_after]
         if snapshots := [r for r in step.records if isinstance(r, GroupSnapshot)]:
@@ -187,6 +194,31 @@ def _only_grows(before: Group, after: Group, events: list[Any]) -> None:
             continue
         _require(member.revision >= was.revision, f"the revision of {member.id} fell")
         _require(member.epoch >= was.epoch, f"the epoch of {member.id} fell")
+
+
+def _follow_up_waits(before: Group, after: Group) -> None:
+    """A follow-up is not asked for before the group has done what the last answer says."""
+    if after.generation > before.generation and after.cause == "follow-up":
+        owned, target = after.owned, after.target
+        is_done = target.generation == after.generation or not (owned.holder != target.active).any()
+        _require(is_done, "a follow-up is asked for before the last answer is carried out")
+
+
+def _orders_count(before: Group, after: Group, events: list[Any]) -> None:
+    """The newest drain of a member that stays holds; a process that has left is no member."""
+    for place, event in enumerate(events):
+        member = getattr(event, "member", None)
+        later = [each for each in events[place + 1 :] if getattr(each, "member", "") == member]
+        if isinstance(event, Drain) and not any(isinstance(each, Drain) for each in later):
+            # One that expired before the order, and joined after it, was no member at its time.
+            was = {(m.id, m.incarnation) for m in before.live()}
+            stays = [m for m in after.live() if (m.id, m.incarnation) in was and m.id == member]
+            holds = all(m.draining == event.on for m in stays)
+            _require(holds, f"the drain of {event.member} was forgotten")
+        if isinstance(event, Leave) and not event.temporary and not later:
+            there = [m for m in after.live() if m.id == event.member]
+            left = not any(m.incarnation == event.incarnation for m in there)
+            _require(left, f"{event.member} has left and is a member")
 
 
 def _recoverable(group: Group) -> Hashable:

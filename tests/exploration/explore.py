@@ -3,13 +3,19 @@
 A state is remembered by 128 bits. The search keeps for each state by which step it was reached, so
 the story of a broken law is a shortest one; and which state a calm system reaches from it, so that
 liveness is checked from every state: following calm steps must lead to a settled group.
+
+A search can stop after any state, be saved in a file and go on later from there.
 """
 
 from __future__ import annotations
 
+import gc
+import pickle
 import time
 from array import array
+from collections import deque
 from collections.abc import Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 from exploration.model import SETTLES_WITHIN, Scenario, World
@@ -46,35 +52,81 @@ class Exploration:
     """One exploration of a scenario."""
 
     def __init__(self, scenario: Scenario) -> None:
+        self.scenario = scenario
         self.system = System(scenario)
-        self._index: dict[int, int] = {}
+        self._index: dict[bytes, int] = {}
         self._parent = array("q")
         self._choice = array("H")
         self._calm = array("q")  # the state after a calm step; -1 = settled, -2 = not expanded
         self._steps = 0
         self._depth = 0
+        self._seconds = 0.0
+        self._began = 0.0
+        first = self.system.first()
+        self._waiting = deque([(self._seen(self.system.key(first), -1, 0), first)])
+        self._left = 1  # states of the present depth that wait
+
+    def run(self, states_max: int | None = None, seconds_max: float | None = None) -> Found:
+        """Visit all states, or go on until there are so many or so much time has passed.
+
+        It also ends when a law is broken.
+
+        Args:
+            states_max: about how many states; None = all.
+            seconds_max: seconds of this process' CPU; None = no limit.
+        """
         self._began = time.process_time()
+        was_on = gc.isenabled()
+        gc.disable()  # states have no cycles, and to look for some takes a third of the time
+        try:
+            return self._run(states_max, seconds_max)
+        finally:
+            self._seconds += time.process_time() - self._began
+            if was_on:
+                gc.enable()
 
-    def run(self, states_max: int | None = None) -> Found:
-        """Visit all states, or about so many, until a law is broken."""
-        system = self.system
-        first = system.first()
-        frontier = [(self._seen(system.key(first), -1, 0), first)]
-        complete = True
-        while frontier:
-            if states_max is not None and len(self._index) >= states_max:
-                complete = False
+    def _run(self, states_max: int | None, seconds_max: float | None) -> Found:
+        waiting = self._waiting
+        until = None if seconds_max is None else self._began + seconds_max
+        while waiting:
+            is_enough = states_max is not None and len(self._index) >= states_max
+            if is_enough or (until is not None and time.process_time() >= until):
                 break
-            following: list[tuple[int, World]] = []
-            for place, world in frontier:
-                law = self._expand(place, world, following)
-                if law:
-                    return self._found(complete=False, law=law[0], story=law[1])
-            frontier = following
-            self._depth += 1
-        return self._live(frontier, complete=complete)
+            place, world = waiting.popleft()
+            law = self._expand(place, world, waiting)
+            if law:
+                return self._found(complete=False, law=law[0], story=law[1])
+            self._left -= 1
+            if not self._left:
+                self._left = len(waiting)
+                self._depth += bool(waiting)
+        return self._live()
 
-    def _seen(self, key: int, parent: int, choice: int) -> int:
+    # ----------------------------------------------------------------------------------- a file
+
+    def save(self, path: Path) -> None:
+        """Write the search to a file, from which `resumed` goes on."""
+        state = {name: held for name, held in vars(self).items() if name not in ("system",)}
+        part = path.with_suffix(".part")
+        with part.open("wb") as file:
+            pickle.dump((state, self.system.values), file, pickle.HIGHEST_PROTOCOL)
+        part.replace(path)
+
+    @classmethod
+    def resumed(cls, path: Path) -> Exploration:
+        """The search of a file that `save` wrote with the same code.
+
+        Raises:
+            OSError: the file cannot be read.
+        """
+        with path.open("rb") as file:
+            state, values = pickle.load(file)  # a file of this command
+        found = cls(state["scenario"])
+        vars(found).update(state)
+        found.system = System(found.scenario, values)
+        return found
+
+    def _seen(self, key: bytes, parent: int, choice: int) -> int:
         place = self._index[key] = len(self._index)
         self._parent.append(parent)
         self._choice.append(choice)
@@ -82,7 +134,7 @@ class Exploration:
         return place
 
     def _expand(
-        self, place: int, world: World, following: list[tuple[int, World]]
+        self, place: int, world: World, following: deque[tuple[int, World]]
     ) -> tuple[str, tuple[str, ...]] | None:
         system, index = self.system, self._index
         for choice, (what, then) in enumerate(system.steps(world)):
@@ -102,10 +154,11 @@ class Exploration:
 
     # ---------------------------------------------------------------------------------- liveness
 
-    def _live(self, frontier: list[tuple[int, World]], *, complete: bool) -> Found:
-        """From every state that was expanded, and from each of the last ones, the group settles."""
-        longest = 0
-        for place, world in frontier[:: max(1, len(frontier) // SAMPLES)]:
+    def _live(self) -> Found:
+        """From every state that was expanded, and from a sample of the last, the group settles."""
+        longest, complete = 0, not self._waiting
+        last = [*self._waiting]
+        for place, world in last[:: max(1, len(last) // SAMPLES)]:
             law, calm = self._settles(world)
             if law:
                 return self._found(complete=complete, law=law, story=(*self.story(place), *calm))
@@ -151,7 +204,7 @@ class Exploration:
             steps=self._steps,
             depth=self._depth,
             complete=complete,
-            seconds=time.process_time() - self._began,
+            seconds=self._seconds + time.process_time() - self._began,
             longest=longest,
             law=law,
             story=story,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from exploration import plugin
 from exploration.coordinator import Coordinators
 from exploration.member import Members, Process
 from exploration.model import Scenario, World
@@ -19,11 +20,11 @@ from muster.worker.states import State
 class Laws:
     """The laws over the states of one scenario."""
 
-    def __init__(self, scenario: Scenario) -> None:
+    def __init__(self, scenario: Scenario, values: Values | None = None) -> None:
         self.scenario = scenario
-        self.values = Values()
+        self.values = Values() if values is None else values
         self.members = Members(self.values)
-        self.coordinators = Coordinators(self.values)
+        self.coordinators = Coordinators(self.values, plugin.lookup)
         self._unsettled: dict[Any, str | None] = {}
 
     def group(self, world: World) -> Group:
@@ -35,7 +36,7 @@ class Laws:
             return what, then
         users: dict[Task, str] = {}
         for process in then.processes:
-            if not process.using or then.now >= process.guard_ms:
+            if not process.using or process.clock_ms(then.now) >= process.guard_ms:
                 continue
             for task in process.using:
                 if task in users:
@@ -54,7 +55,8 @@ class Laws:
             return None
         for process in world.processes:
             session = self.members.session(process)
-            if process.ended or session.lease_ms is None or session.lease_ms <= world.now:
+            now = process.clock_ms(world.now)
+            if process.ended or session.lease_ms is None or session.lease_ms <= now:
                 continue
             slot = group.by_id.get(MemberId(process.name))
             for task in process.using:

@@ -9,9 +9,9 @@ from __future__ import annotations
 import copy
 from typing import Any, NamedTuple
 
-from exploration.values import Values
+from exploration.values import Values, digest
 
-from muster.protocol.events import Join, LagReport, Leave
+from muster.protocol.events import Join, Lag, LagReport, Leave
 from muster.protocol.ids import GroupId, MemberId, Role, Task
 from muster.worker.messages import (
     Acknowledged,
@@ -29,6 +29,7 @@ from muster.worker.messages import (
     Ready,
     Release,
     Released,
+    Restored,
     Send,
     Take,
 )
@@ -37,6 +38,8 @@ from muster.worker.states import State
 
 GROUP = GroupId("g")
 FOREVER = 1 << 62
+BEHIND = 1_000_000
+"""The lag, in offsets, of a copy that is far behind."""
 
 
 class Process(NamedTuple):
@@ -54,6 +57,8 @@ class Process(NamedTuple):
         losing: everything is being stopped.
         copies: copies that restore.
         ended: the session is over.
+        slow_ms: how much its clock is behind true time.
+        told: its oldest copy has reported that it is behind.
     """
 
     name: str
@@ -66,20 +71,28 @@ class Process(NamedTuple):
     losing: bool = False
     copies: tuple[Any, ...] = ()
     ended: bool = False
+    slow_ms: int = 0
+    told: bool = False
 
-    def relative(self, values: Values, now: int, end: int) -> tuple[Any, ...]:
+    def clock_ms(self, now: int) -> int:
+        """The time on its own clock, by which everything happens in it."""
+        return now - self.slow_ms
+
+    def relative(self, values: Values, true: int, end: int) -> tuple[Any, ...]:
         """The process without its moments."""
+        now = self.clock_ms(true)
         return (
             self.name,
             values.relative(self.session, now, end),
-            self.using,
-            max(self.guard_ms - now, 0) if self.guard_ms < FOREVER else -1,
+            tuple(sorted(map(str, self.using))),
+            max(self.guard_ms - now, 0) if self.guard_ms < FOREVER else None,
             tuple([values.relative(n, now, end) for n in self.outbox]),
-            tuple([n if n > 0 else ("end", n + now) for n in self.inbox]),
-            self.stopping,
+            tuple([values.relative(n, true, end) if n > 0 else n + now for n in self.inbox]),
+            tuple([(role.name, str(tasks)) for role, tasks in self.stopping]),
             self.losing,
-            self.copies,
+            tuple(map(str, self.copies)),
             self.ended,
+            self.told,
         )
 
 
@@ -109,6 +122,15 @@ class Members:
     def __init__(self, values: Values) -> None:
         self.values = values
         self._steps: dict[tuple[int, Any, int], tuple[int, tuple[Any, ...]]] = {}
+        self._relative: dict[tuple[Process, int, int], bytes] = {}
+
+    def relative(self, process: Process, now: int, end: int) -> bytes:
+        """A digest that two processes share if they are equal but for when that is."""
+        place = (process, now, end)
+        known = self._relative.get(place)
+        if known is None:
+            known = self._relative[place] = digest(process.relative(self.values, now, end))
+        return known
 
     def start(self, name: str, number: int, now: int, instance: str | None = None) -> Outcome:
         """A process begins; its reader is at the end of its partition."""
@@ -123,6 +145,7 @@ class Members:
 
     def give(self, process: Process, given: Input, key: Any, now: int) -> Outcome:
         """Give the session an input that `key` stands for, and perform its actions."""
+        now = process.clock_ms(now)
         place = (process.session, key, now)
         known = self._steps.get(place)
         if known is None:
@@ -152,7 +175,7 @@ class Members:
                 case Release(role, tasks, _):
                     process = process._replace(stopping=(*process.stopping, (role, tasks)))
                 case Lose():
-                    process = process._replace(losing=True, stopping=(), copies=())
+                    process = process._replace(losing=True, stopping=(), copies=(), told=False)
                 case End():
                     process = process._replace(
                         ended=True, using=frozenset(), stopping=(), losing=False, inbox=()
@@ -164,7 +187,7 @@ class Members:
     def is_due(self, process: Process, now: int) -> bool:
         """Whether the session needs a `ClockMoved`."""
         deadline_ms = None if process.ended else self.session(process).deadline_ms
-        return deadline_ms is not None and deadline_ms <= now
+        return deadline_ms is not None and deadline_ms <= process.clock_ms(now)
 
     def clock(self, process: Process, now: int) -> Outcome:
         """Time has passed."""
@@ -224,10 +247,21 @@ class Members:
         process = process._replace(losing=False, using=frozenset(), guard_ms=FOREVER)
         return self.give(process, AllStopped(), "all stopped", now)
 
-    def ready(self, process: Process, now: int) -> Outcome:
-        """The oldest copies that restore have caught up."""
+    def ready(self, process: Process, now: int, *, lags: bool) -> Outcome:
+        """The oldest copies that restore have caught up; `lags`: their lags say so."""
         tasks, *rest = process.copies
-        return self.give(process._replace(copies=tuple(rest)), Ready(tasks), ("ready", tasks), now)
+        process = process._replace(copies=tuple(rest), told=False)
+        if lags:
+            return self._restored(process, tasks, 0, now)
+        return self.give(process, Ready(tasks), ("ready", tasks), now)
+
+    def behind(self, process: Process, now: int) -> Outcome:
+        """The oldest copies that restore report that they are far behind."""
+        return self._restored(process._replace(told=True), process.copies[0], BEHIND, now)
+
+    def _restored(self, process: Process, tasks: Any, offsets: int, now: int) -> Outcome:
+        lags = tuple(Lag(task, offsets) for task in tasks)
+        return self.give(process, Restored(lags), ("restored", lags), now)
 
     def leave(self, process: Process, now: int, *, temporary: bool) -> Outcome:
         """The user closes the worker."""

@@ -13,6 +13,8 @@ SETTLES_WITHIN = 600
 """Most calm steps from any state until the group has settled."""
 QUANTUM_MS = 1_000
 """The heartbeat interval, and the step of time."""
+DRIFT_MS = QUANTUM_MS // 100
+"""What a clock that is 1 % slow or fast loses or gains in a step of time."""
 SETTINGS = {
     "session.timeout.ms": "3000",
     "heartbeat.interval.ms": "1000",
@@ -34,6 +36,9 @@ class Budget(NamedTuple):
         usurp: a second coordinator recovers while the first lives on.
         leave: a member is closed. away: it is closed and will return.
         drain: an operator drains a member.
+        refuse: an event is stored, and the coordinator refuses its signature.
+        drift: a process' clock is 1 % slow or fast for a heartbeat interval.
+        behind: a copy reports that it is behind before it reports that it has caught up.
     """
 
     crash: int = 0
@@ -47,6 +52,9 @@ class Budget(NamedTuple):
     leave: int = 0
     away: int = 0
     drain: int = 0
+    refuse: int = 0
+    drift: int = 0
+    behind: int = 0
 
     def less(self, kind: str) -> Budget:
         """The budget after one fault of this kind."""
@@ -63,6 +71,7 @@ class Scenario(NamedTuple):
         budget: the faults.
         settings: settings of the group besides `SETTINGS`.
         assignor: its assignor.
+        lags: copies report how far they are behind, not that they are ready.
         settled: begin with a group that has settled, not with the joins.
     """
 
@@ -72,6 +81,7 @@ class Scenario(NamedTuple):
     static: tuple[str, ...] = ()
     settings: tuple[tuple[str, str], ...] = ()
     assignor: str = "sticky"
+    lags: bool = False
     settled: bool = False
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from exploration import plugin
 from exploration.model import Budget, Scenario
 
 ONE = ("A",)
 TWO = ("A", "B")
 THREE = ("A", "B", "C")
 COPIES = (("num.standby.replicas", "1"), ("acceptable.recovery.lag", "0"))
+QUICK = (("rebalance.timeout.ms", "1000"),)
 
 SCENARIOS: dict[str, Scenario] = {
     "1 × 1, it dies and starts again": Scenario(ONE, 1, Budget(crash=1, start=1)),
@@ -25,16 +27,41 @@ SCENARIOS: dict[str, Scenario] = {
         TWO, 1, Budget(away=1, start=1), static=("A",)
     ),
     "2 × 1, one is drained": Scenario(TWO, 1, Budget(drain=1)),
-    "2 × 1, one is fenced": Scenario(
-        TWO, 1, Budget(drain=1, late=2), settings=(("rebalance.timeout.ms", "1000"),)
-    ),
+    "2 × 1, one is fenced": Scenario(TWO, 1, Budget(drain=1, late=2), settings=QUICK),
     "2 × 1 with a standby, one dies": Scenario(
         TWO, 1, Budget(crash=1), settings=COPIES, assignor="high-availability"
+    ),
+    "2 × 1, one is fenced and dies": Scenario(
+        TWO, 1, Budget(drain=1, late=2, crash=1), settings=QUICK, settled=True
+    ),
+    "2 × 1, one is drained and dies": Scenario(TWO, 1, Budget(drain=1, crash=1), settled=True),
+    "2 × 1, a signature is refused": Scenario(TWO, 1, Budget(refuse=1)),
+    "2 × 1, two signatures are refused, late": Scenario(
+        TWO, 1, Budget(refuse=2, late=1), settled=True
+    ),
+    "2 × 1, clocks drift, one dies": Scenario(TWO, 1, Budget(drift=3, crash=1), settled=True),
+    "2 × 1, clocks drift, something is late": Scenario(
+        TWO, 1, Budget(drift=3, late=2), settled=True
+    ),
+    "2 × 1, a plug-in": Scenario(TWO, 1, assignor=plugin.NAME),
+    "2 × 2, a plug-in, and the coordinator dies": Scenario(
+        TWO, 2, Budget(stop=1), assignor=plugin.NAME
+    ),
+    "2 × 2 with a learner": Scenario(TWO, 2, settings=COPIES[1:], assignor="learner"),
+    "2 × 2 with a learner that reports lags": Scenario(
+        TWO, 2, Budget(behind=1), settings=COPIES[1:], assignor="learner", lags=True
     ),
     "2 × 2, all goes well": Scenario(TWO, 2),
     "2 × 2 with standbys": Scenario(TWO, 2, settings=COPIES, assignor="high-availability"),
     "2 × 2, one dies": Scenario(TWO, 2, Budget(crash=1)),
     "2 × 2, one dies, and the coordinator": Scenario(TWO, 2, Budget(crash=1, stop=1)),
+    "2 × 2, settled: one dies, and the coordinator": Scenario(
+        TWO, 2, Budget(crash=1, stop=1), settled=True
+    ),
+    "2 × 2, settled: one dies, and the checkpoint is lost": Scenario(
+        TWO, 2, Budget(crash=1, lose=1), settled=True
+    ),
+    "3 × 2, settled: one dies": Scenario(THREE, 2, Budget(crash=1), settled=True),
     "3 × 2, one dies": Scenario(THREE, 2, Budget(crash=1)),
 }
 """Members × tasks, and what may happen; all orders of all messages and batches besides."""

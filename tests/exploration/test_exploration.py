@@ -43,6 +43,25 @@ STRANGER = (
     "coordinator 2 takes 1 events",
     "B reads B: no tasks (r1)",
 )
+BEATS = ("A sees the time", "Kafka stores a heartbeat of A")
+BEATS += ("B sees the time", "Kafka stores a heartbeat of B")
+READ_AGAIN = (
+    "Kafka stores a join of A, and will once more",
+    "Kafka stores a join of B",
+    "coordinator 1 takes 2 events",
+    "A reads A: active 0_0 (r1)",
+    "B reads B: no tasks (r1)",
+    "an operator drains A",
+    "coordinator 1 takes 1 events",  # A is to stop 0_0, and reads nothing from now on
+    *("time passes, and something is late", *BEATS, "coordinator 1 takes 2 events"),
+    *("time passes, and something is late", *BEATS, "coordinator 1 takes 2 events"),
+    *("time passes, and something is late", "the clock writes a tick"),
+    *(*BEATS, "coordinator 1 takes 3 events"),
+    *("time passes, and something is late", "the clock writes a tick"),
+    *(*BEATS, "coordinator 1 takes 3 events"),  # A is fenced, and its lease runs on
+    "Kafka stores again a join of A",
+    "coordinator 1 takes 1 events",
+)
 
 
 @pytest.mark.slow
@@ -67,3 +86,15 @@ def test_a_member_that_a_superseded_coordinator_admits_is_the_only_owner() -> No
     """The old coordinator gives a task to a member that the new one has not heard of."""
     scenario = Scenario(TWO, 1, Budget(usurp=1))
     assert replayed(scenario, STRANGER) == ""
+
+
+@pytest.mark.xfail(
+    strict=True,
+    raises=AssertionError,
+    reason="a join that is read again frees a fenced member's tasks",
+)
+def test_a_join_that_is_read_again_frees_nothing_of_a_fenced_member() -> None:
+    """A fenced session never joins again under its number: such a join is older than the fence."""
+    settings = (("rebalance.timeout.ms", "1000"), ("session.timeout.ms", "6000"))
+    scenario = Scenario(TWO, 1, Budget(repeat=1, drain=1, late=4), settings=settings)
+    assert replayed(scenario, READ_AGAIN) == ""

@@ -8,9 +8,12 @@ a group is near either.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
+import marshal
+from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass
 from enum import Enum
+from functools import cache
+from hashlib import blake2b
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -30,52 +33,86 @@ class Shape(NamedTuple):
     """A value without its moments.
 
     Attributes:
-        rest: what remains.
+        rest: digest of what remains, 16 bytes.
         times: broker times, in the order of the walk.
         offsets: offsets and sums of them; negative where the value has the negative.
     """
 
-    rest: Hashable
+    rest: bytes
     times: tuple[int, ...]
     offsets: tuple[int, ...]
+
+
+def digest(plain: Any) -> bytes:
+    """16 bytes that two plain values share only if they are equal, in this process or another.
+
+    Python's own `hash` does not do: -1 and -2 have the same one, also within a tuple.
+
+    Args:
+        plain: tuples of tuples, texts, bytes, numbers, booleans and None.
+    """
+    return blake2b(marshal.dumps(plain, 2), digest_size=16).digest()
 
 
 def shape_of(value: Any) -> Shape:
     """The shape of a value."""
     times: list[int] = []
     offsets: list[int] = []
-    return Shape(_walk(value, times, offsets), tuple(times), tuple(offsets))
+    rest = digest(_walk(value, times, offsets))
+    return Shape(rest, tuple(times), tuple(offsets))
 
 
-def _walk(value: Any, times: list[int], offsets: list[int]) -> Hashable:
+@cache
+def _names(kind: type) -> tuple[str, ...]:
+    """The fields of a dataclass that count."""
+    return tuple(field.name for field in fields(kind) if field.name not in WORDS)
+
+
+def _walk(value: Any, times: list[int], offsets: list[int]) -> Any:
+    """A plain value (see `digest`) of a value; its moments are put into the lists."""
     kind = type(value)
     if kind is int:
         return _number(value, times, offsets)
-    if value is None or kind in (str, bool, bytes, float) or isinstance(value, Enum):
+    if value is None or kind in (str, bool, bytes, float):
         return value
     if kind is np.ndarray:
         if value.dtype != np.int64:
             return (value.shape, value.tobytes())
-        return (value.shape, *(_number(n, times, offsets) for n in value.ravel().tolist()))
-    if kind in (TaskSet, TaskTable):
-        return value
+        return (value.shape, *[_number(n, times, offsets) for n in value.ravel().tolist()])
+    if kind is TaskSet:
+        return (kind.__name__, repr(value))
+    if kind is TaskTable:
+        return (kind.__name__, repr(value.units))
+    if isinstance(value, Enum):
+        return (kind.__name__, value.name)
+    if isinstance(value, str):
+        return str(value)
+    if isinstance(value, np.generic):
+        return _walk(value.item(), times, offsets)
+    return _walk_parts(value, times, offsets)
+
+
+def _walk_parts(value: Any, times: list[int], offsets: list[int]) -> Any:
+    """A plain value of a value that consists of others."""
+    kind = type(value)
     if isinstance(value, Mapping):
-        return tuple((k, _walk(v, times, offsets)) for k, v in sorted(value.items(), key=repr))
+        pairs = sorted(value.items(), key=repr)
+        return tuple([(_walk(k, [], []), _walk(v, times, offsets)) for k, v in pairs])
     if isinstance(value, (set, frozenset)):
-        return tuple(_walk(v, times, offsets) for v in sorted(value))
+        return tuple([_walk(v, times, offsets) for v in sorted(value)])
     if isinstance(value, (tuple, list)):
-        return (kind.__name__, *(_walk(v, times, offsets) for v in value))
+        return (kind.__name__, *[_walk(v, times, offsets) for v in value])
     if is_dataclass(value):
-        names = [field.name for field in fields(value) if field.name not in WORDS]
-        parts = (_walk(getattr(value, name), times, offsets) for name in names)
+        parts = [_walk(getattr(value, name), times, offsets) for name in _names(kind)]
         return (kind.__name__, *parts)
     if hasattr(value, "__dict__"):
         held = sorted(vars(value).items())
-        return (kind.__name__, *(_walk(v, times, offsets) for k, v in held if k not in WORDS))
-    return value  # hashed and compared by value
+        parts = [(k, _walk(v, times, offsets)) for k, v in held if k not in WORDS]
+        return (kind.__name__, *parts)
+    return repr(value)
 
 
-def _number(value: int, times: list[int], offsets: list[int]) -> Hashable:
+def _number(value: int, times: list[int], offsets: list[int]) -> Any:
     if TIME <= value < 2 * TIME:
         times.append(value)
         return "time"
@@ -90,10 +127,9 @@ class Values:
 
     def __init__(self) -> None:
         self._values: list[Any] = [None]
-        self._shapes: list[Shape] = [Shape(None, (), ())]
+        self._shapes: list[Shape] = [Shape(b"", (), ())]
         self._numbers: dict[Shape, int] = {self._shapes[0]: 0}
-        self._timeless: dict[tuple[Hashable, ...], int] = {}
-        self._relative: dict[tuple[int, int, int], int] = {}
+        self._relative: dict[tuple[int, int, int], bytes] = {}
 
     def put(self, value: Any, seen: Callable[[Any], Any] | None = None) -> int:
         """The number of a value; `seen` gives what is compared, if that is not the value."""
@@ -111,22 +147,17 @@ class Values:
     def __len__(self) -> int:
         return len(self._values)
 
-    def relative(self, number: int, now: int, end: int) -> int:
-        """A number that two values share if they are equal but for when they happen."""
+    def relative(self, number: int, now: int, end: int) -> bytes:
+        """A digest that two values share if they are equal but for when they happen."""
         shape = self._shapes[number]
         if not shape.times and not shape.offsets:
-            return number
+            return shape.rest
         place = (number, now, end)
         known = self._relative.get(place)
         if known is None:
-            key = (
-                shape.rest,
-                *(max(at - now, -AS_OLD_MS) for at in shape.times),
-                None,
-                *(_behind(at, end) for at in shape.offsets),
-            )
-            known = self._timeless.setdefault(key, -1 - len(self._timeless))
-            self._relative[place] = known
+            times = tuple([max(at - now, -AS_OLD_MS) for at in shape.times])
+            offsets = tuple([_behind(at, end) for at in shape.offsets])
+            known = self._relative[place] = digest((shape.rest, times, offsets))
         return known
 
 

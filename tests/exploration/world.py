@@ -22,11 +22,11 @@ from exploration.coordinator import (
 )
 from exploration.laws import Laws
 from exploration.member import GROUP, Outcome, Process
-from exploration.model import QUANTUM_MS, SETTINGS, SETTLES_WITHIN, World
+from exploration.model import DRIFT_MS, QUANTUM_MS, SETTINGS, SETTLES_WITHIN, Scenario, World
 from exploration.story import named, said
-from exploration.values import OFFSET, TIME
+from exploration.values import OFFSET, TIME, Values, digest
 
-from muster.protocol.events import Drain, Event, Mark, Origin, Tick
+from muster.protocol.events import Drain, Mark, Origin, Refused, Taken, Tick
 from muster.protocol.ids import MemberId
 from muster.protocol.records import GroupSnapshot
 from muster.state.recovery import NOTICES_MS
@@ -37,6 +37,10 @@ Step = tuple[str, World | str]
 
 class System(Laws):
     """The steps of one scenario."""
+
+    def __init__(self, scenario: Scenario, values: Values | None = None) -> None:
+        super().__init__(scenario, values)
+        self._own: dict[tuple[Process, int], list[tuple[str, Outcome]]] = {}
 
     # ------------------------------------------------------------------------------- the states
 
@@ -61,21 +65,21 @@ class System(Laws):
             world = then
         return world
 
-    def key(self, world: World) -> int:
-        """128 bits that two states share if they are equal but for when they happen."""
+    def key(self, world: World) -> bytes:
+        """16 bytes that two states share if they are equal but for when they happen."""
         values, now, end = self.values, world.now, world.end
         parts = (
             tuple([values.relative(n, now, end) for n in world.log]),
             tuple([c.relative(values, now, end) for c in world.running]),
             values.relative(world.published, now, end),
             values.relative(world.wake, now, end),
-            world.ticked and max(world.ticked - now, -QUANTUM_MS),
-            tuple([p.relative(values, now, end) for p in world.processes]),
+            max(world.ticked - now, -QUANTUM_MS) if world.ticked else None,
+            tuple([self.members.relative(p, now, end) for p in world.processes]),
             tuple([values.relative(n, now, end) for n in world.repeats]),
-            world.tokens,
-            world.budget,
+            tuple([(str(task), *token) for task, *token in world.tokens]),
+            tuple(world.budget),
         )
-        return hash(parts) << 64 | hash((parts, 1)) & 0xFFFFFFFFFFFFFFFF
+        return digest(parts)
 
     def _instance(self, name: str) -> str | None:
         return f"i-{name}" if name in self.scenario.static else None
@@ -101,7 +105,7 @@ class System(Laws):
     def _calm(self, world: World) -> Iterator[Step]:
         """What happens without a fault, in the order of a calm system."""
         for place, process in enumerate(world.processes):
-            for what, outcome in self._of_process(process, world.now):
+            for what, outcome in self._of_process_once(process, world.now):
                 yield f"{process.name} {what}", self._with(world, place, outcome)
             if process.outbox:
                 sent = self.values[process.outbox[0]]
@@ -124,6 +128,13 @@ class System(Laws):
             tick = Tick(group=GROUP, published=wake.published)
             yield "the clock writes a tick", self._appended(world._replace(ticked=world.now), tick)
 
+    def _of_process_once(self, process: Process, now: int) -> list[tuple[str, Outcome]]:
+        """What a process does next by itself; computed once, and other processes differ."""
+        known = self._own.get((process, now))
+        if known is None:
+            known = self._own[process, now] = [*self._of_process(process, now)]
+        return known
+
     def _of_process(self, process: Process, now: int) -> Iterator[tuple[str, Outcome]]:
         """What a process does next by itself."""
         members = self.members
@@ -134,7 +145,10 @@ class System(Laws):
         if process.losing:
             yield "has stopped everything", members.lost(process, now)
         if process.copies:
-            yield f"has restored {named(process.copies[0])}", members.ready(process, now)
+            yield (
+                f"has restored {named(process.copies[0])}",
+                members.ready(process, now, lags=self.scenario.lags),
+            )
         if members.is_due(process, now):
             yield "sees the time", members.clock(process, now)
 
@@ -152,6 +166,8 @@ class System(Laws):
 
     def _faults(self, world: World, *, may_pass: bool) -> Iterator[Step]:
         budget, now = world.budget, world.now
+        if budget.drift and (may_pass or budget.late):
+            yield from self._drifts(world, may_pass=may_pass)
         if budget.late and not may_pass:
             later = world._replace(now=now + QUANTUM_MS, budget=budget.less("late"))
             yield "time passes, and something is late", later
@@ -171,6 +187,20 @@ class System(Laws):
                     self._appended(world._replace(budget=budget.less("drain")), order),
                 )
 
+    def _drifts(self, world: World, *, may_pass: bool) -> Iterator[Step]:
+        """Time passes, and one clock passes it 1 % slower or faster."""
+        budget = world.budget.less("drift")
+        budget = budget if may_pass else budget.less("late")
+        less = world._replace(now=world.now + QUANTUM_MS, budget=budget)
+        for place, process in enumerate(world.processes):
+            for slow_ms, word in ((DRIFT_MS, "slow"), (-DRIFT_MS, "fast")):
+                drifted = process._replace(slow_ms=process.slow_ms + slow_ms)
+                rest = (*world.processes[:place], drifted, *world.processes[place + 1 :])
+                yield (
+                    f"time passes, and the clock of {process.name} is {word}",
+                    less._replace(processes=rest),
+                )
+
     def _process_faults(self, world: World, place: int, process: Process) -> Iterator[Step]:
         budget, now = world.budget, world.now
         if budget.crash:
@@ -185,11 +215,22 @@ class System(Laws):
                     repeats=(*world.repeats, process.outbox[0]), budget=budget.less("repeat")
                 )
                 yield f"Kafka stores {text}, and will once more", self._stored(again, place)
+            if budget.refuse:
+                less = world._replace(budget=budget.less("refuse"))
+                refused = self._stored(less, place, refused=True)
+                yield f"Kafka stores {text}, and its signature is refused", refused
             if budget.fail and not process.ended:
                 less = world._replace(budget=budget.less("fail"))
                 shorter = process._replace(outbox=process.outbox[1:])
                 failed = self.members.failed(shorter, process.outbox[0], now)
                 yield f"Kafka does not store {text}", self._with(less, place, failed)
+        if budget.behind and process.copies and not process.told:
+            less = world._replace(budget=budget.less("behind"))
+            told = self.members.behind(process, now)
+            yield (
+                f"{process.name} is behind with {named(process.copies[0])}",
+                self._with(less, place, told),
+            )
         for kind, word in (("leave", "is closed"), ("away", "is closed for a while")):
             if getattr(budget, kind) and self.members.may_leave(process):
                 less = world._replace(budget=budget.less(kind))
@@ -244,14 +285,16 @@ class System(Laws):
             tokens[task] = (*token, process.name)
         return world._replace(tokens=tuple((task, *tokens[task]) for task in sorted(tokens)))
 
-    def _stored(self, world: World, place: int) -> World | str:
+    def _stored(self, world: World, place: int, *, refused: bool = False) -> World | str:
         process = world.processes[place]
         number, *rest = process.outbox
         process = process._replace(outbox=tuple(rest))
-        world = self._appended(world, self.values[number].event)
+        event = self.values[number].event
+        stored = Refused(group=GROUP, member=MemberId(process.name)) if refused else event
+        world = self._appended(world, stored)
         return self._with(world, place, self.members.stored(process, number, world.now, acked=True))
 
-    def _appended(self, world: World, event: Event) -> World:
+    def _appended(self, world: World, event: Taken) -> World:
         origin = Origin(TOPIC, 0, world.end, world.now)
         number = self.values.put(replace(event, origin=origin))
         return world._replace(log=(*world.log, number), end=world.end + 1)

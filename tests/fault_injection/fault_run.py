@@ -14,6 +14,7 @@ from random import Random
 from fault_injection import faults
 from fault_injection.checker import CheckedJob, Checker, LawBroken, Token, unsettled
 from fault_injection.faults import PINNED, STATIC, Fault, JobFault, ProcessFault, Timed
+from fault_injection.history import History, NotingProcess
 
 from muster.protocol.events import Drain, GroupConfig, GroupDeleted, Lag, LagReport
 from muster.protocol.ids import MemberId
@@ -40,11 +41,13 @@ class FaultRun(SimulatedKafka):
 
     Attributes:
         processes: all that run, oldest first.
+        history: what the processes note about their ownership.
     """
 
     def __init__(self, seed: int, *, traced: bool = False, job: type[Job] = CheckedJob) -> None:
         super().__init__(seed, traced=traced, job=job)
         self.processes: list[Process] = []
+        self.history = History()
         self._checker = Checker()
         self._seed = seed
         self._numbers: dict[str, int] = {}
@@ -99,6 +102,7 @@ class FaultRun(SimulatedKafka):
     def granted(self, user: Process, tasks: TaskSet, token: Token) -> None:
         """A process is granted these tasks, with the token that it shows outside systems."""
         self._checker.granted(user, tasks, token)
+        self.history.acquired(user, tasks, token, self.now)
 
     # -------------------------------------------------------------------------- what happens
 
@@ -161,7 +165,9 @@ class FaultRun(SimulatedKafka):
         chance = Random(f"{name}/{number}/{self._seed}")
         instance_id = f"i-{name}" if name in STATIC else None
         static = PINNED.get(name, ())
-        process = Process(self, name, number, chance, instance_id=instance_id, static=static)
+        process = NotingProcess(
+            self, name, number, chance, self.history, instance_id=instance_id, static=static
+        )
         self.processes.append(process)
 
     def _bury(self) -> None:
@@ -190,7 +196,8 @@ class FaultRun(SimulatedKafka):
         """Simulate without faults until the group has settled; return how long it took, in ms.
 
         Raises:
-            LawBroken: it does not settle within `CALM_MS`, or another law is broken meanwhile.
+            LawBroken: it does not settle within `CALM_MS`, another law is broken meanwhile, or the
+                ownership history of the whole run is not that of locks (`history.py`).
         """
         began = self.clock_ms
         self.trace_line("* no more faults")
@@ -208,6 +215,8 @@ class FaultRun(SimulatedKafka):
                 self._start(faults.NAMES[0], twin=False)
             wrong = self._unsettled()
             if wrong is None:
+                if no_lock := self.history.broken():
+                    raise LawBroken(no_lock)
                 return self.clock_ms - began
         raise LawBroken(f"the group has not settled {CALM_MS:,} ms after the last fault: {wrong}")
 
