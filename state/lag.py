@@ -85,10 +85,13 @@ def _merge(draft: Draft, news: dict[int, int], at_ms: int) -> None:
     has_old = known.pair[place] == pair if len(known.pair) else np.zeros(len(pair), dtype=np.bool_)
     old = np.where(has_old, known.offsets[place] if len(known.pair) else 0, -1)
     old_ms = np.where(has_old, known.reported_ms[place] if len(known.pair) else 0, 0)
-    ages = ~np.isin(pair, _copies(draft), assume_unique=True)
+    ages = has_old.copy()  # a lag that is new counts in any case
+    if has_old.any():
+        ages &= ~np.isin(pair, _copies(draft), assume_unique=True)
     stale = ages & (at_ms - old_ms > draft.settings.probing_rebalance_interval_ms // 2)
     differs = (old > limit) != (offsets > limit)
-    differs |= np.maximum(offsets, old) >= 2 * np.maximum(np.minimum(offsets, old), 1)
+    # Halves, because twice `OFFSETS_MAX` is more than an int64 holds.
+    differs |= np.maximum(offsets, old) // 2 >= np.maximum(np.minimum(offsets, old), 1)
     new = ~has_old | ((differs | stale) & (at_ms >= old_ms))
     if not new.any():
         return

@@ -286,7 +286,7 @@ MUTANTS = (
     Mutant(
         "nothing is granted while a new coordinator asks",
         reconcile.settle,
-        "if draft.recovery.asked:",
+        "if recovery.is_halted(draft):",
         "if False:",
         LOST,
     ),

@@ -88,11 +88,6 @@ def test_a_member_that_a_superseded_coordinator_admits_is_the_only_owner() -> No
     assert replayed(scenario, STRANGER) == ""
 
 
-@pytest.mark.xfail(
-    strict=True,
-    raises=AssertionError,
-    reason="a join that is read again frees a fenced member's tasks",
-)
 def test_a_join_that_is_read_again_frees_nothing_of_a_fenced_member() -> None:
     """A fenced session never joins again under its number: such a join is older than the fence."""
     settings = (("rebalance.timeout.ms", "1000"), ("session.timeout.ms", "6000"))
