@@ -137,7 +137,7 @@ def _run(config: JobConfig) -> int:
         last_run.begins(checkpoint)
         starting = None
         if checkpoint.is_new and not stop.is_set():
-            starting = _recover(spark, config, processor, stop, progress, keys)
+            starting = _recover(spark, config, processor, epochs, stop, progress, keys)
         if not stop.is_set():
             query = sink.write(_frame(spark, config, processor, starting, None), config)
             log.info("running", checkpoint=config.checkpoint, bootstrap=config.clients.bootstrap)
@@ -174,6 +174,7 @@ def _recover(
     spark: SparkSession,
     config: JobConfig,
     processor: GroupProcessor,
+    epochs: Mapping[str, int],
     stop: threading.Event,
     progress: Progress,
     keys: KeyFile | None,
@@ -187,7 +188,7 @@ def _recover(
     if not recovered.snapshots:
         return recovered.starting
     _log.info("recovering", groups=len(recovered.snapshots), checkpoint=config.checkpoint)
-    recovery.wake_all(config.clients, recovered, keys)
+    recovery.wake_all(config.clients, recovered, epochs, keys)
     initial = recovery.initial_state(spark, recovered)
     frame = _frame(spark, config, processor, recovered.starting, initial)
     _await(sink.write(frame, config, once=True), stop, progress)

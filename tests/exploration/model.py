@@ -63,8 +63,6 @@ class Scenario(NamedTuple):
         budget: the faults.
         settings: settings of the group besides `SETTINGS`.
         assignor: its assignor.
-        notices_late: a superseded coordinator begins its last batch at any time; else before the
-            second one has taken a batch, because a job takes longer to start than to notice.
         settled: begin with a group that has settled, not with the joins.
     """
 
@@ -74,7 +72,6 @@ class Scenario(NamedTuple):
     static: tuple[str, ...] = ()
     settings: tuple[tuple[str, str], ...] = ()
     assignor: str = "sticky"
-    notices_late: bool = False
     settled: bool = False
 
 

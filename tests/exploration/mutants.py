@@ -15,7 +15,6 @@ from muster.state import (
     liveness,
     machine,
     reconcile,
-    recovery,
 )
 from muster.state.group import Group
 from muster.worker import holdings as held
@@ -119,13 +118,6 @@ MUTANTS = (
         Group.recover,
         "frozenset(member.slot for member in record.members if not member.away)",
         "frozenset()",
-        LOST,
-    ),
-    Mutant(
-        "a new coordinator asks who joins, too",
-        recovery.ask_newcomer,
-        "until is None or slot in",
-        "True or slot in",
         LOST,
     ),
     Mutant(
