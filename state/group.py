@@ -186,11 +186,16 @@ class Group:
         return group
 
     @classmethod
-    def recover(cls, record: GroupSnapshot) -> Group:
+    def recover(cls, record: GroupSnapshot, *, unverified: bool = True) -> Group:
         """The group of a published record whose liveness is lost.
 
         Every member gets a fresh session and is asked for a report. Nothing is granted or revoked
         until each of them has reported, left or expired.
+
+        Args:
+            record: the newest one of the group.
+            unverified: the checkpoint is lost, so an earlier coordinator may still run. False = the
+                record is of this checkpoint, and only the liveness cannot be read.
         """
         sessions = Liveness.new(len(_by_slot(record)))
         sessions.clock_ms = sessions.session_ms = record.clock_ms
@@ -199,12 +204,12 @@ class Group:
             sessions.seat(member.slot, member.session_timeout_ms)
         recovery = Recovery(
             asked=frozenset(member.slot for member in record.members if not member.away),
-            unverified_until_ms=UNPROVED,
+            unverified_until_ms=UNPROVED if unverified else None,
             floor=record.generation + 1,  # the lost batch may have granted tasks under this one
         )
         epoch = record.coordinator_epoch
         if recovery.asked:
-            recovery.snapshot_epoch, epoch = epoch, -1
+            recovery.snapshot_epoch, epoch = epoch if unverified else None, -1
         group = _of_record(record, sessions, recovery, epoch)
         group.target.again = bool((record.target == NO_MEMBER).any())  # Connect may have wanted it
         return group

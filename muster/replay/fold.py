@@ -7,9 +7,9 @@ the log there.
 
 The fold begins with an empty group. If that does not give the first snapshot, older events have
 been deleted; the fold then begins with that snapshot and with a fresh session for every member.
-A coordinator may have lost its checkpoint: it then recovered the group from the snapshot before, or
-began with an empty, unverified group. This may show only in a later snapshot, so the fold continues
-with every candidate group that fits the records so far.
+A coordinator may have lost its checkpoint, or be of another version: it then recovered the group
+from the snapshot before, or began with an empty, unverified group. This may show only in a later
+snapshot, so the fold continues with every candidate group that fits the records so far.
 """
 
 from __future__ import annotations
@@ -250,7 +250,7 @@ class Fold:
             groups, batch = self._before  # the coordinator repeated the same batch
         starts = list(groups)
         if record.coordinator_epoch != last.coordinator_epoch:
-            starts.append(Group.recover(last))
+            starts += [Group.recover(last, unverified=lost) for lost in (True, False)]
         return self._step(starts, published, batch)
 
     def _anew(self) -> list[Group]:

@@ -134,7 +134,7 @@ def restore(group: GroupId, stored: Stored, *, unverified: bool = False) -> Grou
     """The group as it was stored; without stored values a new one.
 
     A snapshot without liveness was read back after the checkpoint was lost: its members get fresh
-    sessions and are asked what they hold. The same happens after an upgrade or a rollback, when
+    sessions and are asked what they hold. They are asked also after an upgrade or a rollback, when
     another version of muster wrote the liveness; no task moves because of it.
 
     Raises:
@@ -148,7 +148,7 @@ def restore(group: GroupId, stored: Stored, *, unverified: bool = False) -> Grou
     if parts is not None:
         with suppress(ValueError):  # the core's own part may be from another version, too
             return Group.restore(record, parts.core)
-    return Group.recover(record)
+    return Group.recover(record, unverified=stored.liveness is None)
 
 
 def known(rows: Rows) -> Group | None:
