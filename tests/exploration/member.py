@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 from typing import Any, NamedTuple
 
-from exploration.values import Values
+from exploration.values import Values, digest
 
 from muster.protocol.events import Join, Lag, LagReport, Leave
 from muster.protocol.ids import GroupId, MemberId, Role, Task
@@ -122,6 +122,15 @@ class Members:
     def __init__(self, values: Values) -> None:
         self.values = values
         self._steps: dict[tuple[int, Any, int], tuple[int, tuple[Any, ...]]] = {}
+        self._relative: dict[tuple[Process, int, int], bytes] = {}
+
+    def relative(self, process: Process, now: int, end: int) -> bytes:
+        """A digest that two processes share if they are equal but for when that is."""
+        place = (process, now, end)
+        known = self._relative.get(place)
+        if known is None:
+            known = self._relative[place] = digest(process.relative(self.values, now, end))
+        return known
 
     def start(self, name: str, number: int, now: int, instance: str | None = None) -> Outcome:
         """A process begins; its reader is at the end of its partition."""

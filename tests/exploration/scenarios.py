@@ -55,6 +55,13 @@ SCENARIOS: dict[str, Scenario] = {
     "2 × 2 with standbys": Scenario(TWO, 2, settings=COPIES, assignor="high-availability"),
     "2 × 2, one dies": Scenario(TWO, 2, Budget(crash=1)),
     "2 × 2, one dies, and the coordinator": Scenario(TWO, 2, Budget(crash=1, stop=1)),
+    "2 × 2, settled: one dies, and the coordinator": Scenario(
+        TWO, 2, Budget(crash=1, stop=1), settled=True
+    ),
+    "2 × 2, settled: one dies, and the checkpoint is lost": Scenario(
+        TWO, 2, Budget(crash=1, lose=1), settled=True
+    ),
+    "3 × 2, settled: one dies": Scenario(THREE, 2, Budget(crash=1), settled=True),
     "3 × 2, one dies": Scenario(THREE, 2, Budget(crash=1)),
 }
 """Members × tasks, and what may happen; all orders of all messages and batches besides."""

@@ -22,9 +22,9 @@ from exploration.coordinator import (
 )
 from exploration.laws import Laws
 from exploration.member import GROUP, Outcome, Process
-from exploration.model import DRIFT_MS, QUANTUM_MS, SETTINGS, SETTLES_WITHIN, World
+from exploration.model import DRIFT_MS, QUANTUM_MS, SETTINGS, SETTLES_WITHIN, Scenario, World
 from exploration.story import named, said
-from exploration.values import OFFSET, TIME, digest
+from exploration.values import OFFSET, TIME, Values, digest
 
 from muster.protocol.events import Drain, Origin, Refused, Taken, Tick
 from muster.protocol.ids import MemberId
@@ -36,6 +36,10 @@ Step = tuple[str, World | str]
 
 class System(Laws):
     """The steps of one scenario."""
+
+    def __init__(self, scenario: Scenario, values: Values | None = None) -> None:
+        super().__init__(scenario, values)
+        self._own: dict[tuple[Process, int], list[tuple[str, Outcome]]] = {}
 
     # ------------------------------------------------------------------------------- the states
 
@@ -69,7 +73,7 @@ class System(Laws):
             values.relative(world.published, now, end),
             values.relative(world.wake, now, end),
             max(world.ticked - now, -QUANTUM_MS) if world.ticked else None,
-            tuple([p.relative(values, now, end) for p in world.processes]),
+            tuple([self.members.relative(p, now, end) for p in world.processes]),
             tuple([values.relative(n, now, end) for n in world.repeats]),
             tuple([(str(task), *token) for task, *token in world.tokens]),
             tuple(world.budget),
@@ -100,7 +104,7 @@ class System(Laws):
     def _calm(self, world: World) -> Iterator[Step]:
         """What happens without a fault, in the order of a calm system."""
         for place, process in enumerate(world.processes):
-            for what, outcome in self._of_process(process, world.now):
+            for what, outcome in self._of_process_once(process, world.now):
                 yield f"{process.name} {what}", self._with(world, place, outcome)
             if process.outbox:
                 sent = self.values[process.outbox[0]]
@@ -122,6 +126,13 @@ class System(Laws):
         if is_due and not (world.ticked and world.now - world.ticked < QUANTUM_MS):
             tick = Tick(group=GROUP, published=wake.published)
             yield "the clock writes a tick", self._appended(world._replace(ticked=world.now), tick)
+
+    def _of_process_once(self, process: Process, now: int) -> list[tuple[str, Outcome]]:
+        """What a process does next by itself; computed once, and other processes differ."""
+        known = self._own.get((process, now))
+        if known is None:
+            known = self._own[process, now] = [*self._of_process(process, now)]
+        return known
 
     def _of_process(self, process: Process, now: int) -> Iterator[tuple[str, Outcome]]:
         """What a process does next by itself."""

@@ -16,6 +16,7 @@ from random import Random
 from fault_injection import faults
 from fault_injection.checker import CheckedJob, Checker, LawBroken, Token, unsettled
 from fault_injection.faults import PINNED, STATIC, Fault, JobFault, ProcessFault, Timed
+from fault_injection.history import History, NotingProcess
 
 from muster.protocol.events import Drain, Event, GroupConfig, GroupDeleted, Lag, LagReport, Tick
 from muster.protocol.ids import MemberId
@@ -49,6 +50,7 @@ class FaultRun:
         processes: all that run, oldest first.
         jobs: the coordinators.
         trace: what happened, if it is kept.
+        history: what the processes note about their ownership.
     """
 
     def __init__(self, seed: int, *, traced: bool = False, job: type[Job] = CheckedJob) -> None:
@@ -57,6 +59,7 @@ class FaultRun:
         self.log = Log()
         self.processes: list[Process] = []
         self.trace = Trace(kept=traced)
+        self.history = History()
         self._checker = Checker()
         self._seed = seed
         self._agenda: list[tuple[float, int, Callable[[], None]]] = []
@@ -145,6 +148,7 @@ class FaultRun:
     def granted(self, user: Process, tasks: TaskSet, token: Token) -> None:
         """A process is granted these tasks, with the token that it shows outside systems."""
         self._checker.granted(user, tasks, token)
+        self.history.acquired(user, tasks, token, self.now)
 
     def trace_line(self, text: str) -> None:
         """Add a line to the trace."""
@@ -258,7 +262,9 @@ class FaultRun:
         chance = Random(f"{name}/{number}/{self._seed}")
         instance_id = f"i-{name}" if name in STATIC else None
         static = PINNED.get(name, ())
-        process = Process(self, name, number, chance, instance_id=instance_id, static=static)
+        process = NotingProcess(
+            self, name, number, chance, self.history, instance_id=instance_id, static=static
+        )
         self.processes.append(process)
 
     def _bury(self) -> None:
@@ -287,7 +293,8 @@ class FaultRun:
         """Simulate without faults until the group has settled; return how long it took, in ms.
 
         Raises:
-            LawBroken: it does not settle within `CALM_MS`, or another law is broken meanwhile.
+            LawBroken: it does not settle within `CALM_MS`, another law is broken meanwhile, or the
+                ownership history of the whole run is not that of locks (`history.py`).
         """
         began = self.clock_ms
         self.trace_line("* no more faults")
@@ -305,6 +312,8 @@ class FaultRun:
                 self._start(faults.NAMES[0], twin=False)
             wrong = self._unsettled()
             if wrong is None:
+                if no_lock := self.history.broken():
+                    raise LawBroken(no_lock)
                 return self.clock_ms - began
         raise LawBroken(f"the group has not settled {CALM_MS:,} ms after the last fault: {wrong}")
 
