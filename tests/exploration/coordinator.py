@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from exploration.member import GROUP
 from exploration.values import OFFSET, TIME, Values, shape_of
 
-from muster.protocol.events import GroupConfig, Join, Origin
+from muster.protocol.events import Drain, GroupConfig, Join, Leave, Origin
 from muster.protocol.records import GroupSnapshot, MemberAssignment, MemberGone, WakeUp
 from muster.protocol.settings import parse_settings
 from muster.protocol.tasks import Subtopology
@@ -148,6 +148,10 @@ class Coordinators:
         after = step.group
         _only_grows(before, after, taken)
         _follow_up_waits(before, after)
+        _orders_count(before, after, taken)
+        gone = {m.id for m in before.live()} - {m.id for m in after.live()}
+        told = {record.member for record in step.records if isinstance(record, MemberGone)}
+        _require(gone <= told, f"no tombstone tells that {', '.join(gone - told)} is gone")
         number_after = self.put(after)
         core = self._checked[number_after]
         if snapshots := [r for r in step.records if isinstance(r, GroupSnapshot)]:
@@ -191,6 +195,22 @@ def _follow_up_waits(before: Group, after: Group) -> None:
         owned, target = after.owned, after.target
         is_done = target.generation == after.generation or not (owned.holder != target.active).any()
         _require(is_done, "a follow-up is asked for before the last answer is carried out")
+
+
+def _orders_count(before: Group, after: Group, events: list[Any]) -> None:
+    """The newest order of an operator holds; a process that has left is no member."""
+    for place, event in enumerate(events):
+        member = getattr(event, "member", None)
+        later = [each for each in events[place + 1 :] if getattr(each, "member", "") == member]
+        if isinstance(event, Drain) and not any(isinstance(each, Drain) for each in later):
+            slot = after.by_id.get(event.member) if event.member in before.by_id else None
+            drained = None if slot is None else after.members[slot]
+            holds = drained is None or drained.draining == event.on
+            _require(holds, f"the drain of {event.member} was forgotten")
+        if isinstance(event, Leave) and not event.temporary and not later:
+            there = [m for m in after.live() if m.id == event.member]
+            left = not any(m.incarnation == event.incarnation for m in there)
+            _require(left, f"{event.member} has left and is a member")
 
 
 def _recoverable(group: Group) -> Hashable:

@@ -9,13 +9,18 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import pytest
+from exploration import plugin
 from exploration.model import Budget, Scenario
-from exploration.scenarios import ONE, TWO
+from exploration.scenarios import COPIES, ONE, TWO
 
 from muster.state import (
     deadlines,
+    drains,
+    lag,
     liveness,
     machine,
+    membership,
+    placement,
     reconcile,
     recovery,
 )
@@ -35,6 +40,7 @@ class Mutant(NamedTuple):
         old: what stands there, once.
         new: what is put in its place.
         scenario: what is explored.
+        states: at which the search stops.
     """
 
     rule: str
@@ -42,6 +48,7 @@ class Mutant(NamedTuple):
     old: str
     new: str
     scenario: Scenario
+    states: int = 12_000
 
 
 PLAIN = Scenario(TWO, 1)
@@ -51,6 +58,12 @@ ALONE = Scenario(ONE, 1, Budget(crash=1))
 SILENT = Scenario(TWO, 1, Budget(late=3), settled=True)
 LOST = Scenario(TWO, 1, Budget(lose=1))
 FAILING = Scenario(ONE, 1, Budget(fail=1))
+PLUG_IN = Scenario(TWO, 2, assignor=plugin.NAME)
+DRAIN = Scenario(TWO, 1, Budget(drain=1), settled=True)
+LEAVE = Scenario(TWO, 1, Budget(leave=1), settled=True)
+LEARNER = Scenario(TWO, 2, settings=COPIES[1:], assignor="learner")
+LAGS = LEARNER._replace(lags=True, budget=Budget(behind=1))
+SECOND = Scenario(TWO, 1, Budget(usurp=1))
 
 MUTANTS = (
     Mutant(
@@ -171,6 +184,128 @@ MUTANTS = (
         "if surplus:",
         "if False:",
         MOVING,
+    ),
+    Mutant(
+        "a follow-up waits until the answer before it is carried out",
+        deadlines.follow_up_is_due,
+        " and not draft.answered",
+        "",
+        PLUG_IN,
+    ),
+    Mutant(
+        "a plug-in's answer is carried out",
+        placement.take_deferred,
+        "_apply(draft, outcome)",
+        "pass",
+        PLUG_IN,
+    ),
+    Mutant(
+        "a drain opens a generation",
+        drains.order,
+        "draft.causes.member(causes.DRAINING if event.on else causes.UNDRAINED, event.member)",
+        "pass",
+        DRAIN,
+    ),
+    Mutant(
+        "a drain is kept",
+        drains.order,
+        "draft.update(slot, draining=event.on)",
+        "pass",
+        DRAIN,
+    ),
+    Mutant(
+        "a process that has left is no member",
+        membership.leave,
+        "remove(draft, slot, causes.LEFT)",
+        "draft.sessions.hear(slot)",
+        LEAVE,
+    ),
+    Mutant(
+        "a tombstone tells that a member is gone",
+        membership.remove,
+        "draft.tombstone(member.id)",
+        "pass",
+        CRASH,
+    ),
+    Mutant(
+        "a member that joins opens a generation",
+        membership._admit,
+        "draft.causes.member(causes.JOINED, member.id)",
+        "pass",
+        PLAIN,
+    ),
+    Mutant(
+        "a join is answered",
+        membership._answer_join,
+        "draft.answer.add(slot)",
+        "pass",
+        PLAIN,
+        states=3_000,
+    ),
+    Mutant(
+        "a learner that is ready takes over",
+        lag.absorb_ready,
+        "_promote(draft, near, near[:0])",
+        "pass",
+        LEARNER,
+    ),
+    Mutant(
+        "a learner whose lag is small takes over",
+        lag._merge,
+        "_promote(draft, near, late)",
+        "pass",
+        LAGS,
+    ),
+    Mutant(
+        "a copy with a large lag has not caught up",
+        lag.caught_up,
+        "(draft.owned.lags.offsets <= limit)",
+        "(draft.owned.lags.offsets >= 0)",
+        LAGS,
+    ),
+    Mutant(
+        "a member reports that a copy has caught up",
+        Steps._mark_ready,
+        "if self._holdings.mark_ready(given.tasks)",
+        "if False",
+        LEARNER,
+    ),
+    Mutant(
+        "a member reports the lags of its copies",
+        Steps._report_lags,
+        "for report in reports",
+        "for report in []",
+        LAGS,
+    ),
+    Mutant(
+        "a member answers the question of a new coordinator",
+        Steps._read_record,
+        "self._report(now_ms) if record.report else []",
+        "[]",
+        LOST,
+        states=3_000,
+    ),
+    Mutant(
+        "a member obeys no coordinator older than one it has heard",
+        Steps._is_news,
+        "record.coordinator_epoch < self._seen[0]",
+        "False",
+        SECOND,
+        states=3_000,
+    ),
+    Mutant(
+        "nothing is granted while a new coordinator asks",
+        reconcile.settle,
+        "if draft.recovery.asked:",
+        "if False:",
+        LOST,
+    ),
+    Mutant(
+        "a copy ends when its member runs the task",
+        reconcile._leave_role,
+        "np.setdiff1d(kept, granted, assume_unique=True)",
+        "kept",
+        LEARNER,
     ),
 )
 

@@ -165,8 +165,8 @@ class System(Laws):
 
     def _faults(self, world: World, *, may_pass: bool) -> Iterator[Step]:
         budget, now = world.budget, world.now
-        if budget.drift and may_pass:
-            yield from self._drifts(world)
+        if budget.drift and (may_pass or budget.late):
+            yield from self._drifts(world, may_pass=may_pass)
         if budget.late and not may_pass:
             later = world._replace(now=now + QUANTUM_MS, budget=budget.less("late"))
             yield "time passes, and something is late", later
@@ -186,9 +186,11 @@ class System(Laws):
                     self._appended(world._replace(budget=budget.less("drain")), order),
                 )
 
-    def _drifts(self, world: World) -> Iterator[Step]:
+    def _drifts(self, world: World, *, may_pass: bool) -> Iterator[Step]:
         """Time passes, and one clock passes it 1 % slower or faster."""
-        less = world._replace(now=world.now + QUANTUM_MS, budget=world.budget.less("drift"))
+        budget = world.budget.less("drift")
+        budget = budget if may_pass else budget.less("late")
+        less = world._replace(now=world.now + QUANTUM_MS, budget=budget)
         for place, process in enumerate(world.processes):
             for slow_ms, word in ((DRIFT_MS, "slow"), (-DRIFT_MS, "fast")):
                 drifted = process._replace(slow_ms=process.slow_ms + slow_ms)

@@ -14,9 +14,12 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from exploration.model import Scenario
+from exploration.mutants import Mutant, break_rule
 from support.suite.examples import ALL
 
 from muster.assignor import registry
+from muster.assignor.availability import HighAvailability
 from muster.assignor.model import GroupView, Placement, no_pairs
 from muster.cli import lives
 from muster.cli.lives import Life, Tally
@@ -177,6 +180,22 @@ def test_a_broken_life_is_made_small(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(small["events"]) <= 3
     assert small["group"]["tasks"][0]["partitions"] < 6
     assert lives.checked(json.loads(lives.as_scenario(small))).broken
+
+
+def test_a_follow_up_without_end_of_the_real_assignor_is_seen(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """`high-availability` with standbys that asks again although nothing is unfinished."""
+    rule = Mutant(
+        "a follow-up is wanted while something is unfinished",
+        HighAvailability.assign,
+        " if unfinished else None",
+        "",
+        Scenario(("A",), 1),
+    )
+    break_rule(rule, monkeypatch)
+    broken = [text for seed in range(4) for text in lives.live(seed).broken]
+    assert any(text.startswith("settled") for text in broken)
 
 
 def spoilt(change: str, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
