@@ -15,7 +15,7 @@ TWO := -n 2 --dist loadfile --no-loadscope-reorder
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test fast long explore check format clean
+.PHONY: help demo test fast long explore lives check format clean
 
 help: ## show this
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -34,9 +34,10 @@ test: $(READY) ## the whole suite: the fast tests, then those with a real Kafka 
 fast: $(READY) ## the fast tests: no JVM, a third of the examples, under two minutes
 	@$(BIN)/python -m pytest -q $(TWO) -m "not ($(SERVICES))"
 
-long: $(READY) ## hours: 100,000 generations under faults, 5,000 random lives, a million hostile cases, half an hour of faults on the real thing
+long: $(READY) ## hours: a million generations under faults, 20,000 random lives, explorations, a million hostile cases, half an hour of faults on the real thing
 	@status=0; \
-	MUSTER_FAULT_GENERATIONS=100000 MUSTER_LIVES=5000 $(BIN)/python -m pytest -q -s tests/simulation -m slow || status=1; \
+	$(BIN)/python -m pytest -q -s tests/simulation -m slow || status=1; \
+	$(MAKE) --no-print-directory lives || status=1; \
 	$(MAKE) --no-print-directory explore || status=1; \
 	MUSTER_FUZZ_CASES=1000000 $(BIN)/python -m pytest -q tests/security/hostile/test_fuzz.py || status=1; \
 	MUSTER_CHAOS_MINUTES=30 $(BIN)/python -m pytest -q -s tests/chaos || status=1; \
@@ -45,6 +46,10 @@ long: $(READY) ## hours: 100,000 generations under faults, 5,000 random lives, a
 # MUSTER_EXPLORE_STATES is where a search stops; a second run goes on from the files of the first.
 explore: $(READY) ## every interleaving of small groups, to 200,000 states each, two scenarios at a time; goes on where it stopped
 	@PYTHONPATH=.:tests $(BIN)/python -m exploration.run --keep .exploration --states $${MUSTER_EXPLORE_STATES:-200000}
+
+lives: $(READY) ## a million generations under faults, and 20,000 random lives that must settle, with a report
+	@PYTHONPATH=.:tests $(BIN)/python -m fault_injection.whole_lives --report lives.txt \
+		--generations $${MUSTER_FAULT_GENERATIONS:-1000000} --lives $${MUSTER_LIVES:-20000}
 
 check: $(READY) ## lint, format, types, import contracts
 	$(BIN)/ruff check .

@@ -1,7 +1,7 @@
 """A group under many faults: no task has two owners, and afterwards the group settles.
 
 =============================  ===========================================================
-MUSTER_FAULT_GENERATIONS       how many the long run opens, in all (`make long`: 100,000)
+MUSTER_FAULT_GENERATIONS       how many the long run opens, in all (`make lives`: a million)
 MUSTER_FAULT_SEED              of its first run; the others follow
 MUSTER_FAULT_PROCESSES         how many processes of this machine it takes
 =============================  ===========================================================

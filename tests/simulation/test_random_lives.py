@@ -1,7 +1,7 @@
 """Random lives keep every promise; and cases that only such lives show.
 
 ==================  ==================================================
-MUSTER_LIVES        how many the long run plays (`make long`: 5,000)
+MUSTER_LIVES        how many the long run plays (`make lives`: 20,000)
 MUSTER_LIVES_SEED   of its first life; the others follow
 ==================  ==================================================
 """
