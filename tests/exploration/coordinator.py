@@ -198,14 +198,15 @@ def _follow_up_waits(before: Group, after: Group) -> None:
 
 
 def _orders_count(before: Group, after: Group, events: list[Any]) -> None:
-    """The newest order of an operator holds; a process that has left is no member."""
+    """The newest drain of a member that stays holds; a process that has left is no member."""
     for place, event in enumerate(events):
         member = getattr(event, "member", None)
         later = [each for each in events[place + 1 :] if getattr(each, "member", "") == member]
         if isinstance(event, Drain) and not any(isinstance(each, Drain) for each in later):
-            slot = after.by_id.get(event.member) if event.member in before.by_id else None
-            drained = None if slot is None else after.members[slot]
-            holds = drained is None or drained.draining == event.on
+            # One that expired before the order, and joined after it, was no member at its time.
+            was = {(m.id, m.incarnation) for m in before.live()}
+            stays = [m for m in after.live() if (m.id, m.incarnation) in was and m.id == member]
+            holds = all(m.draining == event.on for m in stays)
             _require(holds, f"the drain of {event.member} was forgotten")
         if isinstance(event, Leave) and not event.temporary and not later:
             there = [m for m in after.live() if m.id == event.member]
