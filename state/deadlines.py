@@ -30,7 +30,7 @@ from muster.protocol.records import MemberState, Record, WakeUp
 from muster.protocol.settings import Settings
 from muster.state import causes, deafness, fencing, membership, recovery
 from muster.state.draft import Draft
-from muster.state.group import Group, places
+from muster.state.group import UNPROVED, Group, places
 from muster.state.liveness import DEAF, FENCED, MUTE, NEVER, REFUSED, UNREAD
 
 PAUSES = 12
@@ -190,6 +190,9 @@ def next_ms(draft: Draft) -> int | None:
     times += [at for at in draft.timers.drain_until_ms.values() if at > draft.sessions.clock_ms]
     if draft.roster and places(draft.table, draft.assignor) and is_shut(draft):
         times.append(gate_ms(draft))
+    if draft.roster and recovery.is_unverified(draft) and not draft.recovery.asked:
+        until_ms = draft.recovery.unverified_until_ms
+        times += [] if until_ms is None or until_ms == UNPROVED else [until_ms]
     return min(times, default=None)
 
 

@@ -197,8 +197,10 @@ class Draft:
         """Stop waiting for a member's report; after the last one a placement is due."""
         if slot in self.recovery.asked:
             self.recovery.asked -= {slot}
-            self.due = not self.recovery.asked
             self.changed = True
+            if self.recovery.is_doubtful and not self.recovery.asked:
+                self.recovery.is_doubtful = False
+                self.answer |= set(self.roster)  # the newest records are questions without tasks
 
     def rename(self, slot: int, member: Member) -> None:
         """Give a member's slot to another process, with the same or another member id."""
@@ -238,7 +240,6 @@ class Draft:
         if self.gone:
             self._remember_gone()
             self.release(self.gone, wanted=True)
-            self.owned.orphans = tuple(o for o in self.owned.orphans if o.slot not in self.gone)
 
     def _remember_gone(self) -> None:
         gone = self.mask(self.gone)
@@ -260,6 +261,7 @@ class Draft:
             self.owned.set_copies(role, kept=kept, going=going)
         self.owned.ready = _without(self.owned.ready, gone)
         self.owned.duplicate = _without(self.owned.duplicate, gone)
+        self.owned.orphans = tuple(o for o in self.owned.orphans if not gone[o.slot])
         self.promote_duplicates()
         if not wanted:
             return

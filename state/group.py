@@ -95,6 +95,10 @@ class Recovery:
             coordinator may have admitted them. None = the group is verified.
         since_epoch: epoch of the coordinator that started this group without a checkpoint; a
             coordinator that continues from its checkpoint has a higher one. None = no batch yet.
+        snapshot_epoch: epoch of the coordinator that wrote the snapshot the group was read back
+            from; None after the first batch, and for other groups.
+        is_doubtful: a superseded coordinator may have written that snapshot. The questions then
+            grant nothing.
         floor: an earlier coordinator whose last batch is lost may have used generations up to this
             one in fencing tokens; the next placement gets a higher one.
     """
@@ -102,6 +106,8 @@ class Recovery:
     asked: frozenset[int] = frozenset()
     unverified_until_ms: int | None = None
     since_epoch: int | None = None
+    snapshot_epoch: int | None = None
+    is_doubtful: bool = False
     floor: int = 0
 
 
@@ -168,6 +174,7 @@ class Group:
             asked=frozenset(record.recovering),
             unverified_until_ms=rest["wary"],
             since_epoch=rest.get("since"),
+            is_doubtful=rest.get("doubtful", False),
             floor=rest.get("floor", 0),
         )
         group = _of_record(record, sessions, recovery)
@@ -195,7 +202,9 @@ class Group:
             unverified_until_ms=UNPROVED,
             floor=record.generation + 1,  # the lost batch may have granted tasks under this one
         )
-        epoch = -1 if recovery.asked else record.coordinator_epoch
+        epoch = record.coordinator_epoch
+        if recovery.asked:
+            recovery.snapshot_epoch, epoch = epoch, -1
         group = _of_record(record, sessions, recovery, epoch)
         group.target.again = bool((record.target == NO_MEMBER).any())  # Connect may have wanted it
         return group
@@ -212,6 +221,8 @@ class Group:
             "since": self.recovery.since_epoch,
             "wary": self.recovery.unverified_until_ms,
         }
+        if self.recovery.is_doubtful:
+            rest["doubtful"] = True
         return self.sessions.to_bytes() + json.dumps(rest, separators=(",", ":")).encode()
 
     def snapshot(self) -> GroupSnapshot:

@@ -15,6 +15,7 @@ from muster.protocol.digest import RELEASING, Holding, mixed, set_hashes
 from muster.protocol.ids import Role
 from muster.protocol.records import MemberState
 from muster.protocol.tasks import TaskSet
+from muster.state import recovery
 from muster.state.errors import InvariantViolation
 from muster.state.group import Group
 from muster.state.liveness import FENCED, UNREAD
@@ -166,7 +167,7 @@ def _epochs_are_ordered(group: Group) -> None:
 
 
 def _states_fit_what_is_waited_for(group: Group) -> None:
-    if group.recovery.asked:
+    if recovery.is_halted(group):
         return
     owed = [group.owned.holder[group.owned.revoking], slot_of(group.owned.duplicate)]
     owed += [slot_of(copies.going) for copies in group.owned.copies.values()]

@@ -31,7 +31,7 @@ MUTE = 1
 ASKED = 2
 """Flag: a report was asked for."""
 FENCED = 4
-"""Flag: it broke the rules; it keeps its tasks until it rejoins, leaves or a session has passed."""
+"""Flag: it broke the rules; it keeps its tasks until it leaves or a session has passed."""
 REFUSED = 8
 """Flag: its newest event was refused because of the signature; see `events.Refused`."""
 UNREAD = 16

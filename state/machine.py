@@ -94,10 +94,8 @@ def advance(
     fresh = _fresh(draft, events)
     if not fresh and not draft.changed:  # a recovered group has changed: it asks its members
         return Step(group, (), deadlines.wake_ms(draft), changed=False)
-    if draft.changed and group.recovery.asked:
-        for slot in group.recovery.asked:
-            draft.ask(slot)
-            draft.sessions.demand(slot)
+    if draft.changed:
+        recovery.begin(draft)
     answered = _take_deferred(draft)
     _absorb(draft, fresh)
     _settle(draft)
@@ -248,6 +246,9 @@ def _beat_slots(draft: Draft, run: list[Heartbeat], session: Times) -> None:
 def _settle(draft: Draft) -> None:
     """After all events: open a generation, place it, move each affected member one step."""
     draft.drop_gone()
+    if recovery.has_ended(draft):
+        draft.due = True
+        draft.touched |= set(draft.roster)
     if draft.dead:
         deletion.wind_up(draft)
         return
@@ -268,6 +269,7 @@ def _settle(draft: Draft) -> None:
     if not draft.roster and deadlines.is_pending(draft):
         _place_nothing(draft)
     if (fresh or draft.due or _gate_opened(draft)) and placement.due(draft):
+        draft.cause = _without_waits(draft)
         placement.place(draft)
         draft.changed = True
     if not (draft.changed or draft.answer or draft.touched or draft.acknowledged):
@@ -282,7 +284,7 @@ def _open_generation(draft: Draft) -> None:
         parts = [str(draft.causes), waits]  # without tasks, earlier causes decided nothing
     elif deadlines.is_pending(draft):
         # A generation may stay pending, with new causes in every batch: the first ones are kept.
-        before = cut(draft.cause.removesuffix(waits).removesuffix("; "), CAUSE_CHARS_MAX)
+        before = cut(_without_waits(draft), CAUSE_CHARS_MAX)
         if draft.causes.has_members(causes.JOINED) and deadlines.is_starting(draft):
             # One list of all members that joined, instead of one list for each batch.
             before = causes.without(before, causes.JOINED)
@@ -294,9 +296,19 @@ def _open_generation(draft: Draft) -> None:
     if not deadlines.is_pending(draft):
         draft.generation += 1
         draft.target.moves = ()
+    if recovery.is_unverified(draft) and places(draft.table, draft.assignor):
+        parts.append(recovery.WAITS)
     draft.cause = "; ".join(filter(None, parts))
     draft.timers.followup_ms = None
     draft.changed = True
+
+
+def _without_waits(draft: Draft) -> str:
+    """The cause of the pending generation without what it waits for."""
+    cause = draft.cause
+    for waits in (recovery.WAITS, no_tasks(draft.id)):
+        cause = cause.removesuffix(waits).removesuffix("; ")
+    return cause
 
 
 def _place_nothing(draft: Draft) -> None:

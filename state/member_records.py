@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from muster.protocol.digest import Holding
@@ -41,6 +43,11 @@ def write(draft: Draft, slots: list[int]) -> None:
             # The question of a recovered group keeps the old revision: a member that has seen the
             # record only reports, because a newer one of the old coordinator may be in force.
             member = draft.update(slot, revision=member.revision + 1)
+        elif draft.recovery.is_doubtful:
+            # Revision 0 is newer for no member that has read a record: it only reports.
+            question = replace(member, revision=0)
+            draft.replies.append((member.id, _record(draft, question, Holding(), EMPTY, names)))
+            continue
         held = Holding(*(sets[role].get(slot, EMPTY) for role in Role))
         record = _record(draft, member, held, awaited.get(slot, EMPTY), names)
         draft.replies.append((member.id, record))

@@ -4,8 +4,8 @@ These functions place and grant nothing. A faulty event never raises: the proces
 a `Fault`, or the event becomes a dead letter.
 
 Exclusive ownership decides doubts. A member that breaks the rules is *fenced*: its record tells it
-to drop everything, its heartbeats no longer count, and its tasks stay its own until it rejoins,
-leaves, or a session has passed. An active that a process claims and another member holds is a
+to drop everything, its heartbeats no longer count, and its tasks stay its own until it leaves,
+or a session has passed. An active that a process claims and another member holds is a
 *duplicate*, which the process must give up.
 """
 
@@ -79,8 +79,8 @@ def _admit(draft: Draft, event: Join) -> None:
 def _return(draft: Draft, absent: Member, event: Join) -> None:
     """Take back a member that was away, with its tasks; a static one may be another process now.
 
-    During a recovery the tasks become free instead: another coordinator may have granted them to a
-    member that has not answered yet.
+    After a lost checkpoint the tasks become free instead: another coordinator may have granted them
+    to a member that has not answered, or not joined here, yet.
     """
     if absent.id != event.member and event.member in draft.by_id:
         message = f"member id {event.member} is in use by another member"
@@ -102,7 +102,7 @@ def _return(draft: Draft, absent: Member, event: Join) -> None:
     draft.sessions.flags[absent.slot] = 0
     if absent.incarnation != event.incarnation:
         lag.forget(draft, absent.slot)
-    if draft.recovery.asked:
+    if recovery.is_halted(draft):
         waits = draft.owned.holder == absent.slot
         draft.owned.holder = np.where(waits, np.int32(NO_MEMBER), draft.owned.holder)
         draft.owned.revoking = draft.owned.revoking & ~waits
@@ -110,9 +110,13 @@ def _return(draft: Draft, absent: Member, event: Join) -> None:
 
 
 def _rejoin(draft: Draft, slot: int, event: Join) -> None:
-    """Reset a member whose process joins again: a release it was asked for is withdrawn."""
+    """Reset a member whose process joins again: a release it was asked for is withdrawn.
+
+    A join of a fenced member frees nothing. A process that has read that it is fenced joins under
+    another incarnation, so this join is older than the fence, or its process reads no answers.
+    """
     member = draft.member(slot)
-    if draft.sessions.flags[slot] & (FENCED | DEAF) == FENCED | DEAF:
+    if draft.sessions.flags[slot] & FENCED:
         draft.answer.add(slot)
         return
     profile = _profile_of(event)
@@ -120,13 +124,7 @@ def _rejoin(draft: Draft, slot: int, event: Join) -> None:
         draft.causes.member(causes.CHANGED, member.id)
     elif draft.assignor in CONNECT_ASSIGNORS:
         draft.causes.member(causes.REJOINED, member.id)  # every join opens a round (S3-F08)
-    if draft.sessions.flags[slot] & FENCED:
-        draft.release([slot])
-        draft.sessions.flags[slot] &= 0xFF & ~(FENCED | MUTE)
-        draft.recovered(slot)
-        draft.update(slot, epoch=0, previous_epoch=0)
-        draft.causes.member(causes.REJOINED, member.id)
-    elif member.state is MemberState.UNREVOKED:
+    if member.state is MemberState.UNREVOKED:
         reports.keep_all(draft, slot)
         draft.ask(slot)
     if slot not in draft.recovery.asked:

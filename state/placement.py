@@ -241,8 +241,7 @@ def _apply(draft: Draft, outcome: Outcome) -> None:
     )
     now = draft.sessions.clock_ms
     draft.generation = max(draft.generation, draft.recovery.floor + 1)
-    if not recovery.is_unverified(draft):
-        draft.recovery.floor = 0
+    draft.recovery.floor = 0
     draft.target.generation = draft.generation
     draft.target.placed_ms = now
     draft.timers.delay_until_ms = now + outcome.delay_ms if outcome.delay_ms else None
@@ -324,7 +323,7 @@ def due(draft: Draft) -> bool:
 
 
 def _may_ask(draft: Draft) -> bool:
-    """Whether there are tasks and members to place, all reports are in, and no round is open."""
-    if draft.recovery.asked or not draft.roster or not places(draft.table, draft.assignor):
+    """Whether there are tasks and members to place, the group may act, and no round is open."""
+    if recovery.is_halted(draft) or not draft.roster or not places(draft.table, draft.assignor):
         return False
     return not (draft.target.again and deadlines.is_releasing(draft))

@@ -34,7 +34,7 @@ from muster.protocol.digest import MASK, RELEASING, mixed, set_hashes
 from muster.protocol.ids import Role
 from muster.protocol.records import MemberState
 from muster.protocol.tasks import IntArray, TaskSet
-from muster.state import lag, takeovers
+from muster.state import lag, recovery, takeovers
 from muster.state.draft import Draft
 from muster.state.group import Member
 from muster.state.liveness import FENCED
@@ -61,7 +61,7 @@ class _Stepping:
 def settle(draft: Draft) -> list[int]:
     """Move every affected member one step; returns the slots that need a record, ascending."""
     touched = draft.touched | draft.answer | draft.acknowledged
-    if draft.recovery.asked:
+    if recovery.is_halted(draft):
         _note_acknowledged(draft)
     else:
         stepping = _stepping(draft)
@@ -76,7 +76,7 @@ def settle(draft: Draft) -> list[int]:
 
 
 def _note_acknowledged(draft: Draft) -> None:
-    """During a recovery no member steps, but releases are acknowledged."""
+    """While the group may not act no member steps, but releases are acknowledged."""
     for slot in sorted(draft.acknowledged):
         member = draft.member(slot)
         if member.state is not MemberState.UNREVOKED or draft.sessions.flags[slot] & FENCED:
@@ -119,7 +119,7 @@ def _stepping(draft: Draft) -> _Stepping:
     for part in slots:
         open_[part] = True
     open_[list(draft.answer | draft.acknowledged)] = True
-    if before.recovery.asked:  # the last report may have shown that members wait for nothing more
+    if recovery.is_halted(before):  # members may wait for nothing more
         open_[list(draft.roster)] = True
     open_[-1] = False
     for slot in np.flatnonzero(open_).tolist():

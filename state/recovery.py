@@ -5,8 +5,14 @@ before all have answered. An answer must name the new coordinator: an older repo
 again does not show what the old coordinator did afterwards.
 
 It also asks each member that joins while the group is unverified, because the old coordinator may
-have admitted it. That time ends two heartbeat intervals after the first record that was provably
-written after the start; by then an old coordinator that still ran has read the later claim.
+have admitted it. And it places, grants and revokes nothing in that time, because the old
+coordinator may give a free task to a member that the new one has not heard of yet. That time ends
+two heartbeat intervals, and at least `NOTICES_MS`, after the first record that was provably written
+after the start; by then an old coordinator that still ran has read the later claim.
+
+The question repeats what the snapshot granted, for a member that never read it. It grants nothing
+if another coordinator claimed after the one that wrote the snapshot: that other one may have given
+the tasks away, and the snapshot is of a coordinator that did not know it was superseded.
 
 "New" is the coordinator that started the group without a checkpoint (`Recovery.since_epoch`). One
 that continues from its checkpoint accepts answers to it as its own, because it may process again a
@@ -17,7 +23,23 @@ from __future__ import annotations
 
 from muster.protocol.events import Report
 from muster.state.draft import Draft
-from muster.state.group import UNPROVED
+from muster.state.group import UNPROVED, Group
+
+NOTICES_MS = 3_000
+"""A running coordinator reads a later claim within this time; usually it takes milliseconds."""
+WAITS = "waits until a coordinator that ran before must have stopped"
+"""Part of the cause of a generation that is opened while the group is unverified."""
+
+
+def begin(draft: Draft) -> None:
+    """Ask the members of a group that was read back."""
+    written = draft.recovery.snapshot_epoch
+    if written is not None:
+        draft.recovery.snapshot_epoch = None
+        draft.recovery.is_doubtful = draft.coordinator_epoch > written + 1
+    for slot in draft.recovery.asked:
+        draft.ask(slot)
+        draft.sessions.demand(slot)
 
 
 def ask_newcomer(draft: Draft, slot: int) -> None:
@@ -47,21 +69,30 @@ def raise_floor(draft: Draft) -> None:
         draft.recovery.floor += 1
 
 
-def is_unverified(draft: Draft) -> bool:
+def is_unverified(group: Draft | Group) -> bool:
     """Whether a coordinator that is gone, or does not know it, may have decided what is read."""
     return (
-        draft.recovery.unverified_until_ms is not None
-        and draft.sessions.clock_ms < draft.recovery.unverified_until_ms
+        group.recovery.unverified_until_ms is not None
+        and group.sessions.clock_ms < group.recovery.unverified_until_ms
     )
+
+
+def is_halted(group: Draft | Group) -> bool:
+    """Whether the group may not place, grant or revoke anything yet."""
+    return bool(group.recovery.asked) or is_unverified(group)
+
+
+def has_ended(draft: Draft) -> bool:
+    """Whether this batch ended the time in which the group could not act."""
+    return is_halted(draft.group) and not is_halted(draft)
 
 
 def prove(draft: Draft, coordinator_epoch: int | None) -> None:
     """Set the end of the unverified time if a record names this coordinator or a later one."""
     is_new = coordinator_epoch is not None and coordinator_epoch >= draft.since_epoch
     if is_new and draft.recovery.unverified_until_ms == UNPROVED:
-        draft.recovery.unverified_until_ms = (
-            draft.sessions.clock_ms + 2 * draft.settings.heartbeat_interval_ms
-        )
+        patience_ms = max(2 * draft.settings.heartbeat_interval_ms, NOTICES_MS)
+        draft.recovery.unverified_until_ms = draft.sessions.clock_ms + patience_ms
 
 
 def is_answer(draft: Draft, slot: int, event: Report) -> bool:

@@ -147,7 +147,7 @@ def _run(config: JobConfig) -> int:
         lastrun.begins(spark, config.checkpoint)
         starting = None
         if is_new and not stop.is_set():
-            starting = _recover(spark, config, processor, stop, progress, keys)
+            starting = _recover(spark, config, processor, epochs, stop, progress, keys)
         if not stop.is_set():
             query = sink.write(_frame(spark, config, processor, starting, None), config)
             log.info("running", checkpoint=config.checkpoint, bootstrap=config.clients.bootstrap)
@@ -184,6 +184,7 @@ def _recover(
     spark: SparkSession,
     config: JobConfig,
     processor: GroupProcessor,
+    epochs: Mapping[str, int],
     stop: threading.Event,
     progress: Progress,
     keys: KeyFile | None,
@@ -197,7 +198,7 @@ def _recover(
     if not found.snapshots:
         return found.starting
     _log.info("recovering", groups=len(found.snapshots), checkpoint=config.checkpoint)
-    recovery.wake_all(config.clients, found, keys)
+    recovery.wake_all(config.clients, found, epochs, keys)
     initial = recovery.initial_state(spark, found)
     frame = _frame(spark, config, processor, found.starting, initial)
     _await(sink.write(frame, config, once=True), stop, progress)

@@ -35,7 +35,7 @@ from muster.kafka.settings import ClientSettings
 from muster.logs import KAFKA
 from muster.protocol import codec
 from muster.protocol.errors import DecodeError
-from muster.protocol.events import Tick
+from muster.protocol.events import Mark, Tick
 from muster.protocol.records import GroupSnapshot
 from muster.protocol.topics import TopicKind, topic_name
 from muster.signing.keyring import KeyFile, signed
@@ -152,18 +152,30 @@ def initial_state(spark: SparkSession, found: Recovered) -> DataFrame:
     return spark.createDataFrame(rows, INITIAL)
 
 
-def wake_all(clients: ClientSettings, found: Recovered, keys: KeyFile | None = None) -> None:
+def wake_all(
+    clients: ClientSettings,
+    found: Recovered,
+    epochs: Mapping[str, int],
+    keys: KeyFile | None = None,
+) -> None:
     """Write a tick for every group.
 
     So the first batch, which loads the state, has rows, and each group asks its members at once
-    what they hold.
+    what they hold. The tick names this job's epoch, so it proves that what lies behind it was
+    written after the start.
+
+    Args:
+        clients: how to reach Kafka.
+        found: the groups.
+        epochs: prefix → epoch of this job's claim.
+        keys: signs the ticks; None = they are not signed.
 
     Raises:
         KafkaUnreachable: Kafka did not acknowledge the ticks.
     """
     producer = Producer(clients.producer(), logger=KAFKA)
     for prefix, snapshot in found.snapshots:
-        tick = Tick(group=snapshot.group)
+        tick = Tick(group=snapshot.group, published=Mark(epochs[prefix], 0))
         topic = topic_name(TopicKind.MEMBERSHIP, prefix)
         encoded = signed(keys, codec.encode(tick), tick, topic)
         producer.produce(topic, key=encoded.key, value=encoded.value, headers=list(encoded.headers))

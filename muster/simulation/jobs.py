@@ -19,7 +19,7 @@ from typing import Protocol
 
 from muster.assignor import registry
 from muster.protocol import codec
-from muster.protocol.events import Event, Tick
+from muster.protocol.events import Event, Mark, Tick
 from muster.protocol.records import GroupSnapshot
 from muster.protocol.topics import TopicKind
 from muster.simulation.log import Log, MemberRecord
@@ -30,6 +30,7 @@ from muster.state.group import Group
 from muster.state.machine import Step, advance
 
 Offsets = dict[str, int]
+FIRST_EPOCH = 1
 
 
 @dataclass(slots=True)
@@ -105,8 +106,8 @@ class Job:
 
     @classmethod
     def recovering(cls, log: Log, epoch: int) -> Job:
-        """A coordinator without a checkpoint."""
-        checkpoint = Checkpoint(snapshot=log.snapshot, wary=True)
+        """A coordinator without a checkpoint; the first one follows no other."""
+        checkpoint = Checkpoint(snapshot=log.snapshot, wary=epoch > FIRST_EPOCH)
         if log.snapshot is not None:
             read = {topic: offset + 1 for topic, _, offset in log.snapshot.through}
             checkpoint.through.update({**read, "config": 0})
@@ -199,7 +200,7 @@ class Jobs:
         self._log = log
         self._chance = chance
         self._kind = kind
-        self._epochs = itertools.count(1)
+        self._epochs = itertools.count(FIRST_EPOCH)
         self._generations = 0  # of those that have ended
 
     @property
@@ -216,7 +217,7 @@ class Jobs:
             job = self._kind(self._log, epoch, checkpoint)
         self.newest = job
         self.running.append(job)
-        self._around.send(Tick(group=GROUP))
+        self._around.send(Tick(group=GROUP, published=Mark(epoch, 0)))
         self._wake(job, 1.0)
 
     def wake(self) -> None:

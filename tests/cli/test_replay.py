@@ -260,6 +260,8 @@ def test_a_group_met_just_after_a_lost_checkpoint() -> None:
     story.take(join("W1"), join("W2"))
     story.take(report("W2", 1, epoch=0, coordinator_epoch=7))
     story.take(report("W1", 1, "0_0", "0_3", coordinator_epoch=7))
+    story.now_ms += 20_000
+    story.take(tick())
     assert story.group.owned.holder.tolist() == [0, 1, 1, 0]
     fold, steps = story.tape.fold(STORY)
     assert [step.difference for step in steps] == [""] * len(steps)
@@ -295,10 +297,12 @@ def test_a_group_that_was_deleted(lost: bool) -> None:
     story.take(join("W3", 3))
     if lost:
         story.take(report("W3", 0, epoch=0, incarnation=3, coordinator_epoch=7))
+        story.now_ms += 20_000
+        story.take(tick())
     fold, steps = story.tape.fold(STORY)
     assert [step.difference for step in steps] == [""] * len(steps)
     # Lost: one more for a batch that may be lost, and one for each event that was read since.
-    assert steps[-1].group.generation == (2 + 1 + 3 if lost else 2)
+    assert steps[-1].group.generation == (2 + 1 + 4 if lost else 2)
     assert list(fold.missing()) == []
 
 

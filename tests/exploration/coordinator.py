@@ -43,7 +43,8 @@ class Coordinator(NamedTuple):
         through: offset of the next row to take.
         begun: end of the batch that was begun and not committed; it is taken again. 0 = none.
         held: numbers of the records that it computed and has not published yet.
-        batches: how many batches it may still begin, because it has read a later claim; -1 = any.
+        batches: how many batches it may still begin; -1 = any.
+        until: moment by which it has read a later claim, and begins none; 0 = none is there.
     """
 
     epoch: int
@@ -52,6 +53,11 @@ class Coordinator(NamedTuple):
     begun: int = 0
     held: tuple[int, ...] = ()
     batches: int = -1
+    until: int = 0
+
+    def begins(self, now: int) -> bool:
+        """Whether it may still begin a batch."""
+        return self.batches != 0 and not 0 < self.until <= now
 
     def relative(self, values: Values, now: int, end: int) -> tuple[Any, ...]:
         """The coordinator without its moments."""
@@ -62,6 +68,7 @@ class Coordinator(NamedTuple):
             self.begun - end if self.begun else None,
             tuple([values.relative(n, now, end) for n in self.held]),
             self.batches,
+            self.until and max(self.until - now, 0),
         )
 
 

@@ -71,8 +71,6 @@ class Scenario(NamedTuple):
         budget: the faults.
         settings: settings of the group besides `SETTINGS`.
         assignor: its assignor.
-        notices_late: a superseded coordinator begins its last batch at any time; else before the
-            second one has taken a batch, because a job takes longer to start than to notice.
         lags: copies report how far they are behind, not that they are ready.
         settled: begin with a group that has settled, not with the joins.
     """
@@ -83,7 +81,6 @@ class Scenario(NamedTuple):
     static: tuple[str, ...] = ()
     settings: tuple[tuple[str, str], ...] = ()
     assignor: str = "sticky"
-    notices_late: bool = False
     lags: bool = False
     settled: bool = False
 

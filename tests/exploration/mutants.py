@@ -22,7 +22,6 @@ from muster.state import (
     membership,
     placement,
     reconcile,
-    recovery,
 )
 from muster.state.group import Group
 from muster.worker import holdings as held
@@ -134,13 +133,6 @@ MUTANTS = (
         Group.recover,
         "frozenset(member.slot for member in record.members if not member.away)",
         "frozenset()",
-        LOST,
-    ),
-    Mutant(
-        "a new coordinator asks who joins, too",
-        recovery.ask_newcomer,
-        "until is None or slot in",
-        "True or slot in",
         LOST,
     ),
     Mutant(
@@ -296,7 +288,7 @@ MUTANTS = (
     Mutant(
         "nothing is granted while a new coordinator asks",
         reconcile.settle,
-        "if draft.recovery.asked:",
+        "if recovery.is_halted(draft):",
         "if False:",
         LOST,
     ),

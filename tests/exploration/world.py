@@ -26,9 +26,10 @@ from exploration.model import DRIFT_MS, QUANTUM_MS, SETTINGS, SETTLES_WITHIN, Sc
 from exploration.story import named, said
 from exploration.values import OFFSET, TIME, Values, digest
 
-from muster.protocol.events import Drain, Origin, Refused, Taken, Tick
+from muster.protocol.events import Drain, Mark, Origin, Refused, Taken, Tick
 from muster.protocol.ids import MemberId
 from muster.protocol.records import GroupSnapshot
+from muster.state.recovery import NOTICES_MS
 
 Step = tuple[str, World | str]
 """What happens, and the state after it, or the law that it breaks."""
@@ -115,7 +116,7 @@ class System(Laws):
                 after = self._published(world, coordinator.held)
                 after = _running(after, place, coordinator._replace(held=()))
                 yield f"coordinator {coordinator.epoch} publishes late", self._pruned(after)
-            elif place and coordinator.batches == 0:
+            elif place and not coordinator.begins(world.now):
                 yield f"coordinator {coordinator.epoch} ends", self._pruned(_ended(world, place))
         for index, number in enumerate(world.repeats):
             event = self.values[number].event
@@ -154,7 +155,7 @@ class System(Laws):
     def _batches(self, world: World) -> Iterator[Step]:
         """Every end that the next batch of a coordinator may have, the longest first."""
         for place, coordinator in enumerate(world.running):
-            if coordinator.held or coordinator.batches == 0:
+            if coordinator.held or not coordinator.begins(world.now):
                 continue
             ends = range(world.end, coordinator.through, -1)
             if coordinator.begun:
@@ -261,7 +262,8 @@ class System(Laws):
                     )
         if budget.usurp and can:
             less = world._replace(budget=budget.less("usurp"))
-            old = coordinator._replace(batches=1)
+            until = world.now + NOTICES_MS
+            old = coordinator._replace(batches=1, until=until)
             yield "a second coordinator starts", self._recovered(less, (old,))
 
     # ------------------------------------------------------------------------ effects of steps
@@ -317,8 +319,6 @@ class System(Laws):
         except LawBroken as law:
             return str(law)
         after = coordinator._replace(group=batch.group, through=end, begun=0)
-        if place == 0 and len(world.running) > 1 and not self.scenario.notices_late:
-            world = _running(world, 1, world.running[1]._replace(batches=0))
         if coordinator.batches > 0:  # superseded: its records reach Kafka later
             late = after._replace(held=batch.records, batches=coordinator.batches - 1)
             return self._pruned(_running(world, place, late))
@@ -343,13 +343,13 @@ class System(Laws):
         coordinator = world.running[0]
         again = Coordinator(coordinator.epoch + 1, coordinator.group, coordinator.through, end)
         world = self._published(world._replace(running=(again,)), batch.records)
-        return self._pruned(self._appended(world, Tick(group=GROUP)))
+        return self._pruned(self._appended(world, _first_tick(again)))
 
     def _recovered(self, world: World, others: tuple[Coordinator, ...]) -> World:
         group, through = self.coordinators.recovered(world.published)
         again = Coordinator(world.running[0].epoch + 1, group, through)
         return self._appended(
-            self._pruned(world._replace(running=(again, *others))), Tick(group=GROUP)
+            self._pruned(world._replace(running=(again, *others))), _first_tick(again)
         )
 
     def _published(self, world: World, records: tuple[int, ...]) -> World:
@@ -383,6 +383,11 @@ class System(Laws):
             needed = min(needed, self.coordinators.recovered(world.published)[1])
         taken = len(world.log) - (world.end - needed)
         return world._replace(log=world.log[taken:])
+
+
+def _first_tick(coordinator: Coordinator) -> Tick:
+    """What a coordinator writes when it starts."""
+    return Tick(group=GROUP, published=Mark(coordinator.epoch, 0))
 
 
 def _running(world: World, place: int, coordinator: Coordinator) -> World:

@@ -47,5 +47,28 @@ def lost_batch(seed: int) -> list[Timed]:
     ends = 5_000 + chance.randrange(8, 40)
     found += [(5_000, faults.Stops(first)), (ends, faults.Restarts(50, checkpoint=False))]
     found += [(ends + chance.randrange(10, 40), faults.Dies(second))]
-    found += [(ends + 3_000, faults.Starts(second))]
+    found += [(ends + 8_000, faults.Starts(second))]
+    return sorted(found, key=lambda timed: timed[0])
+
+
+def silent(seed: int) -> list[Timed]:
+    """Members freeze with what the first coordinator gave them, before the second asks them.
+
+    They keep their tasks for a session of 5 s, and the second gives out free tasks before that.
+    """
+    chance = Random(f"silent/{seed}")
+    names = chance.sample(faults.NAMES[:4], 4)
+    found: list[Timed] = [(n, faults.Starts(name)) for n, name in enumerate(names[:2])]
+    found.append((100, faults.Configures(0, 0, 3)))  # a session of 5 s
+    found.append((CLAIMS_MS, faults.Usurps(900, 10, 1_000)))
+    joins = CLAIMS_MS + chance.randrange(20, 100)
+    found.append((joins, faults.Starts(names[2])))
+    if chance.random() < 0.5:
+        found.append((joins + chance.randrange(200, 400), faults.Stops(names[2])))
+    for name in names[:3]:
+        span_ms = 4_700 if name == names[2] else chance.choice((1_200, 4_700))
+        found.append((CLAIMS_MS + 850, faults.Freezes(name, span_ms)))
+    found.append((CLAIMS_MS + 1_500, faults.Starts(names[3])))
+    if chance.random() < 0.5:  # the second ends, and asks again
+        found.append((CLAIMS_MS + 1_300, faults.Restarts(100, checkpoint=True)))
     return sorted(found, key=lambda timed: timed[0])

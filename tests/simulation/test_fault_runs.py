@@ -128,6 +128,14 @@ def test_tokens_grow_while_two_coordinators_live(seed: int) -> None:
     assert 0 < settled_ms <= CALM_MS
 
 
+@pytest.mark.parametrize("seed", range(8))
+def test_members_are_silent_while_two_coordinators_live(seed: int) -> None:
+    """They freeze with what the first gave them; the second gives none of it to another."""
+    _, settled_ms, law = runs.play(seed, two_coordinators.silent(seed))
+    assert law == ""
+    assert 0 < settled_ms <= CALM_MS
+
+
 def test_a_job_off_its_pins_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     """The checker fails a `static` group whose member runs a job that it does not name."""
     monkeypatch.setitem(faults.PINNED, "W1", ("1_2",))  # for the checker

@@ -99,3 +99,15 @@ def test_a_release_that_a_deaf_member_owes_does_not_begin_its_time_again() -> No
             join("W1"), beat("W2", 0), beat("W3", 0, epoch=story.group.target.generation), tick()
         )
     assert story.group.cause.endswith("W1 fenced")
+
+
+def test_a_deaf_member_that_falls_silent_expires() -> None:
+    """Its tasks left the table before it was taken for deaf: it is asked for them no more."""
+    story = Story()
+    values = {"session_timeout_ms": SESSION_MS, "rebalance_timeout_ms": 20_000}
+    story.take(config(FOUR, **values), join("W1"), join("W2"))
+    for ms in range(4_000, 400_000, 4_000):
+        events = [join("W1")] if ms < 60_000 else []
+        events += [config(Subtopology("1", 2), **values)] if ms == 12_000 else []
+        story.at(ms).take(*events, tick())
+    assert "W1" not in story.group.by_id

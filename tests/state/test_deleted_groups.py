@@ -111,8 +111,9 @@ def test_a_deletion_is_finished_by_the_next_coordinator() -> None:
     assert records == {"W2": "GROUP_ID_NOT_FOUND"}
     assert story.group.state is GroupState.DEAD
     story.at(2_200).take(report("W1", 2, "0_0", coordinator_epoch=7))
+    story.at(15_000).take(tick())
     revision = story.group.snapshot().members[0].revision
-    assert story.at(2_300).told(report("W1", revision, coordinator_epoch=7)) == {
+    assert story.at(15_100).told(report("W1", revision, coordinator_epoch=7)) == {
         "W1": "GROUP_ID_NOT_FOUND"
     }
     assert story.group.roster == ()

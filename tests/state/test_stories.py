@@ -241,14 +241,14 @@ def test_ex_s1_11_a_retriable_failure_is_tried_again_at_once() -> None:
 
 LOST = {
     "as recorded": (["0_0", "0_1"], ["0_0", "0_1"]),
-    "lacking a task: given again": (["0_0"], ["0_0", "0_1"]),
+    "lacking a task: given again, later": (["0_0"], ["0_0", "0_1"]),
     "granted one more just before": (["0_0", "0_1", "0_3"], ["0_0", "0_1", "0_3"]),
 }
 
 
 @pytest.mark.parametrize("case", LOST)
 def test_a_lost_checkpoint(case: str) -> None:
-    """All members are asked; nothing is granted before the last answer; reports are believed."""
+    """All members are asked; nothing is granted while the old coordinator may still run."""
     held, expected = LOST[case]
     story = two_members()
     record = story.group.snapshot()
@@ -264,6 +264,9 @@ def test_a_lost_checkpoint(case: str) -> None:
     assert story.group.recovery.asked
     story.at(3_000).take(report("W3", 0, epoch=0, incarnation=3))
     assert not story.group.recovery.asked
+    assert (story.group.owned.holder == 0).sum() == len(held)
+    for ms in (4_000, 15_000):
+        story.at(ms).take(tick())
     first = sorted(
         str(story.group.table.task(t)) for t in (story.group.owned.holder == 0).nonzero()[0]
     )

@@ -1,4 +1,4 @@
-"""Unverified groups and refused events: the group asks members before it acts."""
+"""Unverified groups and refused events: the group asks members, and waits, before it acts."""
 
 from __future__ import annotations
 
@@ -6,11 +6,15 @@ from support.state.story import Story, beat, config, join, report, tick
 
 from muster.protocol.events import Mark, Refused, Tick
 from muster.protocol.ids import GroupId, MemberId
+from muster.protocol.records import GroupState
 from muster.protocol.tasks import Subtopology
 from muster.state.group import Group
+from muster.state.recovery import WAITS
 
 FOUR = Subtopology("0", 4)
 SESSION_MS, BEAT_MS = 45_000, 5_000
+VERIFIED_MS = 15_000
+"""After the unverified time of these stories."""
 
 
 def unverified() -> Story:
@@ -22,19 +26,40 @@ def test_who_joins_an_unknown_group_is_asked_first() -> None:
     """An earlier coordinator granted all tasks to W1; W2 gets its share when W1 releases it.
 
     Without the question both would own tasks. The generation is none that the earlier coordinator
-    may have used: one for its lost batch, and one for each of five events.
+    may have used: one for its lost batch, and one for each of six events.
     """
     story = unverified()
     records = story.told(config(FOUR), join("W1"), join("W2"))
     assert records == {"W1": "- | - | - @0 report", "W2": "- | - | - @0 report"}
     everything = ("0_0", "0_1", "0_2", "0_3")
     assert story.at(100).told(report("W2", 1, epoch=0, coordinator_epoch=2)) == {}
-    records = story.at(200).told(report("W1", 1, *everything, coordinator_epoch=2))
+    assert story.at(200).told(report("W1", 1, *everything, coordinator_epoch=2)) == {}
+    records = story.at(VERIFIED_MS).told(tick())
     assert records == {"W1": "0_0 0_1 | - | - @1"}
-    assert story.group.generation == 7
+    assert story.group.generation == 8
     assert story.group.owned.holder.tolist() == [0, 0, 0, 0]
-    records = story.at(300).told(report("W1", 2, "0_0", "0_1"))
-    assert records["W2"] == "0_2 0_3 | - | - @7"
+    records = story.at(VERIFIED_MS + 100).told(report("W1", 2, "0_0", "0_1"))
+    assert records["W2"] == "0_2 0_3 | - | - @8"
+
+
+def test_a_free_task_waits_until_an_earlier_coordinator_must_have_stopped() -> None:
+    """W2 joined, and the earlier coordinator gave it all tasks before the new one read the join.
+
+    W1 has answered that it holds nothing, and all tasks look free; the cause says what they wait
+    for, and the wake-up asks for a tick when the wait ends.
+    """
+    story = unverified()
+    story.take(config(FOUR), join("W1"))
+    step = story.at(100).take(report("W1", 0, epoch=0, coordinator_epoch=2))
+    assert story.group.state is GroupState.ASSIGNING
+    assert story.group.cause.endswith(WAITS)
+    assert step.wake_at_ms == story.now_ms + 2 * BEAT_MS
+    assert story.at(200).told(join("W2")) == {"W2": "- | - | - @0 report"}
+    everything = ("0_0", "0_1", "0_2", "0_3")
+    assert story.at(VERIFIED_MS).told(tick()) == {}  # W2 has not answered
+    records = story.at(VERIFIED_MS + 1).told(report("W2", 1, *everything, coordinator_epoch=2))
+    assert records == {"W2": "0_0 0_1 | - | - @1"}
+    assert WAITS not in story.group.cause
 
 
 def test_an_older_report_is_not_an_answer() -> None:
@@ -43,8 +68,10 @@ def test_an_older_report_is_not_an_answer() -> None:
     story.take(config(FOUR), join("W1"))
     assert story.at(100).told(report("W1", 1, "0_0", coordinator_epoch=1)) == {}
     assert story.group.recovery.asked == frozenset({0})
-    records = story.at(200).told(report("W1", 1, "0_0", coordinator_epoch=2))
-    assert records == {"W1": "0_0 0_1 0_2 0_3 | - | - @6"}
+    story.at(200).take(report("W1", 1, "0_0", coordinator_epoch=2))
+    assert story.group.recovery.asked == frozenset()
+    records = story.at(VERIFIED_MS).told(tick())
+    assert records == {"W1": "0_0 0_1 0_2 0_3 | - | - @7"}
 
 
 def test_a_group_is_verified_two_intervals_after_a_tick_with_its_own_mark() -> None:
@@ -57,8 +84,9 @@ def test_a_group_is_verified_two_intervals_after_a_tick_with_its_own_mark() -> N
     last_ms = 30_100 + 2 * BEAT_MS
     assert story.at(last_ms - 1).told(join("W2"))["W2"].endswith("report")
     story.at(last_ms - 1).take(report("W2", 1, epoch=0))
-    assert story.at(last_ms).told(join("W3"))["W3"] == "- | - | - @10"
+    assert not story.at(last_ms).told(join("W3"))["W3"].endswith("report")
     assert story.group.recovery.asked == frozenset()
+    assert story.group.state is GroupState.STABLE
 
 
 def refused() -> Story:
