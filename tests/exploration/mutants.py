@@ -62,7 +62,6 @@ DRAIN = Scenario(TWO, 1, Budget(drain=1), settled=True)
 LEAVE = Scenario(TWO, 1, Budget(leave=1), settled=True)
 LEARNER = Scenario(TWO, 2, settings=COPIES[1:], assignor="learner")
 LAGS = LEARNER._replace(lags=True, budget=Budget(behind=1))
-SECOND = Scenario(TWO, 1, Budget(usurp=1))
 
 MUTANTS = (
     Mutant(
@@ -275,14 +274,6 @@ MUTANTS = (
         "self._report(now_ms) if record.report else []",
         "[]",
         LOST,
-        states=3_000,
-    ),
-    Mutant(
-        "a member obeys no coordinator older than one it has heard",
-        Steps._is_news,
-        "record.coordinator_epoch < self._seen[0]",
-        "False",
-        SECOND,
         states=3_000,
     ),
     Mutant(
