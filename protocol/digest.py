@@ -9,6 +9,7 @@ record that takes a task away, so a wrong digest shows that a record was lost.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,6 +22,9 @@ GOLDEN = 0x9E3779B97F4A7C15
 ROLE = 0xD1B54A32D192ED03
 RELEASING = 4
 """Added to a role's number while the member is giving the task up."""
+
+MANY_UNITS = 64
+"""From so many units on, their names are hashed together: megabytes of names in milliseconds."""
 
 MASK = 0xFFFFFFFFFFFFFFFF
 
@@ -35,18 +39,39 @@ def fnv1a64(text: str) -> int:
 
 def unit_hash(name: str, connector: bool) -> int:
     """Hash of a unit's name; connectors and subtopologies of one name differ."""
-    return fnv1a64(name + ("-" if connector else "_"))
+    return fnv1a64(name + _end_of(connector))
+
+
+def _end_of(connector: bool) -> str:
+    return "-" if connector else "_"
+
+
+def fnv1a64_of(texts: Sequence[bytes]) -> NDArray[np.uint64]:
+    """uint64[N]: FNV-1a of each text; all texts advance by one byte at a time."""
+    lengths = np.fromiter(map(len, texts), dtype=np.int64, count=len(texts))
+    order = np.argsort(-lengths, kind="stable")
+    starts = (np.cumsum(lengths) - lengths)[order]
+    data = np.frombuffer(b"".join(texts), dtype=np.uint8)
+    longest_first = lengths[order]
+    values = np.full(len(texts), 0xCBF29CE484222325, dtype=np.uint64)
+    active = len(texts)
+    with np.errstate(over="ignore"):
+        for at in range(int(longest_first[0]) if active else 0):
+            active = int(np.searchsorted(-longest_first[:active], -at))  # texts longer than `at`
+            values[:active] ^= data[starts[:active] + at]
+            values[:active] *= np.uint64(0x100000001B3)
+    found = np.empty_like(values)
+    found[order] = values
+    return found
 
 
 def table_hashes(table: TaskTable) -> NDArray[np.uint64]:
     """uint64[T]: hash of every task of a table, before the role is added."""
-    names = np.array(
-        [
-            unit_hash(u.name, bool(c))
-            for u, c in zip(table.units, table.is_connector_unit, strict=True)
-        ],
-        dtype=np.uint64,
-    )
+    units = zip(table.units, table.is_connector_unit.tolist(), strict=True)
+    if len(table.units) < MANY_UNITS:
+        names = np.array([unit_hash(u.name, c) for u, c in units], dtype=np.uint64)
+    else:
+        names = fnv1a64_of([(u.name + _end_of(c)).encode() for u, c in units])
     steps = (table.number_of.astype(np.int64) + 1).astype(np.uint64)
     with np.errstate(over="ignore"):
         return names[table.unit_of] + steps * np.uint64(GOLDEN)

@@ -112,11 +112,12 @@ def declare(draft: Draft, table: TaskTable) -> None:
     draft.touched |= {o.slot for o in orphans}  # a reclaimed task has another digest
     draft.owned.orphans = tuple(sorted(o for o in orphans if not _reclaimed(draft, o)))
     draft.answer |= {o.slot for o in draft.owned.orphans}
+    owing = reports.owing(draft)
     for slot in sorted({o.slot for o in orphans}):
         # If all orphans of an UNREVOKED member are back in the table, it may owe nothing more.
         member = draft.members[slot]  # None: the member left in this batch
         owed = member is not None and member.state is MemberState.UNREVOKED
-        if owed and not reports.owes(draft, slot):
+        if owed and not owing[slot]:
             reports.owes_nothing(draft, slot)
 
 

@@ -295,7 +295,10 @@ class Draft:
 
         Tasks of a member that is away count as free, because it runs nothing.
         """
-        free = (self.owned.holder[tasks] == NO_MEMBER) | self.columns.away[self.owned.holder[tasks]]
+        held_by = self.owned.holder[tasks]
+        # Not by `columns`: to renew them for each of thousands of joins would cost more.
+        away = (slot != NO_MEMBER and self.member(slot).away for slot in held_by.tolist())
+        free = (held_by == NO_MEMBER) | np.fromiter(away, dtype=np.bool_, count=len(tasks))
         mine = tasks[free]
         holder, revoking = self.owned.holder.copy(), self.owned.revoking.copy()
         holder[mine], revoking[mine] = slot, giving_up

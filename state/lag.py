@@ -26,7 +26,16 @@ from muster.state.causes import Causes
 from muster.state.draft import Draft
 from muster.state.group import Group
 from muster.state.liveness import FENCED
-from muster.state.ownership import COPY_ROLES, NO_MEMBER, Codes, Lags, slot_of, task_of, union
+from muster.state.ownership import (
+    COPY_ROLES,
+    NO_MEMBER,
+    Codes,
+    Lags,
+    contains,
+    slot_of,
+    task_of,
+    union,
+)
 from muster.state.ownership import codes as codes_of
 from muster.state.printable import cut
 
@@ -85,15 +94,21 @@ def _merge(draft: Draft, news: dict[int, int], at_ms: int) -> None:
     has_old = known.pair[place] == pair if len(known.pair) else np.zeros(len(pair), dtype=np.bool_)
     old = np.where(has_old, known.offsets[place] if len(known.pair) else 0, -1)
     old_ms = np.where(has_old, known.reported_ms[place] if len(known.pair) else 0, 0)
-    ages = ~np.isin(pair, _copies(draft), assume_unique=True)
+    ages = has_old.copy()  # a lag that is new counts in any case
+    if has_old.any():
+        for copies in draft.owned.copies.values():
+            for part in copies:
+                ages &= ~contains(part, pair)
     stale = ages & (at_ms - old_ms > draft.settings.probing_rebalance_interval_ms // 2)
     differs = (old > limit) != (offsets > limit)
-    differs |= np.maximum(offsets, old) >= 2 * np.maximum(np.minimum(offsets, old), 1)
+    # Halves, because twice `OFFSETS_MAX` is more than an int64 holds.
+    differs |= np.maximum(offsets, old) // 2 >= np.maximum(np.minimum(offsets, old), 1)
     new = ~has_old | ((differs | stale) & (at_ms >= old_ms))
     if not new.any():
         return
     before = caught_up(draft)
-    stays = ~np.isin(known.pair, pair[new], assume_unique=True)
+    stays = np.ones(len(known.pair), dtype=np.bool_)
+    stays[place[new & has_old]] = False
     merged = np.concatenate((known.pair[stays], pair[new]))
     order = np.argsort(merged, kind="stable")
     draft.owned.lags = Lags(

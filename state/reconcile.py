@@ -34,7 +34,7 @@ from muster.protocol.digest import MASK, RELEASING, mixed, set_hashes
 from muster.protocol.ids import Role
 from muster.protocol.records import MemberState
 from muster.protocol.tasks import IntArray, TaskSet
-from muster.state import lag, takeovers
+from muster.state import lag, reports, takeovers
 from muster.state.draft import Draft
 from muster.state.group import Member
 from muster.state.liveness import FENCED
@@ -153,7 +153,7 @@ def _revoke(draft: Draft, stepping: _Stepping) -> None:
             kept = np.setdiff1d(kept, less, assume_unique=True)
             going = union(going, less[~away[slot_of(less)]])
             draft.owned.set_copies(role, kept=kept, going=going)
-    stepping.owes = _owing(draft)
+    stepping.owes = reports.owing(draft)
 
 
 def _changes_role(draft: Draft, pairs: Codes) -> BoolArray:
@@ -161,18 +161,6 @@ def _changes_role(draft: Draft, pairs: Codes) -> BoolArray:
     wanted = union(*(draft.owned.copies[role].wanted for role in COPY_ROLES))
     becomes_active: BoolArray = draft.target.active[task_of(pairs)] == slot_of(pairs)
     return becomes_active | np.isin(pairs, wanted, assume_unique=True)
-
-
-def _owing(draft: Draft) -> BoolArray:
-    """bool[slots + 1]: members that hold something they must give up."""
-    owes = np.zeros(len(draft.members) + 1, dtype=np.bool_)
-    owes[draft.owned.holder[draft.owned.revoking]] = True
-    for role in COPY_ROLES:
-        owes[slot_of(draft.owned.copies[role].going)] = True
-    owes[slot_of(draft.owned.duplicate)] = True
-    owes[[o.slot for o in draft.owned.orphans]] = True
-    owes[-1] = False
-    return owes
 
 
 def _grant(draft: Draft, stepping: _Stepping) -> None:

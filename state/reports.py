@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from muster.assignor.model import BoolArray
 from muster.protocol.digest import Holding
 from muster.protocol.events import Report
 from muster.protocol.ids import Role
@@ -27,6 +28,7 @@ from muster.state.ownership import (
     Codes,
     Orphan,
     codes,
+    contains,
     slot_of,
     task_of,
     union,
@@ -189,17 +191,16 @@ def owes_nothing(draft: Draft, slot: int) -> None:
     draft.changed = True
 
 
-def owes(draft: Draft, slot: int) -> bool:
-    """Whether a member still holds something it was asked to give up."""
-    pairs = [
-        draft.owned.duplicate,
-        *(copies.going for copies in draft.owned.copies.values()),
-    ]
-    return (
-        bool((draft.owned.revoking & (draft.owned.holder == slot)).any())
-        or any(bool((slot_of(part) == slot).any()) for part in pairs)
-        or any(orphan.slot == slot for orphan in draft.owned.orphans)
-    )
+def owing(draft: Draft) -> BoolArray:
+    """bool[slots + 1]: members that hold something they must give up."""
+    owes = np.zeros(len(draft.members) + 1, dtype=np.bool_)
+    owes[draft.owned.holder[draft.owned.revoking]] = True
+    for role in COPY_ROLES:
+        owes[slot_of(draft.owned.copies[role].going)] = True
+    owes[slot_of(draft.owned.duplicate)] = True
+    owes[[o.slot for o in draft.owned.orphans]] = True
+    owes[-1] = False
+    return owes
 
 
 def keep_all(draft: Draft, slot: int) -> None:
@@ -221,9 +222,11 @@ def claim(draft: Draft, slot: int, holding: Holding) -> None:
         draft.claim(slot, active)
     for role, tasks in _copies_of(holding):
         indexes, lost[role] = draft.table.indexes_of(tasks)
+        if len(indexes) == 0:
+            continue
         copies = draft.owned.copies[role]
         claimed = _pairs(np.setdiff1d(indexes, active, assume_unique=True), slot)
-        new = np.setdiff1d(claimed, copies.going, assume_unique=True)
+        new = claimed[~contains(copies.going, claimed)]
         draft.owned.set_copies(role, kept=union(copies.kept, new))
     _add_orphans(draft, slot, lost)
     _mark_ready(draft, slot, holding.ready)
@@ -257,6 +260,8 @@ def _add_orphans(draft: Draft, slot: int, lost: dict[Role, TaskSet]) -> None:
 def _mark_ready(draft: Draft, slot: int, ready: TaskSet) -> None:
     """Note which of the member's learners and standbys have caught up."""
     pairs = _pairs(draft.table.indexes_of(ready)[0], slot)
+    if len(pairs) == 0:
+        return
     kept = union(*(draft.owned.copies[role].kept for role in COPY_ROLES))
     lag.absorb_ready(draft, np.intersect1d(pairs, kept, assume_unique=True))
 

@@ -45,7 +45,7 @@ EVENT_TASKS_MIN = 4_096
 """Tasks that a join or report may name in each role, even in a small group..."""
 BATCH_TASKS_MIN = 1 << 18
 """...and that all joins and reports of a group in one batch may name together."""
-BATCH_LAGS_MIN = 1 << 16
+BATCH_LAGS_MIN = 1 << 14
 """Lags that the events of a group in one batch may report, even in a small group; a decoded lag
 takes some 300 bytes."""
 LAGS_MAX = 1 << 22

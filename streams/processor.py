@@ -69,7 +69,7 @@ from muster.streams.turn import Publisher, Rows, Turn
 CACHE_GROUPS_MAX = 10_000
 """Groups that one Python process keeps in memory; it drops the least recently used first."""
 
-NEW_GROUPS_MAX = 50
+NEW_GROUPS_MAX = 10
 """New groups without a config that one Spark task accepts in a batch."""
 
 BATCH_ID = "streaming.sql.batchId"

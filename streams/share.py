@@ -25,8 +25,8 @@ BYTES_MIN = 4 << 20
 BYTES_MAX = 64 << 20
 GROWTH = 16
 """A group whose snapshot is larger may bring this many times its size, up to `BYTES_MAX`."""
-CONFIGS_MAX = 16
-LARGE_CONFIGS_MAX = 2
+CONFIGS_MAX = 4
+LARGE_CONFIGS_MAX = 1
 BEGINNING_BYTES = 512
 
 

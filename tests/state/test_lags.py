@@ -13,6 +13,7 @@ from muster.protocol.events import Lag, LagReport
 from muster.protocol.ids import MemberId, Role, Task, parse_task
 from muster.protocol.records import Fault, Rejected
 from muster.protocol.tasks import Subtopology
+from muster.state import lag
 
 FOUR = Subtopology("0", 4, stateful=True)
 
@@ -111,3 +112,10 @@ def test_lags_that_change_little_change_no_record() -> None:
     assert not story.at(3_000).take(lag_of(member, 60_000, task)).changed
     assert story.at(4_000).take(lag_of(member, 25_000, task)).changed
     assert story.at(5_000).take(lag_of(member, 50_000, task)).changed
+
+
+def test_the_longest_lag_said_again_changes_no_record() -> None:
+    """Twice the longest lag there may be is more than 64 bits hold."""
+    story, task, member = learning()
+    assert story.at(1_000).take(lag_of(member, lag.OFFSETS_MAX, task)).changed
+    assert not story.at(2_000).take(lag_of(member, lag.OFFSETS_MAX, task)).changed
