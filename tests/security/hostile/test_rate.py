@@ -4,6 +4,10 @@
 attack for 10 seconds at `RATE` records a second. It prints the innocent group's time from event to
 answer (broker timestamps) before and during the attack, memory, and the size of the checkpoint. The
 test asserts that every event is answered and the job lives; the times depend on the machine.
+
+``MUSTER_HOSTILE_BYTES=262144`` limits the attacker to so many bytes a second, as a Kafka quota
+does. ``MUSTER_HOSTILE_READER=1`` adds a plain reader of the input topics, and a column with the
+99th percentile of its time from event to read: where that is long, the broker is the limit.
 """
 
 from __future__ import annotations
@@ -11,7 +15,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import cycle
 from pathlib import Path
 
@@ -34,7 +38,7 @@ from muster.protocol import codec
 from muster.protocol.events import Event, Join, Leave
 from muster.protocol.ids import GroupId, MemberId
 from muster.protocol.keys import key_of
-from muster.protocol.topics import TopicKind
+from muster.protocol.topics import INPUTS, TopicKind
 
 pytestmark = [
     pytest.mark.broker,
@@ -50,54 +54,95 @@ RATE = 1_000
 SECONDS = float(os.environ.get("MUSTER_HOSTILE_SECONDS", "1"))
 ONLY = os.environ.get("MUSTER_HOSTILE_ONLY", "")
 """Names of attacks, separated by commas; empty = all."""
-QUIET_ASKS = 20
+BYTES = float(os.environ.get("MUSTER_HOSTILE_BYTES", "inf"))
+"""Bytes that the attacker writes in a second, at most."""
+HAS_READER = "MUSTER_HOSTILE_READER" in os.environ
+PACE_S = 0.1
+"""Seconds between two joins of the innocent group."""
+WARM_UP_S = 40.0
+"""A JVM compiles what it runs often; before that an answer takes four times as long."""
 INNOCENT = GroupId("innocent")
 PATIENCE_S = 240.0
 
 
 class Innocent:
-    """A group whose members join, are answered and leave."""
+    """A group of which a new member joins every `PACE_S`, is answered and leaves.
+
+    The members join whether or not the ones before are answered, so that the answers of a slow
+    moment count as often as those of a fast one.
+    """
 
     def __init__(self, topics: Topics, job: Job) -> None:
-        self._topics, self._job = topics, job
+        self._job = job
+        self._topic = topics.name(TopicKind.MEMBERSHIP)
         self._producer = Producer(topics.clients.producer({"linger.ms": 0}))
         self._answers = answers(topics)
         self._turn = 0
+        self._written_ms: dict[bytes, int] = {}
+        """Record key of a member's assignment → broker timestamp of its join."""
+        self._waiting: dict[bytes, Join] = {}
+        self._took: list[float] = []
         topics.write(TopicKind.CONFIG, config(4, group=INNOCENT, initial_rebalance_delay_ms=0))
 
-    def asks(self) -> float:
-        """Seconds from a join to its answer, by the broker's timestamps."""
+    def asks(self, more: Callable[[], bool]) -> list[float]:
+        """Let members join while `more()`, and wait until all are answered.
+
+        Returns:
+            Seconds from each join to its answer, by the broker's timestamps.
+        """
+        self._took = []
+        next_s = time.monotonic()
+        while more():
+            if time.monotonic() >= next_s:
+                next_s += PACE_S
+                self._join()
+            self._look()
+        story = self._job.tail
+        until(self._is_done, "all members are answered", timeout_s=PATIENCE_S, story=story)
+        return self._took
+
+    def close(self) -> None:
+        """Stop reading."""
+        self._answers.close()
+
+    def _is_done(self) -> bool:
+        assert self._job.poll() is None, self._job.tail()
+        self._look()
+        return not self._waiting
+
+    def _join(self) -> None:
         self._turn += 1
         member = MemberId(f"i{self._turn}")
-        who = {"group": INNOCENT, "member": member, "incarnation": self._turn}
-        sent_ms = self._written(Join(**who))  # type: ignore[arg-type]  # by name
+        join = Join(group=INNOCENT, member=member, incarnation=self._turn)
+        key = key_of(INNOCENT, member)
+        self._waiting[key] = join
+        self._write(join, key)
 
-        def answered_ms() -> int | None:
-            assert self._job.poll() is None, self._job.tail()
-            for message in self._answers.consume(10_000, 0.02):
-                if message.key() == key_of(INNOCENT, member) and message.value() is not None:
-                    return message.timestamp()[1]  # type: ignore[no-any-return]
-            return None
+    def _look(self) -> None:
+        """Take what has been answered; who is answered leaves."""
+        self._producer.poll(0)
+        for message in self._answers.consume(10_000, 0.01):
+            key = message.key()
+            if key not in self._waiting or key not in self._written_ms or not message.value():
+                continue
+            join = self._waiting.pop(key)
+            spent_ms = message.timestamp()[1] - self._written_ms.pop(key)
+            self._took.append(max(spent_ms, 0) / 1000)
+            leave = Leave(group=INNOCENT, member=join.member, incarnation=join.incarnation)
+            self._write(leave)
 
-        answer_ms = until(
-            answered_ms, f"{member} is answered", timeout_s=PATIENCE_S, story=self._job.tail
-        )
-        self._written(Leave(**who))  # type: ignore[arg-type]  # by name
-        return max(answer_ms - sent_ms, 0) / 1000
-
-    def _written(self, event: Event) -> int:
-        """Write an event; return the broker's timestamp in ms."""
-        stamped: list[int] = []
+    def _write(self, event: Event, key: bytes | None = None) -> None:
+        """Write an event; with a key, remember the broker's timestamp under it."""
 
         def delivered(error: KafkaError | None, message: Message) -> None:
             assert error is None
-            stamped.append(message.timestamp()[1])
+            if key is not None:
+                self._written_ms[key] = message.timestamp()[1]
 
         encoded = codec.encode(event)
-        topic = self._topics.name(TopicKind.MEMBERSHIP)
-        self._producer.produce(topic, encoded.value, encoded.key, on_delivery=delivered)
-        self._producer.flush(60)
-        return stamped[0]
+        self._producer.produce(self._topic, encoded.value, encoded.key, on_delivery=delivered)
+        if key is not None:
+            self._producer.flush(60)  # its answer must not be read before its timestamp is known
 
 
 def answers(topics: Topics) -> Consumer:
@@ -134,8 +179,39 @@ class Attack(threading.Thread):
                 self._producer.produce(self._topics.name(kind), value, key)
             except BufferError:
                 self._producer.poll(1)
-            self._producer.poll(max(self.written / RATE - spent_s, 0))
+            due_s = began_s + min(max(self.written / RATE, self.bytes / BYTES), SECONDS)
+            self._producer.poll(0)
+            while (left_s := due_s - time.monotonic()) > 0:
+                self._producer.poll(left_s)  # it returns with the first delivery
         self._producer.flush(60)
+
+
+class Reader(threading.Thread):
+    """Reads the input topics and does nothing else; `took` has the innocent's waits, in seconds."""
+
+    def __init__(self, topics: Topics) -> None:
+        super().__init__(daemon=True)
+        settings = {"group.id": "reader", "enable.auto.commit": False, "fetch.wait.max.ms": 10}
+        self._consumer = Consumer(topics.clients.librdkafka(settings))
+        names = [topics.name(kind) for kind in INPUTS]
+        found = self._consumer.list_topics(timeout=30).topics
+        places = [(name, number) for name in names for number in found[name].partitions]
+        self._consumer.assign([TopicPartition(*place, OFFSET_BEGINNING) for place in places])
+        self._ended = threading.Event()
+        self.took: list[float] = []
+
+    def run(self) -> None:
+        """Read until `end`."""
+        while not self._ended.is_set():
+            for message in self._consumer.consume(1_000, 0.02):
+                if message.key() == INNOCENT.encode():
+                    self.took.append(max(time.time() - message.timestamp()[1] / 1000, 0))
+        self._consumer.close()
+
+    def end(self) -> None:
+        """Stop reading."""
+        self._ended.set()
+        self.join()
 
 
 @pytest.fixture(scope="module")
@@ -167,13 +243,18 @@ def stored(folder: Path) -> int:
     return sum(each.stat().st_size for each in folder.rglob("*") if each.is_file())
 
 
-def row(name: str, took: list[float], job: Job, attack: Attack | None = None) -> str:
+def row(
+    name: str, took: list[float], job: Job, attack: Attack | None, reader: Reader | None
+) -> str:
     """A line of the table."""
     jvm, python = megabytes(job)
     wrote = f"{attack.written} / {attack.bytes >> 10} kB" if attack else ""
+    read = f"{share(reader.took, 0.99):.2f}" if reader and reader.took else ""
+    if reader is not None:
+        reader.took = []
     return (
         f"| {name} | {wrote} | {len(took)} | {share(took, 0.5):.2f} | {share(took, 0.99):.2f}"
-        f" | {jvm} | {python} | {stored(job.checkpoint) >> 10} |"
+        f" | {read} | {jvm} | {python} | {stored(job.checkpoint) >> 10} |"
     )
 
 
@@ -181,19 +262,29 @@ def row(name: str, took: list[float], job: Job, attack: Attack | None = None) ->
 def test_the_innocent_beside_each_attack(target: Job, kafka: Topics) -> None:
     """The innocent group is answered before, during and after each attack."""
     innocent = Innocent(kafka, target)
-    innocent.asks()
-    print("\n| attack | records / bytes | asked | p50 s | p99 s | JVM MB | Python MB | kB |")
-    print(row("quiet", [innocent.asks() for _ in range(QUIET_ASKS)], target), flush=True)
+    innocent.asks(for_seconds(WARM_UP_S))
+    reader = Reader(kafka) if HAS_READER else None
+    if reader is not None:
+        reader.start()
+    print("\n| attack | records / bytes | asked | p50 s | p99 s | plain reader p99 s", end="")
+    print(" | JVM MB | Python MB | kB |")
+    print(row("quiet", innocent.asks(for_seconds(SECONDS)), target, None, reader), flush=True)
     wanted = set(filter(None, ONLY.split(",")))
     for bomb in BOMBS:
         if wanted and bomb.name not in wanted:
             continue
         attack = Attack(kafka, bomb)
         attack.start()
-        took = [innocent.asks()]
-        while attack.is_alive():
-            took.append(innocent.asks())
+        took = innocent.asks(attack.is_alive)
         attack.join()
-        took.append(innocent.asks())
-        print(row(bomb.name, took, target, attack), flush=True)
+        print(row(bomb.name, took, target, attack, reader), flush=True)
         assert target.get("/healthz") == (200, "ok\n"), target.tail()
+    innocent.close()
+    if reader is not None:
+        reader.end()
+
+
+def for_seconds(length_s: float) -> Callable[[], bool]:
+    """A question that is answered with yes for so long."""
+    end_s = time.monotonic() + length_s
+    return lambda: time.monotonic() < end_s
