@@ -26,7 +26,16 @@ from muster.state.causes import Causes
 from muster.state.draft import Draft
 from muster.state.group import Group
 from muster.state.liveness import FENCED
-from muster.state.ownership import COPY_ROLES, NO_MEMBER, Codes, Lags, slot_of, task_of, union
+from muster.state.ownership import (
+    COPY_ROLES,
+    NO_MEMBER,
+    Codes,
+    Lags,
+    contains,
+    slot_of,
+    task_of,
+    union,
+)
 from muster.state.ownership import codes as codes_of
 from muster.state.printable import cut
 
@@ -87,7 +96,9 @@ def _merge(draft: Draft, news: dict[int, int], at_ms: int) -> None:
     old_ms = np.where(has_old, known.reported_ms[place] if len(known.pair) else 0, 0)
     ages = has_old.copy()  # a lag that is new counts in any case
     if has_old.any():
-        ages &= ~np.isin(pair, _copies(draft), assume_unique=True)
+        for copies in draft.owned.copies.values():
+            for part in copies:
+                ages &= ~contains(part, pair)
     stale = ages & (at_ms - old_ms > draft.settings.probing_rebalance_interval_ms // 2)
     differs = (old > limit) != (offsets > limit)
     # Halves, because twice `OFFSETS_MAX` is more than an int64 holds.
@@ -96,7 +107,8 @@ def _merge(draft: Draft, news: dict[int, int], at_ms: int) -> None:
     if not new.any():
         return
     before = caught_up(draft)
-    stays = ~np.isin(known.pair, pair[new], assume_unique=True)
+    stays = np.ones(len(known.pair), dtype=np.bool_)
+    stays[place[new & has_old]] = False
     merged = np.concatenate((known.pair[stays], pair[new]))
     order = np.argsort(merged, kind="stable")
     draft.owned.lags = Lags(

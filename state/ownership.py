@@ -44,7 +44,24 @@ def union(one: Codes, other: Codes) -> Codes:
     """The pairs of both; free of cost if one of them is empty, which is the common case."""
     if len(one) == 0 or len(other) == 0:
         return one if len(other) == 0 else other
+    if len(other) == 1:
+        place = int(np.searchsorted(one, other[0]))
+        if place < len(one) and one[place] == other[0]:
+            return one
+        return np.concatenate((one[:place], other, one[place:]))
     return _distinct(np.concatenate((one, other)))
+
+
+def contains(pairs: Codes, asked: Codes) -> BoolArray:
+    """bool[K]: which of the asked pairs are among `pairs`, which must ascend.
+
+    `np.isin` sorts both, which for one asked pair among thousands costs fifty times as much.
+    """
+    if len(pairs) == 0 or len(asked) == 0:
+        return np.zeros(len(asked), dtype=np.bool_)
+    place = np.minimum(np.searchsorted(pairs, asked), len(pairs) - 1)
+    found: BoolArray = pairs[place] == asked
+    return found
 
 
 def _distinct(pairs: Codes) -> Codes:

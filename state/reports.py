@@ -28,6 +28,7 @@ from muster.state.ownership import (
     Codes,
     Orphan,
     codes,
+    contains,
     slot_of,
     task_of,
     union,
@@ -225,7 +226,7 @@ def claim(draft: Draft, slot: int, holding: Holding) -> None:
             continue
         copies = draft.owned.copies[role]
         claimed = _pairs(np.setdiff1d(indexes, active, assume_unique=True), slot)
-        new = np.setdiff1d(claimed, copies.going, assume_unique=True)
+        new = claimed[~contains(copies.going, claimed)]
         draft.owned.set_copies(role, kept=union(copies.kept, new))
     _add_orphans(draft, slot, lost)
     _mark_ready(draft, slot, holding.ready)

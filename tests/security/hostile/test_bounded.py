@@ -274,6 +274,7 @@ def test_signatures_of_a_flood_are_so_many() -> None:
 def test_a_process_remembers_groups_up_to_its_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of 40 groups the cache keeps the newest 10, its limit."""
     monkeypatch.setattr(processor, "CACHE_GROUPS_MAX", 10)
+    monkeypatch.setattr(processor, "NEW_GROUPS_MAX", 40)
     operator = Operator()
     for n in range(40):
         joins = Join(group=GroupId(f"g{n}"), member=MemberId("m"), incarnation=1)

@@ -4,6 +4,10 @@
 attack for 10 seconds at `RATE` records a second. It prints the innocent group's time from event to
 answer (broker timestamps) before and during the attack, memory, and the size of the checkpoint. The
 test asserts that every event is answered and the job lives; the times depend on the machine.
+
+``MUSTER_HOSTILE_BYTES=262144`` limits the attacker to so many bytes a second, as a Kafka quota
+does. ``MUSTER_HOSTILE_READER=1`` adds a plain reader of the input topics, and a column with the
+99th percentile of its time from event to read: where that is long, the broker is the limit.
 """
 
 from __future__ import annotations
@@ -34,7 +38,7 @@ from muster.protocol import codec
 from muster.protocol.events import Event, Join, Leave
 from muster.protocol.ids import GroupId, MemberId
 from muster.protocol.keys import key_of
-from muster.protocol.topics import TopicKind
+from muster.protocol.topics import INPUTS, TopicKind
 
 pytestmark = [
     pytest.mark.broker,
@@ -50,6 +54,9 @@ RATE = 1_000
 SECONDS = float(os.environ.get("MUSTER_HOSTILE_SECONDS", "1"))
 ONLY = os.environ.get("MUSTER_HOSTILE_ONLY", "")
 """Names of attacks, separated by commas; empty = all."""
+BYTES = float(os.environ.get("MUSTER_HOSTILE_BYTES", "inf"))
+"""Bytes that the attacker writes in a second, at most."""
+HAS_READER = "MUSTER_HOSTILE_READER" in os.environ
 PACE_S = 0.1
 """Seconds between two joins of the innocent group."""
 WARM_UP_S = 40.0
@@ -93,6 +100,10 @@ class Innocent:
         story = self._job.tail
         until(self._is_done, "all members are answered", timeout_s=PATIENCE_S, story=story)
         return self._took
+
+    def close(self) -> None:
+        """Stop reading."""
+        self._answers.close()
 
     def _is_done(self) -> bool:
         assert self._job.poll() is None, self._job.tail()
@@ -168,8 +179,39 @@ class Attack(threading.Thread):
                 self._producer.produce(self._topics.name(kind), value, key)
             except BufferError:
                 self._producer.poll(1)
-            self._producer.poll(max(self.written / RATE - spent_s, 0))
+            due_s = began_s + min(max(self.written / RATE, self.bytes / BYTES), SECONDS)
+            self._producer.poll(0)
+            while (left_s := due_s - time.monotonic()) > 0:
+                self._producer.poll(left_s)  # it returns with the first delivery
         self._producer.flush(60)
+
+
+class Reader(threading.Thread):
+    """Reads the input topics and does nothing else; `took` has the innocent's waits, in seconds."""
+
+    def __init__(self, topics: Topics) -> None:
+        super().__init__(daemon=True)
+        settings = {"group.id": "reader", "enable.auto.commit": False, "fetch.wait.max.ms": 10}
+        self._consumer = Consumer(topics.clients.librdkafka(settings))
+        names = [topics.name(kind) for kind in INPUTS]
+        found = self._consumer.list_topics(timeout=30).topics
+        places = [(name, number) for name in names for number in found[name].partitions]
+        self._consumer.assign([TopicPartition(*place, OFFSET_BEGINNING) for place in places])
+        self._ended = threading.Event()
+        self.took: list[float] = []
+
+    def run(self) -> None:
+        """Read until `end`."""
+        while not self._ended.is_set():
+            for message in self._consumer.consume(1_000, 0.02):
+                if message.key() == INNOCENT.encode():
+                    self.took.append(max(time.time() - message.timestamp()[1] / 1000, 0))
+        self._consumer.close()
+
+    def end(self) -> None:
+        """Stop reading."""
+        self._ended.set()
+        self.join()
 
 
 @pytest.fixture(scope="module")
@@ -201,13 +243,18 @@ def stored(folder: Path) -> int:
     return sum(each.stat().st_size for each in folder.rglob("*") if each.is_file())
 
 
-def row(name: str, took: list[float], job: Job, attack: Attack | None = None) -> str:
+def row(
+    name: str, took: list[float], job: Job, attack: Attack | None, reader: Reader | None
+) -> str:
     """A line of the table."""
     jvm, python = megabytes(job)
     wrote = f"{attack.written} / {attack.bytes >> 10} kB" if attack else ""
+    read = f"{share(reader.took, 0.99):.2f}" if reader and reader.took else ""
+    if reader is not None:
+        reader.took = []
     return (
         f"| {name} | {wrote} | {len(took)} | {share(took, 0.5):.2f} | {share(took, 0.99):.2f}"
-        f" | {jvm} | {python} | {stored(job.checkpoint) >> 10} |"
+        f" | {read} | {jvm} | {python} | {stored(job.checkpoint) >> 10} |"
     )
 
 
@@ -216,8 +263,12 @@ def test_the_innocent_beside_each_attack(target: Job, kafka: Topics) -> None:
     """The innocent group is answered before, during and after each attack."""
     innocent = Innocent(kafka, target)
     innocent.asks(for_seconds(WARM_UP_S))
-    print("\n| attack | records / bytes | asked | p50 s | p99 s | JVM MB | Python MB | kB |")
-    print(row("quiet", innocent.asks(for_seconds(SECONDS)), target), flush=True)
+    reader = Reader(kafka) if HAS_READER else None
+    if reader is not None:
+        reader.start()
+    print("\n| attack | records / bytes | asked | p50 s | p99 s | plain reader p99 s", end="")
+    print(" | JVM MB | Python MB | kB |")
+    print(row("quiet", innocent.asks(for_seconds(SECONDS)), target, None, reader), flush=True)
     wanted = set(filter(None, ONLY.split(",")))
     for bomb in BOMBS:
         if wanted and bomb.name not in wanted:
@@ -226,8 +277,11 @@ def test_the_innocent_beside_each_attack(target: Job, kafka: Topics) -> None:
         attack.start()
         took = innocent.asks(attack.is_alive)
         attack.join()
-        print(row(bomb.name, took, target, attack), flush=True)
+        print(row(bomb.name, took, target, attack, reader), flush=True)
         assert target.get("/healthz") == (200, "ok\n"), target.tail()
+    innocent.close()
+    if reader is not None:
+        reader.end()
 
 
 def for_seconds(length_s: float) -> Callable[[], bool]:
