@@ -215,7 +215,11 @@ def keep_all(draft: Draft, slot: int) -> None:
 
 
 def claim(draft: Draft, slot: int, holding: Holding) -> None:
-    """Record what a joining member holds already; tasks that another has become duplicates."""
+    """Record what a joining member holds already; tasks that another has become duplicates.
+
+    A copy of a task that the group has given it in another role does not count: the join is older
+    than that record, and the answer repeats it.
+    """
     active, unknown = draft.table.indexes_of(holding.active)
     lost = {Role.ACTIVE: unknown}
     if len(active):
@@ -225,8 +229,11 @@ def claim(draft: Draft, slot: int, holding: Holding) -> None:
         if len(indexes) == 0:
             continue
         copies = draft.owned.copies[role]
-        claimed = _pairs(np.setdiff1d(indexes, active, assume_unique=True), slot)
-        new = claimed[~contains(copies.going, claimed)]
+        claimed = _pairs(indexes[draft.owned.holder[indexes] != slot], slot)
+        claimed = np.setdiff1d(claimed, _pairs(active, slot), assume_unique=True)
+        other = draft.owned.copies[Role.LEARNER if role is Role.STANDBY else Role.STANDBY]
+        given = [contains(part, claimed) for part in (copies.going, other.kept, other.going)]
+        new = claimed[~np.logical_or.reduce(given)]
         draft.owned.set_copies(role, kept=union(copies.kept, new))
     _add_orphans(draft, slot, lost)
     _mark_ready(draft, slot, holding.ready)

@@ -206,3 +206,12 @@ def test_a_snapshot_without_the_extra_is_read() -> None:
     read = decode_record(TopicKind.GROUPS, b"g", encode(plain).value)
     assert isinstance(read, GroupSnapshot)
     assert read.ready.shape == (0, 2)
+
+
+def test_a_join_that_claims_a_copy_of_a_task_that_it_runs() -> None:
+    """The group gave the member the task after it wrote this join: one role of it counts."""
+    story = Story()
+    story.take(config(TWO), join("W1"))
+    for held in (Holding(standby=TaskSet.of(["0_0"])), Holding(learner=TaskSet.of(["0_0"]))):
+        records = story.at(100).told(join("W1", holding=held))
+        assert records == {"W1": "0_0 0_1 | - | - @1"}
