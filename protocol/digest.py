@@ -60,9 +60,9 @@ def fnv1a64_of(texts: Sequence[bytes]) -> NDArray[np.uint64]:
             active = int(np.searchsorted(-longest_first[:active], -at))  # texts longer than `at`
             values[:active] ^= data[starts[:active] + at]
             values[:active] *= np.uint64(0x100000001B3)
-    found = np.empty_like(values)
-    found[order] = values
-    return found
+    hashes = np.empty_like(values)
+    hashes[order] = values
+    return hashes
 
 
 def table_hashes(table: TaskTable) -> NDArray[np.uint64]:

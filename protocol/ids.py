@@ -79,7 +79,7 @@ def parse_task(text: str) -> Task:
     if not text:
         raise ValueError("a task id must not be empty")
     for separator, connector in (("_", False), ("-", True)):
-        unit, found, number = text.rpartition(separator)
-        if found and unit and _is_number(number):
+        unit, parted, number = text.rpartition(separator)
+        if parted and unit and _is_number(number):
             return Task(unit, int(number), connector)
     return Task(text, CONNECTOR_ITSELF, connector=True)

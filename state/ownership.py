@@ -60,8 +60,8 @@ def contains(pairs: Codes, asked: Codes) -> BoolArray:
     if len(pairs) == 0 or len(asked) == 0:
         return np.zeros(len(asked), dtype=np.bool_)
     place = np.minimum(np.searchsorted(pairs, asked), len(pairs) - 1)
-    found: BoolArray = pairs[place] == asked
-    return found
+    are_among: BoolArray = pairs[place] == asked
+    return are_among
 
 
 def _distinct(pairs: Codes) -> Codes:

@@ -101,11 +101,11 @@ def recover(clients: ClientSettings, prefixes: Iterable[str]) -> Recovered:
     return Recovered(tuple(snapshots), starting)
 
 
-def initial_state(spark: SparkSession, found: Recovered) -> DataFrame:
+def initial_state(spark: SparkSession, recovered: Recovered) -> DataFrame:
     """The snapshots as the operator's initial state: one row for each group."""
     rows = [
         (lane_of(prefix, encoded.key), encoded.value, snapshot.quarantine is not None)
-        for prefix, snapshot in found.snapshots
+        for prefix, snapshot in recovered.snapshots
         for encoded in (codec.encode(snapshot),)
     ]
     return spark.createDataFrame(rows, INITIAL)
@@ -113,7 +113,7 @@ def initial_state(spark: SparkSession, found: Recovered) -> DataFrame:
 
 def wake_all(
     clients: ClientSettings,
-    found: Recovered,
+    recovered: Recovered,
     epochs: Mapping[str, int],
     keys: KeyFile | None = None,
 ) -> None:
@@ -125,7 +125,7 @@ def wake_all(
 
     Args:
         clients: how to reach Kafka.
-        found: the groups.
+        recovered: the groups.
         epochs: prefix → epoch of this job's claim.
         keys: signs the ticks; None = they are not signed.
 
@@ -133,7 +133,7 @@ def wake_all(
         KafkaUnreachable: Kafka did not acknowledge the ticks.
     """
     producer = Producer(clients.producer(), logger=KAFKA)
-    for prefix, snapshot in found.snapshots:
+    for prefix, snapshot in recovered.snapshots:
         tick = Tick(group=snapshot.group, published=Mark(epochs[prefix], 0))
         topic = topic_name(TopicKind.MEMBERSHIP, prefix)
         encoded = signed(keys, codec.encode(tick), tick, topic)

@@ -135,12 +135,12 @@ class _Told(Exception):
 
 
 def _work(worker: Worker, close_s: float) -> None:
-    def told(_: int, __: FrameType | None) -> None:
+    def on_signal(_: int, __: FrameType | None) -> None:
         raise _Told
 
     stops = (signal.SIGTERM, signal.SIGINT)
     for signum in stops:
-        signal.signal(signum, told)
+        signal.signal(signum, on_signal)
     try:
         worker.start()
         worker.wait()

@@ -67,12 +67,12 @@ class Publication:
     Attributes:
         at_ms: when it was written.
         through: (topic, partition) -> newest offset absorbed.
-        told: whether a member's revision changed with it.
+        reaches_members: whether a member's revision changed with it.
     """
 
     at_ms: int
     through: dict[tuple[str, int], int]
-    told: bool
+    reaches_members: bool
 
 
 @dataclass(slots=True)
@@ -139,7 +139,7 @@ class Story:
                 continue
             for publication in self.publications:
                 if publication.through.get((topic, partition), -1) >= offset:
-                    if publication.told:
+                    if publication.reaches_members:
                         waits.append(max(publication.at_ms - at_ms, 0))
                     break
         return waits

@@ -120,13 +120,13 @@ def _checked(client: AdminClient, topic: Topic, prefix: str, partitions: int | N
     name = topic.name(prefix)
     resource = ConfigResource(ResourceType.TOPIC, name)
     (future,) = client.describe_configs([resource], request_timeout=TIMEOUT_S).values()
-    found = {key: entry.value for key, entry in future.result(TIMEOUT_S).items()}
+    present = {key: entry.value for key, entry in future.result(TIMEOUT_S).items()}
     count = len(client.list_topics(name, timeout=TIMEOUT_S).topics[name].partitions)
     wanted = topic.partitions or partitions
     differences = [
-        f"{key} is {found.get(key)}, expected {value}"
+        f"{key} is {present.get(key)}, expected {value}"
         for key, value in topic.settings.items()
-        if found.get(key) != value
+        if present.get(key) != value
     ]
     if wanted is not None and count != wanted:
         differences.insert(0, f"partitions is {count}, expected {wanted}")

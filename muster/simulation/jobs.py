@@ -43,19 +43,20 @@ class Checkpoint:
         group: the group at that time, whose liveness is stored; None = nothing was committed.
         through: input topic → number of events handled by then.
         begun: end offsets of the batch that was started after it; None = none was.
-        wary: whether it replaces a lost checkpoint (`streams.recovery` stores that beside it).
+        follows_another: whether it replaces a lost one of another coordinator
+            (`streams.checkpoint.unverified` stores that).
     """
 
     snapshot: GroupSnapshot | None = None
     group: Group | None = None
     through: Offsets = field(default_factory=lambda: {"membership": 0, "config": 0, "lag": 0})
     begun: Offsets | None = None
-    wary: bool = False
+    follows_another: bool = False
 
     def restored(self) -> Group:
         """The group as the last committed batch left it."""
         if self.snapshot is None:
-            return Group.new(GROUP, unverified=self.wary)
+            return Group.new(GROUP, unverified=self.follows_another)
         snapshot = read_back(self.snapshot)
         if self.group is None:
             return Group.recover(snapshot)
@@ -65,9 +66,9 @@ class Checkpoint:
 def read_back(snapshot: GroupSnapshot) -> GroupSnapshot:
     """The record after encoding and decoding, without what the bytes do not contain."""
     encoded = codec.encode(snapshot)
-    found = codec.decode_record(TopicKind.GROUPS, encoded.key, encoded.value)
-    assert isinstance(found, GroupSnapshot)
-    return found
+    decoded = codec.decode_record(TopicKind.GROUPS, encoded.key, encoded.value)
+    assert isinstance(decoded, GroupSnapshot)
+    return decoded
 
 
 @dataclass(slots=True)
@@ -111,7 +112,7 @@ class Job:
     @classmethod
     def recovering(cls, log: Log, epoch: int) -> Job:
         """A coordinator without a checkpoint; the first one follows no other."""
-        checkpoint = Checkpoint(snapshot=log.snapshot, wary=epoch > FIRST_EPOCH)
+        checkpoint = Checkpoint(snapshot=log.snapshot, follows_another=epoch > FIRST_EPOCH)
         if log.snapshot is not None:
             read = {topic: offset + 1 for topic, _, offset in log.snapshot.through}
             checkpoint.through.update({**read, "config": 0})

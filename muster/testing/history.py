@@ -104,14 +104,14 @@ class History:
 
     def wrongs(self, now: float, stop_ms: float) -> list[str]:
         """Every moment at which a task had two owners, or was used by a worker without it."""
-        found = list(self._misuses)
+        misuses = list(self._misuses)
         for task, tenures in sorted(self._tenures.items()):
             for number, first in enumerate(tenures):
                 for second in tenures[number + 1 :]:
                     both = _both(first, second, now, stop_ms)
                     if both is not None:
-                        found.append(self._two_owners(task, first, second, both))
-        return found
+                        misuses.append(self._two_owners(task, first, second, both))
+        return misuses
 
     def _two_owners(self, task: Task, first: Tenure, second: Tenure, both: Span) -> str:
         seconds = (both[1] - both[0]) / 1000

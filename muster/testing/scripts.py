@@ -129,5 +129,5 @@ def faults(
         return st.builds(Fault, what=st.just(what), **given)
 
     return st.lists(st.one_of([one(what) for what in kinds]), max_size=most).map(
-        lambda found: Script(tuple(found))
+        lambda moments: Script(tuple(moments))
     )

@@ -375,7 +375,7 @@ def test_a_callback_may_ignore_its_end(muster_environment: Make) -> None:
 
 
 def test_questions_about_what_is_not_there(muster_environment: Make) -> None:
-    """Unknown workers, malformed tasks and a group that nobody runs are errors in words."""
+    """Unknown workers, malformed tasks and a group without a running worker are errors in words."""
     env = muster_environment(FOUR)
     with pytest.raises(EnvironmentFailed, match="there is no worker 'W9'"):
         env.freeze("W9")

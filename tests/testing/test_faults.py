@@ -52,6 +52,7 @@ def _is_found(script: Script) -> bool:
     return False
 
 
+@pytest.mark.slow
 def test_a_failing_script_is_shrunk_to_a_story() -> None:
     """A commit on a loss is found, and the script is made as small as one fault."""
     quick = settings(max_examples=200, phases=[Phase.generate, Phase.shrink], derandomize=True)
