@@ -299,7 +299,8 @@ class Draft:
         """
         held_by = self.owned.holder[tasks]
         # Not by `columns`: to renew them for each of thousands of joins would cost more.
-        away = (slot != NO_MEMBER and self.member(slot).away for slot in held_by.tolist())
+        holders = (None if slot == NO_MEMBER else self.members[slot] for slot in held_by.tolist())
+        away = (member is not None and member.away for member in holders)  # None: it left just now
         free = (held_by == NO_MEMBER) | np.fromiter(away, dtype=np.bool_, count=len(tasks))
         mine = tasks[free]
         holder, revoking = self.owned.holder.copy(), self.owned.revoking.copy()

@@ -351,3 +351,11 @@ def test_s3_f11_a_worker_has_read_a_newer_config() -> None:
         "config read up to 4",
         [0, 0],
     )
+
+
+def test_a_member_claims_a_task_of_one_that_left_in_the_same_batch() -> None:
+    """It was not given the task, so it is fenced; the group goes on."""
+    story = two_members()
+    records = story.at(100).told(leave("W2"), report("W1", 1, "0_0", "0_1", "0_2"))
+    assert records["W1"] == "FENCED_MEMBER_EPOCH"
+    assert story.group.owned.holder.tolist()[2] == story.group.by_id["W1"]
