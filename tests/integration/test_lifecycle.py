@@ -148,7 +148,7 @@ def test_upgrade_and_rollback(topics: Topics, tmp_path: Path) -> None:
 def other_version(folder: Path) -> Path:
     """An installation with another version of the liveness format."""
     shutil.copytree(ROOT / "muster", folder / "other" / "muster")
-    file = folder / "other" / "muster" / "streams" / "stored.py"
+    file = folder / "other" / "muster" / "streams" / "batch" / "stored_values.py"
     source = file.read_text()
     ours, other = ("\nPLAIN, SIGNED, ON_PROBATION = 1, 2, 3\n", "= 200, 201, 202\n")
     assert source.count(ours) == 1
