@@ -61,7 +61,9 @@ def _record(
         member=member.id,
         incarnation=member.incarnation,
         coordinator_epoch=draft.coordinator_epoch,
-        generation=draft.target.generation,
+        # A member may have reported a generation that an earlier coordinator opened: its tokens
+        # must not go back until this coordinator has placed the tasks.
+        generation=max(draft.target.generation, member.epoch),
         epoch=member.epoch,
         revision=member.revision,
         active=held.active,

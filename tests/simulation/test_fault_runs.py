@@ -136,6 +136,15 @@ def test_members_are_silent_while_two_coordinators_live(seed: int) -> None:
     assert 0 < settled_ms <= CALM_MS
 
 
+def test_a_token_does_not_go_back_before_a_new_coordinator_has_placed() -> None:
+    """W3 runs W1's tasks, which the first coordinator gave it; the second knows W1 as their owner.
+
+    It asks W3 to stop them, then W1 expires and W3 has them again, before any placement.
+    """
+    seed = 2_000_153
+    assert runs.play(seed, runs.stream(seed))[2] == ""
+
+
 def test_a_job_off_its_pins_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     """The checker fails a `static` group whose member runs a job that it does not name."""
     monkeypatch.setitem(faults.PINNED, "W1", ("1_2",))  # for the checker
