@@ -14,7 +14,7 @@ import struct
 import sys
 from pathlib import Path
 
-PASSWORD = "changeit"  # noqa: S105  everybody's: the store holds no secret
+PASSWORD = "changeit"  # noqa: S105  a public one: the store holds no secret
 HEAD = struct.Struct(">III")
 MAGIC, VERSION, TRUSTED = 0xFEEDFEED, 2, 2
 

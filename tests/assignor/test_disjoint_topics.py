@@ -82,7 +82,7 @@ def test_units_that_the_same_members_may_take_are_a_group(count: int) -> None:
     columns, group = table.groups
     assert columns.T.tolist() == sorted(map(list, set(map(tuple, expected))))
     assert [columns[:, number].tolist() for number in group] == expected
-    everybody = np.arange(1 + 2 * count, dtype=np.int32)
+    members = np.arange(1 + 2 * count, dtype=np.int32)
     for unit, (member, names) in itertools.product(range(12), enumerate([None, *topics, *topics])):
-        may = table.may_take(np.array([unit], np.int32), everybody[member : member + 1])
+        may = table.may_take(np.array([unit], np.int32), members[member : member + 1])
         assert may.tolist() == [names is None or units[unit].name in names]

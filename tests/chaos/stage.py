@@ -132,7 +132,7 @@ class Stage:
 
     @property
     def mainland(self) -> Proxy:
-        """Between everybody else and Kafka."""
+        """Between all other clients and Kafka."""
         return self.kafka.proxies[MAINLAND]
 
     def driver(self) -> list[psutil.Process]:

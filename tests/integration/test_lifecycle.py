@@ -135,7 +135,7 @@ def test_upgrade_and_rollback(topics: Topics, tmp_path: Path) -> None:
         for epoch, (old, new) in enumerate([(ours, theirs), (theirs, ours)], 1):
             assert old.stop(signal.SIGTERM) == 0
             new.start()
-            everybody_has_reported(fleet, epoch)
+            every_member_has_reported(fleet, epoch)
             assert [s for s in fleet.snapshots() if s.coordinator_epoch == epoch and s.recovering]
             assert fleet.settled() == before
             assert fleet.check() == tenures
@@ -156,7 +156,7 @@ def other_version(folder: Path) -> Path:
     return folder / "other"
 
 
-def everybody_has_reported(fleet: Fleet, epoch: int) -> None:
+def every_member_has_reported(fleet: Fleet, epoch: int) -> None:
     """Wait until a new coordinator knows what every member holds."""
     until(
         lambda: (s := fleet.snapshots()[-1]).coordinator_epoch == epoch and not s.recovering,
@@ -194,7 +194,7 @@ def test_more_partitions(topics: Topics, tmp_path: Path) -> None:
         assert job.stop(signal.SIGTERM) == 0
         shutil.rmtree(job.checkpoint)
         job.start()
-        everybody_has_reported(fleet, 2)
+        every_member_has_reported(fleet, 2)
         assert fleet.settled() == four
         fleet.start("W5")
         five = fleet.settled()
@@ -241,7 +241,7 @@ def test_another_number_of_shuffle_partitions(topics: Topics, tmp_path: Path) ->
         assert shuffle_partitions(three.checkpoint) == {"0", "1", "2"}
         with Job(topics, tmp_path / "new") as new:
             new.start()
-            everybody_has_reported(fleet, 2)
+            every_member_has_reported(fleet, 2)
             assert fleet.settled() == before
             assert fleet.check() == tenures
             fleet.start("W3")

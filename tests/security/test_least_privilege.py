@@ -64,7 +64,7 @@ def worker(group: str, *more: str) -> list[str]:
 
 
 @pytest.mark.spark
-def test_everybody_does_their_part_with_nothing_more(
+def test_each_role_does_its_part_with_nothing_more(
     kafka: SecuredKafka, tmp_path: Path, capsys: Output
 ) -> None:
     """Every role works as its own principal with only its ACLs and only its signing key.

@@ -130,7 +130,7 @@ MUTANTS = (
         "return []",
     ),
     Mutant(
-        "a new coordinator without a checkpoint asks everybody",
+        "a new coordinator without a checkpoint asks every member",
         Group.recover,
         "frozenset(member.slot for member in record.members if not member.away)",
         "frozenset()",

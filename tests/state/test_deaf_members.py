@@ -75,7 +75,7 @@ def test_a_member_that_reads_late_keeps_its_share() -> None:
     assert {told.get("W1") for ms, told in records.items() if ms < 64_000} == {"0_0 0_2 | - | - @1"}
 
 
-def test_a_coordinator_that_was_away_takes_nobody_for_deaf() -> None:
+def test_a_coordinator_that_was_away_takes_no_member_for_deaf() -> None:
     """It reads an hour of joins in one batch; their time begins behind its first answer."""
     story = Story()
     story.take(config(FOUR))

@@ -55,7 +55,7 @@ def test_a_job_without_a_canary_takes_it_back() -> None:
     assert told == WakeUp(group=GROUP, at_ms=None)
 
 
-def test_nobody_joins_the_canary() -> None:
+def test_no_member_joins_the_canary() -> None:
     """Any other event of the canary group becomes a dead letter, also beside a tick."""
     join = Join(group=GROUP, member=MemberId("m"), incarnation=1)
     told = answered(packed(join, 1_000), packed(Tick(group=GROUP), 2_000, 1))

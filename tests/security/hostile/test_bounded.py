@@ -233,7 +233,7 @@ def test_what_is_kept_does_not_grow(story: str) -> None:
     assert max(life.alive[half:]) <= max(life.alive[quarter:half])
 
 
-def test_groups_that_nobody_configures_leave_nothing() -> None:
+def test_groups_without_a_config_leave_nothing() -> None:
     """Twenty unconfigured groups expire and leave nothing in the store, the cache or the topics."""
     operator = Operator()
     lanes = [lane_of("muster", f"g{n}".encode()) for n in range(20)]

@@ -111,7 +111,7 @@ class ConnectGroup:
         """Play one round, check its placement, and carry it out.
 
         Args:
-            undelivered: workers the answer does not reach; None = it reaches everybody.
+            undelivered: workers the answer does not reach; None = it reaches all.
         """
         view = self.view()
         placement = get(self.assignor).assign(view)

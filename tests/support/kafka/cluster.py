@@ -1,7 +1,7 @@
 """Three brokers that form one Kafka: KRaft, every node broker and controller, replication 3.
 
 Made of `EmbeddedKafka` with settings of their own; each node can be killed, frozen, stopped and
-started again by itself. Beside the listener everybody uses there are further ones, each behind a
+started again by itself. Beside the listener of all clients there are further ones, each behind a
 `Proxy`: a client that is given such an address talks to all three nodes through that proxy alone,
 because the nodes advertise the proxy's ports to it. So one party can be cut off and no other.
 """
