@@ -466,7 +466,7 @@ class Environment:
 
     def _is_member(self, name: str) -> bool:
         job = self._kafka.jobs.newest
-        return job is None or MemberId(name) in job.group.by_id
+        return job is None or MemberId(name) in job.group.roster.by_id
 
     def _unsettled(self, *, in_words: bool = False) -> str | None:
         workers, now = self.workers.values(), self._kafka.now
