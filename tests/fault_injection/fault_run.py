@@ -51,7 +51,7 @@ class FaultRun(SimulatedKafka):
         self._checker = Checker()
         self._seed = seed
         self._numbers: dict[str, int] = {}
-        self._config = faults.Configures(seed % len(faults.ASSIGNORS), 0, 0)
+        self._config = faults.beginning(seed)
         self.configure(self._config)
         self.jobs.begin()
 
