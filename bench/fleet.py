@@ -36,18 +36,19 @@ from pathlib import Path
 from machines import Crew, Crowd
 from meters import Meters, rates
 from probe import GROUP as PROBED
-from stage import Stage, quantile
+from stage import Stage, configure, quantile
 
 from muster.broker.tether import Tethered
-from muster.protocol.events import GroupConfig, Join
+from muster.protocol.events import Join
 from muster.protocol.ids import GroupId, MemberId
 from muster.protocol.settings import parse_settings
-from muster.protocol.tasks import Subtopology
 from muster.protocol.topics import TopicKind, topic_name
 
 WARM_UP = 100
 """Events that are not counted: the JVM compiles meanwhile."""
 HEARTBEAT_S = parse_settings({}, "sticky").heartbeat_interval_ms / 1000
+PROBE_S = 40
+"""Longest time for the events of one phase; slow ones are fewer."""
 EACH = 5
 """Members of a group where there are many."""
 Figures = dict[str, float]
@@ -81,10 +82,9 @@ class Trial:
             self._quiet()
             self._change()
             self._kill_job()
-        counts = self.crowd.counts
         self.found["all of it"] = {
-            "overlaps": counts.overlaps,
-            "sessions lost": counts.losses,
+            "overlaps": self.crowd.counts().overlaps,
+            "sessions lost": self.crowd.losses,
             "machine's cores": float(os.cpu_count() or 0),
         }
 
@@ -133,8 +133,8 @@ class Trial:
         return [(crew, chosen[crew.group]) for crew in self._crews if crew.group in chosen]
 
     def _grow(self, crew: Crew) -> None:
-        crew.tasks += max(crew.tasks // 100, 1)
-        configure(self._stage, crew.group, crew.tasks)
+        crew.owned.tasks += max(crew.owned.tasks // 100, 1)
+        configure(self._stage, crew.group, crew.owned.tasks)
 
     def _kill_job(self) -> None:
         reader = self._stage.tail(topic_name(TopicKind.ASSIGNMENTS))
@@ -175,13 +175,14 @@ class Trial:
         print(f"{phase}:", ", ".join(told), file=sys.stderr, flush=True)
 
     def _changes(self, phase: str, change: Callable[[], None], *, per_task: bool = False) -> None:
-        before = self.crowd.counts
+        before, records = self.crowd.counts(), self.crowd.records
         with self._timed(phase) as figures:
             change()
             self.crowd.settle()
-            now = self.crowd.counts
-            for name in ("starts", "moves", "records"):
-                figures[name] = getattr(now, name) - getattr(before, name)
+            now = self.crowd.counts()
+            figures["starts"] = now.starts - before.starts
+            figures["moves"] = now.moves - before.moves
+            figures["records read"] = self.crowd.records - records
             if per_task:
                 figures["starts a task"] = figures["starts"] / self._args.tasks
 
@@ -204,11 +205,13 @@ class Trial:
         output = self._stage.folder / "probe.log"
         output.unlink(missing_ok=True)
         script = str(Path(__file__).with_name("probe.py"))
-        process = self._stage.run("probe", script, self._stage.address, str(count))
+        words = (self._stage.address, str(count), str(PROBE_S))
+        process = self._stage.run("probe", script, *words)
         self.crowd.run_until(lambda: _ended(process), "probed")
         if process.wait(1):
             raise RuntimeError(f"the probe failed:\n{output.read_text()[-2000:]}")
-        return [float(line) for line in output.read_text().splitlines()]
+        lines = output.read_text().splitlines()
+        return [float(line[3:]) for line in lines if line.startswith("ms ")]
 
 
 def _ended(process: Tethered) -> bool:
@@ -217,20 +220,8 @@ def _ended(process: Tethered) -> bool:
 
 def spread(spent_ms: list[float]) -> Figures:
     """Quantiles of times in ms."""
-    return {f"p{share}, ms": quantile(spent_ms, share / 100) for share in (50, 90, 99)}
-
-
-def configure(
-    stage: Stage, group: str, tasks: int, values: dict[str, object] | None = None
-) -> None:
-    """Configure a group."""
-    event = GroupConfig(
-        group=GroupId(group),
-        assignor="sticky",
-        settings=parse_settings(values or {}, "sticky"),
-        tasks=(Subtopology("0", tasks),),
-    )
-    stage.write(TopicKind.CONFIG, event)
+    figures = {f"p{share}, ms": quantile(spent_ms, share / 100) for share in (50, 90, 99)}
+    return figures | {"events": len(spent_ms)}
 
 
 def table(args: argparse.Namespace, found: dict[str, Figures]) -> str:

@@ -12,18 +12,19 @@ from __future__ import annotations
 import heapq
 import random
 import time
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import astuple
 from functools import partial
 
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
+from ownership import Counts, Ownership, place_of
 
 from muster.kafka.settings import ClientSettings
 from muster.protocol.codec import decode_record, encode
 from muster.protocol.errors import UnknownDictionary
 from muster.protocol.events import Join
-from muster.protocol.ids import GroupId, MemberId, Role, Task
+from muster.protocol.ids import GroupId, MemberId, Role
 from muster.protocol.keys import key_of
 from muster.protocol.parts import Joiner, Whole
 from muster.protocol.records import MemberAssignment, MemberGone
@@ -59,32 +60,10 @@ WAIT_S = 0.005
 """Longest wait for a record, so how late a heartbeat may be."""
 
 
-@dataclass(slots=True)
-class Counts:
-    """What has happened to the members of one group, or of all.
-
-    Attributes:
-        starts: actives that members began to run.
-        moves: starts of actives whose last owner was another member.
-        overlaps: starts of actives that another member still ran.
-        losses: sessions that lost their tasks involuntarily.
-        records: records read that are addressed to members.
-        ownerless_s: seconds in which a task had no owner, summed over the tasks; counted from the
-            first time that all have one.
-    """
-
-    starts: int = 0
-    moves: int = 0
-    overlaps: int = 0
-    losses: int = 0
-    records: int = 0
-    ownerless_s: float = 0
-
-
 class Machine:
     """A member: its session and its running tasks."""
 
-    __slots__ = ("busy_until_ms", "crew", "held", "key", "name", "proved_ms", "session", "wakes_ms")
+    __slots__ = ("busy_until_ms", "crew", "key", "name", "proved_ms", "session", "wakes_ms")
 
     def __init__(self, crew: Crew, name: str, seed: int, instance_id: str | None) -> None:
         join = Join(
@@ -94,49 +73,40 @@ class Machine:
         self.name = name
         self.key = key_of(crew.group, name)
         self.session = Session(join, seed)
-        self.held: set[Task] = set()
         self.wakes_ms: int | None = None
         self.proved_ms = 0
         self.busy_until_ms = 0  # its process does not look at the clock before
 
 
 class Crew:
-    """The members of one group, and which of them runs which task.
+    """The members of one group.
 
     Attributes:
         group: its name.
-        tasks: how many tasks the group has.
-        counts: what has happened.
+        owned: which member runs which task.
+        losses: sessions that lost their tasks involuntarily.
+        records: records read that are addressed to members.
+        names: the group's dictionaries, as members read them.
     """
 
     def __init__(self, crowd: Crowd, group: str, tasks: int, *, static: bool = True) -> None:
-        self.group, self.tasks = group, tasks
-        self.counts = Counts()
+        self.group = group
+        self.owned = Ownership(tasks)
+        self.losses = self.records = 0
         self.names: Dictionaries = {}
         self._crowd = crowd
         self._static = static
         self._machines: dict[str, Machine] = {}
         self._alive: set[str] = set()
-        self._owner: dict[Task, str] = {}
-        self._last: dict[Task, str] = {}
-        self._sizes: Counter[int] = Counter()  # number of members by the number of tasks they run
-        self._changed_s: float | None = None  # when `_owner` changed last; None = never complete
 
-    def come(self, names: Iterable[str], *, instances: dict[str, str] | None = None) -> None:
-        """Start these members; they join.
-
-        Args:
-            names: ids of members.
-            instances: name → instance id; None = one of its own for each, if the crew is static.
-        """
+    def come(self, names: Iterable[str]) -> None:
+        """Start these members; they join. In a static crew the place is the instance id."""
         for name in names:
-            instance = f"i-{name}" if self._static else None
-            if instances is not None:
-                instance = instances.get(name)
+            instance = place_of(name) if self._static else None
             machine = Machine(self, name, self._crowd.chance.getrandbits(62), instance)
             self._machines[name] = machine
-            self._sizes[0] += 1
             self._alive.add(name)
+            self.owned.come(name)
             self._crowd.add(machine)
 
     def go(self, names: Iterable[str], *, temporary: bool = False) -> None:
@@ -149,9 +119,7 @@ class Crew:
         """Kill members: they write nothing more, and their tasks stop."""
         for name in list(names):
             self._alive.discard(name)
-            machine = self._machines[name]
-            self.stop(machine, set(machine.held))
-            self.remove(machine)
+            self.remove(self._machines[name])
 
     @property
     def alive(self) -> list[str]:
@@ -160,60 +128,19 @@ class Crew:
 
     def is_settled(self) -> bool:
         """Whether every task has an owner, every member its share, and all leavers have left."""
-        if len(self._owner) != self.tasks or len(self._machines) != len(self._alive):
-            return False
-        fair = {self.tasks // len(self._alive), -(-self.tasks // len(self._alive))}
-        return all(size in fair for size, members in self._sizes.items() if members)
+        return self.is_gone() and self.owned.is_shared_out(len(self._alive))
 
     def is_gone(self) -> bool:
         """Whether all members that were asked to leave have left."""
         return len(self._machines) == len(self._alive)
 
-    def sizes(self) -> list[int]:
-        """How many tasks each member runs, ascending."""
-        return sorted(self._sizes.elements())
-
     # ---- what the loop does with a member
-
-    def start(self, machine: Machine, tasks: set[Task]) -> None:
-        """A member begins to run tasks."""
-        self._pass_time()
-        counts = self.counts
-        new = tasks - machine.held
-        for task in new:
-            counts.starts += 1
-            counts.moves += self._last.get(task, machine.name) != machine.name
-            counts.overlaps += task in self._owner
-            self._owner[task] = self._last[task] = machine.name
-        self._resize(machine, machine.held | new)
-        if self._changed_s is None and len(self._owner) == self.tasks:
-            self._changed_s = time.monotonic()
-
-    def stop(self, machine: Machine, tasks: set[Task]) -> None:
-        """A member no longer runs tasks."""
-        self._pass_time()
-        for task in tasks & machine.held:
-            if self._owner.get(task) == machine.name:
-                del self._owner[task]
-        self._resize(machine, machine.held - tasks)
 
     def remove(self, machine: Machine) -> None:
         """A member's process has ended."""
-        self._sizes[len(machine.held)] -= 1
+        self.owned.go(machine.name)
         del self._machines[machine.name]
         self._crowd.remove(machine)
-
-    def _resize(self, machine: Machine, held: set[Task]) -> None:
-        self._sizes[len(machine.held)] -= 1
-        self._sizes[len(held)] += 1
-        machine.held = held
-
-    def _pass_time(self) -> None:
-        if self._changed_s is not None:
-            now_s = time.monotonic()
-            without = max(self.tasks - len(self._owner), 0)
-            self.counts.ownerless_s += without * (now_s - self._changed_s)
-            self._changed_s = now_s
 
 
 class Crowd:
@@ -273,14 +200,20 @@ class Crowd:
         self._crews.append(Crew(self, group, tasks, static=static))
         return self._crews[-1]
 
-    @property
     def counts(self) -> Counts:
-        """What has happened to the members of all groups."""
-        total = Counts()
-        for crew in self._crews:
-            for name in Counts.__slots__:
-                setattr(total, name, getattr(total, name) + getattr(crew.counts, name))
-        return total
+        """What has happened to the tasks of all groups."""
+        each = [astuple(crew.owned.counts()) for crew in self._crews]
+        return Counts(*map(sum, zip(*each, strict=True)))
+
+    @property
+    def records(self) -> int:
+        """Records read that are addressed to members."""
+        return sum(crew.records for crew in self._crews)
+
+    @property
+    def losses(self) -> int:
+        """Sessions that lost their tasks involuntarily."""
+        return sum(crew.losses for crew in self._crews)
 
     # ---- the loop
 
@@ -324,7 +257,8 @@ class Crowd:
         while not condition():
             if time.monotonic() > until:
                 groups = [crew for crew in self._crews if not crew.is_settled()][:3]
-                story = "; ".join(f"{c.group} {c.sizes()[:5]} … {c.sizes()[-5:]}" for c in groups)
+                sizes = [(crew.group, crew.owned.sizes()) for crew in groups]
+                story = "; ".join(f"{name} {held[:5]} … {held[-5:]}" for name, held in sizes)
                 raise TimeoutError(f"not {what}: members hold {story}")
             self.turn()
 
@@ -369,19 +303,18 @@ class Crowd:
                     self._send(machine, action)
                 case Take(role, tasks):
                     if role is Role.ACTIVE:
-                        machine.crew.start(machine, set(tasks))
+                        machine.crew.owned.start(machine.name, tasks)
                     else:
                         self._inputs.append((machine, Ready(tasks)))
                 case Release(role, tasks):
                     if role is Role.ACTIVE:
-                        machine.crew.stop(machine, set(tasks))
+                        machine.crew.owned.stop(machine.name, tasks)
                     self._inputs.append((machine, Released(role, tasks)))
                 case Lose():
-                    machine.crew.counts.losses += 1
-                    machine.crew.stop(machine, set(machine.held))
+                    machine.crew.losses += 1
+                    machine.crew.owned.stop(machine.name, machine.crew.owned.held(machine.name))
                     self._inputs.append((machine, AllStopped()))
                 case End():
-                    machine.crew.stop(machine, set(machine.held))
                     machine.crew.remove(machine)
                 case _:
                     pass
@@ -428,7 +361,7 @@ class Crowd:
         machine = None if whole is None else self._machines.get(whole.key)
         if whole is None or machine is None:
             return
-        machine.crew.counts.records += 1
+        machine.crew.records += 1
         record = self._decoded(machine.crew, whole)
         if isinstance(record, MemberAssignment | MemberGone):
             self._inputs.append((machine, Read(record)))

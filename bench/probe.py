@@ -2,8 +2,9 @@
 
 It is a process of its own, so the work of other members in the benchmark does not delay it.
 
-``python bench/probe.py ADDRESS COUNT`` prints one number a line, from the produce call to the first
-record that the event causes. Pauses are random, so probes do not fall into step with anything.
+``python bench/probe.py ADDRESS COUNT SECONDS`` prints ``ms NUMBER`` for each event, from the
+produce call to the first record that the event causes; at most `COUNT` of them, and no more when
+`SECONDS` are over. Pauses are random, so probes do not fall into step with anything.
 """
 
 from __future__ import annotations
@@ -27,12 +28,15 @@ PAUSE_S = (0.02, 0.2)
 
 def main() -> int:
     """Probe."""
-    address, count = sys.argv[1], int(sys.argv[2])
+    address, count, seconds = sys.argv[1], int(sys.argv[2]), float(sys.argv[3])
+    end_s = time.monotonic() + seconds
     clients, chance = client_settings(address), random.Random(GROUP)
     producer = Producer(clients.producer())
     reader = tail(clients, topic_name(TopicKind.ASSIGNMENTS))
     topic, group, member = topic_name(TopicKind.MEMBERSHIP), GroupId(GROUP), MemberId("P")
     for number in range(count // 2):
+        if time.monotonic() > end_s:
+            break
         incarnation = time.time_ns() + number
         for event in (
             Join(group=group, member=member, incarnation=incarnation),
@@ -45,7 +49,7 @@ def main() -> int:
             producer.flush()
             while not (next_message(reader).key() or b"").startswith(GROUP.encode()):
                 pass
-            print((time.perf_counter() - began) * 1000, flush=True)
+            print("ms", (time.perf_counter() - began) * 1000, flush=True)
     reader.close()
     return 0
 

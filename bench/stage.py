@@ -20,7 +20,10 @@ from muster.broker.kafka import EmbeddedKafka, free_port
 from muster.broker.tether import Tethered
 from muster.kafka.settings import ClientSettings, client_settings
 from muster.protocol import codec
-from muster.protocol.events import Event
+from muster.protocol.events import Event, GroupConfig
+from muster.protocol.ids import GroupId
+from muster.protocol.settings import parse_settings
+from muster.protocol.tasks import Subtopology
 from muster.protocol.topics import DEFAULT_PREFIX, TOPICS, TopicKind, topic_name
 
 READY_TIMEOUT_S = 180.0
@@ -149,6 +152,19 @@ class Coordinator:
         return {line.rpartition(" ")[0]: float(line.rpartition(" ")[2]) for line in lines}
 
 
+def configure(
+    stage: Stage, group: str, tasks: int, values: dict[str, object] | None = None
+) -> None:
+    """Configure a group of one subtopology; `values` are settings by Kafka's names."""
+    event = GroupConfig(
+        group=GroupId(group),
+        assignor="sticky",
+        settings=parse_settings(values or {}, "sticky"),
+        tasks=(Subtopology("0", tasks),),
+    )
+    stage.write(TopicKind.CONFIG, event)
+
+
 def tail(clients: ClientSettings, topic: str) -> Consumer:
     """A consumer at the end of every partition of a topic."""
     settings = {"group.id": uuid.uuid4().hex, "fetch.wait.max.ms": 10, "enable.auto.commit": False}
@@ -195,4 +211,13 @@ def quantile(values: Sequence[float], share: float) -> float:
     return ordered[min(int(len(ordered) * share), len(ordered) - 1)]
 
 
-__all__ = ["DEFAULT_PREFIX", "Coordinator", "Stage", "cpu_s", "next_message", "quantile", "tail"]
+__all__ = [
+    "DEFAULT_PREFIX",
+    "Coordinator",
+    "Stage",
+    "configure",
+    "cpu_s",
+    "next_message",
+    "quantile",
+    "tail",
+]

@@ -315,12 +315,13 @@ def test_a_fleet_that_starts_together(job: Job, kafka: Topics) -> None:
         crew = crowd.crew("together", 2_000)
         crew.come(names)
         crowd.settle()
-        assert (crew.counts.starts, crew.counts.moves) == (2_000, 0)
+        counts = crowd.counts()
+        assert (counts.starts, counts.moves) == (2_000, 0)
         crew.go(names)
         crowd.await_gone()
         crew.come(names)
         crowd.settle()
-        assert crew.counts.starts == 4_000
+        assert crowd.counts().starts == 4_000
         crew.go(names)
         crowd.await_gone()
-    assert crew.counts.overlaps == 0
+    assert crowd.counts().overlaps == 0
