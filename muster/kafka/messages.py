@@ -1,6 +1,6 @@
 """Messages of Kafka's protocol that the library kafka-python does not have, for its codec.
 
-The JSON files beside this one list the fields in the form of Kafka's own message definitions:
+The JSON files in `schemas/` list the fields in the form of Kafka's own message definitions:
 
 - KIP-848's and KIP-1071's describe requests, as of Kafka 4.3;
 - what Connect's workers put into JoinGroup (`ConnectWorkerMetadata`) and get from SyncGroup
@@ -11,12 +11,10 @@ The JSON files beside this one list the fields in the form of Kafka's own messag
 # mypy: disable-error-code="call-arg, misc"
 from __future__ import annotations
 
-import sys
-
 from kafka.protocol.api_data import ApiData
 from kafka.protocol.api_message import ApiMessage
 
-_HERE = sys.modules[__name__]
+_HERE = "muster.kafka.schemas"
 
 
 class ConsumerGroupDescribeRequest(ApiMessage, load_json=_HERE):
