@@ -12,7 +12,7 @@ goodbye to for a while. A member that comes back is a new process in the same pl
 Figures: seconds from the last return until every task has an owner and every member its share;
 tasks moved to another place; seconds without an owner, summed over the tasks (the 5 s included).
 
-``python bench/restarts.py [--members 200] [--rivals 50] [--kinds plain static] [--killed] [--json]``
+``python bench/restarts.py [--members 200] [--rivals 50] [--kinds plain] [--killed] [--json]``
 """
 
 from __future__ import annotations
