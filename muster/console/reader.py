@@ -131,10 +131,9 @@ class Reader(Loop):
         """
         names = [topic_name(kind, prefix) for prefix in self._store.prefixes for kind in FOLLOWED]
         counts = {name: partitions_of(self._clients, name) for name in names}
+        client = admin(self._clients)  # its futures end with it
         with failures_named(self._clients):
-            asked = admin(self._clients).describe_topics(
-                TopicCollection(names), request_timeout=TIMEOUT_S
-            )
+            asked = client.describe_topics(TopicCollection(names), request_timeout=TIMEOUT_S)
             return {name: (counts[name], str(asked[name].result().topic_id)) for name in names}
 
     def _has_changed(self) -> bool:
