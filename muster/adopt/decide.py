@@ -77,10 +77,10 @@ def decided_here(
     """
     record = snapshot if snapshot is not None else Group.new(config.group).snapshot()
     # Everybody leaves and joins again with what it runs: the record may know that only in part.
-    leaves = [Leave(group=config.group, member=m.id, incarnation=m.incarnation) for m in record.members]
-    said = [
-        replace(join, holding=Holding(active=holds.get(join.member, EMPTY))) for join in joins
+    leaves = [
+        Leave(group=config.group, member=m.id, incarnation=m.incarnation) for m in record.members
     ]
+    said = [replace(join, holding=Holding(active=holds.get(join.member, EMPTY))) for join in joins]
     view = preview(record, [*leaves, config, *said]).view
     try:
         placement = registry.get(config.assignor).assign(view)

@@ -50,7 +50,7 @@ def examine(
     names: Sequence[str],
     *,
     fresh: Kind | None = None,
-    may_be_governed: bool = False,
+    own: str | None = None,
 ) -> dict[str, Found]:
     """Look at groups, change nothing.
 
@@ -58,7 +58,7 @@ def examine(
         clients: how to reach Kafka.
         names: the groups.
         fresh: what the members of groups will be that have none yet; None = a group must have some.
-        may_be_governed: whether another governor may be in the group.
+        own: instance id of the governor that may be in the group; None = any may be.
 
     Raises:
         NotFound: there is no such group, or it is empty.
@@ -79,7 +79,7 @@ def examine(
                 raise NotFound(_absent(name, name in described, sorted(there)))
             found[name] = Found(fresh, (), "")
         else:
-            found[name] = _checked(described[name], may_be_governed=may_be_governed)
+            found[name] = _checked(described[name], own)
     return found
 
 
@@ -108,17 +108,18 @@ def _absent(name: str, is_empty: bool, there: Sequence[str]) -> str:
     return f"{what}{others}. --fresh takes the seat before the first member comes"
 
 
-def _checked(described: Description, *, may_be_governed: bool) -> Found:
+def _checked(described: Description, own: str | None) -> Found:
     if described.assignor == STREAMS_PROTOCOL:
         raise BadInput(
             f"group {described.group!r} is of Kafka Streams: only a member with its topology can"
             " assign its tasks. muster shadow works"
         )
     there = governors(described)
-    if there and not may_be_governed:
+    others = [each for each in there if own is not None and each != own]
+    if others:
         raise BadInput(
-            f"group {described.group!r} is governed by {', '.join(there)} already; --stand-by waits"
-            " behind it, --release lets it go"
+            f"group {described.group!r} is governed by {', '.join(others)} already; --stand-by"
+            " waits behind it, --release lets it go"
         )
     kind = Kind.CONNECT if described.kind is groups.Kind.CONNECT else Kind.CONSUMER
     names = tuple(_name(member) for member in described.members if member.instance_id not in there)

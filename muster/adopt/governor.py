@@ -5,6 +5,8 @@ of topics and connectors; None = time has passed. It asks and tells through `mod
 `model.Topics` and `model.World`, and never waits. `runner.py` gives it a thread and a queue.
 
     JOINING     JoinGroup is sent; the broker answers when all members have joined
+    LOOKING     another member leads: who is there?
+    EVICTING    LeaveGroup is sent for the leader, or for all members
     DECIDING    the members are known; the coordinator is to decide, for at most the answer timeout
     ANSWERING   SyncGroup is sent, with an answer for each member
     LEADING     heartbeats, until the group rebalances or the coordinator decides otherwise
@@ -20,6 +22,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 import kafka.errors as errors
+from kafka.protocol.admin import DescribeGroupsRequest
 from kafka.protocol.consumer import (
     HeartbeatRequest,
     JoinGroupRequest,
@@ -27,7 +30,7 @@ from kafka.protocol.consumer import (
     SyncGroupRequest,
 )
 
-from muster.adopt import decide, said
+from muster.adopt import decide, said, writing
 from muster.adopt.answers import Answer, answers
 from muster.adopt.bridge import Bridge
 from muster.adopt.model import (
@@ -37,6 +40,7 @@ from muster.adopt.model import (
     Jobs,
     Line,
     Message,
+    News,
     Options,
     Round,
     Seat,
@@ -46,7 +50,8 @@ from muster.adopt.model import (
     Watched,
     World,
 )
-from muster.adopt.said import ConnectLeader, Kind, Said
+from muster.adopt.said import Kind, Said
+from muster.adopt.writing import ConnectLeader
 from muster.errors import BadInput
 from muster.kafka.access import Refused
 from muster.kafka.writer import Place
@@ -65,9 +70,10 @@ RETRY_MS: Final = 250
 LOOK_MS: Final = 1_000
 """How often a stand-by looks for the governor before it."""
 JOIN_MS: Final = 900_000
-"""How long a JoinGroup may take: members may process for `max.poll.interval.ms` before they join."""
+"""How long a JoinGroup may take: members may process for `max.poll.interval.ms` before."""
 FAREWELL_MS: Final = 5_000
-EVICTIONS_MAX: Final = 1_000
+LEADERS_MAX: Final = 2
+"""So many leaders are let go one by one; then all members at once."""
 
 
 class Governor:
@@ -150,29 +156,19 @@ class Governor:
     def _take(self, happening: Happening | None) -> None:
         now = self._clock()
         match happening:
-            case None:
-                pass
             case Answered(number, message):
                 if number == self._asked:
                     self._on_answer(message, now)
-            case GroupSnapshot():
-                self._on_snapshot(happening, now)
-            case Configured(place):
-                self._configured = place
-                if place is None:
-                    self._declared_ms, self._config = now, replace(self._config, tasks=())
-            case MemberAssignment() | MemberGone():
-                self._send(self._bridge.read(happening, now))
-            case Acknowledged():
-                self._send(self._bridge.acknowledged(happening.sent, now))
-            case Failed():
-                self._send(self._bridge.failed(happening.sent, now))
             case Jobs():
                 self._on_jobs(happening, now)
             case Watched(governed):
                 self._on_watched(governed, now)
             case Stop():
                 self._leave_group()
+            case None:
+                pass
+            case _:
+                self._on_news(happening, now)
         self._send(self._bridge.tick(now))
         for notice in self._bridge.notices:
             log.info("%s", notice, extra={"group": self._options.group})
@@ -180,12 +176,27 @@ class Governor:
         if self._due_ms is not None and now >= self._due_ms:
             self._on_due(now)
 
+    def _on_news(self, news: News, now: int) -> None:
+        match news:
+            case GroupSnapshot():
+                self._on_snapshot(news, now)
+            case Configured(place):
+                self._configured = place
+                if place is None:  # it is written again with the next news of the tasks
+                    self._declared_ms, self._config = now, replace(self._config, tasks=())
+            case MemberAssignment() | MemberGone():
+                self._send(self._bridge.read(news, now))
+            case Acknowledged():
+                self._send(self._bridge.acknowledged(news.sent, now))
+            case Failed():
+                self._send(self._bridge.failed(news.sent, now))
+
     def _on_due(self, now: int) -> None:
         match self.state:
             case State.WATCHING:
                 self._due_ms = None
                 self._world.watch()
-            case State.JOINING | State.EVICTING:
+            case State.JOINING | State.LOOKING | State.EVICTING:
                 self._join_group()
             case State.DECIDING:
                 self._answer(now)
@@ -247,17 +258,16 @@ class Governor:
             return
         self._send(self._bridge.leave_all(self._clock()))
         self._to(State.LEAVING, self._clock() + FAREWELL_MS)
-        self._ask(self._leave_of(self._member, self._options.instance_id))
+        self._ask(self._leave_of([(self._member, self._options.instance_id)]))
 
-    def _leave_of(self, member: str, instance_id: str | None) -> Message:
-        leaver = LeaveGroupRequest.MemberIdentity(
-            member_id=member, group_instance_id=instance_id, reason="muster adopt"
-        )
-        return LeaveGroupRequest(
-            group_id=self._options.group,
-            member_id=member,
-            members=[leaver],
-        )
+    def _leave_of(self, members: Sequence[tuple[str, str | None]]) -> Message:
+        leavers = [
+            LeaveGroupRequest.MemberIdentity(
+                member_id=member, group_instance_id=instance_id, reason="muster adopt"
+            )
+            for member, instance_id in members
+        ]
+        return LeaveGroupRequest(group_id=self._options.group, members=leavers)
 
     def _on_answer(self, message: Message | Exception, now: int) -> None:
         error = error_of(message)
@@ -267,6 +277,8 @@ class Governor:
             self._on_error(error, message, now)
         elif self.state is State.JOINING:
             self._on_joined(message, now)
+        elif self.state is State.LOOKING:
+            self._evict_all(message)
         elif self.state is State.EVICTING:
             self._join_group()
         elif self.state is State.ANSWERING:
@@ -321,7 +333,7 @@ class Governor:
             self._end(None)
             return
         self._member = ""
-        if self.state is State.EVICTING:
+        if self.state in (State.LOOKING, State.EVICTING):
             self._to(State.EVICTING, now)
         elif self._options.kind is Kind.CONNECT or self._options.seat is Seat.STAND_BY:
             self._to(State.WATCHING, now)  # another governor may have taken the seat
@@ -343,29 +355,40 @@ class Governor:
         self._protocol, self._leader = answer.protocol_name or "", answer.leader
         self._heard_ms = self._joined_ms = now
         if answer.leader != answer.member_id:
-            self._follow_or_evict(now)
+            self._follow_or_evict()
         elif answer.skip_assignment:
             self._join_group()  # we are back within our session: ask everybody, to know all
         else:
             self._evictions = 0
             self._on_members(answer.members, now)
 
-    def _follow_or_evict(self, now: int) -> None:
+    def _follow_or_evict(self) -> None:
+        """Another member leads: wait, or let it leave; it joins again by itself.
+
+        Who leads next is up to the broker. After a few leaders all members leave at once.
+        """
         if self._options.seat is Seat.WAIT:
             self._to(State.ANSWERING, None)
             self._said, self._given = [], {}
             self._ask(self._sync([]))
             return
         self._evictions += 1
-        if self._evictions > EVICTIONS_MAX:
-            raise BadInput(f"the leader's seat of {self._options.group!r} cannot be had")
-        log.info(
-            "lets the leader %s leave, to take its seat; it joins again",
-            self._leader,
-            extra={"group": self._options.group},
+        about = {"group": self._options.group}
+        if self._evictions <= LEADERS_MAX:
+            log.info("lets the leader %s leave, to take its seat", self._leader, extra=about)
+            self._to(State.EVICTING, None)
+            self._ask(self._leave_of([(self._leader, None)]))
+            return
+        log.info("lets all members leave, to take the leader's seat", extra=about)
+        self._to(State.LOOKING, None)
+        self._ask(
+            DescribeGroupsRequest(groups=[self._options.group], include_authorized_operations=False)
         )
+
+    def _evict_all(self, message: Message) -> None:
+        others = [(m.member_id, None) for m in message.groups[0].members]
         self._to(State.EVICTING, None)
-        self._ask(self._leave_of(self._leader, None))
+        self._ask(self._leave_of([other for other in others if other[0] != self._member]))
 
     def _on_members(self, rows: Sequence[Any], now: int) -> None:
         self._said = self._read(rows)
@@ -497,29 +520,12 @@ class Governor:
     def _written(self) -> dict[str, bytes]:
         """Member id in Kafka → the bytes of its answer, our own among them."""
         if self._options.kind is Kind.CONSUMER:
-            plain = {
-                each.id: said.written_consumer(self._given[each.name].assigned)
-                for each in self._said
-            }
-            return {**plain, self._member: said.written_consumer(())}
-        leader = self._worker_that_leads()
-        found = {}
-        for each in self._said:
-            given = self._given[each.name]
-            found[each.id] = said.written_worker(self._protocol, leader, given.added, given.revoked)
-        return {**found, self._member: said.written_worker(self._protocol, leader, (), ())}
-
-    def _worker_that_leads(self) -> ConnectLeader:
-        """The worker that was the leader before, if it is there; else the first by name."""
-        offset = max((member.config_offset for member in self._said), default=-1)
-        if self._jobs is not None:
-            offset = max(offset, self._jobs.offset)
-        before = self._connect_leader.url if self._connect_leader else None
-        workers = sorted(self._said, key=lambda member: (member.url != before, member.name))
-        if not workers:
-            return ConnectLeader(self._member, said.SEAT_URL, offset)
-        self._connect_leader = ConnectLeader(workers[0].id, workers[0].url, offset)
-        return self._connect_leader
+            return writing.consumers(self._said, self._given, self._member)
+        offset = self._jobs.offset if self._jobs is not None else -1
+        self._connect_leader = writing.leader_of(self._said, self._connect_leader, offset)
+        return writing.workers(
+            self._said, self._given, self._member, self._protocol, self._connect_leader
+        )
 
     def _sync(self, rows: Sequence[Any]) -> Message:
         return SyncGroupRequest(
@@ -579,7 +585,7 @@ def error_of(answer: Message | Exception) -> Exception | None:
     """The error that an answer of Kafka carries; None = it succeeded."""
     if isinstance(answer, Exception):
         return answer
-    if answer.error_code:
+    if getattr(answer, "error_code", 0):
         error: Exception = errors.for_code(answer.error_code)()
         return error
     return None

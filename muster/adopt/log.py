@@ -12,12 +12,13 @@ import threading
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 from confluent_kafka import (
     OFFSET_BEGINNING,
     OFFSET_END,
     Consumer,
+    KafkaError,
     KafkaException,
     Message,
     Producer,
@@ -126,7 +127,7 @@ class Log:
         """Write a group's configuration; `Configured` is posted later."""
         post = self._posts[config.group]
 
-        def done(error: Any, message: Message) -> None:
+        def done(error: KafkaError | None, message: Message) -> None:
             place = Place(self._config, message.partition() or 0, message.offset() or 0)
             post(Configured(place if error is None else None))
 
@@ -174,7 +175,7 @@ class Log:
         finally:
             consumer.close()
 
-    def _grow(self, consumer: Any, assigned: dict[tuple[str, int], TopicPartition]) -> None:
+    def _grow(self, consumer: Consumer, assigned: dict[tuple[str, int], TopicPartition]) -> None:
         """Read every partition; those that were added later from their beginning."""
         first = not assigned
         while not self._closing.is_set():
@@ -224,5 +225,5 @@ class Log:
                 pass
 
 
-def _answer(post: Post, sent: Send) -> Callable[[Any, Any], None]:
+def _answer(post: Post, sent: Send) -> Callable[[KafkaError | None, Message], None]:
     return lambda error, _: post(Acknowledged(sent) if error is None else Failed(sent))

@@ -23,11 +23,12 @@ ANSWER_MS: Final = 1_000
 
 
 class State(Enum):
-    """See the module."""
+    """Of a governor; see `governor.py`."""
 
     NEW = "new"
     WATCHING = "watching"
     JOINING = "joining"
+    LOOKING = "looking"
     EVICTING = "evicting"
     DECIDING = "deciding"
     ANSWERING = "answering"

@@ -1,23 +1,19 @@
-"""What the members of a classic group say when they join, and what the leader answers them.
+"""What the members of a classic group say when they join, and what a governor says.
 
-Kafka's broker hands both on as bytes and does not look into them. `read` makes values of what
-members said, `written` makes bytes of an answer. A partition is the task `topic_number`; a
-connector and its tasks are tasks too, the connector itself with number -1.
+Kafka's broker hands it on to the group's leader as bytes and does not look into it. A partition is
+the task `topic_number`; a connector and its tasks are tasks too, the connector itself with number
+-1. `writing.py` has the leader's answers.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Final
+from typing import Final
 from urllib.parse import urlsplit
 
-from kafka.protocol.consumer.metadata import (
-    ConsumerProtocolAssignment,
-    ConsumerProtocolSubscription,
-)
+from kafka.protocol.consumer.metadata import ConsumerProtocolSubscription
 
 from muster.kafka.messages import ConnectWorkerAssignment, ConnectWorkerMetadata
 from muster.protocol.ids import Task
@@ -27,7 +23,7 @@ from muster.protocol.tasks import EMPTY, TaskSet
 SEAT_PREFIX: Final = "muster-governor"
 """Instance ids of governors begin like this, so that one governor knows another."""
 SEAT_URL: Final = "http://muster-governor.invalid/"
-"""REST address a governor gives in a Connect cluster; no worker calls it, it is never the leader."""
+"""REST address that a governor gives in a Connect cluster; no worker calls it."""
 
 
 class Kind(StrEnum):
@@ -156,63 +152,3 @@ def printable(name: str) -> str:
     """A name that can be a member id of muster: without separators, not too long."""
     plain = "".join(c if c.isprintable() and c != SEPARATOR else "_" for c in name)
     return plain[:MEMBER_ID_CHARS_MAX] or "_"
-
-
-# ------------------------------------------------------------------------------------ answers
-
-
-@dataclass(frozen=True, slots=True)
-class ConnectLeader:
-    """The worker that a Connect cluster is told is its leader, and the config it is to have read.
-
-    It makes session keys, and answers REST requests that only a leader may answer.
-
-    Attributes:
-        id: its member id in Kafka.
-        url: its REST address.
-        config_offset: of the config topic; workers that have not read so far read on first.
-    """
-
-    id: str
-    url: str
-    config_offset: int
-
-
-def written_consumer(assigned: Iterable[Task]) -> bytes:
-    """An answer to a consumer: all that it is to have."""
-    topics = _by_unit(assigned)
-    rows = [
-        ConsumerProtocolAssignment.TopicPartition(topic=topic, partitions=numbers)
-        for topic, numbers in topics.items()
-    ]
-    answer = ConsumerProtocolAssignment(version=0, assigned_partitions=rows, user_data=b"")
-    return bytes(answer.encode())
-
-
-def written_worker(
-    protocol: str, leader: ConnectLeader, added: Iterable[Task], revoked: Iterable[Task]
-) -> bytes:
-    """An answer to a Connect worker: what it is to start (when eager: all), and what to stop."""
-
-    def rows(tasks: Iterable[Task]) -> list[Any]:
-        row = ConnectWorkerAssignment.ConnectorTasks
-        return [row(connector=name, tasks=ns) for name, ns in _by_unit(tasks).items()]
-
-    answer = ConnectWorkerAssignment(
-        version=CONNECT_PROTOCOLS[protocol],
-        error=0,
-        leader=leader.id,
-        leader_url=leader.url,
-        config_offset=leader.config_offset,
-        assigned=rows(added),
-        revoked=rows(revoked),
-        delay_ms=0,
-    )
-    return bytes(answer.encode())
-
-
-def _by_unit(tasks: Iterable[Task]) -> dict[str, list[int]]:
-    found: defaultdict[str, list[int]] = defaultdict(list)
-    for task in tasks:
-        found[task.unit].append(task.number)
-    return {name: sorted(numbers) for name, numbers in sorted(found.items())}

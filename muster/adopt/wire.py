@@ -65,7 +65,7 @@ class Line:
         group: the group.
     """
 
-    def __init__(self, net: Any, settings: dict[str, Any], group: str) -> None:
+    def __init__(self, net: NetworkSelector, settings: dict[str, Any], group: str) -> None:
         self._net = net
         self._settings = settings
         self._group = group

@@ -190,7 +190,9 @@ def wanted(
         MusterError: a group cannot be governed; then no group has been changed.
     """
     fresh = None if args.fresh is None else Kind(args.fresh)
-    found = examine.examine(clients, args.group, fresh=fresh, may_be_governed=args.stand_by)
+    found = examine.examine(
+        clients, args.group, fresh=fresh, own=None if args.stand_by else args.instance_id
+    )
     weights = _weights(args.weight)
     pairs = key_values(args.pin, "--pin")
     pins = {group: examine.pins_of(pairs, each, group) for group, each in found.items()}

@@ -15,7 +15,7 @@ from support.suite.examples import examples
 
 from muster.adopt.model import Seat, State
 
-LIVES = int(os.environ.get("MUSTER_ADOPT_LIVES", examples(45)))
+LIVES = int(os.environ.get("MUSTER_ADOPT_LIVES", examples(27)))
 EVENTS = 14
 PROTOCOLS = {
     "cooperative": (("cooperative-sticky",),),
@@ -70,7 +70,7 @@ class Life:
         self.world.grow("orders", self.world.topics["orders"] + self._random.randint(1, 4))
 
     def coordinator(self) -> None:
-        """muster's coordinator is lost, or comes back."""
+        """Muster's coordinator is lost, or comes back."""
         self.world.log.runs = not self.world.log.runs
 
     def governor(self) -> None:

@@ -19,7 +19,7 @@ from kafka.protocol.consumer.metadata import (
     ConsumerProtocolSubscription,
 )
 
-from muster.adopt.said import written_consumer
+from muster.adopt import writing
 from muster.protocol.ids import Task
 
 NONE, ILLEGAL_GENERATION, INCONSISTENT, UNKNOWN_MEMBER, REBALANCING, FENCED = 0, 22, 23, 25, 27, 82
@@ -97,9 +97,7 @@ class Group:
         if member is None and request.member_id:
             return
         others = [m for m in self.members.values() if m is not member]
-        if others and not set.intersection(
-            *(set(m.protocols) for m in others), set(protocols)
-        ):
+        if others and not set.intersection(*(set(m.protocols) for m in others), set(protocols)):
             answer(error_code=INCONSISTENT)
             return
         if member is None:
@@ -175,6 +173,10 @@ class Group:
             self.remove(each.member_id)
         answer(error_code=NONE)
 
+    def _DescribeGroupsRequest(self, request: Any, answer: Callable[..., None]) -> None:
+        rows = [SimpleNamespace(member_id=id) for id in self.members]
+        answer(groups=[SimpleNamespace(members=rows)])
+
     # ----------------------------------------------------------------------------- rebalance
 
     def tick(self) -> None:
@@ -193,8 +195,12 @@ class Group:
 
     def remove(self, id: str) -> None:
         """A member leaves, or its session ends."""
-        if self.members.pop(id, None) is None:
+        member = self.members.pop(id, None)
+        if member is None:
             return
+        for waiting in (member.joins, member.syncs):
+            if waiting is not None:
+                waiting(SimpleNamespace(error_code=UNKNOWN_MEMBER))
         if id == self.leader:
             self.leader = next(iter(self.members), "")
         if not self.members:
@@ -364,7 +370,7 @@ class Follower:
             wanted = sorted(ids)[number % len(ids)]
             if owner.get(task, wanted) == wanted:
                 given[wanted].append(task)
-        return [_of("A", member_id=i, assignment=written_consumer(t)) for i, t in given.items()]
+        return [_of("A", member_id=i, assignment=writing.consumer(t)) for i, t in given.items()]
 
     def _synced(self, answer: Any) -> None:
         if self._is_unknown(answer):
@@ -398,9 +404,7 @@ class Follower:
     def _beat(self) -> None:
         self._later(self._beat_ms, self._beat)
         if not self._joining:
-            request = _of(
-                "HeartbeatRequest", member_id=self._id, generation_id=self._generation
-            )
+            request = _of("HeartbeatRequest", member_id=self._id, generation_id=self._generation)
             self._group.ask(request, lambda answer: self._beaten(answer) if self.alive else None)
 
     def _beaten(self, answer: Any) -> None:

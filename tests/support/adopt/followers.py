@@ -1,8 +1,12 @@
 """An ordinary consumer in a process of its own, which knows nothing of muster.
 
-It reads its partitions, commits each record after it has printed it, and prints every assignment:
+It reads its partitions, commits each record after it has printed it, and prints what happens to it,
+with the machine's monotonic clock in milliseconds first:
 
-    assigned ORDERS 0 1     revoked ORDERS 0     lost ORDERS 1     read PARTITION OFFSET     bye
+    1234 assigned orders:0 orders:1
+    1240 read orders:0 17
+    1300 revoked orders:0          (it gives it up)
+    1400 lost orders:1             (Kafka had given it to another already)
 """
 
 from __future__ import annotations
@@ -11,10 +15,21 @@ import json
 import signal
 import sys
 import threading
+import time
+from collections.abc import Callable
 from types import FrameType
-from typing import Any
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
+
+
+def say(*words: object) -> None:
+    """Print a line with the time."""
+    print(time.monotonic_ns() // 1_000_000, *words, flush=True)
+
+
+def told(word: str) -> Callable[[Consumer, list[TopicPartition]], None]:
+    """A callback that prints partitions."""
+    return lambda _, parts: say(word, *(f"{p.topic}:{p.partition}" for p in parts))
 
 
 def main() -> None:
@@ -26,13 +41,6 @@ def main() -> None:
         stopped.set()
 
     signal.signal(signal.SIGTERM, on_signal)
-
-    def told(word: str) -> Any:
-        def say(_: Consumer, parts: list[TopicPartition]) -> None:
-            print(word, *(f"{p.topic}:{p.partition}" for p in parts), flush=True)
-
-        return say
-
     consumer = Consumer(
         {
             "auto.offset.reset": "earliest",
@@ -53,13 +61,13 @@ def main() -> None:
         message = consumer.poll(0.1)
         if message is None or message.error() is not None:
             continue
-        print("read", message.topic(), message.partition(), message.offset(), flush=True)
+        say("read", f"{message.topic()}:{message.partition()}", message.offset())
         try:
             consumer.commit(message, asynchronous=False)
         except KafkaException as error:
-            print("refused", error.args[0].name(), flush=True)
+            say("refused", error.args[0].name())
     consumer.close()
-    print("bye", flush=True)
+    say("bye")
 
 
 if __name__ == "__main__":
