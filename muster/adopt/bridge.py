@@ -25,6 +25,7 @@ from muster.protocol.events import Join, Leave
 from muster.protocol.ids import GroupId, MemberId, Role
 from muster.protocol.records import GroupSnapshot, MemberAssignment, MemberGone
 from muster.protocol.settings import CONNECT_PROTOCOLS
+from muster.protocol.tags import GOVERNED
 from muster.protocol.tasks import EMPTY, TaskSet
 from muster.worker.messages import (
     Acknowledged,
@@ -47,8 +48,6 @@ from muster.worker.messages import (
 from muster.worker.session import Session
 from muster.worker.states import State
 
-GOVERNED: Final = ("governed", "kafka")
-"""Tag of every governed member: Kafka's session decides what it may run, not muster's lease."""
 _SEED_BITS: Final = (1 << 62) - 1
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 from kafka.protocol.consumer.metadata import ConsumerProtocolSubscription
@@ -114,7 +114,7 @@ def read(kind: Kind, id: str, instance_id: str | None, metadata: bytes) -> Said:
 
 
 def _consumer(id: str, instance_id: str | None, metadata: bytes) -> Said:
-    said = ConsumerProtocolSubscription.decode(metadata)
+    said = _subscription(metadata)
     owned = (Task(p.topic, n) for p in said.owned_partitions or () for n in p.partitions)
     return Said(
         id,
@@ -125,6 +125,14 @@ def _consumer(id: str, instance_id: str | None, metadata: bytes) -> Said:
         rack=said.rack_id,
         keeps=bool(said.owned_partitions),
     )
+
+
+def _subscription(metadata: bytes) -> Any:
+    """A subscription; some clients write version 1 and leave out the fields that it has more."""
+    try:
+        return ConsumerProtocolSubscription.decode(metadata)
+    except Exception:
+        return ConsumerProtocolSubscription.decode(metadata[2:], version=0, header=False)
 
 
 def _worker(id: str, metadata: bytes) -> Said:
