@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Final
+from typing import Final
 from urllib.parse import urlsplit
 
 from kafka.protocol.consumer.metadata import ConsumerProtocolSubscription
@@ -127,7 +127,7 @@ def _consumer(id: str, instance_id: str | None, metadata: bytes) -> Said:
     )
 
 
-def _subscription(metadata: bytes) -> Any:
+def _subscription(metadata: bytes) -> ConsumerProtocolSubscription:
     """A subscription; some clients write version 1 and leave out the fields that it has more."""
     try:
         return ConsumerProtocolSubscription.decode(metadata)
