@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 import uuid
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -92,7 +93,11 @@ class Fleet:
                 **settings,
             },
         }
-        self.members[name] = self.run(name, [sys.executable, str(FOLLOWER), json.dumps(said)])
+        return self.member(name, [sys.executable, str(FOLLOWER), json.dumps(said)])
+
+    def member(self, name: str, command: Sequence[str]) -> Running:
+        """Start a consumer of any client, which prints what `followers.py` does."""
+        self.members[name] = self.run(name, command)
         return self.members[name]
 
     def run(
@@ -145,10 +150,8 @@ class Fleet:
 
     def kill(self, name: str) -> None:
         """Kill a consumer."""
-        import time
-
         running = self.members.pop(name)
-        self.killed[name] = time.monotonic_ns() // 1_000_000
+        self.killed[name] = time.time_ns() // 1_000_000
         running.process.kill()
 
     def grow(self, partitions: int) -> None:

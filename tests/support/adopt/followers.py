@@ -1,7 +1,7 @@
 """An ordinary consumer in a process of its own, which knows nothing of muster.
 
 It reads its partitions, commits each record after it has printed it, and prints what happens to it,
-with the machine's monotonic clock in milliseconds first:
+with the time in epoch milliseconds first:
 
     1234 assigned orders:0 orders:1
     1240 read orders:0 17
@@ -24,7 +24,7 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 def say(*words: object) -> None:
     """Print a line with the time."""
-    print(time.monotonic_ns() // 1_000_000, *words, flush=True)
+    print(time.time_ns() // 1_000_000, *words, flush=True)
 
 
 def told(word: str) -> Callable[[Consumer, list[TopicPartition]], None]:
