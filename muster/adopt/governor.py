@@ -560,12 +560,13 @@ class Governor:
             by_coordinator=not self._here,
         )
         log.info(
-            "round %d (%s): %d members; %d tasks start, %d stop; %s",
+            "round %d (%s): %d members; %d tasks start, %d stop; decided in %d ms: %s",
             found.generation,
             found.protocol,
             found.members,
             found.starts,
             found.stops,
+            found.decided_ms,
             self._why(),
             extra={"group": self._options.group},
         )
