@@ -29,7 +29,7 @@ from muster.broker.tether import Tethered
 EAGER = {"group.protocol": "classic", "partition.assignment.strategy": "range"}
 COOPERATIVE = {**EAGER, "partition.assignment.strategy": "cooperative-sticky"}
 TASKS_EACH = 6
-DECIDED = re.compile(r"(\d+) members; .* decided in (\d+) ms")
+DECIDED = re.compile(r"(\d+) members?; .* decided in (\d+) ms")
 GOVERNED_S = 120.0
 IDLE_S = 20.0
 

@@ -59,6 +59,7 @@ from muster.protocol.errors import MusterError
 from muster.protocol.events import Join
 from muster.protocol.records import GroupSnapshot, MemberAssignment, MemberGone
 from muster.protocol.tasks import TaskSet, Unit
+from muster.state.causes import count_of
 from muster.worker.messages import Acknowledged, Failed, Send
 
 log = logging.getLogger("muster.adopt")
@@ -560,11 +561,11 @@ class Governor:
             by_coordinator=not self._here,
         )
         log.info(
-            "round %d (%s): %d members; %d tasks start, %d stop; decided in %d ms: %s",
+            "round %d (%s): %s; %s to start, %d to stop; decided in %d ms: %s",
             found.generation,
             found.protocol,
-            found.members,
-            found.starts,
+            count_of(found.members, "member"),
+            count_of(found.starts, "task"),
             found.stops,
             found.decided_ms,
             self._why(),
@@ -574,7 +575,7 @@ class Governor:
 
     def _why(self) -> str:
         if self._here:
-            return "no coordinator answered in time: decided here, told to the log"
+            return "no coordinator answered in time; decided here, told to the log"
         return self._snapshot.cause if self._snapshot is not None and self._said else "no members"
 
     def _end(self, failure: MusterError | None) -> None:
