@@ -107,7 +107,7 @@ def _absent(name: str, is_empty: bool, there: Sequence[str]) -> str:
         return f"group {name!r} has no members. --fresh takes the seat before the first one comes"
     return (
         f"Kafka has no group {name!r}, or this login may not see it (it needs READ on the group);"
-        f" there are: {there_are(name, there)}. --fresh takes the seat before the first member comes"
+        f" there are: {there_are(name, there)}. --fresh takes the seat before the first one comes"
     )
 
 
