@@ -479,11 +479,11 @@ class Governor:
         }
 
     def _target(self) -> dict[str, TaskSet] | None:
-        if self._options.kind is Kind.CONNECT and not self._has_read_config():
+        is_connect = self._options.kind is Kind.CONNECT
+        if is_connect and not self._has_read_config():
             return None
-        return decide.target_of(
-            self._snapshot, self._bridge.members, self._config, self._bridge.holds()
-        )
+        holds = self._bridge.holds() if is_connect else None
+        return decide.target_of(self._snapshot, self._bridge.members, self._config, holds)
 
     def _has_read_config(self) -> bool:
         newest = max((member.config_offset for member in self._said), default=-1)
