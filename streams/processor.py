@@ -229,7 +229,7 @@ class GroupProcessor(StatefulProcessor):
         Raises:
             MemoryError: there is not enough memory.
         """
-        rows = rows._replace(group=group_batch.known(rows))
+        rows = rows._replace(group=group_batch.known(rows, fenced=self._publisher(rows).is_fenced))
         inbox = self._inbox(rows)
         if inbox.group is None or not inbox.events:
             return BatchResult(list(self._letters(inbox)), rows.group, rows.stored)
