@@ -1,6 +1,7 @@
 """The coordinator's process: it wires the parts together and runs them from start to stop.
 
-1. Check the topics, start Spark, check the checkpoint, write a claim for every prefix.
+1. Check the topics, start Spark, check the checkpoint. A standby then rehearses, and waits until
+   the coordinator has ended or is silent. Write a claim for every prefix.
 2. No checkpoint: read the groups back and load them in a first, short run of the query.
 3. Run the query until SIGTERM or SIGINT (exit code 0), a later claim (1) or its failure (1).
 
@@ -31,19 +32,40 @@ if __name__ == "__main__" and sys.path[0] == str(Path(__file__).resolve().parent
 import structlog
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from muster import logs
 from muster.kafka import access
 from muster.kafka.acls import Role
 from muster.kafka.options import add_prefixes
+from muster.protocol import codec
 from muster.protocol.errors import ConfigError, MusterError
+from muster.protocol.records import CoordinatorRole
 from muster.signing.keyring import KeyFile, add_signing_keys, keyring_path
-from muster.streams import claim, recovery, session, sink, source, stopping, timestamps
+from muster.streams import (
+    claim,
+    query,
+    recovery,
+    rehearsal,
+    session,
+    signs,
+    sink,
+    source,
+    standby,
+    stopping,
+    timestamps,
+)
 from muster.streams.canary import Canary
-from muster.streams.checkpoint import job_ids, last_run, topic_ids, unverified
-from muster.streams.checkpoint.files import open_checkpoint
+from muster.streams.checkpoint import (
+    fenced,
+    folder_lock,
+    job_ids,
+    last_run,
+    topic_ids,
+    unverified,
+)
+from muster.streams.checkpoint.files import Checkpoint, open_checkpoint
 from muster.streams.clock import Clock
 from muster.streams.config import DEFAULT_MASTER, SETTINGS, JobConfig, job_config
 from muster.streams.errors import KafkaUnreachable, QueryFailed, Superseded
@@ -63,6 +85,10 @@ _JSON_LOG = ("spark.log.structuredLogging.enabled=true",)
 """Makes the JVM log in JSON, too."""
 LOOK_S = 0.25
 """Seconds between two looks of the main loop at its signals and at Spark's reports."""
+START_S_MAX = 60.0
+"""So long after its claim a coordinator counts as well although its query does not run yet."""
+JVM_S_MAX = 2.0
+"""A coordinator whose JVM has not answered for so long writes no signs of life."""
 _REFUSAL = re.compile(r"Authori[sz]ation|Authentication|SSL|Ssl")
 """Error texts after which the job asks Kafka what it refuses."""
 _CALLED = "An error occurred while calling"
@@ -106,23 +132,43 @@ def _run(config: JobConfig) -> int:
         log = _log.bind(job=job)
         keys = None if config.signing_keys is None else KeyFile(config.signing_keys)
         partitions = access.check(config.clients, Role.JOB, config.prefixes)
-        timestamps.check(config.clients, source.input_topics(config.prefixes))
+        topics = source.input_topics(config.prefixes)
+        timestamps.check(config.clients, topics)
+        seen = _Seen(config, stack)
+        turn = standby.Turn(job, config.prefixes, config.silence_ms / 1000)
+        vigil = stack.enter_context(
+            standby.Vigil(config.clients, partitions, config.prefixes, turn)
+        )
+        said = stack.enter_context(
+            signs.Signs(config.clients, config.prefixes, job, lambda: seen.is_well)
+        )
+        stop.on_stop += [said.ends, vigil.over.set]
         spark = session.start(config)
         stopping.listen(stop)  # PySpark has set its own handler for SIGINT
         stack.callback(_stop_spark, spark, stop)
-        topics = source.input_topics(config.prefixes)
         checkpoint = open_checkpoint(spark, config.checkpoint)
         topic_ids.check(checkpoint, config.clients, topics)
-        job_ids.check(checkpoint, config.clients, config.prefixes, job)
-        epochs = {prefix: claim.claim(config.clients, prefix, job) for prefix in config.prefixes}
+        if config.standby:
+            _stand_by(spark, config, job, said, vigil, seen, partitions, stop, stack)
+            if stop.is_set():
+                log.info("stopped")
+                return DONE
+            log.info("takes over", why=vigil.why())
+            checkpoint = _claimable(checkpoint, config, job)
+            topic_ids.check(checkpoint, config.clients, topics)
+        else:
+            job_ids.check(checkpoint, config.clients, config.prefixes, job)
+        epochs, found = _claimed(config, said, vigil)
         log.info("claimed", **{f"epoch[{prefix}]": epoch for prefix, epoch in epochs.items()})
         watch = stack.enter_context(claim.Watch(config.clients, epochs, job, stop))
-        health, progress, clock = _observed(stack, config, epochs, partitions, watch, keys)
+        clock = seen.claims(epochs, partitions, watch, keys)
+        said.runs(epochs)
+        vigil.end()
         now_ms = time.time_ns() // 1_000_000
-        unverified_until_ms = unverified.until_ms(checkpoint, epochs, now_ms)
         processor = GroupProcessor(
             *(epochs, partitions, topics, config.rebuild_ms, config.writers),
-            unverified_until_ms=unverified_until_ms,
+            unverified_until_ms=unverified.until_ms(checkpoint, epochs, now_ms),
+            fenced=fenced.fenced(checkpoint, found),
             signing_keys=config.signing_keys,
             check_share=config.check_share,
             assignors=config.assignors,
@@ -137,37 +183,85 @@ def _run(config: JobConfig) -> int:
         last_run.begins(checkpoint)
         starting = None
         if checkpoint.is_new and not stop.is_set():
-            starting = _recover(spark, config, processor, epochs, stop, progress, keys)
+            starting = _recover(spark, config, processor, epochs, stop, seen.progress, keys)
         if not stop.is_set():
-            query = sink.write(_frame(spark, config, processor, starting, None), config)
+            running = sink.write(query.frame(spark, config, processor, starting), config)
             log.info("running", checkpoint=config.checkpoint, bootstrap=config.clients.bootstrap)
-            health.running(time.monotonic())
+            seen.health.running(time.monotonic())
             clock.begin_canary()
             stop.grace_s = stopping.RUN_GRACE_S
-            _await(query, stop, progress)
+            _await(running, stop, seen.progress)
         last_run.ended(checkpoint)
-        if watch.story is not None:
+        if watch.story is not None and not stop.is_told:
             raise Superseded(watch.story)
         log.info("stopped")
         return DONE
 
 
-def _frame(
+def _stand_by(
     spark: SparkSession,
     config: JobConfig,
-    processor: GroupProcessor,
-    starting: recovery.Offsets | None,
-    initial: DataFrame | None,
-) -> DataFrame:
-    """The query without its sink."""
-    groups = source.read(spark, config, starting).groupBy("lane")
-    return groups.transformWithState(
-        processor,
-        outputStructType=sink.OUTPUT,
-        outputMode="Append",
-        timeMode="None",
-        initialState=None if initial is None else initial.groupBy("lane"),
-    )
+    job: str,
+    said: signs.Signs,
+    vigil: standby.Vigil,
+    seen: _Seen,
+    partitions: Mapping[str, int],
+    stop: stopping.Stop,
+    stack: ExitStack,
+) -> None:
+    """Rehearse, then wait until it is this process' turn to claim, or `stop` is set.
+
+    Raises:
+        QueryFailed: the rehearsal failed, or the JVM has ended.
+    """
+    stack.enter_context(folder_lock.held(config))
+    trial = Progress(Metrics(), Health(config.stall_ms / 1000, lambda: True))
+    if not vigil.is_due() and not stop.is_set():
+        sign = codec.encode(said.sign(CoordinatorRole.STANDBY))
+        rehearsal.rehearse(
+            *(spark, config, job, sign, partitions),
+            lambda running: _await(running, stop, trial),
+        )
+    if vigil.is_due() or stop.is_set():
+        return
+    _log.info("standby", job=job, bootstrap=config.clients.bootstrap)
+    said.stands_by()
+    seen.health.stands_by()
+    while not stop.is_set() and not vigil.is_due():
+        vigil.over.clear()
+        vigil.over.wait(1)
+        if session.has_ended():
+            raise QueryFailed("the JVM of the standby has ended")
+
+
+def _claimable(checkpoint: Checkpoint, config: JobConfig, job: str) -> Checkpoint:
+    """The checkpoint with which a standby claims: an empty one if another job went on elsewhere."""
+    overtaken = job_ids.overtaken_by(checkpoint, config.clients, config.prefixes)
+    if overtaken is not None:
+        _log.info("checkpoint emptied", checkpoint=config.checkpoint, newest=overtaken.job)
+        checkpoint = checkpoint.emptied()
+    job_ids.note(checkpoint, job)
+    return checkpoint
+
+
+def _claimed(
+    config: JobConfig, said: signs.Signs, vigil: standby.Vigil
+) -> tuple[dict[str, int], dict[str, bool]]:
+    """Claim every prefix.
+
+    Returns:
+        Prefix → epoch, and prefix → whether all earlier coordinators obey this one's ticks.
+
+    Raises:
+        KafkaUnreachable: Kafka did not acknowledge a claim.
+    """
+    epochs: dict[str, int] = {}
+    found: dict[str, bool] = {}
+    for prefix in config.prefixes:
+        follows = vigil.follows(prefix)
+        epochs[prefix] = said.claim(prefix, follows.epoch, alone=follows.obeys)
+        found[prefix] = follows.fences(epochs[prefix])
+    return epochs, found
 
 
 def _recover(
@@ -190,12 +284,12 @@ def _recover(
     _log.info("recovering", groups=len(recovered.snapshots), checkpoint=config.checkpoint)
     recovery.wake_all(config.clients, recovered, epochs, keys)
     initial = recovery.initial_state(spark, recovered)
-    frame = _frame(spark, config, processor, recovered.starting, initial)
+    frame = query.frame(spark, config, processor, recovered.starting, initial)
     _await(sink.write(frame, config, once=True), stop, progress)
     return None
 
 
-def _await(query: StreamingQuery, stop: threading.Event, progress: Progress) -> None:
+def _await(running: StreamingQuery, stop: threading.Event, progress: Progress) -> None:
     """Wait until the query ends, or end it when `stop` is set; record its progress meanwhile.
 
     Raises:
@@ -203,12 +297,12 @@ def _await(query: StreamingQuery, stop: threading.Event, progress: Progress) -> 
     """
     try:
         # Short waits, because Python runs signal handlers only between them.
-        while not query.awaitTermination(LOOK_S):  # type: ignore[arg-type]  # takes fractions
+        while not running.awaitTermination(LOOK_S):  # type: ignore[arg-type]  # takes fractions
             if stop.is_set():
                 session.fall_silent(SparkSession.active())
-                query.stop()
+                running.stop()
                 return
-            progress.look(query)
+            progress.look(running)
     except (PySparkException, Py4JError, OSError) as error:  # the latter two: the JVM is gone
         if not stop.is_set():
             raise QueryFailed(_cause(error)) from error
@@ -239,52 +333,83 @@ def _stop_spark(spark: SparkSession, stop: threading.Event) -> None:
     hung.cancel()
 
 
-def _observed(
-    stack: ExitStack,
-    config: JobConfig,
-    epochs: Mapping[str, int],
-    partitions: Mapping[str, int],
-    watch: claim.Watch,
-    keys: KeyFile | None,
-) -> tuple[Health, Progress, Clock]:
-    """Start the clock, the observer and the metrics port; the query waits for none of them."""
-    metrics, health = Metrics(), Health(config.stall_ms / 1000, lambda: watch.story is None)
-    metrics.claimed(epochs)
-    metrics.probed(
-        ready=lambda: health.ready(time.monotonic()).fine,
-        healthy=lambda: health.well(time.monotonic()).fine,
-    )
-    progress = Progress(metrics, health)
-    looking: list[Observer] = []
-    most = 2 * config.rows_per_batch_max
-    clock = Clock(
-        *(config.clients, config.prefixes, metrics.ticks.inc, keys),
-        is_behind=lambda: any(each.rows_behind > most for each in looking),
-        canary=Canary(epochs, lambda prefix, s: metrics.canary.labels(prefix).observe(s))
-        if config.canary_ms
-        else None,
-    )
-    stack.enter_context(clock)
-    metrics.asleep.set_function(lambda: clock.asleep)
-    metrics.overdue.set_function(clock.overdue_s)
-    fold = Fold(metrics, epochs, config.metrics_groups_max)
-    metrics.registry.register(GroupsCollector(fold, clock.now_ms))
-    observer = Observer(
-        config.clients,
-        partitions,
-        config.prefixes,
-        metrics=metrics,
-        fold=fold,
-        health=health,
-        read=lambda: progress.read,
-        on_late=clock.wake,
-    )
-    stack.enter_context(observer)
-    looking.append(observer)
-    health.depends_on("clock", lambda: clock.alive)
-    health.depends_on("observer", lambda: observer.alive)
-    _port(stack, config, metrics, health)
-    return health, progress, clock
+class _Seen:
+    """What can be seen of the process from outside: metrics, probes, and whether it works.
+
+    Args:
+        config: the job's settings.
+        stack: ends what is started here.
+
+    Attributes:
+        health: answers the probes.
+        progress: hears of every run of the query.
+    """
+
+    def __init__(self, config: JobConfig, stack: ExitStack) -> None:
+        self._config, self._stack = config, stack
+        self._watch: claim.Watch | None = None
+        self._claimed_s = 0.0
+        self._metrics = Metrics()
+        holds = lambda: self._watch is None or self._watch.story is None  # noqa: E731
+        self.health = Health(config.stall_ms / 1000, holds)
+        self.progress = Progress(self._metrics, self.health)
+        self._metrics.probed(
+            ready=lambda: self.health.ready(time.monotonic()).fine,
+            healthy=lambda: self.health.well(time.monotonic()).fine,
+        )
+        self._metrics.standby.set_function(lambda: int(self.health.is_standby))
+        _port(stack, config, self._metrics, self.health)
+
+    @property
+    def is_well(self) -> bool:
+        """Whether a coordinator works: its JVM answers and its query does not stand still."""
+        now_s = time.monotonic()
+        if not self.health.is_started:
+            return self._watch is None or now_s - self._claimed_s < START_S_MAX
+        answers = now_s - self.progress.looked_s < JVM_S_MAX
+        return answers and self.health.well(now_s).fine
+
+    def claims(
+        self,
+        epochs: Mapping[str, int],
+        partitions: Mapping[str, int],
+        watch: claim.Watch,
+        keys: KeyFile | None,
+    ) -> Clock:
+        """Start the clock and the observer of a coordinator; the query waits for neither."""
+        config, metrics, stack = self._config, self._metrics, self._stack
+        self._watch, self._claimed_s = watch, time.monotonic()
+        self.health.claims()
+        metrics.claimed(epochs)
+        looking: list[Observer] = []
+        most = 2 * config.rows_per_batch_max
+        clock = Clock(
+            *(config.clients, config.prefixes, metrics.ticks.inc, keys),
+            is_behind=lambda: any(each.rows_behind > most for each in looking),
+            canary=Canary(epochs, lambda prefix, s: metrics.canary.labels(prefix).observe(s))
+            if config.canary_ms
+            else None,
+        )
+        stack.enter_context(clock)
+        metrics.asleep.set_function(lambda: clock.asleep)
+        metrics.overdue.set_function(clock.overdue_s)
+        fold = Fold(metrics, epochs, config.metrics_groups_max)
+        metrics.registry.register(GroupsCollector(fold, clock.now_ms))
+        observer = Observer(
+            config.clients,
+            partitions,
+            config.prefixes,
+            metrics=metrics,
+            fold=fold,
+            health=self.health,
+            read=lambda: self.progress.read,
+            on_late=clock.wake,
+        )
+        stack.enter_context(observer)
+        looking.append(observer)
+        self.health.depends_on("clock", lambda: clock.alive)
+        self.health.depends_on("observer", lambda: observer.alive)
+        return clock
 
 
 def _port(stack: ExitStack, config: JobConfig, metrics: Metrics, health: Health) -> None:
@@ -317,6 +442,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="M",
         help=f"local[N], spark://HOST:PORT, yarn, k8s://URL (default: {DEFAULT_MASTER}, or what "
         "spark-submit says)",
+    )
+    spark.add_argument(
+        "--standby",
+        action="store_true",
+        help="wait, warm, while another process is the coordinator; take over within seconds when "
+        "it ends, dies or freezes. It needs a checkpoint folder of its own",
     )
     logs.add_log_format(parser)
     spark.add_argument(
@@ -353,6 +484,7 @@ def run_arguments(args: argparse.Namespace) -> int:
         master=args.master or (None if submitted else DEFAULT_MASTER),
         prefixes=args.topic_prefix,
         signing_keys=keyring_path(args.signing_keys),
+        standby=args.standby,
         conf=[*(_JSON_LOG if args.log_format == "json" else ()), *args.conf],
     )
     logs.set_up(args.log_format)

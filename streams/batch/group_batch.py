@@ -89,24 +89,24 @@ class Publisher(NamedTuple):
         rebuild_ms: age at which a snapshot is published again.
         unverified_until_ms: a group without stored state that has an event from before this broker
             time is unverified: an older coordinator may know more (`checkpoint.unverified`).
-        is_fenced: the coordinator before this one obeys this one's ticks (`state.recovery`).
         check_share: share of the batches that change a group after which the group is checked.
         assignors: plug-ins that a record may name by ``module:Class``.
         group_bytes_max: most bytes that each of the two stored values of a group may take.
         group_tasks_max: most tasks a group may declare.
         assignor_ms_max: longest time that a plug-in may take for a placement, in milliseconds.
+        is_fenced: the coordinator before this one obeys this one's ticks (`state.recovery`).
     """
 
     epoch: int
     partitions: Mapping[str, int]
     rebuild_ms: int
     unverified_until_ms: int = 0
-    is_fenced: bool = False
     check_share: float = 0.0
     assignors: frozenset[str] = frozenset()
     group_bytes_max: int = 32 << 20
     group_tasks_max: int = 1 << 18
     assignor_ms_max: int = 10_000
+    is_fenced: bool = False
 
     def assignor(self, name: str) -> Assignor:
         """The assignor that a group's config names.
