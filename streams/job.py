@@ -33,30 +33,26 @@ import structlog
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
-from pyspark.sql.streaming.query import StreamingQuery
 
 from muster import logs
 from muster.kafka import access
 from muster.kafka.acls import Role
 from muster.kafka.options import add_prefixes
-from muster.protocol import codec
 from muster.protocol.errors import ConfigError, MusterError
-from muster.protocol.records import CoordinatorRole
 from muster.signing.keyring import KeyFile, add_signing_keys, keyring_path
 from muster.streams import (
     claim,
     query,
     recovery,
-    rehearsal,
     session,
     signs,
     sink,
     source,
     standby,
     stopping,
+    takeover,
     timestamps,
 )
-from muster.streams.canary import Canary
 from muster.streams.checkpoint import (
     fenced,
     folder_lock,
@@ -65,17 +61,11 @@ from muster.streams.checkpoint import (
     topic_ids,
     unverified,
 )
-from muster.streams.checkpoint.files import Checkpoint, open_checkpoint
-from muster.streams.clock import Clock
+from muster.streams.checkpoint.files import open_checkpoint
 from muster.streams.config import DEFAULT_MASTER, SETTINGS, JobConfig, job_config
 from muster.streams.errors import KafkaUnreachable, QueryFailed, Superseded
-from muster.streams.observability.group_gauges import GroupsCollector
-from muster.streams.observability.group_stats import Fold
-from muster.streams.observability.health import Health
-from muster.streams.observability.http import Port
-from muster.streams.observability.metrics import Metrics
-from muster.streams.observability.observer import Observer
 from muster.streams.observability.progress import Progress
+from muster.streams.observed import Seen
 from muster.streams.processor import GroupProcessor
 
 _log = structlog.get_logger("muster.streams")
@@ -83,19 +73,8 @@ _log = structlog.get_logger("muster.streams")
 DONE, FAILURE, USAGE = 0, 1, 2
 _JSON_LOG = ("spark.log.structuredLogging.enabled=true",)
 """Makes the JVM log in JSON, too."""
-LOOK_S = 0.25
-"""Seconds between two looks of the main loop at its signals and at Spark's reports."""
-START_S_MAX = 60.0
-"""So long after its claim a coordinator counts as well although its query does not run yet."""
-JVM_S_MAX = 2.0
-"""A coordinator whose JVM has not answered for so long writes no signs of life."""
 _REFUSAL = re.compile(r"Authori[sz]ation|Authentication|SSL|Ssl")
 """Error texts after which the job asks Kafka what it refuses."""
-_CALLED = "An error occurred while calling"
-"""The line that Py4J puts before Java's message."""
-_CAUSED = "Caused by: "
-_OURS = re.compile(r"muster\.[\w.]+: (.+)")
-"""The last line of a Python traceback of a muster error."""
 
 
 def run(config: JobConfig) -> int:
@@ -123,7 +102,7 @@ def _begun(config: JobConfig) -> int:
     try:
         return _run(config)
     except (PySparkException, Py4JError) as error:
-        raise QueryFailed(f"Spark does not start: {_cause(error)}") from error
+        raise QueryFailed(f"Spark does not start: {query.cause(error)}") from error
 
 
 def _run(config: JobConfig) -> int:
@@ -134,7 +113,7 @@ def _run(config: JobConfig) -> int:
         partitions = access.check(config.clients, Role.JOB, config.prefixes)
         topics = source.input_topics(config.prefixes)
         timestamps.check(config.clients, topics)
-        seen = _Seen(config, stack)
+        seen = Seen(config, stack)
         turn = standby.Turn(job, config.prefixes, config.silence_ms / 1000)
         vigil = stack.enter_context(
             standby.Vigil(config.clients, partitions, config.prefixes, turn)
@@ -143,43 +122,30 @@ def _run(config: JobConfig) -> int:
             signs.Signs(config.clients, config.prefixes, job, lambda: seen.is_well)
         )
         stop.on_stop += [said.ends, vigil.over.set]
+        if config.standby:
+            stack.enter_context(folder_lock.held(config))
         spark = session.start(config)
         stopping.listen(stop)  # PySpark has set its own handler for SIGINT
         stack.callback(_stop_spark, spark, stop)
         checkpoint = open_checkpoint(spark, config.checkpoint)
         topic_ids.check(checkpoint, config.clients, topics)
         if config.standby:
-            _stand_by(spark, config, job, said, vigil, seen, partitions, stop, stack)
+            takeover.stand_by(spark, config, job, said, vigil, seen, partitions, stop)
             if stop.is_set():
                 log.info("stopped")
                 return DONE
             log.info("takes over", why=vigil.why())
-            checkpoint = _claimable(checkpoint, config, job)
+            checkpoint = takeover.claimable(checkpoint, config, job)
             topic_ids.check(checkpoint, config.clients, topics)
         else:
             job_ids.check(checkpoint, config.clients, config.prefixes, job)
-        epochs, found = _claimed(config, said, vigil)
+        epochs, found = takeover.claimed(config, said, vigil)
         log.info("claimed", **{f"epoch[{prefix}]": epoch for prefix, epoch in epochs.items()})
         watch = stack.enter_context(claim.Watch(config.clients, epochs, job, stop))
         clock = seen.claims(epochs, partitions, watch, keys)
         said.runs(epochs)
         vigil.end()
-        now_ms = time.time_ns() // 1_000_000
-        processor = GroupProcessor(
-            *(epochs, partitions, topics, config.rebuild_ms, config.writers),
-            unverified_until_ms=unverified.until_ms(checkpoint, epochs, now_ms),
-            fenced=fenced.fenced(checkpoint, found),
-            signing_keys=config.signing_keys,
-            check_share=config.check_share,
-            assignors=config.assignors,
-            group_bytes_max=config.group_bytes_max,
-            group_tasks_max=config.group_tasks_max,
-            assignor_ms_max=config.assignor_ms_max,
-            group_cpu_s=config.group_cpu_ms / 1000,
-            python_bytes_max=config.python_bytes_max,
-            suspect_batch=last_run.suspect_batch(checkpoint),
-            canary_ms=config.canary_ms,
-        )
+        processor = _processor(config, checkpoint, epochs, found, partitions)
         last_run.begins(checkpoint)
         starting = None
         if checkpoint.is_new and not stop.is_set():
@@ -190,7 +156,7 @@ def _run(config: JobConfig) -> int:
             seen.health.running(time.monotonic())
             clock.begin_canary()
             stop.grace_s = stopping.RUN_GRACE_S
-            _await(running, stop, seen.progress)
+            query.await_end(running, stop, seen.progress)
         last_run.ended(checkpoint)
         if watch.story is not None and not stop.is_told:
             raise Superseded(watch.story)
@@ -198,70 +164,39 @@ def _run(config: JobConfig) -> int:
         return DONE
 
 
-def _stand_by(
-    spark: SparkSession,
+def _processor(
     config: JobConfig,
-    job: str,
-    said: signs.Signs,
-    vigil: standby.Vigil,
-    seen: _Seen,
+    checkpoint: Checkpoint,
+    epochs: Mapping[str, int],
+    found: Mapping[str, bool],
     partitions: Mapping[str, int],
-    stop: stopping.Stop,
-    stack: ExitStack,
-) -> None:
-    """Rehearse, then wait until it is this process' turn to claim, or `stop` is set.
+) -> GroupProcessor:
+    """The operator.
 
-    Raises:
-        QueryFailed: the rehearsal failed, or the JVM has ended.
+    Args:
+        config: the job's settings.
+        checkpoint: its checkpoint.
+        epochs: prefix → epoch of its claim.
+        found: prefix → whether all earlier coordinators obey its ticks.
+        partitions: topic → number of partitions.
     """
-    stack.enter_context(folder_lock.held(config))
-    trial = Progress(Metrics(), Health(config.stall_ms / 1000, lambda: True))
-    if not vigil.is_due() and not stop.is_set():
-        sign = codec.encode(said.sign(CoordinatorRole.STANDBY))
-        rehearsal.rehearse(
-            *(spark, config, job, sign, partitions),
-            lambda running: _await(running, stop, trial),
-        )
-    if vigil.is_due() or stop.is_set():
-        return
-    _log.info("standby", job=job, bootstrap=config.clients.bootstrap)
-    said.stands_by()
-    seen.health.stands_by()
-    while not stop.is_set() and not vigil.is_due():
-        vigil.over.clear()
-        vigil.over.wait(1)
-        if session.has_ended():
-            raise QueryFailed("the JVM of the standby has ended")
-
-
-def _claimable(checkpoint: Checkpoint, config: JobConfig, job: str) -> Checkpoint:
-    """The checkpoint with which a standby claims: an empty one if another job went on elsewhere."""
-    overtaken = job_ids.overtaken_by(checkpoint, config.clients, config.prefixes)
-    if overtaken is not None:
-        _log.info("checkpoint emptied", checkpoint=config.checkpoint, newest=overtaken.job)
-        checkpoint = checkpoint.emptied()
-    job_ids.note(checkpoint, job)
-    return checkpoint
-
-
-def _claimed(
-    config: JobConfig, said: signs.Signs, vigil: standby.Vigil
-) -> tuple[dict[str, int], dict[str, bool]]:
-    """Claim every prefix.
-
-    Returns:
-        Prefix → epoch, and prefix → whether all earlier coordinators obey this one's ticks.
-
-    Raises:
-        KafkaUnreachable: Kafka did not acknowledge a claim.
-    """
-    epochs: dict[str, int] = {}
-    found: dict[str, bool] = {}
-    for prefix in config.prefixes:
-        follows = vigil.follows(prefix)
-        epochs[prefix] = said.claim(prefix, follows.epoch, alone=follows.obeys)
-        found[prefix] = follows.fences(epochs[prefix])
-    return epochs, found
+    now_ms = time.time_ns() // 1_000_000
+    topics = source.input_topics(config.prefixes)
+    return GroupProcessor(
+        *(epochs, partitions, topics, config.rebuild_ms, config.writers),
+        unverified_until_ms=unverified.until_ms(checkpoint, epochs, now_ms),
+        fenced=fenced.fenced(checkpoint, found),
+        signing_keys=config.signing_keys,
+        check_share=config.check_share,
+        assignors=config.assignors,
+        group_bytes_max=config.group_bytes_max,
+        group_tasks_max=config.group_tasks_max,
+        assignor_ms_max=config.assignor_ms_max,
+        group_cpu_s=config.group_cpu_ms / 1000,
+        python_bytes_max=config.python_bytes_max,
+        suspect_batch=last_run.suspect_batch(checkpoint),
+        canary_ms=config.canary_ms,
+    )
 
 
 def _recover(
@@ -285,42 +220,8 @@ def _recover(
     recovery.wake_all(config.clients, recovered, epochs, keys)
     initial = recovery.initial_state(spark, recovered)
     frame = query.frame(spark, config, processor, recovered.starting, initial)
-    _await(sink.write(frame, config, once=True), stop, progress)
+    query.await_end(sink.write(frame, config, once=True), stop, progress)
     return None
-
-
-def _await(running: StreamingQuery, stop: threading.Event, progress: Progress) -> None:
-    """Wait until the query ends, or end it when `stop` is set; record its progress meanwhile.
-
-    Raises:
-        QueryFailed: the query ended with an error.
-    """
-    try:
-        # Short waits, because Python runs signal handlers only between them.
-        while not running.awaitTermination(LOOK_S):  # type: ignore[arg-type]  # takes fractions
-            if stop.is_set():
-                session.fall_silent(SparkSession.active())
-                running.stop()
-                return
-            progress.look(running)
-    except (PySparkException, Py4JError, OSError) as error:  # the latter two: the JVM is gone
-        if not stop.is_set():
-            raise QueryFailed(_cause(error)) from error
-
-
-def _cause(error: Exception) -> str:
-    """The line of Spark's error text that says what happened.
-
-    It is the last line of an executor's Python traceback that names a muster error; without one,
-    Java's last ``Caused by``; without that, the first line.
-    """
-    lines = [line.strip(" \t:") for line in str(error).splitlines() if line.strip(" \t:")]
-    if lines and lines[0].startswith(_CALLED):
-        del lines[0]
-    ours = [match[1] for line in lines if (match := _OURS.match(line))]
-    caused = [line.removeprefix(_CAUSED) for line in lines if line.startswith(_CAUSED)]
-    causes = ours or caused or lines[:1] or [type(error).__name__]
-    return causes[-1][:1000]
 
 
 def _stop_spark(spark: SparkSession, stop: threading.Event) -> None:
@@ -331,98 +232,6 @@ def _stop_spark(spark: SparkSession, stop: threading.Event) -> None:
     hung.start()
     spark.stop()
     hung.cancel()
-
-
-class _Seen:
-    """What can be seen of the process from outside: metrics, probes, and whether it works.
-
-    Args:
-        config: the job's settings.
-        stack: ends what is started here.
-
-    Attributes:
-        health: answers the probes.
-        progress: hears of every run of the query.
-    """
-
-    def __init__(self, config: JobConfig, stack: ExitStack) -> None:
-        self._config, self._stack = config, stack
-        self._watch: claim.Watch | None = None
-        self._claimed_s = 0.0
-        self._metrics = Metrics()
-        holds = lambda: self._watch is None or self._watch.story is None  # noqa: E731
-        self.health = Health(config.stall_ms / 1000, holds)
-        self.progress = Progress(self._metrics, self.health)
-        self._metrics.probed(
-            ready=lambda: self.health.ready(time.monotonic()).fine,
-            healthy=lambda: self.health.well(time.monotonic()).fine,
-        )
-        self._metrics.standby.set_function(lambda: int(self.health.is_standby))
-        _port(stack, config, self._metrics, self.health)
-
-    @property
-    def is_well(self) -> bool:
-        """Whether a coordinator works: its JVM answers and its query does not stand still."""
-        now_s = time.monotonic()
-        if not self.health.is_started:
-            return self._watch is None or now_s - self._claimed_s < START_S_MAX
-        answers = now_s - self.progress.looked_s < JVM_S_MAX
-        return answers and self.health.well(now_s).fine
-
-    def claims(
-        self,
-        epochs: Mapping[str, int],
-        partitions: Mapping[str, int],
-        watch: claim.Watch,
-        keys: KeyFile | None,
-    ) -> Clock:
-        """Start the clock and the observer of a coordinator; the query waits for neither."""
-        config, metrics, stack = self._config, self._metrics, self._stack
-        self._watch, self._claimed_s = watch, time.monotonic()
-        self.health.claims()
-        metrics.claimed(epochs)
-        looking: list[Observer] = []
-        most = 2 * config.rows_per_batch_max
-        clock = Clock(
-            *(config.clients, config.prefixes, metrics.ticks.inc, keys),
-            is_behind=lambda: any(each.rows_behind > most for each in looking),
-            canary=Canary(epochs, lambda prefix, s: metrics.canary.labels(prefix).observe(s))
-            if config.canary_ms
-            else None,
-        )
-        stack.enter_context(clock)
-        metrics.asleep.set_function(lambda: clock.asleep)
-        metrics.overdue.set_function(clock.overdue_s)
-        fold = Fold(metrics, epochs, config.metrics_groups_max)
-        metrics.registry.register(GroupsCollector(fold, clock.now_ms))
-        observer = Observer(
-            config.clients,
-            partitions,
-            config.prefixes,
-            metrics=metrics,
-            fold=fold,
-            health=self.health,
-            read=lambda: self.progress.read,
-            on_late=clock.wake,
-        )
-        stack.enter_context(observer)
-        looking.append(observer)
-        self.health.depends_on("clock", lambda: clock.alive)
-        self.health.depends_on("observer", lambda: observer.alive)
-        return clock
-
-
-def _port(stack: ExitStack, config: JobConfig, metrics: Metrics, health: Health) -> None:
-    if config.metrics_port is None:
-        return
-    try:
-        port = Port(metrics, health, config.metrics_host, config.metrics_port)
-    except OSError as error:
-        raise ConfigError(
-            "muster.metrics.port", config.metrics_port, f"a free port ({error.strerror})"
-        ) from None
-    _log.info("metrics", address=f"http://{config.metrics_host}:{port.number}/metrics")
-    stack.enter_context(port)
 
 
 # ---------------------------------------------------------------- command line

@@ -32,7 +32,7 @@ class Stop(threading.Event):
     Attributes:
         grace_s: how long the main thread may take to end after a signal, in seconds.
         is_told: whether a signal has set it.
-        on_stop: called when a signal has set it, in any thread; each must return at once.
+        on_stop: called in a thread when a signal has set it; each must return at once.
     """
 
     def __init__(self) -> None:
@@ -45,8 +45,6 @@ class Stop(threading.Event):
         """A signal asks the job to stop."""
         self.is_told = True
         self.set()
-        for call in self.on_stop:
-            call()
 
 
 @contextmanager
@@ -65,6 +63,8 @@ def signals(end: Callable[[int], object] = os._exit) -> Iterator[Stop]:
     def watch() -> None:
         if _is_told_to_stop(pipe):
             stop.told()
+            for call in stop.on_stop:  # not in the handler: it may interrupt one that holds a lock
+                call()
             if not left.wait(stop.grace_s):
                 end(STOPPED)
 
