@@ -61,7 +61,7 @@ from muster.streams.checkpoint import (
     topic_ids,
     unverified,
 )
-from muster.streams.checkpoint.files import open_checkpoint
+from muster.streams.checkpoint.files import Checkpoint, open_checkpoint
 from muster.streams.config import DEFAULT_MASTER, SETTINGS, JobConfig, job_config
 from muster.streams.errors import KafkaUnreachable, QueryFailed, Superseded
 from muster.streams.observability.progress import Progress
