@@ -23,7 +23,7 @@ from contextlib import suppress
 
 import psutil
 from confluent_kafka import Consumer
-from machines import Crew
+from machines import Crowd
 from stage import Coordinator, Stage, cpu_s
 
 from muster.broker.kafka import free_port
@@ -47,7 +47,8 @@ class Trial:
         self._started = 0
         self._joined = 0
         self._begun = False
-        self.crew = Crew(stage.clients, GROUP, 10 * members)
+        self.crowd = Crowd(stage.clients)
+        self._crew = self.crowd.crew(GROUP, 10 * members)
         self._names = [f"member-{number:05d}" for number in range(members)]
 
     def start(self, *, checkpoint: str = "", wait: bool = True) -> Coordinator:
@@ -75,15 +76,15 @@ class Trial:
             if time.monotonic() > deadline:
                 raise TimeoutError("the process is not ready")
             if self._joined or self._begun:
-                self.crew.run_for(0.1)
+                self.crowd.run_for(0.1)
             else:
                 time.sleep(0.1)
 
     def begin(self) -> None:
         """All members join, and get their tasks."""
         self._begun = True
-        self.crew.come(self._names)
-        self.crew.settle()
+        self._crew.come(self._names)
+        self.crowd.settle()
 
     def fail(self, running: Coordinator, number: signal.Signals) -> tuple[float, float]:
         """Signal the coordinator; seconds until a new member is answered, and until all settled."""
@@ -100,9 +101,9 @@ class Trial:
             self._bury(family)
             began = time.monotonic()
             self.running = self.start(checkpoint="job1", wait=False)
-        self.crew.come([name])
+        self._crew.come([name])
         answered = self._await_answer(reader, name) - began
-        self.crew.settle()
+        self.crowd.settle()
         settled = time.monotonic() - began
         reader.close()
         if number is signal.SIGSTOP:  # it wakes up, and finds that it was superseded
@@ -110,18 +111,18 @@ class Trial:
                 with suppress(psutil.NoSuchProcess):
                     each.send_signal(signal.SIGCONT)
         self._bury(family)
-        self.crew.run_for(1)
+        self.crowd.run_for(1)
         return answered, settled
 
     def _bury(self, family: list[psutil.Process]) -> None:
         """Wait until these processes have ended; the fleet lives on meanwhile."""
         while any(each.is_running() and each.status() != "zombie" for each in family):
-            self.crew.run_for(0.05)
+            self.crowd.run_for(0.05)
 
     def _await_answer(self, reader: Consumer, name: str) -> float:
         deadline = time.monotonic() + TIMEOUT_S
         while time.monotonic() < deadline:
-            self.crew.run_for(0.02)
+            self.crowd.run_for(0.02)
             message = reader.poll(0)
             while message is not None:
                 if message.error() is None and (message.key() or b"").endswith(name.encode()):
@@ -151,7 +152,7 @@ def main() -> int:
         )
         trial = Trial(stage, args.members, cold=args.cold)
         running = trial.start()
-        with trial.crew:
+        with trial.crowd:
             trial.begin()
             for number in SIGNALS[:2] if args.cold else SIGNALS:
                 took = []
@@ -163,7 +164,7 @@ def main() -> int:
                         continue
                     waiting = trial.start()
                     idle_s = cpu_s(waiting.process.pid)
-                    trial.crew.run_for(5)
+                    trial.crowd.run_for(5)
                     idle = (cpu_s(waiting.process.pid) - idle_s) / 5
                     took.append(trial.fail(running, number))
                     print(f"  standby idle {idle:.3f} cores", *took[-1], file=sys.stderr)
@@ -175,7 +176,7 @@ def main() -> int:
                     print(
                         f"{number.name:8} {what:9} median {median:6.2f} s, most {max(times):6.2f} s"
                     )
-            overlaps = trial.crew.overlaps
+            overlaps = trial.crowd.counts().overlaps
     print(f"{args.members} members, {os.cpu_count()} cores, overlaps {overlaps}")
     return 1 if overlaps else 0
 
