@@ -34,7 +34,7 @@ from muster.protocol.tasks import Subtopology
 from muster.protocol.topics import TopicKind, topic_name
 
 GROUP = "fleet"
-TIMEOUT_S = 120.0
+TIMEOUT_S = 300.0
 SIGNALS = (signal.SIGTERM, signal.SIGKILL, signal.SIGSTOP)
 
 
