@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import threading
+from collections.abc import Callable
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
@@ -49,6 +50,22 @@ def frame(
         timeMode="None",
         initialState=None if initial is None else initial.groupBy("lane"),
     )
+
+
+def await_trial(running: StreamingQuery, is_over: Callable[[], bool]) -> None:
+    """Wait until a rehearsed query ends, or end it when `is_over`: it may wait for executors.
+
+    Raises:
+        QueryFailed: the query ended with an error.
+    """
+    try:
+        while not running.awaitTermination(LOOK_S):  # type: ignore[arg-type]  # takes fractions
+            if is_over():
+                running.stop()
+                return
+    except (PySparkException, Py4JError, OSError) as error:
+        if not is_over():
+            raise QueryFailed(cause(error)) from error
 
 
 def await_end(running: StreamingQuery, stop: threading.Event, progress: Progress) -> None:

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
 from pyspark.sql import SparkSession
-from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.stateful_processor import TimerValues
 from pyspark.sql.types import Row
 
@@ -58,7 +57,7 @@ def rehearse(
     job: str,
     said: Encoded,
     partitions: Mapping[str, int],
-    await_end: Callable[[StreamingQuery], None],
+    is_over: Callable[[], bool],
 ) -> None:
     """Run the query and drop what it computes.
 
@@ -68,7 +67,7 @@ def rehearse(
         job: id of this process.
         said: its sign of life as a standby.
         partitions: topic → number of partitions.
-        await_end: waits until a query has ended.
+        is_over: whether there is no more time to rehearse.
 
     Raises:
         KafkaUnreachable: the topics could not be read.
@@ -88,7 +87,9 @@ def rehearse(
     try:
         for initial in (recovery.initial_state(spark, sample), None):
             frame = query.frame(spark, own, processor, recovered.last, initial)
-            await_end(sink.write(frame, own, once=True))
+            query.await_trial(sink.write(frame, own, once=True), is_over)
+            if is_over():
+                return
             _delete(spark, folder)
     finally:
         _delete(spark, folder)

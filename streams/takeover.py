@@ -9,14 +9,11 @@ from pyspark.sql import SparkSession
 
 from muster.protocol import codec
 from muster.protocol.records import CoordinatorRole
-from muster.streams import query, rehearsal, session, signs, standby, stopping
+from muster.streams import rehearsal, session, signs, standby, stopping
 from muster.streams.checkpoint import job_ids
 from muster.streams.checkpoint.files import Checkpoint
 from muster.streams.config import JobConfig
 from muster.streams.errors import QueryFailed
-from muster.streams.observability.health import Health
-from muster.streams.observability.metrics import Metrics
-from muster.streams.observability.progress import Progress
 from muster.streams.observed import Seen
 
 _log = structlog.get_logger("muster.streams")
@@ -37,14 +34,14 @@ def stand_by(
     Raises:
         QueryFailed: the rehearsal failed, or the JVM has ended.
     """
-    trial = Progress(Metrics(), Health(config.stall_ms / 1000, lambda: True))
-    if not vigil.is_due() and not stop.is_set():
-        sign = codec.encode(said.sign(CoordinatorRole.STANDBY))
-        rehearsal.rehearse(
-            *(spark, config, job, sign, partitions),
-            lambda running: query.await_end(running, stop, trial),
-        )
-    if vigil.is_due() or stop.is_set():
+    sign = codec.encode(said.sign(CoordinatorRole.STANDBY))
+
+    def is_over() -> bool:
+        return vigil.is_due() or stop.is_set()
+
+    if not is_over():
+        rehearsal.rehearse(spark, config, job, sign, partitions, is_over)
+    if is_over():
         return
     _log.info("standby", job=job, bootstrap=config.clients.bootstrap)
     said.stands_by()
