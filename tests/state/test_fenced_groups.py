@@ -1,4 +1,4 @@
-"""A tick that names a later coordinator: the earlier one leaves the group, the later one may act."""
+"""A tick names a later coordinator: the earlier one leaves the group, the later one may act."""
 
 from __future__ import annotations
 
