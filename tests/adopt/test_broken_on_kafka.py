@@ -23,7 +23,8 @@ def test_the_broker_restarts(own_broker, tmp_path):
         own_broker.start()
         fleet.consumer("B", **COOPERATIVE)
         fleet.settles([2, 2], "the governor answers again")
-        assert fleet.muster("adopt", "--release").returncode == 0
+        done = fleet.muster("adopt", "--release")
+        assert done.returncode == 0, (done.stderr, fleet.story())
         fleet.settles([2, 2], "the group goes on")
     topics.close()
 
