@@ -26,10 +26,18 @@ from muster.protocol.events import (
     Origin,
     Report,
     Tick,
+    TopicsFound,
 )
 from muster.protocol.framing import KNOWN, Row, Schemas, pack, write
 from muster.protocol.ids import GroupId
-from muster.protocol.keys import COORDINATOR_KEY, DICTIONARY_PART, Key, key_of, parse_key
+from muster.protocol.keys import (
+    COORDINATOR_KEY,
+    DICTIONARY_PART,
+    FOUND_PART,
+    Key,
+    key_of,
+    parse_key,
+)
 from muster.protocol.record_rows import Dictionaries
 from muster.protocol.records import (
     CoordinatorClaim,
@@ -49,7 +57,7 @@ from muster.protocol.topics import EVENT_BYTES_MAX, TopicKind
 Headers: TypeAlias = tuple[tuple[str, bytes], ...]
 CONFIG_BYTES_MAX = 16 << 20
 """A packed config may inflate to at most this many bytes."""
-_PACKED = ("GroupConfig", "GroupSnapshot", "Dictionary")
+_PACKED = ("GroupConfig", "TopicsFound", "GroupSnapshot", "Dictionary")
 _NO_DICTIONARIES: Dictionaries = {}
 CONTENT_TYPE = ("content-type", b"application/avro")
 
@@ -73,6 +81,7 @@ EVENTS: dict[tuple[TopicKind, str], _EventFrom] = {
     (TopicKind.MEMBERSHIP, "Tick"): event_rows.tick_from,
     (TopicKind.LAG, "LagReport"): event_rows.lag_report_from,
     (TopicKind.CONFIG, "GroupConfig"): event_rows.config_from,
+    (TopicKind.CONFIG, "TopicsFound"): event_rows.found_from,
 }
 """(topic, schema) → the function that reads the event."""
 
@@ -117,10 +126,11 @@ def decode(
         DecodeError: the bytes are not a valid event of this topic.
     """
     group, member, part = parse_key(key)
-    if member is not None or part:
+    is_found = kind == TopicKind.CONFIG and part == FOUND_PART
+    if member is not None or (part and not is_found):
         raise DecodeError(f"key {key!r}; expected the group id alone"[:200])
     if value is None:
-        if kind == TopicKind.CONFIG:
+        if kind == TopicKind.CONFIG and not part:
             return GroupDeleted(group=group, origin=origin)
         raise DecodeError(f"a tombstone on {kind}, where it means nothing")
     # Only configs grow large, so other events are never packed.
@@ -128,6 +138,8 @@ def decode(
     if (kind, name) in _HOLDING:
         return _HOLDING[kind, name](group, row, origin, tasks_max)
     build = EVENTS.get((kind, name))
+    if is_found and name != "TopicsFound":
+        raise DecodeError(f"a {name} under the key of what was found"[:200])
     if build is None:
         raise DecodeError(f"a {name} does not belong on {kind}")
     return build(group, row, origin)
@@ -218,6 +230,9 @@ def encode(value: Event | Record) -> Encoded:
             generation = ("generation", str(value.generation).encode())
             row = snapshot_row(value)
             return _framed(key_of(value.group), "GroupSnapshot", row, generation)
+        case TopicsFound():
+            key = key_of(value.group, part=FOUND_PART)
+            return _framed(key, "TopicsFound", event_rows.found_row(value))
         case Join() | Report() if value.lags:
             # Lags that do not fit are left out: `LagReport`s carry them too.
             whole = _event(value)

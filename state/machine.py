@@ -31,6 +31,7 @@ from muster.protocol.events import (
     Report,
     Taken,
     Tick,
+    TopicsFound,
 )
 from muster.protocol.records import Dictionary, GroupSnapshot, Record, no_tasks
 from muster.state import (
@@ -39,6 +40,7 @@ from muster.state import (
     deadlines,
     deafness,
     deletion,
+    discovery,
     drains,
     fencing,
     lag,
@@ -161,6 +163,8 @@ def _absorb(draft: Draft, events: list[Taken]) -> None:
         match event:
             case GroupConfig():
                 config.configure(draft, event)
+            case TopicsFound():
+                discovery.take(draft, event)
             case GroupDeleted():
                 deletion.delete(draft, event)
             case LagReport():

@@ -46,6 +46,7 @@ from muster.streams.checkpoint import job_ids, last_run, topic_ids, unverified
 from muster.streams.checkpoint.files import open_checkpoint
 from muster.streams.clock import Clock
 from muster.streams.config import DEFAULT_MASTER, SETTINGS, JobConfig, job_config
+from muster.streams.discovery import Discovery, Pace
 from muster.streams.errors import KafkaUnreachable, QueryFailed, Superseded
 from muster.streams.observability.group_gauges import GroupsCollector
 from muster.streams.observability.group_stats import Fold
@@ -265,6 +266,13 @@ def _observed(
         else None,
     )
     stack.enter_context(clock)
+    pace = Pace(
+        interval_ms=config.discovery_ms,
+        measure_ms=config.discovery_measure_ms,
+        grace_ms=config.discovery_grace_ms,
+    )
+    discovery = stack.enter_context(Discovery(config.clients, config.prefixes, pace, keys))
+    health.depends_on("discovery", lambda: discovery.alive)
     metrics.asleep.set_function(lambda: clock.asleep)
     metrics.overdue.set_function(clock.overdue_s)
     fold = Fold(metrics, epochs, config.metrics_groups_max)

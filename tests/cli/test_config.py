@@ -152,7 +152,9 @@ def test_nonsense_is_refused() -> None:
 def arguments(**given: object) -> argparse.Namespace:
     """Arguments of `config set`."""
     return argparse.Namespace(
-        **{"file": None, "tasks": None, "assignor": None, "config": [], **given}
+        topic=[],
+        pattern=[],
+        **{"file": None, "tasks": None, "assignor": None, "config": [], **given},
     )
 
 

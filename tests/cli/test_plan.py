@@ -13,7 +13,7 @@ from support.kafka.brokers import Topics
 from support.state.snapshots import orders, pairs
 
 from muster.cli.main import main
-from muster.cli.plan import planned
+from muster.cli.what_if import planned
 from muster.documents.problem import as_text
 from muster.errors import BadInput, NotFound
 from muster.protocol import codec
