@@ -79,8 +79,15 @@ NO_TASKS = "no tasks: "
 """Start of an assignment's message while the group has no config."""
 
 
-def no_tasks(group: str) -> str:
-    """Message for members and users of a group without tasks."""
+def no_tasks(group: str, *, declares: bool = False) -> str:
+    """Message for members and users of a group without tasks.
+
+    Args:
+        group: its id.
+        declares: it declares topics of Kafka.
+    """
+    if declares:
+        return f"{NO_TASKS}none of the topics that {group} declares was found yet"
     return f"{NO_TASKS}muster config set --group {group} --tasks FILE gives the group some"
 
 

@@ -283,7 +283,7 @@ def _settle(draft: Draft) -> None:
 
 
 def _open_generation(draft: Draft) -> None:
-    waits = no_tasks(draft.id)
+    waits = no_tasks(draft.id, declares=bool(draft.sources))
     if not places(draft.table, draft.assignor):
         parts = [str(draft.causes), waits]  # without tasks, earlier causes decided nothing
     elif deadlines.is_pending(draft):
@@ -310,7 +310,7 @@ def _open_generation(draft: Draft) -> None:
 def _without_waits(draft: Draft) -> str:
     """The cause of the pending generation without what it waits for."""
     cause = draft.cause
-    for waits in (recovery.WAITS, no_tasks(draft.id)):
+    for waits in (recovery.WAITS, no_tasks(draft.id), no_tasks(draft.id, declares=True)):
         cause = cause.removesuffix(waits).removesuffix("; ")
     return cause
 

@@ -144,6 +144,13 @@ def _events() -> dict[str, tuple[TopicKind, object]]:
                 origin=wire.ORIGIN,
             ),
         ),
+        **_from_kafka(),
+    }
+
+
+def _from_kafka() -> dict[str, tuple[TopicKind, object]]:
+    """A config that declares topics, and what was found."""
+    return {
         "GroupConfig.sources": (
             TopicKind.CONFIG,
             GroupConfig(
