@@ -43,6 +43,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "shadow": ("muster.cli.shadow", "look at a group that Kafka coordinates; plan for it"),
     "replay": ("muster.cli.replay", "fold a group's recorded life again, compare byte for byte"),
     "doctor": ("muster.cli.doctor", "look at a cluster and a coordinator, say what to do"),
+    "console": ("muster.cli.console", "see every group in the browser: map, reasons, history"),
+    "report": ("muster.cli.report", "write a group's map, history and reasons into one HTML file"),
     "drain": ("muster.cli.drain", "empty a member before it is stopped"),
     "decode": ("muster.cli.decode", "print records of muster's topics as JSON"),
     "assign": ("muster.cli.assign", "place the tasks of a problem file; no Kafka, no Spark"),
@@ -60,6 +62,11 @@ EXTRAS = {
     "pandas": "coordinator",
     "pyarrow": "coordinator",
     "prometheus_client": "coordinator",
+    "bcrypt": "console",
+    "jinja2": "console",
+    "markupsafe": "console",
+    "starlette": "console",
+    "uvicorn": "console",
 }
 """Package that a worker's install lacks -> the extra that installs it."""
 

@@ -11,13 +11,13 @@ import argparse
 import json
 import sys
 
-from muster.cli.options import add_format, add_kafka, group_id, kafka_settings
-from muster.cli.what_if import add_changes, changes, planned
+from muster.cli.options import add_changes, add_format, add_kafka, changes, group_id, kafka_settings
 from muster.documents.json_files import load
 from muster.documents.problem import as_text
 from muster.errors import BadInput
-from muster.output import one_line
+from muster.output import one_line, wall_ms
 from muster.published.snapshots import snapshot_of
+from muster.whatif import planned
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -25,6 +25,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--group", type=group_id, required=True, metavar="G", help="which group")
     add_changes(parser)
     parser.add_argument("--tasks", metavar="FILE", help="the group's tasks, all of them")
+    parser.add_argument(
+        "--html", metavar="FILE", help="write the plan as one HTML file too, drawn on the map"
+    )
     add_format(parser)
     add_kafka(parser)
 
@@ -33,7 +36,21 @@ def run(args: argparse.Namespace) -> int:
     """Read the group, ask its assignor, print the answer."""
     snapshot = snapshot_of(kafka_settings(args), args.topic_prefix, args.group)
     tasks = _tasks(args.tasks) if args.tasks else None
-    plan = planned(snapshot, **changes(args), tasks=tasks)
+    change = changes(args)
+    plan = planned(snapshot, **change, tasks=tasks)
+    if args.html is not None:
+        from muster.console.plans import Question
+        from muster.console.report import plan_html, write_html
+
+        asked = Question(
+            remove=tuple(change["remove"]),
+            add=tuple(change["add"]),
+            config=change["config"],
+            assignor=change["assignor"],
+            tasks=tasks,
+        )
+        html = plan_html(snapshot, asked, at_ms=wall_ms(), source=f"muster plan, {args.group}")
+        print(f"muster plan: {write_html(args.html, html)}", file=sys.stderr)
     for warning in plan.pop("warnings", ()):
         print(f"muster plan: {one_line(warning)}", file=sys.stderr)
     print(json.dumps(plan, ensure_ascii=False) if args.format == "json" else as_text(plan))

@@ -14,8 +14,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from muster.cli.options import add_format, kafka_settings
-from muster.cli.what_if import add_changes, changes, planned
+from muster.cli.options import add_changes, add_format, changes, kafka_settings
 from muster.discovery.load import Measure
 from muster.documents.group_config import as_json as config_json
 from muster.errors import BadInput, NotFound
@@ -31,6 +30,7 @@ from muster.shadow.look import Seen, look
 from muster.shadow.report import Shadow, as_json, as_text, line
 from muster.shadow.standing import present, standing
 from muster.shadow.watching import Watched
+from muster.whatif import planned
 
 LOOK_EVERY_S = 1.0
 _TYPES = {

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from muster.cli.what_if import planned
 from muster.discovery.load import Load, Measure
 from muster.discovery.topics import Topic
 from muster.errors import BadInput
@@ -22,6 +21,7 @@ from muster.shadow.look import Seen
 from muster.shadow.report import Shadow, as_json, as_text
 from muster.shadow.standing import present, standing
 from muster.shadow.watching import Watched
+from muster.whatif import planned
 
 
 def consumer(name: str, *numbers: int, rack: str | None = None) -> Member:

@@ -1,11 +1,11 @@
-"""What if: options that describe a change of a group, and the answer to it.
+"""What if: what a change would move in a group, why, and how good the answer is.
 
-`muster plan` asks it of a group of muster's, `muster shadow` of one that Kafka coordinates.
+`muster plan` and the console call the same function. It reads nothing and changes nothing: it takes
+a group's newest record, applies the change to it as the coordinator would, and asks the assignor.
 """
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Mapping
 from typing import Any
 
@@ -15,10 +15,9 @@ from muster import plugins
 from muster.assignor.check import valid
 from muster.assignor.errors import UnknownAssignor
 from muster.assignor.ignored import ignored_pins, ignored_settings
-from muster.assignor.model import Assignor
-from muster.cli.options import key_values, member_id
+from muster.assignor.model import Assignor, Placement
+from muster.assignor.score import score
 from muster.documents.group_config import Change, merged
-from muster.documents.json_files import load
 from muster.documents.members import MemberRow, Names, parse_member
 from muster.documents.problem import Problem, answer
 from muster.documents.units import parse_tasks
@@ -30,47 +29,6 @@ from muster.protocol.records import GroupSnapshot
 from muster.protocol.tasks import TaskSet, TaskTable
 from muster.published.generations import move_json
 from muster.state.preview import preview
-
-
-def add_changes(parser: argparse.ArgumentParser) -> None:
-    """The options of a change; read them with `changes`."""
-    parser.add_argument(
-        "--add-member",
-        metavar="FILE",
-        action="append",
-        default=[],
-        help="a member as in a problem file of muster assign; - = standard input; repeatable",
-    )
-    parser.add_argument(
-        "--remove-member",
-        metavar="ID",
-        type=member_id,
-        action="append",
-        default=[],
-        help="a member that goes; repeatable",
-    )
-    parser.add_argument(
-        "--config",
-        metavar="K=V",
-        action="append",
-        default=[],
-        help="a setting; K= puts it back to its default; repeatable",
-    )
-    parser.add_argument("--assignor", metavar="A", help="another way of placing")
-
-
-def changes(args: argparse.Namespace) -> dict[str, Any]:
-    """The arguments of `planned` that the options of `add_changes` give.
-
-    Raises:
-        BadInput: a file cannot be read, or an option is malformed.
-    """
-    return {
-        "add": [_member(path) for path in args.add_member],
-        "remove": args.remove_member,
-        "config": key_values(args.config, "--config"),
-        "assignor": args.assignor,
-    }
 
 
 def planned(
@@ -173,8 +131,13 @@ def _join(snapshot: GroupSnapshot, row: MemberRow, known: Names) -> Join:
     )
 
 
-def _member(path: str) -> dict[str, Any]:
-    member = load(path)
-    if not isinstance(member, dict):
-        raise BadInput(f"{path}: expected a member, an object with at least 'id'")
-    return member
+def present(snapshot: GroupSnapshot) -> dict[str, float]:
+    """The figures of the placement that a group has now, to compare with a plan's `score`.
+
+    Returns:
+        ``imbalance`` and ``cross_rack``, as in the output of `muster assign`.
+    """
+    view = preview(snapshot, []).view
+    held = Placement(active=view.active, destination=view.active, standby=view.standby)
+    figures = score(view, held)
+    return {"imbalance": figures.imbalance, "cross_rack": figures.cross_rack}
