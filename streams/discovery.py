@@ -209,8 +209,8 @@ class Discovery(Loop):
             return
         try:
             there = self._topics(admin, sources)
-        except KafkaException as error:
-            self._complain(f"Kafka does not describe the topics: {error.args[0].str()}")
+        except (KafkaException, TimeoutError) as error:
+            self._complain(f"Kafka does not describe the topics: {error}")
             return
         now_ms = time.time_ns() // 1_000_000
         measure = now_ms - self._measured_ms >= self._pace.measure_ms
@@ -259,7 +259,8 @@ class Discovery(Loop):
             found.append(each)
             faults += wrong
             if not own and not each.units and not wrong:
-                faults.append(f"no topic for {source.pattern or ', '.join(source.topics)}")
+                wanted = source.pattern or ", ".join(source.topics)
+                faults.append(f"no topic {wanted}, or this login may not describe it")
         config = group.config
         event = TopicsFound(group=name, found=fitting(config.tasks, config.sources, found))
         self._tell(name, group, faults)
@@ -282,7 +283,7 @@ class Discovery(Loop):
             commits = load.committed(admin, name) if kind is Measure.LAG else None
             sizes = load.sizes(self._clients, places) if kind is Measure.BYTES else None
             loads = load.measured(admin, places, now_ms, commits=commits, log_sizes=sizes)
-        except (KafkaException, MusterError, ImportError) as error:
+        except (KafkaException, MusterError, ImportError, TimeoutError) as error:
             faults.append(f"{kind} not measured: {self._clients.hidden(str(error))[:200]}")
             return None
         values = {place: float(each.by(kind) or 0) for place, each in loads.items()}

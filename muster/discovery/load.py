@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
+from muster.kafka.access import Refused
 from muster.kafka.protocol_client import connected
 from muster.kafka.settings import ClientSettings
 
@@ -110,6 +111,8 @@ def sizes(clients: ClientSettings, places: Iterable[Place]) -> dict[Place, int]:
                 for part in topic["partitions"]:
                     place = (topic["name"], part["partition_index"])
                     found[place] = max(found.get(place, 0), part["partition_size"])
+    if not found:
+        raise Refused("no broker tells the sizes of logs: this login needs DESCRIBE on the cluster")
     return found
 
 

@@ -9,7 +9,11 @@ from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient
 
 TIMEOUT_S = 15
-_ABSENT = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.UNKNOWN_TOPIC_ID)
+_ABSENT = (
+    KafkaError.UNKNOWN_TOPIC_OR_PART,
+    KafkaError.UNKNOWN_TOPIC_ID,
+    KafkaError.TOPIC_AUTHORIZATION_FAILED,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,10 +45,10 @@ class Topic:
 
 
 def topics(admin: AdminClient, names: Iterable[str]) -> dict[str, Topic]:
-    """The topics of these names that exist, by name.
+    """The topics of these names that exist and that this login may describe, by name.
 
     Raises:
-        KafkaException: no answer, or no right to describe one of them.
+        KafkaException, TimeoutError: no answer.
     """
     wanted = sorted(set(names))
     if not wanted:
