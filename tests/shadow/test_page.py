@@ -63,7 +63,7 @@ def test_the_output_of_the_page(fleet: Consumers, capsys: pytest.CaptureFixture[
     """The page shows what the command prints; only bytes a second may differ."""
     assert SHOWN is not None
     assert main(words(COMMANDS[0], fleet)) == 0
-    real = capsys.readouterr().out.replace(fleet.group, "shop").replace(fleet.topic(""), "")
+    real = capsys.readouterr().out.replace(fleet.group, "orders")
     real = real.replace(f"-{fleet.group.removeprefix('group-')}", "")
     assert _rows(real) == _rows(SHOWN[1])
 
