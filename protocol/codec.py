@@ -34,6 +34,7 @@ from muster.protocol.keys import (
     COORDINATOR_KEY,
     DICTIONARY_PART,
     FOUND_PART,
+    SIGN_GROUP,
     Key,
     key_of,
     parse_key,
@@ -41,6 +42,7 @@ from muster.protocol.keys import (
 from muster.protocol.record_rows import Dictionaries
 from muster.protocol.records import (
     CoordinatorClaim,
+    CoordinatorSign,
     Dictionary,
     GroupGone,
     GroupSnapshot,
@@ -96,6 +98,7 @@ RECORDS: dict[tuple[TopicKind, str], Callable[[Key, Row], Record]] = {
     (TopicKind.GROUPS, "Dictionary"): record_rows.dictionary_from,
     (TopicKind.GROUPS, "GroupSnapshot"): snapshot_from,
     (TopicKind.CLOCK, "WakeUp"): record_rows.wake_up_from,
+    (TopicKind.CLOCK, "CoordinatorSign"): record_rows.sign_from,
     (TopicKind.REJECTED, "Rejected"): lambda _key, row: record_rows.rejected_from(row),
     (TopicKind.COORDINATOR, "CoordinatorClaim"): lambda _key, row: record_rows.claim_from(row),
 }
@@ -217,6 +220,9 @@ def encode(value: Event | Record) -> Encoded:
             return _framed(key, "Rejected", record_rows.rejected_row(value), reason)
         case CoordinatorClaim():
             return _framed(COORDINATOR_KEY, "CoordinatorClaim", record_rows.claim_row(value))
+        case CoordinatorSign():
+            key = key_of(SIGN_GROUP, value.job)
+            return _framed(key, "CoordinatorSign", record_rows.sign_row(value))
         case Dictionary():
             key = key_of(value.group, part=DICTIONARY_PART)
             if not value.units:
@@ -230,9 +236,6 @@ def encode(value: Event | Record) -> Encoded:
             generation = ("generation", str(value.generation).encode())
             row = snapshot_row(value)
             return _framed(key_of(value.group), "GroupSnapshot", row, generation)
-        case TopicsFound():
-            key = key_of(value.group, part=FOUND_PART)
-            return _framed(key, "TopicsFound", event_rows.found_row(value))
         case Join() | Report() if value.lags:
             # Lags that do not fit are left out: `LagReport`s carry them too.
             whole = _event(value)
@@ -249,15 +252,18 @@ _ROWS: dict[type, Callable[..., Row]] = {
     Drain: event_rows.drain_row,
     LagReport: event_rows.lag_report_row,
     GroupConfig: event_rows.config_row,
+    TopicsFound: event_rows.found_row,
     Tick: event_rows.tick_row,
     WakeUp: record_rows.wake_up_row,
 }
 
 
 def _event(
-    value: Join | Report | Leave | Drain | LagReport | GroupConfig | Tick | WakeUp,
+    value: Join | Report | Leave | Drain | LagReport | GroupConfig | TopicsFound | Tick | WakeUp,
 ) -> Encoded:
-    return _framed(key_of(value.group), type(value).__name__, _ROWS[type(value)](value))
+    part = FOUND_PART if isinstance(value, TopicsFound) else ""
+    key = key_of(value.group, part=part)
+    return _framed(key, type(value).__name__, _ROWS[type(value)](value))
 
 
 def _framed(key: bytes, name: str, row: Row, *headers: tuple[str, bytes]) -> Encoded:
