@@ -39,12 +39,12 @@ _ROLES = ("active", "standby", "learner")
 
 def assignment_row(record: MemberAssignment) -> Row:
     """The Avro row of an assignment."""
-    return {
+    own = {
         "incarnation": rows.u64(record.incarnation),
         **{name: getattr(record, name) for name in (*_ASSIGNMENT_NUMBERS, "report", "message")},
         "fault": "" if record.fault is None else record.fault.value,
-        **_sets_row(record),
     }
+    return rows.with_extras(own, _sets_row(record), rows.apart_row(record.apart))
 
 
 def _sets_row(record: MemberAssignment) -> Row:
@@ -86,6 +86,7 @@ def assignment_from(key: Key, row: Row, dictionaries: Dictionaries) -> MemberAss
         incarnation=rows.u64_from(row["incarnation"]),
         **{name: row[name] for name in (*_ASSIGNMENT_NUMBERS, "report", "message")},
         **sets,
+        apart=rows.apart_from(row),
         fault=_fault(row["fault"]),
     )
 

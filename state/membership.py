@@ -137,6 +137,7 @@ def _rejoin(draft: Draft, slot: int, event: Join) -> None:
 
 
 def _answer_join(draft: Draft, slot: int, event: Join) -> None:
+    draft.sessions.set_apart(slot, event.apart)
     draft.sessions.hear(slot)
     recovery.ask_newcomer(draft, slot)
     draft.drop_gone()
