@@ -113,12 +113,14 @@ def dictionary_from(key: Key, row: Row) -> Dictionary:
 
 def wake_up_row(record: WakeUp) -> Row:
     """The Avro row of a wake-up."""
-    return {"at_ms": record.at_ms, **rows.mark_row(record.published)}
+    own = {"at_ms": record.at_ms}
+    return rows.with_extras(own, rows.mark_row(record.published), rows.apart_row(record.apart))
 
 
 def wake_up_from(key: Key, row: Row) -> WakeUp:
     """A wake-up from its row, checked."""
-    return WakeUp(group=key.group, at_ms=row["at_ms"], published=rows.mark_from(row))
+    published, apart = rows.mark_from(row), rows.apart_from(row)
+    return WakeUp(group=key.group, at_ms=row["at_ms"], published=published, apart=apart)
 
 
 def rejected_row(record: Rejected) -> Row:

@@ -339,11 +339,13 @@ class WakeUp:
         published: when this was written, Kafka had acknowledged all records that follow from the
             group's inputs up to this mark. The tick repeats the mark, which proves that the tick
             was written later.
+        apart: whether members of the group heartbeat apart, so that its ticks need a cover.
     """
 
     group: GroupId
     at_ms: int | None
     published: Mark | None = None
+    apart: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

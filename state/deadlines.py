@@ -42,7 +42,7 @@ LONG_AGO = 0
 def step_ms(draft: Draft) -> int:
     """The longest time in ms that one jump of the session clock counts for."""
     step = step_of(draft.settings)
-    return max(step, draft.settings.session_timeout_ms // 3) if draft.sessions.is_apart else step
+    return max(step, draft.settings.session_timeout_ms // 2) if draft.sessions.is_apart else step
 
 
 def step_of(settings: Settings) -> int:
@@ -225,7 +225,7 @@ def _session_wake_ms(draft: Draft) -> int:
 def _digests_wake_ms(draft: Draft) -> int:
     """When the heartbeats that members write apart must be looked at again.
 
-    While all is well, after almost a third of the session timeout. A member whose expected digest
+    While all is well, after almost half of the session timeout. A member whose expected digest
     has changed, or whose digest has just become wrong, is looked at after one heartbeat interval;
     at the second wrong one in a row the coordinator publishes its record again.
     """
@@ -251,7 +251,8 @@ def publish(draft: Draft, wanted_ms: int | None) -> list[Record]:
     sessions.wake_ms = wanted_ms
     sessions.published_mark = written
     published = None if wanted_ms is None else written
-    return [WakeUp(group=draft.id, at_ms=wanted_ms, published=published)]
+    apart = wanted_ms is not None and sessions.is_apart
+    return [WakeUp(group=draft.id, at_ms=wanted_ms, published=published, apart=apart)]
 
 
 def _would_prove(draft: Draft, written: Mark) -> bool:

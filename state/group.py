@@ -200,11 +200,12 @@ class Group:
         """
         sessions = Liveness.new(len(_by_slot(record)))
         sessions.clock_ms = sessions.session_ms = sessions.covered_ms = record.clock_ms
+        sessions.listened_ms = record.clock_ms if record.apart else 0
         sessions.through = {(t, p): o for t, p, o in record.through}
         for member in record.members:
             sessions.seat(member.slot, member.session_timeout_ms)
         for slot in record.apart:
-            sessions.set_apart(slot, apart=True)
+            sessions.offer(slot, offered=True, apart=True)
         recovery = Recovery(
             asked=frozenset(member.slot for member in record.members if not member.away),
             unverified_until_ms=UNPROVED if unverified else None,

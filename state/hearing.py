@@ -3,6 +3,10 @@
 A tick carries the newest heartbeat of each member that heartbeats apart, and vouches for a span of
 broker time (`protocol.covers`). The members in it have been heard, and only then the session clock
 moves: so no member expires that wrote a heartbeat in that span.
+
+A member offers to heartbeat apart when it joins. It is told to once a tick has shown that a clock
+listens, within the last two sessions. So a job without the topic, or without the right to read it,
+works as before. A member is never told to stop: until it had read that, it would not be heard.
 """
 
 from __future__ import annotations
@@ -14,7 +18,7 @@ from muster.protocol.covers import Cover
 from muster.protocol.events import Tick
 from muster.state import deadlines, deafness, fencing
 from muster.state.draft import Draft
-from muster.state.liveness import APART
+from muster.state.liveness import APART, FENCED, OFFERED
 
 Numbers = NDArray[np.int64]
 
@@ -24,12 +28,23 @@ def take(draft: Draft, tick: Tick) -> None:
     if tick.cover is None:
         return
     sessions, cover = draft.sessions, tick.cover
+    sessions.listened_ms = max(sessions.listened_ms, tick.origin.at_ms)
     before_ms = sessions.session_ms
     if sessions.is_apart:
         span = (cover.from_ms, cover.through_ms, tick.origin.at_ms)
         sessions.cover(*span, deadlines.step_ms(draft))
     if cover.heard:
         _hear(draft, cover, before_ms)
+
+
+def tell(draft: Draft, tick: Tick) -> None:
+    """Tell the members that offered it to heartbeat apart from now on."""
+    if tick.cover is None:
+        return
+    flags = draft.sessions.flags
+    slots = np.flatnonzero((flags & (APART | OFFERED | FENCED)) == OFFERED)
+    flags[slots] |= APART
+    draft.answer.update(slots.tolist())
 
 
 def _hear(draft: Draft, cover: Cover, before_ms: int) -> None:
@@ -42,7 +57,6 @@ def _hear(draft: Draft, cover: Cover, before_ms: int) -> None:
         fencing.answer_unknown(draft, members[index], fencing.ANY_INCARNATION)
     sessions = draft.sessions
     known = slots >= 0
-    known[known] = (sessions.flags[slots[known]] & APART) != 0
     slots = slots[known]
     if not len(slots):
         return

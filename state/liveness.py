@@ -50,22 +50,25 @@ APART = 64
 """Flag: the member heartbeats apart; its heartbeats come with ticks."""
 AGREED = 128
 """Flag: its newest heartbeat had the digest that is expected now."""
+OFFERED = 256
+"""Flag: the member can heartbeat apart; it does once a clock listens."""
 BROKERS_DIFFER_MS = 1_000
 """The clocks of two brokers may differ by so much."""
 NO_MARK = Mark(-1, 0)
 """The mark before any wake-up."""
 
 _VERSION = 3
-_HEADER = Struct("<BqqqqqIq")
-"""Version, clocks, wake-up and its mark, number of slots, `covered_ms`."""
+_HEADER = Struct("<BqqqqqIqq")
+"""Version, clocks, wake-up and its mark, number of slots, `covered_ms`, `listened_ms`."""
 _OLD_VERSION = 2
 _OLD_HEADER = Struct("<BqqqqqI")
-_SLOT_BYTES = 34
+_SLOT_BYTES = 35
 _FIELDS = (
     *("last_ms", "timeout_ms", "response_due", "digest"),
     *("epoch", "reported", "misses", "flags"),
 )
-_TYPES = (np.int64, np.int64, np.int64, np.uint64, np.int32, np.int32, np.uint8, np.uint8)
+_TYPES = (np.int64, np.int64, np.int64, np.uint64, np.int32, np.int32, np.uint8, np.uint16)
+_OLD_TYPES = (*_TYPES[:-1], np.uint8)
 _STORED = tuple(pair for pair in zip(_FIELDS, _TYPES, strict=True) if pair[0] != "digest")
 _BITS = np.array([n.bit_length() for n in range(256)], dtype=np.uint8)
 
@@ -79,6 +82,7 @@ class Liveness:
         session_ms: the session clock.
         covered_ms: broker time up to which the session clock has counted; without members that
             heartbeat apart, this is the group clock.
+        listened_ms: group clock at the newest tick with a cover; 0 = there was none.
         wake_ms: time of the published wake-up, None = none.
         published_mark: the mark of the published wake-up.
         through: (topic, partition) → newest offset read.
@@ -91,12 +95,14 @@ class Liveness:
         epoch: member epoch.
         reported: newest revision the member reported on.
         misses: misses in a row, up to 255.
-        flags: `MUTE`, `ASKED`, `FENCED`, `REFUSED`, `UNREAD`, `DEAF`, `APART`, `AGREED`.
+        flags: `MUTE`, `ASKED`, `FENCED`, `REFUSED`, `UNREAD`, `DEAF`, `APART`, `AGREED`,
+            `OFFERED`.
     """
 
     clock_ms: int
     session_ms: int
     covered_ms: int
+    listened_ms: int
     wake_ms: int | None
     published_mark: Mark
     through: Mapping[tuple[str, int], int]
@@ -107,14 +113,14 @@ class Liveness:
     epoch: NDArray[np.int32]
     reported: NDArray[np.int32]
     misses: NDArray[np.uint8]
-    flags: NDArray[np.uint8]
+    flags: NDArray[np.uint16]
     _earliest_ms: int | None = field(default=None)
 
     @classmethod
     def new(cls, slots: int = 0) -> Liveness:
         """A liveness without members and with the clocks at 0."""
         rows = (np.zeros(slots, dtype=kind) for kind in _TYPES)
-        return cls(0, 0, 0, None, NO_MARK, {}, *rows)  # type: ignore[arg-type]  # one array per field, in order
+        return cls(0, 0, 0, 0, None, NO_MARK, {}, *rows)  # type: ignore[arg-type]  # one array per field, in order
 
     def copy(self) -> Liveness:
         """An independent copy."""
@@ -153,7 +159,7 @@ class Liveness:
         """Note a sign of life that is not a heartbeat."""
         if not self.flags[slot] & MUTE:
             self.last_ms[slot] = self.sign_ms
-            self.flags[slot] &= 0xFF & ~REFUSED
+            self.flags[slot] &= 0xFFFF & ~REFUSED
 
     def set_timeout(self, slot: int, timeout_ms: int) -> None:
         """Set the session timeout in force."""
@@ -165,6 +171,10 @@ class Liveness:
         """Whether a member heartbeats apart."""
         return bool((self.flags & APART).any())
 
+    def is_listened_to(self, timeout_ms: int) -> bool:
+        """Whether a clock has listened within two sessions of this length."""
+        return self.listened_ms > max(self.clock_ms - 2 * timeout_ms, 0)
+
     @property
     def sign_ms(self) -> int:
         """Session time of a sign of life that is read from `muster.membership` now."""
@@ -174,10 +184,10 @@ class Liveness:
         """Session time of a sign of life of this broker time, while members heartbeat apart."""
         return self.session_ms + max(at_ms - self.covered_ms, 0) + BROKERS_DIFFER_MS
 
-    def set_apart(self, slot: int, apart: bool) -> None:
-        """Note whether a member heartbeats apart."""
-        kept = self.flags[slot] & (0xFF & ~APART)
-        self.flags[slot] = kept | (APART if apart else 0)
+    def offer(self, slot: int, offered: bool, apart: bool) -> None:
+        """Note whether a member can heartbeat apart, and whether it is told to."""
+        kept = self.flags[slot] & (0xFFFF & ~(APART | OFFERED))
+        self.flags[slot] = kept | (OFFERED if offered else 0) | (APART if apart else 0)
 
     def move_to(self, at_ms: int, step_ms: int) -> None:
         """Move both clocks; the session clock by `step_ms` at most."""
@@ -296,7 +306,7 @@ class Liveness:
         count = len(slots)
         muted = (self.flags[slots] & MUTE) != 0
         self.last_ms[slots[~muted]] = session_ms[~muted]
-        self.flags[slots[~muted]] &= 0xFF & ~REFUSED
+        self.flags[slots[~muted]] &= 0xFFFF & ~REFUSED
         reads = ((self.flags[slots] & (UNREAD | DEAF)) != 0) & ~muted
         disagrees = (digest != self.digest[slots]) | ((self.flags[slots] & ASKED) != 0) | muted
         above = (epoch > self.epoch[slots]) & ~muted
@@ -310,7 +320,7 @@ class Liveness:
         self.misses[missed] = total.astype(np.uint8)
         agreed = ~disagrees[final]
         self.misses[slots[final][agreed]] = 0
-        self.flags[slots[final]] &= 0xFF & ~AGREED
+        self.flags[slots[final]] &= 0xFFFF & ~AGREED
         self.flags[slots[final][agreed]] |= AGREED
         now = self.misses
         again = (now >= 2) & (_BITS[now] > np.maximum(_BITS[before], 1))
@@ -332,6 +342,7 @@ class Liveness:
                 *self.published_mark,
                 len(self.last_ms),
                 self.covered_ms,
+                self.listened_ms,
             )
         ]
         lines = [f"{t}\t{p}\t{o}" for (t, p), o in sorted(self.through.items())]
@@ -356,14 +367,14 @@ class Liveness:
         if header is None or len(data) < header.size + 4:
             raise ValueError(f"no liveness of version {_VERSION}: {data[:8].hex()}")
         _, clock_ms, session_ms, wake_ms, epoch, taken, slots, *more = header.unpack_from(data)
-        covered_ms = more[0] if more else clock_ms
+        covered_ms, listened_ms = more or (clock_ms, 0)
         place = header.size + 4
         end = place + int.from_bytes(data[place - 4 : place], "little")
         through = {}
         for line in data[place:end].decode().splitlines():
             topic, partition, offset = line.split("\t")
             through[topic, int(partition)] = int(offset)
-        arrays, at, stored = data, end, tuple(zip(_FIELDS, _TYPES, strict=True))
+        arrays, at, stored = data, end, tuple(zip(_FIELDS, _OLD_TYPES, strict=True))
         if header is _HEADER:
             arrays, end = _inflated(data, end, slots)
             at, stored = 0, _STORED
@@ -373,11 +384,13 @@ class Liveness:
             width = np.dtype(kind).newbyteorder("<")
             if at + slots * width.itemsize > len(arrays):
                 raise ValueError(f"liveness of {slots} slots is cut short at byte {len(arrays)}")
-            setattr(found, name, np.frombuffer(arrays, width, slots, at).astype(kind))
+            read = np.frombuffer(arrays, width, slots, at)
+            setattr(found, name, read.astype(getattr(found, name).dtype))
             at += slots * width.itemsize
         if header is _HEADER:
             found.last_ms = session_ms - found.last_ms
-        clocks = {"clock_ms": clock_ms, "session_ms": session_ms, "covered_ms": covered_ms}
+        clocks = {"clock_ms": clock_ms, "session_ms": session_ms}
+        clocks |= {"covered_ms": covered_ms, "listened_ms": listened_ms}
         mark = Mark(epoch, taken)
         found = replace(found, **clocks, wake_ms=wake, published_mark=mark, through=through)
         return found, end if header is _HEADER else at

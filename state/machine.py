@@ -188,6 +188,7 @@ def _absorb_member_event(draft: Draft, event: Join | Report | Leave | Drain | Ti
             drains.order(draft, event)
         case Tick():
             deadlines.prove(draft, event)
+            hearing.tell(draft, event)
         case _:
             assert_never(event)
 

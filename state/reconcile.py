@@ -250,7 +250,7 @@ def _expect(draft: Draft, slots: list[int]) -> None:
                 task = TaskSet.of([orphan.task])
                 added = int(mixed(set_hashes(task), orphan.role + RELEASING)[0])
                 sessions.digest[orphan.slot] = (int(sessions.digest[orphan.slot]) + added) & MASK
-    sessions.flags[sessions.digest != before] &= 0xFF & ~AGREED
+    sessions.flags[sessions.digest != before] &= 0xFFFF & ~AGREED
     for slot in slots:
         sessions.epoch[slot] = draft.member(slot).epoch
 

@@ -199,6 +199,10 @@ def _records() -> dict[str, tuple[TopicKind, object]]:
             TopicKind.CLOCK,
             WakeUp(group="fleet", at_ms=1_700_000_000_000, published=Mark(3, 70_000)),
         ),
+        "WakeUp.apart": (
+            TopicKind.CLOCK,
+            WakeUp(group="fleet", at_ms=1_700_000_000_000, apart=True),
+        ),
         "Rejected": (
             TopicKind.REJECTED,
             Rejected(

@@ -189,7 +189,7 @@ assignments = st.builds(
     message=texts,
 )
 wake_ups = st.one_of(
-    st.builds(WakeUp, group=texts, at_ms=longs, published=marks),
+    st.builds(WakeUp, group=texts, at_ms=longs, published=marks, apart=st.booleans()),
     st.builds(WakeUp, group=texts, at_ms=st.none()),
 )
 rejected = st.builds(

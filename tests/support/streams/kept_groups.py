@@ -182,6 +182,7 @@ MOMENTS: dict[str, Callable[[], KeptGroup]] = {
     "heartbeats apart": lambda: (
         KeptGroup()
         .take(config(NINE), join("W1", apart=True), join("W2"))
+        .take(Tick(group=GROUP, cover=Cover(0, 0)))
         .take(Tick(group=GROUP, cover=Cover(0, 2**40, (Heard("W1", 0, 1, 1),))), obey=False)
     ),
     "empty": lambda: _two().take(leave("W1"), leave("W2")),
