@@ -72,7 +72,7 @@ def _hear(draft: Draft, cover: Cover, before_ms: int) -> None:
 
 
 def _slots_of(draft: Draft, members: tuple[str, ...]) -> NDArray[np.intp]:
-    by_id = draft.by_id
+    by_id = draft.roster.by_id
     found = (by_id.get(member, -1) for member in members)
     return np.fromiter(found, dtype=np.intp, count=len(members))
 

@@ -28,7 +28,7 @@ from muster.state.ownership import NO_MEMBER
 
 def join(draft: Draft, event: Join) -> None:
     """Admit a new process, take back a member that was away, repeat a join, or refuse."""
-    slot = draft.by_id.get(event.member)
+    slot = draft.roster.by_id.get(event.member)
     if not reports.has_room(draft, event.holding, slot):
         draft.fault(
             event.member, event.incarnation, Fault.INVALID_REQUEST, reports.TOO_MANY_UNKNOWN
@@ -37,7 +37,9 @@ def join(draft: Draft, event: Join) -> None:
     if slot is not None and draft.member(slot).incarnation == event.incarnation:
         _rejoin(draft, slot, event)
         return
-    seat = slot if event.instance_id is None else draft.by_instance.get(event.instance_id, slot)
+    seat = (
+        slot if event.instance_id is None else draft.roster.by_instance.get(event.instance_id, slot)
+    )
     if seat is None and draft.dead:
         draft.fault(event.member, event.incarnation, Fault.GROUP_ID_NOT_FOUND, draft.cause)
         return
@@ -82,7 +84,7 @@ def _return(draft: Draft, absent: Member, event: Join) -> None:
     After a lost checkpoint the tasks become free instead: another coordinator may have granted them
     to a member that has not answered, or not joined here, yet.
     """
-    if absent.id != event.member and event.member in draft.by_id:
+    if absent.id != event.member and event.member in draft.roster.by_id:
         message = f"member id {event.member} is in use by another member"
         draft.fault(event.member, event.incarnation, Fault.MEMBER_ID_IN_USE, message)
         return
@@ -155,7 +157,7 @@ def _profile_of(event: Join) -> dict[str, Any]:
 
 def leave(draft: Draft, event: Leave) -> None:
     """Remove a member that has stopped everything, or mark it away if the leave is temporary."""
-    slot = draft.by_id.get(event.member)
+    slot = draft.roster.by_id.get(event.member)
     if slot is None or draft.member(slot).incarnation != event.incarnation:
         return  # the leave of another process, or of a member that is gone
     is_out = bool(draft.sessions.flags[slot] & (FENCED | DEAF))  # its tasks are placed elsewhere

@@ -45,7 +45,7 @@ TOO_MANY_UNKNOWN = (
 
 def report(draft: Draft, event: Report) -> None:
     """Absorb a report, which says in full what a member holds."""
-    slot = draft.by_id.get(event.member)
+    slot = draft.roster.by_id.get(event.member)
     if slot is None:
         fencing.answer_unknown(draft, event.member, event.incarnation)
         return
@@ -193,7 +193,7 @@ def owes_nothing(draft: Draft, slot: int) -> None:
 
 def owing(draft: Draft) -> BoolArray:
     """bool[slots + 1]: members that hold something they must give up."""
-    owes = np.zeros(len(draft.members) + 1, dtype=np.bool_)
+    owes = np.zeros(len(draft.roster.by_slot) + 1, dtype=np.bool_)
     owes[draft.owned.holder[draft.owned.revoking]] = True
     for role in COPY_ROLES:
         owes[slot_of(draft.owned.copies[role].going)] = True

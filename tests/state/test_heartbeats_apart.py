@@ -38,7 +38,7 @@ def listened(story: Story) -> Story:
 
 def heard(story: Story, *members: str, age_s: int = 0, digest: int | None = None) -> list[Heard]:
     """The newest heartbeats of members that hold what they should."""
-    slots = story.group.by_id
+    slots = story.group.roster.by_id
     digests = {name: int(story.group.sessions.digest[slots[name]]) for name in slots}
     return [Heard(m, age_s, 1, digests[m] if digest is None else digest) for m in members]
 
@@ -77,7 +77,7 @@ def test_without_a_clock_that_listens_nobody_new_is_told() -> None:
         assert apart(story.at(ms).take(Tick(group=GROUP))) == {}
     step = story.take(join("W3", apart=True))
     assert apart(step)["W3"] is False
-    assert sorted(story.group.by_id) == ["W1", "W2", "W3"]
+    assert sorted(story.group.roster.by_id) == ["W1", "W2", "W3"]
 
 
 def test_members_that_are_heard_stay_and_cost_few_ticks() -> None:
@@ -91,7 +91,7 @@ def test_members_that_are_heard_stay_and_cost_few_ticks() -> None:
         assert next_ms == at_ms + 20_250 + 20_250
         at_ms, ticks = at_ms + 20_250, ticks + 1
     assert ticks == 178
-    assert len(story.group.by_id) == 2
+    assert len(story.group.roster.by_id) == 2
 
 
 def test_a_silent_member_expires_when_a_session_is_covered() -> None:
@@ -137,9 +137,9 @@ def test_a_gap_between_covers_does_not_count() -> None:
     hear(story, 310_000, 324_000, "W1")
     hear(story, 324_000, 338_000, "W1")
     hear(story, 338_000, 344_999, "W1")
-    assert "W2" in story.group.by_id
+    assert "W2" in story.group.roster.by_id
     hear(story, 344_999, 345_000, "W1")
-    assert "W2" not in story.group.by_id
+    assert "W2" not in story.group.roster.by_id
 
 
 def test_a_long_cover_counts_for_half_of_a_session() -> None:
@@ -171,7 +171,7 @@ def test_a_cover_vouches_for_no_time_after_its_tick() -> None:
         assert story.at(ms).told(Tick(group=GROUP, cover=forged)) == {}
     told, _ = hear(story, 5_000, 18_500, "W1", "W2")
     assert told == {}
-    assert sorted(story.group.by_id) == ["W1", "W2"]
+    assert sorted(story.group.roster.by_id) == ["W1", "W2"]
 
 
 def test_a_join_counts_from_its_own_time() -> None:
@@ -183,9 +183,9 @@ def test_a_join_counts_from_its_own_time() -> None:
     for end_ms in (18_000, 32_000, 46_000, 60_999):
         hear(story, at_ms, end_ms, "W1", "W2")
         at_ms = end_ms
-    assert "W3" in story.group.by_id
+    assert "W3" in story.group.roster.by_id
     hear(story, at_ms, 61_000, "W1", "W2")
-    assert "W3" not in story.group.by_id
+    assert "W3" not in story.group.roster.by_id
 
 
 def test_a_lost_record_is_repaired() -> None:
@@ -221,13 +221,13 @@ def test_members_in_both_topics_are_heard() -> None:
     story = Story()
     story.take(config(FOUR), join("W1", apart=True), join("W2"))
     listened(story)
-    digest = int(story.group.sessions.digest[story.group.by_id["W2"]])
+    digest = int(story.group.sessions.digest[story.group.roster.by_id["W2"]])
     story.at(4_000).take(beat("W2", digest))
     for at_ms in range(5_000, 50_000, 5_000):
         hear(story, at_ms - 5_000, at_ms, "W1")
-    assert "W2" in story.group.by_id
+    assert "W2" in story.group.roster.by_id
     hear(story, 45_000, 50_000, "W1")
-    assert "W2" not in story.group.by_id
+    assert "W2" not in story.group.roster.by_id
 
 
 def test_without_members_apart_the_group_keeps_its_time() -> None:
@@ -239,9 +239,9 @@ def test_without_members_apart_the_group_keeps_its_time() -> None:
     story.at(8_000).take(leave("W1"))
     for ms in range(18_000, 40_000, 10_000):
         story.at(ms).take(Tick(group=GROUP))
-    assert "W2" in story.group.by_id
+    assert "W2" in story.group.roster.by_id
     story.at(48_000).take(Tick(group=GROUP))
-    assert "W2" not in story.group.by_id
+    assert "W2" not in story.group.roster.by_id
 
 
 def test_a_lost_checkpoint_keeps_members_apart() -> None:
