@@ -13,6 +13,7 @@ from muster.protocol.events import (
     Event,
     GroupConfig,
     GroupDeleted,
+    Heartbeat,
     LagReport,
     Origin,
     TopicsFound,
@@ -40,6 +41,7 @@ class Log:
 
     Attributes:
         inputs: topic → its events, each with its origin.
+        heartbeats: those that members write apart, with their times.
         snapshot: state of the group that is read back, None = never published.
         wake: newest wake-up, None = never published.
         wakes: number of wake-ups published so far.
@@ -48,6 +50,7 @@ class Log:
     inputs: dict[str, list[Event]] = field(
         default_factory=lambda: {"membership": [], "config": [], "lag": []}
     )
+    heartbeats: list[tuple[int, Heartbeat]] = field(default_factory=list)
     snapshot: GroupSnapshot | None = None
     wake: WakeUp | None = None
     wakes: int = 0

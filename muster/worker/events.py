@@ -49,6 +49,10 @@ class EventBuilder:
 
     # -------------------------------------------------------------------------------------- events
 
+    def offer(self, apart: bool) -> None:
+        """Note whether joins offer to heartbeat apart."""
+        self._join = replace(self._join, apart=apart)
+
     def join(self, incarnation: int, holding: Holding) -> Join:
         """A join, with what the member runs already and the lags of copies found on its disk."""
         lags = tuple(Lag(task, offsets) for task, offsets in sorted(self._lags.items()))
