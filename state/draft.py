@@ -33,6 +33,7 @@ from muster.state.causes import Causes
 from muster.state.columns import Columns
 from muster.state.departed import Departed
 from muster.state.group import Group, Member, Recovery, Target, Timers
+from muster.state.holders import Holders
 from muster.state.liveness import ASKED
 from muster.state.ownership import (
     NO_MEMBER,
@@ -117,6 +118,10 @@ class Draft:
         self.rejected: list[Rejected] = []
         self.changed = coordinator_epoch != group.coordinator_epoch and bool(group.recovery.asked)
         self._index_is_own = False
+        self._free: list[int] | None = None
+        self._shared = (group.owned.holder, group.owned.revoking)
+        self._holders = Holders()
+        self._freed: set[int] = set()
         self._columns = group.columns
         self._renewed: set[int] = set()
 
@@ -152,15 +157,15 @@ class Draft:
 
     def free_slot(self) -> int:
         """The lowest slot that is free and was not freed in this batch."""
-        if len(self.roster) + len(self.gone) == len(self.members):
-            self.members.append(None)
-            if len(self.members) > len(self.sessions.last_ms):
-                self.sessions.grow(max(16, 2 * len(self.members)))
-            return len(self.members) - 1
-        taken = np.zeros(len(self.members), dtype=np.bool_)
-        taken[list(self.roster)] = True
-        taken[list(self.gone)] = True
-        return int(np.argmin(taken))
+        if self._free is None:
+            slots = range(len(self.members) - 1, -1, -1)
+            self._free = [s for s in slots if self.members[s] is None and s not in self.gone]
+        if self._free:
+            return self._free.pop()
+        self.members.append(None)
+        if len(self.members) > len(self.sessions.last_ms):
+            self.sessions.grow(max(16, 2 * len(self.members)))
+        return len(self.members) - 1
 
     def seat(self, member: Member) -> None:
         """Add a member in its slot, which must be free."""
@@ -196,11 +201,18 @@ class Draft:
     def recovered(self, slot: int) -> None:
         """Stop waiting for a member's report; after the last one a placement is due."""
         if slot in self.recovery.asked:
-            self.recovery.asked -= {slot}
+            self.own_asked().discard(slot)
             self.changed = True
             if self.recovery.is_doubtful and not self.recovery.asked:
                 self.recovery.is_doubtful = False
                 self.answer |= set(self.roster)  # the newest records are questions without tasks
+
+    def own_asked(self) -> set[int]:
+        """`Recovery.asked` as a set of this draft, which may be changed."""
+        asked = self.recovery.asked
+        if not isinstance(asked, set):
+            asked = self.recovery.asked = set(asked)
+        return asked
 
     def rename(self, slot: int, member: Member) -> None:
         """Give a member's slot to another process, with the same or another member id."""
@@ -235,27 +247,72 @@ class Draft:
         mask[list(slots)] = True
         return mask
 
-    def drop_gone(self) -> None:
-        """Drop everything that belonged to slots freed in this batch."""
-        if self.gone:
-            self._remember_gone()
-            self.release(self.gone, wanted=True)
+    def tasks_of(self, slot: int) -> IntArray:
+        """The actives that a member has, ascending, also those that it must give up."""
+        return self._holders.tasks(self.owned.holder, slot)
 
-    def _remember_gone(self) -> None:
-        gone = self.mask(self.gone)
-        owner = np.where(self.owned.holder == NO_MEMBER, self.target.active, self.owned.holder)
-        had = np.flatnonzero(gone[owner]).astype(np.int32)
-        self.departed.had(Role.ACTIVE, codes(had, owner[had]))
+    def hand(self, tasks: IntArray, slot: int, *, giving_up: bool = False) -> None:
+        """Record a member as the holder of these actives."""
+        if len(tasks):
+            self._own_holders()
+            self.owned.holder[tasks], self.owned.revoking[tasks] = slot, giving_up
+            self._holders.gain(slot, tasks)
+
+    def free(self, tasks: IntArray) -> None:
+        """Record that no member has these actives any more."""
+        if len(tasks):
+            self._own_holders()
+            self.owned.holder[tasks], self.owned.revoking[tasks] = NO_MEMBER, False
+
+    def _own_holders(self) -> None:
+        """Copy the two vectors before they are written to, unless this draft has made them."""
+        if self.owned.holder is self._shared[0]:
+            self.owned.holder = self.owned.holder.copy()
+        if self.owned.revoking is self._shared[1]:
+            self.owned.revoking = self.owned.revoking.copy()
+
+    def free_gone(self) -> None:
+        """Free all that the members had whose slots were freed in this batch."""
+        news = self.gone - self._freed
+        if not news:
+            return
+        gone = self.mask(news)
+        for slot in news:
+            had = self.tasks_of(slot)
+            self.departed.had(Role.ACTIVE, _pairs(had, slot))
+            self.free(had)
         for role, copies in self.owned.copies.items():
             pairs = union(copies.kept, copies.going)
-            self.departed.had(role, pairs[gone[slot_of(pairs)]])
+            self.departed.had(role, _of(pairs, gone))
+        self._release_copies(gone)
+        self._freed |= news
 
-    def release(self, slots: Iterable[int], *, wanted: bool = False) -> None:
-        """Free all that these members hold; `wanted`: remove them from the target as well."""
-        gone = self.mask(slots)
-        lost = gone[self.owned.holder]
-        self.owned.holder = np.where(lost, np.int32(NO_MEMBER), self.owned.holder)
-        self.owned.revoking = self.owned.revoking & ~lost
+    def drop_gone(self) -> None:
+        """Free all that gone members had, and remove them from the target."""
+        self.free_gone()
+        if not self.gone:
+            return
+        gone = self.mask(self.gone)
+        waits = (self.owned.holder == NO_MEMBER) & gone[self.target.active]
+        waits[self.departed.tasks_had(Role.ACTIVE)] = False
+        coming = np.flatnonzero(waits).astype(np.int32)
+        self.departed.had(Role.ACTIVE, codes(coming, self.target.active[coming]))
+        for name in ("active", "destination"):
+            slots = getattr(self.target, name)
+            setattr(self.target, name, np.where(gone[slots], np.int32(NO_MEMBER), slots))
+        for role, copies in self.owned.copies.items():
+            self.owned.set_copies(role, wanted=_without(copies.wanted, gone))
+        stays = ~gone[slot_of(self.owned.lags.pair)]
+        self.owned.lags = self.owned.lags.where(stays)
+
+    def release(self, slots: Iterable[int]) -> None:
+        """Free all that these members hold; they stay in the target."""
+        slots = list(slots)
+        for slot in slots:
+            self.free(self.tasks_of(slot))
+        self._release_copies(self.mask(slots))
+
+    def _release_copies(self, gone: BoolArray) -> None:
         for role, copies in self.owned.copies.items():
             kept, going = _without(copies.kept, gone), _without(copies.going, gone)
             self.owned.set_copies(role, kept=kept, going=going)
@@ -263,18 +320,6 @@ class Draft:
         self.owned.duplicate = _without(self.owned.duplicate, gone)
         self.owned.orphans = tuple(o for o in self.owned.orphans if not gone[o.slot])
         self.promote_duplicates()
-        if not wanted:
-            return
-        self.target.active = np.where(
-            gone[self.target.active], np.int32(NO_MEMBER), self.target.active
-        )
-        self.target.destination = np.where(
-            gone[self.target.destination], np.int32(NO_MEMBER), self.target.destination
-        )
-        for role, copies in self.owned.copies.items():
-            self.owned.set_copies(role, wanted=_without(copies.wanted, gone))
-        stays = ~gone[slot_of(self.owned.lags.pair)]
-        self.owned.lags = self.owned.lags.where(stays)
 
     def promote_duplicates(self) -> None:
         """Where a task has no holder any more, a member with a duplicate becomes its holder."""
@@ -284,11 +329,12 @@ class Draft:
         first = np.zeros(len(task), dtype=np.bool_)
         first[np.unique(task, return_index=True)[1]] = True
         up = first & (self.owned.holder[task] == NO_MEMBER)
-        holder, revoking = self.owned.holder.copy(), self.owned.revoking.copy()
-        # An UNREVOKED member has a record that asks it to give the duplicate up; others have none.
-        asked = [self.member(s).state is MemberState.UNREVOKED for s in slot[up].tolist()]
-        holder[task[up]], revoking[task[up]] = slot[up], asked
-        self.owned.holder, self.owned.revoking = holder, revoking
+        if not up.any():
+            return
+        for each, owner in zip(task[up], slot[up].tolist(), strict=True):
+            # An UNREVOKED member has a record that asks it to give the duplicate up.
+            asked = self.member(owner).state is MemberState.UNREVOKED
+            self.hand(np.array([each], dtype=np.int32), owner, giving_up=asked)
         self.owned.duplicate = self.owned.duplicate[~up]
         self.touched.update(slot[up].tolist())
 
@@ -302,11 +348,8 @@ class Draft:
         holders = (None if slot == NO_MEMBER else self.members[slot] for slot in held_by.tolist())
         away = (member is not None and member.away for member in holders)  # None: it left just now
         free = (held_by == NO_MEMBER) | np.fromiter(away, dtype=np.bool_, count=len(tasks))
-        mine = tasks[free]
-        holder, revoking = self.owned.holder.copy(), self.owned.revoking.copy()
-        holder[mine], revoking[mine] = slot, giving_up
-        self.owned.holder, self.owned.revoking = holder, revoking
-        others = tasks[~free & (holder[tasks] != slot)]
+        self.hand(tasks[free], slot, giving_up=giving_up)
+        others = tasks[~free & (held_by != slot)]
         self.owned.duplicate = union(self.owned.duplicate, _pairs(others, slot))
 
     # ------------------------------------------------------------------------------- replies
@@ -354,7 +397,9 @@ class Draft:
     # ---------------------------------------------------------------------------------- done
 
     def finished(self) -> Group:
-        """The immutable group of this draft."""
+        """The immutable group of this draft, which shares its arrays from now on."""
+        self._shared = (self.owned.holder, self.owned.revoking)
+        self.recovery.asked = frozenset(self.recovery.asked)
         epoch = self.coordinator_epoch if self.changed else self.group.coordinator_epoch
         carried: dict[str, Any] = {name: getattr(self, name) for name in (*_CARRIED, *_PARTS)}
         return replace(
@@ -370,6 +415,10 @@ class Draft:
 
 def _without(pairs: Codes, gone: BoolArray) -> Codes:
     return pairs[~gone[slot_of(pairs)]] if len(pairs) else pairs
+
+
+def _of(pairs: Codes, gone: BoolArray) -> Codes:
+    return pairs[gone[slot_of(pairs)]] if len(pairs) else pairs
 
 
 def _pairs(tasks: IntArray, slot: int) -> Codes:

@@ -9,7 +9,7 @@ of the record alone.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -103,7 +103,7 @@ class Recovery:
             one in fencing tokens; the next placement gets a higher one.
     """
 
-    asked: frozenset[int] = frozenset()
+    asked: Set[int] = frozenset()
     unverified_until_ms: int | None = None
     since_epoch: int | None = None
     snapshot_epoch: int | None = None

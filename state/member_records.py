@@ -91,7 +91,6 @@ def _split(draft: Draft, task: IntArray, slot: IntArray, slots: list[int]) -> di
     task, slot = task[mine], slot[mine]
     order = np.argsort(slot, kind="stable")
     task, slot = task[order], slot[order]
-    cuts = np.flatnonzero(np.diff(slot)) + 1
-    parts = np.split(task, cuts)
-    owners = slot[np.concatenate(([0], cuts))].tolist() if len(slot) else []
-    return {owner: draft.table.set_of(part) for owner, part in zip(owners, parts, strict=False)}
+    cuts = [0, *(np.flatnonzero(slot[1:] != slot[:-1]) + 1).tolist(), len(slot)]
+    owners = slot[cuts[:-1]].tolist() if len(slot) else []
+    return dict(zip(owners, draft.table.sets_of(task, cuts), strict=False))

@@ -103,9 +103,7 @@ def _return(draft: Draft, absent: Member, event: Join) -> None:
     if absent.incarnation != event.incarnation:
         lag.forget(draft, absent.slot)
     if recovery.is_halted(draft):
-        waits = draft.owned.holder == absent.slot
-        draft.owned.holder = np.where(waits, np.int32(NO_MEMBER), draft.owned.holder)
-        draft.owned.revoking = draft.owned.revoking & ~waits
+        draft.free(draft.tasks_of(absent.slot))
     _answer_join(draft, absent.slot, event)
 
 
@@ -139,7 +137,7 @@ def _rejoin(draft: Draft, slot: int, event: Join) -> None:
 def _answer_join(draft: Draft, slot: int, event: Join) -> None:
     draft.sessions.hear(slot)
     recovery.ask_newcomer(draft, slot)
-    draft.drop_gone()
+    draft.free_gone()
     reports.claim(draft, slot, event.holding)
     lag.absorb(draft, event.member, event.lags, event.origin, event.holding.ready)
     draft.answer.add(slot)
