@@ -7,7 +7,7 @@ them. The draft also collects what only this batch knows: records to write, free
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -38,6 +38,7 @@ from muster.state.liveness import ASKED
 from muster.state.ownership import (
     NO_MEMBER,
     Codes,
+    Orphan,
     Ownership,
     codes,
     no_codes,
@@ -122,6 +123,8 @@ class Draft:
         self._shared = (group.owned.holder, group.owned.revoking)
         self._holders = Holders()
         self._freed: set[int] = set()
+        self._orphans: tuple[Orphan, ...] = ()
+        self._orphans_by_slot: dict[int, list[Orphan]] = {}
         self._columns = group.columns
         self._renewed: set[int] = set()
 
@@ -251,6 +254,14 @@ class Draft:
         """The actives that a member has, ascending, also those that it must give up."""
         return self._holders.tasks(self.owned.holder, slot)
 
+    def orphans_of(self, slot: int) -> Sequence[Orphan]:
+        """The orphans that a member has."""
+        if self._orphans is not self.owned.orphans:
+            self._orphans, self._orphans_by_slot = self.owned.orphans, {}
+            for orphan in self._orphans:
+                self._orphans_by_slot.setdefault(orphan.slot, []).append(orphan)
+        return self._orphans_by_slot.get(slot, ())
+
     def hand(self, tasks: IntArray, slot: int, *, giving_up: bool = False) -> None:
         """Record a member as the holder of these actives."""
         if len(tasks):
@@ -318,7 +329,8 @@ class Draft:
             self.owned.set_copies(role, kept=kept, going=going)
         self.owned.ready = _without(self.owned.ready, gone)
         self.owned.duplicate = _without(self.owned.duplicate, gone)
-        self.owned.orphans = tuple(o for o in self.owned.orphans if not gone[o.slot])
+        if self.owned.orphans:
+            self.owned.orphans = tuple(o for o in self.owned.orphans if not gone[o.slot])
         self.promote_duplicates()
 
     def promote_duplicates(self) -> None:
@@ -344,13 +356,30 @@ class Draft:
         Tasks of a member that is away count as free, because it runs nothing.
         """
         held_by = self.owned.holder[tasks]
-        # Not by `columns`: to renew them for each of thousands of joins would cost more.
-        holders = (None if slot == NO_MEMBER else self.members[slot] for slot in held_by.tolist())
-        away = (member is not None and member.away for member in holders)  # None: it left just now
-        free = (held_by == NO_MEMBER) | np.fromiter(away, dtype=np.bool_, count=len(tasks))
+        free = self._are_free(held_by)
         self.hand(tasks[free], slot, giving_up=giving_up)
         others = tasks[~free & (held_by != slot)]
         self.owned.duplicate = union(self.owned.duplicate, _pairs(others, slot))
+
+    def claim_each(self, tasks: IntArray, slots: IntArray, giving_up: BoolArray) -> None:
+        """`claim` one task for each of these members, in this order."""
+        first = np.zeros(len(tasks), dtype=np.bool_)
+        first[np.unique(tasks, return_index=True)[1]] = True
+        up = first & self._are_free(self.owned.holder[tasks])
+        holder, revoking = self.owned.holder.copy(), self.owned.revoking.copy()
+        holder[tasks[up]], revoking[tasks[up]] = slots[up], giving_up[up]
+        self.owned.holder, self.owned.revoking = holder, revoking
+        others = holder[tasks] != slots
+        self.owned.duplicate = union(self.owned.duplicate, codes(tasks[others], slots[others]))
+
+    def _are_free(self, holders: IntArray) -> BoolArray:
+        """bool[K]: whether tasks of these holders, `NO_MEMBER` among them, count as free."""
+        free: BoolArray = holders == NO_MEMBER
+        for place in np.flatnonzero(~free).tolist():
+            # Not by `columns`: to renew them for each of thousands of joins would cost more.
+            member = self.members[holders[place]]
+            free[place] = member is not None and member.away  # None: it left just now
+        return free
 
     # ------------------------------------------------------------------------------- replies
 

@@ -23,9 +23,10 @@ def write(draft: Draft, slots: list[int]) -> None:
     if not slots:
         return
     addressed = set(slots)
-    draft.owned.orphans = tuple(
-        o._replace(notified=o.notified or o.slot in addressed) for o in draft.owned.orphans
-    )
+    if not all(o.notified or o.slot not in addressed for o in draft.owned.orphans):
+        draft.owned.orphans = tuple(
+            o._replace(notified=o.notified or o.slot in addressed) for o in draft.owned.orphans
+        )
     sets = {Role.ACTIVE: _actives(draft, slots)}
     for role in COPY_ROLES:
         kept = draft.owned.copies[role].kept

@@ -96,7 +96,7 @@ def _compare(draft: Draft, slot: int, event: Report) -> bool:
     beyond = _beyond(draft, slot, active)
     stranger = None
     if unknown:
-        orphaned = {(o.unit, o.number, o.connector) for o in draft.owned.orphans if o.slot == slot}
+        orphaned = {(o.unit, o.number, o.connector) for o in draft.orphans_of(slot)}
         stranger = next((task for task in unknown if tuple(task) not in orphaned), None)
     if len(beyond) or stranger is not None:
         named = cut(str(draft.table.task(int(beyond[0])) if len(beyond) else stranger), 120)
@@ -162,7 +162,7 @@ def _release(
     owes_more, frees = bool(stays.any()), not stays.all()
     copies = _released_copies(draft, slot, holding, active)
     lost: set[Orphan] = set()
-    orphans = [o for o in draft.owned.orphans if o.slot == slot]
+    orphans = draft.orphans_of(slot)
     if orphans:
         held = {Role.ACTIVE: strangers}
         held |= {role: draft.table.indexes_of(tasks)[1] for role, tasks in _copies_of(holding)}
@@ -291,10 +291,10 @@ def has_room(draft: Draft, holding: Holding, slot: int | None = None) -> bool:
     A few bytes of an event can name millions of tasks. The tasks of the member in `slot` that are
     remembered already take no new room.
     """
-    kept = sum(orphan.slot == slot for orphan in draft.owned.orphans) if slot is not None else 0
-    room = max(ORPHANS_MAX - len(draft.owned.orphans), 0) + kept
+    room = max(ORPHANS_MAX - len(draft.owned.orphans), 0)
     if len(holding) <= room:
         return True
+    room += 0 if slot is None else len(draft.orphans_of(slot))
     sets = (holding.active, holding.standby, holding.learner)
     return sum(len(draft.table.indexes_of(tasks)[1]) for tasks in sets) <= room
 
@@ -303,7 +303,7 @@ def _add_orphans(draft: Draft, slot: int, lost: dict[Role, TaskSet]) -> None:
     """Make the member's tasks that are not in the table orphans, to be released too."""
     if not any(lost.values()):
         return
-    known = {o._replace(notified=False) for o in draft.owned.orphans if o.slot == slot}
+    known = {o._replace(notified=False) for o in draft.orphans_of(slot)}
     strangers = {Orphan(slot, int(role), *task) for role, tasks in lost.items() for task in tasks}
     draft.owned.orphans = tuple(sorted((strangers - known).union(draft.owned.orphans)))
 
