@@ -58,12 +58,12 @@ def at(ms: int, offset: int, topic: str = "membership") -> Origin:
 
 def heartbeats(group: Group) -> list[Event]:
     """A batch of heartbeats with the right digests."""
-    slots = list(group.roster)[:BATCH]
+    slots = group.roster.slots[:BATCH]
     return [
         Heartbeat(
             group=GROUP,
-            member=group.members[s].id,
-            epoch=group.members[s].epoch,
+            member=group.roster.member(s).id,
+            epoch=group.roster.member(s).epoch,
             digest=int(group.sessions.digest[s]),
             origin=at(1_100, 10_000_000 + n),
         )
@@ -92,7 +92,7 @@ def main() -> None:
     for members in args.members:
         tasks = 10 * members
         group = settled(members, tasks, args.assignor)
-        last = group.members[group.roster[-1]]
+        last = group.roster.member(group.roster.slots[-1])
         rows = {
             "heartbeats": (group, heartbeats(group)),
             "one join": (group, [join_of("n00000")]),

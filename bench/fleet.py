@@ -1,22 +1,24 @@
-"""A whole fleet against the real job: the cost of its start, its changes and its quiet time.
+"""A whole fleet against the real job: what it costs while nothing happens, and how fast it changes.
 
 Thousands of members are real protocol machines (`muster.worker.session`) in this one process
-(`machines.py`), beside a real broker and the real job. They are one group with default settings. A
-phase with changes ends when every task has one owner and every member its share:
+(`machines.py`), beside a real broker and the real job. They are one group, or with ``--groups``
+many groups of five, with default settings. A phase with changes ends when every task has one owner
+and every member its share:
 
-0. One worker alone has a group of ten tasks.
-1. All members join together.
-2. Nothing happens; then a member of another group joins and leaves repeatedly (event → answer).
-3. One joins, one leaves, 5 % leave and join again.
-4. All leave and join again.
-5. A rolling deploy: one member after the other leaves and joins again seconds later, first with a
-   plain leave, then with a temporary one.
-6. With ``--killed`` all are killed, and others join.
+1. No member: what job and broker cost (the idle floor), and event → answer.
+2. All members join together.
+3. Nothing happens but heartbeats, evenly spread: what job and broker cost above the floor, and what
+   they write.
+4. A member of another group joins and leaves repeatedly: event → answer beside the heartbeats.
+5. One joins, one leaves, 5 % leave and come back, the configuration changes (1 % more tasks).
+6. The job is killed (SIGKILL) and started again: until the next join is answered.
 
-For each phase: seconds, tasks started, tasks moved between members, records read, CPU of the job
-and of the broker. For the whole run: tasks that two members ran at once (must be 0).
+With ``--busy`` the probes of 1 and 4 are repeated while another process computes on each core.
 
-``python bench/fleet.py [--members 1000] [--tasks 10000] [--json]``
+Events are timed by a process of its own (`probe.py`). "tool" is the CPU of this process: all
+members together. For the whole run: tasks that two members ran at once (must be 0).
+
+``python bench/fleet.py [--members 1000] [--tasks 10000] [--groups 1] [--json]``
 """
 
 from __future__ import annotations
@@ -24,179 +26,213 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
-from machines import Crew
-from stage import Coordinator, Stage, cpu_s, next_message, quantile
+from machines import Crew, Crowd
+from meters import Meters, rates
+from probe import GROUP as PROBED
+from stage import Stage, configure, quantile
 
-from muster.protocol.events import GroupConfig, Join, Leave
+from muster.broker.tether import Tethered
+from muster.protocol.events import Join
 from muster.protocol.ids import GroupId, MemberId
 from muster.protocol.settings import parse_settings
-from muster.protocol.tasks import Subtopology
 from muster.protocol.topics import TopicKind, topic_name
 
-GROUP, ALONE, PROBED = "fleet", "alone", "probe"
-ALONE_TASKS = 10
+WARM_UP = 100
+"""Events that are not counted: the JVM compiles meanwhile."""
+HEARTBEAT_S = parse_settings({}, "sticky").heartbeat_interval_ms / 1000
+PROBE_S = 40
+"""Longest time for the events of one phase; slow ones are fewer."""
+EACH = 5
+"""Members of a group where there are many."""
 Figures = dict[str, float]
 
 
 class Trial:
     """One fleet, and the figures of its phases."""
 
-    def __init__(self, stage: Stage, coordinator: Coordinator, members: int, tasks: int) -> None:
-        self._stage = stage
-        self._pids = {"job": coordinator.process.pid, "broker": stage.broker_pid}
-        self._names = [f"member-{number:05d}" for number in range(members)]
-        self.crew = Crew(stage.clients, GROUP, tasks)
+    def __init__(self, stage: Stage, args: argparse.Namespace) -> None:
+        self._stage, self._args = stage, args
+        self._coordinator = stage.coordinate(page="/readyz")
+        self.crowd = Crowd(stage.clients)
+        self._meters = Meters(stage, lambda: self._coordinator)
         self.found: dict[str, Figures] = {}
+        share = args.tasks // args.groups
+        names = [f"group-{n:05d}" for n in range(args.groups)]
+        for name in names:
+            configure(stage, name, share)
+        configure(stage, PROBED, 1, {"initial.rebalance.delay.ms": 0})
+        self._crews = [self.crowd.crew(name, share) for name in names]
+        each = args.members // args.groups
+        self._names = {
+            crew.group: [f"member-{number:05d}" for number in range(each)] for crew in self._crews
+        }
+
+    def run(self) -> None:
+        """All phases."""
+        with self.crowd, self._meters:
+            self._idle()
+            self._changes("all join together", self._start, per_task=True)
+            self._quiet()
+            self._change()
+            self._kill_job()
+        self.found["all of it"] = {
+            "overlaps": self.crowd.counts().overlaps,
+            "sessions lost": self.crowd.losses,
+            "machine's cores": float(os.cpu_count() or 0),
+        }
+
+    # ---- phases
+
+    def _idle(self) -> None:
+        self._probed(WARM_UP)
+        self._probe("event → answer, query idle")
+        with self._metered("no member"):
+            self.crowd.run_for(self._args.quiet / 2)
+
+    def _start(self) -> None:
+        for crew in self._crews:
+            crew.come(self._names[crew.group])
+
+    def _quiet(self) -> None:
+        self.crowd.scatter(HEARTBEAT_S)
+        self.crowd.run_for(3 * HEARTBEAT_S)
+        with self._metered("quiet"):
+            self.crowd.run_for(self._args.quiet)
+        quiet, floor = self.found["quiet"], self.found["no member"]
+        for name in ("job", "broker"):
+            above = quiet[f"{name}, cores"] - floor[f"{name}, cores"]
+            quiet[f"{name}, cores above the floor"] = above
+        quiet |= self._meters.memory()
+        self._probe("event → answer, fleet heartbeats")
+
+    def _change(self) -> None:
+        first, twentieth = self._crews[0], self._twentieth()
+
+        def each(act: str) -> None:
+            for crew, names in twentieth:
+                getattr(crew, act)(names)
+
+        self._changes("one joins", lambda: first.come(["newcomer"]))
+        self._changes("one leaves", lambda: first.go(["newcomer"]))
+        self._changes("5 % leave", lambda: each("go"))
+        self._changes("5 % come back", lambda: each("come"))
+        self._changes("1 % more tasks", lambda: self._grow(first))
+
+    def _twentieth(self) -> list[tuple[Crew, list[str]]]:
+        every = [(crew, name) for crew in self._crews for name in self._names[crew.group]][::20]
+        chosen: dict[str, list[str]] = {}
+        for crew, name in every:
+            chosen.setdefault(crew.group, []).append(name)
+        return [(crew, chosen[crew.group]) for crew in self._crews if crew.group in chosen]
+
+    def _grow(self, crew: Crew) -> None:
+        crew.owned.tasks += max(crew.owned.tasks // 100, 1)
+        configure(self._stage, crew.group, crew.owned.tasks)
+
+    def _kill_job(self) -> None:
+        reader = self._stage.tail(topic_name(TopicKind.ASSIGNMENTS))
+        with self._timed("SIGKILL of the job → next join answered"):
+            os.kill(self._coordinator.process.pid, signal.SIGKILL)
+            self._coordinator.process.wait(30)
+            join = Join(group=GroupId(PROBED), member=MemberId("P"), incarnation=time.time_ns())
+            self._stage.write(TopicKind.MEMBERSHIP, join)
+            self._coordinator = self._stage.coordinate(page="")
+            self.crowd.run_until(lambda: self._is_answered(reader), "answered")
+        self._coordinator.await_page("/readyz")
+        self._changes("after the kill: one joins", lambda: self._crews[0].come(["newcomer"]))
+
+    @staticmethod
+    def _is_answered(reader: object) -> bool:
+        message = reader.poll(0)  # type: ignore[attr-defined]  # a Consumer
+        return message is not None and (message.key() or b"").startswith(PROBED.encode())
+
+    # ---- measuring
 
     @contextmanager
-    def _measured(self, phase: str) -> Iterator[Figures]:
-        crew = self.crew
-        before = (crew.starts, crew.moves, crew.records)
-        spent = {name: cpu_s(pid) for name, pid in self._pids.items()}
-        began = time.monotonic()
+    def _timed(self, phase: str) -> Iterator[Figures]:
         figures = self.found.setdefault(phase, {})
+        began = time.monotonic()
         yield figures
-        seconds = time.monotonic() - began
-        figures["seconds"] = seconds
-        now = (crew.starts, crew.moves, crew.records)
-        names = ("starts", "moves", "records read")
-        figures |= dict(zip(names, (b - a for a, b in zip(before, now, strict=True)), strict=True))
-        for name, pid in self._pids.items():
-            figures[f"{name}, cores"] = (cpu_s(pid) - spent[name]) / seconds
-        print(phase, *(f"{key} {value:,.2f}" for key, value in figures.items()), file=sys.stderr)
+        figures["seconds"] = time.monotonic() - began
+        self._tell(phase)
 
-    def _changes(self, phase: str, change: Callable[[], None]) -> None:
-        with self._measured(phase):
+    @contextmanager
+    def _metered(self, phase: str) -> Iterator[None]:
+        before = self._meters.read()
+        yield
+        self.found[phase] = rates(before, self._meters.read())
+        self._tell(phase)
+
+    def _tell(self, phase: str) -> None:
+        told = (f"{name} {value:,.3g}" for name, value in self.found[phase].items())
+        print(f"{phase}:", ", ".join(told), file=sys.stderr, flush=True)
+
+    def _changes(self, phase: str, change: Callable[[], None], *, per_task: bool = False) -> None:
+        before, records = self.crowd.counts(), self.crowd.records
+        with self._timed(phase) as figures:
             change()
-            self.crew.settle()
+            self.crowd.settle()
+            now = self.crowd.counts()
+            figures["starts"] = now.starts - before.starts
+            figures["moves"] = now.moves - before.moves
+            figures["records read"] = self.crowd.records - records
+            if per_task:
+                figures["starts a task"] = figures["starts"] / self._args.tasks
 
-    def start(self) -> None:
-        """All members join together."""
-        self._changes("all join together", lambda: self.crew.come(self._names))
+    def _probe(self, phase: str) -> None:
+        self.found[phase] = spread(self._probed(self._args.probes))
+        self._tell(phase)
+        if self._args.busy:
+            busy = f"{phase}, another process on each core"
+            spinners = [
+                self._stage.run(f"busy-{n}", "-c", "while True: pass")
+                for n in range(os.cpu_count() or 1)
+            ]
+            self.found[busy] = spread(self._probed(self._args.probes))
+            self._tell(busy)
+            for spinner in spinners:
+                spinner.kill()
 
-    def alone(self, rounds: int) -> None:
-        """One worker joins its own group, gets all tasks and leaves, `rounds` times."""
-        spent = []
-        with Crew(self._stage.clients, ALONE, ALONE_TASKS) as crew:
-            for _ in range(rounds):
-                began = time.monotonic()
-                crew.come(["W"])
-                crew.settle()
-                spent.append((time.monotonic() - began) * 1000)
-                crew.go(["W"])
-                crew.await_gone()
-        self.found["one worker alone: join to tasks"] = spread(spent)
+    def _probed(self, count: int) -> list[float]:
+        """Milliseconds from an event to the first record it causes, for `count` events."""
+        output = self._stage.folder / "probe.log"
+        output.unlink(missing_ok=True)
+        script = str(Path(__file__).with_name("probe.py"))
+        words = (self._stage.address, str(count), str(PROBE_S))
+        process = self._stage.run("probe", script, *words)
+        self.crowd.run_until(lambda: _ended(process), "probed")
+        if process.wait(1):
+            raise RuntimeError(f"the probe failed:\n{output.read_text()[-2000:]}")
+        lines = output.read_text().splitlines()
+        return [float(line[3:]) for line in lines if line.startswith("ms ")]
 
-    def quiet(self, seconds: float, probes: int) -> None:
-        """Nothing happens; then a member of another group joins and leaves meanwhile."""
-        with self._measured("quiet"):
-            self.crew.run_for(seconds)
-        if probes:
-            with self._measured("quiet, probed") as figures:
-                figures |= spread(list(self._probed(probes)))
 
-    def _probed(self, probes: int) -> Iterator[float]:
-        """Milliseconds from an event to the first record it causes."""
-        reader = self._stage.tail(topic_name(TopicKind.ASSIGNMENTS))
-        group, member = GroupId(PROBED), MemberId("P")
-        for number in range(probes // 2):
-            incarnation = time.time_ns() + number
-            for event in (
-                Join(group=group, member=member, incarnation=incarnation),
-                Leave(group=group, member=member, incarnation=incarnation),
-            ):
-                began = time.perf_counter()
-                self._stage.write(TopicKind.MEMBERSHIP, event)
-                while not (next_message(reader).key() or b"").startswith(PROBED.encode()):
-                    pass
-                yield (time.perf_counter() - began) * 1000
-                self.crew.run_for(0.05)
-        reader.close()
-
-    def change(self) -> None:
-        """One member joins, one leaves, one in twenty leaves, and those join again."""
-        crew, names = self.crew, self._names
-        twentieth = names[::20]
-        self._changes("one joins", lambda: crew.come(["newcomer"]))
-        self._changes("one leaves", lambda: crew.go(["newcomer"]))
-        self._changes("5 % leave", lambda: crew.go(twentieth))
-        self._changes("they join", lambda: crew.come(twentieth))
-
-    def restart(self) -> None:
-        """All members leave; when all have left, they join again."""
-        with self._measured("all restart"):
-            self.crew.go(self._names)
-            self.crew.await_gone()
-            self.crew.come(self._names)
-            self.crew.settle()
-
-    def roll(self, count: int, away_s: float) -> None:
-        """One member after the other leaves and joins again `away_s` seconds later."""
-        for temporary, how in ((False, "leave"), (True, "leave for a while")) if count else ():
-            phase = f"rolling deploy of {count}: they {how}"
-            with self._measured(phase) as figures:
-                for name in self._names[:count]:
-                    self.crew.go([name], temporary=temporary)
-                    self.crew.run_for(away_s)
-                    self.crew.come([name])
-                    self.crew.settle()
-            figures["moves a member"] = figures["moves"] / count
-
-    def kill(self) -> None:
-        """All members are killed; as many others join, and start when the first have expired."""
-        with self._measured("all killed, others come"):
-            self.crew.drop_all()
-            self.crew.come([f"other-{number:05d}" for number in range(len(self._names))])
-            self.crew.settle()
+def _ended(process: Tethered) -> bool:
+    return process.poll() is not None
 
 
 def spread(spent_ms: list[float]) -> Figures:
-    """Median and 99th percentile of times in ms."""
-    return {"p50, ms": quantile(spent_ms, 0.5), "p99, ms": quantile(spent_ms, 0.99)}
+    """Quantiles of times in ms."""
+    figures = {f"p{share}, ms": quantile(spent_ms, share / 100) for share in (50, 90, 99)}
+    return figures | {"events": len(spent_ms)}
 
 
-def configure(stage: Stage, tasks: int) -> None:
-    """Configure the groups; the group of the probes has no initial delay."""
-    for group, count, values in (
-        (GROUP, tasks, {}),
-        (ALONE, ALONE_TASKS, {}),
-        (PROBED, 1, {"initial.rebalance.delay.ms": 0}),
-    ):
-        event = GroupConfig(
-            group=GroupId(group),
-            assignor="sticky",
-            settings=parse_settings(values, "sticky"),
-            tasks=(Subtopology("0", count),),
-        )
-        stage.write(TopicKind.CONFIG, event)
-
-
-def measure(args: argparse.Namespace) -> dict[str, Figures]:
-    """All phases, on their own broker and job."""
-    with Stage(partitions=args.partitions) as stage:
-        coordinator = stage.coordinate(page="/readyz")
-        configure(stage, args.tasks)
-        trial = Trial(stage, coordinator, args.members, args.tasks)
-        trial.alone(args.alone)
-        with trial.crew:
-            trial.start()
-            trial.quiet(args.quiet, args.probes)
-            trial.change()
-            trial.restart()
-            trial.roll(min(args.rolling, args.members), args.away)
-            if args.killed:
-                trial.kill()
-        trial.found["all of it"] = {
-            "overlaps": trial.crew.overlaps,
-            "sessions lost": trial.crew.losses,
-            "machine's cores": float(os.cpu_count() or 0),
-        }
-        return trial.found
+def table(args: argparse.Namespace, found: dict[str, Figures]) -> str:
+    """The figures as a Markdown table."""
+    groups = f", {args.groups:,} groups" if args.groups > 1 else ""
+    lines = [f"| | {args.members:,} members, {args.tasks:,} tasks{groups} |", "| --- | --: |"]
+    for phase, figures in found.items():
+        for name, value in figures.items():
+            digits = 0 if abs(value) >= 100 or value == int(value) else 2
+            lines.append(f"| {phase}: {name} | {value:,.{digits}f} |")
+    return "\n".join(lines)
 
 
 def main() -> int:
@@ -204,27 +240,22 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=str(__doc__).partition("\n")[0], allow_abbrev=False
     )
-    parser.add_argument("--members", type=int, default=1_000, help="default: 1000")
-    parser.add_argument("--tasks", type=int, help="default: ten a member")
+    parser.add_argument("--members", type=int, help="default: 1000, or five a group")
+    parser.add_argument("--tasks", type=int, help="in all groups (default: ten a member)")
+    parser.add_argument("--groups", type=int, default=1, help="default: 1")
     parser.add_argument("--partitions", type=int, default=4, help="of each topic (default: 4)")
-    parser.add_argument("--alone", type=int, default=7, help="starts of one worker (default: 7)")
-    parser.add_argument("--quiet", type=float, default=20, help="seconds (default: 20)")
-    parser.add_argument("--probes", type=int, default=60, help="events; 0 = none (default: 60)")
-    parser.add_argument("--rolling", type=int, default=10, help="members; 0 = none (default: 10)")
-    parser.add_argument("--away", type=float, default=2, help="seconds each (default: 2)")
-    parser.add_argument("--killed", action="store_true", help="also all killed (a minute)")
+    parser.add_argument("--quiet", type=float, default=30, help="seconds (default: 30)")
+    parser.add_argument("--probes", type=int, default=120, help="events (default: 120)")
+    parser.add_argument("--busy", action="store_true", help="also probe beside busy processes")
     parser.add_argument("--json", action="store_true", help="print JSON")
     args = parser.parse_args()
+    args.members = args.members or (1_000 if args.groups == 1 else EACH * args.groups)
     args.tasks = args.tasks or 10 * args.members
-    found = measure(args)
-    if args.json:
-        print(json.dumps(found, indent=1))
-    else:
-        print(f"{args.members:,} members, {args.tasks:,} tasks")
-        for phase, figures in found.items():
-            told = (f"{key} {value:,.2f}" for key, value in figures.items())
-            print(f"{phase:44}", *told, sep="  ")
-    return 1 if found["all of it"]["overlaps"] else 0
+    with Stage(partitions=args.partitions) as stage:
+        trial = Trial(stage, args)
+        trial.run()
+    print(json.dumps(trial.found, indent=1) if args.json else table(args, trial.found))
+    return 1 if trial.found["all of it"]["overlaps"] else 0
 
 
 if __name__ == "__main__":

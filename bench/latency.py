@@ -22,18 +22,17 @@ from pathlib import Path
 
 from confluent_kafka.admin import NewTopic
 from rivals import PROTOCOLS, await_settled, settle_times
-from stage import Stage, next_message, quantile
+from stage import Stage, configure, next_message, quantile
 
 from muster import Worker
-from muster.protocol.events import GroupConfig, Join, Leave
+from muster.protocol.events import Join, Leave
 from muster.protocol.ids import GroupId, MemberId, Task
-from muster.protocol.settings import parse_settings
-from muster.protocol.tasks import Subtopology
 from muster.protocol.topics import TopicKind, topic_name
 
 BLOCK = 25
 """Probes of one system before the other is probed."""
 MEMBERS, TASKS = 10, 900
+QUICK = {"initial.rebalance.delay.ms": 0}
 
 
 def probe_muster(stage: Stage, events: int) -> list[float]:
@@ -69,17 +68,6 @@ def probe_passthrough(stage: Stage, events: int) -> list[float]:
     return spent
 
 
-def configure(stage: Stage, group: str, tasks: int) -> None:
-    """Configure a group of one subtopology, placed without delay."""
-    event = GroupConfig(
-        group=GroupId(group),
-        assignor="sticky",
-        settings=parse_settings({"initial.rebalance.delay.ms": 0}, "sticky"),
-        tasks=(Subtopology("0", tasks),),
-    )
-    stage.write(TopicKind.CONFIG, event)
-
-
 class Member:
     """A muster worker; `held` are the tasks it runs."""
 
@@ -102,7 +90,7 @@ class Member:
 def muster_settle_times(stage: Stage, rounds: int) -> tuple[list[float], list[float]]:
     """Seconds until settled after a join, and after a leave, `rounds` times each."""
     group = "fleet"
-    configure(stage, group, TASKS)
+    configure(stage, group, TASKS, QUICK)
     fleet = [Member(stage.address, group) for _ in range(MEMBERS)]
     joins: list[float] = []
     leaves: list[float] = []
@@ -130,7 +118,7 @@ def measure(events: int, rounds: int, warm_up: int) -> dict[str, dict[str, float
     """All measurements, as name → figures."""
     with Stage() as stage:
         stage.create(NewTopic("originals", 2, 1), NewTopic("copies", 1, 1))
-        configure(stage, "probe", 1)
+        configure(stage, "probe", 1, QUICK)
         stage.coordinate()
         stage.run(
             "passthrough",

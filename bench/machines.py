@@ -1,9 +1,10 @@
-"""Thousands of members in one thread: real sessions over one producer and one consumer.
+"""Members by the thousand in one thread: real sessions over one producer and one consumer.
 
-A `Crew` is the members of one group. Each member is a `muster.worker.session.Session`, so it writes
-what a worker writes, when a worker writes it; tasks start and stop at once. The members share what
-each worker has for itself: the connections, and the check that they have read their records (one
-request to the broker for all of them).
+A `Crowd` has the connections and the loop; a `Crew` is the members of one of its groups. Each
+member is a `muster.worker.session.Session`, so it writes what a worker writes, when and where a
+worker writes it; tasks start and stop at once. The members share what each worker has for itself:
+the connections, and the check that they have read their records (one request to the broker for all
+of them).
 """
 
 from __future__ import annotations
@@ -12,16 +13,18 @@ import heapq
 import random
 import time
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from dataclasses import astuple
 from functools import partial
 
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
+from ownership import Counts, Ownership, place_of
 
 from muster.kafka.settings import ClientSettings
 from muster.protocol.codec import decode_record, encode
 from muster.protocol.errors import UnknownDictionary
-from muster.protocol.events import Join, LagReport
-from muster.protocol.ids import GroupId, MemberId, Role, Task
+from muster.protocol.events import Join
+from muster.protocol.ids import GroupId, MemberId, Role
 from muster.protocol.keys import key_of
 from muster.protocol.parts import Joiner, Whole
 from muster.protocol.records import MemberAssignment, MemberGone
@@ -49,70 +52,131 @@ from muster.worker.messages import (
 from muster.worker.session import Session
 
 SETTLE_TIMEOUT_S = 300.0
-PROOF_S = 5.0
+PROOF_S = 2.5
 """Seconds between requests to the broker for the end offsets of the partitions."""
 READ_MAX = 2_000
 """Most records read at a time."""
+WAIT_S = 0.005
+"""Longest wait for a record, so how late a heartbeat may be."""
 
 
 class Machine:
     """A member: its session and its running tasks."""
 
-    def __init__(self, group: str, name: str, seed: int) -> None:
+    __slots__ = ("busy_until_ms", "crew", "key", "name", "proved_ms", "session", "wakes_ms")
+
+    def __init__(self, crew: Crew, name: str, seed: int, instance_id: str | None) -> None:
         join = Join(
-            group=GroupId(group), member=MemberId(name), incarnation=0, instance_id=f"i-{name}"
+            group=GroupId(crew.group), member=MemberId(name), incarnation=0, instance_id=instance_id
         )
+        self.crew = crew
         self.name = name
-        self.key = key_of(group, name)
+        self.key = key_of(crew.group, name)
         self.session = Session(join, seed)
-        self.held: set[Task] = set()
         self.wakes_ms: int | None = None
+        self.proved_ms = 0
+        self.busy_until_ms = 0  # its process does not look at the clock before
 
 
 class Crew:
-    """The members of a group; a context manager.
+    """The members of one group.
 
     Attributes:
-        starts: actives that members began to run.
-        moves: starts of actives whose last owner was another member.
-        overlaps: starts of actives that another member still ran.
+        group: its name.
+        owned: which member runs which task.
         losses: sessions that lost their tasks involuntarily.
         records: records read that are addressed to members.
+        names: the group's dictionaries, as members read them.
     """
 
-    def __init__(
-        self, clients: ClientSettings, group: str, tasks: int, prefix: str = DEFAULT_PREFIX
-    ) -> None:
-        self.starts = self.moves = self.overlaps = self.losses = self.records = 0
-        self._clients = clients
-        self._group = group
-        self._tasks = tasks
-        self._topics = {kind: topic_name(kind, prefix) for kind in TopicKind}
-        self._names: Dictionaries = {}
-        self._joiner = Joiner()
-        self._machines: dict[bytes, Machine] = {}
+    def __init__(self, crowd: Crowd, group: str, tasks: int, *, static: bool = True) -> None:
+        self.group = group
+        self.owned = Ownership(tasks)
+        self.losses = self.records = 0
+        self.names: Dictionaries = {}
+        self._crowd = crowd
+        self._static = static
+        self._machines: dict[str, Machine] = {}
         self._alive: set[str] = set()
-        self._owner: dict[Task, str] = {}
-        self._last: dict[Task, str] = {}
+
+    def come(self, names: Iterable[str]) -> None:
+        """Start these members; they join. In a static crew the place is the instance id."""
+        for name in names:
+            instance = place_of(name) if self._static else None
+            machine = Machine(self, name, self._crowd.chance.getrandbits(62), instance)
+            self._machines[name] = machine
+            self._alive.add(name)
+            self.owned.come(name)
+            self._crowd.add(machine)
+
+    def go(self, names: Iterable[str], *, temporary: bool = False) -> None:
+        """Ask members to leave."""
+        for name in names:
+            self._alive.discard(name)
+            self._crowd.give(self._machines[name], LeaveAsked(temporary))
+
+    def drop(self, names: Iterable[str]) -> None:
+        """Kill members: they write nothing more, and their tasks stop."""
+        for name in list(names):
+            self._alive.discard(name)
+            self.remove(self._machines[name])
+
+    @property
+    def alive(self) -> list[str]:
+        """Members that run and were not asked to leave, in order of their start."""
+        return [name for name in self._machines if name in self._alive]
+
+    def is_settled(self) -> bool:
+        """Whether every task has an owner, every member its share, and all leavers have left."""
+        return self.is_gone() and self.owned.is_shared_out(len(self._alive))
+
+    def is_gone(self) -> bool:
+        """Whether all members that were asked to leave have left."""
+        return len(self._machines) == len(self._alive)
+
+    # ---- what the loop does with a member
+
+    def remove(self, machine: Machine) -> None:
+        """A member's process has ended."""
+        self.owned.go(machine.name)
+        del self._machines[machine.name]
+        self._crowd.remove(machine)
+
+
+class Crowd:
+    """The connections and the loop of all members; a context manager.
+
+    Attributes:
+        chance: random numbers, the same in each run.
+    """
+
+    def __init__(self, clients: ClientSettings, prefix: str = DEFAULT_PREFIX) -> None:
+        self.chance = random.Random(prefix)
+        self._clients = clients
+        self._topics = {kind: topic_name(kind, prefix) for kind in TopicKind}
+        self._joiner = Joiner()
+        self._crews: list[Crew] = []
+        self._machines: dict[bytes, Machine] = {}
         self._timers: list[tuple[int, int, Machine]] = []
         self._inputs: deque[tuple[Machine, Input]] = deque()
-        self._chance = random.Random(group)
         self._timer_number = 0
-        self._proved_s = 0.0
+        self._asked_s = 0.0
         self._ends: tuple[int, dict[int, int]] | None = None
+        self._proved_ms = 0
 
-    def __enter__(self) -> Crew:
+    def __enter__(self) -> Crowd:
         settings = {"linger.ms": 1, "queue.buffering.max.messages": 1_000_000}
         self._producer = Producer(self._clients.producer(settings))
         self._reader_config = self._clients.librdkafka(
             {
                 "group.id": "muster-bench",
                 "enable.auto.commit": False,
-                "fetch.wait.max.ms": 10,
                 "enable.partition.eof": False,
             }
         )
         self._consumer = Consumer(self._reader_config)
+        # A broker answers a connection's requests in order, and those of the reader wait.
+        self._asker = Consumer(self._reader_config)
         self._topic = self._topics[TopicKind.ASSIGNMENTS]
         layout = self._consumer.list_topics(self._topic, timeout=30).topics[self._topic]
         self._read_to = self._watermarks(list(layout.partitions))
@@ -123,29 +187,33 @@ class Crew:
         self._producer.flush(5)
         del self._producer  # otherwise it would reconnect to a stopped broker
         self._consumer.close()
+        self._asker.close()
 
-    # ---- what happens to members
+    def crew(self, group: str, tasks: int, *, static: bool = True) -> Crew:
+        """A group without members.
 
-    def come(self, names: Iterable[str]) -> None:
-        """Start these members; they join."""
-        for name in names:
-            machine = Machine(self._group, name, self._chance.getrandbits(62))
-            self._machines[machine.key] = machine
-            self._alive.add(name)
-            self._give(machine, Begin())
+        Args:
+            group: its name.
+            tasks: how many tasks it is configured with.
+            static: members have instance ids.
+        """
+        self._crews.append(Crew(self, group, tasks, static=static))
+        return self._crews[-1]
 
-    def go(self, names: Iterable[str], *, temporary: bool = False) -> None:
-        """Ask members to leave."""
-        for name in names:
-            self._alive.discard(name)
-            machine = self._machines[key_of(self._group, name)]
-            self._give(machine, LeaveAsked(temporary))
+    def counts(self) -> Counts:
+        """What has happened to the tasks of all groups."""
+        each = [astuple(crew.owned.counts()) for crew in self._crews]
+        return Counts(*map(sum, zip(*each, strict=True)))
 
-    def drop_all(self) -> None:
-        """Kill all members: they write nothing more."""
-        self._machines.clear()
-        self._alive.clear()
-        self._owner.clear()
+    @property
+    def records(self) -> int:
+        """Records read that are addressed to members."""
+        return sum(crew.records for crew in self._crews)
+
+    @property
+    def losses(self) -> int:
+        """Sessions that lost their tasks involuntarily."""
+        return sum(crew.losses for crew in self._crews)
 
     # ---- the loop
 
@@ -153,53 +221,80 @@ class Crew:
         """Run the loop for some seconds."""
         until = time.monotonic() + seconds
         while time.monotonic() < until:
-            self._turn()
+            self.turn()
 
-    def settle(self) -> None:
-        """Run until every task has an owner and every member its share.
+    def settle(self, *crews: Crew) -> None:
+        """Run until these groups, or all that have members, have settled.
 
         Raises:
             TimeoutError: the members did not settle in time.
         """
-        self._await(self._is_settled, "settled")
+        wanted = crews or tuple(crew for crew in self._crews if crew.alive)
+        self.run_until(lambda: all(crew.is_settled() for crew in wanted), "settled")
 
     def await_gone(self) -> None:
         """Run until all members that were asked to leave have left."""
-        self._await(lambda: len(self._machines) == len(self._alive), "gone")
+        self.run_until(lambda: all(crew.is_gone() for crew in self._crews), "gone")
 
-    def _await(self, condition: object, what: str) -> None:
-        until = time.monotonic() + SETTLE_TIMEOUT_S
-        while not condition():  # type: ignore[operator]  # a function without arguments
+    def scatter(self, interval_s: float) -> None:
+        """Spread the heartbeats of members that joined together, as those of an old fleet are.
+
+        Each process is late once, by up to `interval_s`; sessions then keep their rhythm.
+        """
+        now_ms = boottime_ms()
+        for machine in self._machines.values():
+            machine.busy_until_ms = now_ms + int(self.chance.uniform(1, 2) * interval_s * 1000)
+
+    def run_until(
+        self, condition: Callable[[], bool], what: str, timeout_s: float = SETTLE_TIMEOUT_S
+    ) -> None:
+        """Run the loop until a condition holds.
+
+        Raises:
+            TimeoutError: it did not hold in time.
+        """
+        until = time.monotonic() + timeout_s
+        while not condition():
             if time.monotonic() > until:
-                sizes = sorted(len(m.held) for m in self._machines.values())
-                raise TimeoutError(f"not {what}: members hold {sizes[:5]} … {sizes[-5:]}")
-            self._turn()
+                groups = [crew for crew in self._crews if not crew.is_settled()][:3]
+                sizes = [(crew.group, crew.owned.sizes()) for crew in groups]
+                story = "; ".join(f"{name} {held[:5]} … {held[-5:]}" for name, held in sizes)
+                raise TimeoutError(f"not {what}: members hold {story}")
+            self.turn()
 
-    def _is_settled(self) -> bool:
-        if len(self._owner) != self._tasks or len(self._machines) != len(self._alive):
-            return False
-        fair = {self._tasks // len(self._alive), -(-self._tasks // len(self._alive))}
-        return all(len(machine.held) in fair for machine in self._machines.values())
-
-    def _turn(self) -> None:
-        """Process acknowledgements, records and due timers."""
+    def turn(self) -> None:
+        """Process acknowledgements, records and due timers; wait a moment if there are none."""
         self._producer.poll(0)
         if not self._inputs:
-            first = self._consumer.poll(0.002)
-            messages = [*filter(None, [first]), *self._consumer.consume(READ_MAX, 0)]
-            for message in messages:
-                self._read(message)
+            first = self._consumer.poll(WAIT_S)
+            if first is not None:
+                for message in [first, *self._consumer.consume(READ_MAX, 0)]:
+                    self._read(message)
         self._prove()
         now_ms = boottime_ms()
         while self._timers and self._timers[0][0] <= now_ms:
             at_ms, _, machine = heapq.heappop(self._timers)
             if machine.wakes_ms == at_ms:
                 machine.wakes_ms = None
-                self._give(machine, ClockMoved())
+                if now_ms < machine.busy_until_ms:
+                    self._wake(machine)
+                    continue
+                self._tell_proof(machine)
+                self.give(machine, ClockMoved())
         while self._inputs:
-            self._give(*self._inputs.popleft())
+            self.give(*self._inputs.popleft())
 
-    def _give(self, machine: Machine, given: Input) -> None:
+    def add(self, machine: Machine) -> None:
+        """A member's process starts."""
+        self._machines[machine.key] = machine
+        self.give(machine, Begin())
+
+    def remove(self, machine: Machine) -> None:
+        """A member's process has ended."""
+        self._machines.pop(machine.key, None)
+
+    def give(self, machine: Machine, given: Input) -> None:
+        """Give an input to a member's session, and do what it asks for."""
         if self._machines.get(machine.key) is not machine:
             return  # its process has ended
         for action in machine.session.step(given, boottime_ms()):
@@ -208,51 +303,45 @@ class Crew:
                     self._send(machine, action)
                 case Take(role, tasks):
                     if role is Role.ACTIVE:
-                        self._start(machine, set(tasks))
+                        machine.crew.owned.start(machine.name, tasks)
                     else:
                         self._inputs.append((machine, Ready(tasks)))
                 case Release(role, tasks):
                     if role is Role.ACTIVE:
-                        self._stop(machine, set(tasks))
+                        machine.crew.owned.stop(machine.name, tasks)
                     self._inputs.append((machine, Released(role, tasks)))
                 case Lose():
-                    self.losses += 1
-                    self._stop(machine, set(machine.held))
+                    machine.crew.losses += 1
+                    machine.crew.owned.stop(machine.name, machine.crew.owned.held(machine.name))
                     self._inputs.append((machine, AllStopped()))
                 case End():
-                    del self._machines[machine.key]
+                    machine.crew.remove(machine)
                 case _:
                     pass
+        self._wake(machine)
+
+    def _wake(self, machine: Machine) -> None:
         at_ms = machine.session.deadline_ms
-        if at_ms is not None and (machine.wakes_ms is None or at_ms < machine.wakes_ms):
+        if at_ms is None:
+            return
+        at_ms = max(at_ms, machine.busy_until_ms)
+        if machine.wakes_ms is None or at_ms < machine.wakes_ms:
             machine.wakes_ms = at_ms
             self._timer_number += 1
             heapq.heappush(self._timers, (at_ms, self._timer_number, machine))
 
-    def _start(self, machine: Machine, tasks: set[Task]) -> None:
-        for task in tasks - machine.held:
-            self.starts += 1
-            self.moves += self._last.get(task, machine.name) != machine.name
-            self.overlaps += task in self._owner
-            self._owner[task] = self._last[task] = machine.name
-        machine.held |= tasks
-
-    def _stop(self, machine: Machine, tasks: set[Task]) -> None:
-        for task in tasks & machine.held:
-            if self._owner.get(task) == machine.name:
-                del self._owner[task]
-        machine.held -= tasks
-
     # ---- Kafka
 
     def _send(self, machine: Machine, sent: Send) -> None:
-        kind = TopicKind.LAG if isinstance(sent.event, LagReport) else TopicKind.MEMBERSHIP
         encoded = encode(sent.event)
         done = partial(self._delivered, machine, sent)
         while True:
             try:
                 self._producer.produce(
-                    self._topics[kind], key=encoded.key, value=encoded.value, on_delivery=done
+                    self._topics[sent.kind],
+                    key=encoded.key,
+                    value=encoded.value,
+                    on_delivery=done,
                 )
                 return
             except BufferError:
@@ -272,33 +361,38 @@ class Crew:
         machine = None if whole is None else self._machines.get(whole.key)
         if whole is None or machine is None:
             return
-        self.records += 1
-        record = self._decoded(whole)
+        machine.crew.records += 1
+        record = self._decoded(machine.crew, whole)
         if isinstance(record, MemberAssignment | MemberGone):
             self._inputs.append((machine, Read(record)))
 
-    def _decoded(self, whole: Whole) -> object:
+    def _decoded(self, crew: Crew, whole: Whole) -> object:
         try:
-            return decode_record(TopicKind.ASSIGNMENTS, *whole, dictionaries=self._names)
-        except UnknownDictionary:
-            topic = self._topics[TopicKind.GROUPS]
-            self._names = find_names(self._reader_config, topic, self._group)
-            return decode_record(TopicKind.ASSIGNMENTS, *whole, dictionaries=self._names)
+            return decode_record(TopicKind.ASSIGNMENTS, *whole, dictionaries=crew.names)
+        except UnknownDictionary as unknown:
+            where = (self._topics[TopicKind.GROUPS], crew.group, unknown.version)
+            crew.names = find_names(self._reader_config, *where)
+            return decode_record(TopicKind.ASSIGNMENTS, *whole, dictionaries=crew.names)
 
     def _watermarks(self, partitions: Iterable[int]) -> dict[int, int]:
         return {
-            p: self._consumer.get_watermark_offsets(TopicPartition(self._topic, p), timeout=30)[1]
+            p: self._asker.get_watermark_offsets(TopicPartition(self._topic, p), timeout=30)[1]
             for p in partitions
         }
 
     def _prove(self) -> None:
-        """Tell members up to which time they have read all their records."""
-        if self._ends is None and time.monotonic() - self._proved_s >= PROOF_S:
-            self._proved_s = time.monotonic()
+        """Find out up to which time all records have been read."""
+        if self._ends is None and time.monotonic() - self._asked_s >= PROOF_S:
+            self._asked_s = time.monotonic()
             self._ends = (boottime_ms(), self._watermarks(self._read_to))
         if self._ends is None:
             return
         at_ms, ends = self._ends
         if all(self._read_to[p] >= end for p, end in ends.items()):
             self._ends = None
-            self._inputs.extend((m, CaughtUp(at_ms)) for m in self._machines.values())
+            self._proved_ms = at_ms
+
+    def _tell_proof(self, machine: Machine) -> None:
+        if machine.proved_ms < self._proved_ms:
+            machine.proved_ms = self._proved_ms
+            self.give(machine, CaughtUp(self._proved_ms))

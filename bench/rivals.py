@@ -1,8 +1,8 @@
-"""Kafka's own group protocols under the same load: members, tasks, one join, one leave.
+"""Kafka's own group protocols under the same load: members that come and go, each with its tasks.
 
-Each member is a confluent-kafka consumer in its own thread, with default timings. "Settled" means
-the same for every system (`latency.py`): every task has exactly one owner, every member has its
-fair share, and no member has to give up a task.
+Each member is a confluent-kafka consumer in its own thread, with default timings; the tasks are the
+partitions of a topic. "Settled" means the same for every system: every task has exactly one owner,
+every member its fair share, and no member has to give up a task.
 """
 
 from __future__ import annotations
@@ -14,9 +14,10 @@ from collections.abc import Callable, Sequence
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
+from ownership import Ownership, place_of
 
 POLL_S = 0.01
-SETTLE_TIMEOUT_S = 120.0
+SETTLE_TIMEOUT_S = 180.0
 PROTOCOLS: dict[str, dict[str, str]] = {
     "consumer (KIP-848)": {"group.protocol": "consumer"},
     "cooperative-sticky": {
@@ -53,30 +54,29 @@ def await_settled(held: Callable[[], Sequence[set[int]]], tasks: int, members: i
 
 
 class KafkaMember:
-    """A consumer and its thread; `held` are the partitions assigned and not revoked."""
+    """A consumer and its thread."""
 
-    def __init__(self, address: str, topic: str, group: str, protocol: dict[str, str]) -> None:
-        self.held: set[int] = set()
+    def __init__(
+        self, name: str, topic: str, config: dict[str, str | bool], owned: Ownership
+    ) -> None:
+        self.name = name
+        self._owned = owned
         self._stop = threading.Event()
-        self._consumer = Consumer(
-            {
-                "bootstrap.servers": address,
-                "group.id": group,
-                "enable.auto.commit": False,
-                "auto.offset.reset": "earliest",
-                **protocol,
-            }
-        )
+        self._consumer = Consumer(config)
         self._topic = topic
         self._thread = threading.Thread(target=self._run, daemon=True)
 
     def start(self) -> None:
         """Join."""
+        self._owned.come(self.name)
         self._thread.start()
 
-    def stop(self) -> None:
-        """Leave, and wait until the consumer is closed."""
+    def leave(self) -> None:
+        """Begin to leave."""
         self._stop.set()
+
+    def join(self) -> None:
+        """Wait until the consumer is closed."""
         self._thread.join()
 
     def _run(self) -> None:
@@ -93,41 +93,104 @@ class KafkaMember:
             except KafkaException:
                 time.sleep(POLL_S)
         self._consumer.close()
+        self._owned.go(self.name)
 
     def _add(self, partitions: Sequence[TopicPartition]) -> None:
-        self.held = self.held | {p.partition for p in partitions}
+        self._owned.start(self.name, [p.partition for p in partitions])
 
     def _remove(self, partitions: Sequence[TopicPartition]) -> None:
-        self.held = self.held - {p.partition for p in partitions}
+        self._owned.stop(self.name, [p.partition for p in partitions])
+
+
+class Consumers:
+    """A fleet of consumers of one topic and group; a context manager.
+
+    Args:
+        address: of the broker.
+        protocol: one of `PROTOCOLS`.
+        tasks: partitions of the topic, which is created.
+        static: members have instance ids.
+    """
+
+    def __init__(
+        self, address: str, protocol: dict[str, str], tasks: int, *, static: bool = False
+    ) -> None:
+        self.owned = Ownership(tasks)
+        self._topic = f"tasks-{uuid.uuid4().hex[:8]}"
+        self._static = static
+        self._config: dict[str, str | bool] = {
+            "bootstrap.servers": address,
+            "group.id": uuid.uuid4().hex[:8],
+            "enable.auto.commit": False,
+            "auto.offset.reset": "earliest",
+            **protocol,
+        }
+        admin = AdminClient({"bootstrap.servers": address})
+        for future in admin.create_topics([NewTopic(self._topic, tasks, 1)]).values():
+            future.result(60)
+        self._members: dict[str, KafkaMember] = {}
+        self._leaving: list[KafkaMember] = []
+
+    def __enter__(self) -> Consumers:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.go(list(self._members))
+        self.await_gone()
+
+    def come(self, names: Sequence[str]) -> None:
+        """Start members."""
+        for name in names:
+            config = dict(self._config)
+            if self._static:
+                config["group.instance.id"] = place_of(name)
+            self._members[name] = KafkaMember(name, self._topic, config, self.owned)
+            self._members[name].start()
+
+    def go(self, names: Sequence[str]) -> None:
+        """Stop members; returns at once."""
+        for name in names:
+            member = self._members.pop(name)
+            member.leave()
+            self._leaving.append(member)
+
+    def run_for(self, seconds: float) -> None:
+        """Let time pass."""
+        time.sleep(seconds)
+
+    def settle(self) -> None:
+        """Wait until settled.
+
+        Raises:
+            TimeoutError: the members did not settle in time.
+        """
+        until = time.monotonic() + SETTLE_TIMEOUT_S
+        while not self.owned.is_shared_out(len(self._members)):
+            if time.monotonic() > until:
+                raise TimeoutError(f"not settled: {self.owned.sizes()}")
+            time.sleep(0.002)
+
+    def await_gone(self) -> None:
+        """Wait until all members that were stopped have ended."""
+        for member in self._leaving:
+            member.join()
+        self._leaving.clear()
 
 
 def settle_times(
     address: str, protocol: dict[str, str], members: int, tasks: int, rounds: int
 ) -> tuple[list[float], list[float]]:
     """Seconds until settled after a join, and after a leave, `rounds` times each."""
-    topic = f"tasks-{uuid.uuid4().hex[:8]}"
-    admin = AdminClient({"bootstrap.servers": address})
-    for future in admin.create_topics([NewTopic(topic, tasks, 1)]).values():
-        future.result(60)
-    group = uuid.uuid4().hex[:8]
-    fleet = [KafkaMember(address, topic, group, protocol) for _ in range(members)]
     joins: list[float] = []
     leaves: list[float] = []
-    try:
-        for member in fleet:
-            member.start()
-        await_settled(lambda: [m.held for m in fleet], tasks, members)
-        for _ in range(rounds):
-            newcomer = KafkaMember(address, topic, group, protocol)
-            began = time.perf_counter()
-            newcomer.start()
-            fleet.append(newcomer)
-            joins.append(await_settled(lambda: [m.held for m in fleet], tasks, members + 1) - began)
-            began = time.perf_counter()
-            fleet.remove(newcomer)
-            newcomer.stop()
-            leaves.append(await_settled(lambda: [m.held for m in fleet], tasks, members) - began)
-    finally:
-        for member in fleet:
-            member.stop()
+    with Consumers(address, protocol, tasks) as fleet:
+        fleet.come([f"member-{n}" for n in range(members)])
+        fleet.settle()
+        for number in range(rounds):
+            name = f"newcomer-{number}"
+            for change, spent in ((fleet.come, joins), (fleet.go, leaves)):
+                began = time.perf_counter()
+                change([name])
+                fleet.settle()
+                spent.append(time.perf_counter() - began)
     return joins, leaves

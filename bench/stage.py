@@ -18,9 +18,12 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from muster.broker.kafka import EmbeddedKafka, free_port
 from muster.broker.tether import Tethered
-from muster.kafka.settings import client_settings
+from muster.kafka.settings import ClientSettings, client_settings
 from muster.protocol import codec
-from muster.protocol.events import Event
+from muster.protocol.events import Event, GroupConfig
+from muster.protocol.ids import GroupId
+from muster.protocol.settings import parse_settings
+from muster.protocol.tasks import Subtopology
 from muster.protocol.topics import DEFAULT_PREFIX, TOPICS, TopicKind, topic_name
 
 READY_TIMEOUT_S = 180.0
@@ -72,7 +75,7 @@ class Stage:
 
     def run(self, name: str, *command: str) -> Tethered:
         """Start a Python program in the stage's folder; it is killed when the stage closes."""
-        log = self._stack.enter_context((self.folder / f"{name}.log").open("wb"))
+        log = self._stack.enter_context((self.folder / f"{name}.log").open("ab"))
         process = Tethered([sys.executable, *command], output=log, cwd=self.folder)
         self._stack.callback(process.kill)
         return process
@@ -84,7 +87,14 @@ class Stage:
         page: str = "/readyz",
         signing_keys: str | None = None,
     ) -> Coordinator:
-        """Start the coordinator and wait until a page answers (/readyz: it has caught up)."""
+        """Start the coordinator and wait until a page answers.
+
+        Args:
+            conf: settings of the job.
+            master: Spark's.
+            page: which page; /readyz: the job has caught up; empty = do not wait.
+            signing_keys: file of the keyring.
+        """
         port = free_port()
         settings = [f"muster.metrics.port={port}", "muster.metrics.host=127.0.0.1", *conf]
         process = self.run(
@@ -95,7 +105,8 @@ class Stage:
             *(("--signing-keys", signing_keys) if signing_keys else ()),
         )
         coordinator = Coordinator(process, port, self.folder / "job.log")
-        coordinator.await_page(page)
+        if page:
+            coordinator.await_page(page)
         return coordinator
 
     def write(self, kind: TopicKind, *events: Event) -> None:
@@ -106,19 +117,9 @@ class Stage:
         self.producer.flush()
 
     def tail(self, topic: str) -> Consumer:
-        """A consumer at the end of every partition of a topic."""
-        consumer = Consumer(
-            self.clients.librdkafka(
-                {"group.id": uuid.uuid4().hex, "fetch.wait.max.ms": 10, "enable.auto.commit": False}
-            )
-        )
+        """A consumer at the end of every partition of a topic; closed with the stage."""
+        consumer = tail(self.clients, topic)
         self._stack.callback(consumer.close)
-        partitions = consumer.list_topics(topic, timeout=30).topics[topic].partitions
-        ends = [
-            (p, consumer.get_watermark_offsets(TopicPartition(topic, p), timeout=30)[1])
-            for p in partitions
-        ]
-        consumer.assign([TopicPartition(topic, p, end) for p, end in ends])
         return consumer
 
 
@@ -149,6 +150,32 @@ class Coordinator:
         """The Prometheus values, by name and labels."""
         lines = [line for line in self._page("/metrics").splitlines() if line[0] != "#"]
         return {line.rpartition(" ")[0]: float(line.rpartition(" ")[2]) for line in lines}
+
+
+def configure(
+    stage: Stage, group: str, tasks: int, values: dict[str, object] | None = None
+) -> None:
+    """Configure a group of one subtopology; `values` are settings by Kafka's names."""
+    event = GroupConfig(
+        group=GroupId(group),
+        assignor="sticky",
+        settings=parse_settings(values or {}, "sticky"),
+        tasks=(Subtopology("0", tasks),),
+    )
+    stage.write(TopicKind.CONFIG, event)
+
+
+def tail(clients: ClientSettings, topic: str) -> Consumer:
+    """A consumer at the end of every partition of a topic."""
+    settings = {"group.id": uuid.uuid4().hex, "fetch.wait.max.ms": 10, "enable.auto.commit": False}
+    consumer = Consumer(clients.librdkafka(settings))
+    partitions = consumer.list_topics(topic, timeout=30).topics[topic].partitions
+    ends = [
+        (p, consumer.get_watermark_offsets(TopicPartition(topic, p), timeout=30)[1])
+        for p in partitions
+    ]
+    consumer.assign([TopicPartition(topic, p, end) for p, end in ends])
+    return consumer
 
 
 def cpu_s(pid: int) -> float:
@@ -184,4 +211,13 @@ def quantile(values: Sequence[float], share: float) -> float:
     return ordered[min(int(len(ordered) * share), len(ordered) - 1)]
 
 
-__all__ = ["DEFAULT_PREFIX", "Coordinator", "Stage", "cpu_s", "next_message", "quantile"]
+__all__ = [
+    "DEFAULT_PREFIX",
+    "Coordinator",
+    "Stage",
+    "configure",
+    "cpu_s",
+    "next_message",
+    "quantile",
+    "tail",
+]

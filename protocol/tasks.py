@@ -284,7 +284,7 @@ class TaskTable:
                 unknown.append((name, connector, numbers))
                 continue
             offsets = numbers.astype(np.int64) + int(connector)
-            if len(tasks.units) == 1 and 0 <= offsets[0] and offsets[-1] < self.units[unit].size:
+            if len(tasks.units) == 1 and offsets[0] >= 0 and offsets[-1] < self.units[unit].size:
                 return (self.start[unit] + offsets).astype(np.int32), EMPTY  # the common case
             inside = (offsets >= 0) & (offsets < self.units[unit].size)
             known.append((self.start[unit] + offsets[inside]).astype(np.int32))

@@ -59,7 +59,7 @@ def _catch_up(draft: Draft, event: GroupConfig) -> None:
     Connect's assignors place nothing while a worker's config offset is above the group's.
     """
     before = offset_of(draft.group.sessions.through)
-    offsets = (draft.member(slot).config_offset for slot in draft.roster)
+    offsets = (draft.member(slot).config_offset for slot in draft.roster.slots)
     if any(offset is not None and offset > before for offset in offsets):
         draft.causes.add(f"config read up to {event.origin.offset}")
 
@@ -79,11 +79,11 @@ def _set(draft: Draft, settings: Settings) -> None:
         return
     draft.causes.add(f"config changed: {', '.join(sorted(_KEYS[name] for name in differ))}")
     if "scale_down_timeout_ms" in differ:
-        for slot in draft.roster:
+        for slot in draft.roster.slots:
             drains.set_deadline(draft, slot)
     if {"session_timeout_ms", "heartbeat_interval_ms"}.isdisjoint(differ):
         return
-    for slot in draft.roster:
+    for slot in draft.roster.slots:
         # A longer timeout counts at once, a shorter one when the member has acknowledged it.
         if settings.session_timeout_ms > draft.member(slot).session_timeout_ms:
             draft.update(slot, session_timeout_ms=settings.session_timeout_ms)
@@ -117,7 +117,7 @@ def declare(draft: Draft, table: TaskTable) -> None:
     owing = reports.owing(draft)
     for slot in sorted({o.slot for o in orphans}):
         # If all orphans of an UNREVOKED member are back in the table, it may owe nothing more.
-        member = draft.members[slot]  # None: the member left in this batch
+        member = draft.roster.by_slot[slot]  # None: the member left in this batch
         owed = member is not None and member.state is MemberState.UNREVOKED
         if owed and not owing[slot]:
             reports.owes_nothing(draft, slot)
@@ -144,7 +144,7 @@ def _orphaned(draft: Draft, lost: IntArray) -> list[Orphan]:
     orphans: list[Orphan] = []
 
     def add(task: int, slot: int, role: Role, notified: bool) -> None:
-        member = draft.members[slot]
+        member = draft.roster.by_slot[slot]
         if member is not None and not member.away:
             orphans.append(Orphan(slot, int(role), *draft.table.task(task), notified))
 

@@ -118,7 +118,7 @@ def drained(draft: Draft) -> list[int]:
 
 def is_settled(draft: Draft) -> bool:
     """Whether every member is stable."""
-    return not draft.columns.unsettled.any()
+    return not draft.roster.columns.unsettled.any()
 
 
 def is_pending(group: Draft | Group) -> bool:
@@ -132,7 +132,7 @@ def is_releasing(draft: Draft) -> bool:
         draft.member(slot).state is MemberState.UNREVOKED
         and slot not in draft.acknowledged
         and not draft.sessions.flags[slot] & FENCED
-        for slot in draft.roster
+        for slot in draft.roster.slots
     )
 
 
@@ -159,8 +159,7 @@ def is_starting(group: Draft | Group) -> bool:
 
 def _joined_ms(group: Draft | Group) -> list[int]:
     """When the members joined, ascending."""
-    members = (group.members[slot] for slot in group.roster)
-    return sorted(member.joined_ms for member in members if member is not None)
+    return sorted(member.joined_ms for member in group.roster)
 
 
 def is_shut(group: Draft | Group) -> bool:

@@ -20,6 +20,7 @@ from muster.state.causes import Causes
 from muster.state.draft import Draft
 from muster.state.group import Member
 from muster.state.liveness import FENCED
+from muster.state.roster import Roster
 
 
 def delete(draft: Draft, event: GroupDeleted) -> None:
@@ -43,7 +44,7 @@ def wind_up(draft: Draft) -> None:
     draft.causes, draft.possible_causes = Causes(), Causes()
     slots = reconcile.settle(draft)
     owing = {orphan.slot for orphan in draft.owned.orphans} | draft.recovery.asked
-    for slot in [slot for slot in draft.roster if slot not in owing]:
+    for slot in [slot for slot in draft.roster.slots if slot not in owing]:
         if not draft.sessions.flags[slot] & FENCED:
             _dismiss(draft, draft.unseat(slot))
     draft.drop_gone()
@@ -52,7 +53,7 @@ def wind_up(draft: Draft) -> None:
     if not draft.roster:
         draft.assignor, draft.settings = DEFAULT_ASSIGNOR, Settings()
         # Slots start again at 0; otherwise those of ten thousand members would stay for ever.
-        draft.members, draft.gone, draft.sessions = [], set(), draft.sessions.emptied()
+        draft.roster, draft.gone, draft.sessions = Roster(), set(), draft.sessions.emptied()
 
 
 def _dismiss(draft: Draft, member: Member) -> None:

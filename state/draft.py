@@ -6,7 +6,6 @@ them. The draft also collects what only this batch knows: records to write, free
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -30,7 +29,6 @@ from muster.protocol.records import (
 from muster.protocol.settings import Settings
 from muster.protocol.tasks import IntArray, TaskTable
 from muster.state.causes import Causes
-from muster.state.columns import Columns
 from muster.state.departed import Departed
 from muster.state.group import Group, Member, Recovery, Target, Timers
 from muster.state.holders import Holders
@@ -47,13 +45,13 @@ from muster.state.ownership import (
     union,
 )
 from muster.state.printable import cut
+from muster.state.roster import Roster
 
 TURNED_AWAY_MAX = 200
 """At most this many faults for processes that are not members are written per group and batch."""
 Lookup = Callable[[str], Assignor]
 _CARRIED = (
     *("id", "generation", "cause", "assignor", "settings", "table", "hashes", "drains", "dead"),
-    *("by_id", "by_instance"),
 )
 _PARTS = ("owned", "target", "timers", "recovery")
 
@@ -88,9 +86,7 @@ class Draft:
     hashes: NDArray[np.uint64]
     drains: tuple[KeptDrain, ...]
     dead: bool
-    by_id: dict[str, int]
-    by_instance: dict[str, int]
-    roster: list[int]
+    roster: Roster
     owned: Ownership
     target: Target
     timers: Timers
@@ -102,12 +98,11 @@ class Draft:
         self.lookup = lookup
         for name in _CARRIED:
             setattr(self, name, getattr(group, name))
-        self.roster = group.roster  # type: ignore[assignment]  # a list before it is changed
+        self.roster = group.roster.copy()
         for name in _PARTS:
             setattr(self, name, replace(getattr(group, name)))
         since = group.recovery.since_epoch
         self.since_epoch = self.recovery.since_epoch = coordinator_epoch if since is None else since
-        self.members: list[Member | None] = list(group.members)
         self.sessions = group.sessions.copy()
         self.causes, self.possible_causes = Causes(), Causes()
         self.departed, self.newest = Departed(), NOWHERE
@@ -118,78 +113,41 @@ class Draft:
         self.turned_away: set[tuple[str, int, Fault]] = set()
         self.rejected: list[Rejected] = []
         self.changed = coordinator_epoch != group.coordinator_epoch and bool(group.recovery.asked)
-        self._index_is_own = False
-        self._free: list[int] | None = None
         self._shared = (group.owned.holder, group.owned.revoking)
         self._holders = Holders()
         self._freed: set[int] = set()
         self._orphans: tuple[Orphan, ...] = ()
         self._orphans_by_slot: dict[int, list[Orphan]] = {}
-        self._columns = group.columns
-        self._renewed: set[int] = set()
 
     # ------------------------------------------------------------------------------- members
 
     def member(self, slot: int) -> Member:
         """The member in a slot, which must be taken."""
-        member = self.members[slot]
-        assert member is not None, f"slot {slot} is free"
-        return member
-
-    def put(self, member: Member) -> None:
-        """Replace a member's entry."""
-        self.members[member.slot] = member
-        self._renewed.add(member.slot)
-        self.changed = True
-
-    @property
-    def columns(self) -> Columns:
-        """The members' present fields as arrays."""
-        if self._columns is None or len(self._columns.id) > len(self.members):
-            self._columns = Columns.of(self.members)
-        elif self._renewed or len(self._columns.id) < len(self.members):
-            self._columns = self._columns.renewed(self.members, sorted(self._renewed))
-        self._renewed.clear()
-        return self._columns
+        return self.roster.member(slot)
 
     def update(self, slot: int, **changes: object) -> Member:
         """Change fields of a member."""
         member = replace(self.member(slot), **changes)  # type: ignore[arg-type]  # by name
-        self.put(member)
+        self.roster.put(member)
+        self.changed = True
         return member
 
     def free_slot(self) -> int:
         """The lowest slot that is free and was not freed in this batch."""
-        if self._free is None:
-            slots = range(len(self.members) - 1, -1, -1)
-            self._free = [s for s in slots if self.members[s] is None and s not in self.gone]
-        if self._free:
-            return self._free.pop()
-        self.members.append(None)
-        if len(self.members) > len(self.sessions.last_ms):
-            self.sessions.grow(max(16, 2 * len(self.members)))
-        return len(self.members) - 1
+        slot = self.roster.free_slot(self.gone)
+        if slot >= len(self.sessions.last_ms):
+            self.sessions.grow(max(16, 2 * (slot + 1)))
+        return slot
 
     def seat(self, member: Member) -> None:
         """Add a member in its slot, which must be free."""
-        self._own_index()
-        self.put(member)
-        self.by_id[member.id] = member.slot
-        if member.instance_id is not None:
-            self.by_instance[member.instance_id] = member.slot
-        self.roster.insert(self._place(member.id), member.slot)
+        self.roster.seat(member)
         self.sessions.seat(member.slot, member.session_timeout_ms)
+        self.changed = True
 
     def unseat(self, slot: int) -> Member:
         """Remove a member; `drop_gone` drops what it had, once per batch."""
-        self._own_index()
-        member = self.member(slot)
-        self.roster.pop(self._place(member.id))
-        del self.by_id[member.id]
-        if member.instance_id is not None:
-            del self.by_instance[member.instance_id]
-        self.members[slot] = None
-        self._renewed.add(slot)
+        member = self.roster.unseat(slot)
         self.sessions.clear(slot)
         self.gone.add(slot)
         self.answer.discard(slot)
@@ -201,6 +159,11 @@ class Draft:
         self.changed = True
         return member
 
+    def rename(self, slot: int, member: Member) -> None:
+        """Give a member's slot to another process, with the same or another member id."""
+        self.roster.rename(slot, member)
+        self.changed = True
+
     def recovered(self, slot: int) -> None:
         """Stop waiting for a member's report; after the last one a placement is due."""
         if slot in self.recovery.asked:
@@ -208,7 +171,8 @@ class Draft:
             self.changed = True
             if self.recovery.is_doubtful and not self.recovery.asked:
                 self.recovery.is_doubtful = False
-                self.answer |= set(self.roster)  # the newest records are questions without tasks
+                # The newest records are questions without tasks.
+                self.answer |= set(self.roster.slots)
 
     def own_asked(self) -> set[int]:
         """`Recovery.asked` as a set of this draft, which may be changed."""
@@ -217,36 +181,11 @@ class Draft:
             asked = self.recovery.asked = set(asked)
         return asked
 
-    def rename(self, slot: int, member: Member) -> None:
-        """Give a member's slot to another process, with the same or another member id."""
-        old = self.member(slot)
-        if old.id != member.id:
-            self._own_index()
-            self.roster.pop(self._place(old.id))
-            del self.by_id[old.id]
-            self.by_id[member.id] = slot
-            self.members[slot] = member
-            self.roster.insert(self._place(member.id), slot)
-        self.put(member)
-
-    def _place(self, member: str) -> int:
-        return bisect_left(self.roster, member, key=lambda slot: self._id_of(slot))
-
-    def _id_of(self, slot: int) -> str:
-        member = self.members[slot]
-        return "" if member is None else member.id
-
-    def _own_index(self) -> None:
-        if not self._index_is_own:
-            self.by_id, self.by_instance = dict(self.by_id), dict(self.by_instance)
-            self.roster = list(self.roster)
-            self._index_is_own = True
-
     # --------------------------------------------------------------------------------- tasks
 
     def mask(self, slots: Iterable[int]) -> BoolArray:
         """bool[slots + 1]: true for the given slots; the last entry, `NO_MEMBER`, is false."""
-        mask = np.zeros(len(self.members) + 1, dtype=np.bool_)
+        mask = np.zeros(len(self.roster.by_slot) + 1, dtype=np.bool_)
         mask[list(slots)] = True
         return mask
 
@@ -377,7 +316,7 @@ class Draft:
         free: BoolArray = holders == NO_MEMBER
         for place in np.flatnonzero(~free).tolist():
             # Not by `columns`: to renew them for each of thousands of joins would cost more.
-            member = self.members[holders[place]]
+            member = self.roster.by_slot[holders[place]]
             free[place] = member is not None and member.away  # None: it left just now
         return free
 
@@ -387,7 +326,7 @@ class Draft:
         self, member: str, incarnation: int, fault: Fault, message: str, revision: int = 0
     ) -> None:
         """Write a record with a fault to a process; repeats within the batch are dropped."""
-        is_member = member in self.by_id and fault is Fault.FENCED_MEMBER_EPOCH
+        is_member = member in self.roster.by_id and fault is Fault.FENCED_MEMBER_EPOCH
         if not is_member:
             if (member, incarnation, fault) in self.turned_away:
                 return
@@ -435,9 +374,7 @@ class Draft:
             self.group,
             **carried,
             coordinator_epoch=epoch,
-            members=tuple(self.members) if self.changed else self.group.members,
-            columns=self.columns if self.changed else self._columns,
-            roster=tuple(self.roster),
+            roster=self.roster,
             sessions=self.sessions,
         )
 

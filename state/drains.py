@@ -28,7 +28,7 @@ KEPT_MAX = 1_000
 
 def order(draft: Draft, event: Drain) -> None:
     """Drain a member, or undo its drain."""
-    slot = draft.by_id.get(event.member)
+    slot = draft.roster.by_id.get(event.member)
     if slot is None:
         others = [drain for drain in draft.drains if drain.member != event.member]
         if event.on or len(others) == len(draft.drains):

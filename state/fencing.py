@@ -73,7 +73,7 @@ def answer_unknown(draft: Draft, member: str, incarnation: int) -> None:
 
 def note_refused(draft: Draft, member: str) -> None:
     """Note that a member's event was refused; if its session ends, it is fenced, not removed."""
-    slot = draft.by_id.get(MemberId(member))
+    slot = draft.roster.by_id.get(MemberId(member))
     if slot is not None:
         draft.sessions.flags[slot] |= REFUSED
 
@@ -83,6 +83,6 @@ def add_tombstones(draft: Draft) -> None:
 
     Otherwise the fault would stay on the compacted topic. Readers have acted on it by then.
     """
-    non_members = {member for member, _, _ in draft.turned_away if member not in draft.by_id}
+    non_members = {member for member, _, _ in draft.turned_away if member not in draft.roster.by_id}
     for member in sorted(non_members):
         draft.tombstone(MemberId(member))

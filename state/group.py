@@ -9,7 +9,7 @@ of the record alone.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -22,7 +22,6 @@ from muster.protocol.records import GroupSnapshot, GroupState, KeptDrain, Member
 from muster.protocol.settings import CONNECT_ASSIGNORS, DEFAULT_ASSIGNOR, Settings
 from muster.protocol.tasks import IntArray, TaskTable
 from muster.state import outcome
-from muster.state.columns import Columns
 from muster.state.liveness import Liveness
 from muster.state.outcome import Outcome
 from muster.state.ownership import (
@@ -39,6 +38,7 @@ from muster.state.ownership import (
     union,
     unowned,
 )
+from muster.state.roster import Roster
 
 Member: TypeAlias = MemberEntry
 UNPROVED = np.iinfo(np.int64).max
@@ -125,9 +125,7 @@ class Group:
 
     Attributes:
         hashes: uint64[T], digest hash of every task.
-        columns: the members' fields as arrays (`columns.py`); None = not computed yet.
-        by_id, by_instance: slot of a member id, of an instance id.
-        roster: slots in the order of member ids.
+        roster: the members.
         drains: drains that outlive their member (`drains.py`), by member id.
         dead: the group was deleted; its last members are stopping their tasks.
         sessions: the liveness: sessions, clocks and offsets, which every batch changes.
@@ -141,11 +139,7 @@ class Group:
     settings: Settings = field(default_factory=Settings)
     table: TaskTable = field(default_factory=lambda: TaskTable(()))
     hashes: NDArray[np.uint64] = field(default_factory=lambda: table_hashes(TaskTable(())))
-    members: tuple[Member | None, ...] = ()
-    columns: Columns | None = None
-    by_id: Mapping[str, int] = field(default_factory=dict)
-    by_instance: Mapping[str, int] = field(default_factory=dict)
-    roster: tuple[int, ...] = ()
+    roster: Roster = field(default_factory=Roster)
     drains: tuple[KeptDrain, ...] = ()
     dead: bool = False
     owned: Ownership = field(default_factory=Ownership)
@@ -197,7 +191,7 @@ class Group:
             unverified: the checkpoint is lost, so an earlier coordinator may still run. False = the
                 record is of this checkpoint, and only the liveness cannot be read.
         """
-        sessions = Liveness.new(len(_by_slot(record)))
+        sessions = Liveness.new(max((m.slot + 1 for m in record.members), default=0))
         sessions.clock_ms = sessions.session_ms = record.clock_ms
         sessions.through = {(t, p): o for t, p, o in record.through}
         for member in record.members:
@@ -246,7 +240,7 @@ class Group:
             assignor=self.assignor,
             settings=self.settings,
             tasks=self.table.units,
-            members=tuple(filter(None, self.members)),
+            members=tuple(filter(None, self.roster.by_slot)),
             target=target.active,
             holder=owned.holder,
             revoking=owned.revoking,
@@ -273,10 +267,6 @@ class Group:
             drains=self.drains,
         )
 
-    def live(self) -> Iterable[Member]:
-        """The members, in the order of their ids."""
-        return (member for slot in self.roster if (member := self.members[slot]) is not None)
-
     @property
     def state(self) -> GroupState:
         """The first state that applies, in this order."""
@@ -288,8 +278,7 @@ class Group:
             return GroupState.NOT_READY
         if self.generation > self.target.generation:
             return GroupState.ASSIGNING
-        columns = self.columns or Columns.of(self.members)
-        if columns.unsettled.any():
+        if self.roster.columns.unsettled.any():
             return GroupState.RECONCILING
         return GroupState.STABLE
 
@@ -308,10 +297,7 @@ def _of_record(
         settings=record.settings,
         table=table,
         hashes=table_hashes(table),
-        members=_by_slot(record),
-        by_id={m.id: m.slot for m in record.members},
-        by_instance={m.instance_id: m.slot for m in record.members if m.instance_id is not None},
-        roster=tuple(m.slot for m in sorted(record.members, key=lambda m: m.id)),
+        roster=Roster.of(record.members),
         drains=record.drains,
         dead=record.state is GroupState.DEAD,
         owned=Ownership(
@@ -342,14 +328,6 @@ def _of_record(
         recovery=recovery,
         sessions=sessions,
     )
-
-
-def _by_slot(record: GroupSnapshot) -> tuple[Member | None, ...]:
-    size = max((member.slot + 1 for member in record.members), default=0)
-    members: list[Member | None] = [None] * size
-    for member in record.members:
-        members[member.slot] = member
-    return tuple(members)
 
 
 def _copies(wanted: IntArray, held: IntArray, going: IntArray) -> Copies:

@@ -46,7 +46,8 @@ class Holders:
             found = self._order[self._starts[slot] : self._starts[slot + 1]]
         if slot in self._gained:
             found = np.unique(np.concatenate((found, *self._gained[slot])))
-        return found[holder[found] == slot]
+        mine: IntArray = found[holder[found] == slot]
+        return mine
 
     def gain(self, slot: int, tasks: IntArray) -> None:
         """Note that a slot has been written to these places of the vector."""

@@ -71,7 +71,7 @@ def _require(holds: bool, group: Group, law: str) -> None:
         story = (
             f"group {group.id}, generation {group.generation} ({group.cause or 'no cause'})",
             f"state {group.state.value}, clock {group.sessions.clock_ms} ms",
-            *(f"{m.id}: {m.state.value}, epoch {m.epoch}, slot {m.slot}" for m in group.live()),
+            *(f"{m.id}: {m.state.value}, epoch {m.epoch}, slot {m.slot}" for m in group.roster),
         )
         raise InvariantViolation(law, story)
 
@@ -81,26 +81,30 @@ def _set(group: Group, tasks: NDArray[np.integer[Any]]) -> TaskSet:
 
 
 def _members_are_listed_once(group: Group) -> None:
-    taken = {slot for slot, member in enumerate(group.members) if member is not None}
-    _require(set(group.roster) == taken, group, "every member is in the roster")
-    names = [member.id for member in group.live()]
+    taken = {slot for slot, member in enumerate(group.roster.by_slot) if member is not None}
+    _require(set(group.roster.slots) == taken, group, "every member is in the roster")
+    names = [member.id for member in group.roster]
     _require(names == sorted(names), group, "the roster is in the order of ids")
     _require(
-        set(group.by_id.items()) == {(m.id, m.slot) for m in group.live()},
+        set(group.roster.by_id.items()) == {(m.id, m.slot) for m in group.roster},
         group,
         "by_id has every member",
     )
-    static = {(m.instance_id, m.slot) for m in group.live() if m.instance_id is not None}
-    _require(set(group.by_instance.items()) == static, group, "by_instance has every static member")
+    static = {(m.instance_id, m.slot) for m in group.roster if m.instance_id is not None}
+    _require(
+        set(group.roster.by_instance.items()) == static,
+        group,
+        "by_instance has every static member",
+    )
     seated = set(np.flatnonzero(group.sessions.timeout_ms > 0).tolist())
     _require(seated == taken, group, "every member, and no other slot, has a session")
-    agree = group.columns is None or group.columns.agree_with(group.members)
+    agree = group.roster.columns.agree_with(group.roster.by_slot)
     _require(agree, group, "the columns have the members' fields")
 
 
 def _only_members_have_tasks(group: Group) -> None:
-    known = np.zeros(len(group.members) + 1, dtype=np.bool_)
-    known[list(group.roster)] = known[NO_MEMBER] = True
+    known = np.zeros(len(group.roster.by_slot) + 1, dtype=np.bool_)
+    known[list(group.roster.slots)] = known[NO_MEMBER] = True
     target = group.target
     vectors = {"target": target.active, "destination": target.destination}
     for name, vector in {**vectors, "holder": group.owned.holder}.items():
@@ -155,7 +159,7 @@ def _epochs_are_ordered(group: Group) -> None:
         group,
         "targets follow generations",
     )
-    for member in group.live():
+    for member in group.roster:
         _require(
             member.epoch <= group.generation,
             group,
@@ -180,7 +184,7 @@ def _states_fit_what_is_waited_for(group: Group) -> None:
         less = np.setdiff1d(copies.kept, wanted)
         beyond |= set(slot_of(less[group.target.active[task_of(less)] != slot_of(less)]).tolist())
         missing |= set(slot_of(np.setdiff1d(copies.wanted, copies.kept)).tolist())
-    for member in group.live():
+    for member in group.roster:
         if group.sessions.flags[member.slot] & FENCED:
             continue
         name, slot = member.id, member.slot
@@ -193,7 +197,7 @@ def _states_fit_what_is_waited_for(group: Group) -> None:
 
 
 def _demands_are_of_members_that_owe(group: Group) -> None:
-    for member in group.live():
+    for member in group.roster:
         slot = member.slot
         owes = bool(group.sessions.flags[slot] & FENCED) or slot in group.recovery.asked
         owes |= member.state is MemberState.UNREVOKED
@@ -207,7 +211,7 @@ def _demands_are_of_members_that_owe(group: Group) -> None:
 
 def _digests_are_those_of_the_holdings(group: Group) -> None:
     expected = _digests(group)
-    for member in group.live():
+    for member in group.roster:
         same = expected[member.slot] == group.sessions.digest[member.slot]
         fenced = bool(group.sessions.flags[member.slot] & FENCED) or member.away
         law = f"the digest expected of {member.id} is of what it holds"
@@ -216,7 +220,7 @@ def _digests_are_those_of_the_holdings(group: Group) -> None:
 
 def _digests(group: Group) -> NDArray[np.uint64]:
     """uint64[slots]: the digest of `holding_of` for every slot, computed from the vectors."""
-    digests = np.zeros(len(group.members), dtype=np.uint64)
+    digests = np.zeros(len(group.roster.by_slot), dtype=np.uint64)
     held = np.flatnonzero(group.owned.holder != NO_MEMBER).astype(np.int32)
     active = codes(held, group.owned.holder[held])
     going = group.owned.revoking[held]

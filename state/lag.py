@@ -61,7 +61,7 @@ def absorb(
     """
     if not lags:
         return
-    slot = draft.by_id.get(member)
+    slot = draft.roster.by_id.get(member)
     if slot is None:
         message = f"lags of {member}, which is not a member"
         draft.reject(origin, DeadLetter.UNKNOWN_MEMBER_ID, message)
@@ -251,7 +251,7 @@ def _rescues(draft: Draft, near: Codes, late: Codes) -> Codes:
 
 def usable(draft: Draft, pairs: Codes, tasks: IntArray) -> Codes:
     """The copies of these tasks on members that are neither draining nor away."""
-    accepts = ~draft.columns.draining & ~draft.columns.away
+    accepts = ~draft.roster.columns.draining & ~draft.roster.columns.away
     selected: Codes = pairs[np.isin(task_of(pairs), tasks) & accepts[slot_of(pairs)]]
     return selected
 

@@ -222,7 +222,7 @@ def _session_of(draft: Draft, session: Times, clock: Times) -> int:
 
 
 def _beat_slots(draft: Draft, run: list[Heartbeat], session: Times) -> None:
-    by_id = draft.by_id
+    by_id = draft.roster.by_id
     slots = np.fromiter((by_id.get(b.member, -1) for b in run), dtype=np.intp, count=len(run))
     known = slots >= 0
     if not known.all():
@@ -248,7 +248,7 @@ def _settle(draft: Draft) -> None:
     draft.drop_gone()
     if recovery.has_ended(draft):
         draft.due = True
-        draft.touched |= set(draft.roster)
+        draft.touched |= set(draft.roster.slots)
     if draft.dead:
         deletion.wind_up(draft)
         return
@@ -288,7 +288,7 @@ def _open_generation(draft: Draft) -> None:
         if draft.causes.has_members(causes.JOINED) and deadlines.is_starting(draft):
             # One list of all members that joined, instead of one list for each batch.
             before = causes.without(before, causes.JOINED)
-            for slot in draft.roster:
+            for slot in draft.roster.slots:
                 draft.causes.member(causes.JOINED, draft.member(slot).id)
         parts = [before, str(draft.causes)]
     else:

@@ -19,7 +19,7 @@ from muster.state.ownership import COPY_ROLES, slot_of, task_of
 
 def write(draft: Draft, slots: list[int]) -> None:
     """Add one record for each of these members to the replies; members that are away get none."""
-    slots = [s for s in slots if draft.members[s] is not None and not draft.member(s).away]
+    slots = [s for s in slots if draft.roster.by_slot[s] is not None and not draft.member(s).away]
     if not slots:
         return
     addressed = set(slots)

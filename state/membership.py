@@ -14,8 +14,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
 from muster.protocol.events import PROFILE, Join, Leave
 from muster.protocol.records import Fault, MemberState
 from muster.protocol.settings import CONNECT_ASSIGNORS
@@ -23,12 +21,11 @@ from muster.state import causes, deafness, drains, lag, recovery, reports
 from muster.state.draft import Draft
 from muster.state.group import Member
 from muster.state.liveness import DEAF, FENCED, MUTE
-from muster.state.ownership import NO_MEMBER
 
 
 def join(draft: Draft, event: Join) -> None:
     """Admit a new process, take back a member that was away, repeat a join, or refuse."""
-    slot = draft.by_id.get(event.member)
+    slot = draft.roster.by_id.get(event.member)
     if not reports.has_room(draft, event.holding, slot):
         draft.fault(
             event.member, event.incarnation, Fault.INVALID_REQUEST, reports.TOO_MANY_UNKNOWN
@@ -37,7 +34,9 @@ def join(draft: Draft, event: Join) -> None:
     if slot is not None and draft.member(slot).incarnation == event.incarnation:
         _rejoin(draft, slot, event)
         return
-    seat = slot if event.instance_id is None else draft.by_instance.get(event.instance_id, slot)
+    seat = (
+        slot if event.instance_id is None else draft.roster.by_instance.get(event.instance_id, slot)
+    )
     if seat is None and draft.dead:
         draft.fault(event.member, event.incarnation, Fault.GROUP_ID_NOT_FOUND, draft.cause)
         return
@@ -82,7 +81,7 @@ def _return(draft: Draft, absent: Member, event: Join) -> None:
     After a lost checkpoint the tasks become free instead: another coordinator may have granted them
     to a member that has not answered, or not joined here, yet.
     """
-    if absent.id != event.member and event.member in draft.by_id:
+    if absent.id != event.member and event.member in draft.roster.by_id:
         message = f"member id {event.member} is in use by another member"
         draft.fault(event.member, event.incarnation, Fault.MEMBER_ID_IN_USE, message)
         return
@@ -151,7 +150,7 @@ def _profile_of(event: Join) -> dict[str, Any]:
 
 def leave(draft: Draft, event: Leave) -> None:
     """Remove a member that has stopped everything, or mark it away if the leave is temporary."""
-    slot = draft.by_id.get(event.member)
+    slot = draft.roster.by_id.get(event.member)
     if slot is None or draft.member(slot).incarnation != event.incarnation:
         return  # the leave of another process, or of a member that is gone
     is_out = bool(draft.sessions.flags[slot] & (FENCED | DEAF))  # its tasks are placed elsewhere

@@ -52,8 +52,8 @@ def union(one: Codes, other: Codes) -> Codes:
     return _distinct(np.concatenate((one, other)))
 
 
-def contains(pairs: Codes, asked: Codes) -> BoolArray:
-    """bool[K]: which of the asked pairs are among `pairs`, which must ascend.
+def contains(pairs: Codes | IntArray, asked: Codes | IntArray) -> BoolArray:
+    """bool[K]: which of the asked pairs (or tasks) are among `pairs`, which must ascend.
 
     `np.isin` sorts both, which for one asked pair among thousands costs fifty times as much.
     """

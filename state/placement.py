@@ -127,7 +127,7 @@ def seats(draft: Draft) -> IntArray:
     Fenced and deaf members are left out. Members drained for `scale.down.timeout.ms` are left out
     too, unless no other member is there.
     """
-    roster = np.array(draft.roster, dtype=np.int32)
+    roster = np.array(draft.roster.slots, dtype=np.int32)
     if len(roster) == 0:
         return roster
     fenced = (draft.sessions.flags[roster] & (FENCED | DEAF)) != 0
@@ -140,9 +140,9 @@ def seats(draft: Draft) -> IntArray:
 
 def view_of(draft: Draft, seats: IntArray) -> GroupView:
     """The group as an assignor sees it, with the members of `seats` in that order."""
-    index = np.full(len(draft.members) + 1, NO_MEMBER, dtype=np.int32)
+    index = np.full(len(draft.roster.by_slot) + 1, NO_MEMBER, dtype=np.int32)
     index[seats] = np.arange(len(seats), dtype=np.int32)
-    columns = draft.columns
+    columns = draft.roster.columns
     owner = _previous(draft)
     copies = draft.owned.copies[Role.LEARNER]
     learner = _beside(union(copies.kept, copies.wanted), owner)
@@ -180,7 +180,7 @@ def _staying(draft: Draft, caught_up: Codes) -> Codes:
     leaving = np.isin(caught_up, going, assume_unique=True)
     if not leaving.any():
         return caught_up
-    columns, slot = draft.columns, slot_of(caught_up)
+    columns, slot = draft.roster.columns, slot_of(caught_up)
     stays = ~leaving & ~columns.draining[slot] & ~columns.away[slot]
     spare = leaving & np.isin(task_of(caught_up), task_of(caught_up[stays]))
     return caught_up[~spare]
@@ -270,7 +270,7 @@ def moves_of(draft: Draft, view: GroupView, reasons: Iterable[Reason]) -> tuple[
 
 def _note_unseen(draft: Draft) -> None:
     """Note the members that the view leaves out, and what they had."""
-    unseen = draft.mask(draft.roster)
+    unseen = draft.mask(draft.roster.slots)
     unseen[seats(draft)] = False
     for slot in np.flatnonzero(unseen).tolist():
         draft.departed.note(slot, draft.member(slot).id, _unseen(draft, slot))

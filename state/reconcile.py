@@ -103,7 +103,7 @@ def _raised(draft: Draft, member: Member) -> int:
 
 def _stepping(draft: Draft) -> _Stepping:
     """The members that may step: what they hold differs from the target, and they owe no report."""
-    count = len(draft.members) + 1
+    count = len(draft.roster.by_slot) + 1
     differing = np.flatnonzero(draft.target.active != draft.owned.holder)
     slots = [draft.owned.holder[differing], draft.target.active[differing]]
     before = draft.group  # a member that waited before this batch may have all it needs now
@@ -121,10 +121,10 @@ def _stepping(draft: Draft) -> _Stepping:
         open_[part] = True
     open_[list(draft.answer | draft.acknowledged)] = True
     if recovery.is_halted(before):  # members may wait for nothing more
-        open_[list(draft.roster)] = True
+        open_[list(draft.roster.slots)] = True
     open_[-1] = False
     for slot in np.flatnonzero(open_).tolist():
-        member = draft.members[slot]
+        member = draft.roster.by_slot[slot]
         waiting = member is not None and member.state is MemberState.UNREVOKED
         waiting = waiting and slot not in draft.acknowledged
         if member is None or waiting or draft.sessions.flags[slot] & FENCED:
@@ -135,7 +135,7 @@ def _stepping(draft: Draft) -> _Stepping:
 
 def _revoke(draft: Draft, stepping: _Stepping) -> None:
     """Pending revocation' = A − X."""
-    away = np.append(draft.columns.away, False)
+    away = np.append(draft.roster.columns.away, False)
     lost = np.flatnonzero(draft.target.active != draft.owned.holder)
     lost = lost[stepping.open[draft.owned.holder[lost]] & ~draft.owned.revoking[lost]]
     if len(lost):
@@ -234,7 +234,7 @@ def _transit(draft: Draft, stepping: _Stepping) -> set[int]:
 
 def _expect(draft: Draft, slots: list[int]) -> None:
     """Compute the digest that each of these members should send from now on."""
-    slots = [slot for slot in slots if draft.members[slot] is not None]
+    slots = [slot for slot in slots if draft.roster.by_slot[slot] is not None]
     if not slots:
         return
     sessions = draft.sessions

@@ -26,7 +26,6 @@ from muster.state.draft import Draft
 from muster.state.liveness import ASKED, FENCED
 from muster.state.ownership import (
     COPY_ROLES,
-    NO_MEMBER,
     Codes,
     Orphan,
     codes,
@@ -47,7 +46,7 @@ TOO_MANY_UNKNOWN = (
 
 def report(draft: Draft, event: Report) -> None:
     """Absorb a report, which says in full what a member holds."""
-    slot = draft.by_id.get(event.member)
+    slot = draft.roster.by_id.get(event.member)
     if slot is None:
         fencing.answer_unknown(draft, event.member, event.incarnation)
         return
@@ -115,7 +114,7 @@ def _compare(draft: Draft, slot: int, event: Report) -> bool:
 
 def _beyond(draft: Draft, slot: int, active: IntArray) -> IntArray:
     """The reported actives that the member was not granted and is not giving up."""
-    others = active[draft.owned.holder[active] != slot]
+    others: IntArray = active[draft.owned.holder[active] != slot]
     if len(others) == 0:
         return others
     mine = task_of(draft.owned.duplicate[slot_of(draft.owned.duplicate) == slot])
@@ -237,7 +236,7 @@ def owes_nothing(draft: Draft, slot: int) -> None:
 
 def owing(draft: Draft) -> BoolArray:
     """bool[slots + 1]: members that hold something they must give up."""
-    owes = np.zeros(len(draft.members) + 1, dtype=np.bool_)
+    owes = np.zeros(len(draft.roster.by_slot) + 1, dtype=np.bool_)
     owes[draft.owned.holder[draft.owned.revoking]] = True
     for role in COPY_ROLES:
         owes[slot_of(draft.owned.copies[role].going)] = True

@@ -107,7 +107,7 @@ class Promises:
 
         A copy that it has not started yet was not stopped: a report about its disk still counts.
         """
-        slot = before.by_id.get(event.member)
+        slot = before.roster.by_id.get(event.member)
         had = _held(Holding() if slot is None else invariants.holding_of(before, slot))
         stopped = had - _held(event.holding)
         for pair, last in list(self._reports.items()):
@@ -116,7 +116,7 @@ class Promises:
 
     def _note_released(self, event: Report, at_ms: int, before: Group, after: Group) -> None:
         """A member that stops a task which it ran, and should keep a copy of it, has caught up."""
-        slot = before.by_id.get(event.member)
+        slot = before.roster.by_id.get(event.member)
         if slot is None or before.table is not after.table:
             return
         stopped = np.flatnonzero((before.owned.holder == slot) & before.owned.revoking).tolist()
@@ -153,7 +153,7 @@ class Promises:
         for pair, last in list(self._reports.items()):
             if _keeps(group, *pair):
                 self._reports[pair] = last._replace(kept=True)
-            elif last.kept or last.at_ms < since_ms or pair[1] not in group.by_id:
+            elif last.kept or last.at_ms < since_ms or pair[1] not in group.roster.by_id:
                 del self._reports[pair]
 
     def _near(self, task: Task, member: str) -> bool | None:
@@ -168,7 +168,7 @@ class Promises:
         for index in np.flatnonzero(
             after.table.stateful & (after.target.active != NO_MEMBER)
         ).tolist():
-            member = after.members[int(after.target.active[index])]
+            member = after.roster.by_slot[int(after.target.active[index])]
             if member is None or member.away:
                 continue
             task, name = after.table.task(index), member.id
@@ -192,7 +192,7 @@ class Promises:
     def _warm(self, task: Task, owner: str | None, group: Group) -> list[str]:
         """Members that have caught up with a task and may run it."""
         warm: list[str] = []
-        for member in group.live():
+        for member in group.roster:
             near = self._near(task, member.id)
             may = member.topics is None or task.unit in member.topics
             fenced = bool(group.sessions.flags[member.slot] & (FENCED | DEAF))
@@ -205,7 +205,7 @@ class Promises:
 
 def _tasks_run_by(group: Group, member: str) -> set[Task]:
     """Tasks that a member ran."""
-    slot = group.by_id.get(member)
+    slot = group.roster.by_id.get(member)
     if slot is None:
         return set()
     held = np.flatnonzero(group.owned.holder == slot).tolist()
@@ -219,11 +219,11 @@ def _held(holding: Holding) -> set[Task]:
 def _may_run(group: Group, task: int) -> bool:
     """Whether some member that is not drained may run a task."""
     unit = group.table.task(task).unit
-    return any(not m.draining and (m.topics is None or unit in m.topics) for m in group.live())
+    return any(not m.draining and (m.topics is None or unit in m.topics) for m in group.roster)
 
 
 def _name(group: Group, slot: int) -> str:
-    member = None if slot == NO_MEMBER else group.members[slot]
+    member = None if slot == NO_MEMBER else group.roster.by_slot[slot]
     return "" if member is None else member.id
 
 
@@ -232,9 +232,9 @@ def _owner(group: Group, task: Task, after: Group) -> str | None:
     index = group.table.find(task)
     if index is None or group.owned.holder[index] == NO_MEMBER:
         return None
-    member = group.members[int(group.owned.holder[index])]
-    slot = None if member is None else after.by_id.get(member.id)
-    there = None if slot is None else after.members[slot]
+    member = group.roster.by_slot[int(group.owned.holder[index])]
+    slot = None if member is None else after.roster.by_id.get(member.id)
+    there = None if slot is None else after.roster.by_slot[slot]
     if member is None or there is None or there.joined_ms != member.joined_ms:
         return None
     return member.id
@@ -242,14 +242,14 @@ def _owner(group: Group, task: Task, after: Group) -> str | None:
 
 def _is_in(group: Group, event: Join | Report) -> bool:
     """Whether the group accepted the event as one of the member's own session."""
-    slot = group.by_id.get(event.member)
-    member = None if slot is None else group.members[slot]
+    slot = group.roster.by_id.get(event.member)
+    member = None if slot is None else group.roster.by_slot[slot]
     return member is not None and member.incarnation == event.incarnation
 
 
 def _keeps(group: Group, task: Task, member: str) -> bool:
     """Whether a member has a copy of a task in any role, will get one, or is releasing one."""
-    slot, index = group.by_id.get(member), group.table.find(task)
+    slot, index = group.roster.by_id.get(member), group.table.find(task)
     if slot is None or index is None:
         return False
     if slot in (int(group.owned.holder[index]), int(group.target.active[index])):
@@ -271,7 +271,7 @@ def kept(group: Group, processes: Mapping[str, SimulatedMember], still_ms: int) 
         processes: by member id.
         still_ms: how long ago a generation or a holding last changed.
     """
-    if not list(group.live()):
+    if not group.roster:
         return []
     unsettled = _unsettled(group, still_ms)
     return unsettled or [*_uneven(group), *_copies(group), *_dishonest(group, processes)]
@@ -306,7 +306,7 @@ def _unsettled(group: Group, still_ms: int) -> list[str]:
 
 def _uneven(group: Group) -> list[str]:
     """Members with more or less than their share."""
-    members = [m for m in group.live() if not m.draining]  # if all drain, nothing moves
+    members = [m for m in group.roster if not m.draining]  # if all drain, nothing moves
     restricted = any(m.topics is not None for m in members)
     if group.assignor not in BALANCING or restricted or not group.table.weigh_alike:
         return []
@@ -333,7 +333,7 @@ def _copies(group: Group) -> list[str]:
     """Stateful tasks with too few or too many standbys."""
     if group.assignor not in COPYING:
         return []
-    members = [m for m in group.live() if not m.draining] or list(group.live())
+    members = [m for m in group.roster if not m.draining] or list(group.roster)
     kept = Counter(task_of(group.owned.copies[Role.STANDBY].kept).tolist())
     wrong = []
     for task in np.flatnonzero(group.table.stateful).tolist():
@@ -349,7 +349,7 @@ def _copies(group: Group) -> list[str]:
 
 def _dishonest(group: Group, processes: Mapping[str, SimulatedMember]) -> list[str]:
     wrong = []
-    for member in group.live():
+    for member in group.roster:
         process = processes.get(member.id)
         held = None if process is None else process.holding()
         expected = invariants.holding_of(group, member.slot)

@@ -32,7 +32,7 @@ def quiet_until(group: Group, processes: Collection[SimulatedMember]) -> int | N
         group: the group now.
         processes: all processes, including those that have ended.
     """
-    settings, live = group.settings, list(group.live())
+    settings, live = group.settings, list(group.roster)
     heard = [process for process in processes if process.is_heard]
     step_ms = step_of(settings)
     if (

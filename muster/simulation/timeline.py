@@ -116,7 +116,7 @@ class Timeline:
     def look(self, at_ms: int, group: Group, members: Mapping[str, SimulatedMember]) -> None:
         """Record what each member holds now."""
         shown: Held = {}
-        for member in group.live():
+        for member in group.roster:
             process = members.get(member.id)
             if process is not None and process.crashed and member.id in self._shown:
                 # The coordinator does not know yet that it crashed.
@@ -146,7 +146,7 @@ class Timeline:
         self._close()
         for since_ms in self._down_since.values():
             self.downtime_ms += at_ms - since_ms
-        is_moving = any(member.state is not MemberState.STABLE for member in group.live())
+        is_moving = any(member.state is not MemberState.STABLE for member in group.roster)
         is_moving |= group.generation > group.target.generation or group.target.again
         is_moving |= group.timers.delay_until_ms is not None
         self.settled = not is_moving

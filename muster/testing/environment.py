@@ -22,7 +22,7 @@ from muster.state.errors import InvariantViolation
 from muster.testing.history import History
 from muster.testing.link import SimulatedLink
 from muster.testing.machine import VirtualMachine, end_simulated_time, here, simulate_time
-from muster.testing.scripts import Fault, happen
+from muster.testing.scripts import Fault
 from muster.testing.settled import unsettled
 from muster.testing.tasks import Tasks, rows_of
 from muster.testing.threads import Threads
@@ -246,7 +246,7 @@ class Environment:
     def play(self, script: Iterable[Fault]) -> None:
         """Carry out faults, one after the other, then end all of them (`calm`)."""
         for fault in script:
-            happen(self, fault)
+            _happen(self, fault)
             self.advance(fault.pause_s)
         self.calm()
 
@@ -466,7 +466,7 @@ class Environment:
 
     def _is_member(self, name: str) -> bool:
         job = self._kafka.jobs.newest
-        return job is None or MemberId(name) in job.group.by_id
+        return job is None or MemberId(name) in job.group.roster.by_id
 
     def _unsettled(self, *, in_words: bool = False) -> str | None:
         workers, now = self.workers.values(), self._kafka.now
@@ -487,3 +487,43 @@ def _lookup(given: str | type | Assignor) -> tuple[str, Callable[[str], Assignor
     instance = given() if inspect.isclass(given) else given
     guarded = plugins.Guarded(registry.adapted(name, instance))
     return name, lambda asked: guarded if asked == name else plugins.get(asked)
+
+
+def _happen(env: Environment, fault: Fault) -> None:
+    """Carry out a fault; what it needs may be gone, and then nothing happens."""
+    name, lasts_s = fault.worker, fault.lasts_s
+    if name is None:
+        _of_all(env, fault.what, lasts_s)
+        return
+    worker = env.workers.get(name)
+    if worker is None or worker.has_ended:
+        return
+    match fault.what:
+        case "freeze":
+            env.freeze(name)
+            env.later(lasts_s, lambda: env.thaw(name))
+        case "partition":
+            env.partition(name)
+            env.later(lasts_s, lambda: env.heal(name))
+        case "kill":
+            env.kill(name)
+        case "restart":
+            env.kill(name)
+            env.later(lasts_s, lambda: env.start(name))
+        case "stop":
+            if worker.is_reachable:
+                env.ask_to_leave(name)
+        case "drain" | "undrain":
+            env.drain(name, on=fault.what == "drain")
+
+
+def _of_all(env: Environment, what: str, lasts_s: int) -> None:
+    match what:
+        case "restart_coordinator":
+            env.restart_coordinator(written=50)
+        case "lose_checkpoint":
+            env.lose_checkpoint()
+        case "coordinator_away":
+            env.coordinator_away(lasts_s)
+        case "kafka_away":
+            env.kafka_away(lasts_s)

@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from hypothesis.strategies import SearchStrategy
 
-    from muster.testing.environment import Environment
-
 WORKERS = ("W1", "W2", "W3")
 NAMES = (
     *("freeze", "partition", "kill", "restart", "stop", "drain", "undrain"),
@@ -53,46 +51,6 @@ class Script:
 
     def __str__(self) -> str:
         return "; ".join(map(str, self.faults)) or "no faults"
-
-
-def happen(env: Environment, fault: Fault) -> None:
-    """Carry out a fault; what it needs may be gone, and then nothing happens."""
-    name, lasts_s = fault.worker, fault.lasts_s
-    if name is None:
-        _of_all(env, fault.what, lasts_s)
-        return
-    worker = env.workers.get(name)
-    if worker is None or worker.has_ended:
-        return
-    match fault.what:
-        case "freeze":
-            env.freeze(name)
-            env.later(lasts_s, lambda: env.thaw(name))
-        case "partition":
-            env.partition(name)
-            env.later(lasts_s, lambda: env.heal(name))
-        case "kill":
-            env.kill(name)
-        case "restart":
-            env.kill(name)
-            env.later(lasts_s, lambda: env.start(name))
-        case "stop":
-            if worker.is_reachable:
-                env.ask_to_leave(name)
-        case "drain" | "undrain":
-            env.drain(name, on=fault.what == "drain")
-
-
-def _of_all(env: Environment, what: str, lasts_s: int) -> None:
-    match what:
-        case "restart_coordinator":
-            env.restart_coordinator(written=50)
-        case "lose_checkpoint":
-            env.lose_checkpoint()
-        case "coordinator_away":
-            env.coordinator_away(lasts_s)
-        case "kafka_away":
-            env.kafka_away(lasts_s)
 
 
 def faults(

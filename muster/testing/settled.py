@@ -35,11 +35,11 @@ def unsettled(
         return "; ".join([moving, *map(str, waits_of(group.snapshot())), *busy])
     if busy or moving is not None:
         return "; ".join(busy) or moving
-    for member in group.live():
+    for member in group.roster:
         if member.id not in running:
             return f"the group still waits for {member.id}, whose process does not answer"
     for name, worker in running.items():
-        slot = group.by_id.get(MemberId(name))
+        slot = group.roster.by_id.get(MemberId(name))
         if slot is None:
             return f"{name} is not a member ({worker.state})"
         held, recorded = worker.session.holding, invariants.holding_of(group, slot)

@@ -130,8 +130,7 @@ class Link:
         self._key = key_of(group, member)
         self._joiner = Joiner()
         self._names: Dictionaries = {}
-        self._membership = topic_name(TopicKind.MEMBERSHIP, prefix)
-        self._lag = topic_name(TopicKind.LAG, prefix)
+        self._prefix = prefix
         self._assignments = topic_name(TopicKind.ASSIGNMENTS, prefix)
         self._groups = topic_name(TopicKind.GROUPS, prefix)
         self._unread = False  # the member's newest record could not be decoded
@@ -167,7 +166,7 @@ class Link:
 
     def send(self, sent: Send) -> None:
         """Write an event; `Acknowledged` or `Failed` is posted later."""
-        topic = self._lag if isinstance(sent.event, LagReport) else self._membership
+        topic = topic_name(sent.kind, self._prefix)
         try:
             key, value, headers = signed(self._keys, encode(sent.event), sent.event, topic)
         except EncodeError as error:

@@ -14,6 +14,7 @@ from muster.protocol.events import Heartbeat, Join, Lag, LagReport, Leave, Repor
 from muster.protocol.ids import Role
 from muster.protocol.records import Fault, MemberAssignment, MemberGone
 from muster.protocol.tasks import TaskSet
+from muster.protocol.topics import TopicKind
 
 # ---------------------------------------------------------------------------------------- inputs
 
@@ -122,7 +123,7 @@ class Send:
     """Write an event.
 
     Attributes:
-        event: what to write; its class decides the topic.
+        event: what to write.
         incarnation: the session that sends it; the acknowledgement proves nothing for a newer one.
         sent_ms: when the session decided to send it: the lease counts from here.
     """
@@ -130,6 +131,11 @@ class Send:
     event: MemberEvent
     incarnation: int
     sent_ms: int
+
+    @property
+    def kind(self) -> TopicKind:
+        """The topic to write the event to."""
+        return TopicKind.LAG if isinstance(self.event, LagReport) else TopicKind.MEMBERSHIP
 
 
 @dataclass(frozen=True, slots=True)

@@ -156,7 +156,7 @@ class Coordinators:
         _only_grows(before, after, taken)
         _follow_up_waits(before, after)
         _orders_count(before, after, taken)
-        gone = {m.id for m in before.live()} - {m.id for m in after.live()}
+        gone = {m.id for m in before.roster} - {m.id for m in after.roster}
         told = {record.member for record in step.records if isinstance(record, MemberGone)}
         _require(gone <= told, f"no tombstone tells that {', '.join(gone - told)} is gone")
         number_after = self.put(after)
@@ -186,9 +186,9 @@ def _only_grows(before: Group, after: Group, events: list[Any]) -> None:
     """Generations, and the revisions and epochs of one incarnation, only grow."""
     _require(after.generation >= before.generation, "the generation fell")
     _require(after.target.generation >= before.target.generation, "the target's generation fell")
-    old = {(m.id, m.incarnation): m for m in before.live()}
+    old = {(m.id, m.incarnation): m for m in before.roster}
     joins = {event.incarnation for event in events if isinstance(event, Join)}
-    for member in after.live():
+    for member in after.roster:
         was = old.get((member.id, member.incarnation))
         if was is None or member.incarnation in joins:  # a fenced member starts again by a join
             continue
@@ -211,12 +211,12 @@ def _orders_count(before: Group, after: Group, events: list[Any]) -> None:
         later = [each for each in events[place + 1 :] if getattr(each, "member", "") == member]
         if isinstance(event, Drain) and not any(isinstance(each, Drain) for each in later):
             # One that expired before the order, and joined after it, was no member at its time.
-            was = {(m.id, m.incarnation) for m in before.live()}
-            stays = [m for m in after.live() if (m.id, m.incarnation) in was and m.id == member]
+            was = {(m.id, m.incarnation) for m in before.roster}
+            stays = [m for m in after.roster if (m.id, m.incarnation) in was and m.id == member]
             holds = all(m.draining == event.on for m in stays)
             _require(holds, f"the drain of {event.member} was forgotten")
         if isinstance(event, Leave) and not event.temporary and not later:
-            there = [m for m in after.live() if m.id == event.member]
+            there = [m for m in after.roster if m.id == event.member]
             left = not any(m.incarnation == event.incarnation for m in there)
             _require(left, f"{event.member} has left and is a member")
 

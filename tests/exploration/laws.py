@@ -58,7 +58,7 @@ class Laws:
             now = process.clock_ms(world.now)
             if process.ended or session.lease_ms is None or session.lease_ms <= now:
                 continue
-            slot = group.by_id.get(MemberId(process.name))
+            slot = group.roster.by_id.get(MemberId(process.name))
             for task in process.using:
                 index = group.table.find(task)
                 holder = -1 if index is None else int(group.owned.holder[index])
@@ -95,7 +95,7 @@ class Laws:
             return "learners at work"
         for process in live:
             session = self.members.session(process)
-            slot = group.by_id.get(MemberId(process.name))
+            slot = group.roster.by_id.get(MemberId(process.name))
             if slot is None or session.state is not State.MEMBER:
                 return f"{process.name} is no member"
             if invariants.holding_of(group, slot).digest() != session.holding.digest():
@@ -107,7 +107,7 @@ def _unbalanced(group: Group, live: list[Process]) -> str | None:
     used = [task for process in live for task in process.using]
     if len(used) != len(group.table):
         return f"{len(used)} of {len(group.table)} tasks are used"
-    drained = {m.id for m in group.live() if m.draining}
+    drained = {m.id for m in group.roster if m.draining}
     loads = [len(p.using) for p in live if p.name not in drained or len(drained) == len(live)]
     if any(p.using for p in live if p.name in drained) and len(drained) < len(live):
         return "a drained member has tasks"

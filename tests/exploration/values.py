@@ -25,7 +25,8 @@ OFFSET = 10**15
 AS_OLD_MS = 8_000
 AS_OLD_OFFSETS = 200
 """Moments that are older are equal to each other: every deadline of a scenario is shorter."""
-WORDS = frozenset({"cause", "message", "moves", "dictionary", "columns", "_earliest_ms", "_cache"})
+WORDS = frozenset({"cause", "message", "moves", "dictionary", "_columns", "_stale", "_is_shared"})
+WORDS |= {"_earliest_ms", "_cache"}
 """Fields that are read by people only, or are computed from others."""
 
 

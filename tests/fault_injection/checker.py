@@ -113,12 +113,12 @@ def forgotten_drain(before: Group, events: Iterable[Event], after: Group) -> str
     if before.dead or after.dead or any(isinstance(event, GroupDeleted) for event in events):
         return None  # a deleted group has no drains
     undone = {event.member for event in events if isinstance(event, Drain) and not event.on}
-    ordered = [(m.id, m.instance_id) for m in before.live() if m.draining]
+    ordered = [(m.id, m.instance_id) for m in before.roster if m.draining]
     ordered += [(kept.member, kept.instance_id) for kept in before.drains]
     kept = {each.member for each in after.drains}
     for name, instance in ordered:
         there = [
-            m for m in after.live() if name == m.id or (instance and instance == m.instance_id)
+            m for m in after.roster if name == m.id or (instance and instance == m.instance_id)
         ]
         holds = all(m.draining for m in there) if there else name in kept
         if not holds and name not in undone:
@@ -132,7 +132,7 @@ def unsettled(group: Group, processes: Sequence[Process], now: float) -> str | N
         return moving
     twins = len({process.name for process in processes}) < len(processes)
     for process in processes:
-        slot = group.by_id.get(MemberId(process.name))
+        slot = group.roster.by_id.get(MemberId(process.name))
         held = process.session.holding
         if twins and not len(held):
             continue  # the group refuses a twin while the other session lives
@@ -157,7 +157,7 @@ def able(group: Group, task: str) -> list[MemberId]:
     not count. Draining members count only if all drain, and only then does what they name count.
     """
     now, late = group.sessions.clock_ms, group.timers.drain_until_ms
-    there = [m for m in group.live() if not group.sessions.flags[m.slot] & (FENCED | DEAF)]
+    there = [m for m in group.roster if not group.sessions.flags[m.slot] & (FENCED | DEAF)]
     there = [m for m in there if late.get(m.slot, now + 1) > now] or there
     takers = [m.id for m in there if not m.draining] or [m.id for m in there]
     if group.assignor != "static":
@@ -171,7 +171,7 @@ def misplaced(group: Group) -> str | None:
     if group.assignor != "static":
         return None
     for index, slot in enumerate(group.target.active.tolist()):
-        member = None if slot == NO_MEMBER else group.members[slot]
+        member = None if slot == NO_MEMBER else group.roster.by_slot[slot]
         task = str(group.table.task(index))
         if member is not None and member.id not in (may := able(group, task)):
             return f"{task} is to run on {member.id}, not on {' or '.join(may) or 'any member'}"

@@ -15,7 +15,7 @@ from support.kafka.brokers import Topics
 from support.streams.job import Job
 from support.suite.waiting import until
 from support.worker.fleet import QUICK, Fleet
-from support.worker.machines import Crew
+from support.worker.machines import Crowd
 
 from muster.cli.main import main
 from muster.kafka.settings import client_settings
@@ -311,15 +311,17 @@ def test_a_fleet_that_starts_together(job: Job, kafka: Topics) -> None:
         tasks=(Subtopology("0", 2_000),),
     )
     kafka.write(TopicKind.CONFIG, event)
-    with Crew(client_settings(kafka.address), "together", 2_000, kafka.prefix) as crew:
+    with Crowd(client_settings(kafka.address), kafka.prefix) as crowd:
+        crew = crowd.crew("together", 2_000)
         crew.come(names)
-        crew.settle()
-        assert (crew.starts, crew.moves) == (2_000, 0)
+        crowd.settle()
+        counts = crowd.counts()
+        assert (counts.starts, counts.moves) == (2_000, 0)
         crew.go(names)
-        crew.await_gone()
+        crowd.await_gone()
         crew.come(names)
-        crew.settle()
-        assert crew.starts == 4_000
+        crowd.settle()
+        assert crowd.counts().starts == 4_000
         crew.go(names)
-        crew.await_gone()
-    assert crew.overlaps == 0
+        crowd.await_gone()
+    assert crowd.counts().overlaps == 0

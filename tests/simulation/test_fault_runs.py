@@ -71,7 +71,7 @@ class Placed(CheckedJob):
         step = super().decide(events)
         group = step.group
         for task, slot in enumerate(group.target.active.tolist()):
-            member = None if slot == NO_MEMBER else group.members[slot]
+            member = None if slot == NO_MEMBER else group.roster.by_slot[slot]
             if member is not None and group.assignor == "static":
                 self.runners.setdefault(str(group.table.task(task)), set()).add(member.id)
         return step

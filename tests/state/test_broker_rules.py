@@ -29,7 +29,7 @@ def test_b_01_a_full_group() -> None:
     assert story.at(200).told(join("W2")) == {"W2": "0_1 0_3 | - | - @1"}  # is a member
     story.at(300).take(leave("W1"))
     assert story.at(400).told(join("W3"))["W3"] == "- | - | - @3"
-    assert [member.id for member in story.group.live()] == ["W2", "W3"]
+    assert [member.id for member in story.group.roster] == ["W2", "W3"]
 
 
 def test_b_04_not_ready_without_tasks() -> None:

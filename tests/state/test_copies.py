@@ -130,7 +130,7 @@ def test_a_caught_up_standby_stays_caught_up_without_reports() -> None:
     story.at(20_000).take(lag("B", t0_0=0))
     story.at(900_000).take(join("C"))
     story.at(1_000_000).take(leave("A"))
-    assert [story.group.members[int(s)].id for s in story.group.target.active] == ["B"]
+    assert [story.group.roster.by_slot[int(s)].id for s in story.group.target.active] == ["B"]
     assert story.group.timers.followup_ms is None
 
 

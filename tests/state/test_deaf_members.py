@@ -42,7 +42,7 @@ def test_a_deaf_member_loses_its_share() -> None:
     assert fenced[0] == proved_ms + REBALANCE_MS
     assert fenced[0] + SESSION_MS <= granted[0] <= fenced[0] + SESSION_MS + 12_000
     assert story.group.owned.holder.tolist() == [1, 1, 1, 1]
-    assert "W1" in story.group.by_id  # it stays a member, and is answered with nothing
+    assert "W1" in story.group.roster.by_id  # it stays a member, and is answered with nothing
     assert records[max(records)]["W1"].startswith("- | - | -")
     assert "W1 goes on joining and reads no answer; W1 fenced" in story.group.cause
 
@@ -56,7 +56,7 @@ def test_a_deaf_member_that_reads_again_has_its_share_again() -> None:
     story, _ = joining(200_000)
     story.at(200_000).take(leave("W1", temporary=True), join("W1", 2))
     assert story.group.cause == "W1 joined; W1 left"
-    assert story.group.target.active.tolist().count(story.group.by_id["W1"]) == 2
+    assert story.group.target.active.tolist().count(story.group.roster.by_id["W1"]) == 2
 
 
 def test_a_fenced_deaf_members_joins_free_nothing() -> None:
@@ -80,7 +80,7 @@ def test_a_coordinator_that_was_away_takes_no_member_for_deaf() -> None:
     story = Story()
     story.take(config(FOUR))
     story.at(3_600_000).take(*(join("W1") for _ in range(900)))
-    revision = story.group.members[0].revision
+    revision = story.group.roster.by_slot[0].revision
     for ms in range(3_604_000, 3_640_000, 4_000):
         story.at(ms).take(join("W1"), tick())
     story.at(3_640_000).take(report("W1", revision, "0_0", "0_1", "0_2", "0_3"))
@@ -110,4 +110,4 @@ def test_a_deaf_member_that_falls_silent_expires() -> None:
         events = [join("W1")] if ms < 60_000 else []
         events += [config(Subtopology("1", 2), **values)] if ms == 12_000 else []
         story.at(ms).take(*events, tick())
-    assert "W1" not in story.group.by_id
+    assert "W1" not in story.group.roster.by_id

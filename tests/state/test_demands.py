@@ -66,7 +66,7 @@ def test_a_coordinator_that_is_behind_fences_no_member() -> None:
     assert set(beats(story, 2_000, 600_000).values()) <= {"0_0 0_1 | - | - @1 report"}
     # W1 reads the record now, long after the records that the coordinator has read, and answers.
     story.at(601_000).take(tick())
-    revision = story.group.members[0].revision
+    revision = story.group.roster.by_slot[0].revision
     assert story.at(610_000).told(report("W1", revision, "0_0", "0_1")) == {
         "W2": "0_2 0_3 | - | - @2"
     }
@@ -100,9 +100,9 @@ def test_ticks_with_an_older_coordinators_mark_prove_nothing() -> None:
     story.at(200).take(
         join("W3", incarnation=3), report("W1", 2, "0_0", "0_1")
     )  # coordinator 2 decides again
-    assert story.group.members[0].state is MemberState.STABLE
+    assert story.group.roster.by_slot[0].state is MemberState.STABLE
     story.at(300).take(join("W4", incarnation=4))
-    assert story.group.members[0].state is MemberState.UNREVOKED
+    assert story.group.roster.by_slot[0].state is MemberState.UNREVOKED
     digest = Holding(active=TaskSet.of(ALL[:2]), releasing=TaskSet.of(["0_1"])).digest()
     ahead = Tick(group="g", published=Mark(1, 10_000))
     for ms in range(2_000, 100_000, 2_000):
@@ -123,7 +123,7 @@ def test_records_of_an_older_coordinator_are_replaced(left: bool) -> None:
     snapshot, wake = story.at(200).take(Tick(group="g", published=Mark(1, 0))).records
     assert codec.encode(snapshot) == codec.encode(story.group.snapshot())
     assert isinstance(snapshot, GroupSnapshot)
-    assert (snapshot.coordinator_epoch, len([*story.group.live()])) == (2, 0 if left else 2)
+    assert (snapshot.coordinator_epoch, len([*story.group.roster])) == (2, 0 if left else 2)
     assert isinstance(wake, WakeUp)
     assert wake.published == (None if left else Mark(2, story.group.sessions.taken - 1))
     assert story.at(300).take(Tick(group="g", published=wake.published)).records == ()
@@ -148,7 +148,7 @@ def test_a_fenced_member_is_not_removed_before_it_could_read() -> None:
     assert story.at(300).told(report("W2", 1, "0_0", epoch=2))["W2"] == "FENCED_MEMBER_EPOCH"
     records = beats(story, 2_000, 600_000)
     assert "gone" not in records.values()
-    assert [member.id for member in story.group.live()] == ["W1", "W2"]
+    assert [member.id for member in story.group.roster] == ["W1", "W2"]
 
 
 def test_a_lost_checkpoint_starts_the_time_again() -> None:
@@ -158,7 +158,7 @@ def test_a_lost_checkpoint_starts_the_time_again() -> None:
     asked = story.at(500_000).told(tick())
     assert asked == {"W1": "0_0 0_1 | - | - @1 report", "W2": "- | - | - @2 report"}
     story.at(501_000).take(report("W1", 2, *ALL, releasing=ALL[2:]), report("W2", 1, epoch=2))
-    assert story.group.members[0].state is MemberState.UNREVOKED
+    assert story.group.roster.by_slot[0].state is MemberState.UNREVOKED
     assert "FENCED_MEMBER_EPOCH" not in beats(story, 502_000, 506_000).values()
     story.at(506_000).take(tick())
     assert "FENCED_MEMBER_EPOCH" not in beats(story, 508_000, 516_000).values()
@@ -190,7 +190,7 @@ def test_a_lost_checkpoint_fences_members_that_do_not_answer(returns: bool) -> N
     assert fenced_ms is not None
     assert fenced_ms >= 1_000 + REBALANCE_MS
     assert ms == fenced_ms if returns else ms >= fenced_ms + SESSION_MS
-    owners = [story.group.members[slot].id for slot in story.group.owned.holder]
+    owners = [story.group.roster.by_slot[slot].id for slot in story.group.owned.holder]
     assert owners == (["W1", "W1", "W2", "W2"] if returns else ["W1"] * 4)
 
 

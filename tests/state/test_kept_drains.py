@@ -37,14 +37,14 @@ def hung(**more: object) -> Story:
     story.at(100).take(drain("W2"))
     for at_ms in range(500, 6_000, 400):
         story.at(at_ms).take(tick(), alive(story))
-    assert "W2" not in story.group.by_id
+    assert "W2" not in story.group.roster.by_id
     return story
 
 
 def alive(story: Story) -> Event:
     """W1 sends heartbeats with the digest of its tasks."""
-    slot = story.group.by_id["W1"]
-    entry = story.group.members[slot]
+    slot = story.group.roster.by_id["W1"]
+    entry = story.group.roster.by_slot[slot]
     assert entry is not None
     held = np.flatnonzero((story.group.owned.holder == slot) & ~story.group.owned.revoking)
     tasks = [str(story.group.table.task(t)) for t in held.tolist()]
@@ -53,7 +53,7 @@ def alive(story: Story) -> Event:
 
 def held_by(story: Story, member: str) -> int:
     """Number of tasks of a member."""
-    return int((story.group.owned.holder == story.group.by_id[member]).sum())
+    return int((story.group.owned.holder == story.group.roster.by_id[member]).sum())
 
 
 def settled(story: Story, at_ms: int) -> Story:
@@ -123,7 +123,7 @@ def test_a_second_drain_clears_expelled() -> None:
     step = story.at(8_100).take(drain("W2"))
     assert step.changed  # a new record shows that the order was read
     assert story.group.drains == ()
-    assert [m.draining for m in story.group.live()] == [False, True]
+    assert [m.draining for m in story.group.roster] == [False, True]
 
 
 @pytest.mark.parametrize("lost", [False, True], ids=["checkpoint kept", "checkpoint lost"])
@@ -139,7 +139,7 @@ def test_a_member_that_left_in_order_was_not_expelled(lost: bool) -> None:
     story.group = Group.recover(record) if lost else Group.restore(record, liveness)
     assert story.group.drains == record.drains
     story.at(drains.KEPT_MS).take(join("W2", 2))
-    assert [m.draining for m in story.group.live() if m.id == "W2"] == [True]
+    assert [m.draining for m in story.group.roster if m.id == "W2"] == [True]
     assert story.group.drains == ()
 
 
@@ -150,7 +150,7 @@ def test_a_drain_of_one_that_never_returns_is_dropped() -> None:
     story.at(200).take(report("W2", 2))
     story.at(300).take(leave("W2"))
     story.at(300 + drains.KEPT_MS).take(join("W2", 2))
-    assert [m.draining for m in story.group.live() if m.id == "W2"] == [False]
+    assert [m.draining for m in story.group.roster if m.id == "W2"] == [False]
     crowd = Story()
     crowd.take(config(FOUR))
     for number in range(drains.KEPT_MAX + 3):

@@ -221,9 +221,11 @@ class Life(RuleBasedStateMachine):
             self.now_ms = min(end_ms, self.now_ms + 500)
             timeout_ms = self.group.settings.session_timeout_ms
             for member in self.running():
-                known = self.group.by_id.get(member.id)
-                if known is not None and self.group.members[known] is not None:
-                    timeout_ms = min(timeout_ms, self.group.members[known].session_timeout_ms)
+                known = self.group.roster.by_id.get(member.id)
+                if known is not None and self.group.roster.by_slot[known] is not None:
+                    timeout_ms = min(
+                        timeout_ms, self.group.roster.by_slot[known].session_timeout_ms
+                    )
                 if self.now_ms - self.proved_ms[id(member)] >= SELF_FENCE * timeout_ms:
                     if member.member:
                         self.send(member, member.start_over())
@@ -310,7 +312,7 @@ class Life(RuleBasedStateMachine):
         lines = [f"{group.state} ({group.cause}), recovering {set(group.recovery.asked)}"]
         owned = group.owned
         lines += [f"target {group.target.active}, holder {owned.holder}, {owned.revoking}"]
-        lines += [f"{member}, flags {group.sessions.flags[member.slot]}" for member in group.live()]
+        lines += [f"{member}, flags {group.sessions.flags[member.slot]}" for member in group.roster]
         return "\n".join([*lines, *map(str, self.running())])
 
     def teardown(self) -> None:
@@ -335,7 +337,7 @@ class Life(RuleBasedStateMachine):
         if self.group.state not in (GroupState.STABLE, GroupState.EMPTY):
             return False
         for member in self.running():
-            slot = self.group.by_id.get(member.id)
+            slot = self.group.roster.by_id.get(member.id)
             if not member.member:
                 continue
             if slot is None:

@@ -34,14 +34,14 @@ def test_each_report_frees_the_tasks_it_lacks() -> None:
     story = owing()
     records = story.at(150).told(report("W1", 2, "0_0", "0_1", "0_2", "0_4", "0_5"))
     assert records == {"W2": "0_3 | - | - @2"}
-    member = story.group.members[0]
+    member = story.group.roster.by_slot[0]
     assert (member.state, member.epoch) == (MemberState.UNREVOKED, 1)
     records = story.at(200).told(report("W1", 2, "0_0", "0_1", "0_2", "0_4"))
     assert records == {"W2": "0_3 0_5 | - | - @2"}
     records = story.at(6_100).told(report("W1", 2, "0_0", "0_1", "0_2"))
     assert records == {"W2": "0_3 0_4 0_5 | - | - @2"}
-    assert [m.state for m in story.group.live()] == [MemberState.STABLE] * 2
-    assert [m.epoch for m in story.group.live()] == [2, 2]
+    assert [m.state for m in story.group.roster] == [MemberState.STABLE] * 2
+    assert [m.epoch for m in story.group.roster] == [2, 2]
 
 
 def test_a_heartbeat_after_a_partial_release_agrees() -> None:
@@ -81,7 +81,7 @@ def test_a_member_that_owes_is_granted_nothing_new() -> None:
     story = owing()
     story.take(report("W1", 2, "0_0", "0_1", "0_2", "0_4"))
     story.at(300).take(leave("W2"))  # all tasks are W1's again, which is stopping 0_4
-    assert story.group.members[0].state is MemberState.UNREVOKED
+    assert story.group.roster.by_slot[0].state is MemberState.UNREVOKED
     assert story.group.owned.holder.tolist() == [0, 0, 0, -1, 0, -1]
     records = story.at(400).told(report("W1", 2, "0_0", "0_1", "0_2"))
     assert records == {"W1": "0_0 0_1 0_2 0_3 0_4 0_5 | - | - @3"}
@@ -98,9 +98,9 @@ def test_copies_are_freed_one_by_one() -> None:
     assert story.told(report("W1", 2, "0_0", "0_2", standby=["0_3"])) == {}
     going = story.group.owned.copies[Role.STANDBY].going
     assert task_of(going[slot_of(going) == 0]).tolist() == [3]
-    assert story.group.members[0].state is MemberState.UNREVOKED
+    assert story.group.roster.by_slot[0].state is MemberState.UNREVOKED
     story.take(report("W1", 2, "0_0", "0_2"))
-    assert story.group.members[0].state is MemberState.STABLE
+    assert story.group.roster.by_slot[0].state is MemberState.STABLE
 
 
 def test_tasks_that_left_the_table_are_freed_one_by_one() -> None:
@@ -110,7 +110,7 @@ def test_tasks_that_left_the_table_are_freed_one_by_one() -> None:
     assert story.told(config(Subtopology("0", 2)))["W1"] == "0_0 0_1 | - | - @1"
     story.take(report("W1", 2, "0_0", "0_1", "0_2"))
     assert [str(orphan.task) for orphan in story.group.owned.orphans] == ["0_2"]
-    assert story.group.members[0].state is MemberState.UNREVOKED
+    assert story.group.roster.by_slot[0].state is MemberState.UNREVOKED
     records = story.told(config(Subtopology("0", 4)), join("W2"))
     assert records["W2"] == "0_3 | - | - @3"
     assert story.told(report("W1", 2, "0_0", "0_1"))["W2"] == "0_2 0_3 | - | - @3"
@@ -147,6 +147,6 @@ def test_a_recovered_group_continues_a_partial_release() -> None:
     answer = report("W1", 2, "0_0", "0_1", "0_2", "0_5", coordinator_epoch=2)
     story.at(400).take(answer)
     assert story.at(15_000).told(tick())["W2"] == "0_3 0_4 | - | - @2"
-    assert story.group.members[0].state is MemberState.UNREVOKED
+    assert story.group.roster.by_slot[0].state is MemberState.UNREVOKED
     records = story.at(15_100).told(report("W1", 2, "0_0", "0_1", "0_2", coordinator_epoch=2))
     assert records == {"W2": "0_3 0_4 0_5 | - | - @2"}

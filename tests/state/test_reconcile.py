@@ -20,6 +20,7 @@ from muster.state.draft import Draft
 from muster.state.group import Group, Target
 from muster.state.liveness import Liveness
 from muster.state.ownership import Copies, Ownership, codes, slot_of, task_of
+from muster.state.roster import Roster
 
 TASKS = 4
 STABLE, UNREVOKED, UNRELEASED = MemberState.STABLE, MemberState.UNREVOKED, MemberState.UNRELEASED
@@ -138,9 +139,7 @@ def _group(members: list[Stand], target_epoch: int) -> Group:
         generation=target_epoch,
         table=table,
         hashes=table_hashes(table),
-        members=tuple(entries),
-        by_id={m.id: m.slot for m in entries},
-        roster=tuple(range(len(entries))),
+        roster=Roster.of(entries),
         target=Target(generation=target_epoch, active=target, destination=target),
         owned=Ownership(holder=holder, revoking=revoking, copies=copies),
         sessions=sessions,
@@ -154,7 +153,7 @@ def _stand(group: Group, slot: int, was: Stand) -> Stand:
     for role, copies in group.owned.copies.items():
         assigned[role] = task_of(copies.kept[slot_of(copies.kept) == slot])
         pending[role] = task_of(copies.going[slot_of(copies.going) == slot])
-    member = group.members[slot]
+    member = group.roster.by_slot[slot]
     assert member is not None
     as_sets = lambda sets: {r: frozenset(v.tolist()) for r, v in sets.items()}  # noqa: E731
     return Stand(

@@ -39,7 +39,7 @@ def test_a_static_member_is_away_for_a_moment_while_it_is_asked() -> None:
     """A member that owes a release leaves and returns in one batch: it is still asked."""
     story = two_members(static="i")
     story.at(100).take(join("W3", incarnation=3))
-    assert story.group.members[1].state is MemberState.UNREVOKED
+    assert story.group.roster.by_slot[1].state is MemberState.UNREVOKED
     lose_checkpoint(story)
     back = join("W2", incarnation=2, instance_id="i")
     records = story.at(200).told(leave("W2", temporary=True), back)
@@ -60,14 +60,14 @@ def test_a_member_that_waited_is_stable_when_the_reports_show_nothing_is_missing
     story.take(config(Subtopology("0", 5)), second, third)
     assert story.at(100).told(join("W1"))["W2"] == "0_0 0_1 | - | - @1"
     waits = MemberState.UNRELEASED
-    assert [m.state for m in story.group.live()] == [waits, MemberState.UNREVOKED, STABLE]
+    assert [m.state for m in story.group.roster] == [waits, MemberState.UNREVOKED, STABLE]
     lose_checkpoint(story)
     story.at(200).take(tick())
     story.at(300).take(report("W1", 2, "0_2", epoch=2, coordinator_epoch=2))
     story.at(400).take(report("W2", 2, "0_0", "0_1", coordinator_epoch=2))
     story.at(500).take(report("W3", 1, "0_3", "0_4", coordinator_epoch=2))
     story.at(VERIFIED_MS).take(tick())
-    assert [m.state for m in story.group.live()] == [STABLE, STABLE, STABLE]
+    assert [m.state for m in story.group.roster] == [STABLE, STABLE, STABLE]
 
 
 def test_a_member_that_does_not_answer_the_question_is_fenced() -> None:
@@ -102,12 +102,12 @@ def test_a_shorter_session_is_not_taken_from_the_answer_to_a_question() -> None:
         report("W2", 1, "0_2", "0_3", coordinator_epoch=2),
     ]
     records = story.at(200).told(*answers)
-    assert [m.session_timeout_ms for m in story.group.live()] == [SESSION_MS, SESSION_MS]
+    assert [m.session_timeout_ms for m in story.group.roster] == [SESSION_MS, SESSION_MS]
     assert set(records) == {"W1", "W2"}  # the timeout comes with a new revision
     assert all(line.endswith("report") for line in records.values())
-    revisions = [m.revision for m in story.group.live()]
+    revisions = [m.revision for m in story.group.roster]
     story.at(300).take(report("W1", revisions[0], "0_0", "0_1", coordinator_epoch=2))
-    assert [m.session_timeout_ms for m in story.group.live()] == [10_000, SESSION_MS]
+    assert [m.session_timeout_ms for m in story.group.roster] == [10_000, SESSION_MS]
 
 
 def test_a_batch_processed_again_by_the_next_coordinator_decides_alike() -> None:
@@ -161,7 +161,7 @@ def test_a_member_that_returns_during_a_recovery_gets_no_tasks() -> None:
     assert story.at(300).told(back)["W2"].startswith("- | - | -")
     holds = report("W1", 2, "0_0", "0_1", "0_2", epoch=2, coordinator_epoch=2)
     records = story.at(400).told(holds, report("W2", 1, coordinator_epoch=2))
-    assert story.group.owned.holder.tolist()[2] == story.group.by_id["W1"]
+    assert story.group.owned.holder.tolist()[2] == story.group.roster.by_id["W1"]
     assert "0_2" not in records["W2"]
 
 
@@ -170,7 +170,7 @@ def test_a_member_claims_a_task_that_waits_for_an_absent_member() -> None:
     story = away_while_another_coordinator_gave_its_task_away()
     holds = report("W1", 2, "0_0", "0_1", "0_2", epoch=2, coordinator_epoch=2)
     story.at(300).take(holds)
-    assert story.group.owned.holder.tolist()[2] == story.group.by_id["W1"]
+    assert story.group.owned.holder.tolist()[2] == story.group.roster.by_id["W1"]
     assert len(story.group.owned.duplicate) == 0
     records = story.at(400).told(join("W2", incarnation=2, instance_id="i"))
     assert "0_2" not in records["W2"]

@@ -35,14 +35,14 @@ def restarted() -> tuple[Story, list[str]]:
     mine = [str(story.group.table.task(t)) for t in range(4) if story.group.owned.holder[t] == 0]
     assert len(mine) == 2
     story.at(1_000).take(leave("R"))
-    assert story.group.owned.holder.tolist().count(story.group.by_id["S"]) == 4
+    assert story.group.owned.holder.tolist().count(story.group.roster.by_id["S"]) == 4
     story.at(2_000).take(lags("S", 1_000_000, *mine))
     return story, mine
 
 
 def runs(story: Story, member: str) -> list[str]:
     """The active tasks of a member."""
-    slot = story.group.by_id[member]
+    slot = story.group.roster.by_id[member]
     return [
         str(story.group.table.task(t)) for t in range(4) if story.group.target.active[t] == slot
     ]
@@ -65,9 +65,9 @@ def test_a_member_that_is_back_with_its_state_runs_its_tasks_at_once(first: str)
     assert runs(story, "R") == mine
     story.at(33_000).take(tick())
     rest = [task for task in runs(story, "S") if task not in mine]
-    revision = story.group.members[story.group.by_id["S"]].revision
+    revision = story.group.roster.by_slot[story.group.roster.by_id["S"]].revision
     story.at(34_000).take(report("S", revision, *rest, epoch=2))
-    slot = story.group.by_id["R"]
+    slot = story.group.roster.by_id["R"]
     assert [
         str(story.group.table.task(t)) for t in range(4) if story.group.owned.holder[t] == slot
     ] == (mine)

@@ -80,7 +80,7 @@ def test_a_broker_away_expires_no_member() -> None:
     """A jump of the clock by an hour counts for two heartbeat intervals."""
     story = two_members()
     assert story.at(3_600_000).told(tick()) == {}
-    assert [m.id for m in story.group.live()] == ["W1", "W2"]
+    assert [m.id for m in story.group.roster] == ["W1", "W2"]
 
 
 def test_an_early_tick_changes_nothing() -> None:
@@ -358,4 +358,4 @@ def test_a_member_claims_a_task_of_one_that_left_in_the_same_batch() -> None:
     story = two_members()
     records = story.at(100).told(leave("W2"), report("W1", 1, "0_0", "0_1", "0_2"))
     assert records["W1"] == "FENCED_MEMBER_EPOCH"
-    assert story.group.owned.holder.tolist()[2] == story.group.by_id["W1"]
+    assert story.group.owned.holder.tolist()[2] == story.group.roster.by_id["W1"]

@@ -79,7 +79,7 @@ def test_a_broken_law_leaves_the_group_as_it_was(
     after = take(found.stored, 3, join("o"), 1.0)
     assert letters(after) == []
     assert after.group is not None
-    assert [member.id for member in after.group.live()] == ["m", "o"]
+    assert [member.id for member in after.group.roster] == ["m", "o"]
 
 
 def test_nothing_is_checked_at_a_share_of_nothing(

@@ -88,12 +88,18 @@ def _fail(*_: object, **__: object) -> None:
     raise ZeroDivisionError("the story")
 
 
+HANGS = "support.plugin_assignors:Hangs"
+
+
 @pytest.fixture
 def released() -> Iterator[None]:
-    """End a hanging plug-in after the test."""
+    """End a hanging plug-in after the test, and wait until it has ended: the next test calls it."""
     plugin_assignors.RELEASE.clear()
     yield
     plugin_assignors.RELEASE.set()
+    guard = plugins.get(HANGS)
+    assert isinstance(guard, plugins.Guarded)
+    assert guard._hanging is None or guard._hanging.ends_within(10)
 
 
 @pytest.mark.usefixtures("released")
@@ -133,7 +139,7 @@ def test_the_job_limits_a_plugin() -> None:
     """A group may allow its plug-in an hour; the job's limit ends the wait of all other groups."""
     operator = Operator(assignor_ms_max=30)
     patience = {"assignor.timeout.ms": 3_600_000}
-    bad = config(settings=patience, assignor="support.plugin_assignors:Hangs")
+    bad = config(settings=patience, assignor=HANGS)
     operator.feed(1_000, bad, join())
     (letter,) = of_kind(operator.feed(1_001, Tick(group=G)), Rejected)
     assert "took more than 30 ms" in letter.message
@@ -145,17 +151,16 @@ def test_another_attempt_of_a_batch_says_the_same() -> None:
 
     Two attempts of the next batch agree as well, because the stored bytes decide.
     """
-    hangs = "support.plugin_assignors:Hangs"
     operator = Operator()
     operator.feed(1_000, config(), join())
     before = Stored(*operator.stored(LANE))
-    bad = operator.at(config(settings={"assignor.timeout.ms": 20}, assignor=hangs), 2_000)
+    bad = operator.at(config(settings={"assignor.timeout.ms": 20}, assignor=HANGS), 2_000)
     inbox = Inbox("muster", G, [bad, operator.at(join("n"), 2_000)])
     tick = Inbox("muster", G, [operator.at(Tick(group=G), 2_001)])
     publisher = Publisher(7, PARTITIONS, REBUILD_MS, assignors=ALLOWED)
     late = group_batch.take(None, before, inbox, publisher)
     plugin_assignors.RELEASE.set()
-    guard = plugins.get(hangs)
+    guard = plugins.get(HANGS)
     assert isinstance(guard, plugins.Guarded)
     assert guard._hanging is not None
     assert guard._hanging.ends_within(10)

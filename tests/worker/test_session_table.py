@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from support.repository.sources import ROOT
 from support.worker.talk import GONE, GROUP, MEMBER, in_state, kinds
 
 from muster.protocol.digest import Holding
@@ -102,3 +103,29 @@ def test_a_move_that_the_table_does_not_list_is_refused(monkeypatch: pytest.Monk
     monkeypatch.setitem(TABLE[State.NEW], Begin, on(Begin, Steps._join)[Begin])
     with pytest.raises(AssertionError, match="JOINING"):
         talk.give(Begin())
+
+
+def test_the_page_draws_the_table() -> None:
+    """docs/worker.md has every move of the table, and no other."""
+    causes: dict[tuple[State, State], list[str]] = {}
+    for state, rules in TABLE.items():
+        for kind, rule in rules.items():
+            for after in rule.leads_to:
+                causes.setdefault((state, after), []).append(kind.__name__)
+    for state in (State.MEMBER, State.LEAVING):
+        causes.setdefault((state, State.LOST), []).append("lease over")
+    drawn = [
+        f"    {before.value} --> {after.value}: {', '.join(kinds)}"
+        for (before, after), kinds in sorted(causes.items(), key=lambda move: _order(*move[0]))
+    ]
+    page = (ROOT / "docs" / "worker.md").read_text()
+    assert page.split("stateDiagram-v2\n")[1].split("```")[0].splitlines() == [
+        "    [*] --> new",
+        *drawn,
+        "    ended --> [*]",
+    ]
+
+
+def _order(before: State, after: State) -> tuple[int, int]:
+    states = list(State)
+    return states.index(before), states.index(after)

@@ -8,8 +8,8 @@ from muster.state.group import Group
 from muster.state.outcome import Answer, to_json
 
 PARTS = ("owned", "target", "timers", "recovery")
-DERIVED = ("sessions", "columns")
-"""Fields that are compared as bytes, or rebuilt after a restart."""
+DERIVED = ("sessions", "roster")
+"""Fields that are compared as bytes, or part by part."""
 
 
 def same_group(one: Group, other: Group) -> None:
@@ -23,6 +23,9 @@ def same_group(one: Group, other: Group) -> None:
 def _values(group: Group) -> dict[str, object]:
     """The fields of a group and of its parts, by name."""
     values = {n: getattr(group, n) for n in Group.__slots__ if n not in (*DERIVED, *PARTS)}
+    roster = group.roster
+    values |= {"by_slot": tuple(roster.by_slot), "slots": roster.slots}
+    values |= {"by_id": roster.by_id, "by_instance": roster.by_instance}
     for part in (getattr(group, name) for name in PARTS):
         values |= {n: getattr(part, n) for n in type(part).__slots__}
     return values

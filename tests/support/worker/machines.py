@@ -8,6 +8,6 @@ from pathlib import Path
 sys.path.append(str(Path(__file__).parents[3] / "bench"))
 
 # bench is a folder of scripts, not a package
-from machines import Crew
+from machines import Crew, Crowd
 
-__all__ = ["Crew"]
+__all__ = ["Crew", "Crowd"]

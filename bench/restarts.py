@@ -1,0 +1,220 @@
+"""Restarts and rolling deploys: muster's members beside Kafka's own consumers.
+
+Each fleet settles first, then lives through:
+
+- *all restart*: every member stops in order, and comes back 5 s after the last has stopped;
+- *rolling deploy*: one member after the other stops and is back 5 s later, a new one each second;
+- *all are killed* (muster only, with ``--killed``): no member says goodbye; others come 5 s later.
+
+Twice: with plain members, and with instance ids (static members), which muster's members say
+goodbye to for a while. A member that comes back is a new process in the same place.
+
+Figures: seconds from the last return until every task has an owner and every member its share;
+tasks moved to another place; seconds without an owner, summed over the tasks (the 5 s included).
+
+``python bench/restarts.py [--members 200] [--rivals 50] [--killed] [--json]``
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from machines import Crew, Crowd
+from ownership import Ownership
+from rivals import PROTOCOLS, Consumers
+from stage import Stage, configure
+
+TASKS_EACH = 10
+AWAY_S = 5.0
+Figures = dict[str, float]
+
+
+class Fleet(Protocol):
+    """Members that come and go, of whichever system."""
+
+    owned: Ownership
+
+    def come(self, names: Sequence[str]) -> None:
+        """Start members."""
+
+    def go(self, names: Sequence[str]) -> None:
+        """Stop members in order; returns at once."""
+
+    def run_for(self, seconds: float) -> None:
+        """Let time pass."""
+
+    def settle(self) -> None:
+        """Wait until all are settled."""
+
+    def await_gone(self) -> None:
+        """Wait until all that were stopped have ended."""
+
+
+class Muster:
+    """A fleet of muster's members."""
+
+    def __init__(self, crowd: Crowd, crew: Crew, *, static: bool) -> None:
+        self.crew, self.owned = crew, crew.owned
+        self.come = crew.come
+        self.run_for, self.await_gone = crowd.run_for, crowd.await_gone
+        self._crowd, self._static = crowd, static
+
+    def go(self, names: Sequence[str]) -> None:
+        """As a worker does: with an instance id it leaves for a while."""
+        self.crew.go(names, temporary=self._static)
+
+    def settle(self) -> None:
+        """Run until the group has settled."""
+        self._crowd.settle(self.crew)
+
+
+class Trial:
+    """One fleet, and the figures of what it lives through."""
+
+    def __init__(self, fleet: Fleet, members: int) -> None:
+        self._fleet = fleet
+        self._names = [f"member-{n:05d}" for n in range(members)]
+        self._life = 1
+        self.found: dict[str, Figures] = {}
+
+    def start(self) -> None:
+        """All members come."""
+        self._fleet.come(self._names)
+        self._fleet.settle()
+
+    def restart(self) -> None:
+        """All members restart together."""
+
+        def change() -> None:
+            self._fleet.go(self._names)
+            self._fleet.await_gone()
+            self._fleet.run_for(AWAY_S)
+            self._return()
+
+        self._measured("all restart", change)
+
+    def roll(self, every_s: float) -> None:
+        """One member after the other restarts."""
+
+        def change() -> None:
+            began, fleet = time.monotonic(), self._fleet
+            before, after = self._names, self._next()
+            steps = [(n * every_s, fleet.go, name) for n, name in enumerate(before)]
+            steps += [(n * every_s + AWAY_S, fleet.come, name) for n, name in enumerate(after)]
+            for at_s, step, name in sorted(steps, key=lambda each: each[0]):
+                fleet.run_for(max(began + at_s - time.monotonic(), 0))
+                step([name])
+            self._names = after
+
+        self._measured(f"rolling deploy, one each {every_s:g} s", change)
+
+    def kill(self, drop: Callable[[Sequence[str]], None]) -> None:
+        """All members are killed."""
+
+        def change() -> None:
+            drop(self._names)
+            self._fleet.run_for(AWAY_S)
+            self._return()
+
+        self._measured("all are killed", change)
+
+    def _return(self) -> None:
+        self._names = self._next()
+        self._fleet.come(self._names)
+
+    def _next(self) -> list[str]:
+        self._life += 1
+        return [f"{name.partition('.')[0]}.{self._life}" for name in self._names]
+
+    def _measured(self, what: str, change: Callable[[], None]) -> None:
+        before = self._fleet.owned.counts()
+        change()
+        back_s = time.monotonic()
+        self._fleet.settle()
+        settled_s, now = time.monotonic() - back_s, self._fleet.owned.counts()
+        self.found[what] = {
+            "settled after the last return, s": settled_s,
+            "moves": now.moves - before.moves,
+            "starts": now.starts - before.starts,
+            "task-seconds without owner": now.ownerless_s - before.ownerless_s,
+            "overlaps": now.overlaps - before.overlaps,
+        }
+        print(what, self.found[what], file=sys.stderr, flush=True)
+
+
+def ours(stage: Stage, args: argparse.Namespace, members: int) -> dict[str, dict[str, Figures]]:
+    """Muster's members, plain and static."""
+    found = {}
+    for kind in ("plain", "static"):
+        static, group = kind == "static", f"{kind}-{members}"
+        configure(stage, group, TASKS_EACH * members)
+        with Crowd(stage.clients) as crowd:
+            crew = crowd.crew(group, TASKS_EACH * members, static=static)
+            trial = Trial(Muster(crowd, crew, static=static), members)
+            trial.start()
+            trial.restart()
+            if members <= args.rolling:
+                trial.roll(args.every)
+            if args.killed:
+                trial.kill(crew.drop)
+            crew.go(crew.alive)
+            crowd.await_gone()
+            found[f"muster, {members:,} members, {kind}"] = trial.found
+    return found
+
+
+def theirs(stage: Stage, args: argparse.Namespace) -> dict[str, dict[str, Figures]]:
+    """Kafka's consumers, plain and static."""
+    found = {}
+    for name, protocol in PROTOCOLS.items():
+        for kind in ("plain", "static"):
+            with Consumers(
+                stage.address, protocol, TASKS_EACH * args.rivals, static=kind == "static"
+            ) as fleet:
+                trial = Trial(fleet, args.rivals)
+                trial.start()
+                trial.restart()
+                trial.roll(args.every)
+                found[f"{name}, {args.rivals} members, {kind}"] = trial.found
+    return found
+
+
+def main() -> int:
+    """Measure and print; exit code 1 if two of muster's members ran a task at once."""
+    parser = argparse.ArgumentParser(
+        description=str(__doc__).partition("\n")[0], allow_abbrev=False
+    )
+    parser.add_argument("--members", type=int, default=200, help="of muster (default: 200)")
+    parser.add_argument("--rivals", type=int, default=50, help="consumers; 0 = none (default: 50)")
+    parser.add_argument("--every", type=float, default=1, help="seconds between stops (default: 1)")
+    parser.add_argument(
+        "--rolling", type=int, default=200, help="largest fleet that is rolled (default: 200)"
+    )
+    parser.add_argument("--killed", action="store_true", help="also all killed (a minute each)")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    args = parser.parse_args()
+    with Stage(partitions=4) as stage:
+        found = theirs(stage, args) if args.rivals else {}
+        stage.coordinate()
+        for members in sorted({args.rivals or args.members, args.members}):
+            found |= ours(stage, args, members)
+    if args.json:
+        print(json.dumps(found, indent=1))
+    else:
+        print(f"{os.cpu_count()} cores")
+        for fleet, phases in found.items():
+            for what, figures in phases.items():
+                told = (f"{key} {value:,.1f}" for key, value in figures.items())
+                print(f"{fleet}: {what}:", *told, sep="  ")
+    mine = [f for fleet, phases in found.items() if "muster" in fleet for f in phases.values()]
+    return 1 if any(figures["overlaps"] for figures in mine) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

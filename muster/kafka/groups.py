@@ -1,0 +1,485 @@
+"""Describes groups that Kafka coordinates itself: of consumers, Streams and Connect.
+
+``classic``   consumers whose leader assigns: what each said when it joined, and what it was given
+``consumer``  consumers to which the broker assigns (KIP-848)
+``streams``   Kafka Streams applications to which the broker assigns (KIP-1071)
+``connect``   workers of a Connect cluster: what each runs, and the config it has read
+
+A classic group tells what its members said and hold only while it is stable. Needs the right to
+describe the groups, and no other.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, NamedTuple, TypeAlias
+
+from muster.errors import NotFound
+from muster.kafka.access import Refused
+from muster.kafka.protocol_client import connected
+from muster.kafka.settings import ClientSettings
+
+Client: TypeAlias = Any
+"""A `kafka.KafkaAdminClient`..."""
+Message: TypeAlias = Any
+"""...and a part of an answer; kafka-python's classes have no types."""
+ATTEMPTS = 20
+PAUSE_S = 0.25
+
+
+class Kind(StrEnum):
+    """The protocol of a group."""
+
+    CLASSIC = "classic"
+    CONSUMER = "consumer"
+    STREAMS = "streams"
+    CONNECT = "connect"
+    OTHER = "other"
+
+
+class Partition(NamedTuple):
+    """A partition of a topic."""
+
+    topic: str
+    number: int
+
+
+class Listed(NamedTuple):
+    """A group as Kafka lists it.
+
+    Attributes:
+        group: its name.
+        kind: its protocol.
+        state: as Kafka calls it, such as ``Stable``; empty = the broker does not say.
+    """
+
+    group: str
+    kind: Kind
+    state: str
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectWorker:
+    """What a Connect worker told and was told.
+
+    Attributes:
+        version: of its protocol: 0 = eager, 1 = compatible, 2 = sessioned.
+        url: its REST address.
+        config_offset: offset in the config topic up to which it had read when it joined.
+        running: connector → its tasks on this worker when it joined; task -1 is the connector
+            itself. None = the protocol does not say (eager).
+        assigned: the same, added to it by the newest round (all of it when eager).
+        revoked: taken from it by the newest round.
+        leader_url: REST address of the worker that the cluster calls its leader.
+        delay_ms: how long the newest round lets lost work wait.
+    """
+
+    version: int
+    url: str
+    config_offset: int
+    running: Mapping[str, tuple[int, ...]] | None
+    assigned: Mapping[str, tuple[int, ...]]
+    revoked: Mapping[str, tuple[int, ...]]
+    leader_url: str | None
+    delay_ms: int
+
+    def holds(self) -> set[tuple[str, int]]:
+        """(connector, task) pairs that it runs when it has done what it was told."""
+        return (_pairs(self.running or {}) - _pairs(self.revoked)) | _pairs(self.assigned)
+
+
+@dataclass(frozen=True, slots=True)
+class StreamsClient:
+    """A member of a streams group; tasks are (subtopology, partition) pairs.
+
+    Attributes:
+        process: identifies the instance; several members may be of one.
+        tags: client tags.
+        active, standby, warmup: what it has now.
+        ends: how much its changelogs hold: task → sum of offsets. offsets: how much of it the
+            member has restored.
+    """
+
+    process: str
+    tags: Mapping[str, str]
+    active: frozenset[tuple[str, int]]
+    standby: frozenset[tuple[str, int]]
+    warmup: frozenset[tuple[str, int]]
+    offsets: Mapping[tuple[str, int], int]
+    ends: Mapping[tuple[str, int], int]
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One member of a group.
+
+    Attributes:
+        id: member id, made by the client or the broker.
+        instance_id: `group.instance.id`; None = dynamic.
+        client_id, host: of its connection.
+        rack: where it runs; None = it does not say.
+        topics: its subscription; None = unknown.
+        pattern: its subscription by pattern (KIP-848); None = by name.
+        assigned: partitions it has been given.
+        target: partitions it is to have in the end, where the broker says so; None = it does not.
+        owned: partitions it had when it joined (cooperative); None = unknown.
+        metadata, assignment: the bytes of the classic protocol, empty in others.
+        connect, streams: what only members of these kinds have.
+    """
+
+    id: str
+    instance_id: str | None
+    client_id: str
+    host: str
+    rack: str | None = None
+    topics: tuple[str, ...] | None = None
+    pattern: str | None = None
+    assigned: frozenset[Partition] = frozenset()
+    target: frozenset[Partition] | None = None
+    owned: frozenset[Partition] | None = None
+    metadata: bytes = b""
+    assignment: bytes = b""
+    connect: ConnectWorker | None = None
+    streams: StreamsClient | None = None
+
+    @property
+    def name(self) -> str:
+        """What people know it by: its instance id, its REST address, else its member id."""
+        return self.instance_id or (self.connect.url if self.connect else None) or self.id
+
+
+class StreamsUnit(NamedTuple):
+    """A subtopology of a Streams application.
+
+    Attributes:
+        name: its id, such as ``0``.
+        sources: topics it reads, repartition topics included.
+        changelogs: topics that hold its state; none = it is stateless.
+    """
+
+    name: str
+    sources: tuple[str, ...]
+    changelogs: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    """A group as its coordinator describes it.
+
+    Attributes:
+        group: its name.
+        kind: its protocol.
+        state: as Kafka calls it.
+        assignor: name of what assigns: the protocol its members share, or the broker's assignor;
+            empty = not chosen yet.
+        epoch: group epoch; None = the classic protocol does not say.
+        members: by name.
+        subtopologies: of a streams group.
+    """
+
+    group: str
+    kind: Kind
+    state: str
+    assignor: str
+    epoch: int | None
+    members: tuple[Member, ...]
+    subtopologies: tuple[StreamsUnit, ...] = field(default=())
+
+    @property
+    def is_rebalancing(self) -> bool:
+        """Whether it is between two assignments; a classic one then says nothing of members."""
+        return self.state not in ("Stable", "Empty", "Dead")
+
+    def topics(self) -> list[str]:
+        """Topics that its members read, as far as they say, sorted."""
+        named = {topic for member in self.members for topic in member.topics or ()}
+        held = {part.topic for member in self.members for part in member.assigned}
+        read = {topic for unit in self.subtopologies for topic in unit.sources}
+        return sorted(named | held | read)
+
+
+def listed(clients: ClientSettings) -> list[Listed]:
+    """Every group that this login may describe, by name.
+
+    Raises:
+        BadInput, Unreachable, Refused: as `protocol_client.connected`.
+    """
+    with connected(clients) as client:
+        return _listed(client)
+
+
+def describe(clients: ClientSettings, groups: Sequence[str]) -> list[Description]:
+    """Describe groups, in the order given.
+
+    Raises:
+        NotFound: Kafka knows no such group, or this login may not describe it.
+        BadInput, Unreachable, Refused: as `protocol_client.connected`.
+    """
+    with connected(clients) as client:
+        return describe_with(client, groups)
+
+
+def describe_with(client: Client, groups: Sequence[str]) -> list[Description]:
+    """As `describe`, with a client of `protocol_client.connected` that stays open."""
+    known = {each.group: each.kind for each in _listed(client)}
+    missing = [group for group in groups if group not in known]
+    if missing:
+        names = ", ".join(sorted(known)) or "none"
+        raise NotFound(
+            f"Kafka has no group {missing[0]!r}, or this login may not describe it; there are: "
+            + (names if len(names) <= 300 else f"{names[:300]}…")
+        )
+    described: dict[str, Description] = {}
+    waiting = dict.fromkeys(groups)
+    for attempt in range(ATTEMPTS):
+        by_kind: defaultdict[Kind, list[str]] = defaultdict(list)
+        for group in waiting:
+            by_kind[known[group]].append(group)
+        for kind, names_of in by_kind.items():
+            described |= client._manager.run(_ask, client, kind, names_of)
+        waiting = {group: None for group in waiting if group not in described}
+        if not waiting:
+            break
+        if attempt == ATTEMPTS - 1:
+            raise NotFound(f"group {next(iter(waiting))!r}: its coordinator does not describe it")
+        time.sleep(PAUSE_S)
+    return [described[group] for group in groups]
+
+
+def _listed(client: Client) -> list[Listed]:
+    rows = client.list_groups()
+    return sorted(
+        Listed(
+            row["group_id"],
+            _kind(row.get("group_type") or "", row["protocol_type"]),
+            row.get("group_state") or "",
+        )
+        for row in rows
+    )
+
+
+def _kind(group_type: str, protocol_type: str) -> Kind:
+    match group_type.lower(), protocol_type:
+        case ("" | "classic", "consumer" | ""):
+            return Kind.CLASSIC
+        case ("" | "classic", "connect"):
+            return Kind.CONNECT
+        case ("consumer", _):
+            return Kind.CONSUMER
+        case ("streams", _):
+            return Kind.STREAMS
+        case _:
+            return Kind.OTHER
+
+
+async def _ask(client: Client, kind: Kind, groups: list[str]) -> dict[str, Description]:
+    """Ask the groups' coordinators; a group whose coordinator is not ready yet is left out."""
+    import kafka.errors as errors
+    from kafka.protocol.admin import DescribeGroupsRequest
+
+    from muster.kafka import messages
+
+    coordinators: defaultdict[int, list[str]] = defaultdict(list)
+    for group, node in (await client._find_coordinator_ids(groups)).items():
+        coordinators[node].append(group)
+    found: dict[str, Description] = {}
+    for node, names in coordinators.items():
+        if kind is Kind.CONSUMER:
+            request: Any = messages.ConsumerGroupDescribeRequest(names, False)
+        elif kind is Kind.STREAMS:
+            request = messages.StreamsGroupDescribeRequest(names, False)
+        else:
+            request = DescribeGroupsRequest(groups=names, include_authorized_operations=False)
+        for row in (await client._manager.send(request, node_id=node)).groups:
+            error = errors.for_code(row.error_code)
+            if error is errors.NoError:
+                found[row.group_id] = _READ[kind](row)
+            elif issubclass(error, errors.AuthorizationError):
+                raise Refused(
+                    f"Kafka does not let this login describe {row.group_id!r} or its topics"
+                )
+            elif not issubclass(error, errors.RetriableError):
+                raise error(row.group_id)
+            else:
+                client._manager.cluster._coordinators.clear()  # ask again where they are
+    return found
+
+
+# ---------------------------------------------------------------- answers -> descriptions
+
+
+def _classic(row: Message) -> Description:
+    from kafka.protocol.consumer.metadata import (
+        ConsumerProtocolAssignment,
+        ConsumerProtocolSubscription,
+    )
+
+    members = []
+    for each in row.members:
+        said, given = bytes(each.member_metadata or b""), bytes(each.member_assignment or b"")
+        more: dict[str, Any] = {}
+        if said:
+            subscription = ConsumerProtocolSubscription.decode(said)
+            more |= {
+                "topics": tuple(sorted(subscription.topics)),
+                "rack": subscription.rack_id,
+                "owned": _partitions((p.topic, p.partitions) for p in subscription.owned_partitions)
+                if subscription.version >= 1
+                else None,
+            }
+        if given:
+            rows = ConsumerProtocolAssignment.decode(given).assigned_partitions
+            more["assigned"] = _partitions((p.topic, p.partitions) for p in rows)
+        members.append(_member(each, each.group_instance_id, said, given, more))
+    return _description(row, Kind.CLASSIC, members)
+
+
+def _connect(row: Message) -> Description:
+    from muster.kafka.messages import ConnectWorkerAssignment, ConnectWorkerMetadata
+
+    members = []
+    for each in row.members:
+        said, given = bytes(each.member_metadata or b""), bytes(each.member_assignment or b"")
+        more: dict[str, Any] = {}
+        if said:
+            metadata = ConnectWorkerMetadata.decode(said)
+            running = None
+            if metadata.allocation is not None:
+                held = ConnectWorkerAssignment.decode(bytes(metadata.allocation))
+                running = _connectors(held.assigned)
+            told = ConnectWorkerAssignment.decode(given) if given else None
+            more["connect"] = ConnectWorker(
+                version=metadata.version,
+                url=metadata.url,
+                config_offset=metadata.config_offset,
+                running=running,
+                assigned=_connectors(told.assigned if told else ()),
+                revoked=_connectors((told.revoked if told and told.version else None) or ()),
+                leader_url=told.leader_url if told else None,
+                delay_ms=told.delay_ms if told and told.version else 0,
+            )
+        members.append(_member(each, each.group_instance_id, said, given, more))
+    return _description(row, Kind.CONNECT, members)
+
+
+def _member(
+    each: Message, instance_id: str | None, said: bytes, given: bytes, more: Mapping[str, Any]
+) -> Member:
+    return Member(
+        id=each.member_id,
+        instance_id=instance_id,
+        client_id=each.client_id,
+        host=each.client_host.lstrip("/"),
+        metadata=said,
+        assignment=given,
+        **more,
+    )
+
+
+def _description(row: Message, kind: Kind, members: list[Member]) -> Description:
+    return Description(
+        group=row.group_id,
+        kind=kind,
+        state=row.group_state,
+        assignor=row.protocol_data or "",
+        epoch=None,
+        members=tuple(sorted(members, key=lambda member: (member.name, member.id))),
+    )
+
+
+def _consumer(row: Message) -> Description:
+    def held(assignment: Message) -> frozenset[Partition]:
+        return _partitions((p.topic_name, p.partitions) for p in assignment.topic_partitions)
+
+    members = [
+        _member(
+            *(each, each.instance_id, b"", b""),
+            {
+                "rack": each.rack_id,
+                "topics": tuple(sorted(each.subscribed_topic_names)) or None,
+                "pattern": each.subscribed_topic_regex or None,
+                "assigned": held(each.assignment),
+                "target": held(each.target_assignment),
+            },
+        )
+        for each in row.members
+    ]
+    return Description(
+        group=row.group_id,
+        kind=Kind.CONSUMER,
+        state=row.group_state,
+        assignor=row.assignor_name,
+        epoch=row.group_epoch,
+        members=tuple(sorted(members, key=lambda member: (member.name, member.id))),
+    )
+
+
+def _streams(row: Message) -> Description:
+    subtopologies = (row.topology.subtopologies or ()) if row.topology else ()
+    units = tuple(
+        StreamsUnit(
+            each.subtopology_id,
+            tuple(sorted({*each.source_topics, *(t.name for t in each.repartition_source_topics)})),
+            tuple(sorted(t.name for t in each.state_changelog_topics)),
+        )
+        for each in subtopologies
+    )
+
+    def tasks(rows: Message) -> frozenset[tuple[str, int]]:
+        return frozenset((each.subtopology_id, p) for each in rows for p in each.partitions)
+
+    def sums(rows: Message) -> dict[tuple[str, int], int]:
+        return {(each.subtopology_id, each.partition): each.offset for each in rows}
+
+    members = [
+        _member(
+            *(each, each.instance_id, b"", b""),
+            {
+                "rack": each.rack_id,
+                "streams": StreamsClient(
+                    process=each.process_id,
+                    tags={tag.key: tag.value for tag in each.client_tags},
+                    active=tasks(each.assignment.active_tasks),
+                    standby=tasks(each.assignment.standby_tasks),
+                    warmup=tasks(each.assignment.warmup_tasks),
+                    offsets=sums(each.task_offsets),
+                    ends=sums(each.task_end_offsets),
+                ),
+            },
+        )
+        for each in row.members
+    ]
+    return Description(
+        group=row.group_id,
+        kind=Kind.STREAMS,
+        state=row.group_state,
+        assignor="",
+        epoch=row.group_epoch,
+        members=tuple(sorted(members, key=lambda member: (member.name, member.id))),
+        subtopologies=units,
+    )
+
+
+_READ = {
+    Kind.CLASSIC: _classic,
+    Kind.OTHER: _classic,
+    Kind.CONNECT: _connect,
+    Kind.CONSUMER: _consumer,
+    Kind.STREAMS: _streams,
+}
+
+
+def _partitions(rows: Iterable[tuple[str, Iterable[int]]]) -> frozenset[Partition]:
+    return frozenset(Partition(topic, number) for topic, numbers in rows for number in numbers)
+
+
+def _connectors(rows: Message) -> dict[str, tuple[int, ...]]:
+    return {row.connector: tuple(sorted(row.tasks)) for row in rows or ()}
+
+
+def _pairs(jobs: Mapping[str, tuple[int, ...]]) -> set[tuple[str, int]]:
+    return {(connector, task) for connector, tasks in jobs.items() for task in tasks}

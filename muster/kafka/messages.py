@@ -1,0 +1,41 @@
+"""Messages of Kafka's protocol that the library kafka-python does not have, for its codec.
+
+The JSON files in `schemas/` list the fields in the form of Kafka's own message definitions:
+
+- KIP-848's and KIP-1071's describe requests, as of Kafka 4.3;
+- what Connect's workers put into JoinGroup (`ConnectWorkerMetadata`) and get from SyncGroup
+  (`ConnectWorkerAssignment`): version 0 is the protocol `eager`, 1 `compatible`, 2 `sessioned`.
+  In an assignment, task -1 of a connector is the connector itself.
+"""
+
+# mypy: disable-error-code="call-arg, misc"
+from __future__ import annotations
+
+from kafka.protocol.api_data import ApiData
+from kafka.protocol.api_message import ApiMessage
+
+_HERE = "muster.kafka.schemas"
+
+
+class ConsumerGroupDescribeRequest(ApiMessage, load_json=_HERE):
+    """Asks for groups of the consumer protocol (KIP-848)."""
+
+
+class ConsumerGroupDescribeResponse(ApiMessage, load_json=_HERE):
+    """Their members, with racks, epochs, current and target assignments."""
+
+
+class StreamsGroupDescribeRequest(ApiMessage, load_json=_HERE):
+    """Asks for groups of the streams protocol (KIP-1071)."""
+
+
+class StreamsGroupDescribeResponse(ApiMessage, load_json=_HERE):
+    """Their subtopologies, and their members with active, standby and warm-up tasks."""
+
+
+class ConnectWorkerMetadata(ApiData, load_json=_HERE):
+    """What a Connect worker says at JoinGroup: its URL, the config it has read, what it runs."""
+
+
+class ConnectWorkerAssignment(ApiData, load_json=_HERE):
+    """What a Connect worker is to run and to stop; also the form of a metadata's `allocation`."""
