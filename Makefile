@@ -8,8 +8,11 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 SERVICES := broker or spark or container or slow
-# Two at a time, a file's tests in one process: they share brokers and jobs.
-TWO := -n 2 --dist loadfile --no-loadscope-reorder
+# A file's tests are in one process: they share brokers and jobs. Half the time of the fast tests is
+# waiting, so three processes keep two cores busy; a JVM keeps one busy alone.
+SHARED := --dist loadfile --no-loadscope-reorder
+TWO := -n 2 $(SHARED)
+THREE := -n 3 $(SHARED)
 
 # Compiled code is kept, also where the shell says not to: to compile the tests takes a run 7 s.
 export PYTHONDONTWRITEBYTECODE :=
@@ -26,13 +29,13 @@ demo: $(READY) ## watch a fleet being coordinated: Kafka, Spark job and workers 
 test: $(READY) ## the whole suite: the fast tests, then those with a real Kafka and a real Spark
 	@status=0; \
 	echo "== fast tests, every example"; \
-	MUSTER_EXAMPLES=all $(BIN)/python -m pytest -q $(TWO) -m "not ($(SERVICES))" || status=1; \
+	MUSTER_EXAMPLES=all $(BIN)/python -m pytest -q $(THREE) -m "not ($(SERVICES))" || status=1; \
 	echo "== tests with services"; \
 	$(BIN)/python -m pytest -q $(TWO) --durations=20 --durations-min=30 -m "$(SERVICES)" || status=1; \
 	exit $$status
 
 fast: $(READY) ## the fast tests: no JVM, a third of the examples, under two minutes
-	@$(BIN)/python -m pytest -q $(TWO) -m "not ($(SERVICES))"
+	@$(BIN)/python -m pytest -q $(THREE) -m "not ($(SERVICES))"
 
 long: $(READY) ## hours: a million generations under faults, 20,000 random lives, explorations, a million hostile cases, half an hour of faults on the real thing
 	@status=0; \
@@ -47,8 +50,8 @@ long: $(READY) ## hours: a million generations under faults, 20,000 random lives
 explore: $(READY) ## every interleaving of small groups, to 200,000 states each, two scenarios at a time; goes on where it stopped
 	@PYTHONPATH=.:tests $(BIN)/python -m exploration.run --keep .exploration --states $${MUSTER_EXPLORE_STATES:-200000}
 
-lives: $(READY) ## a million generations under faults, and 20,000 random lives that must settle, with a report
-	@PYTHONPATH=.:tests $(BIN)/python -m fault_injection.whole_lives --report lives.txt \
+lives: $(READY) ## a million generations under faults, and 20,000 random lives that must settle; goes on where it stopped
+	@PYTHONPATH=.:tests $(BIN)/python -m fault_injection.whole_lives --keep .lives --report lives.txt \
 		--generations $${MUSTER_FAULT_GENERATIONS:-1000000} --lives $${MUSTER_LIVES:-20000}
 
 check: $(READY) ## lint, format, types, import contracts

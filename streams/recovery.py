@@ -80,6 +80,7 @@ def recover(clients: ClientSettings, prefixes: Iterable[str]) -> Recovered:
                 "group.id": f"{prefixes[0]}.recovery",
                 "enable.auto.commit": False,
                 "enable.partition.eof": True,
+                "fetch.wait.max.ms": 10,  # at the end of a partition there is nothing to wait for
             }
         ),
         logger=KAFKA,

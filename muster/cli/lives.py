@@ -9,14 +9,12 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from copy import deepcopy
 from dataclasses import dataclass, field
 from functools import partial
-from multiprocessing import get_context
 from typing import Any
 
-from muster import plugins
+from muster import parallel, plugins
 from muster.documents.scenario import parse_scenario
 from muster.errors import BadInput
 from muster.protocol.errors import MusterError
@@ -77,8 +75,13 @@ class Tally:
         if life.broken:
             self.broken.append(life)
 
+    @property
+    def played(self) -> int:
+        """Lives so far."""
+        return self.lives.total()
+
     def __str__(self) -> str:
-        whole = self.lives.total()
+        whole = self.played
         kinds = ", ".join(f"{count:,} {name}" for name, count in self.lives.most_common())
         return (
             f"{whole - len(self.broken):,} of {whole:,} lives kept every promise ({kinds};"
@@ -126,7 +129,7 @@ def lives(
     if processes == 1:
         yield from map(one, seeds)
         return
-    with ProcessPoolExecutor(processes, get_context("spawn")) as pool:
+    with parallel.pool(processes) as pool:
         yield from pool.map(one, seeds, chunksize=CHUNK)
 
 

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import argparse
 import sys
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import as_completed
 from functools import partial
-from multiprocessing import get_context
 from pathlib import Path
 
 from exploration.explore import Exploration, Found
 from exploration.scenarios import SCENARIOS
+
+from muster import parallel
 
 HEAD = "| scenario | states | steps | depth | all | seconds | states a second |\n|" + " --- |" * 7
 
@@ -65,8 +66,7 @@ def main() -> int:
     states = broken = 0
     print(HEAD, flush=True)
     # A process a scenario: what one has computed takes memory and does not help another.
-    context = get_context("spawn")
-    with ProcessPoolExecutor(given.processes, context, max_tasks_per_child=1) as pool:
+    with parallel.pool(given.processes, tasks_each=1) as pool:
         waiting = {pool.submit(work, name): name for name in names}
         for done in as_completed(waiting):
             found = done.result()

@@ -51,7 +51,7 @@ class FaultRun(SimulatedKafka):
         self._checker = Checker()
         self._seed = seed
         self._numbers: dict[str, int] = {}
-        self._config = faults.Configures(seed % len(faults.ASSIGNORS), 0, 0)
+        self._config = faults.beginning(seed)
         self.configure(self._config)
         self.jobs.begin()
 
@@ -190,6 +190,15 @@ class FaultRun(SimulatedKafka):
                 lags = tuple(Lag(task, offsets) for task in copies)
                 self.send(LagReport(group=GROUP, member=MemberId(name), lags=lags))
 
+    def _end_lags(self) -> None:
+        """The exporter reports that all copies have caught up.
+
+        A group never gives a task to a copy of which the newest report says that it is far behind,
+        so a lag that is reported and never taken back is a fault that has not ended.
+        """
+        for name in sorted({process.name for process in self.processes}):
+            self._lag(name, 0)
+
     # --------------------------------------------------------------------------- when it is over
 
     def settle(self) -> float:
@@ -201,6 +210,7 @@ class FaultRun(SimulatedKafka):
         """
         began = self.clock_ms
         self.trace_line("* no more faults")
+        self._end_lags()
         for process in self.processes:
             process.stop_ms = min(process.stop_ms, CALM_STOP_MS)
         if all(process.session.state is State.ENDED for process in self.processes):

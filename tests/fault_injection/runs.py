@@ -9,10 +9,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from itertools import count, islice
-from multiprocessing import get_context
 from random import Random
 
 from fault_injection import faults
@@ -20,6 +18,7 @@ from fault_injection.checker import LawBroken
 from fault_injection.fault_run import FaultRun
 from fault_injection.faults import Timed
 
+from muster import parallel
 from muster.simulation.shrinking import shrunk
 
 STORM_MS = (5_000, 60_000)
@@ -204,7 +203,6 @@ def _results(seed: int, processes: int) -> Iterator[Result]:
     if processes == 1:
         yield from map(played, seeds)
         return
-    # Spawned, not forked: the caller may have threads (Kafka clients, a test runner).
-    with ProcessPoolExecutor(processes, get_context("spawn")) as pool:
+    with parallel.pool(processes) as pool:
         while True:
             yield from pool.map(played, islice(seeds, processes * RUNS_A_TURN), chunksize=2)

@@ -3,26 +3,63 @@
 First runs with faults of every kind (`runs.py`), until they have opened so many generations; then
 random lives (`muster.simulation.lives`), in which every group must come to rest and keep every
 promise of its assignor. What breaks is made small and printed. The exit code is 1 then.
+
+With `--keep` the command writes now and then how far it is. If it is ended, by whatever, the next
+one goes on from there.
 """
 
 from __future__ import annotations
 
 import argparse
+import pickle
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 from fault_injection import faults, runs
-from fault_injection.runs import Result, Tally
 
 from muster.cli import lives
 from muster.simulation.lives import ASSIGNORS
 
 SEED = 2_000_000
-_One = TypeVar("_One")
+_Sums = TypeVar("_Sums", runs.Tally, lives.Tally)
+_One = TypeVar("_One", runs.Result, lives.Life)
+
+
+class Progress(Generic[_Sums]):
+    """How far a part of the work is.
+
+    Attributes:
+        tally: the sums so far.
+        settled: runs that kept all laws, by the assignor of the beginning.
+        seed: of the next run or life.
+        seconds: spent so far.
+    """
+
+    def __init__(self, seed: int, tally: _Sums, file: Path | None) -> None:
+        self.tally = tally
+        self.settled: Counter[str] = Counter()
+        self.first = self.seed = seed
+        self.seconds = 0.0
+        self._file = file
+        if file is not None and file.exists():
+            with file.open("rb") as opened:
+                kept = pickle.load(opened)  # a file of this command
+            if kept["first"] == seed:
+                vars(self).update(kept)
+
+    def save(self) -> None:
+        """Write it to its file."""
+        if self._file is None:
+            return
+        part = self._file.with_suffix(".part")
+        kept = {name: value for name, value in vars(self).items() if name != "_file"}
+        with part.open("wb") as opened:
+            pickle.dump(kept, opened)
+        part.replace(self._file)
 
 
 class Report:
@@ -41,48 +78,61 @@ class Report:
         if self._file is not None:
             self._file.write_text("\n".join(self.lines) + "\n", encoding="utf-8")
 
-    def watched(self, each: Iterator[_One], line: Callable[[], str]) -> Iterator[_One]:
-        """Yield each one; print a line about all so far from time to time."""
+    def watched(self, each: Iterable[_One], progress: Progress[_Sums], unit: str) -> Iterator[_One]:
+        """Yield each one; print and save how far it is from time to time, and at the end.
+
+        Args:
+            each: results of runs or lives.
+            progress: what to save; it is at the next seed when one has been yielded.
+            unit: what a line says of the progress, with the tally as `{}`.
+        """
+        began = self._told = time.monotonic()
+        before = progress.seconds
         for one in each:
             yield one
+            progress.seed = one.seed + 1
+            progress.seconds = before + time.monotonic() - began
             if time.monotonic() - self._told >= self._every_s:
                 self._told = time.monotonic()
-                print(line(), flush=True)
+                progress.save()
+                print(unit.format(progress.tally), flush=True)
+        progress.save()
 
 
-def run_faults(report: Report, seed: int, generations: int, processes: int) -> bool:
+def run_faults(
+    report: Report, seed: int, generations: int, processes: int, keep: Path | None
+) -> bool:
     """Play runs with faults; returns whether all laws held."""
-    tally, began = Tally(), time.monotonic()
-    settled: Counter[str] = Counter()
-    results = runs.results(seed, generations, processes)
-
-    def line() -> str:
-        return f"  {tally.generations:,} of {generations:,} generations, {tally.runs:,} runs"
-
-    result: Result
-    for result in report.watched(results, line):
-        tally.add(result)
-        settled[faults.ASSIGNORS[result.seed % len(faults.ASSIGNORS)]] += result.broken is None
-    report.add(f"runs with faults, seeds {seed:,} to {seed + tally.runs - 1:,}:\n{tally}")
+    progress = Progress(seed, runs.Tally(), keep and keep / "faults.kept")
+    tally, settled = progress.tally, progress.settled
+    if tally.generations < generations and tally.broken is None:
+        rest = generations - tally.generations
+        results = runs.results(progress.seed, rest, processes)
+        line = f"  {{0.generations:,}} of {generations:,} generations, {{0.runs:,}} runs"
+        for result in report.watched(results, progress, line):
+            tally.add(result)
+            name = faults.ASSIGNORS[faults.beginning(result.seed).assignor]
+            settled[name] += result.broken is None
+    report.add(f"runs with faults, seeds {seed:,} to {progress.seed - 1:,}:\n{tally}")
     kinds = ", ".join(f"{settled[name]:,} {name}" for name in faults.ASSIGNORS)
     report.add(f"settled, by the assignor of the beginning: {kinds}")
-    report.add(f"{time.monotonic() - began:,.0f} s, {processes} processes")
+    report.add(f"{progress.seconds:,.0f} s, {processes} processes")
     if tally.broken is not None:
         report.add(f"a law is broken: {tally.broken}")
     return tally.broken is None
 
 
-def run_lives(report: Report, seed: int, count: int, processes: int) -> bool:
+def run_lives(report: Report, seed: int, count: int, processes: int, keep: Path | None) -> bool:
     """Play random lives; returns whether all promises were kept and every assignor had some."""
-    tally, began = lives.Tally(), time.monotonic()
-
-    def line() -> str:
-        return f"  {tally.lives.total():,} of {count:,} lives"
-
-    for life in report.watched(lives.lives(seed, count, processes=processes), line):
+    progress = Progress(seed, lives.Tally(), keep and keep / "lives.kept")
+    tally = progress.tally
+    rest = seed + count - progress.seed
+    line = f"  {{0.played:,}} of {count:,} lives"
+    played = lives.lives(progress.seed, rest, processes=processes) if rest > 0 else ()
+    for life in report.watched(played, progress, line):
         tally.add(life)
-    report.add(f"random lives, seeds {seed:,} to {seed + count - 1:,}:\n{tally}")
-    report.add(f"{time.monotonic() - began:,.0f} s, {processes} processes")
+    report.add(f"random lives, seeds {seed:,} to {progress.seed - 1:,}:\n{tally}")
+    report.add(f"{progress.seconds:,.0f} s, {processes} processes")
     for life in tally.broken:
         report.add(str(life))
     if tally.broken:
@@ -102,10 +152,14 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=SEED, help="of the first run and life")
     parser.add_argument("--report", type=Path, help="file for the report")
     parser.add_argument("--every", type=float, default=60.0, help="seconds between lines")
+    parser.add_argument("--keep", type=Path, help="folder for how far it is; none = not kept")
     given = parser.parse_args()
+    if given.keep is not None:
+        given.keep.mkdir(parents=True, exist_ok=True)
     report = Report(given.report, given.every)
-    kept = run_faults(report, given.seed, given.generations, given.processes)
-    kept &= not given.lives or run_lives(report, given.seed, given.lives, given.processes)
+    rest = (given.processes, given.keep)
+    kept = run_faults(report, given.seed, given.generations, *rest)
+    kept &= not given.lives or run_lives(report, given.seed, given.lives, *rest)
     report.add("every law and every promise held" if kept else "something is broken: see above")
     return 0 if kept else 1
 

@@ -10,9 +10,10 @@ from exploration.mutants import MUTANTS, break_rule
 from fault_injection import faults, runs
 from fault_injection.checker import Checker, LawBroken
 from fault_injection.fault_run import FaultRun
-from fault_injection.history import NEVER, Operation, unexplained
 from hypothesis import given
 from hypothesis import strategies as st
+from support.worker.locks import NEVER, Operation, held, unexplained
+from support.worker.overlap import FOREVER, Tenure, unlike_locks
 
 Hold = tuple[str, tuple[int, int], float, float]
 """Owner, token, first and last moment of use."""
@@ -20,11 +21,7 @@ Hold = tuple[str, tuple[int, int], float, float]
 
 def history(*holds: Hold) -> list[Operation]:
     """The operations of periods of ownership."""
-    found: list[Operation] = []
-    for number, (owner, token, begun, ended) in enumerate(holds):
-        found.append(Operation(number, owner, token, -NEVER, begun))
-        found.append(Operation(number, owner, None, ended, NEVER))
-    return found
+    return [each for number, hold in enumerate(holds) for each in held(number, *hold)]
 
 
 def test_owners_one_after_the_other_are_a_lock() -> None:
@@ -84,6 +81,22 @@ def test_the_story_names_the_operations_that_do_not_fit() -> None:
     story = " ".join(map(str, unexplained(history(("A", (1, 1), 0, 10), ("B", (2, 2), 9, 20)))))
     assert "A acquires with token (1, 1)" in story
     assert "B acquires with token (2, 2)" in story
+
+
+def tenure(task: str, member: str, generation: int, start_ms: int, stop_ms: int | None) -> Tenure:
+    """What a real worker's log says of a task."""
+    stop_ns = FOREVER if stop_ms is None else stop_ms * 1_000_000
+    return Tenure(task, member, 7, generation, generation, start_ms * 1_000_000, stop_ns)
+
+
+def test_the_logs_of_real_workers_are_judged() -> None:
+    """Of two tasks the one is given back in time; the other's new owner has an older token."""
+    good = [tenure("0_0", "W1", 1, 0, 10), tenure("0_0", "W2", 2, 10, None)]
+    assert unlike_locks(good) == ""
+    older = [tenure("0_1", "W1", 5, 0, 10), tenure("0_1", "W2", 4, 20, None)]
+    assert "0_1 is no lock with fencing tokens" in unlike_locks([*good, *older])
+    both = [tenure("0_1", "W1", 5, 0, None), tenure("0_1", "W2", 6, 20, None)]
+    assert "W2 acquires with token (6, 6)" in unlike_locks([*good, *both])
 
 
 def test_every_run_with_faults_notes_its_history() -> None:

@@ -96,7 +96,10 @@ def test_it_works_until_sigterm(command, coordinator: ScriptedCoordinator) -> No
 def test_each_task_is_released_when_its_process_has_stopped(
     command, coordinator: ScriptedCoordinator, tmp_path: Path
 ) -> None:
-    """Two of three tasks stop quickly and are reported together; the slow one is reported later."""
+    """Two of three tasks stop quickly and are reported before the slow one, which stops later.
+
+    The two are reported together, or each by itself where a machine is busy.
+    """
     deaf = tmp_path / "deaf"
     slow = f"trap '' TERM; touch {deaf}; while :; do sleep 0.05; done"
     worker = command(
@@ -108,13 +111,17 @@ def test_each_task_is_released_when_its_process_has_stopped(
     eventually(lambda: len(worker.story()) == 3 and deaf.exists())
     coordinator.assign(join, generation=2)
     told = len(coordinator.events)
-    first = coordinator.wait_for(Report, lambda r: r.revision == 2, after=told)
-    assert first.holding.active == first.holding.releasing == TaskSet.of(["0_1"])
-    assert "stop 0_1" not in worker.story()
+    slow_one = TaskSet.of(["0_1"])
+    coordinator.wait_for(Report, lambda r: r.holding.active == slow_one, after=told)
     assert coordinator.wait_for(Report, lambda r: len(r.holding) == 0)
     reports = [e for e in coordinator.events[told:] if isinstance(e, Report)]
-    assert len(reports) == 2
-    assert sorted(worker.story()[3:5]) == ["stop 0_0", "stop 0_2"]
+    assert len(reports) in (2, 3)
+    assert all(r.revision == 2 and r.holding.active == r.holding.releasing for r in reports)
+    assert [r.holding.active for r in reports[-2:]] == [slow_one, TaskSet()]
+    assert (sorted(worker.story()[3:5]), worker.story()[5]) == (
+        ["stop 0_0", "stop 0_2"],
+        "stop 0_1",
+    )
 
 
 @pytest.mark.slow

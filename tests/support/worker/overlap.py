@@ -21,6 +21,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from support.worker import locks
+
 FOREVER = 2**63 - 1
 
 
@@ -118,8 +120,22 @@ def overlaps(ran: Iterable[Tenure]) -> list[tuple[Tenure, Tenure]]:
     return wrong
 
 
+def unlike_locks(ran: Iterable[Tenure]) -> str:
+    """How the history of a task is not that of a lock with fencing tokens; empty = each one is."""
+    by_task: dict[str, list[locks.Operation]] = {}
+    for number, t in enumerate(ran):
+        token = (t.generation, t.epoch)
+        stop_ms = locks.NEVER if t.stop_ns == FOREVER else t.stop_ns / 1e6
+        hold = locks.held(number, t.member, token, t.start_ns / 1e6, stop_ms)
+        by_task.setdefault(t.task, []).extend(hold)
+    for task, operations in by_task.items():
+        if wrong := locks.unexplained(operations):
+            return f"{task} is no lock with fencing tokens: {'; '.join(map(str, wrong))}"
+    return ""
+
+
 def check(folder: Path) -> list[Tenure]:
-    """Fail if a task had two owners at once; otherwise return all tenures.
+    """Fail if a task had two owners at once, or was no lock; otherwise return all tenures.
 
     Raises:
         AssertionError: it names task and owners.
@@ -127,4 +143,5 @@ def check(folder: Path) -> list[Tenure]:
     ran = tenures(lines(folder))
     wrong = overlaps(ran)
     assert not wrong, "two owners at once:\n" + "\n".join(f"  {a}\n  {b}" for a, b in wrong)
+    assert not (no_lock := unlike_locks(ran)), no_lock
     return ran

@@ -1,0 +1,35 @@
+"""Processes that share work, and end with the process that started them, whatever ends it."""
+
+from __future__ import annotations
+
+import os
+import threading
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import connection, get_context, parent_process
+
+
+def pool(processes: int, tasks_each: int | None = None) -> ProcessPoolExecutor:
+    """Processes for work that is divided.
+
+    They are spawned, not forked, because the caller may have threads (Kafka clients, a test
+    runner). They end when the caller ends, also if it is killed; the pools of the standard library
+    live on then.
+
+    Args:
+        processes: how many.
+        tasks_each: each is replaced after so many tasks; None = never.
+    """
+    return ProcessPoolExecutor(
+        processes, get_context("spawn"), _end_with_parent, max_tasks_per_child=tasks_each
+    )
+
+
+def _end_with_parent() -> None:
+    parent = parent_process()
+    assert parent is not None  # this runs in a process of a pool
+
+    def wait() -> None:
+        connection.wait([parent.sentinel])
+        os._exit(1)
+
+    threading.Thread(target=wait, name="muster-parent", daemon=True).start()
