@@ -1,8 +1,8 @@
-"""Segments of a few positions, written without numpy; `taskset` explains what a segment is.
+"""Segments of a few positions without numpy; `taskset` explains what a segment is.
 
 A member rarely has more than some dozens of tasks. For ten positions each call of numpy takes
 longer than the work itself, and a segment needs some sixty calls. The bytes are those of the
-general writer in `taskset`.
+general writer in `taskset`; a segment that `read` does not read is one for the general reader.
 """
 
 from __future__ import annotations
@@ -123,3 +123,55 @@ def _bitmap(positions: Sequence[int], size: int) -> bytes:
     for position in positions:
         bits |= 1 << position
     return bytes((BITMAP,)) + _filled(bits, size)
+
+
+_READ_MAX = 128
+"""`read` reads segments of at most so many positions."""
+
+
+def read(
+    form: int, data: bytes, at: int, size: int, count_max: int
+) -> tuple[list[int], int] | None:
+    """The positions of a segment and the offset of its end; None = the general reader reads it.
+
+    It reads the dense forms of at most `_READ_MAX` positions, if nothing is wrong with them.
+
+    Args:
+        form: of the segment.
+        data, at: the segment begins there, behind its form.
+        size: number of positions.
+        count_max: positions that the segment may have.
+    """
+    if size > _READ_MAX or form not in (TRIPLETS, BITMAP):
+        return None
+    bits = int.from_bytes(data[at : at + _READ_MAX], "little")
+    positions, count = _read_bitmap(bits, size) if form == BITMAP else _read_triplets(bits, size)
+    end = at + -(-count // 8)
+    if end > len(data) or len(positions) > count_max or (positions and positions[-1] >= size):
+        return None
+    return positions, end
+
+
+def _read_bitmap(bits: int, size: int) -> tuple[list[int], int]:
+    return [place for place in range(size) if bits >> place & 1], size
+
+
+def _read_triplets(bits: int, size: int) -> tuple[list[int], int]:
+    triplets = range(-(-size // 3))
+    firsts = [(3 * n, first) for n in triplets if (first := bits >> 2 * n & 3)]
+    second = 2 * len(triplets)
+    third = second + len(firsts)
+    positions: list[int] = []
+    for place, first in firsts:
+        bit = bits >> second & 1
+        second += 1
+        if first == 1:
+            positions.append(place + bit)
+        elif first == 2:
+            positions += (place, place + 1) if bit else (place + 2,)
+        elif not bit:
+            positions += (place, place + 2)
+        else:
+            positions += (place, place + 1, place + 2)[1 - (bits >> third & 1) :]
+            third += 1
+    return positions, third

@@ -43,6 +43,7 @@ from muster.protocol.short_segments import (
     POSITIONS_MAX,
     RUNS,
     TRIPLETS,
+    read,
     shortest,
 )
 from muster.protocol.tasks import EMPTY, Connector, TaskSet, TaskTable, unit_order
@@ -323,7 +324,10 @@ def decode_segment(
     if complement and size > count_max:
         raise DecodeError(f"the complement of a set in {size} positions", at)
     readers = {RUNS: _read_runs, GAPS: _read_gaps, TRIPLETS: _read_triplets, BITMAP: _read_bitmap}
-    if form == NOTHING:
+    short = read(form, data, at + 1, size, count_max)
+    if short is not None:
+        positions, end = np.array(short[0], dtype=np.int64), short[1]
+    elif form == NOTHING:
         positions, end = np.empty(0, dtype=np.int64), at + 1
     elif form in readers:
         positions, end = readers[form](data, at + 1, size, count_max)

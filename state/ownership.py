@@ -66,7 +66,7 @@ def contains(pairs: Codes | IntArray, asked: Codes | IntArray) -> BoolArray:
 
 def _distinct(pairs: Codes) -> Codes:
     """Sorted, each once. A stable sort merges sorted runs, where `np.unique` would hash."""
-    if not (np.diff(pairs) > 0).all():
+    if len(pairs) > 1 and not (pairs[1:] > pairs[:-1]).all():
         pairs = np.sort(pairs, kind="stable")
         pairs = pairs[np.append(True, np.diff(pairs) > 0)]
     return pairs

@@ -272,12 +272,14 @@ def claim(draft: Draft, slot: int, holding: Holding) -> None:
         if len(indexes) == 0:
             continue
         copies = draft.owned.copies[role]
-        claimed = _pairs(indexes[draft.owned.holder[indexes] != slot], slot)
-        claimed = np.setdiff1d(claimed, _pairs(active, slot), assume_unique=True)
+        held = indexes[draft.owned.holder[indexes] != slot]
+        held = held[~contains(active, held)]
+        claimed = _pairs(held, slot)
         other = draft.owned.copies[Role.LEARNER if role is Role.STANDBY else Role.STANDBY]
         given = [contains(part, claimed) for part in (copies.going, other.kept, other.going)]
-        new = claimed[~np.logical_or.reduce(given)]
-        draft.owned.set_copies(role, kept=union(copies.kept, new))
+        new = claimed[~np.logical_or.reduce([contains(copies.kept, claimed), *given])]
+        if len(new):
+            draft.owned.set_copies(role, kept=union(copies.kept, new))
     _add_orphans(draft, slot, lost)
     _mark_ready(draft, slot, holding.ready)
     if len(holding):
