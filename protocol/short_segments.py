@@ -138,7 +138,8 @@ def read(
 
     Args:
         form: of the segment.
-        data, at: the segment begins there, behind its form.
+        data: the bytes.
+        at: offset of the segment behind its form.
         size: number of positions.
         count_max: positions that the segment may have.
     """

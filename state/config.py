@@ -109,6 +109,7 @@ def declare(draft: Draft, table: TaskTable) -> None:
     }
     _carry(draft, table, new_index)
     draft.table, draft.hashes = table, table_hashes(table)
+    draft.target.asked_ms = None  # a placement of the tasks before is of no use
     draft.touched |= {o.slot for o in orphans}  # a reclaimed task has another digest
     back = {orphan: index for orphan in orphans if (index := table.find(orphan.task)) is not None}
     draft.owned.orphans = tuple(sorted(orphans - back.keys()))

@@ -33,6 +33,7 @@ from muster.state.departed import Departed
 from muster.state.group import Group, Member, Recovery, Target, Timers
 from muster.state.holders import Holders
 from muster.state.liveness import ASKED
+from muster.state.outcome import Aside
 from muster.state.ownership import (
     NO_MEMBER,
     Codes,
@@ -64,7 +65,8 @@ class Draft:
         causes: why a new generation is due; empty = none is due.
         possible_causes: causes that count only if the assignor now gives another answer.
         departed: what the members had that left the placement in this batch.
-        answered: this batch applied a plug-in's answer, of which no member has its record yet.
+        answered: this batch applied a deferred answer, of which no member has its record yet.
+        was_aside: that answer was computed aside.
         due: the assignor must run although no cause was added (a deadline, a last release).
         answer: slots that get a record even if nothing changed for them.
         acknowledged: slots whose release was acknowledged in this batch.
@@ -92,10 +94,16 @@ class Draft:
     timers: Timers
     recovery: Recovery
 
-    def __init__(self, group: Group, coordinator_epoch: int, lookup: Lookup) -> None:
+    def __init__(
+        self,
+        group: Group,
+        coordinator_epoch: int,
+        lookup: Lookup,
+        aside: Aside | None = None,
+    ) -> None:
         self.group = group
         self.coordinator_epoch = coordinator_epoch
-        self.lookup = lookup
+        self.lookup, self.aside = lookup, aside
         for name in _CARRIED:
             setattr(self, name, getattr(group, name))
         self.roster = group.roster.copy()
@@ -106,7 +114,7 @@ class Draft:
         self.sessions = group.sessions.copy()
         self.causes, self.possible_causes = Causes(), Causes()
         self.departed, self.newest = Departed(), NOWHERE
-        self.answered = self.due = False
+        self.answered = self.was_aside = self.due = False
         self.answer, self.acknowledged = set[int](), set[int]()
         self.touched, self.gone = set[int](), set[int]()
         self.replies: list[tuple[str, Record]] = []

@@ -41,6 +41,7 @@ from muster.state import config, invariants
 from muster.state.errors import InvariantViolation
 from muster.state.group import Group
 from muster.state.machine import Step, advance
+from muster.state.outcome import Aside
 from muster.streams.batch import outbox
 from muster.streams.batch.inbox import Inbox
 from muster.streams.batch.letter_limits import LetterBudget
@@ -94,6 +95,7 @@ class Publisher(NamedTuple):
         group_bytes_max: most bytes that each of the two stored values of a group may take.
         group_tasks_max: most tasks a group may declare.
         assignor_ms_max: longest time that a plug-in may take for a placement, in milliseconds.
+        aside: computes large placements; None = they are computed in the batch.
     """
 
     epoch: int
@@ -105,6 +107,7 @@ class Publisher(NamedTuple):
     group_bytes_max: int = 32 << 20
     group_tasks_max: int = 1 << 18
     assignor_ms_max: int = 10_000
+    aside: Aside | None = None
 
     def assignor(self, name: str) -> Assignor:
         """The assignor that a group's config names.
@@ -204,6 +207,7 @@ def take(
             inbox.events,
             coordinator_epoch=publisher.epoch,
             assignors=publisher.assignor,
+            aside=publisher.aside,
         )
         if step.changed and _is_drawn(inbox, publisher.check_share):
             invariants.check(step.group)
