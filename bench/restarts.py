@@ -12,7 +12,7 @@ goodbye to for a while. A member that comes back is a new process in the same pl
 Figures: seconds from the last return until every task has an owner and every member its share;
 tasks moved to another place; seconds without an owner, summed over the tasks (the 5 s included).
 
-``python bench/restarts.py [--members 200] [--rivals 50] [--killed] [--json]``
+``python bench/restarts.py [--members 200] [--rivals 50] [--kinds plain] [--killed] [--json]``
 """
 
 from __future__ import annotations
@@ -151,7 +151,7 @@ class Trial:
 def ours(stage: Stage, args: argparse.Namespace, members: int) -> dict[str, dict[str, Figures]]:
     """Muster's members, plain and static."""
     found = {}
-    for kind in ("plain", "static"):
+    for kind in args.kinds:
         static, group = kind == "static", f"{kind}-{members}"
         configure(stage, group, TASKS_EACH * members)
         with Crowd(stage.clients) as crowd:
@@ -173,7 +173,7 @@ def theirs(stage: Stage, args: argparse.Namespace) -> dict[str, dict[str, Figure
     """Kafka's consumers, plain and static."""
     found = {}
     for name, protocol in PROTOCOLS.items():
-        for kind in ("plain", "static"):
+        for kind in args.kinds:
             with Consumers(
                 stage.address, protocol, TASKS_EACH * args.rivals, static=kind == "static"
             ) as fleet:
@@ -196,6 +196,7 @@ def main() -> int:
     parser.add_argument(
         "--rolling", type=int, default=200, help="largest fleet that is rolled (default: 200)"
     )
+    parser.add_argument("--kinds", nargs="+", default=["plain", "static"], help="default: both")
     parser.add_argument("--killed", action="store_true", help="also all killed (a minute each)")
     parser.add_argument("--json", action="store_true", help="print JSON")
     args = parser.parse_args()

@@ -8,7 +8,7 @@ import tempfile
 import time
 import urllib.request
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -35,16 +35,20 @@ class Stage:
 
     Args:
         partitions: of each topic.
+        properties: more settings of the broker.
     """
 
-    def __init__(self, partitions: int = 2) -> None:
+    def __init__(self, partitions: int = 2, properties: Mapping[str, str] | None = None) -> None:
         self._partitions = partitions
+        self._properties = properties
         self._stack = ExitStack()
 
     def __enter__(self) -> Stage:
         self.folder = Path(tempfile.mkdtemp(prefix="muster-bench-"))
         self._stack.callback(shutil.rmtree, self.folder, ignore_errors=True)
-        broker = self._stack.enter_context(EmbeddedKafka(self.folder / "kafka"))
+        broker = self._stack.enter_context(
+            EmbeddedKafka(self.folder / "kafka", properties=self._properties)
+        )
         self._broker = broker
         self.address = broker.bootstrap_server
         self.clients = client_settings(self.address)

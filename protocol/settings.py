@@ -127,7 +127,7 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         "heartbeat.interval.ms",
-        milliseconds(10, 600_000, ", below session.timeout.ms"),
+        milliseconds(10, 600_000, ", below half of session.timeout.ms"),
         "how often members say that they are alive",
         f"{_CONNECT}; a broker's group.streams.heartbeat.interval.ms",
         dict.fromkeys(CONNECT_ASSIGNORS, 3_000),

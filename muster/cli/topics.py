@@ -12,9 +12,17 @@ from collections.abc import Sequence
 
 from muster.cli.options import add_format, add_kafka, kafka_settings
 from muster.errors import BadInput
-from muster.kafka.acls import ROLES, Role, acls_of
+from muster.kafka.acls import ROLES, Role, acls_of, governed_acls
 from muster.kafka.grants import Grant, create_acls
-from muster.kafka.topics import BROKER_DEFAULT, DEFAULT_PARTITIONS, Outcome, Status, create
+from muster.kafka.topics import (
+    BROKER_DEFAULT,
+    DEFAULT_PARTITIONS,
+    MEMBERS_A_PARTITION,
+    Outcome,
+    Partitions,
+    Status,
+    create,
+)
 from muster.output import json_line, table
 from muster.protocol.topics import TOPICS
 
@@ -34,6 +42,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "a group lives in one of them, so more partitions serve more groups side by side",
     )
     parser.add_argument(
+        "--members",
+        type=int,
+        metavar="N",
+        help="how many members all groups together will have: the assignments get a partition for "
+        f"every {MEMBERS_A_PARTITION} of them, because each member reads its whole partition",
+    )
+    parser.add_argument(
         "--replication-factor",
         type=int,
         metavar="N",
@@ -47,19 +62,19 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Create and check."""
-    if args.partitions is not None and args.partitions < 1:
-        raise BadInput(f"--partitions {args.partitions}: expected 1 or more")
+    for option in ("partitions", "members"):
+        if (given := getattr(args, option)) is not None and given < 1:
+            raise BadInput(f"--{option} {given}: expected 1 or more")
     if args.replication_factor != BROKER_DEFAULT and args.replication_factor < 1:
         raise BadInput(f"--replication-factor {args.replication_factor}: expected 1 or more")
     settings, grants = kafka_settings(args), grants_wanted(args)
+    partitions = Partitions(args.partitions, args.members)
     if args.dry_run:
-        partitions = args.partitions or DEFAULT_PARTITIONS
         outcomes = [
-            Outcome(t.name(args.topic_prefix), Status.PLANNED, t.partitions or partitions)
-            for t in TOPICS
+            Outcome(t.name(args.topic_prefix), Status.PLANNED, partitions.new(t)) for t in TOPICS
         ]
     else:
-        outcomes = create(settings, args.topic_prefix, args.partitions, args.replication_factor)
+        outcomes = create(settings, args.topic_prefix, partitions, args.replication_factor)
         grants = create_acls(settings, grants) if grants else grants
     (_print_json if args.format == "json" else _print_tables)(outcomes, grants)
     return int(any(o.status is Status.DIFFERS for o in outcomes))
@@ -98,6 +113,14 @@ def _add_acls(parser: argparse.ArgumentParser) -> None:
             metavar="User:NAME",
             help=needs.purpose,
         )
+    for what, meaning in (
+        ("group", "a group that governors govern: they may lead it"),
+        ("topic", "a topic that consumers of governed groups read: governors may see it"),
+        ("config-topic", "config.storage.topic of a governed Connect cluster: governors read it"),
+    ):
+        group.add_argument(
+            f"--governed-{what}", action="append", default=[], metavar="NAME", help=meaning
+        )
     group.add_argument(
         "--dry-run", action="store_true", help="print what would be made; Kafka is not asked"
     )
@@ -121,5 +144,13 @@ def grants_wanted(args: argparse.Namespace) -> list[Grant]:
         for role, principals in given.items()
         for principal in principals
         for acl in acls_of(role, args.topic_prefix)
+    ]
+    of_groups = (args.governed_group, args.governed_topic, args.governed_config_topic)
+    if any(of_groups) and not given[Role.GOVERNOR]:
+        raise BadInput("--governed-… belongs to a --governor-principal User:NAME")
+    grants += [
+        Grant(principal, acl)
+        for principal in given[Role.GOVERNOR]
+        for acl in governed_acls(*of_groups)
     ]
     return list(dict.fromkeys(grants))

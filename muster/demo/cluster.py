@@ -17,7 +17,7 @@ from typing import Self
 from muster.broker.kafka import EmbeddedKafka, free_port
 from muster.broker.tether import Tethered
 from muster.kafka.settings import ClientSettings, client_settings
-from muster.kafka.topics import create
+from muster.kafka.topics import Partitions, create
 from muster.protocol.topics import DEFAULT_PREFIX
 
 PARTITIONS = 2
@@ -63,7 +63,7 @@ class LocalCluster:
     def create_topics(self) -> None:
         """Create muster's topics, all with broker timestamps, also those the coordinator writes."""
         more = {"message.timestamp.type": "LogAppendTime"}
-        create(self.clients, DEFAULT_PREFIX, PARTITIONS, more=more)
+        create(self.clients, DEFAULT_PREFIX, Partitions(PARTITIONS), more=more)
 
     def start_job(self) -> None:
         """Start the Spark job and return at once; see `job_answers` and `job_is_ready`."""

@@ -11,11 +11,11 @@ from muster.documents.units import tasks_json
 from muster.errors import BadInput
 from muster.output import shown
 from muster.protocol.codec import decode, encode
-from muster.protocol.errors import DecodeError
+from muster.protocol.errors import ConfigError, DecodeError
 from muster.protocol.events import NOWHERE, GroupConfig
 from muster.protocol.ids import GroupId
 from muster.protocol.rows import settings_row
-from muster.protocol.settings import DEFAULT_ASSIGNOR, KEYS, SETTINGS, parse_settings
+from muster.protocol.settings import DEFAULT_ASSIGNOR, KEYS, SETTINGS, Settings, parse_settings
 from muster.protocol.tasks import TaskTable, Unit
 from muster.protocol.taskset import units_of_table
 from muster.protocol.topics import EVENT_BYTES_MAX, TopicKind
@@ -44,7 +44,8 @@ def merged(group: GroupId, old: GroupConfig | None, change: Change) -> GroupConf
 
     Raises:
         BadInput: an unknown assignor.
-        ConfigError: an unknown setting, a value out of bounds, or tasks that clash.
+        ConfigError: an unknown setting, a value out of bounds, settings that do harm together, or
+            tasks that clash.
     """
     assignor = change.assignor or (old.assignor if old else DEFAULT_ASSIGNOR)
     module, _, attribute = assignor.partition(":")
@@ -59,9 +60,27 @@ def merged(group: GroupId, old: GroupConfig | None, change: Change) -> GroupConf
             values[key] = value
     tasks = change.tasks if change.tasks is not None else (old.tasks if old else ())
     TaskTable(tasks)
-    return GroupConfig(
-        group=group, assignor=assignor, settings=parse_settings(values, assignor), tasks=tasks
-    )
+    settings = parse_settings(values, assignor)
+    check_together(settings)
+    return GroupConfig(group=group, assignor=assignor, settings=settings, tasks=tasks)
+
+
+def check_together(settings: Settings) -> None:
+    """Refuse settings that are accepted one by one and do harm together.
+
+    The coordinator itself accepts them: a group that has them goes on.
+
+    Raises:
+        ConfigError: it names the setting to change, and the reason.
+    """
+    interval_ms, session_ms = settings.heartbeat_interval_ms, settings.session_timeout_ms
+    if 2 * interval_ms >= session_ms:
+        raise ConfigError(
+            "heartbeat.interval.ms",
+            interval_ms,
+            f"less than half of session.timeout.ms ({session_ms}): otherwise one lost heartbeat, or"
+            " one pause in the log, ends the session of a member that is well",
+        )
 
 
 def check_fits(group: GroupConfig) -> None:

@@ -209,7 +209,7 @@ def listed(clients: ClientSettings) -> list[Listed]:
         BadInput, Unreachable, Refused: as `protocol_client.connected`.
     """
     with connected(clients) as client:
-        return _listed(client)
+        return listed_with(client)
 
 
 def describe(clients: ClientSettings, groups: Sequence[str]) -> list[Description]:
@@ -225,7 +225,7 @@ def describe(clients: ClientSettings, groups: Sequence[str]) -> list[Description
 
 def describe_with(client: Client, groups: Sequence[str]) -> list[Description]:
     """As `describe`, with a client of `protocol_client.connected` that stays open."""
-    known = {each.group: each.kind for each in _listed(client)}
+    known = {each.group: each.kind for each in listed_with(client)}
     missing = [group for group in groups if group not in known]
     if missing:
         names = ", ".join(sorted(known)) or "none"
@@ -250,7 +250,8 @@ def describe_with(client: Client, groups: Sequence[str]) -> list[Description]:
     return [described[group] for group in groups]
 
 
-def _listed(client: Client) -> list[Listed]:
+def listed_with(client: Client) -> list[Listed]:
+    """As `listed`, with a client of `protocol_client.connected` that stays open."""
     rows = client.list_groups()
     return sorted(
         Listed(

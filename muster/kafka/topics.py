@@ -12,10 +12,49 @@ from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, Resourc
 from muster.kafka import access
 from muster.kafka.cluster import RETRY_PAUSE_S, TIMEOUT_S, admin, failures_named
 from muster.kafka.settings import ClientSettings
-from muster.protocol.topics import TOPICS, Topic
+from muster.protocol.topics import TOPICS, Topic, TopicKind
 
 DEFAULT_PARTITIONS = 4
 BROKER_DEFAULT = -1
+MEMBERS_A_PARTITION = 250
+"""Members that share a partition of the assignments, at most. Each reads what all of them are
+written."""
+
+
+@dataclass(frozen=True, slots=True)
+class Partitions:
+    """How many partitions topics are to have.
+
+    Attributes:
+        each: of every topic; None = the default for new ones, any number for existing ones.
+        members: members of all groups together that the topics are to serve; None = not said. Only
+            the assignments get more partitions for them: each member reads its whole partition. The
+            coordinator reads the other topics, and more partitions make its batches slower.
+    """
+
+    each: int | None = None
+    members: int | None = None
+
+    def new(self, topic: Topic) -> int:
+        """Partitions of a new topic."""
+        return topic.partitions or max(self.each or DEFAULT_PARTITIONS, self._for_members(topic))
+
+    def complaint(self, topic: Topic, count: int) -> str | None:
+        """What is wrong with the number of partitions of an existing topic; None = nothing."""
+        least = self._for_members(topic)
+        if topic.partitions is None and self.each is None:
+            wanted = f"at least {least} for {self.members} members" if count < least else None
+        else:
+            wanted = str(self.new(topic)) if count != self.new(topic) else None
+        return wanted and f"partitions is {count}, expected {wanted}"
+
+    def _for_members(self, topic: Topic) -> int:
+        is_read_by_members = topic.kind is TopicKind.ASSIGNMENTS
+        return -(-(self.members or 0) // MEMBERS_A_PARTITION) if is_read_by_members else 0
+
+
+ANY = Partitions()
+"""The default number for new topics, any number for existing ones."""
 
 
 class Status(StrEnum):
@@ -47,7 +86,7 @@ class Outcome:
 def create(
     settings: ClientSettings,
     prefix: str,
-    partitions: int | None = None,
+    partitions: Partitions = ANY,
     replication_factor: int = BROKER_DEFAULT,
     more: dict[str, str] | None = None,
 ) -> list[Outcome]:
@@ -56,8 +95,8 @@ def create(
     Args:
         settings: how to reach the cluster.
         prefix: of the topic names.
-        partitions: of new topics, and what existing ones must have; None = the default for new
-            ones, any number for existing ones. Topics with a fixed number keep it.
+        partitions: of new topics, and what existing ones must have. Topics with a fixed number
+            keep it.
         replication_factor: of new topics.
         more: topic settings that win over muster's.
 
@@ -71,7 +110,7 @@ def create(
         missing = {
             t.name(prefix): NewTopic(
                 t.name(prefix),
-                t.partitions or partitions or DEFAULT_PARTITIONS,
+                partitions.new(t),
                 replication_factor,
                 config={**t.settings, **(more or {})},
             )
@@ -116,19 +155,18 @@ def _led(topic: TopicMetadata) -> bool:
     return bool(topic.partitions) and all(p.leader >= 0 for p in topic.partitions.values())
 
 
-def _checked(client: AdminClient, topic: Topic, prefix: str, partitions: int | None) -> Outcome:
+def _checked(client: AdminClient, topic: Topic, prefix: str, partitions: Partitions) -> Outcome:
     name = topic.name(prefix)
     resource = ConfigResource(ResourceType.TOPIC, name)
     (future,) = client.describe_configs([resource], request_timeout=TIMEOUT_S).values()
     present = {key: entry.value for key, entry in future.result(TIMEOUT_S).items()}
     count = len(client.list_topics(name, timeout=TIMEOUT_S).topics[name].partitions)
-    wanted = topic.partitions or partitions
     differences = [
         f"{key} is {present.get(key)}, expected {value}"
         for key, value in topic.settings.items()
         if present.get(key) != value
     ]
-    if wanted is not None and count != wanted:
-        differences.insert(0, f"partitions is {count}, expected {wanted}")
+    if complaint := partitions.complaint(topic, count):
+        differences.insert(0, complaint)
     status = Status.DIFFERS if differences else Status.FOUND
     return Outcome(name, status, count, tuple(differences))

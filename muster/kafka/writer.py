@@ -14,6 +14,8 @@ from muster.protocol.codec import Encoded, encode
 from muster.protocol.events import Event
 from muster.signing.keyring import KeyFile, signed
 
+BY = "by"
+"""Header of a record that says who asked for it."""
 _UNHEARD = logging.getLogger("muster.cli.unheard")
 """Drops fatal errors, which librdkafka logs at any level; they are raised as exceptions too."""
 _UNHEARD.disabled = True
@@ -28,7 +30,11 @@ class Place(NamedTuple):
 
 
 def append(
-    settings: ClientSettings, topic: str, event: Event, keys: KeyFile | None = None
+    settings: ClientSettings,
+    topic: str,
+    event: Event,
+    keys: KeyFile | None = None,
+    by: str = "",
 ) -> Place:
     """Write one event, wait until Kafka acknowledges it, and return its place.
 
@@ -37,6 +43,8 @@ def append(
         topic: full name.
         event: the event.
         keys: sign it; None = it is not signed.
+        by: who asked for it, for people who read the log later: the record's header ``by``, which
+            is not signed. Empty = no header.
 
     Raises:
         EncodeError: no key may sign it now.
@@ -45,6 +53,8 @@ def append(
     """
     partitions_of(settings, topic, "WRITE")
     record = signed(keys, encode(event), event, topic)
+    if by:
+        record = record._replace(headers=(*record.headers, (BY, by.encode())))
     with failures_named(settings, topic, "WRITE"), access.fatal_named():
         more: dict[str, RdKafkaValue] = {"message.timeout.ms": cluster.TIMEOUT_S * 1000, **QUIET}
         producer = Producer(settings.producer(more), logger=_UNHEARD)

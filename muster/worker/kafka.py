@@ -1,9 +1,9 @@
 """A worker's connection to Kafka: a consumer of the member's own partition, and a producer.
 
 Two threads wait inside librdkafka, one for records and one for acknowledgements, and post what they
-get to the inbox. With every event sent, `progress.py` checks that the reader keeps up. The reader
-is at the end of the partition *before* `Begin` is posted: the first record of a session is written
-after its join, so the reader misses none and reads no history.
+get to the inbox. With the events it sends, `progress.py` checks that the reader keeps up. The
+reader is at the end of the partition *before* `Begin` is posted: the first record of a session is
+written after its join, so the reader misses none and reads no history.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from muster.signing.keyring import KeyFile, signed
 from muster.worker.configured_groups import configured_groups
 from muster.worker.dictionary import Dictionaries, find_names
 from muster.worker.messages import Acknowledged, Begin, Failed, Input, Read, Send
-from muster.worker.progress import Progress
+from muster.worker.progress import Progress, fresh_ms
 from muster.worker.refusals import Refusals
 
 log = logging.getLogger("muster.worker.kafka")
@@ -309,6 +309,8 @@ class Link:
             return
         if isinstance(record, MemberAssignment | MemberGone):
             self._unread = False
+            if isinstance(record, MemberAssignment) and record.fault is None:
+                self._progress.stay_fresh(fresh_ms(record.session_timeout_ms))
             self._post(Read(record))
 
     def _decode(self, whole: Whole) -> Record:

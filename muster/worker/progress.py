@@ -1,9 +1,13 @@
 """Checks that the reader keeps up with what is written to the member.
 
-With every event, `Progress` asks the broker for the end offset of the member's partition and for
-the number of partitions of the topic: if that grows, the member's key belongs to another partition.
-When the reader has reached the end offset in the right partition, the session gets `CaughtUp`.
-Otherwise it gets nothing, and the lease ends.
+`Progress` asks the broker for the end offset of the member's partition and for the number of
+partitions of the topic: if that grows, the member's key belongs to another partition. When the
+reader has reached the end offset in the right partition, the session gets `CaughtUp`. Otherwise it
+gets nothing, and the lease ends.
+
+It asks with an event, unless the last proof is still fresh (`fresh_ms`): a lease lasts for several
+heartbeats, and a question costs the broker two requests. Until it has a proof it asks with every
+event.
 
 The question needs a connection of its own (an admin client's): a broker answers the requests of a
 connection in order, and the reader's request waits there for seconds. After a failed question the
@@ -37,8 +41,16 @@ LOST_MS: Final = 4_000
 ENDS_KEPT: Final = 64
 """How many of the newest end offsets are kept until the reader reaches them."""
 
+FRESH_MS_MAX: Final = 10_000
+"""A worker finds out that its topic has grown within this time and one heartbeat interval."""
+
 _LATEST: Final[OffsetSpec] = OffsetSpec.latest()  # type: ignore[no-untyped-call]  # of the client
 Place: TypeAlias = tuple[str, int]
+
+
+def fresh_ms(session_timeout_ms: int) -> int:
+    """How long a proof is fresh: an eighth of the session, so a failed question can be repeated."""
+    return min(session_timeout_ms // 8, FRESH_MS_MAX)
 
 
 class _Aside:
@@ -100,6 +112,8 @@ class Progress:
         self._asked_ms: int | None = None  # when the open question was asked
         self._question = 0
         self._is_stale = False
+        self._fresh_ms = 0
+        self._proved_ms: int | None = None  # newest moment up to which everything was read
 
     # --------------------------------------------------------------------------- the reader's side
 
@@ -109,6 +123,7 @@ class Progress:
             self._place, self._position = (topic, partition), offset
             self._partitions = partitions
             self._ends.clear()
+            self._proved_ms = None
 
     def read_to(self, offset: int) -> None:
         """Everything below this offset has been read and given to the session."""
@@ -119,10 +134,16 @@ class Progress:
 
     # -------------------------------------------------------------------------- the session's side
 
+    def stay_fresh(self, fresh_ms: int) -> None:
+        """From now on a proof is fresh for this long, and nothing is asked meanwhile."""
+        self._fresh_ms = fresh_ms
+
     def ask(self, at_ms: int) -> None:
         """Ask whether everything written before now, `at_ms`, has been read; returns at once."""
         with self._lock:
             if self._place is None:
+                return
+            if self._proved_ms is not None and at_ms - self._proved_ms < self._fresh_ms:
                 return
             if self._asked_ms is not None:
                 if at_ms - self._asked_ms < LOST_MS:  # one question at a time is enough
@@ -210,6 +231,7 @@ class Progress:
         if not reached:
             return None
         newest = max(reached)
+        self._proved_ms = max(newest, self._proved_ms or newest)
         open_ends = [(end, at_ms) for end, at_ms in self._ends if at_ms > newest]
         self._ends = deque(open_ends, maxlen=ENDS_KEPT)
         return newest

@@ -103,16 +103,16 @@ def group(assignor: str, **config: object) -> GroupConfig:
 @pytest.mark.parametrize(
     ("old", "change", "expected"),
     [
-        (group("sticky", session__timeout__ms=9_000), NOTHING, None),
+        (group("sticky", session__timeout__ms=12_000), NOTHING, None),
         (
-            group("sticky", session__timeout__ms=9_000),
+            group("sticky", session__timeout__ms=12_000),
             Change(None, {"num.standby.replicas": "1"}, None),
-            group("sticky", session__timeout__ms=9_000, num__standby__replicas=1),
+            group("sticky", session__timeout__ms=12_000, num__standby__replicas=1),
         ),
         (
-            group("sticky", session__timeout__ms=9_000, num__standby__replicas=1),
+            group("sticky", session__timeout__ms=12_000, num__standby__replicas=1),
             Change(None, {"num.standby.replicas": ""}, None),
-            group("sticky", session__timeout__ms=9_000),
+            group("sticky", session__timeout__ms=12_000),
         ),
         (
             group("sticky", group__max__size=5),
@@ -149,6 +149,28 @@ def test_nonsense_is_refused() -> None:
     assert merged(G, None, Change("my.module:Class", {}, None)).assignor == "my.module:Class"
 
 
+@pytest.mark.parametrize(
+    ("assignor", "values", "is_accepted"),
+    [
+        ("sticky", {"heartbeat.interval.ms": "22499"}, True),
+        ("sticky", {"heartbeat.interval.ms": "22500"}, False),
+        ("sticky", {"session.timeout.ms": "10000"}, False),
+        ("cooperative", {"session.timeout.ms": "6001"}, True),
+        ("cooperative", {"session.timeout.ms": "6000"}, False),
+    ],
+)
+def test_settings_that_do_harm_together(
+    assignor: str, values: dict[str, object], is_accepted: bool
+) -> None:
+    """Two heartbeat intervals fit into a session; the error gives the reason and both figures."""
+    change = Change(assignor, values, None)
+    if is_accepted:
+        assert merged(G, None, change).assignor == assignor
+        return
+    with pytest.raises(ConfigError, match=r"less than half of session.timeout.ms \(\d+\): other"):
+        merged(G, None, change)
+
+
 def arguments(**given: object) -> argparse.Namespace:
     """Arguments of `config set`."""
     return argparse.Namespace(
@@ -159,14 +181,14 @@ def arguments(**given: object) -> argparse.Namespace:
 def test_options_win_over_the_file(tmp_path: Path) -> None:
     """The group file gives all values; the tasks file and the options replace what they name."""
     whole = tmp_path / "group.json"
-    config = {"group.max.size": 5, "session.timeout.ms": 9000}
+    config = {"group.max.size": 5, "session.timeout.ms": 12000}
     whole.write_text(json.dumps({"assignor": "sticky", "config": config, "tasks": []}))
     tasks = tmp_path / "tasks.json"
     tasks.write_text(json.dumps({"tasks": TASKS}))
     assert change_from(arguments(file=str(whole))) == Change("sticky", config, ())
     assert change_from(
         arguments(file=str(whole), tasks=str(tasks), assignor="eager", config=["group.max.size=6"])
-    ) == Change("eager", {"group.max.size": "6", "session.timeout.ms": 9000}, UNITS)
+    ) == Change("eager", {"group.max.size": "6", "session.timeout.ms": 12000}, UNITS)
     assert change_from(arguments()) == NOTHING
 
 

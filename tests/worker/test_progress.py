@@ -111,6 +111,27 @@ def test_one_question_at_a_time(reader: Progress, broker: Broker, inputs: list[C
     assert inputs == [CaughtUp(300)]
 
 
+def test_a_fresh_proof_is_not_repeated(
+    reader: Progress, broker: Broker, inputs: list[CaughtUp]
+) -> None:
+    """Nothing is asked while the last proof is fresh; without a proof every event asks."""
+    reader.stay_fresh(1_000)
+    reader.ask(100)
+    broker.answer(12)
+    reader.ask(200)
+    broker.answer(12)
+    assert len(broker.asked) == 2  # nothing is proved before the reader gets to the end
+    reader.read_to(12)
+    reader.ask(1_199)
+    assert len(broker.asked) == 2
+    reader.ask(1_200)
+    broker.answer(12)
+    assert inputs == [CaughtUp(200), CaughtUp(1_200)]
+    reader.stand("muster.assignments", 5, 0, 6)  # the topic has grown: the proof is not of it
+    reader.ask(1_300)
+    assert len(broker.asked) == 4
+
+
 def test_a_log_truncated_below_the_reader(
     reader: Progress, broker: Broker, inputs: list[CaughtUp]
 ) -> None:
