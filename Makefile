@@ -18,7 +18,7 @@ THREE := -n 3 $(SHARED)
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test fast long explore lives check format clean
+.PHONY: help demo test fast long explore lives adopt check format clean
 
 help: ## show this
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -49,6 +49,9 @@ long: $(READY) ## hours: a million generations under faults, 20,000 random lives
 # MUSTER_EXPLORE_STATES is where a search stops; a second run goes on from the files of the first.
 explore: $(READY) ## every interleaving of small groups, to 200,000 states each, two scenarios at a time; goes on where it stopped
 	@PYTHONPATH=.:tests $(BIN)/python -m exploration.run --keep .exploration --states $${MUSTER_EXPLORE_STATES:-200000}
+
+adopt: $(READY) ## governed groups: 1,000 random lives, then every scenario with every client and a Connect cluster
+	@MUSTER_ADOPT=all MUSTER_ADOPT_LIVES=1000 $(BIN)/python -m pytest -q tests/adopt
 
 lives: $(READY) ## a million generations under faults, and 20,000 random lives that must settle; goes on where it stopped
 	@PYTHONPATH=.:tests $(BIN)/python -m fault_injection.whole_lives --keep .lives --report lives.txt \

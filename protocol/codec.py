@@ -29,10 +29,18 @@ from muster.protocol.events import (
 )
 from muster.protocol.framing import KNOWN, Row, Schemas, pack, write
 from muster.protocol.ids import GroupId
-from muster.protocol.keys import COORDINATOR_KEY, DICTIONARY_PART, Key, key_of, parse_key
+from muster.protocol.keys import (
+    COORDINATOR_KEY,
+    DICTIONARY_PART,
+    SIGN_GROUP,
+    Key,
+    key_of,
+    parse_key,
+)
 from muster.protocol.record_rows import Dictionaries
 from muster.protocol.records import (
     CoordinatorClaim,
+    CoordinatorSign,
     Dictionary,
     GroupGone,
     GroupSnapshot,
@@ -87,6 +95,7 @@ RECORDS: dict[tuple[TopicKind, str], Callable[[Key, Row], Record]] = {
     (TopicKind.GROUPS, "Dictionary"): record_rows.dictionary_from,
     (TopicKind.GROUPS, "GroupSnapshot"): snapshot_from,
     (TopicKind.CLOCK, "WakeUp"): record_rows.wake_up_from,
+    (TopicKind.CLOCK, "CoordinatorSign"): record_rows.sign_from,
     (TopicKind.REJECTED, "Rejected"): lambda _key, row: record_rows.rejected_from(row),
     (TopicKind.COORDINATOR, "CoordinatorClaim"): lambda _key, row: record_rows.claim_from(row),
 }
@@ -205,6 +214,9 @@ def encode(value: Event | Record) -> Encoded:
             return _framed(key, "Rejected", record_rows.rejected_row(value), reason)
         case CoordinatorClaim():
             return _framed(COORDINATOR_KEY, "CoordinatorClaim", record_rows.claim_row(value))
+        case CoordinatorSign():
+            key = key_of(SIGN_GROUP, value.job)
+            return _framed(key, "CoordinatorSign", record_rows.sign_row(value))
         case Dictionary():
             key = key_of(value.group, part=DICTIONARY_PART)
             if not value.units:

@@ -28,6 +28,10 @@ COORDINATOR_KEY = b"coordinator"
 """Key of every claim, because only the newest claim counts."""
 
 
+SIGN_GROUP = "__muster_coordinator"
+"""Reserved: coordinators' signs of life have the key ``__muster_coordinator|job``."""
+
+
 class Key(NamedTuple):
     """A parsed key. `member` is None on topics keyed by group, `part` is empty for a whole."""
 

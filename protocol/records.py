@@ -369,11 +369,48 @@ class CoordinatorClaim:
         job: random id of the job.
         host: where it runs, for a person.
         version: muster's version.
+        follows: epoch of the newest claim that the job knew before this one; -1 = none. None = an
+            old version wrote it, whose job writes no signs of life and does not obey ticks that
+            name a later coordinator.
+        alone: whether the job that `follows` names, and all before it, have ended or obey such
+            ticks. It holds if no other claim lies between that one and this one.
     """
 
     job: str
     host: str
     version: str
+    follows: int | None = None
+    alone: bool = False
+
+
+class CoordinatorRole(Enum):
+    """What a coordinator process does. UNKNOWN: written by a newer version."""
+
+    RUNNING = "running"
+    STANDBY = "standby"
+    ENDED = "ended"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CoordinatorSign:
+    """A sign of life of a coordinator process (`muster.clock`, about one a second).
+
+    Attributes:
+        job: random id of the process.
+        host: where it runs, for a person.
+        version: muster's version.
+        role: what it does.
+        epoch: offset of its claim; -1 = it has not claimed.
+        interval_ms: when it writes the next one; 0 = it writes no more.
+    """
+
+    job: str
+    host: str
+    version: str
+    role: CoordinatorRole
+    epoch: int = -1
+    interval_ms: int = 0
 
 
 Record: TypeAlias = (
@@ -385,4 +422,5 @@ Record: TypeAlias = (
     | WakeUp
     | Rejected
     | CoordinatorClaim
+    | CoordinatorSign
 )

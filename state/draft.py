@@ -114,7 +114,7 @@ class Draft:
         self.sessions = group.sessions.copy()
         self.causes, self.possible_causes = Causes(), Causes()
         self.departed, self.newest = Departed(), NOWHERE
-        self.answered = self.was_aside = self.due = False
+        self.answered = self.was_aside = self.due = self.fence_is_read = False
         self.answer, self.acknowledged = set[int](), set[int]()
         self.touched, self.gone = set[int](), set[int]()
         self.replies: list[tuple[str, Record]] = []

@@ -105,6 +105,10 @@ class Recovery:
             from; None after the first batch, and for other groups.
         is_doubtful: a superseded coordinator may have written that snapshot. The questions then
             grant nothing.
+        is_fenced: no earlier coordinator takes an event of the group that lies behind the first
+            tick of this one, because all of them obey such ticks.
+        successor: epoch of a later coordinator, which a tick has named. This one then takes no
+            event of the group any more. None = no tick has named one.
         floor: an earlier coordinator whose last batch is lost may have used generations up to this
             one in fencing tokens; the next placement gets a higher one.
     """
@@ -114,6 +118,8 @@ class Recovery:
     since_epoch: int | None = None
     snapshot_epoch: int | None = None
     is_doubtful: bool = False
+    is_fenced: bool = False
+    successor: int | None = None
     floor: int = 0
 
 
@@ -175,6 +181,8 @@ class Group:
             unverified_until_ms=rest["wary"],
             since_epoch=rest.get("since"),
             is_doubtful=rest.get("doubtful", False),
+            is_fenced=rest.get("fenced", False),
+            successor=rest.get("successor"),
             floor=rest.get("floor", 0),
         )
         group = _of_record(record, sessions, recovery)
@@ -188,7 +196,9 @@ class Group:
         return group
 
     @classmethod
-    def recover(cls, record: GroupSnapshot, *, unverified: bool = True) -> Group:
+    def recover(
+        cls, record: GroupSnapshot, *, unverified: bool = True, fenced: bool = False
+    ) -> Group:
         """The group of a published record whose liveness is lost.
 
         Every member gets a fresh session and is asked for a report. Nothing is granted or revoked
@@ -198,6 +208,8 @@ class Group:
             record: the newest one of the group.
             unverified: the checkpoint is lost, so an earlier coordinator may still run. False = the
                 record is of this checkpoint, and only the liveness cannot be read.
+            fenced: the coordinator before this one obeys the first tick of this one, and all
+                events of the group behind the record are read.
         """
         sessions = Liveness.new(max((m.slot + 1 for m in record.members), default=0))
         sessions.clock_ms = sessions.session_ms = record.clock_ms
@@ -207,6 +219,8 @@ class Group:
         recovery = Recovery(
             asked=frozenset(member.slot for member in record.members if not member.away),
             unverified_until_ms=UNPROVED if unverified else None,
+            # Of a group without members, a join that the record lacks may not be read again.
+            is_fenced=fenced and unverified and bool(record.members),
             floor=record.generation + 1,  # the lost batch may have granted tasks under this one
         )
         epoch = record.coordinator_epoch
@@ -215,6 +229,11 @@ class Group:
         group = _of_record(record, sessions, recovery, epoch)
         group.target.again = bool((record.target == NO_MEMBER).any())  # Connect may have wanted it
         return group
+
+    def is_left_to_a_later_one(self, coordinator_epoch: int) -> bool:
+        """Whether a tick has named a later coordinator than the one of this epoch."""
+        successor = self.recovery.successor
+        return successor is not None and successor > coordinator_epoch
 
     def liveness(self) -> bytes:
         """What the record does not have: sessions, clocks, offsets, then fields in JSON."""
@@ -232,6 +251,10 @@ class Group:
             rest["doubtful"] = True
         if self.target.asked_ms is not None or self.target.is_overtaken:
             rest |= {"asked": self.target.asked_ms, "overtaken": self.target.is_overtaken}
+        if self.recovery.is_fenced:
+            rest["fenced"] = True
+        if self.recovery.successor is not None:
+            rest["successor"] = self.recovery.successor
         return self.sessions.to_bytes() + json.dumps(rest, separators=(",", ":")).encode()
 
     def snapshot(self) -> GroupSnapshot:

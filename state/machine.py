@@ -12,7 +12,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias, assert_never
 
 import numpy as np
@@ -95,6 +95,10 @@ def advance(
     """
     draft = Draft(group, coordinator_epoch, assignors, aside)
     fresh = _fresh(draft, events)
+    later = recovery.successor(group, fresh, coordinator_epoch)
+    if later is not None:  # it takes the events; this coordinator decides nothing any more
+        left = replace(group, recovery=replace(group.recovery, successor=later))
+        return Step(left, (), None, changed=False)
     if not fresh and not draft.changed:  # a recovered group has changed: it asks its members
         return Step(group, (), deadlines.wake_ms(draft), changed=False)
     if draft.changed:
@@ -249,6 +253,7 @@ def _beat_slots(draft: Draft, run: list[Heartbeat], session: Times) -> None:
 def _settle(draft: Draft) -> None:
     """After all events: open a generation, place it, move each affected member one step."""
     draft.drop_gone()
+    recovery.end_behind_fence(draft)
     if recovery.has_ended(draft):
         draft.due = True
         draft.touched |= set(draft.roster.slots)

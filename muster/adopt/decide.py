@@ -29,7 +29,7 @@ def target_of(
     snapshot: GroupSnapshot | None,
     members: Mapping[str, int],
     config: GroupConfig,
-    holds: Mapping[str, TaskSet],
+    holds: Mapping[str, TaskSet] | None,
 ) -> dict[str, TaskSet] | None:
     """Member → tasks it is to have, as the coordinator decided; None = it has not decided yet.
 
@@ -37,8 +37,8 @@ def target_of(
         snapshot: the group's newest record.
         members: name → incarnation of the present members.
         config: the group's newest configuration.
-        holds: what the members run. A decision counts when it knows what they have stopped, as the
-            rounds of Connect's assignors go on from there.
+        holds: what the members run. A decision then counts only if it knows what they have
+            stopped: the rounds of Connect's assignors go on from there. None = it always counts.
     """
     if snapshot is None or snapshot.quarantine is not None or snapshot.recovering:
         return None
@@ -49,11 +49,11 @@ def target_of(
     table = TaskTable(snapshot.tasks)
     if table != TaskTable(config.tasks):
         return None
-    for name, entry in there.items():
+    for name, entry in there.items() if holds is not None else ():
         owed = table.set_of(
             np.flatnonzero(snapshot.revoking & (snapshot.holder == entry.slot)).astype(np.int32)
         )
-        if owed - holds.get(name, owed):
+        if holds is not None and owed - holds.get(name, owed):
             return None
     slots = {entry.slot: name for name, entry in there.items()}
     return _by_member(table, snapshot.target, slots)

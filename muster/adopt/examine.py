@@ -103,9 +103,12 @@ def governors(described: Description) -> list[str]:
 
 
 def _absent(name: str, is_empty: bool, there: Sequence[str]) -> str:
-    what = f"group {name!r} has no members" if is_empty else f"Kafka has no group {name!r}"
-    others = "" if is_empty else f"; {there_are(name, there)}"
-    return f"{what}{others}. --fresh takes the seat before the first member comes"
+    if is_empty:
+        return f"group {name!r} has no members. --fresh takes the seat before the first one comes"
+    return (
+        f"Kafka has no group {name!r}, or this login may not see it (it needs READ on the group);"
+        f" there are: {there_are(name, there)}. --fresh takes the seat before the first one comes"
+    )
 
 
 def _checked(described: Description, own: str | None) -> Found:

@@ -59,6 +59,7 @@ from muster.protocol.errors import MusterError
 from muster.protocol.events import Join
 from muster.protocol.records import GroupSnapshot, MemberAssignment, MemberGone
 from muster.protocol.tasks import TaskSet, Unit
+from muster.state.causes import count_of
 from muster.worker.messages import Acknowledged, Failed, Send
 
 log = logging.getLogger("muster.adopt")
@@ -478,11 +479,11 @@ class Governor:
         }
 
     def _target(self) -> dict[str, TaskSet] | None:
-        if self._options.kind is Kind.CONNECT and not self._has_read_config():
+        is_connect = self._options.kind is Kind.CONNECT
+        if is_connect and not self._has_read_config():
             return None
-        return decide.target_of(
-            self._snapshot, self._bridge.members, self._config, self._bridge.holds()
-        )
+        holds = self._bridge.holds() if is_connect else None
+        return decide.target_of(self._snapshot, self._bridge.members, self._config, holds)
 
     def _has_read_config(self) -> bool:
         newest = max((member.config_offset for member in self._said), default=-1)
@@ -560,12 +561,13 @@ class Governor:
             by_coordinator=not self._here,
         )
         log.info(
-            "round %d (%s): %d members; %d tasks start, %d stop; %s",
+            "round %d (%s): %s; %s to start, %d to stop; decided in %d ms: %s",
             found.generation,
             found.protocol,
-            found.members,
-            found.starts,
+            count_of(found.members, "member"),
+            count_of(found.starts, "task"),
             found.stops,
+            found.decided_ms,
             self._why(),
             extra={"group": self._options.group},
         )
@@ -573,7 +575,7 @@ class Governor:
 
     def _why(self) -> str:
         if self._here:
-            return "no coordinator answered in time: decided here, told to the log"
+            return "no coordinator answered in time; decided here, told to the log"
         return self._snapshot.cause if self._snapshot is not None and self._said else "no members"
 
     def _end(self, failure: MusterError | None) -> None:

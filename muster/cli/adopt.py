@@ -23,14 +23,14 @@ from muster.cli.options import add_kafka, group_id, kafka_settings, key_values
 from muster.documents.group_config import Change, check_fits, merged
 from muster.errors import BadInput
 from muster.kafka.settings import ClientSettings
-from muster.kafka.writer import Place, append
+from muster.kafka.writer import append_all
 from muster.logs import add_log_format, set_up
 from muster.protocol.events import GroupConfig
 from muster.protocol.ids import GroupId
 from muster.protocol.settings import CONNECT_ASSIGNORS
 from muster.protocol.tasks import WEIGHT_MAX
 from muster.protocol.topics import TopicKind, topic_name
-from muster.published.config import current
+from muster.published.config import currents
 from muster.signing.keyring import KeyFile, add_signing_keys, key_file
 
 CONNECT_TOPIC = "connect-configs"
@@ -196,15 +196,15 @@ def wanted(
     weights = _weights(args.weight)
     pairs = key_values(args.pin, "--pin")
     pins = {group: examine.pins_of(pairs, each, group) for group, each in found.items()}
+    known = currents(clients, args.topic_prefix, args.group)
     configs = {
-        group: _config(args, clients, group, each.kind, bool(pins[group]))
+        group: _config(args, known.get(group), group, each.kind, bool(pins[group]))
         for group, each in found.items()
     }
     seat = Seat.WAIT if args.wait else Seat.STAND_BY if args.stand_by else Seat.TAKE
     topic = topic_name(TopicKind.CONFIG, args.topic_prefix)
-    places: dict[str, Place] = {
-        group: append(clients, topic, config, keys) for group, config in configs.items()
-    }
+    written = append_all(clients, topic, list(configs.values()), keys)
+    places = dict(zip(configs, written, strict=True))
     return [
         Options(
             group=GroupId(group),
@@ -224,9 +224,8 @@ def wanted(
 
 
 def _config(
-    args: argparse.Namespace, clients: ClientSettings, group: str, kind: Kind, is_pinned: bool
+    args: argparse.Namespace, old: GroupConfig | None, group: str, kind: Kind, is_pinned: bool
 ) -> GroupConfig:
-    old = current(clients, args.topic_prefix, group)
     values: dict[str, object] = {**({} if old else DEFAULTS), **key_values(args.config, "--config")}
     plain = "sticky" if kind is Kind.CONSUMER else "static" if is_pinned else "cooperative"
     assignor = args.assignor or (plain if old is None or is_pinned else None)

@@ -27,7 +27,7 @@ from muster.protocol.tasks import TaskTable
 from muster.protocol.topics import TopicKind, topic_name
 from muster.published.config import current
 from muster.published.holdups import Debts
-from muster.published.seen import last_seen_ms, seen_text
+from muster.published.seen import last_seen_ms, read_signs, seen_text, signs_text
 from muster.published.snapshots import (
     Shown,
     configured,
@@ -41,6 +41,9 @@ from muster.published.snapshots import (
 )
 from muster.published.tables import members_table, state_table, tasks_table
 from muster.signing.keyring import KeyFile, add_signing_keys, key_file
+
+SIGNS_MS = 60_000
+"""How far back signs of life are read."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -86,6 +89,8 @@ def run(args: argparse.Namespace) -> int:
         for hint in hints(shown, lambda: configured(settings, prefix)):
             print(f"\n{hint}")
         print(f"\n{seen_text(seen_ms, now_ms, snapshots)}")
+        if signs := read_signs(settings, prefix, now_ms - SIGNS_MS):
+            print(signs_text(signs, wall_ms()))
     return 0
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
@@ -51,14 +52,19 @@ def append(
         Unreachable: Kafka did not acknowledge it in time.
         Refused, NoTopics: as `partitions_of`.
     """
+    return append_all(settings, topic, [event], keys)[0]
+
+
+def append_all(
+    settings: ClientSettings, topic: str, events: Sequence[Event], keys: KeyFile | None = None
+) -> list[Place]:
+    """As `append`, for several events, one after the other."""
     partitions_of(settings, topic, "WRITE")
-    record = signed(keys, encode(event), event, topic)
-    if by:
-        record = record._replace(headers=(*record.headers, (BY, by.encode())))
+    records = [signed(keys, encode(event), event, topic) for event in events]
     with failures_named(settings, topic, "WRITE"), access.fatal_named():
         more: dict[str, RdKafkaValue] = {"message.timeout.ms": cluster.TIMEOUT_S * 1000, **QUIET}
         producer = Producer(settings.producer(more), logger=_UNHEARD)
-        return deliver(producer, topic, record, cluster.TIMEOUT_S)
+        return [deliver(producer, topic, record, cluster.TIMEOUT_S) for record in records]
 
 
 def deliver(producer: Producer, topic: str, record: Encoded, timeout_s: float) -> Place:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import signal
 
 import pytest
-from support.adopt.fleet import Fleet
+from support.adopt.fleet import MATRIX, Fleet
 from support.suite.waiting import until
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark]
 
 
-@pytest.mark.parametrize("protocol", ["cooperative-sticky", "range"])
+@pytest.mark.parametrize("protocol", ["range", pytest.param("cooperative-sticky", marks=MATRIX)])
 def test_the_life_of_a_governed_group(kafka, job, tmp_path, protocol):
     """Taken over under load; members join, are drained, killed, partitions are added; handed back.
 

@@ -52,6 +52,7 @@ def test_config_and_lag_events_round_trip(case: tuple) -> None:
         wire.wake_ups.map(lambda r: (TopicKind.CLOCK, r)),
         wire.rejected.map(lambda r: (TopicKind.REJECTED, r)),
         wire.claims.map(lambda r: (TopicKind.COORDINATOR, r)),
+        wire.signs.map(lambda r: (TopicKind.CLOCK, r)),
     )
 )
 def test_records_round_trip(case: tuple) -> None:

@@ -31,6 +31,8 @@ from muster.protocol.ids import Role, Task
 from muster.protocol.parts import Joiner, parts
 from muster.protocol.records import (
     CoordinatorClaim,
+    CoordinatorRole,
+    CoordinatorSign,
     Dictionary,
     Fault,
     GroupSnapshot,
@@ -187,6 +189,21 @@ def _records() -> dict[str, tuple[TopicKind, object]]:
         "CoordinatorClaim": (
             TopicKind.COORDINATOR,
             CoordinatorClaim(job="j", host="h", version="0.1.0"),
+        ),
+        "CoordinatorClaim.follows": (
+            TopicKind.COORDINATOR,
+            CoordinatorClaim(job="j", host="h", version="0.1.0", follows=2),
+        ),
+        "CoordinatorSign": (
+            TopicKind.CLOCK,
+            CoordinatorSign(
+                job="j",
+                host="h",
+                version="0.1.0",
+                role=CoordinatorRole.RUNNING,
+                epoch=3,
+                interval_ms=1_000,
+            ),
         ),
     }
 

@@ -56,9 +56,7 @@ connect.protocol={protocol}
 plugin.discovery=service_load
 """
 STARTED = re.compile(r"^(\d+) \w+ Creating (?:task|connector) (\S+?)(?: of type .*)?$")
-STOPPED = re.compile(
-    r"^(\d+) \w+ (?:Graceful stop of task (\S+) succeeded\.|Stopped connector (\S+))"
-)
+STOPPED = re.compile(r"^(\d+) \w+ Graceful stop of (?:task|connector) (\S+) succeeded\.")
 
 
 class Worker:
@@ -206,7 +204,7 @@ class ConnectCluster:
                 if (begun := STARTED.match(line)) is not None:
                     since[begun[2]] = int(begun[1])
                 elif (ended := STOPPED.match(line)) is not None:
-                    job = ended[2] or ended[3]
+                    job = ended[2]
                     if job in since:
                         spans[job].append((since.pop(job), int(ended[1]), worker.name))
             last = 2**62 if worker in self.workers else at

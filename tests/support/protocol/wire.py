@@ -24,6 +24,8 @@ from muster.protocol.events import (
 from muster.protocol.ids import Role, Task
 from muster.protocol.records import (
     CoordinatorClaim,
+    CoordinatorRole,
+    CoordinatorSign,
     Fault,
     GroupSnapshot,
     GroupState,
@@ -190,7 +192,23 @@ rejected = st.builds(
     key=st.binary(max_size=20),
     value=st.binary(max_size=50),
 )
-claims = st.builds(CoordinatorClaim, job=texts, host=texts, version=texts)
+claims = st.builds(
+    CoordinatorClaim,
+    job=texts,
+    host=texts,
+    version=texts,
+    follows=st.none() | st.integers(-1, 2**62),
+    alone=st.booleans(),
+)
+signs = st.builds(
+    CoordinatorSign,
+    job=st.text("0123456789abcdef", min_size=1, max_size=12),
+    host=texts,
+    version=texts,
+    role=st.sampled_from(CoordinatorRole),
+    epoch=longs,
+    interval_ms=longs,
+)
 moves = st.builds(
     Move,
     task=texts,
