@@ -52,15 +52,21 @@ def append(
         Unreachable: Kafka did not acknowledge it in time.
         Refused, NoTopics: as `partitions_of`.
     """
-    return append_all(settings, topic, [event], keys)[0]
+    return append_all(settings, topic, [event], keys, by)[0]
 
 
 def append_all(
-    settings: ClientSettings, topic: str, events: Sequence[Event], keys: KeyFile | None = None
+    settings: ClientSettings,
+    topic: str,
+    events: Sequence[Event],
+    keys: KeyFile | None = None,
+    by: str = "",
 ) -> list[Place]:
     """As `append`, for several events, one after the other."""
     partitions_of(settings, topic, "WRITE")
     records = [signed(keys, encode(event), event, topic) for event in events]
+    if by:
+        records = [r._replace(headers=(*r.headers, (BY, by.encode()))) for r in records]
     with failures_named(settings, topic, "WRITE"), access.fatal_named():
         more: dict[str, RdKafkaValue] = {"message.timeout.ms": cluster.TIMEOUT_S * 1000, **QUIET}
         producer = Producer(settings.producer(more), logger=_UNHEARD)
