@@ -28,6 +28,7 @@ from muster.protocol.ids import Role
 from muster.protocol.records import Move
 from muster.protocol.settings import CONNECT_ASSIGNORS
 from muster.protocol.tasks import IntArray
+from muster.protocol.taskset import units_of_table, units_version
 from muster.state import causes, config, deadlines, lag, recovery
 from muster.state.causes import Causes
 from muster.state.columns import seated
@@ -91,7 +92,8 @@ def _ask_aside(draft: Draft, aside: Aside) -> None:
     if target.asked_ms is None:
         target.asked_ms, target.is_overtaken = draft.sessions.clock_ms, False
     read = config.offset_of(draft.sessions.through)
-    question = (str(draft.id), draft.generation, target.asked_ms, read)
+    tasks = units_version(units_of_table(draft.table))
+    question = (str(draft.id), draft.generation, target.asked_ms, read, tasks)
     outcome = aside(question, lambda: _ask_assignor(draft))
     if isinstance(outcome, str):
         story = f"assignor {draft.assignor} failed, the target stays: {outcome}"

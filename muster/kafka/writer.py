@@ -73,7 +73,13 @@ def append_all(
         return [deliver(producer, topic, record, cluster.TIMEOUT_S) for record in records]
 
 
-def deliver(producer: Producer, topic: str, record: Encoded, timeout_s: float) -> Place:
+def deliver(
+    producer: Producer,
+    topic: str,
+    record: Encoded,
+    timeout_s: float,
+    partition: int | None = None,
+) -> Place:
     """Write one record, wait until Kafka acknowledges it, and return its place.
 
     Args:
@@ -81,6 +87,7 @@ def deliver(producer: Producer, topic: str, record: Encoded, timeout_s: float) -
         topic: full name.
         record: key, value and headers.
         timeout_s: how long Kafka may take.
+        partition: where to; None = the one of the key.
 
     Raises:
         KafkaException: Kafka refused it, or did not acknowledge it in time (_TIMED_OUT).
@@ -93,6 +100,7 @@ def deliver(producer: Producer, topic: str, record: Encoded, timeout_s: float) -
 
     producer.produce(
         topic,
+        partition=-1 if partition is None else partition,
         key=record.key,
         value=record.value,
         headers=list(record.headers),

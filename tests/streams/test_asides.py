@@ -19,7 +19,7 @@ NOTHING = np.empty(0, dtype=np.int32)
 
 def question(group: str, asked_ms: int = 1) -> Question:
     """A question of a group."""
-    return (group, 1, asked_ms, 0)
+    return (group, 1, asked_ms, 0, 0)
 
 
 def answer(followup_ms: int = 7) -> Answer:
