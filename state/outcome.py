@@ -63,8 +63,8 @@ class Failure:
 
 Outcome = Answer | Failure
 Question: TypeAlias = tuple[str, int, int, int, int]
-"""Names a placement that is computed aside: group, generation, time at which it was asked for, offset
-of the newest config, version of the tasks."""
+"""Names a placement that is computed aside: group, generation, time at which it was asked for,
+offset of the newest config, version of the tasks."""
 Aside: TypeAlias = Callable[[Question, Callable[[], Outcome]], Outcome | str | None]
 """Computes a placement while batches go on: the first call with a question begins it, later calls
 give its outcome, the words why there will be none, or None while it is computed."""
