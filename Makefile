@@ -8,6 +8,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 SERVICES := broker or spark or container or slow
+# A browser has a lane of its own: .ci/browser.
+FAST := not ($(SERVICES) or browser)
 # A file's tests are in one process: they share brokers and jobs. Half the time of the fast tests is
 # waiting, so three processes keep two cores busy; a JVM keeps one busy alone.
 SHARED := --dist loadfile --no-loadscope-reorder
@@ -18,7 +20,7 @@ THREE := -n 3 $(SHARED)
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test fast long explore lives check format clean
+.PHONY: help demo test fast long explore lives adopt check format clean
 
 help: ## show this
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -29,13 +31,13 @@ demo: $(READY) ## watch a fleet being coordinated: Kafka, Spark job and workers 
 test: $(READY) ## the whole suite: the fast tests, then those with a real Kafka and a real Spark
 	@status=0; \
 	echo "== fast tests, every example"; \
-	MUSTER_EXAMPLES=all $(BIN)/python -m pytest -q $(THREE) -m "not ($(SERVICES))" || status=1; \
+	MUSTER_EXAMPLES=all $(BIN)/python -m pytest -q $(THREE) -m "$(FAST)" || status=1; \
 	echo "== tests with services"; \
-	$(BIN)/python -m pytest -q $(TWO) --durations=20 --durations-min=30 -m "$(SERVICES)" || status=1; \
+	$(BIN)/python -m pytest -q $(TWO) --durations=20 --durations-min=30 -m "($(SERVICES)) and not browser" || status=1; \
 	exit $$status
 
 fast: $(READY) ## the fast tests: no JVM, a third of the examples, under two minutes
-	@$(BIN)/python -m pytest -q $(THREE) -m "not ($(SERVICES))"
+	@$(BIN)/python -m pytest -q $(THREE) -m "$(FAST)"
 
 long: $(READY) ## hours: a million generations under faults, 20,000 random lives, explorations, a million hostile cases, half an hour of faults on the real thing
 	@status=0; \
@@ -49,6 +51,9 @@ long: $(READY) ## hours: a million generations under faults, 20,000 random lives
 # MUSTER_EXPLORE_STATES is where a search stops; a second run goes on from the files of the first.
 explore: $(READY) ## every interleaving of small groups, to 200,000 states each, two scenarios at a time; goes on where it stopped
 	@PYTHONPATH=.:tests $(BIN)/python -m exploration.run --keep .exploration --states $${MUSTER_EXPLORE_STATES:-200000}
+
+adopt: $(READY) ## governed groups: 1,000 random lives, then every scenario with every client and a Connect cluster
+	@MUSTER_ADOPT=all MUSTER_ADOPT_LIVES=1000 $(BIN)/python -m pytest -q tests/adopt
 
 lives: $(READY) ## a million generations under faults, and 20,000 random lives that must settle; goes on where it stopped
 	@PYTHONPATH=.:tests $(BIN)/python -m fault_injection.whole_lives --keep .lives --report lives.txt \

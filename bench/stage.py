@@ -146,6 +146,14 @@ class Coordinator:
                 time.sleep(0.1)
         raise RuntimeError(f"the coordinator did not start:\n{self._log.read_text()[-3000:]}")
 
+    def answers(self, page: str) -> bool:
+        """Whether a page of the metrics port answers 200 now."""
+        try:
+            self._page(page)
+        except OSError:
+            return False
+        return True
+
     def _page(self, path: str) -> str:
         with urllib.request.urlopen(f"http://127.0.0.1:{self._port}{path}", timeout=5) as page:
             return page.read().decode()

@@ -26,13 +26,23 @@ from muster.protocol.events import (
     Origin,
     Report,
     Tick,
+    TopicsFound,
 )
 from muster.protocol.framing import KNOWN, Row, Schemas, pack, write
 from muster.protocol.ids import GroupId
-from muster.protocol.keys import COORDINATOR_KEY, DICTIONARY_PART, Key, key_of, parse_key
+from muster.protocol.keys import (
+    COORDINATOR_KEY,
+    DICTIONARY_PART,
+    FOUND_PART,
+    SIGN_GROUP,
+    Key,
+    key_of,
+    parse_key,
+)
 from muster.protocol.record_rows import Dictionaries
 from muster.protocol.records import (
     CoordinatorClaim,
+    CoordinatorSign,
     Dictionary,
     GroupGone,
     GroupSnapshot,
@@ -49,7 +59,7 @@ from muster.protocol.topics import EVENT_BYTES_MAX, TopicKind
 Headers: TypeAlias = tuple[tuple[str, bytes], ...]
 CONFIG_BYTES_MAX = 16 << 20
 """A packed config may inflate to at most this many bytes."""
-_PACKED = ("GroupConfig", "GroupSnapshot", "Dictionary")
+_PACKED = ("GroupConfig", "TopicsFound", "GroupSnapshot", "Dictionary")
 _NO_DICTIONARIES: Dictionaries = {}
 CONTENT_TYPE = ("content-type", b"application/avro")
 
@@ -73,6 +83,7 @@ EVENTS: dict[tuple[TopicKind, str], _EventFrom] = {
     (TopicKind.MEMBERSHIP, "Tick"): event_rows.tick_from,
     (TopicKind.LAG, "LagReport"): event_rows.lag_report_from,
     (TopicKind.CONFIG, "GroupConfig"): event_rows.config_from,
+    (TopicKind.CONFIG, "TopicsFound"): event_rows.found_from,
 }
 """(topic, schema) → the function that reads the event."""
 
@@ -87,6 +98,7 @@ RECORDS: dict[tuple[TopicKind, str], Callable[[Key, Row], Record]] = {
     (TopicKind.GROUPS, "Dictionary"): record_rows.dictionary_from,
     (TopicKind.GROUPS, "GroupSnapshot"): snapshot_from,
     (TopicKind.CLOCK, "WakeUp"): record_rows.wake_up_from,
+    (TopicKind.CLOCK, "CoordinatorSign"): record_rows.sign_from,
     (TopicKind.REJECTED, "Rejected"): lambda _key, row: record_rows.rejected_from(row),
     (TopicKind.COORDINATOR, "CoordinatorClaim"): lambda _key, row: record_rows.claim_from(row),
 }
@@ -117,10 +129,11 @@ def decode(
         DecodeError: the bytes are not a valid event of this topic.
     """
     group, member, part = parse_key(key)
-    if member is not None or part:
+    is_found = kind == TopicKind.CONFIG and part == FOUND_PART
+    if member is not None or (part and not is_found):
         raise DecodeError(f"key {key!r}; expected the group id alone"[:200])
     if value is None:
-        if kind == TopicKind.CONFIG:
+        if kind == TopicKind.CONFIG and not part:
             return GroupDeleted(group=group, origin=origin)
         raise DecodeError(f"a tombstone on {kind}, where it means nothing")
     # Only configs grow large, so other events are never packed.
@@ -128,6 +141,8 @@ def decode(
     if (kind, name) in _HOLDING:
         return _HOLDING[kind, name](group, row, origin, tasks_max)
     build = EVENTS.get((kind, name))
+    if is_found and name != "TopicsFound":
+        raise DecodeError(f"a {name} under the key of what was found"[:200])
     if build is None:
         raise DecodeError(f"a {name} does not belong on {kind}")
     return build(group, row, origin)
@@ -205,6 +220,9 @@ def encode(value: Event | Record) -> Encoded:
             return _framed(key, "Rejected", record_rows.rejected_row(value), reason)
         case CoordinatorClaim():
             return _framed(COORDINATOR_KEY, "CoordinatorClaim", record_rows.claim_row(value))
+        case CoordinatorSign():
+            key = key_of(SIGN_GROUP, value.job)
+            return _framed(key, "CoordinatorSign", record_rows.sign_row(value))
         case Dictionary():
             key = key_of(value.group, part=DICTIONARY_PART)
             if not value.units:
@@ -234,15 +252,18 @@ _ROWS: dict[type, Callable[..., Row]] = {
     Drain: event_rows.drain_row,
     LagReport: event_rows.lag_report_row,
     GroupConfig: event_rows.config_row,
+    TopicsFound: event_rows.found_row,
     Tick: event_rows.tick_row,
     WakeUp: record_rows.wake_up_row,
 }
 
 
 def _event(
-    value: Join | Report | Leave | Drain | LagReport | GroupConfig | Tick | WakeUp,
+    value: Join | Report | Leave | Drain | LagReport | GroupConfig | TopicsFound | Tick | WakeUp,
 ) -> Encoded:
-    return _framed(key_of(value.group), type(value).__name__, _ROWS[type(value)](value))
+    part = FOUND_PART if isinstance(value, TopicsFound) else ""
+    key = key_of(value.group, part=part)
+    return _framed(key, type(value).__name__, _ROWS[type(value)](value))
 
 
 def _framed(key: bytes, name: str, row: Row, *headers: tuple[str, bytes]) -> Encoded:

@@ -12,9 +12,11 @@ from muster.protocol import rows
 from muster.protocol.errors import DecodeError, UnknownDictionary
 from muster.protocol.events import Origin
 from muster.protocol.framing import Row
-from muster.protocol.keys import Key
+from muster.protocol.keys import SIGN_GROUP, Key
 from muster.protocol.records import (
     CoordinatorClaim,
+    CoordinatorRole,
+    CoordinatorSign,
     Dictionary,
     Fault,
     MemberAssignment,
@@ -147,9 +149,52 @@ def rejected_from(row: Row) -> Rejected:
 
 def claim_row(record: CoordinatorClaim) -> Row:
     """The Avro row of a claim."""
-    return {"job": record.job, "host": record.host, "version": record.version}
+    extras = {}
+    if record.follows is not None:
+        extras["follows"] = rows.u64(record.follows + 1)
+    if record.alone:
+        extras["alone"] = b"\x01"
+    return {"job": record.job, "host": record.host, "version": record.version, "extras": extras}
 
 
 def claim_from(row: Row) -> CoordinatorClaim:
-    """A claim from its row, checked."""
-    return CoordinatorClaim(job=row["job"], host=row["host"], version=row["version"])
+    """A claim from its row, checked.
+
+    Raises:
+        DecodeError: `follows` is not a number of 8 bytes.
+    """
+    follows = row["extras"].get("follows")
+    if follows is not None and len(follows) != 8:
+        raise DecodeError(f"follows is {len(follows)} bytes; expected a number of 8")
+    return CoordinatorClaim(
+        job=row["job"],
+        host=row["host"],
+        version=row["version"],
+        follows=None if follows is None else rows.u64_from(follows) - 1,
+        alone="alone" in row["extras"],
+    )
+
+
+def sign_row(record: CoordinatorSign) -> Row:
+    """The Avro row of a coordinator's sign of life."""
+    names = ("job", "host", "version", "epoch", "interval_ms")
+    return {**{name: getattr(record, name) for name in names}, "role": record.role.value}
+
+
+def sign_from(key: Key, row: Row) -> CoordinatorSign:
+    """A sign of life from its row, checked.
+
+    Raises:
+        DecodeError: it has the key of another job.
+    """
+    if (key.group, key.member) != (SIGN_GROUP, row["job"]):
+        raise DecodeError(f"a sign of job {row['job']!r} under the key of another record")
+    known = {role.value: role for role in CoordinatorRole}
+    return CoordinatorSign(
+        job=row["job"],
+        host=row["host"],
+        version=row["version"],
+        role=known.get(row["role"], CoordinatorRole.UNKNOWN),
+        epoch=row["epoch"],
+        interval_ms=row["interval_ms"],
+    )

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from muster.protocol.events import Mark, Origin, Profile
 from muster.protocol.ids import GroupId, MemberId, Role
 from muster.protocol.settings import Settings
+from muster.protocol.sources import Found, Source
 from muster.protocol.tasks import EMPTY, TaskSet, TaskTable, Unit
 from muster.protocol.taskset import LABELS_CHARS_MAX, Layout, UnitRef, units_of_table, units_version
 
@@ -78,8 +79,15 @@ NO_TASKS = "no tasks: "
 """Start of an assignment's message while the group has no config."""
 
 
-def no_tasks(group: str) -> str:
-    """Message for members and users of a group without tasks."""
+def no_tasks(group: str, *, declares: bool = False) -> str:
+    """Message for members and users of a group without tasks.
+
+    Args:
+        group: its id.
+        declares: it declares topics of Kafka.
+    """
+    if declares:
+        return f"{NO_TASKS}none of the topics that {group} declares was found yet"
     return f"{NO_TASKS}muster config set --group {group} --tasks FILE gives the group some"
 
 
@@ -277,6 +285,8 @@ class GroupSnapshot:
             members have theirs in their entry.
         quarantine: since when and why the job has set the group aside; None = it has not. The rest
             is then as it was before.
+        sources: topics of Kafka that the group's config declares.
+        found: what was found for them; its units are among `tasks`.
     """
 
     group: GroupId
@@ -313,6 +323,8 @@ class GroupSnapshot:
     recovering: tuple[int, ...] = ()
     drains: tuple[KeptDrain, ...] = ()
     quarantine: Quarantine | None = None
+    sources: tuple[Source, ...] = ()
+    found: tuple[Found, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -369,11 +381,48 @@ class CoordinatorClaim:
         job: random id of the job.
         host: where it runs, for a person.
         version: muster's version.
+        follows: epoch of the newest claim that the job knew before this one; -1 = none. None = an
+            old version wrote it, whose job writes no signs of life and does not obey ticks that
+            name a later coordinator.
+        alone: whether the job that `follows` names, and all before it, have ended or obey such
+            ticks. It holds if no other claim lies between that one and this one.
     """
 
     job: str
     host: str
     version: str
+    follows: int | None = None
+    alone: bool = False
+
+
+class CoordinatorRole(Enum):
+    """What a coordinator process does. UNKNOWN: written by a newer version."""
+
+    RUNNING = "running"
+    STANDBY = "standby"
+    ENDED = "ended"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CoordinatorSign:
+    """A sign of life of a coordinator process (`muster.clock`, about one a second).
+
+    Attributes:
+        job: random id of the process.
+        host: where it runs, for a person.
+        version: muster's version.
+        role: what it does.
+        epoch: offset of its claim; -1 = it has not claimed.
+        interval_ms: when it writes the next one; 0 = it writes no more.
+    """
+
+    job: str
+    host: str
+    version: str
+    role: CoordinatorRole
+    epoch: int = -1
+    interval_ms: int = 0
 
 
 Record: TypeAlias = (
@@ -385,4 +434,5 @@ Record: TypeAlias = (
     | WakeUp
     | Rejected
     | CoordinatorClaim
+    | CoordinatorSign
 )

@@ -10,6 +10,8 @@ from collections.abc import Mapping
 
 from muster.protocol.errors import ConfigError
 
+GOVERNED = ("governed", "kafka")
+"""Tag of a member that `muster adopt` speaks for: Kafka's session decides what it may run."""
 TAGS_MAX = 5
 KEY_CHARS_MAX = 20
 VALUE_CHARS_MAX = 30

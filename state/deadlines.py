@@ -83,7 +83,7 @@ def prove(draft: Draft, tick: Tick) -> None:
     """
     if tick.published is None:
         return
-    recovery.prove(draft, tick.published.coordinator_epoch)
+    recovery.prove(draft, tick.published.coordinator_epoch, by_tick=True)
     if tick.published.coordinator_epoch < draft.group.coordinator_epoch:
         draft.changed = True
         draft.sessions.wake_ms = LONG_AGO

@@ -20,6 +20,7 @@ from muster.protocol.digest import table_hashes
 from muster.protocol.ids import GroupId, Role
 from muster.protocol.records import GroupSnapshot, GroupState, KeptDrain, MemberEntry, Move
 from muster.protocol.settings import CONNECT_ASSIGNORS, DEFAULT_ASSIGNOR, Settings
+from muster.protocol.sources import Found, Source
 from muster.protocol.tasks import IntArray, TaskTable
 from muster.state import outcome
 from muster.state.liveness import Liveness
@@ -99,6 +100,10 @@ class Recovery:
             from; None after the first batch, and for other groups.
         is_doubtful: a superseded coordinator may have written that snapshot. The questions then
             grant nothing.
+        is_fenced: no earlier coordinator takes an event of the group that lies behind the first
+            tick of this one, because all of them obey such ticks.
+        successor: epoch of a later coordinator, which a tick has named. This one then takes no
+            event of the group any more. None = no tick has named one.
         floor: an earlier coordinator whose last batch is lost may have used generations up to this
             one in fencing tokens; the next placement gets a higher one.
     """
@@ -108,6 +113,8 @@ class Recovery:
     since_epoch: int | None = None
     snapshot_epoch: int | None = None
     is_doubtful: bool = False
+    is_fenced: bool = False
+    successor: int | None = None
     floor: int = 0
 
 
@@ -127,6 +134,7 @@ class Group:
         hashes: uint64[T], digest hash of every task.
         roster: the members.
         drains: drains that outlive their member (`drains.py`), by member id.
+        sources, found: tasks that come from Kafka (`discovery.py`).
         dead: the group was deleted; its last members are stopping their tasks.
         sessions: the liveness: sessions, clocks and offsets, which every batch changes.
     """
@@ -142,6 +150,8 @@ class Group:
     roster: Roster = field(default_factory=Roster)
     drains: tuple[KeptDrain, ...] = ()
     dead: bool = False
+    sources: tuple[Source, ...] = ()
+    found: tuple[Found, ...] = ()
     owned: Ownership = field(default_factory=Ownership)
     target: Target = field(default_factory=Target)
     timers: Timers = field(default_factory=Timers)
@@ -169,6 +179,8 @@ class Group:
             unverified_until_ms=rest["wary"],
             since_epoch=rest.get("since"),
             is_doubtful=rest.get("doubtful", False),
+            is_fenced=rest.get("fenced", False),
+            successor=rest.get("successor"),
             floor=rest.get("floor", 0),
         )
         group = _of_record(record, sessions, recovery)
@@ -180,7 +192,9 @@ class Group:
         return group
 
     @classmethod
-    def recover(cls, record: GroupSnapshot, *, unverified: bool = True) -> Group:
+    def recover(
+        cls, record: GroupSnapshot, *, unverified: bool = True, fenced: bool = False
+    ) -> Group:
         """The group of a published record whose liveness is lost.
 
         Every member gets a fresh session and is asked for a report. Nothing is granted or revoked
@@ -190,6 +204,8 @@ class Group:
             record: the newest one of the group.
             unverified: the checkpoint is lost, so an earlier coordinator may still run. False = the
                 record is of this checkpoint, and only the liveness cannot be read.
+            fenced: the coordinator before this one obeys the first tick of this one, and all
+                events of the group behind the record are read.
         """
         sessions = Liveness.new(max((m.slot + 1 for m in record.members), default=0))
         sessions.clock_ms = sessions.session_ms = record.clock_ms
@@ -199,6 +215,8 @@ class Group:
         recovery = Recovery(
             asked=frozenset(member.slot for member in record.members if not member.away),
             unverified_until_ms=UNPROVED if unverified else None,
+            # Of a group without members, a join that the record lacks may not be read again.
+            is_fenced=fenced and unverified and bool(record.members),
             floor=record.generation + 1,  # the lost batch may have granted tasks under this one
         )
         epoch = record.coordinator_epoch
@@ -207,6 +225,11 @@ class Group:
         group = _of_record(record, sessions, recovery, epoch)
         group.target.again = bool((record.target == NO_MEMBER).any())  # Connect may have wanted it
         return group
+
+    def is_left_to_a_later_one(self, coordinator_epoch: int) -> bool:
+        """Whether a tick has named a later coordinator than the one of this epoch."""
+        successor = self.recovery.successor
+        return successor is not None and successor > coordinator_epoch
 
     def liveness(self) -> bytes:
         """What the record does not have: sessions, clocks, offsets, then fields in JSON."""
@@ -222,6 +245,10 @@ class Group:
         }
         if self.recovery.is_doubtful:
             rest["doubtful"] = True
+        if self.recovery.is_fenced:
+            rest["fenced"] = True
+        if self.recovery.successor is not None:
+            rest["successor"] = self.recovery.successor
         return self.sessions.to_bytes() + json.dumps(rest, separators=(",", ":")).encode()
 
     def snapshot(self) -> GroupSnapshot:
@@ -265,6 +292,8 @@ class Group:
             memory="" if target.memory is None else json.dumps(target.memory, sort_keys=True),
             recovering=tuple(sorted(self.recovery.asked)),
             drains=self.drains,
+            sources=self.sources,
+            found=self.found,
         )
 
     @property
@@ -300,6 +329,8 @@ def _of_record(
         roster=Roster.of(record.members),
         drains=record.drains,
         dead=record.state is GroupState.DEAD,
+        sources=record.sources,
+        found=record.found,
         owned=Ownership(
             holder=record.holder,
             revoking=record.revoking,

@@ -12,7 +12,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias, assert_never
 
 import numpy as np
@@ -31,6 +31,7 @@ from muster.protocol.events import (
     Report,
     Taken,
     Tick,
+    TopicsFound,
 )
 from muster.protocol.records import Dictionary, GroupSnapshot, Record, no_tasks
 from muster.state import (
@@ -39,6 +40,7 @@ from muster.state import (
     deadlines,
     deafness,
     deletion,
+    discovery,
     drains,
     fencing,
     lag,
@@ -92,6 +94,10 @@ def advance(
     """
     draft = Draft(group, coordinator_epoch, assignors)
     fresh = _fresh(draft, events)
+    later = recovery.successor(group, fresh, coordinator_epoch)
+    if later is not None:  # it takes the events; this coordinator decides nothing any more
+        left = replace(group, recovery=replace(group.recovery, successor=later))
+        return Step(left, (), None, changed=False)
     if not fresh and not draft.changed:  # a recovered group has changed: it asks its members
         return Step(group, (), deadlines.wake_ms(draft), changed=False)
     if draft.changed:
@@ -161,6 +167,8 @@ def _absorb(draft: Draft, events: list[Taken]) -> None:
         match event:
             case GroupConfig():
                 config.configure(draft, event)
+            case TopicsFound():
+                discovery.take(draft, event)
             case GroupDeleted():
                 deletion.delete(draft, event)
             case LagReport():
@@ -246,6 +254,7 @@ def _beat_slots(draft: Draft, run: list[Heartbeat], session: Times) -> None:
 def _settle(draft: Draft) -> None:
     """After all events: open a generation, place it, move each affected member one step."""
     draft.drop_gone()
+    recovery.end_behind_fence(draft)
     if recovery.has_ended(draft):
         draft.due = True
         draft.touched |= set(draft.roster.slots)
@@ -279,7 +288,7 @@ def _settle(draft: Draft) -> None:
 
 
 def _open_generation(draft: Draft) -> None:
-    waits = no_tasks(draft.id)
+    waits = no_tasks(draft.id, declares=bool(draft.sources))
     if not places(draft.table, draft.assignor):
         parts = [str(draft.causes), waits]  # without tasks, earlier causes decided nothing
     elif deadlines.is_pending(draft):
@@ -306,7 +315,7 @@ def _open_generation(draft: Draft) -> None:
 def _without_waits(draft: Draft) -> str:
     """The cause of the pending generation without what it waits for."""
     cause = draft.cause
-    for waits in (recovery.WAITS, no_tasks(draft.id)):
+    for waits in (recovery.WAITS, no_tasks(draft.id), no_tasks(draft.id, declares=True)):
         cause = cause.removesuffix(waits).removesuffix("; ")
     return cause
 

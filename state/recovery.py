@@ -17,11 +17,21 @@ the tasks away, and the snapshot is of a coordinator that did not know it was su
 "New" is the coordinator that started the group without a checkpoint (`Recovery.since_epoch`). One
 that continues from its checkpoint accepts answers to it as its own, because it may process again a
 batch that the other published in part, and must decide alike.
+
+A coordinator that starts without a checkpoint writes a tick for every group, which names it. An
+earlier coordinator that reads such a tick of a group takes no event of that group any more
+(`successor`), not even those of the same batch that lie before the tick. So it can admit only
+members whose joins lie before the tick, and the new coordinator reads all of those and asks them.
+If it knows that the earlier one obeys the tick (`is_fenced`), the group is verified once the batch
+with the tick has been taken in. No time has to pass, and it does not matter how long the earlier
+one was frozen.
 """
 
 from __future__ import annotations
 
-from muster.protocol.events import Report
+from collections.abc import Iterable
+
+from muster.protocol.events import Report, Taken, Tick
 from muster.state.draft import Draft
 from muster.state.group import UNPROVED, Group
 
@@ -29,6 +39,15 @@ NOTICES_MS = 3_000
 """A running coordinator reads a later claim within this time; usually it takes milliseconds."""
 WAITS = "waits until a coordinator that ran before must have stopped"
 """Part of the cause of a generation that is opened while the group is unverified."""
+
+
+def successor(group: Group, events: Iterable[Taken], coordinator_epoch: int) -> int | None:
+    """Epoch of a later coordinator that a tick of the group names; None = no tick names one."""
+    named = [e.published.coordinator_epoch for e in events if isinstance(e, Tick) and e.published]
+    latest = max(named, default=-1)
+    if group.recovery.successor is not None:
+        latest = max(latest, group.recovery.successor)
+    return latest if latest > coordinator_epoch else None
 
 
 def begin(draft: Draft) -> None:
@@ -63,9 +82,10 @@ def raise_floor(draft: Draft) -> None:
     one generation for an event. What it gave a member under it was written before the question that
     the member answers, or before it was silent for a session; so by the time a task is free here,
     every event that its last owner's token can come from has been counted. Heartbeats are not:
-    they open none but by a deadline, which brings a tick as well.
+    they open none but by a deadline, which brings a tick as well. A batch that ends the waiting
+    counts as a whole, because events of other topics may stand behind the last answer in it.
     """
-    if is_unverified(draft):
+    if is_halted(draft.group):
         draft.recovery.floor += 1
 
 
@@ -82,15 +102,27 @@ def is_halted(group: Draft | Group) -> bool:
     return bool(group.recovery.asked) or is_unverified(group)
 
 
+def end_behind_fence(draft: Draft) -> None:
+    """The group is verified after the batch in which its own tick was read; see `is_fenced`.
+
+    The batch counts as a whole: if a broker's clock was set back, a join that stands before the
+    tick in the log may be taken in after it.
+    """
+    if draft.fence_is_read:
+        draft.recovery.unverified_until_ms = None
+
+
 def has_ended(draft: Draft) -> bool:
     """Whether this batch ended the time in which the group could not act."""
     return is_halted(draft.group) and not is_halted(draft)
 
 
-def prove(draft: Draft, coordinator_epoch: int | None) -> None:
+def prove(draft: Draft, coordinator_epoch: int | None, *, by_tick: bool = False) -> None:
     """Set the end of the unverified time if a record names this coordinator or a later one."""
     is_new = coordinator_epoch is not None and coordinator_epoch >= draft.since_epoch
-    if is_new and draft.recovery.unverified_until_ms == UNPROVED:
+    if is_new and draft.recovery.is_fenced:
+        draft.fence_is_read |= by_tick
+    elif is_new and draft.recovery.unverified_until_ms == UNPROVED:
         patience_ms = max(2 * draft.settings.heartbeat_interval_ms, NOTICES_MS)
         draft.recovery.unverified_until_ms = draft.sessions.clock_ms + patience_ms
 

@@ -8,58 +8,21 @@ makes it notice: a job that reads a later claim than its own stops.
 
 from __future__ import annotations
 
-import platform
 import threading
 import time
 from collections.abc import Mapping
-from importlib.metadata import version
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
 from muster.kafka.settings import ClientSettings
-from muster.kafka.writer import deliver
 from muster.logs import KAFKA
 from muster.protocol import codec
 from muster.protocol.errors import DecodeError
 from muster.protocol.records import CoordinatorClaim
 from muster.protocol.topics import TopicKind, topic_name
-from muster.streams.errors import KafkaUnreachable
 from muster.streams.loop import Loop
 
-CLAIM_TIMEOUT_S = 60.0
 POLL_S = 0.5
-
-
-def claim(
-    clients: ClientSettings, prefix: str, job: str, timeout_s: float = CLAIM_TIMEOUT_S
-) -> int:
-    """Write a claim.
-
-    Args:
-        clients: how to reach Kafka.
-        prefix: topic prefix.
-        job: random id of this job.
-        timeout_s: how long Kafka may take.
-
-    Returns:
-        The coordinator epoch.
-
-    Raises:
-        KafkaUnreachable: Kafka did not acknowledge the claim.
-    """
-    record = CoordinatorClaim(job=job, host=platform.node(), version=version("muster-kafka"))
-    encoded = codec.encode(record)
-    producer = Producer(
-        clients.producer({"message.timeout.ms": int(timeout_s * 1000)}), logger=KAFKA
-    )
-    try:
-        topic = topic_name(TopicKind.COORDINATOR, prefix)
-        return deliver(producer, topic, encoded, timeout_s).offset
-    except KafkaException as error:
-        reason: KafkaError = error.args[0]
-        is_late = reason.code() == KafkaError._TIMED_OUT
-        why = f"no answer within {timeout_s:.0f} s" if is_late else reason.str()
-        raise KafkaUnreachable(f"the claim to be the coordinator was not taken: {why}") from None
 
 
 class Watch(Loop):

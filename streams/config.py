@@ -54,7 +54,10 @@ class JobConfig:
         metrics_host: the interface of that port.
         metrics_groups_max: most groups that have a label of their own; the others share one.
         stall_ms: how long the query may make no progress before ``/healthz`` reports a stall.
+        standby: whether the process waits while another one is the coordinator.
+        silence_ms: a standby claims when the coordinator has written no sign of life for so long.
         canary_ms: time between two canary ticks of the job (`canary`); 0 = there are none.
+        discovery_ms, discovery_measure_ms, discovery_grace_ms: see `discovery.Pace`.
         writers: schemas of other writers of the input topics, read from their files.
         assignors: plug-ins ``module:Class`` that a group's config may name although they are not
             registered under an entry point.
@@ -80,6 +83,11 @@ class JobConfig:
     metrics_groups_max: int = 200
     stall_ms: int = 300_000
     canary_ms: int = 10_000
+    discovery_ms: int = 2_000
+    discovery_measure_ms: int = 30_000
+    discovery_grace_ms: int = 60_000
+    standby: bool = False
+    silence_ms: int = 3_000
     writers: tuple[WriterSchema, ...] = ()
     assignors: frozenset[str] = frozenset()
     signing_keys: str | None = None
@@ -230,6 +238,34 @@ SETTINGS: tuple[Setting, ...] = (
         "how often the job writes an event of its own, whose answer it times",
     ),
     Setting(
+        "muster.discovery.interval.ms",
+        "discovery_ms",
+        _whole(100, 86_400_000),
+        "a whole number of milliseconds, 100 to 86400000",
+        "how often the job looks at the topics that groups declare as tasks",
+    ),
+    Setting(
+        "muster.discovery.measure.ms",
+        "discovery_measure_ms",
+        _whole(100, 86_400_000),
+        "a whole number of milliseconds, 100 to 86400000",
+        "how often it measures their load, where a weight is measured",
+    ),
+    Setting(
+        "muster.discovery.grace.ms",
+        "discovery_grace_ms",
+        _whole(0, 86_400_000),
+        "a whole number of milliseconds, 0 to 86400000",
+        "how long a topic that has vanished keeps its tasks",
+    ),
+    Setting(
+        "muster.standby.silence.ms",
+        "silence_ms",
+        _whole(2_000, 600_000),
+        "a whole number of milliseconds, 2000 (two signs of life) to 600000",
+        "a standby claims when the coordinator was silent for so long while Kafka answered",
+    ),
+    Setting(
         "muster.schemas",
         "writers",
         lambda text: read_schemas("muster.schemas", filter(None, text.split(","))),
@@ -256,6 +292,7 @@ def job_config(
     prefixes: Sequence[str] = (),
     conf: Sequence[str] = (),
     signing_keys: str | None = None,
+    standby: bool = False,
 ) -> JobConfig:
     """Read and check the options that the user gave.
 
@@ -267,6 +304,7 @@ def job_config(
         prefixes: every ``--topic-prefix``; none = the default one.
         conf: every ``--conf``, as ``KEY=VALUE``.
         signing_keys: ``--signing-keys``; None = nothing is signed.
+        standby: ``--standby``.
 
     Raises:
         ConfigError: it names the key or option.
@@ -283,6 +321,7 @@ def job_config(
         master=master,
         spark=spark,
         signing_keys=None if signing_keys is None else _absolute(signing_keys),
+        standby=standby,
         **own,  # type: ignore[arg-type]  # each row of SETTINGS reads its field's type
     )
 

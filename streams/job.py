@@ -1,6 +1,7 @@
 """The coordinator's process: it wires the parts together and runs them from start to stop.
 
-1. Check the topics, start Spark, check the checkpoint, write a claim for every prefix.
+1. Check the topics, start Spark, check the checkpoint. A standby then rehearses, and waits until
+   the coordinator has ended or is silent. Write a claim for every prefix.
 2. No checkpoint: read the groups back and load them in a first, short run of the query.
 3. Run the query until SIGTERM or SIGINT (exit code 0), a later claim (1) or its failure (1).
 
@@ -31,8 +32,7 @@ if __name__ == "__main__" and sys.path[0] == str(Path(__file__).resolve().parent
 import structlog
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql import SparkSession
 
 from muster import logs
 from muster.kafka import access
@@ -40,20 +40,32 @@ from muster.kafka.acls import Role
 from muster.kafka.options import add_prefixes
 from muster.protocol.errors import ConfigError, MusterError
 from muster.signing.keyring import KeyFile, add_signing_keys, keyring_path
-from muster.streams import claim, recovery, session, sink, source, stopping, timestamps
-from muster.streams.canary import Canary
-from muster.streams.checkpoint import job_ids, last_run, topic_ids, unverified
-from muster.streams.checkpoint.files import open_checkpoint
-from muster.streams.clock import Clock
+from muster.streams import (
+    claim,
+    query,
+    recovery,
+    session,
+    signs,
+    sink,
+    source,
+    standby,
+    stopping,
+    takeover,
+    timestamps,
+)
+from muster.streams.checkpoint import (
+    fenced,
+    folder_lock,
+    job_ids,
+    last_run,
+    topic_ids,
+    unverified,
+)
+from muster.streams.checkpoint.files import Checkpoint, open_checkpoint
 from muster.streams.config import DEFAULT_MASTER, SETTINGS, JobConfig, job_config
 from muster.streams.errors import KafkaUnreachable, QueryFailed, Superseded
-from muster.streams.observability.group_gauges import GroupsCollector
-from muster.streams.observability.group_stats import Fold
-from muster.streams.observability.health import Health
-from muster.streams.observability.http import Port
-from muster.streams.observability.metrics import Metrics
-from muster.streams.observability.observer import Observer
 from muster.streams.observability.progress import Progress
+from muster.streams.observed import Seen
 from muster.streams.processor import GroupProcessor
 
 _log = structlog.get_logger("muster.streams")
@@ -61,15 +73,8 @@ _log = structlog.get_logger("muster.streams")
 DONE, FAILURE, USAGE = 0, 1, 2
 _JSON_LOG = ("spark.log.structuredLogging.enabled=true",)
 """Makes the JVM log in JSON, too."""
-LOOK_S = 0.25
-"""Seconds between two looks of the main loop at its signals and at Spark's reports."""
 _REFUSAL = re.compile(r"Authori[sz]ation|Authentication|SSL|Ssl")
 """Error texts after which the job asks Kafka what it refuses."""
-_CALLED = "An error occurred while calling"
-"""The line that Py4J puts before Java's message."""
-_CAUSED = "Caused by: "
-_OURS = re.compile(r"muster\.[\w.]+: (.+)")
-"""The last line of a Python traceback of a muster error."""
 
 
 def run(config: JobConfig) -> int:
@@ -97,7 +102,7 @@ def _begun(config: JobConfig) -> int:
     try:
         return _run(config)
     except (PySparkException, Py4JError) as error:
-        raise QueryFailed(f"Spark does not start: {_cause(error)}") from error
+        raise QueryFailed(f"Spark does not start: {query.cause(error)}") from error
 
 
 def _run(config: JobConfig) -> int:
@@ -106,67 +111,91 @@ def _run(config: JobConfig) -> int:
         log = _log.bind(job=job)
         keys = None if config.signing_keys is None else KeyFile(config.signing_keys)
         partitions = access.check(config.clients, Role.JOB, config.prefixes)
-        timestamps.check(config.clients, source.input_topics(config.prefixes))
+        topics = source.input_topics(config.prefixes)
+        timestamps.check(config.clients, topics)
+        seen = Seen(config, stack)
+        turn = standby.Turn(job, config.prefixes, config.silence_ms / 1000)
+        vigil = stack.enter_context(
+            standby.Vigil(config.clients, partitions, config.prefixes, turn)
+        )
+        said = stack.enter_context(
+            signs.Signs(config.clients, config.prefixes, job, lambda: seen.is_well)
+        )
+        stop.on_stop += [said.ends, vigil.over.set]
+        if config.standby:
+            stack.enter_context(folder_lock.held(config))
         spark = session.start(config)
         stopping.listen(stop)  # PySpark has set its own handler for SIGINT
         stack.callback(_stop_spark, spark, stop)
-        topics = source.input_topics(config.prefixes)
         checkpoint = open_checkpoint(spark, config.checkpoint)
         topic_ids.check(checkpoint, config.clients, topics)
-        job_ids.check(checkpoint, config.clients, config.prefixes, job)
-        epochs = {prefix: claim.claim(config.clients, prefix, job) for prefix in config.prefixes}
+        if config.standby:
+            takeover.stand_by(spark, config, job, said, vigil, seen, partitions, stop)
+            if stop.is_set():
+                log.info("stopped")
+                return DONE
+            log.info("takes over", why=vigil.why())
+            checkpoint = takeover.claimable(checkpoint, config, job)
+            topic_ids.check(checkpoint, config.clients, topics)
+        else:
+            job_ids.check(checkpoint, config.clients, config.prefixes, job)
+        epochs, found = takeover.claimed(config, said, vigil)
         log.info("claimed", **{f"epoch[{prefix}]": epoch for prefix, epoch in epochs.items()})
         watch = stack.enter_context(claim.Watch(config.clients, epochs, job, stop))
-        health, progress, clock = _observed(stack, config, epochs, partitions, watch, keys)
-        now_ms = time.time_ns() // 1_000_000
-        unverified_until_ms = unverified.until_ms(checkpoint, epochs, now_ms)
-        processor = GroupProcessor(
-            *(epochs, partitions, topics, config.rebuild_ms, config.writers),
-            unverified_until_ms=unverified_until_ms,
-            signing_keys=config.signing_keys,
-            check_share=config.check_share,
-            assignors=config.assignors,
-            group_bytes_max=config.group_bytes_max,
-            group_tasks_max=config.group_tasks_max,
-            assignor_ms_max=config.assignor_ms_max,
-            group_cpu_s=config.group_cpu_ms / 1000,
-            python_bytes_max=config.python_bytes_max,
-            suspect_batch=last_run.suspect_batch(checkpoint),
-            canary_ms=config.canary_ms,
-        )
+        clock = seen.claims(epochs, partitions, watch, keys)
+        said.runs(epochs)
+        vigil.end()
+        processor = _processor(config, checkpoint, epochs, found, partitions)
         last_run.begins(checkpoint)
         starting = None
         if checkpoint.is_new and not stop.is_set():
-            starting = _recover(spark, config, processor, epochs, stop, progress, keys)
+            starting = _recover(spark, config, processor, epochs, stop, seen.progress, keys)
         if not stop.is_set():
-            query = sink.write(_frame(spark, config, processor, starting, None), config)
+            running = sink.write(query.frame(spark, config, processor, starting), config)
             log.info("running", checkpoint=config.checkpoint, bootstrap=config.clients.bootstrap)
-            health.running(time.monotonic())
+            seen.health.running(time.monotonic())
             clock.begin_canary()
             stop.grace_s = stopping.RUN_GRACE_S
-            _await(query, stop, progress)
+            query.await_end(running, stop, seen.progress)
         last_run.ended(checkpoint)
-        if watch.story is not None:
+        if watch.story is not None and not stop.is_told:
             raise Superseded(watch.story)
         log.info("stopped")
         return DONE
 
 
-def _frame(
-    spark: SparkSession,
+def _processor(
     config: JobConfig,
-    processor: GroupProcessor,
-    starting: recovery.Offsets | None,
-    initial: DataFrame | None,
-) -> DataFrame:
-    """The query without its sink."""
-    groups = source.read(spark, config, starting).groupBy("lane")
-    return groups.transformWithState(
-        processor,
-        outputStructType=sink.OUTPUT,
-        outputMode="Append",
-        timeMode="None",
-        initialState=None if initial is None else initial.groupBy("lane"),
+    checkpoint: Checkpoint,
+    epochs: Mapping[str, int],
+    found: Mapping[str, bool],
+    partitions: Mapping[str, int],
+) -> GroupProcessor:
+    """The operator.
+
+    Args:
+        config: the job's settings.
+        checkpoint: its checkpoint.
+        epochs: prefix → epoch of its claim.
+        found: prefix → whether all earlier coordinators obey its ticks.
+        partitions: topic → number of partitions.
+    """
+    now_ms = time.time_ns() // 1_000_000
+    topics = source.input_topics(config.prefixes)
+    return GroupProcessor(
+        *(epochs, partitions, topics, config.rebuild_ms, config.writers),
+        unverified_until_ms=unverified.until_ms(checkpoint, epochs, now_ms),
+        fenced=fenced.fenced(checkpoint, found),
+        signing_keys=config.signing_keys,
+        check_share=config.check_share,
+        assignors=config.assignors,
+        group_bytes_max=config.group_bytes_max,
+        group_tasks_max=config.group_tasks_max,
+        assignor_ms_max=config.assignor_ms_max,
+        group_cpu_s=config.group_cpu_ms / 1000,
+        python_bytes_max=config.python_bytes_max,
+        suspect_batch=last_run.suspect_batch(checkpoint),
+        canary_ms=config.canary_ms,
     )
 
 
@@ -190,43 +219,9 @@ def _recover(
     _log.info("recovering", groups=len(recovered.snapshots), checkpoint=config.checkpoint)
     recovery.wake_all(config.clients, recovered, epochs, keys)
     initial = recovery.initial_state(spark, recovered)
-    frame = _frame(spark, config, processor, recovered.starting, initial)
-    _await(sink.write(frame, config, once=True), stop, progress)
+    frame = query.frame(spark, config, processor, recovered.starting, initial)
+    query.await_end(sink.write(frame, config, once=True), stop, progress)
     return None
-
-
-def _await(query: StreamingQuery, stop: threading.Event, progress: Progress) -> None:
-    """Wait until the query ends, or end it when `stop` is set; record its progress meanwhile.
-
-    Raises:
-        QueryFailed: the query ended with an error.
-    """
-    try:
-        # Short waits, because Python runs signal handlers only between them.
-        while not query.awaitTermination(LOOK_S):  # type: ignore[arg-type]  # takes fractions
-            if stop.is_set():
-                session.fall_silent(SparkSession.active())
-                query.stop()
-                return
-            progress.look(query)
-    except (PySparkException, Py4JError, OSError) as error:  # the latter two: the JVM is gone
-        if not stop.is_set():
-            raise QueryFailed(_cause(error)) from error
-
-
-def _cause(error: Exception) -> str:
-    """The line of Spark's error text that says what happened.
-
-    It is the last line of an executor's Python traceback that names a muster error; without one,
-    Java's last ``Caused by``; without that, the first line.
-    """
-    lines = [line.strip(" \t:") for line in str(error).splitlines() if line.strip(" \t:")]
-    if lines and lines[0].startswith(_CALLED):
-        del lines[0]
-    ours = [match[1] for line in lines if (match := _OURS.match(line))]
-    caused = [line.removeprefix(_CAUSED) for line in lines if line.startswith(_CAUSED)]
-    causes = ours or caused or lines[:1] or [type(error).__name__]
-    return causes[-1][:1000]
 
 
 def _stop_spark(spark: SparkSession, stop: threading.Event) -> None:
@@ -237,67 +232,6 @@ def _stop_spark(spark: SparkSession, stop: threading.Event) -> None:
     hung.start()
     spark.stop()
     hung.cancel()
-
-
-def _observed(
-    stack: ExitStack,
-    config: JobConfig,
-    epochs: Mapping[str, int],
-    partitions: Mapping[str, int],
-    watch: claim.Watch,
-    keys: KeyFile | None,
-) -> tuple[Health, Progress, Clock]:
-    """Start the clock, the observer and the metrics port; the query waits for none of them."""
-    metrics, health = Metrics(), Health(config.stall_ms / 1000, lambda: watch.story is None)
-    metrics.claimed(epochs)
-    metrics.probed(
-        ready=lambda: health.ready(time.monotonic()).fine,
-        healthy=lambda: health.well(time.monotonic()).fine,
-    )
-    progress = Progress(metrics, health)
-    looking: list[Observer] = []
-    most = 2 * config.rows_per_batch_max
-    clock = Clock(
-        *(config.clients, config.prefixes, metrics.ticks.inc, keys),
-        is_behind=lambda: any(each.rows_behind > most for each in looking),
-        canary=Canary(epochs, lambda prefix, s: metrics.canary.labels(prefix).observe(s))
-        if config.canary_ms
-        else None,
-    )
-    stack.enter_context(clock)
-    metrics.asleep.set_function(lambda: clock.asleep)
-    metrics.overdue.set_function(clock.overdue_s)
-    fold = Fold(metrics, epochs, config.metrics_groups_max)
-    metrics.registry.register(GroupsCollector(fold, clock.now_ms))
-    observer = Observer(
-        config.clients,
-        partitions,
-        config.prefixes,
-        metrics=metrics,
-        fold=fold,
-        health=health,
-        read=lambda: progress.read,
-        on_late=clock.wake,
-    )
-    stack.enter_context(observer)
-    looking.append(observer)
-    health.depends_on("clock", lambda: clock.alive)
-    health.depends_on("observer", lambda: observer.alive)
-    _port(stack, config, metrics, health)
-    return health, progress, clock
-
-
-def _port(stack: ExitStack, config: JobConfig, metrics: Metrics, health: Health) -> None:
-    if config.metrics_port is None:
-        return
-    try:
-        port = Port(metrics, health, config.metrics_host, config.metrics_port)
-    except OSError as error:
-        raise ConfigError(
-            "muster.metrics.port", config.metrics_port, f"a free port ({error.strerror})"
-        ) from None
-    _log.info("metrics", address=f"http://{config.metrics_host}:{port.number}/metrics")
-    stack.enter_context(port)
 
 
 # ---------------------------------------------------------------- command line
@@ -317,6 +251,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="M",
         help=f"local[N], spark://HOST:PORT, yarn, k8s://URL (default: {DEFAULT_MASTER}, or what "
         "spark-submit says)",
+    )
+    spark.add_argument(
+        "--standby",
+        action="store_true",
+        help="wait, warm, while another process is the coordinator; take over within seconds when "
+        "it ends, dies or freezes. It needs a checkpoint folder of its own",
     )
     logs.add_log_format(parser)
     spark.add_argument(
@@ -353,6 +293,7 @@ def run_arguments(args: argparse.Namespace) -> int:
         master=args.master or (None if submitted else DEFAULT_MASTER),
         prefixes=args.topic_prefix,
         signing_keys=keyring_path(args.signing_keys),
+        standby=args.standby,
         conf=[*(_JSON_LOG if args.log_format == "json" else ()), *args.conf],
     )
     logs.set_up(args.log_format)

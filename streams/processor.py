@@ -93,6 +93,7 @@ class GroupProcessor(StatefulProcessor):
         topics: the input topics, ascending.
         writers: schemas of other writers.
         unverified_until_ms: prefix → see `Publisher`.
+        fenced: prefix → see `Publisher.is_fenced`.
         partitions, rebuild_ms, check_share, assignors, group_bytes_max, group_tasks_max,
             assignor_ms_max: see `Publisher`.
         signing_keys: file of the keyring, read where the operator runs; None = nothing is signed.
@@ -111,6 +112,7 @@ class GroupProcessor(StatefulProcessor):
         writers: tuple[WriterSchema, ...] = (),
         unverified_until_ms: Mapping[str, int] = MappingProxyType({}),
         *,
+        fenced: Mapping[str, bool] = MappingProxyType({}),
         signing_keys: str | None = None,
         check_share: float = 0.0,
         assignors: frozenset[str] = frozenset(),
@@ -144,6 +146,7 @@ class GroupProcessor(StatefulProcessor):
                 group_bytes_max,
                 group_tasks_max,
                 assignor_ms_max,
+                fenced.get(prefix, False),
             )
             for prefix, epoch in epochs.items()
         }
@@ -229,7 +232,7 @@ class GroupProcessor(StatefulProcessor):
         Raises:
             MemoryError: there is not enough memory.
         """
-        rows = rows._replace(group=group_batch.known(rows))
+        rows = rows._replace(group=group_batch.known(rows, fenced=self._publisher(rows).is_fenced))
         inbox = self._inbox(rows)
         if inbox.group is None or not inbox.events:
             return BatchResult(list(self._letters(inbox)), rows.group, rows.stored)

@@ -60,10 +60,12 @@ class Recovered:
     Attributes:
         snapshots: (prefix, newest snapshot record) of every group that was not forgotten.
         starting: where the source starts.
+        last: where the last record of every partition is, if it has one.
     """
 
     snapshots: tuple[tuple[str, GroupSnapshot], ...]
     starting: Offsets
+    last: Offsets
 
 
 def recover(clients: ClientSettings, prefixes: Iterable[str]) -> Recovered:
@@ -80,7 +82,8 @@ def recover(clients: ClientSettings, prefixes: Iterable[str]) -> Recovered:
                 "group.id": f"{prefixes[0]}.recovery",
                 "enable.auto.commit": False,
                 "enable.partition.eof": True,
-                "fetch.wait.max.ms": 10,  # at the end of a partition there is nothing to wait for
+                # A question waits behind a fetch that is under way on the same connection.
+                "fetch.wait.max.ms": 10,
             }
         ),
         logger=KAFKA,
@@ -89,6 +92,7 @@ def recover(clients: ClientSettings, prefixes: Iterable[str]) -> Recovered:
         for prefix in prefixes:
             values = _newest(consumer, topic_name(TopicKind.GROUPS, prefix))
             snapshots += [(prefix, snapshot) for snapshot in _decoded(values)]
+        consumer.unassign()
         retained = {topic: _retained(consumer, topic) for topic in input_topics(prefixes)}
     except KafkaException as error:
         raise KafkaUnreachable(f"the groups cannot be read back: {error}") from error
@@ -99,7 +103,11 @@ def recover(clients: ClientSettings, prefixes: Iterable[str]) -> Recovered:
         topic: _bounded(retained[topic], offsets)
         for topic, offsets in first_wanted(prefixes, snapshots).items()
     }
-    return Recovered(tuple(snapshots), starting)
+    last = {
+        topic: {partition: max(low, high - 1) for partition, (low, high) in ends.items()}
+        for topic, ends in retained.items()
+    }
+    return Recovered(tuple(snapshots), starting, last)
 
 
 def initial_state(spark: SparkSession, recovered: Recovered) -> DataFrame:

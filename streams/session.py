@@ -97,6 +97,11 @@ ALWAYS: tuple[_Setting, ...] = (
         "rows go to Python in portions of this size; by their number alone, ten thousand rows of a"
         " megabyte would be one portion, in the memory of the JVM and again in Python's",
     ),
+    _Setting(
+        "spark.python.daemon.module",
+        "muster.streams.python_daemon",
+        "workers are forked from a process that has the operator's code loaded",
+    ),
     _Setting("spark.locality.wait", "0s", "a batch is over before waiting for a place has paid"),
     _Setting(
         "spark.python.unix.domain.socket.enabled",
@@ -249,6 +254,13 @@ def _launch(settings: SparkConf) -> None:
     output.shut()
     SparkContext._ensure_initialized(gateway=gateway)
     _jvm_outputs.append(output)
+
+
+def has_ended() -> bool:
+    """Whether the JVM that this process has started is gone."""
+    gateway = SparkContext._gateway
+    process = None if gateway is None else getattr(gateway, "proc", None)
+    return process is not None and process.poll() is not None
 
 
 def fall_silent(spark: SparkSession) -> None:

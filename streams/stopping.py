@@ -31,9 +31,20 @@ class Stop(threading.Event):
 
     Attributes:
         grace_s: how long the main thread may take to end after a signal, in seconds.
+        is_told: whether a signal has set it.
+        on_stop: called in a thread when a signal has set it; each must return at once.
     """
 
-    grace_s = START_GRACE_S
+    def __init__(self) -> None:
+        super().__init__()
+        self.grace_s = START_GRACE_S
+        self.is_told = False
+        self.on_stop: list[Callable[[], object]] = []
+
+    def told(self) -> None:
+        """A signal asks the job to stop."""
+        self.is_told = True
+        self.set()
 
 
 @contextmanager
@@ -51,7 +62,9 @@ def signals(end: Callable[[int], object] = os._exit) -> Iterator[Stop]:
 
     def watch() -> None:
         if _is_told_to_stop(pipe):
-            stop.set()
+            stop.told()
+            for call in stop.on_stop:  # not in the handler: it may interrupt one that holds a lock
+                call()
             if not left.wait(stop.grace_s):
                 end(STOPPED)
 
@@ -73,7 +86,7 @@ def signals(end: Callable[[int], object] = os._exit) -> Iterator[Stop]:
 def listen(stop: Stop) -> None:
     """Let the signals set the event; call it again after PySpark has set its handler of SIGINT."""
     for number in _STOPPING:
-        signal.signal(number, lambda *_: stop.set())
+        signal.signal(number, lambda *_: stop.told())
 
 
 def _is_told_to_stop(pipe: socket.socket) -> bool:

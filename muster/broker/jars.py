@@ -36,7 +36,7 @@ from requests import RequestException, Response
 
 from muster.broker.errors import JarsError
 
-JarSet: TypeAlias = Literal["kafka", "spark", "bench"]
+JarSet: TypeAlias = Literal["kafka", "spark", "connect", "clients", "bench"]
 _Advance: TypeAlias = Callable[[int], None]
 OFFLINE_DIR = "MUSTER_JARS_DIR"
 BASE_URL = "MUSTER_MAVEN_URL"

@@ -28,6 +28,18 @@ ROOTS: dict[str, tuple[str, ...]] = {
         "org.apache.spark:spark-token-provider-kafka-0-10_2.13:4.1.0-preview1",
         "com.globalmentor:hadoop-bare-naked-local-fs:0.1.0",
     ),
+    # Workers of a real Connect cluster, for tests and measurements of `muster adopt`.
+    "connect": (
+        f"org.apache.kafka:connect-runtime:{KAFKA_VERSION}",
+        f"org.apache.kafka:connect-file:{KAFKA_VERSION}",
+        f"org.apache.kafka:connect-json:{KAFKA_VERSION}",
+        "org.apache.logging.log4j:log4j-slf4j-impl:2.25.4",
+    ),
+    # Consumers of an older Java client.
+    "clients": (
+        "org.apache.kafka:kafka-clients:3.9.2",
+        "org.slf4j:slf4j-api:1.7.36",
+    ),
     # What bench/java runs: Kafka's assignors and the jars they need.
     "bench": (
         "com.fasterxml.jackson.core:jackson-annotations:2.21",
@@ -42,7 +54,7 @@ ROOTS: dict[str, tuple[str, ...]] = {
         "org.slf4j:slf4j-api:1.7.36",
     ),
 }
-ALONE = ("spark", "bench")
+ALONE = ("spark", "bench", "clients")
 """Sets whose roots are taken without their dependencies."""
 HEADER = """\
 # Jars muster runs on: coordinate -> sha256 and size. Resolved with Maven from the roots named in

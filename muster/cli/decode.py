@@ -33,11 +33,13 @@ from muster.protocol.records import Dictionary, Record
 from muster.protocol.taskset import UnitRef
 from muster.protocol.topics import DEFAULT_PREFIX, INPUTS, TopicKind, kind_of, topic_name
 from muster.schemas import read_schemas, schemas_of
+from muster.state.printable import cut
 from muster.worker.dictionary import Dictionaries, dictionaries_in
 
 _KIND_OF_SCHEMA = {name: kind for kind, name in (*EVENTS, *RECORDS)} | {
     "MemberAssignment": TopicKind.ASSIGNMENTS
 }
+BY_CHARS_MAX = 200
 _UNKEYED = "-"
 """The group and member id of a value without a key; it is not printed."""
 
@@ -123,6 +125,8 @@ class _Reader:
         if item.topic:
             shown |= {"topic": item.topic, "partition": item.partition, "offset": item.offset}
             shown["timestamp_ms"] = item.at_ms
+        if item.by:
+            shown["by"] = cut(item.by.decode(errors="backslashreplace"), BY_CHARS_MAX)
         if item.key is not None:
             shown["key"] = item.key.decode(errors="backslashreplace")
         try:

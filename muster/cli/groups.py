@@ -22,11 +22,12 @@ from muster.protocol.events import GroupConfig, GroupDeleted
 from muster.protocol.ids import GroupId
 from muster.protocol.misspelt import no_tasks_beside
 from muster.protocol.records import GroupSnapshot, GroupState, Quarantine
+from muster.protocol.tags import GOVERNED
 from muster.protocol.tasks import TaskTable
 from muster.protocol.topics import TopicKind, topic_name
 from muster.published.config import current
 from muster.published.holdups import Debts
-from muster.published.seen import last_seen_ms, seen_text
+from muster.published.seen import last_seen_ms, read_signs, seen_text, signs_text
 from muster.published.snapshots import (
     Shown,
     configured,
@@ -40,6 +41,9 @@ from muster.published.snapshots import (
 )
 from muster.published.tables import members_table, state_table, tasks_table
 from muster.signing.keyring import KeyFile, add_signing_keys, key_file
+
+SIGNS_MS = 60_000
+"""How far back signs of life are read."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -79,11 +83,14 @@ def run(args: argparse.Namespace) -> int:
             *quarantines(shown, now_ms),
             *_waits(shown, debts, now_ms),
             *drains(shown, now_ms),
+            *governed(shown),
         ):
             print(paragraph)
         for hint in hints(shown, lambda: configured(settings, prefix)):
             print(f"\n{hint}")
         print(f"\n{seen_text(seen_ms, now_ms, snapshots)}")
+        if signs := read_signs(settings, prefix, now_ms - SIGNS_MS):
+            print(signs_text(signs, wall_ms()))
     return 0
 
 
@@ -159,6 +166,16 @@ def drains(shown: Sequence[Shown], now_ms: int) -> list[str]:
         lines = drains_text(snapshot, now_ms)
         texts += ["\n".join([f"\n{snapshot.group}:", *lines])] if lines else []
     return texts
+
+
+def governed(shown: Sequence[Shown]) -> list[str]:
+    """A line for each group whose members are Kafka's own: what ownership means there."""
+    return [
+        f"\n{each.snapshot.group}: governed by muster adopt: Kafka's session decides what a member "
+        "may run, it has no lease of muster's"
+        for each in shown
+        if any(GOVERNED in member.tags for member in each.snapshot.members)
+    ]
 
 
 LOOK_EVERY_S = 0.5

@@ -40,8 +40,12 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "groups": ("muster.cli.groups", "list groups; describe members, tasks and the last moves"),
     "explain": ("muster.cli.explain", "say why tasks are where they are"),
     "plan": ("muster.cli.plan", "what if: what would move in a live group, and why"),
+    "shadow": ("muster.cli.shadow", "look at a group that Kafka coordinates; plan for it"),
     "replay": ("muster.cli.replay", "fold a group's recorded life again, compare byte for byte"),
     "doctor": ("muster.cli.doctor", "look at a cluster and a coordinator, say what to do"),
+    "adopt": ("muster.cli.adopt", "govern a group that Kafka coordinates; hand it back"),
+    "console": ("muster.cli.console", "see every group in the browser: map, reasons, history"),
+    "report": ("muster.cli.report", "write a group's map, history and reasons into one HTML file"),
     "drain": ("muster.cli.drain", "empty a member before it is stopped"),
     "decode": ("muster.cli.decode", "print records of muster's topics as JSON"),
     "assign": ("muster.cli.assign", "place the tasks of a problem file; no Kafka, no Spark"),
@@ -50,6 +54,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
 """Command -> (module, one line of help), in the order `muster --help` prints them."""
 
 EXTRAS = {
+    "kafka": "adopt",
     "ortools": "assignor",
     "pooch": "broker",
     "jgo": "broker",
@@ -58,6 +63,11 @@ EXTRAS = {
     "pandas": "coordinator",
     "pyarrow": "coordinator",
     "prometheus_client": "coordinator",
+    "bcrypt": "console",
+    "jinja2": "console",
+    "markupsafe": "console",
+    "starlette": "console",
+    "uvicorn": "console",
 }
 """Package that a worker's install lacks -> the extra that installs it."""
 

@@ -10,68 +10,24 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Mapping
-from typing import Any
 
-import numpy as np
-
-from muster import plugins
-from muster.assignor.check import valid
-from muster.assignor.errors import UnknownAssignor
-from muster.assignor.ignored import ignored_pins, ignored_settings
-from muster.assignor.model import Assignor
-from muster.cli.options import (
-    add_format,
-    add_kafka,
-    group_id,
-    kafka_settings,
-    key_values,
-    member_id,
-)
-from muster.documents.group_config import Change, merged
+from muster.cli.options import add_changes, add_format, add_kafka, changes, group_id, kafka_settings
 from muster.documents.json_files import load
-from muster.documents.members import MemberRow, Names, parse_member
-from muster.documents.problem import Problem, answer, as_text
-from muster.documents.units import parse_tasks
-from muster.errors import BadInput, NotFound
-from muster.output import one_line
-from muster.protocol.digest import Holding
-from muster.protocol.events import Drain, GroupConfig, Join, Lag, Leave
-from muster.protocol.ids import MemberId
-from muster.protocol.records import GroupSnapshot
-from muster.protocol.tasks import TaskSet, TaskTable
-from muster.published.generations import move_json
+from muster.documents.problem import as_text
+from muster.errors import BadInput
+from muster.output import one_line, wall_ms
 from muster.published.snapshots import snapshot_of
-from muster.state.preview import preview
+from muster.whatif import planned
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
     parser.add_argument("--group", type=group_id, required=True, metavar="G", help="which group")
-    parser.add_argument(
-        "--add-member",
-        metavar="FILE",
-        action="append",
-        default=[],
-        help="a member as in a problem file of muster assign; - = standard input; repeatable",
-    )
-    parser.add_argument(
-        "--remove-member",
-        metavar="ID",
-        type=member_id,
-        action="append",
-        default=[],
-        help="a member that goes; repeatable",
-    )
-    parser.add_argument(
-        "--config",
-        metavar="K=V",
-        action="append",
-        default=[],
-        help="a setting; K= puts it back to its default; repeatable",
-    )
-    parser.add_argument("--assignor", metavar="A", help="another way of placing")
+    add_changes(parser)
     parser.add_argument("--tasks", metavar="FILE", help="the group's tasks, all of them")
+    parser.add_argument(
+        "--html", metavar="FILE", help="write the plan as one HTML file too, drawn on the map"
+    )
     add_format(parser)
     add_kafka(parser)
 
@@ -79,125 +35,26 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Read the group, ask its assignor, print the answer."""
     snapshot = snapshot_of(kafka_settings(args), args.topic_prefix, args.group)
-    plan = planned(
-        snapshot,
-        add=[_member(path) for path in args.add_member],
-        remove=args.remove_member,
-        config=key_values(args.config, "--config"),
-        assignor=args.assignor,
-        tasks=_tasks(args.tasks) if args.tasks else None,
-    )
+    tasks = _tasks(args.tasks) if args.tasks else None
+    change = changes(args)
+    plan = planned(snapshot, **change, tasks=tasks)
+    if args.html is not None:
+        from muster.console.plans import Question
+        from muster.console.report import plan_html, write_html
+
+        asked = Question(
+            remove=tuple(change["remove"]),
+            add=tuple(change["add"]),
+            config=change["config"],
+            assignor=change["assignor"],
+            tasks=tasks,
+        )
+        html = plan_html(snapshot, asked, at_ms=wall_ms(), source=f"muster plan, {args.group}")
+        print(f"muster plan: {write_html(args.html, html)}", file=sys.stderr)
     for warning in plan.pop("warnings", ()):
         print(f"muster plan: {one_line(warning)}", file=sys.stderr)
     print(json.dumps(plan, ensure_ascii=False) if args.format == "json" else as_text(plan))
     return 0
-
-
-def planned(
-    snapshot: GroupSnapshot,
-    *,
-    add: list[dict[str, Any]] | None = None,
-    remove: list[str] | None = None,
-    config: Mapping[str, object] | None = None,
-    assignor: str | None = None,
-    tasks: object = None,
-) -> dict[str, Any]:
-    """The output of `muster assign` for a live group after a change.
-
-    Args:
-        snapshot: the group's newest record.
-        add: members that join, as in a problem file.
-        remove: ids of members that leave.
-        config: settings that change.
-        assignor: another assignor; None = the group's.
-        tasks: the group's new list of tasks, as in a problem file; None = as it is.
-
-    Raises:
-        BadInput, ConfigError: the change is malformed, or a member could not join.
-        NotFound: the group has no member that is to leave.
-        AssignorError: the assignor has no valid answer.
-    """
-    there = {m.id for m in snapshot.members}
-    for name in remove or []:
-        if name not in there:
-            raise NotFound(
-                f"no member {name!r} in the group; there are: {', '.join(sorted(there)) or 'none'}"
-            )
-    old = GroupConfig(
-        group=snapshot.group,
-        assignor=snapshot.assignor,
-        settings=snapshot.settings,
-        tasks=snapshot.tasks,
-    )
-    units = None if tasks is None else parse_tasks(tasks)
-    group = merged(snapshot.group, old, Change(assignor, config or {}, units))
-    known = Names(TaskTable(group.tasks))
-    rows = [parse_member(raw, known, f"member {n}") for n, raw in enumerate(add or [], 1)]
-    joins = [_join(snapshot, row, known) for row in rows]
-    drains = [Drain(group=snapshot.group, member=MemberId(r.id)) for r in rows if r.draining]
-    leaves = [
-        Leave(group=snapshot.group, member=m.id, incarnation=m.incarnation)
-        for m in snapshot.members
-        if m.id in (remove or [])
-    ]
-    after = preview(snapshot, [*leaves, group, *joins, *drains])
-    view = after.view
-    for join in joins:
-        if join.member not in view.members or join.member in there - set(remove or []):
-            raise BadInput(f"{join.member!r} cannot join: its id is in use, or the group is full")
-    placer = _placer(group.assignor, is_own=assignor is not None)
-    placement = placer.assign(view)
-    valid(view, placement)
-    problem = Problem(assignor=group.assignor, settings=group.settings, names=known, members=())
-    moves = [move_json(move) for move in after.moves(placement.reasons)]
-    warnings = [
-        *ignored_settings(group.assignor, group.settings, known.table),
-        *ignored_pins(group.assignor, view),
-        *placement.warnings,
-    ]
-    warned = {"warnings": warnings} if warnings else {}
-    return answer(problem, view, placement) | {"moves": moves} | warned
-
-
-def _placer(name: str, *, is_own: bool) -> Assignor:
-    """The assignor of a plan; `is_own`: the operator named it. Otherwise a record did."""
-    try:
-        return plugins.get(name) if is_own else plugins.from_record(name, plugins.allowed_here())
-    except (UnknownAssignor, ValueError) as error:
-        raise BadInput(f"--assignor: {error}") from None
-
-
-def _join(snapshot: GroupSnapshot, row: MemberRow, known: Names) -> Join:
-    """The join event of a member given as in a problem file."""
-
-    def tasks(indexes: tuple[int, ...]) -> TaskSet:
-        return known.table.set_of(np.array(sorted(indexes), dtype=np.int32))
-
-    return Join(
-        group=snapshot.group,
-        member=MemberId(row.id),
-        incarnation=0,
-        rack=row.rack,
-        capacity=row.capacity,
-        tags=tuple(sorted(row.tags.items())),
-        protocols=row.protocols,
-        topics=None if row.topics is None else tuple(sorted(row.topics)),
-        static=tuple(sorted(row.static)),
-        holding=Holding(
-            active=tasks(row.active),
-            standby=tasks(row.standby),
-            learner=tasks(row.learner),
-            ready=tasks(row.ready),
-        ),
-        lags=tuple(Lag(known.table.task(t), behind) for t, behind in sorted(row.lag.items())),
-    )
-
-
-def _member(path: str) -> dict[str, Any]:
-    member = load(path)
-    if not isinstance(member, dict):
-        raise BadInput(f"{path}: expected a member, an object with at least 'id'")
-    return member
 
 
 def _tasks(path: str) -> object:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from muster.cli.options import add_format, add_kafka, kafka_settings
 from muster.errors import BadInput
-from muster.kafka.acls import ROLES, Role, acls_of
+from muster.kafka.acls import ROLES, Role, acls_of, governed_acls
 from muster.kafka.grants import Grant, create_acls
 from muster.kafka.topics import (
     BROKER_DEFAULT,
@@ -113,6 +113,14 @@ def _add_acls(parser: argparse.ArgumentParser) -> None:
             metavar="User:NAME",
             help=needs.purpose,
         )
+    for what, meaning in (
+        ("group", "a group that governors govern: they may lead it"),
+        ("topic", "a topic that consumers of governed groups read: governors may see it"),
+        ("config-topic", "config.storage.topic of a governed Connect cluster: governors read it"),
+    ):
+        group.add_argument(
+            f"--governed-{what}", action="append", default=[], metavar="NAME", help=meaning
+        )
     group.add_argument(
         "--dry-run", action="store_true", help="print what would be made; Kafka is not asked"
     )
@@ -136,5 +144,13 @@ def grants_wanted(args: argparse.Namespace) -> list[Grant]:
         for role, principals in given.items()
         for principal in principals
         for acl in acls_of(role, args.topic_prefix)
+    ]
+    of_groups = (args.governed_group, args.governed_topic, args.governed_config_topic)
+    if any(of_groups) and not given[Role.GOVERNOR]:
+        raise BadInput("--governed-… belongs to a --governor-principal User:NAME")
+    grants += [
+        Grant(principal, acl)
+        for principal in given[Role.GOVERNOR]
+        for acl in governed_acls(*of_groups)
     ]
     return list(dict.fromkeys(grants))

@@ -14,8 +14,8 @@ from itertools import pairwise
 from muster.doctor.facts import GRACE_MS, Claim, Facts, who
 from muster.doctor.finding import Finding, Level
 from muster.output import span
-from muster.protocol.records import GroupSnapshot
-from muster.published.seen import ANSWER_MS
+from muster.protocol.records import CoordinatorRole, GroupSnapshot
+from muster.published.seen import ANSWER_MS, NO_STANDBY, standing_by
 
 CLAIMS_MS = 600_000
 CLAIMS_MAX = 3
@@ -72,6 +72,27 @@ def claims(facts: Facts, prefix: str) -> Iterator[Finding]:
     if newest.record.version != ours:
         what = f"the coordinator is muster {newest.record.version}, this is {ours}"
         yield Finding("claim", prefix, Level.WARN, what, "use the same version for both")
+
+
+def signs(facts: Facts, prefix: str) -> Iterator[Finding]:
+    """Whether the coordinator's process writes signs of life, and whether another one stands by."""
+    if not facts.claims or facts.claims[-1].record.follows is None:
+        return  # a version without signs
+    newest = facts.claims[-1]
+    own = next((each for each in facts.signs if each.sign.job == newest.record.job), None)
+    waiting = standing_by(facts.signs, facts.now_ms)
+    help_comes = f"{waiting} takes over" if waiting else START
+    if own is not None and own.sign.role is CoordinatorRole.ENDED:
+        what = f"{who(newest)} ended {facts.ago(own.at_ms)} ago, and no other process has claimed"
+        yield Finding("signs", prefix, Level.FAIL, what, help_comes)
+    elif own is None or own.is_old(facts.now_ms):
+        since_ms = newest.at_ms if own is None else own.at_ms
+        what = f"{who(newest)} has written no sign of life for {facts.ago(since_ms)}"
+        action = f"is it killed or frozen? {help_comes}; its log and /healthz say what it does"
+        yield Finding("signs", prefix, Level.FAIL, what, action)
+    else:
+        what = f"{who(newest)} wrote a sign of life {facts.ago(own.at_ms)} ago"
+        yield Finding("signs", prefix, Level.OK, f"{what}; {waiting or NO_STANDBY}")
 
 
 def _known(facts: Facts) -> str:

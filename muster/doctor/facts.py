@@ -10,6 +10,7 @@ from muster.output import span
 from muster.protocol.ids import GroupId
 from muster.protocol.records import CoordinatorClaim, GroupSnapshot, Rejected
 from muster.published.holdups import Holdup
+from muster.published.seen import Signed
 
 GRACE_MS = 30_000
 """How late an answer or a wake-up may be without a fault: start-ups and backlogs take a while."""
@@ -73,6 +74,7 @@ class Facts:
         read_ms: when all of it had been read, which may take long; 0 = at `now_ms`.
         holdups: members that owe releases, by group.
         canary: the newest answer to an event of the coordinator's own; None = it writes none.
+        signs: the newest sign of life of each coordinator process.
     """
 
     now_ms: int
@@ -86,6 +88,7 @@ class Facts:
     read_ms: int = 0
     holdups: Mapping[GroupId, tuple[Holdup, ...]] = field(default_factory=dict)
     canary: Sung | None = None
+    signs: Sequence[Signed] = ()
 
     def ago(self, at_ms: int) -> str:
         """The time from `at_ms` to `now_ms`, in words."""

@@ -19,6 +19,7 @@ from muster.protocol.ids import GroupId
 from muster.protocol.keys import parse_key
 from muster.protocol.records import (
     CoordinatorClaim,
+    CoordinatorSign,
     GroupSnapshot,
     Record,
     Rejected,
@@ -26,6 +27,7 @@ from muster.protocol.records import (
 )
 from muster.protocol.topics import TopicKind, topic_name
 from muster.published.holdups import Debts
+from muster.published.seen import Signed
 from muster.published.snapshots import history
 from muster.streams.canary import GROUP as CANARY
 
@@ -58,8 +60,12 @@ def gather(settings: ClientSettings, prefix: str) -> Facts:
     wakeups: dict[GroupId, int] = {}
     canary: Sung | None = None
     published_ms = max(answered.values(), default=0)
+    signs: dict[str, Signed] = {}
     alarms = sorted(_records(settings, prefix, TopicKind.CLOCK), key=lambda alarm: alarm[1])
     for _, at_ms, wakeup in alarms:  # by time: added partitions can split a group's records
+        if isinstance(wakeup, CoordinatorSign):
+            signs[wakeup.job] = Signed(at_ms, wakeup)
+            continue
         published_ms = max(published_ms, at_ms)
         if isinstance(wakeup, WakeUp) and wakeup.group == CANARY:
             canary = _sung(wakeup, at_ms)
@@ -90,6 +96,7 @@ def gather(settings: ClientSettings, prefix: str) -> Facts:
         holdups={group: debts.holdups(snapshot) for group, (snapshot, _) in groups.items()},
         published_ms=max([published_ms, *(at_ms for at_ms, _ in rejected)]),
         canary=canary,
+        signs=[*signs.values()],
     )
 
 

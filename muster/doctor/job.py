@@ -11,6 +11,7 @@ pure functions of it. How they tell a live coordinator from a dead one:
   written nothing since, **the job** does not work.
 * The coordinator times an event of its own now and then (`streams.canary`). Until the next answer
   is overdue, **the job** works, even if no group has a member.
+* A coordinator, and one that stands by, writes a sign of life once a second: **the process** runs.
 * If an older claim's records are written after a newer claim, **two jobs** run.
 """
 
@@ -21,7 +22,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from muster.doctor.claim import START, claims
+from muster.doctor.claim import START, claims, signs
 from muster.doctor.facts import GRACE_MS, Facts, Heard, who
 from muster.doctor.finding import Finding, Level
 from muster.output import span
@@ -42,6 +43,7 @@ _UNSETTLED = (GroupState.ASSIGNING, GroupState.RECONCILING)
 def look(facts: Facts, prefix: str, stuck_ms: int) -> Iterator[Finding]:
     """All findings about the job and its groups."""
     yield from claims(facts, prefix)
+    yield from signs(facts, prefix)
     yield from job(facts, prefix)
     yield from canary(facts, prefix)
     yield from groups(facts, stuck_ms)

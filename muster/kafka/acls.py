@@ -11,7 +11,7 @@ librdkafka looks up the coordinator of the group id that each of its consumers m
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
@@ -23,11 +23,13 @@ class Role(StrEnum):
     """A role of principals. The name is part of an option, as in ``--job-principal``."""
 
     JOB = "job"
+    DISCOVERY = "discovery"
     CLOCK = "clock"
     WORKER = "worker"
     EXPORTER = "exporter"
     VIEWER = "viewer"
     OPERATOR = "operator"
+    GOVERNOR = "governor"
     ADMIN = "admin"
 
 
@@ -98,6 +100,12 @@ ROLES: Mapping[Role, Needs] = {
             TopicKind.COORDINATOR: ("READ", "WRITE"),
         },
     ),
+    Role.DISCOVERY: Needs(
+        "the coordinator too, where groups declare topics of Kafka as tasks; it also needs DESCRIBE"
+        " on these topics, and on the cluster to weigh by bytes",
+        {TopicKind.CONFIG: ("WRITE",)},
+        group=(),
+    ),
     Role.CLOCK: Needs(
         "a further clock beside the coordinator's own (muster clock)",
         {TopicKind.CLOCK: ("READ",), TopicKind.MEMBERSHIP: ("WRITE",)},
@@ -126,6 +134,15 @@ ROLES: Mapping[Role, Needs] = {
         {**_READ_ALL, TopicKind.CONFIG: ("READ", "WRITE"), TopicKind.MEMBERSHIP: ("READ", "WRITE")},
         every_topic=("DESCRIBE_CONFIGS",),
     ),
+    Role.GOVERNOR: Needs(
+        "what governs groups of Kafka (muster adopt); with --governed-group and --governed-topic",
+        {
+            TopicKind.MEMBERSHIP: ("WRITE",),
+            TopicKind.CONFIG: ("READ", "WRITE"),
+            TopicKind.ASSIGNMENTS: ("READ",),
+            TopicKind.GROUPS: ("READ",),
+        },
+    ),
     Role.ADMIN: Needs(
         "muster topics create, with --acls",
         {},
@@ -150,3 +167,21 @@ def acls_of(role: Role, prefix: str) -> tuple[Acl, ...]:
     acls += [Acl(Resource.GROUP, below, Pattern.PREFIXED, name) for name in needs.group]
     acls += [Acl(Resource.CLUSTER, CLUSTER_NAME, Pattern.LITERAL, name) for name in needs.cluster]
     return tuple(acls)
+
+
+def governed_acls(
+    groups: Iterable[str], topics: Iterable[str], config_topics: Iterable[str]
+) -> tuple[Acl, ...]:
+    """What a governor needs besides, of the groups that it governs.
+
+    Args:
+        groups: consumer groups and Connect clusters.
+        topics: topics that consumers of these groups read.
+        config_topics: `config.storage.topic` of the Connect clusters.
+    """
+    literal = Pattern.LITERAL
+    return (
+        *(Acl(Resource.GROUP, name, literal, "READ") for name in groups),
+        *(Acl(Resource.TOPIC, name, literal, "DESCRIBE") for name in topics),
+        *(Acl(Resource.TOPIC, name, literal, "READ") for name in config_topics),
+    )

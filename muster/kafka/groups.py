@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, NamedTuple, TypeAlias
@@ -209,7 +210,7 @@ def listed(clients: ClientSettings) -> list[Listed]:
         BadInput, Unreachable, Refused: as `protocol_client.connected`.
     """
     with connected(clients) as client:
-        return _listed(client)
+        return listed_with(client)
 
 
 def describe(clients: ClientSettings, groups: Sequence[str]) -> list[Description]:
@@ -225,7 +226,7 @@ def describe(clients: ClientSettings, groups: Sequence[str]) -> list[Description
 
 def describe_with(client: Client, groups: Sequence[str]) -> list[Description]:
     """As `describe`, with a client of `protocol_client.connected` that stays open."""
-    known = {each.group: each.kind for each in _listed(client)}
+    known = {each.group: each.kind for each in listed_with(client)}
     missing = [group for group in groups if group not in known]
     if missing:
         names = ", ".join(sorted(known)) or "none"
@@ -250,8 +251,9 @@ def describe_with(client: Client, groups: Sequence[str]) -> list[Description]:
     return [described[group] for group in groups]
 
 
-def _listed(client: Client) -> list[Listed]:
-    rows = client.list_groups()
+def listed_with(client: Client) -> list[Listed]:
+    """As `listed`, with a client of `protocol_client.connected` that stays open."""
+    rows = _patiently(client.list_groups)
     return sorted(
         Listed(
             row["group_id"],
@@ -260,6 +262,17 @@ def _listed(client: Client) -> list[Listed]:
         )
         for row in rows
     )
+
+
+def _patiently(ask: Callable[[], Any]) -> Any:  # noqa: ANN401 — what the library returns
+    """Ask again while a broker that has just started loads its groups."""
+    from kafka.errors import RetriableError
+
+    for _ in range(ATTEMPTS):
+        with suppress(RetriableError):
+            return ask()
+        time.sleep(PAUSE_S)
+    return ask()
 
 
 def _kind(group_type: str, protocol_type: str) -> Kind:

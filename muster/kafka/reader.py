@@ -39,6 +39,7 @@ class Row(NamedTuple):
         at_ms: its timestamp.
         signature: of the header `signing.HEADER`; empty = it has none.
         generation: of the header ``generation``; -1 = it has none.
+        by: of the header ``by``: who asked for it; empty = it has none.
     """
 
     key: bytes | None
@@ -49,6 +50,7 @@ class Row(NamedTuple):
     at_ms: int = 0
     signature: bytes = b""
     generation: int = -1
+    by: bytes = b""
 
 
 def read(
@@ -133,7 +135,7 @@ def until_end(
         for message in () if first is None else (first, *consumer.consume(1_000, 0)):
             error = message.error()
             if error is None:
-                yield _row(message)
+                yield row_of(message)
             elif error.code() == KafkaError._PARTITION_EOF:
                 unfinished.discard((str(message.topic()), message.partition()))
             elif skip_errors or error.retriable():
@@ -160,7 +162,8 @@ def _retriable(error: BaseException) -> bool:
     return isinstance(error, KafkaException) and bool(error.args[0].retriable())
 
 
-def _row(message: Message) -> Row:
+def row_of(message: Message) -> Row:
+    """The record of a message that is no error."""
     topic, partition, offset = message.topic(), message.partition(), message.offset()
     assert topic is not None
     assert partition is not None
@@ -176,4 +179,5 @@ def _row(message: Message) -> Row:
         at_ms=message.timestamp()[1],
         signature=next((value for name, value in headers if name == HEADER and value), b""),
         generation=int(number) if number.isdigit() and len(number) < DIGITS_MAX else -1,
+        by=dict(headers).get("by") or b"",
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
@@ -14,6 +15,8 @@ from muster.protocol.codec import Encoded, encode
 from muster.protocol.events import Event
 from muster.signing.keyring import KeyFile, signed
 
+BY = "by"
+"""Header of a record that says who asked for it."""
 _UNHEARD = logging.getLogger("muster.cli.unheard")
 """Drops fatal errors, which librdkafka logs at any level; they are raised as exceptions too."""
 _UNHEARD.disabled = True
@@ -28,7 +31,11 @@ class Place(NamedTuple):
 
 
 def append(
-    settings: ClientSettings, topic: str, event: Event, keys: KeyFile | None = None
+    settings: ClientSettings,
+    topic: str,
+    event: Event,
+    keys: KeyFile | None = None,
+    by: str = "",
 ) -> Place:
     """Write one event, wait until Kafka acknowledges it, and return its place.
 
@@ -37,21 +44,42 @@ def append(
         topic: full name.
         event: the event.
         keys: sign it; None = it is not signed.
+        by: who asked for it, for people who read the log later: the record's header ``by``, which
+            is not signed. Empty = no header.
 
     Raises:
         EncodeError: no key may sign it now.
         Unreachable: Kafka did not acknowledge it in time.
         Refused, NoTopics: as `partitions_of`.
     """
+    return append_all(settings, topic, [event], keys, by)[0]
+
+
+def append_all(
+    settings: ClientSettings,
+    topic: str,
+    events: Sequence[Event],
+    keys: KeyFile | None = None,
+    by: str = "",
+) -> list[Place]:
+    """As `append`, for several events, one after the other."""
     partitions_of(settings, topic, "WRITE")
-    record = signed(keys, encode(event), event, topic)
+    records = [signed(keys, encode(event), event, topic) for event in events]
+    if by:
+        records = [r._replace(headers=(*r.headers, (BY, by.encode()))) for r in records]
     with failures_named(settings, topic, "WRITE"), access.fatal_named():
         more: dict[str, RdKafkaValue] = {"message.timeout.ms": cluster.TIMEOUT_S * 1000, **QUIET}
         producer = Producer(settings.producer(more), logger=_UNHEARD)
-        return deliver(producer, topic, record, cluster.TIMEOUT_S)
+        return [deliver(producer, topic, record, cluster.TIMEOUT_S) for record in records]
 
 
-def deliver(producer: Producer, topic: str, record: Encoded, timeout_s: float) -> Place:
+def deliver(
+    producer: Producer,
+    topic: str,
+    record: Encoded,
+    timeout_s: float,
+    partition: int | None = None,
+) -> Place:
     """Write one record, wait until Kafka acknowledges it, and return its place.
 
     Args:
@@ -59,6 +87,7 @@ def deliver(producer: Producer, topic: str, record: Encoded, timeout_s: float) -
         topic: full name.
         record: key, value and headers.
         timeout_s: how long Kafka may take.
+        partition: where to; None = the one of the key.
 
     Raises:
         KafkaException: Kafka refused it, or did not acknowledge it in time (_TIMED_OUT).
@@ -71,6 +100,7 @@ def deliver(producer: Producer, topic: str, record: Encoded, timeout_s: float) -
 
     producer.produce(
         topic,
+        partition=-1 if partition is None else partition,
         key=record.key,
         value=record.value,
         headers=list(record.headers),

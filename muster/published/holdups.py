@@ -103,6 +103,13 @@ class Debts:
         if owing:
             self._of[record.group] = {m.id: _next(before.get(m.id), m, at_ms) for m in owing}
 
+    def only(self, group: GroupId) -> Debts:
+        """What is known of one group now, as a value that later records do not change."""
+        kept = Debts()
+        if group in self._of:
+            kept._of[group] = self._of[group]
+        return kept
+
     def holdups(self, snapshot: GroupSnapshot) -> tuple[Holdup, ...]:
         """The members that owe releases, longest first; `snapshot`: the group's newest record."""
         debts, shown = self._of.get(snapshot.group, {}), Shown(snapshot, {})

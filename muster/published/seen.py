@@ -7,20 +7,29 @@ frozen or far behind.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from typing import NamedTuple
 
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import OffsetSpec
 
 from muster.kafka.cluster import TIMEOUT_S, admin, failures_named
+from muster.kafka.reader import read
 from muster.kafka.settings import ClientSettings
 from muster.output import ago
-from muster.protocol.records import GroupSnapshot
+from muster.protocol import codec
+from muster.protocol.errors import DecodeError
+from muster.protocol.keys import SEPARATOR, SIGN_GROUP, key_of
+from muster.protocol.records import CoordinatorRole, CoordinatorSign, GroupSnapshot
 from muster.protocol.topics import TopicKind, topic_name
 from muster.state.deadlines import step_of
 
 ANSWER_MS = 5_000
 """Longest time from a due wake-up to the coordinator's next record, on a slow machine."""
+SILENT_MS = 3_000
+"""How late a sign of life may be."""
+NO_STANDBY = "no standby coordinator"
 WRITTEN = (
     TopicKind.COORDINATOR,
     TopicKind.CLOCK,
@@ -31,15 +40,65 @@ WRITTEN = (
 """The topics that only coordinators write."""
 
 
-def last_seen_ms(settings: ClientSettings, prefix: str) -> int | None:
-    """The newest timestamp of any coordinator's record (epoch ms); None = there is none.
+class Signed(NamedTuple):
+    """A sign of life and its timestamp (epoch milliseconds)."""
 
-    One request asks for the newest timestamp of each partition; no record is read.
+    at_ms: int
+    sign: CoordinatorSign
+
+    def is_old(self, now_ms: int) -> bool:
+        """Whether the process should have written further signs since."""
+        return now_ms - self.at_ms > self.sign.interval_ms + SILENT_MS
+
+
+def standing_by(signs: Iterable[Signed], now_ms: int) -> str:
+    """The standby coordinators in words; empty = there is none."""
+    waiting = [
+        f"job {each.sign.job} on {each.sign.host}"
+        for each in signs
+        if each.sign.role is CoordinatorRole.STANDBY and not each.is_old(now_ms)
+    ]
+    if not waiting:
+        return ""
+    return f"{', '.join(sorted(waiting))} stand{'s' if len(waiting) == 1 else ''} by"
+
+
+def read_signs(settings: ClientSettings, prefix: str, since_ms: int) -> list[Signed]:
+    """The newest sign of life of each coordinator process since then.
+
+    Raises:
+        Unreachable, Refused, NoTopics: the topic cannot be read.
+    """
+    newest: dict[str, Signed] = {}
+    for row in read(settings, topic_name(TopicKind.CLOCK, prefix), since_ms=since_ms):
+        with suppress(DecodeError):
+            record = codec.decode_record(TopicKind.CLOCK, row.key, row.value)
+            if isinstance(record, CoordinatorSign):
+                newest[record.job] = Signed(row.at_ms, record)
+    return [*newest.values()]
+
+
+def signs_text(signs: Sequence[Signed], now_ms: int) -> str:
+    """Which process is the coordinator, and which ones stand by, for `groups describe`."""
+    running = [
+        f"job {each.sign.job} on {each.sign.host}"
+        for each in signs
+        if each.sign.role is CoordinatorRole.RUNNING and not each.is_old(now_ms)
+    ]
+    what = f"coordinator: {', '.join(sorted(running)) or 'no sign of life'}"
+    return f"{what}; {standing_by(signs, now_ms) or NO_STANDBY}"
+
+
+def last_seen_ms(settings: ClientSettings, prefix: str) -> int | None:
+    """The newest timestamp of what a coordinator's query wrote (epoch ms); None = there is none.
+
+    One request asks for the newest timestamp of each partition. Only `clock` is read, because signs
+    of life do not count there: they show that a process runs, not that its query does.
 
     Raises:
         Unreachable: no answer.
     """
-    wanted = {topic_name(kind, prefix) for kind in WRITTEN}
+    wanted = {topic_name(kind, prefix) for kind in WRITTEN if kind is not TopicKind.CLOCK}
     with failures_named(settings):
         client = admin(settings)
         topics = client.list_topics(timeout=TIMEOUT_S).topics
@@ -49,6 +108,12 @@ def last_seen_ms(settings: ClientSettings, prefix: str) -> int | None:
         newest = OffsetSpec.max_timestamp()  # type: ignore[no-untyped-call]  # the library left it out
         asked = client.list_offsets(dict.fromkeys(places, newest), request_timeout=TIMEOUT_S)
         newest_ms = [future.result().timestamp for future in asked.values()]
+    signs = key_of(SIGN_GROUP) + SEPARATOR.encode()
+    newest_ms += [
+        row.at_ms
+        for row in read(settings, topic_name(TopicKind.CLOCK, prefix))
+        if not (row.key or b"").startswith(signs)
+    ]
     return max((at_ms for at_ms in newest_ms if at_ms and at_ms > 0), default=None)
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Protocol
 
@@ -45,6 +45,7 @@ class Checkpoint:
         begun: end offsets of the batch that was started after it; None = none was.
         follows_another: whether it replaces a lost one of another coordinator
             (`streams.checkpoint.unverified` stores that).
+        is_fenced: whether all coordinators that may still run obey the ticks of this one.
     """
 
     snapshot: GroupSnapshot | None = None
@@ -52,6 +53,7 @@ class Checkpoint:
     through: Offsets = field(default_factory=lambda: {"membership": 0, "config": 0, "lag": 0})
     begun: Offsets | None = None
     follows_another: bool = False
+    is_fenced: bool = False
 
     def restored(self) -> Group:
         """The group as the last committed batch left it."""
@@ -59,7 +61,7 @@ class Checkpoint:
             return Group.new(GROUP, unverified=self.follows_another)
         snapshot = read_back(self.snapshot)
         if self.group is None:
-            return Group.recover(snapshot)
+            return Group.recover(snapshot, fenced=self.is_fenced)
         return Group.restore(snapshot, self.group.liveness())
 
 
@@ -92,6 +94,7 @@ class Job:
         late_ms: how much later than usual its records reach Kafka.
         skew: topic → true time until which it reads nothing new from it.
         is_woken: whether it will soon look for a batch.
+        obeys: whether it obeys ticks that name a later coordinator; old versions do not.
     """
 
     assignors: Callable[[str], Assignor] = staticmethod(registry.get)
@@ -106,13 +109,14 @@ class Job:
         self.stops_at = float("inf")
         self.behind_until = self.late_ms = 0.0
         self.is_woken = False
+        self.obeys = True
         self.skew: dict[str, float] = {}
         self.generations = 0
 
     @classmethod
-    def recovering(cls, log: Log, epoch: int) -> Job:
+    def recovering(cls, log: Log, epoch: int, *, fenced: bool = False) -> Job:
         """A coordinator without a checkpoint; the first one follows no other."""
-        checkpoint = Checkpoint(snapshot=log.snapshot, follows_another=epoch > FIRST_EPOCH)
+        checkpoint = Checkpoint(log.snapshot, follows_another=epoch > FIRST_EPOCH, is_fenced=fenced)
         if log.snapshot is not None:
             read = {topic: offset + 1 for topic, _, offset in log.snapshot.through}
             checkpoint.through.update({**read, "config": 0})
@@ -129,10 +133,19 @@ class Job:
             return None
         self.checkpoint.begun = end
         events = self.log.between(self.checkpoint.through, end)
+        if not self.obeys:
+            events = [self._without_later(event) for event in events]
         step = self.decide(events)
         self.group = step.group
         self.batch = Batch(step, end)
         return self.batch
+
+    def _without_later(self, event: Event) -> Event:
+        """The event as a coordinator takes it that knows no ticks of a later one."""
+        if not isinstance(event, Tick) or event.published is None:
+            return event
+        is_later = event.published.coordinator_epoch > self.epoch
+        return replace(event, published=None) if is_later else event
 
     def decide(self, events: Sequence[Event]) -> Step:
         """Compute the step for a batch of events.
@@ -217,7 +230,8 @@ class Jobs:
         """Start a coordinator; without a checkpoint it recovers from the published records."""
         epoch = next(self._epochs)
         if checkpoint is None:
-            job = self._kind.recovering(self._log, epoch)
+            fenced = bool(self.running) and all(job.obeys for job in self.running)
+            job = self._kind.recovering(self._log, epoch, fenced=fenced)
         else:
             job = self._kind(self._log, epoch, checkpoint)
         self.newest = job
@@ -265,13 +279,14 @@ class Jobs:
 
         self._around.at(self._around.now + delay(self._chance, 50), again)
 
-    def replace(self, notices_ms: int, late_ms: int, starts_ms: int) -> None:
+    def replace(self, notices_ms: int, late_ms: int, starts_ms: int, *, obeys: bool) -> None:
         """A second coordinator, without a checkpoint, claims the group while the first runs.
 
         Args:
             notices_ms: how long until the first one reads the claim.
             late_ms: how much later than usual the first one's records reach Kafka.
             starts_ms: how long the second one takes until its first batch.
+            obeys: whether the first one obeys the second one's ticks.
         """
         job = self.newest
         if job is None:
@@ -279,6 +294,7 @@ class Jobs:
         now = self._around.now
         job.stops_at = now + notices_ms
         job.late_ms = late_ms
+        job.obeys = obeys
         self.begin()
         assert self.newest is not None
         self.newest.behind_until = now + starts_ms

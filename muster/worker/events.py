@@ -24,7 +24,7 @@ class EventBuilder:
     """
 
     def __init__(self, join: Join) -> None:
-        self._join = join
+        self.plain = self._join = join
         self._lags: dict[Task, int] = {lag.task: lag.offsets for lag in join.lags}
 
     # ---------------------------------------------------------------------------------------- lags
@@ -49,10 +49,10 @@ class EventBuilder:
 
     # -------------------------------------------------------------------------------------- events
 
-    def join(self, incarnation: int) -> Join:
-        """A join, with the lags of copies found on the member's disk."""
+    def join(self, incarnation: int, holding: Holding) -> Join:
+        """A join, with what the member runs already and the lags of copies found on its disk."""
         lags = tuple(Lag(task, offsets) for task, offsets in sorted(self._lags.items()))
-        return replace(self._join, incarnation=incarnation, lags=lags)
+        return replace(self._join, incarnation=incarnation, holding=holding, lags=lags)
 
     def report(
         self, record: MemberAssignment, holding: Holding, incarnation: int, coordinator_epoch: int

@@ -19,10 +19,14 @@ COPIES: Final = (Role.STANDBY, Role.LEARNER)
 
 
 class Holdings:
-    """The tasks of one session; none at first."""
+    """The tasks of one session.
 
-    def __init__(self) -> None:
-        self._held: dict[Role, TaskSet] = dict.fromkeys(Role, EMPTY)
+    Args:
+        active: tasks that the member runs already.
+    """
+
+    def __init__(self, active: TaskSet = EMPTY) -> None:
+        self._held: dict[Role, TaskSet] = {**dict.fromkeys(Role, EMPTY), Role.ACTIVE: active}
         self._releasing: dict[Role, TaskSet] = dict.fromkeys(Role, EMPTY)
         self._ready = EMPTY
         self._wanted = EMPTY  # copies the user was asked to restore first

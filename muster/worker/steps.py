@@ -11,6 +11,7 @@ from muster.protocol.digest import Holding
 from muster.protocol.events import Join, LagReport, Leave, Report
 from muster.protocol.ids import Role
 from muster.protocol.records import Fault, MemberAssignment, MemberGone
+from muster.protocol.tasks import TaskSet
 from muster.worker.events import EventBuilder
 from muster.worker.holdings import Holdings
 from muster.worker.lease import Proof, lease_until_ms, stop_ms
@@ -83,9 +84,22 @@ class Steps:
         return lease_until_ms(self._proof.since_ms, self.record.session_timeout_ms)
 
     @property
+    def profile(self) -> Join:
+        """What the member says of itself, as given."""
+        return self._events.plain
+
+    @property
     def holding(self) -> Holding:
         """Everything the member holds, with the tasks it is releasing marked."""
         return self._holdings.as_of(self.record)
+
+    def claim(self, tasks: TaskSet) -> None:
+        """Note actives that the member runs before it has joined; its joins then say so.
+
+        Workers start with nothing. `muster adopt` speaks for members whose tasks Kafka gave them.
+        """
+        assert self.state in (State.NEW, State.JOINING, State.LOST)
+        self._holdings = Holdings(tasks)
 
     # ------------------------------------------------------------------------------------ joining
 
@@ -98,7 +112,7 @@ class Steps:
     def _ask(self, now_ms: int) -> list[Action]:
         self._attempt += 1
         self._retry_ms = now_ms + join_pause_ms(self._attempt, self.incarnation)
-        join = self._send(self._events.join(self.incarnation), now_ms)
+        join = self._send(self._events.join(self.incarnation, self.holding), now_ms)
         return [join, *UNANSWERED.get(self._attempt, ())]
 
     def _ask_again(self, _: Input, now_ms: int) -> list[Action]:

@@ -94,6 +94,7 @@ class Publisher(NamedTuple):
         group_bytes_max: most bytes that each of the two stored values of a group may take.
         group_tasks_max: most tasks a group may declare.
         assignor_ms_max: longest time that a plug-in may take for a placement, in milliseconds.
+        is_fenced: the coordinator before this one obeys this one's ticks (`state.recovery`).
     """
 
     epoch: int
@@ -105,6 +106,7 @@ class Publisher(NamedTuple):
     group_bytes_max: int = 32 << 20
     group_tasks_max: int = 1 << 18
     assignor_ms_max: int = 10_000
+    is_fenced: bool = False
 
     def assignor(self, name: str) -> Assignor:
         """The assignor that a group's config names.
@@ -130,7 +132,9 @@ class BatchResult:
     stored: Stored
 
 
-def restore(group: GroupId, stored: Stored, *, unverified: bool = False) -> Group:
+def restore(
+    group: GroupId, stored: Stored, *, unverified: bool = False, fenced: bool = False
+) -> Group:
     """The group as it was stored; without stored values a new one.
 
     A snapshot without liveness was read back after the checkpoint was lost: its members get fresh
@@ -148,10 +152,10 @@ def restore(group: GroupId, stored: Stored, *, unverified: bool = False) -> Grou
     if parts is not None:
         with suppress(ValueError):  # the core's own part may be from another version, too
             return Group.restore(record, parts.core)
-    return Group.recover(record, unverified=stored.liveness is None)
+    return Group.recover(record, unverified=stored.liveness is None, fenced=fenced)
 
 
-def known(rows: Rows) -> Group | None:
+def known(rows: Rows, *, fenced: bool) -> Group | None:
     """The group, restored if it is not in memory: limits follow from how many tasks it has.
 
     They must be the same in a replay, which may find other groups in memory.
@@ -159,7 +163,7 @@ def known(rows: Rows) -> Group | None:
     if rows.group is not None or rows.stored.snapshot is None:
         return rows.group
     try:
-        return restore(parse_key(split_lane(rows.lane)[1]).group, rows.stored)
+        return restore(parse_key(split_lane(rows.lane)[1]).group, rows.stored, fenced=fenced)
     except MemoryError:
         raise
     except Exception:
@@ -198,13 +202,18 @@ def take(
         unverified = any(
             event.origin.at_ms < publisher.unverified_until_ms for event in inbox.events
         )
-        before = restore(inbox.group, stored, unverified=unverified) if was is None else was
+        before = was
+        if before is None:
+            fenced = publisher.is_fenced
+            before = restore(inbox.group, stored, unverified=unverified, fenced=fenced)
         step = advance(
             before,
             inbox.events,
             coordinator_epoch=publisher.epoch,
             assignors=publisher.assignor,
         )
+        if step.group.is_left_to_a_later_one(publisher.epoch):
+            return _left(step.group, stored)
         if step.changed and _is_drawn(inbox, publisher.check_share):
             invariants.check(step.group)
         since_ms = _since_ms(inbox, before)
@@ -220,6 +229,18 @@ def take(
         raise  # an interrupt: the process ends, the batch is replayed; memory: see above
     except BaseException:
         return _parked(stored, inbox, traceback.format_exc(), publisher, budget)
+
+
+def _left(group: Group, stored: Stored) -> BatchResult:
+    """A later coordinator has the group: nothing is published, and what is stored says so."""
+    if stored.snapshot is None:
+        return BatchResult([], None, stored)
+    parts = stored.parts()
+    if parts is None:
+        tag = blake2b(stored.snapshot, digest_size=8).digest()
+        parts = Parts(Header(0, tag, group.sessions.clock_ms), b"", b"")
+    liveness = parts._replace(core=group.liveness()).to_bytes()
+    return BatchResult([], group, stored._replace(liveness=liveness))
 
 
 def _is_drawn(inbox: Inbox, share: float) -> bool:

@@ -11,6 +11,9 @@ from typing import cast
 from py4j.java_gateway import JavaObject
 from pyspark.sql import SparkSession
 
+LOCK = "muster.lock"
+"""File in the folder that a standby locks (`folder_lock`)."""
+
 
 @dataclass(frozen=True)
 class Checkpoint:
@@ -39,6 +42,15 @@ class Checkpoint:
         path, system = place(self.spark, f"{self.folder}/{name}")
         with closing(system.create(path, True)) as stream:
             stream.write(json.dumps(value, indent=2, sort_keys=True).encode())
+
+    def emptied(self) -> Checkpoint:
+        """The checkpoint after everything in its folder was deleted, a lock excepted."""
+        path, system = place(self.spark, self.folder)
+        if system.exists(path):
+            for status in system.listStatus(path):
+                if status.getPath().getName() != LOCK:
+                    system.delete(status.getPath(), True)
+        return Checkpoint(self.spark, self.folder, is_new=True)
 
     def begun_batch(self) -> int | None:
         """Number of the newest batch that Spark has begun; None = there is none."""

@@ -45,17 +45,37 @@ def check(
         StaleCheckpoint: a job with another checkpoint was the coordinator since.
         KafkaUnreachable: the newest claim could not be read.
     """
+    claim = overtaken_by(checkpoint, clients, prefixes)
+    if claim is not None:
+        raise StaleCheckpoint(
+            f"the checkpoint {checkpoint.folder} is behind: job {claim.job} on "
+            f"{claim.host} has been the coordinator since, on another checkpoint. Going on "
+            "from here, tokens would go back. Give --checkpoint a new folder: the groups "
+            "are read back from Kafka, and no task moves; or the folder of that job"
+        )
+    note(checkpoint, job)
+
+
+def overtaken_by(
+    checkpoint: Checkpoint, clients: ClientSettings, prefixes: Iterable[str]
+) -> CoordinatorClaim | None:
+    """The newest claim, if a job with another checkpoint wrote it; else None.
+
+    Raises:
+        KafkaUnreachable: the newest claim could not be read.
+    """
     known = jobs(checkpoint.read(FILE))
     if known and not checkpoint.is_new:
         for prefix in prefixes:
             claim = newest_claim(clients, prefix)
             if claim is not None and claim.job not in known:
-                raise StaleCheckpoint(
-                    f"the checkpoint {checkpoint.folder} is behind: job {claim.job} on "
-                    f"{claim.host} has been the coordinator since, on another checkpoint. Going on "
-                    "from here, tokens would go back. Give --checkpoint a new folder: the groups "
-                    "are read back from Kafka, and no task moves; or the folder of that job"
-                )
+                return claim
+    return None
+
+
+def note(checkpoint: Checkpoint, job: str) -> None:
+    """Add a job's id to the file."""
+    known = jobs(checkpoint.read(FILE))
     checkpoint.write(FILE, {"jobs": [*known, job][-JOBS_MAX:]})
 
 

@@ -1,7 +1,8 @@
 """The answers to a supervisor's two questions: is the process ready, and is it well?
 
-*Ready*: the job holds the claim and the query has caught up once, so the process answers members.
-It stays ready while it processes new rows, as long as it is well.
+*Ready*: the job holds the claim and the query has caught up once, so the process answers members;
+or it is a standby that waits and can take over at once. A coordinator stays ready while it
+processes new rows, as long as it is well.
 
 *Well*: the query makes progress and no thread of the process has died. Progress is a finished
 batch, or a look for rows that found none. A query without progress for `stall_s` is stuck, whether
@@ -33,6 +34,9 @@ class Health:
     Args:
         stall_s: how long the query may make no progress while Kafka answers, in seconds.
         holds_claim: whether no other job has claimed to be the coordinator.
+
+    Attributes:
+        is_standby: whether the process waits as a standby.
     """
 
     def __init__(self, stall_s: float, holds_claim: Callable[[], bool]) -> None:
@@ -45,6 +49,20 @@ class Health:
         self._caught_up = False
         self._read: int | None = None
         self._is_left = False
+        self.is_standby = False
+
+    @property
+    def is_started(self) -> bool:
+        """Whether the query that stays has been started."""
+        return self._started_s is not None
+
+    def stands_by(self) -> None:
+        """Note that the process waits as a standby, and is warm."""
+        self.is_standby = True
+
+    def claims(self) -> None:
+        """Note that the process has claimed."""
+        self.is_standby = False
 
     def depends_on(self, part: str, alive: Callable[[], bool]) -> None:
         """Register a part without which the process is not well; `part` is its name in answers."""
@@ -98,6 +116,8 @@ class Health:
         """
         if not self._holds_claim():
             return Answer(False, "superseded: another job has claimed to be the coordinator")
+        if self.is_standby:
+            return Answer(True, "standby")
         if self._started_s is None:
             return Answer(False, "starting")
         if not self._caught_up:
@@ -109,7 +129,7 @@ class Health:
         """Whether the process is well; if it is not, a restart helps."""
         with self._lock:
             if self._started_s is None:
-                return Answer(True, "starting")
+                return Answer(True, "standby" if self.is_standby else "starting")
             stalled_s = now_s - self._moved_s
         for part, alive in self._parts.items():
             if not alive():

@@ -49,6 +49,7 @@ class Metrics:
         # ---- the process
         self.ready = self._gauge("ready", "1 while /readyz answers 200, else 0")
         self.healthy = self._gauge("healthy", "1 while /healthz answers 200, else 0")
+        self.standby = self._gauge("standby", "1 while the process waits as a standby, else 0")
         self._epoch = self._gauge("coordinator_epoch", "offset of this job's claim", "prefix")
         # ---- the query
         self._batches = self._counter("batches", "micro-batches done")

@@ -34,6 +34,7 @@ class Progress:
         health: hears of batches that are done, and of looks that found no rows.
 
     Attributes:
+        looked_s: when the JVM last answered a look, by the monotonic clock.
         read: topic → partition → offset up to which the query has read; None before the first
             report, and after one that could not be read.
     """
@@ -42,6 +43,7 @@ class Progress:
         self._metrics = metrics
         self._health = health
         self._seen = -1
+        self.looked_s = time.monotonic()
         self.read: Mapping[str, Mapping[int, int]] | None = None
 
     def look(self, query: StreamingQuery) -> None:
@@ -54,6 +56,7 @@ class Progress:
                     self._take(report.json)
         if _is_idle(query.status):
             self._health.caught_up(time.monotonic())
+        self.looked_s = time.monotonic()
 
     def _take(self, text: str) -> None:
         """Take in the report of one micro-batch."""

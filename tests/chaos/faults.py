@@ -64,6 +64,23 @@ def driver_killed(stage: Stage) -> Iterator[None]:
 
 
 @contextmanager
+def driver_killed_with_standby(stage: Stage) -> Iterator[None]:
+    """SIGKILL to the driver while a standby coordinator is there, which goes on.
+
+    At the end the first one is the coordinator again: the other hands over to it.
+    """
+    first = stage.job
+    stage.job = stage.new_job(f"standby-{stage.rng.random():.6f}", "--standby").start()
+    first.kill()
+    yield
+    shutil.rmtree(stage.checkpoint / "muster")  # it is behind
+    standby, stage.job = stage.job, stage.new_job()
+    stage.job.start(wait=False)
+    assert standby.wait(120) == 1, standby.tail()
+    stage.job.await_ready()
+
+
+@contextmanager
 def driver_frozen(stage: Stage) -> Iterator[None]:
     """SIGSTOP to the driver for some seconds; then it goes on."""
     frozen = stage.driver()
@@ -275,12 +292,15 @@ _DELETED = 60
 """The members' pauses between joins; the group stays deleted on purpose."""
 _START = 20
 """The start of Spark, the claim, and loading the groups' state."""
+_TAKEN = 5
+"""The silence of a dead coordinator, the claim, and the question to all members."""
 _EXECUTOR = 6
 """A second attempt of a batch, by an executor that first has to start, or to start Python."""
 
 DISK_FULL = Fault("disk full", COORDINATOR, disk_full, _START, ends_coordinator=True)
 FAULTS: tuple[Fault, ...] = (
     Fault("driver killed", COORDINATOR, driver_killed, _START, False, ends_coordinator=True),
+    Fault("standby takes over", COORDINATOR, driver_killed_with_standby, _TAKEN),
     Fault("driver frozen", COORDINATOR, driver_frozen, FROZEN_S, brief=False),
     Fault("driver replaced", COORDINATOR, driver_replaced, _START, False, ends_coordinator=True),
     Fault("checkpoint lost", COORDINATOR, checkpoint_lost, _START, False, ends_coordinator=True),

@@ -93,14 +93,17 @@ class Stage:
                 fleet.start(name)
         self.settle()
 
-    def new_job(self) -> Job:
-        """Another coordinator on the same checkpoint, not started yet."""
+    def new_job(self, checkpoint: str = "muster", *options: str) -> Job:
+        """Another coordinator, on the same checkpoint or another one; not started yet."""
         job = Job(
             self.topics,
             self.folder / f"job-{len(self._jobs) + 1}",
-            checkpoint=self.checkpoint / "muster",
+            checkpoint=self.checkpoint / checkpoint,
             conf=CONF,
-            command=(sys.executable, "-m", "muster.cli.main", "run", "--master", self.spark.master),
+            command=(
+                *(sys.executable, "-m", "muster.cli.main", "run", *options),
+                *("--master", self.spark.master),
+            ),
             env=environment(),
         )
         self._jobs.append(self._stack.enter_context(job))

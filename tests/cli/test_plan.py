@@ -13,7 +13,6 @@ from support.kafka.brokers import Topics
 from support.state.snapshots import orders, pairs
 
 from muster.cli.main import main
-from muster.cli.plan import planned
 from muster.documents.problem import as_text
 from muster.errors import BadInput, NotFound
 from muster.protocol import codec
@@ -26,6 +25,7 @@ from muster.protocol.tasks import Subtopology
 from muster.protocol.topics import TopicKind
 from muster.state.group import Group, Recovery
 from muster.state.machine import advance
+from muster.whatif import planned
 
 
 def calm(*holder: int, members: int = 2) -> GroupSnapshot:

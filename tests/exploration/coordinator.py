@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from exploration.member import GROUP
 from exploration.values import OFFSET, TIME, Values, shape_of
 
-from muster.protocol.events import Drain, GroupConfig, Join, Leave, Origin
+from muster.protocol.events import Drain, GroupConfig, Join, Leave, Origin, Tick
 from muster.protocol.records import GroupSnapshot, MemberAssignment, MemberGone, WakeUp
 from muster.protocol.settings import parse_settings
 from muster.protocol.tasks import Subtopology
@@ -45,6 +45,7 @@ class Coordinator(NamedTuple):
         held: numbers of the records that it computed and has not published yet.
         batches: how many batches it may still begin; -1 = any.
         until: moment by which it has read a later claim, and begins none; 0 = none is there.
+        obeys: whether it obeys the tick that names a later coordinator; old versions do not.
     """
 
     epoch: int
@@ -54,6 +55,7 @@ class Coordinator(NamedTuple):
     held: tuple[int, ...] = ()
     batches: int = -1
     until: int = 0
+    obeys: bool = True
 
     def begins(self, now: int) -> bool:
         """Whether it may still begin a batch."""
@@ -68,6 +70,7 @@ class Coordinator(NamedTuple):
             self.begun - end if self.begun else None,
             tuple([values.relative(n, now, end) for n in self.held]),
             self.batches,
+            self.obeys,
             self.until and max(self.until - now, 0),
         )
 
@@ -92,8 +95,8 @@ class Coordinators:
     def __init__(self, values: Values, assignors: Callable[[str], Any] | None = None) -> None:
         self.values = values
         self._assignors = {} if assignors is None else {"assignors": assignors}
-        self._batches: dict[tuple[int, tuple[int, ...], int], Batch | str] = {}
-        self._recovered: dict[int, int] = {}
+        self._batches: dict[tuple[int, tuple[int, ...], int, bool], Batch | str] = {}
+        self._recovered: dict[tuple[int, bool], int] = {}
         self._checked: dict[int, Hashable] = {}  # group -> what is published of it
 
     def configured(self, settings: dict[str, str], assignor: str, tasks: int) -> Batch:
@@ -122,25 +125,39 @@ class Coordinators:
             self._checked[number] = _recoverable(group)
         return number
 
-    def recovered(self, snapshot: int) -> tuple[int, int]:
-        """The group of a published snapshot, and the offset of the next row to take."""
-        record: GroupSnapshot = self.values[snapshot]
-        if snapshot not in self._recovered:
-            self._recovered[snapshot] = self.values.put(Group.recover(record), seen)
-        read = [offset for topic, _, offset in record.through if topic == TOPIC]
-        return self._recovered[snapshot], (read[0] + 1 if read else OFFSET)
+    def recovered(self, snapshot: int, *, fenced: bool = False) -> tuple[int, int]:
+        """The group of a published snapshot, and the offset of the next row to take.
 
-    def batch(self, group: int, events: tuple[int, ...], epoch: int, published: int) -> Batch:
+        Args:
+            snapshot: its number.
+            fenced: the coordinator before obeys the first tick of the one that recovers.
+        """
+        record: GroupSnapshot = self.values[snapshot]
+        place = (snapshot, fenced)
+        if place not in self._recovered:
+            self._recovered[place] = self.values.put(Group.recover(record, fenced=fenced), seen)
+        read = [offset for topic, _, offset in record.through if topic == TOPIC]
+        return self._recovered[place], (read[0] + 1 if read else OFFSET)
+
+    def batch(
+        self,
+        group: int,
+        events: tuple[int, ...],
+        epoch: int,
+        published: int,
+        *,
+        obeys: bool = True,
+    ) -> Batch:
         """Take a batch of events.
 
         Raises:
             LawBroken: the step breaks a law.
         """
-        place = (group, events, epoch)
+        place = (group, events, epoch, obeys)
         known = self._batches.get(place)
         if known is None:
             try:
-                known = self._step(group, events, epoch)
+                known = self._step(group, events, epoch, obeys=obeys)
             except (LawBroken, InvariantViolation) as law:
                 known = str(law)
             self._batches[place] = known
@@ -148,11 +165,16 @@ class Coordinators:
             raise LawBroken(known)
         return self._republished(known, published)
 
-    def _step(self, number: int, events: tuple[int, ...], epoch: int) -> Batch:
+    def _step(self, number: int, events: tuple[int, ...], epoch: int, *, obeys: bool) -> Batch:
         before: Group = self.values[number]
         taken = [self.values[n] for n in events]
+        if not obeys:
+            taken = [_without_later(event, epoch) for event in taken]
         step = advance(before, taken, coordinator_epoch=epoch, **self._assignors)
         after = step.group
+        if after.is_left_to_a_later_one(epoch):
+            _require(not step.records, "a coordinator publishes for a group that it has left")
+            return Batch(self.values.put(after, seen), ())
         _only_grows(before, after, taken)
         _follow_up_waits(before, after)
         _orders_count(before, after, taken)
@@ -175,6 +197,14 @@ class Coordinators:
         if record.clock_ms - self.values[published].clock_ms < REBUILD_MS:
             return batch
         return batch._replace(records=(*batch.records, self.values.put(record)))
+
+
+def _without_later(event: Any, epoch: int) -> Any:
+    """The event as a coordinator takes it that knows no ticks of a later one."""
+    if not isinstance(event, Tick) or event.published is None:
+        return event
+    is_later = event.published.coordinator_epoch > epoch
+    return replace(event, published=None) if is_later else event
 
 
 def _require(holds: bool, law: str) -> None:

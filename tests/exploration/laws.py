@@ -76,7 +76,8 @@ class Laws:
     def _why_unsettled(self, world: World) -> str | None:
         group = self.group(world)
         coordinator = world.running[0]
-        if len(world.running) > 1 or coordinator.begun:
+        others = [each for each in world.running[1:] if not each.obeys]  # others may be frozen
+        if others or coordinator.begun:
             return "a coordinator is at work"
         live = [p for p in world.processes if not p.ended]
         if not live:

@@ -33,7 +33,8 @@ class Budget(NamedTuple):
         fail: an event is not stored, and its sender knows it.
         stop: the coordinator dies within a batch; a part of the records is published.
         lose: the coordinator's checkpoint is lost; it recovers from the published records.
-        usurp: a second coordinator recovers while the first lives on.
+        usurp: a second coordinator recovers while the first, of an old version, lives on.
+        standby: the same, but the first obeys ticks, and may be frozen for any time.
         leave: a member is closed. away: it is closed and will return.
         drain: an operator drains a member.
         refuse: an event is stored, and the coordinator refuses its signature.
@@ -49,6 +50,7 @@ class Budget(NamedTuple):
     stop: int = 0
     lose: int = 0
     usurp: int = 0
+    standby: int = 0
     leave: int = 0
     away: int = 0
     drain: int = 0

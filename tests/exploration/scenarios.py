@@ -22,6 +22,11 @@ SCENARIOS: dict[str, Scenario] = {
     "2 × 1, the coordinator dies in a batch": Scenario(TWO, 1, Budget(stop=1)),
     "2 × 1, the checkpoint is lost": Scenario(TWO, 1, Budget(lose=1)),
     "2 × 1, a second coordinator": Scenario(TWO, 1, Budget(usurp=1)),
+    "2 × 1, a standby takes over": Scenario(TWO, 1, Budget(standby=1)),
+    "2 × 1, settled: a standby takes over": Scenario(TWO, 1, Budget(standby=1), settled=True),
+    "2 × 1, settled: one dies, and a standby takes over": Scenario(
+        TWO, 1, Budget(crash=1, standby=1, start=1), settled=True
+    ),
     "2 × 1, one leaves and returns": Scenario(TWO, 1, Budget(leave=1, start=1)),
     "2 × 1, a static one is away and returns": Scenario(
         TWO, 1, Budget(away=1, start=1), static=("A",)

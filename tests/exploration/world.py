@@ -31,6 +31,9 @@ from muster.protocol.ids import MemberId
 from muster.protocol.records import GroupSnapshot
 from muster.state.recovery import NOTICES_MS
 
+FROZEN_BATCHES = 2
+"""Batches that a coordinator may begin after a standby has claimed. When it begins them, and when
+their records are published, is open: it never reads the claim."""
 Step = tuple[str, World | str]
 """What happens, and the state after it, or the law that it breaks."""
 
@@ -93,7 +96,9 @@ class System(Laws):
         if may_pass:
             calm.append(("time passes", world._replace(now=world.now + QUANTUM_MS)))
         faults = self._faults(world, may_pass=may_pass)
-        return [self._judged(world, what, then) for what, then in [*calm, *faults]]
+        return [
+            self._judged(world, what, then) for what, then in [*calm, *self._frozen(world), *faults]
+        ]
 
     def calm_step(self, world: World) -> Step:
         """The first of `steps`."""
@@ -110,12 +115,14 @@ class System(Laws):
             if process.outbox:
                 sent = self.values[process.outbox[0]]
                 yield f"Kafka stores {said(sent.event)}", self._stored(world, place)
-        yield from self._batches(world)
         for place, coordinator in enumerate(world.running):
+            if not _is_frozen(place, coordinator):
+                yield from self._batches(world, place)
+        for place, coordinator in enumerate(world.running):
+            if _is_frozen(place, coordinator):
+                continue
             if coordinator.held:
-                after = self._published(world, coordinator.held)
-                after = _running(after, place, coordinator._replace(held=()))
-                yield f"coordinator {coordinator.epoch} publishes late", self._pruned(after)
+                yield self._publishes_late(world, place)
             elif place and not coordinator.begins(world.now):
                 yield f"coordinator {coordinator.epoch} ends", self._pruned(_ended(world, place))
         for index, number in enumerate(world.repeats):
@@ -152,17 +159,31 @@ class System(Laws):
         if members.is_due(process, now):
             yield "sees the time", members.clock(process, now)
 
-    def _batches(self, world: World) -> Iterator[Step]:
-        """Every end that the next batch of a coordinator may have, the longest first."""
+    def _frozen(self, world: World) -> Iterator[Step]:
+        """What a frozen coordinator does when it runs again; it may be at any time, or never."""
         for place, coordinator in enumerate(world.running):
-            if coordinator.held or not coordinator.begins(world.now):
-                continue
-            ends = range(world.end, coordinator.through, -1)
-            if coordinator.begun:
-                ends = range(coordinator.begun, coordinator.begun - 1, -1)
-            for end in ends:
-                what = f"coordinator {coordinator.epoch} takes {end - coordinator.through} events"
-                yield what, self._batch(world, place, end)
+            if _is_frozen(place, coordinator):
+                yield from self._batches(world, place)
+                if coordinator.held:
+                    yield self._publishes_late(world, place)
+
+    def _publishes_late(self, world: World, place: int) -> Step:
+        coordinator = world.running[place]
+        after = self._published(world, coordinator.held)
+        after = _running(after, place, coordinator._replace(held=()))
+        return f"coordinator {coordinator.epoch} publishes late", self._pruned(after)
+
+    def _batches(self, world: World, place: int) -> Iterator[Step]:
+        """Every end that the next batch of a coordinator may have, the longest first."""
+        coordinator = world.running[place]
+        if coordinator.held or not coordinator.begins(world.now):
+            return
+        ends = range(world.end, coordinator.through, -1)
+        if coordinator.begun:
+            ends = range(coordinator.begun, coordinator.begun - 1, -1)
+        for end in ends:
+            what = f"coordinator {coordinator.epoch} takes {end - coordinator.through} events"
+            yield what, self._batch(world, place, end)
 
     def _faults(self, world: World, *, may_pass: bool) -> Iterator[Step]:
         budget, now = world.budget, world.now
@@ -263,8 +284,12 @@ class System(Laws):
         if budget.usurp and can:
             less = world._replace(budget=budget.less("usurp"))
             until = world.now + NOTICES_MS
-            old = coordinator._replace(batches=1, until=until)
+            old = coordinator._replace(batches=1, until=until, obeys=False)
             yield "a second coordinator starts", self._recovered(less, (old,))
+        if budget.standby and can:
+            less = world._replace(budget=budget.less("standby"))
+            old = coordinator._replace(batches=FROZEN_BATCHES)
+            yield "a standby takes over", self._recovered(less, (old,), fenced=True)
 
     # ------------------------------------------------------------------------ effects of steps
 
@@ -310,7 +335,9 @@ class System(Laws):
         base = world.end - len(world.log)
         events = world.log[coordinator.through - base : end - base]
         published = world.published if coordinator is world.running[0] else 0
-        return self.coordinators.batch(coordinator.group, events, coordinator.epoch, published)
+        return self.coordinators.batch(
+            coordinator.group, events, coordinator.epoch, published, obeys=coordinator.obeys
+        )
 
     def _batch(self, world: World, place: int, end: int) -> World | str:
         coordinator = world.running[place]
@@ -345,8 +372,10 @@ class System(Laws):
         world = self._published(world._replace(running=(again,)), batch.records)
         return self._pruned(self._appended(world, _first_tick(again)))
 
-    def _recovered(self, world: World, others: tuple[Coordinator, ...]) -> World:
-        group, through = self.coordinators.recovered(world.published)
+    def _recovered(
+        self, world: World, others: tuple[Coordinator, ...], *, fenced: bool = False
+    ) -> World:
+        group, through = self.coordinators.recovered(world.published, fenced=fenced)
         again = Coordinator(world.running[0].epoch + 1, group, through)
         return self._appended(
             self._pruned(world._replace(running=(again, *others))), _first_tick(again)
@@ -377,12 +406,17 @@ class System(Laws):
     def _pruned(self, world: World) -> World:
         """Without events and snapshots that no process takes any more."""
         needed = min(c.through for c in world.running)
-        if not (world.budget.lose or world.budget.usurp):
+        if not (world.budget.lose or world.budget.usurp or world.budget.standby):
             world = world._replace(published=0)
         elif world.published:
             needed = min(needed, self.coordinators.recovered(world.published)[1])
         taken = len(world.log) - (world.end - needed)
         return world._replace(log=world.log[taken:])
+
+
+def _is_frozen(place: int, coordinator: Coordinator) -> bool:
+    """Whether a coordinator was superseded, obeys ticks, and has something left to do."""
+    return place > 0 and coordinator.obeys and bool(coordinator.batches or coordinator.held)
 
 
 def _first_tick(coordinator: Coordinator) -> Tick:

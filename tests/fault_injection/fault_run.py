@@ -138,8 +138,9 @@ class FaultRun(SimulatedKafka):
                 self.jobs.skew(topic, for_ms)
             case faults.Restarts(written, checkpoint):
                 self.jobs.restart(written, checkpoint=checkpoint)
-            case faults.Usurps(notices_ms, late_ms, starts_ms):
-                self.jobs.replace(notices_ms, late_ms, starts_ms)
+            case faults.Usurps(notices_ms, late_ms, starts_ms, obeys):
+                notices_ms *= faults.FROZEN if obeys else 1
+                self.jobs.replace(notices_ms, late_ms, starts_ms, obeys=obeys)
 
     def _hit(self, process: Process, fault: ProcessFault) -> None:
         match fault:

@@ -141,6 +141,10 @@ class Restarts:
     checkpoint: bool
 
 
+FROZEN = 20
+"""How many times later a frozen coordinator reads that it was superseded."""
+
+
 @dataclass(frozen=True, slots=True)
 class Usurps:
     """A second coordinator claims the group, without a checkpoint, while the first still runs.
@@ -150,11 +154,14 @@ class Usurps:
         late_ms: how late that batch reaches Kafka.
         starts_ms: how long the second one takes from what it reads back to its first batch. Members
             still believe what the first one decides meanwhile.
+        obeys: whether the first one obeys the tick that names the second, as all but old versions
+            do. Then it was frozen: it reads the claim `FROZEN` times later.
     """
 
     notices_ms: int
     late_ms: int
     starts_ms: int = 0
+    obeys: bool = False
 
 
 ProcessFault: TypeAlias = Stops | Dies | Freezes | Deafens | Dawdles | Repeats
@@ -249,7 +256,8 @@ def _restart(rng: Random) -> Fault:
 def _usurper(rng: Random) -> Fault:
     notices_ms, late_ms = _span(rng, 1, 1_000), _span(rng, 10, 2 * SESSION_MS)
     own = Random(f"{notices_ms}/{late_ms}")
-    return Usurps(notices_ms, late_ms, own.choice((0, _span(own, 10, 3_000))))
+    starts_ms = own.choice((0, _span(own, 10, 3_000)))
+    return Usurps(notices_ms, late_ms, starts_ms, own.random() < 0.5)
 
 
 def invented(

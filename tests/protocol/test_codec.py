@@ -36,6 +36,7 @@ def test_membership_events_round_trip(event: object) -> None:
 @given(
     st.one_of(
         wire.configs.map(lambda e: (TopicKind.CONFIG, e)),
+        wire.found.map(lambda e: (TopicKind.CONFIG, e)),
         wire.lag_reports.map(lambda e: (TopicKind.LAG, e)),
     )
 )
@@ -52,6 +53,7 @@ def test_config_and_lag_events_round_trip(case: tuple) -> None:
         wire.wake_ups.map(lambda r: (TopicKind.CLOCK, r)),
         wire.rejected.map(lambda r: (TopicKind.REJECTED, r)),
         wire.claims.map(lambda r: (TopicKind.COORDINATOR, r)),
+        wire.signs.map(lambda r: (TopicKind.CLOCK, r)),
     )
 )
 def test_records_round_trip(case: tuple) -> None:

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import psutil
 import pytest
-from confluent_kafka.admin import AclBindingFilter, AdminClient
+from confluent_kafka import Consumer
+from confluent_kafka.admin import AclBindingFilter, AdminClient, NewTopic
 from support.kafka.secured import ROOT, Command, SecuredKafka, secured_kafka
 from support.suite.waiting import until
 
@@ -215,6 +216,44 @@ def _revoke(kafka: SecuredKafka, user: str, acl: Acl) -> None:
     admin = AdminClient(kafka.clients(ROOT).librdkafka())
     (future,) = admin.delete_acls([which]).values()
     assert len(future.result(30)) == 1
+
+
+def test_a_governor_leads_a_group_with_nothing_more(
+    kafka: SecuredKafka, tmp_path: Path, capsys: Output
+) -> None:
+    """Over TLS and SASL, with READ on the group and DESCRIBE on its topic; without them it says so.
+
+    No coordinator runs: the governor decides with the same assignor.
+    """
+    root = kafka.clients(ROOT).librdkafka()
+    admin = AdminClient(root)
+    admin.create_topics([NewTopic("parcels", 2, 1)])["parcels"].result(30)
+    consumer = Consumer({**root, "group.id": "depot", "session.timeout.ms": 6_000})
+    consumer.subscribe(["parcels"])
+    adopt = ["adopt", "--group", "depot", *words(kafka, "governor")]
+    try:
+        until(lambda: consumer.poll(0.2) is None and consumer.assignment(), "the group is there")
+        assert main(adopt) == 1
+        assert "this login may not see it (it needs READ on the group)" in capsys.readouterr().err
+        create = ["topics", "create", "--acls", "--topic-prefix", PREFIX, "--partitions", "2"]
+        create += ["--governor-principal", "User:governor", "--governed-group", "depot"]
+        create += ["--governed-topic", "parcels", "--command-config", str(kafka.file(ROOT))]
+        assert main(create) == 0
+        with Command(tmp_path, *adopt) as governor:
+
+            def answered() -> bool:
+                consumer.poll(0.1)
+                return "1 member; 2 tasks to start" in governor.said()
+
+            until(answered, "the governor answers", story=governor.said)
+            until(
+                lambda: consumer.poll(0.1) is None and len(consumer.assignment()) == 2,
+                "it is obeyed",
+            )
+            assert governor.stop() == 0
+        assert kafka.passwords["governor"] not in governor.said()
+    finally:
+        consumer.close()
 
 
 # ---- what is refused, and how it is said ------------------------------------------------------

@@ -22,8 +22,8 @@ from muster.protocol.parts import parts
 from muster.protocol.records import GroupGone
 from muster.streams import recovery
 from muster.streams.checkpoint import unverified
-from muster.streams.claim import claim
 from muster.streams.recovery import first_wanted, without_others
+from muster.streams.signs import Signs
 
 TOPIC = "muster.groups"
 KEYS = [f"group-{number}".encode() for number in range(6)]
@@ -107,7 +107,10 @@ def test_groups_are_read_back_and_the_next_claim_is_later() -> None:
             producer.produce(TOPIC, record.value, record.key, place, headers=list(record.headers))
         assert producer.flush(10) == 0
         found = recovery.recover(clients, ["muster"])
-        first, second = (claim(clients, "muster", job) for job in ("one", "two"))
+        first, second = (
+            Signs(clients, ["muster"], job, lambda: True).claim("muster", -1, alone=True)
+            for job in ("one", "two")
+        )
     assert [(prefix, s.group, s.generation) for prefix, s in found.snapshots] == [
         ("muster", "orders", 8),
         ("muster", "other", 3),

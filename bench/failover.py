@@ -1,0 +1,185 @@
+"""How long a fleet waits when its coordinator is stopped, killed or frozen, and a standby is there.
+
+A fleet of real sessions (`machines`) runs in this process, beside a real broker, a coordinator and
+a standby. The coordinator gets a signal, and a new member joins the group at once. Two times count
+from the signal: until the first record for the new member is read (*answered*), and until every
+member has its share (*settled*). Then the next standby is started, and the next signal follows.
+
+With ``--cold`` there is no standby: the coordinator is started again on its checkpoint, and the
+times count from that start.
+
+``python bench/failover.py [--members 20] [--rounds 3] [--cold]``
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import statistics
+import sys
+import time
+from contextlib import suppress
+
+import psutil
+from confluent_kafka import Consumer
+from machines import Crowd
+from stage import Coordinator, Stage, cpu_s
+
+from muster.broker.kafka import free_port
+from muster.protocol.events import GroupConfig
+from muster.protocol.ids import GroupId
+from muster.protocol.settings import parse_settings
+from muster.protocol.tasks import Subtopology
+from muster.protocol.topics import TopicKind, topic_name
+
+GROUP = "fleet"
+TIMEOUT_S = 300.0
+SIGNALS = (signal.SIGTERM, signal.SIGKILL, signal.SIGSTOP)
+
+
+class Trial:
+    """A fleet, its coordinator and a standby."""
+
+    def __init__(self, stage: Stage, members: int, *, cold: bool) -> None:
+        self._stage = stage
+        self._cold = cold
+        self._started = 0
+        self._joined = 0
+        self._begun = False
+        self.crowd = Crowd(stage.clients)
+        self._crew = self.crowd.crew(GROUP, 10 * members)
+        self._names = [f"member-{number:05d}" for number in range(members)]
+
+    def start(self, *, checkpoint: str = "", wait: bool = True) -> Coordinator:
+        """Start a process; with `wait` return when it is the coordinator, or stands by."""
+        self._started += 1
+        port, name = free_port(), f"job{self._started}"
+        conf = (f"muster.metrics.port={port}", "muster.metrics.host=127.0.0.1")
+        folder = checkpoint or name
+        process = self._stage.run(
+            name,
+            *("-m", "muster.streams.job", "--bootstrap-server", self._stage.address),
+            *("--checkpoint", str(self._stage.folder / folder)),
+            *(() if self._cold else ("--standby",)),
+            *(word for setting in conf for word in ("--conf", setting)),
+        )
+        coordinator = Coordinator(process, port, self._stage.folder / f"{name}.log")
+        if wait:
+            self.await_ready(coordinator)
+        return coordinator
+
+    def await_ready(self, coordinator: Coordinator) -> None:
+        """Wait until a process is ready; the fleet lives on meanwhile."""
+        deadline = time.monotonic() + TIMEOUT_S
+        while not coordinator.answers("/readyz"):
+            if time.monotonic() > deadline:
+                raise TimeoutError("the process is not ready")
+            if self._joined or self._begun:
+                self.crowd.run_for(0.1)
+            else:
+                time.sleep(0.1)
+
+    def begin(self) -> None:
+        """All members join, and get their tasks."""
+        self._begun = True
+        self._crew.come(self._names)
+        self.crowd.settle()
+
+    def fail(self, running: Coordinator, number: signal.Signals) -> tuple[float, float]:
+        """Signal the coordinator; seconds until a new member is answered, and until all settled."""
+        self._joined += 1
+        name = f"newcomer-{self._joined}"
+        reader = self._stage.tail(topic_name(TopicKind.ASSIGNMENTS))
+        family = [psutil.Process(running.process.pid)]
+        family += family[0].children(recursive=True)
+        began = time.monotonic()
+        for each in family if number is signal.SIGSTOP else family[:1]:
+            with suppress(psutil.NoSuchProcess):
+                each.send_signal(number)
+        if self._cold:
+            self._bury(family)
+            began = time.monotonic()
+            self.running = self.start(checkpoint="job1", wait=False)
+        self._crew.come([name])
+        answered = self._await_answer(reader, name) - began
+        self.crowd.settle()
+        settled = time.monotonic() - began
+        reader.close()
+        if number is signal.SIGSTOP:  # it wakes up, and finds that it was superseded
+            for each in family:
+                with suppress(psutil.NoSuchProcess):
+                    each.send_signal(signal.SIGCONT)
+        self._bury(family)
+        self.crowd.run_for(1)
+        return answered, settled
+
+    def _bury(self, family: list[psutil.Process]) -> None:
+        """Wait until these processes have ended; the fleet lives on meanwhile."""
+        while any(each.is_running() and each.status() != "zombie" for each in family):
+            self.crowd.run_for(0.05)
+
+    def _await_answer(self, reader: Consumer, name: str) -> float:
+        deadline = time.monotonic() + TIMEOUT_S
+        while time.monotonic() < deadline:
+            self.crowd.run_for(0.02)
+            message = reader.poll(0)
+            while message is not None:
+                if message.error() is None and (message.key() or b"").endswith(name.encode()):
+                    return time.monotonic()
+                message = reader.poll(0)
+        raise TimeoutError(f"{name} was not answered")
+
+
+def main() -> int:
+    """Measure and print; exit code 1 if two members ran a task at once."""
+    parser = argparse.ArgumentParser(
+        description=str(__doc__).partition("\n")[0], allow_abbrev=False
+    )
+    parser.add_argument("--members", type=int, default=20, help="default: 20")
+    parser.add_argument("--rounds", type=int, default=3, help="of each signal (default: 3)")
+    parser.add_argument("--cold", action="store_true", help="no standby: start it again")
+    args = parser.parse_args()
+    with Stage(partitions=4) as stage:
+        stage.write(
+            TopicKind.CONFIG,
+            GroupConfig(
+                group=GroupId(GROUP),
+                assignor="sticky",
+                settings=parse_settings({}, "sticky"),
+                tasks=(Subtopology("0", 10 * args.members),),
+            ),
+        )
+        trial = Trial(stage, args.members, cold=args.cold)
+        running = trial.start()
+        with trial.crowd:
+            trial.begin()
+            for number in SIGNALS[:2] if args.cold else SIGNALS:
+                took = []
+                for _ in range(args.rounds):
+                    if args.cold:
+                        took.append(trial.fail(running, number))
+                        running = trial.running
+                        trial.await_ready(running)
+                        continue
+                    waiting = trial.start()
+                    idle_s = cpu_s(waiting.process.pid)
+                    trial.crowd.run_for(5)
+                    idle = (cpu_s(waiting.process.pid) - idle_s) / 5
+                    took.append(trial.fail(running, number))
+                    print(f"  standby idle {idle:.3f} cores", *took[-1], file=sys.stderr)
+                    running = waiting
+                for what, times in zip(
+                    ("answered", "settled"), zip(*took, strict=True), strict=True
+                ):
+                    median = statistics.median(times)
+                    print(
+                        f"{number.name:8} {what:9} median {median:6.2f} s, most {max(times):6.2f} s"
+                    )
+            overlaps = trial.crowd.counts().overlaps
+    print(f"{args.members} members, {os.cpu_count()} cores, overlaps {overlaps}")
+    return 1 if overlaps else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

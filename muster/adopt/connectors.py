@@ -1,0 +1,119 @@
+"""Reads a Connect cluster's config topic, as its workers do, and tells the governor what there is.
+
+A connector is there from its ``connector-NAME`` record on, until a tombstone. How many tasks it has
+says the newest ``commit-NAME``. Workers compare how far they have read, so every record counts.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+import uuid
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
+
+from muster.adopt.model import Jobs
+from muster.kafka.settings import ClientSettings
+from muster.protocol.tasks import Connector
+
+log = logging.getLogger("muster.adopt.kafka")
+
+POLL_S: Final = 0.25
+CLOSE_S: Final = 5.0
+CONNECTOR, COMMIT = "connector-", "commit-"
+
+
+class Configs:
+    """What the records of a config topic say, so far. Pure."""
+
+    def __init__(self) -> None:
+        self.offset = -1
+        self._there: set[str] = set()
+        self._tasks: dict[str, int] = {}
+
+    def read(self, key: str, value: bytes | None, offset: int) -> None:
+        """Take one record in."""
+        self.offset = offset + 1
+        if key.startswith(CONNECTOR):
+            name = key.removeprefix(CONNECTOR)
+            if value is None:
+                self._there.discard(name)
+                self._tasks.pop(name, None)
+            else:
+                self._there.add(name)
+        elif key.startswith(COMMIT):
+            self._tasks[key.removeprefix(COMMIT)] = _count(value)
+
+    def jobs(self) -> Jobs:
+        """The connectors that there are."""
+        units = [Connector(name, self._tasks.get(name, 0)) for name in sorted(self._there)]
+        return Jobs(tuple(units), self.offset)
+
+
+def _count(value: bytes | None) -> int:
+    try:
+        said = json.loads(value or b"null")
+        if isinstance(said, Mapping) and "payload" in said:  # a converter that writes schemas
+            said = said["payload"]
+        return max(0, int(said["tasks"]))
+    except (ValueError, TypeError, KeyError):
+        return 0
+
+
+class Connectors:
+    """Follows one config topic on a thread; `open` it once, `close` it once."""
+
+    def __init__(self, clients: ClientSettings, topic: str, post: Callable[[Jobs], None]) -> None:
+        self._topic = topic
+        self._post = post
+        self._closing = threading.Event()
+        self._settings = clients.librdkafka(
+            {
+                "group.id": f"muster-governor-{uuid.uuid4().hex}",
+                "enable.auto.commit": False,
+                "enable.partition.eof": True,
+                "fetch.wait.max.ms": 50,
+                "isolation.level": "read_committed",
+                "log_level": 0,
+            }
+        )
+        self._thread = threading.Thread(target=self._run, name="muster-connectors", daemon=True)
+
+    def open(self) -> None:
+        """Begin to read."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop."""
+        self._closing.set()
+        self._thread.join(CLOSE_S)
+
+    def _run(self) -> None:
+        consumer = Consumer(self._settings)
+        configs = Configs()
+        try:
+            consumer.assign([TopicPartition(self._topic, 0, OFFSET_BEGINNING)])
+            at_end = False
+            while not self._closing.is_set():
+                message = consumer.poll(POLL_S)
+                if message is None:
+                    continue
+                error = message.error()
+                if error is None:
+                    key = (message.key() or b"").decode(errors="replace")
+                    configs.read(key, message.value(), message.offset() or 0)
+                elif error.code() == KafkaError._PARTITION_EOF:
+                    at_end = True
+                    configs.offset = max(configs.offset, message.offset() or 0)
+                else:
+                    log.info("%s: %s", self._topic, error)
+                    continue
+                if at_end:
+                    self._post(configs.jobs())
+        except KafkaException as error:
+            log.error("%s cannot be read: %s", self._topic, error)
+        finally:
+            consumer.close()

@@ -1,0 +1,159 @@
+"""Whether a group can be governed, and what it is, before anything is changed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+from muster.adopt import said
+from muster.adopt.said import Kind
+from muster.errors import BadInput, NotFound
+from muster.kafka import groups
+from muster.kafka.groups import Description
+from muster.kafka.protocol_client import connected
+from muster.kafka.settings import ClientSettings
+from muster.protocol.misspelt import there_are
+
+STREAMS_PROTOCOL = "stream"
+"""Name of the assignor of Kafka Streams' classic groups."""
+_REFUSED: Mapping[groups.Kind, str] = {
+    groups.Kind.CONSUMER: (
+        "is of the consumer protocol (KIP-848): the broker assigns, no member leads. muster shadow"
+        " works; to govern it, start its members with group.protocol=classic"
+    ),
+    groups.Kind.STREAMS: (
+        "is of the streams protocol (KIP-1071): the broker assigns, no member leads. muster shadow"
+        " works"
+    ),
+    groups.Kind.OTHER: "is not a group of consumers or Connect workers: nobody assigns there",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A group that can be governed.
+
+    Attributes:
+        kind: what its members are.
+        members: their names in muster.
+        protocol: the assignor its members share; empty = none yet.
+    """
+
+    kind: Kind
+    members: tuple[str, ...]
+    protocol: str
+
+
+def examine(
+    clients: ClientSettings,
+    names: Sequence[str],
+    *,
+    fresh: Kind | None = None,
+    own: str | None = None,
+) -> dict[str, Found]:
+    """Look at groups, change nothing.
+
+    Args:
+        clients: how to reach Kafka.
+        names: the groups.
+        fresh: what the members of groups will be that have none yet; None = a group must have some.
+        own: instance id of the governor that may be in the group; None = any may be.
+
+    Raises:
+        NotFound: there is no such group, or it is empty.
+        BadInput: it cannot be governed; the message says why and what can be done.
+        Refused, Unreachable: of Kafka.
+    """
+    found: dict[str, Found] = {}
+    with connected(clients) as client:
+        there = {each.group: each for each in groups.listed_with(client)}
+        known = [name for name in names if name in there]
+        for name in known:
+            if there[name].kind in _REFUSED:
+                raise BadInput(f"group {name!r} {_REFUSED[there[name].kind]}")
+        described = {each.group: each for each in groups.describe_with(client, known)}
+    for name in names:
+        if name not in described or not described[name].members:
+            if fresh is None:
+                raise NotFound(_absent(name, name in described, sorted(there)))
+            found[name] = Found(fresh, (), "")
+        else:
+            found[name] = _checked(described[name], own)
+    return found
+
+
+def is_governed(clients: ClientSettings, group: str) -> bool:
+    """Whether a governor is among a group's members.
+
+    Raises:
+        Refused, Unreachable: of Kafka.
+    """
+    try:
+        [described] = groups.describe(clients, [group])
+    except NotFound:
+        return False
+    return bool(governors(described))
+
+
+def governors(described: Description) -> list[str]:
+    """Instance ids of the governors in a group."""
+    there = (member.instance_id for member in described.members)
+    return [each for each in there if each is not None and said.is_governor(each)]
+
+
+def _absent(name: str, is_empty: bool, there: Sequence[str]) -> str:
+    if is_empty:
+        return f"group {name!r} has no members. --fresh takes the seat before the first one comes"
+    return (
+        f"Kafka has no group {name!r}, or this login may not see it (it needs READ on the group);"
+        f" there are: {there_are(name, there)}. --fresh takes the seat before the first one comes"
+    )
+
+
+def _checked(described: Description, own: str | None) -> Found:
+    if described.assignor == STREAMS_PROTOCOL:
+        raise BadInput(
+            f"group {described.group!r} is of Kafka Streams: only a member with its topology can"
+            " assign its tasks. muster shadow works"
+        )
+    there = governors(described)
+    others = [each for each in there if own is not None and each != own]
+    if others:
+        raise BadInput(
+            f"group {described.group!r} is governed by {', '.join(others)} already; --stand-by"
+            " waits behind it, --release lets it go"
+        )
+    kind = Kind.CONNECT if described.kind is groups.Kind.CONNECT else Kind.CONSUMER
+    names = tuple(_name(member) for member in described.members if member.instance_id not in there)
+    return Found(kind, names, described.assignor)
+
+
+def _name(member: groups.Member) -> str:
+    url = member.connect.url if member.connect is not None else ""
+    return said.printable(urlsplit(url).netloc or member.instance_id or member.id)
+
+
+def pins_of(pairs: Mapping[str, str], found: Found, group: str) -> dict[str, tuple[str, ...]]:
+    """Worker → connectors and tasks pinned to it.
+
+    Args:
+        pairs: connector or task → worker, as its REST address or host:port.
+        found: the group.
+        group: its name, for errors.
+
+    Raises:
+        BadInput: pins for consumers, or to a worker that is not there.
+    """
+    if pairs and found.kind is not Kind.CONNECT:
+        raise BadInput(
+            f"--pin: group {group!r} has consumers; connectors and their tasks are pinned"
+        )
+    pins: dict[str, list[str]] = {}
+    for job, worker in pairs.items():
+        name = urlsplit(worker).netloc if "//" in worker else worker.rstrip("/")
+        if name not in found.members:
+            there = ", ".join(found.members) or "none"
+            raise BadInput(f"--pin {job}={worker}: no such worker in {group!r}; there are: {there}")
+        pins.setdefault(name, []).append(job)
+    return {name: tuple(sorted(jobs)) for name, jobs in pins.items()}

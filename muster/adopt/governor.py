@@ -1,0 +1,599 @@
+"""The governor of one group: keeps the leader's seat, and answers what the coordinator decided.
+
+`take` takes one thing that happened: an answer of Kafka's broker, a record of muster's topics, news
+of topics and connectors; None = time has passed. It asks and tells through `model.Line`,
+`model.Topics` and `model.World`, and never waits. `runner.py` gives it a thread and a queue.
+
+    JOINING     JoinGroup is sent; the broker answers when all members have joined
+    LOOKING     another member leads: who is there?
+    EVICTING    LeaveGroup is sent for the leader, or for all members
+    DECIDING    the members are known; the coordinator is to decide, for at most the answer timeout
+    ANSWERING   SyncGroup is sent, with an answer for each member
+    LEADING     heartbeats, until the group rebalances or the coordinator decides otherwise
+    FOLLOWING   a member without partitions, until the seat falls free (`--wait`)
+    WATCHING    not a member; looks whether the governor before it is gone (`--stand-by`)
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+import kafka.errors as errors
+from kafka.protocol.admin import DescribeGroupsRequest
+from kafka.protocol.consumer import (
+    HeartbeatRequest,
+    JoinGroupRequest,
+    LeaveGroupRequest,
+    SyncGroupRequest,
+)
+
+from muster.adopt import decide, said, writing
+from muster.adopt.answers import Answer, answers
+from muster.adopt.bridge import Bridge
+from muster.adopt.model import (
+    Answered,
+    Configured,
+    Happening,
+    Jobs,
+    Line,
+    Message,
+    News,
+    Options,
+    Round,
+    Seat,
+    State,
+    Stop,
+    Topics,
+    Watched,
+    World,
+)
+from muster.adopt.said import Kind, Said
+from muster.adopt.writing import ConnectLeader
+from muster.errors import BadInput
+from muster.kafka.access import Refused
+from muster.kafka.writer import Place
+from muster.protocol.errors import MusterError
+from muster.protocol.events import Join
+from muster.protocol.records import GroupSnapshot, MemberAssignment, MemberGone
+from muster.protocol.tasks import TaskSet, Unit
+from muster.state.causes import count_of
+from muster.worker.messages import Acknowledged, Failed, Send
+
+log = logging.getLogger("muster.adopt")
+
+BEAT_MS: Final = 1_000
+"""Between two heartbeats; a rebalance is noticed with the next one."""
+RETRY_MS: Final = 250
+"""Before a request is sent again that no broker answered."""
+LOOK_MS: Final = 1_000
+"""How often a stand-by looks for the governor before it."""
+JOIN_MS: Final = 900_000
+"""How long a JoinGroup may take: members may process for `max.poll.interval.ms` before."""
+FAREWELL_MS: Final = 5_000
+LEADERS_MAX: Final = 2
+"""So many leaders are let go one by one; then all members at once."""
+
+
+class Governor:
+    """Governs one group: `begin` once, then `take` whatever happens, until its state is ENDED.
+
+    Args:
+        options: how.
+        line: to the group's coordinator in Kafka.
+        topics: muster's.
+        world: what else it asks.
+        post: hands a happening to whoever calls `take`, from any thread.
+        clock: milliseconds that never step.
+
+    Attributes:
+        state: see the module.
+        failure: why it ended by itself; None = it runs, was stopped, or was removed by an operator.
+    """
+
+    def __init__(
+        self,
+        options: Options,
+        line: Line,
+        topics: Topics,
+        world: World,
+        post: Callable[[Happening], None],
+        clock: Callable[[], int],
+    ) -> None:
+        self.failure: MusterError | None = None
+        self.state = State.NEW
+        self._options = options
+        self._line = line
+        self._topics = topics
+        self._world = world
+        self._post = post
+        self._clock = clock
+        self._offers = [
+            JoinGroupRequest.JoinGroupRequestProtocol(name=name, metadata=metadata)
+            for name, metadata in said.offers(options.kind, options.protocols)
+        ]
+        self._bridge = Bridge(options.group, options.pins)
+        self._config = options.config
+        self._configured: Place | None = options.configured  # None = one is being written
+        self._jobs: Jobs | None = None
+        self._snapshot: GroupSnapshot | None = None
+        self._member = ""
+        self._generation = -1
+        self._protocol = ""
+        self._leader = ""
+        self._said: list[Said] = []
+        self._given: dict[str, Answer] = {}
+        self._here = False  # the answers under way were decided without the coordinator
+        self._answered_units: tuple[Unit, ...] = ()
+        self._declared_ms = 0
+        self._connect_leader: ConnectLeader | None = None
+        self._asked = 0  # number of the newest request
+        self._due_ms: int | None = None  # when the state needs something to be done
+        self._joined_ms = 0
+        self._heard_ms = 0
+        self._evictions = 0
+
+    def begin(self) -> None:
+        """Take the seat, or watch who has it."""
+        if self._options.seat is Seat.STAND_BY:
+            self._to(State.WATCHING, self._clock())
+        else:
+            self._join_group()
+
+    def due_ms(self) -> int | None:
+        """When `take` is to be called at the latest; None = only when something happens."""
+        due = [at for at in (self._due_ms, self._bridge.deadline_ms()) if at is not None]
+        return min(due, default=None)
+
+    def take(self, happening: Happening | None) -> None:
+        """Take one thing that happened; None = time has passed."""
+        try:
+            self._take(happening)
+        except MusterError as error:
+            self._end(error)
+
+    def _take(self, happening: Happening | None) -> None:
+        now = self._clock()
+        match happening:
+            case Answered(number, message):
+                if number == self._asked:
+                    self._on_answer(message, now)
+            case Jobs():
+                self._on_jobs(happening, now)
+            case Watched(governed):
+                self._on_watched(governed, now)
+            case Stop():
+                self._leave_group()
+            case None:
+                pass
+            case _:
+                self._on_news(happening, now)
+        self._send(self._bridge.tick(now))
+        for notice in self._bridge.notices:
+            log.info("%s", notice, extra={"group": self._options.group})
+        self._bridge.notices.clear()
+        if self._due_ms is not None and now >= self._due_ms:
+            self._on_due(now)
+
+    def _on_news(self, news: News, now: int) -> None:
+        match news:
+            case GroupSnapshot():
+                self._on_snapshot(news, now)
+            case Configured(place):
+                self._configured = place
+                if place is None:  # it is written again with the next news of the tasks
+                    self._declared_ms, self._config = now, replace(self._config, tasks=())
+            case MemberAssignment() | MemberGone():
+                self._send(self._bridge.read(news, now))
+            case Acknowledged():
+                self._send(self._bridge.acknowledged(news.sent, now))
+            case Failed():
+                self._send(self._bridge.failed(news.sent, now))
+
+    def _on_due(self, now: int) -> None:
+        match self.state:
+            case State.WATCHING:
+                self._due_ms = None
+                self._world.watch()
+            case State.JOINING | State.LOOKING | State.EVICTING:
+                self._join_group()
+            case State.DECIDING:
+                self._answer(now)
+            case State.ANSWERING:
+                self._join_group()
+            case State.LEADING | State.FOLLOWING:
+                self._beat()
+            case State.LEAVING:
+                self._end(None)
+            case _:
+                self._due_ms = None
+
+    def _to(self, state: State, due_ms: int | None) -> None:
+        self.state, self._due_ms = state, due_ms
+
+    def _send(self, sends: Sequence[Send]) -> None:
+        if sends:
+            self._topics.send(self._options.group, sends)
+
+    # --------------------------------------------------------------------------- Kafka's broker
+
+    def _ask(self, request: Message, timeout_ms: int | None = None) -> None:
+        self._asked += 1
+        number = self._asked
+
+        def done(message: Message | Exception) -> None:
+            self._post(Answered(number, message))
+
+        self._line.ask(request, done, timeout_ms or self._options.session_timeout_ms)
+
+    def _join_group(self) -> None:
+        self._to(State.JOINING, None)
+        request = JoinGroupRequest(
+            group_id=self._options.group,
+            session_timeout_ms=self._options.session_timeout_ms,
+            rebalance_timeout_ms=self._options.session_timeout_ms,
+            member_id=self._member,
+            group_instance_id=self._options.instance_id,
+            protocol_type=str(self._options.kind),
+            protocols=self._offers,
+            reason="muster adopt",
+        )
+        self._ask(request, JOIN_MS)
+
+    def _beat(self) -> None:
+        self._due_ms = None
+        self._ask(
+            HeartbeatRequest(
+                group_id=self._options.group,
+                generation_id=self._generation,
+                member_id=self._member,
+                group_instance_id=self._options.instance_id,
+            )
+        )
+
+    def _leave_group(self) -> None:
+        if self.state in (State.WATCHING, State.NEW) or not self._member:
+            self._end(None)
+            return
+        self._send(self._bridge.leave_all(self._clock()))
+        self._to(State.LEAVING, self._clock() + FAREWELL_MS)
+        self._ask(self._leave_of([(self._member, self._options.instance_id)]))
+
+    def _leave_of(self, members: Sequence[tuple[str, str | None]]) -> Message:
+        leavers = [
+            LeaveGroupRequest.MemberIdentity(
+                member_id=member, group_instance_id=instance_id, reason="muster adopt"
+            )
+            for member, instance_id in members
+        ]
+        return LeaveGroupRequest(group_id=self._options.group, members=leavers)
+
+    def _on_answer(self, message: Message | Exception, now: int) -> None:
+        error = error_of(message)
+        if self.state is State.LEAVING:
+            self._end(None)
+        elif error is not None:
+            self._on_error(error, message, now)
+        elif self.state is State.JOINING:
+            self._on_joined(message, now)
+        elif self.state is State.LOOKING:
+            self._evict_all(message)
+        elif self.state is State.EVICTING:
+            self._join_group()
+        elif self.state is State.ANSWERING:
+            self._on_synced(now)
+        elif self.state in (State.LEADING, State.FOLLOWING):
+            self._heard_ms = now
+            self._due_ms = now + BEAT_MS
+            if self.state is State.LEADING and self._waits_in_vain(now):
+                self._join_group()
+
+    def _on_error(self, error: Exception, message: Message | Exception, now: int) -> None:
+        match error:
+            case errors.MemberIdRequiredError():
+                self._member = message.member_id  # type: ignore[union-attr]
+                self._join_group()
+            case errors.GroupAuthorizationFailedError():
+                raise Refused(
+                    f"Kafka does not let this login lead group {self._options.group!r}; it needs"
+                    " READ on the group (muster topics create --acls --governor-principal)"
+                )
+            case errors.InconsistentGroupProtocolError():
+                raise BadInput(
+                    f"the members of {self._options.group!r} have no protocol in common with"
+                    f" {', '.join(offer.name for offer in self._offers)}; --protocol NAME adds the"
+                    " name of their assignor"
+                )
+            case errors.FencedInstanceIdError():
+                raise BadInput(
+                    f"another governor has joined {self._options.group!r} as"
+                    f" {self._options.instance_id!r}; give each its own --instance-id"
+                )
+            case errors.UnknownMemberIdError():
+                self._on_unknown(now)
+            case errors.RebalanceInProgressError() | errors.IllegalGenerationError():
+                self._join_group()
+            case errors.GroupMaxSizeReachedError() | errors.InvalidSessionTimeoutError():
+                raise BadInput(
+                    f"Kafka does not admit a governor to {self._options.group!r}: {error}"
+                )
+            case _:
+                # The coordinator moved or loads, or no broker answers: find it, and ask again.
+                self._line.lost()
+                pause = RETRY_MS if self.state is not State.ANSWERING else 0
+                self._to(self.state, now + pause)
+
+    def _on_unknown(self, now: int) -> None:
+        """Kafka does not count us any more: our session has ended, or somebody removed us."""
+        lived = now - self._heard_ms < self._options.session_timeout_ms
+        if self.state is State.LEADING and lived:
+            log.info("removed from the group: handed back", extra={"group": self._options.group})
+            self._send(self._bridge.leave_all(now))
+            self._end(None)
+            return
+        self._member = ""
+        if self.state in (State.LOOKING, State.EVICTING):
+            self._to(State.EVICTING, now)
+        elif self._options.kind is Kind.CONNECT or self._options.seat is Seat.STAND_BY:
+            self._to(State.WATCHING, now)  # another governor may have taken the seat
+        else:
+            self._join_group()
+
+    # ------------------------------------------------------------------------------- the seat
+
+    def _on_watched(self, governed: bool | None, now: int) -> None:
+        if self.state is not State.WATCHING:
+            return
+        if governed is False:
+            self._join_group()
+        else:
+            self._due_ms = now + LOOK_MS
+
+    def _on_joined(self, answer: Message, now: int) -> None:
+        self._member, self._generation = answer.member_id, answer.generation_id
+        self._protocol, self._leader = answer.protocol_name or "", answer.leader
+        self._heard_ms = self._joined_ms = now
+        if answer.leader != answer.member_id:
+            self._follow_or_evict()
+        elif answer.skip_assignment:
+            self._join_group()  # we are back within our session: ask everybody, to know all
+        else:
+            self._evictions = 0
+            self._on_members(answer.members, now)
+
+    def _follow_or_evict(self) -> None:
+        """Another member leads: wait, or let it leave; it joins again by itself.
+
+        Who leads next is up to the broker. After a few leaders all members leave at once.
+        """
+        if self._options.seat is Seat.WAIT:
+            self._to(State.ANSWERING, None)
+            self._said, self._given = [], {}
+            self._ask(self._sync([]))
+            return
+        self._evictions += 1
+        about = {"group": self._options.group}
+        if self._evictions <= LEADERS_MAX:
+            log.info("lets the leader %s leave, to take its seat", self._leader, extra=about)
+            self._to(State.EVICTING, None)
+            self._ask(self._leave_of([(self._leader, None)]))
+            return
+        log.info("lets all members leave, to take the leader's seat", extra=about)
+        self._to(State.LOOKING, None)
+        self._ask(
+            DescribeGroupsRequest(groups=[self._options.group], include_authorized_operations=False)
+        )
+
+    def _evict_all(self, message: Message) -> None:
+        others = [(m.member_id, None) for m in message.groups[0].members]
+        self._to(State.EVICTING, None)
+        self._ask(self._leave_of([other for other in others if other[0] != self._member]))
+
+    def _on_members(self, rows: Sequence[Any], now: int) -> None:
+        self._said = self._read(rows)
+        topics = sorted({topic for member in self._said for topic in member.topics or ()})
+        if self._options.kind is Kind.CONSUMER:
+            self._world.needs(topics)
+        self._declare(now)
+        self._send(self._bridge.joined(self._said, self._snapshot, now))
+        self._to(State.DECIDING, now + self._options.answer_timeout_ms)
+        self._decide(now)
+
+    def _read(self, rows: Sequence[Any]) -> list[Said]:
+        found: dict[str, Said] = {}
+        for row in rows:
+            if row.member_id == self._member or said.is_governor(row.group_instance_id):
+                continue
+            try:
+                metadata = bytes(row.metadata or b"")
+                each = said.read(self._options.kind, row.member_id, row.group_instance_id, metadata)
+            except ValueError as error:
+                log.error("%s; it gets nothing", error, extra={"group": self._options.group})
+                each = Said(row.member_id, said.printable(row.member_id), topics=())
+            if each.name in found:
+                each = replace(each, name=said.printable(each.id))
+            found[each.name] = each
+        return list(found.values())
+
+    # ------------------------------------------------------------------------- what is decided
+
+    def _on_jobs(self, jobs: Jobs, now: int) -> None:
+        self._jobs = jobs
+        self._declare(now)
+        self._on_decision(now)
+
+    def _declare(self, now: int) -> None:
+        """Write the group's configuration if its tasks are others now."""
+        if self._jobs is None:
+            return
+        weights = self._options.weights
+        old = {unit.name: unit for unit in self._config.tasks}
+        units = tuple(_weighed(unit, weights, old.get(unit.name)) for unit in self._jobs.units)
+        if self._options.kind is Kind.CONSUMER:
+            # A topic that no present member reads stays while it may come back with one of them.
+            there = {topic for member in self._said for topic in member.topics or ()}
+            units = tuple(unit for unit in units if unit.name in there)
+            if not there:
+                return
+        if units != self._config.tasks:
+            self._config = replace(self._config, tasks=units)
+            self._declared_ms, self._configured = now, None
+            self._topics.configure(self._config)
+
+    def _on_snapshot(self, snapshot: GroupSnapshot, now: int) -> None:
+        self._snapshot = snapshot
+        mine = self._configured
+        read = {(topic, number): offset for topic, number, offset in snapshot.through}
+        if mine is not None and read.get((mine.topic, mine.partition), -1) >= mine.offset:
+            # The operator may have configured it since: what we write next must not undo that.
+            self._config = replace(
+                self._config,
+                assignor=snapshot.assignor,
+                settings=snapshot.settings,
+                tasks=snapshot.tasks,
+            )
+        self._on_decision(now)
+
+    def _on_decision(self, now: int) -> None:
+        if self.state is State.DECIDING:
+            self._decide(now)
+        elif self.state is State.LEADING and self._said:
+            target = self._target()
+            if target is None:
+                return
+            if self._differs(answers(self._said, target)):
+                self._join_group()
+            else:
+                self._send(self._bridge.keeps(self._given, now))
+
+    def _waits_in_vain(self, now: int) -> bool:
+        """Whether there are other tasks for a while, and no coordinator says whose they are."""
+        is_new = self._answered_units != self._config.tasks and bool(self._said)
+        return is_new and now - self._declared_ms > self._options.answer_timeout_ms
+
+    def _differs(self, wanted: Mapping[str, Answer]) -> bool:
+        return {name: answer.assigned for name, answer in wanted.items()} != {
+            name: answer.assigned for name, answer in self._given.items()
+        }
+
+    def _target(self) -> dict[str, TaskSet] | None:
+        is_connect = self._options.kind is Kind.CONNECT
+        if is_connect and not self._has_read_config():
+            return None
+        holds = self._bridge.holds() if is_connect else None
+        return decide.target_of(self._snapshot, self._bridge.members, self._config, holds)
+
+    def _has_read_config(self) -> bool:
+        newest = max((member.config_offset for member in self._said), default=-1)
+        return self._jobs is not None and self._jobs.offset >= newest
+
+    def _decide(self, now: int) -> None:
+        """Answer if the coordinator has decided."""
+        target = self._target() if self._said else {}
+        if target is not None:
+            self._answer_with(target, now, here=False)
+
+    def _answer(self, now: int) -> None:
+        """The coordinator took too long: decide here."""
+        joins = [self._join_event(member) for member in self._said]
+        target = decide.decided_here(self._snapshot, self._config, joins, self._bridge.holds())
+        self._answer_with(target, now, here=True)
+
+    def _join_event(self, member: Said) -> Join:
+        return replace(
+            self._bridge.profile(member.name), incarnation=self._bridge.members[member.name]
+        )
+
+    def _answer_with(self, target: Mapping[str, TaskSet], now: int, *, here: bool) -> None:
+        self._given, self._here = answers(self._said, target), here
+        self._answered_units = self._config.tasks
+        self._send(self._bridge.keeps(self._given, now))
+        rows = [
+            SyncGroupRequest.SyncGroupRequestAssignment(member_id=member, assignment=assignment)
+            for member, assignment in self._written().items()
+        ]
+        self._to(State.ANSWERING, None)
+        self._ask(self._sync(rows))
+        self._note_round(now)
+
+    def _written(self) -> dict[str, bytes]:
+        """Member id in Kafka → the bytes of its answer, our own among them."""
+        if self._options.kind is Kind.CONSUMER:
+            return writing.consumers(self._said, self._given, self._member)
+        offset = self._jobs.offset if self._jobs is not None else -1
+        self._connect_leader = writing.leader_of(self._said, self._connect_leader, offset)
+        return writing.workers(
+            self._said, self._given, self._member, self._protocol, self._connect_leader
+        )
+
+    def _sync(self, rows: Sequence[Any]) -> Message:
+        return SyncGroupRequest(
+            group_id=self._options.group,
+            generation_id=self._generation,
+            member_id=self._member,
+            group_instance_id=self._options.instance_id,
+            protocol_type=str(self._options.kind),
+            protocol_name=self._protocol,
+            assignments=list(rows),
+        )
+
+    def _on_synced(self, now: int) -> None:
+        self._heard_ms = now
+        leads = self._leader == self._member
+        self._to(State.LEADING if leads else State.FOLLOWING, now + BEAT_MS)
+        if not leads:
+            return
+        self._send(self._bridge.answered(self._given, now))
+        if self._here:
+            self._send(self._bridge.tell(now))
+        self._on_decision(now)
+
+    def _note_round(self, now: int) -> None:
+        found = Round(
+            generation=self._generation,
+            protocol=self._protocol,
+            members=len(self._said),
+            starts=sum(len(answer.added) for answer in self._given.values()),
+            stops=sum(len(answer.revoked) for answer in self._given.values()),
+            decided_ms=now - self._joined_ms,
+            by_coordinator=not self._here,
+        )
+        log.info(
+            "round %d (%s): %s; %s to start, %d to stop; decided in %d ms: %s",
+            found.generation,
+            found.protocol,
+            count_of(found.members, "member"),
+            count_of(found.starts, "task"),
+            found.stops,
+            found.decided_ms,
+            self._why(),
+            extra={"group": self._options.group},
+        )
+        self._world.played(found)
+
+    def _why(self) -> str:
+        if self._here:
+            return "no coordinator answered in time; decided here, told to the log"
+        return self._snapshot.cause if self._snapshot is not None and self._said else "no members"
+
+    def _end(self, failure: MusterError | None) -> None:
+        self.failure = failure
+        self._to(State.ENDED, None)
+
+
+def error_of(answer: Message | Exception) -> Exception | None:
+    """The error that an answer of Kafka carries; None = it succeeded."""
+    if isinstance(answer, Exception):
+        return answer
+    if getattr(answer, "error_code", 0):
+        error: Exception = errors.for_code(answer.error_code)()
+        return error
+    return None
+
+
+def _weighed(unit: Unit, weights: Mapping[str, float], old: Unit | None) -> Unit:
+    """The unit with the weight that the options or the configuration before give it."""
+    weight = weights.get(unit.name, old.weight if old is not None else None)
+    return unit if weight is None else replace(unit, weight=weight)

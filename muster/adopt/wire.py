@@ -1,0 +1,123 @@
+"""Connections to Kafka's group coordinators: kafka-python's requests, sent without waiting.
+
+A broker answers the requests of one connection in turn, and a JoinGroup waits until all members
+have joined. So every group has a connection of its own. All of them share one thread.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any, Final, TypeAlias
+
+from kafka.errors import for_code
+from kafka.net.manager import KafkaConnectionManager
+from kafka.net.selector import NetworkSelector
+from kafka.protocol.metadata import FindCoordinatorRequest
+
+from muster.kafka.protocol_client import config
+from muster.kafka.settings import ClientSettings
+
+Message: TypeAlias = Any
+"""A request or an answer; kafka-python's classes have no types."""
+Done: TypeAlias = Callable[[Message | Exception], None]
+
+REQUEST_MS: Final = 5_000
+"""How long a broker may take for an ordinary request."""
+STARTS_MS: Final = 10_000
+"""How long the first connection may take."""
+RARELY_MS: Final = 24 * 3_600_000
+"""How often the library looks for brokers by itself: behind a JoinGroup its request would wait."""
+
+
+class Network:
+    """The thread that serves all connections. `close` it once."""
+
+    def __init__(self, clients: ClientSettings) -> None:
+        logging.getLogger("kafka").setLevel(logging.CRITICAL)  # errors are answers, reported once
+        self._settings = {
+            **config(clients),
+            "request_timeout_ms": REQUEST_MS,
+            "metadata_max_age_ms": RARELY_MS,
+            "reconnect_backoff_max_ms": 1_000,
+            "receive_message_max_bytes": 100_000_000,
+        }
+        self._settings.pop("bootstrap_timeout_ms", None)
+        self._net = NetworkSelector(client_id="muster-governor", slow_task_threshold_secs=0)
+        self._net.start()
+
+    def line(self, group: str) -> Line:
+        """A connection for one group."""
+        return Line(self._net, {**self._settings, "client_id": "muster-governor"}, group)
+
+    def close(self) -> None:
+        """End every connection."""
+        self._net.stop(2_000)
+        self._net.close()
+
+
+class Line:
+    """Requests about one group, to whichever broker coordinates it.
+
+    Args:
+        net: kafka-python's event loop.
+        settings: of a client, under kafka-python's names.
+        group: the group.
+    """
+
+    def __init__(self, net: NetworkSelector, settings: dict[str, Any], group: str) -> None:
+        self._net = net
+        self._settings = settings
+        self._group = group
+        self._manager: Any = None
+        self._node: Any = None
+
+    def ask(self, request: Message, done: Done, timeout_ms: int = REQUEST_MS) -> None:
+        """Send a request to the group's coordinator; `done` gets the answer, on another thread.
+
+        It gets an exception instead if no broker answers; the next request looks for the
+        coordinator again.
+        """
+
+        async def go() -> None:
+            try:
+                if self._node is None:
+                    await self._find()
+                answer = await self._manager.send(
+                    request, node_id=self._node, request_timeout_ms=timeout_ms
+                )
+            except Exception as error:  # the library's own, of sockets, of TLS: all mean no answer
+                self._node = None
+                done(error)
+            else:
+                done(answer)
+
+        self._net.call_soon_threadsafe(go)
+
+    def lost(self) -> None:
+        """The broker asked is not the coordinator any more."""
+        self._node = None
+
+    def close(self) -> None:
+        """Close the connection."""
+
+        def shut() -> None:
+            if self._manager is not None:
+                self._manager.close()
+
+        self._net.call_soon_threadsafe(shut)
+
+    async def _find(self) -> None:
+        if self._manager is None:
+            self._manager = KafkaConnectionManager(self._net, **self._settings)
+        await self._manager.bootstrap_async(STARTS_MS)
+        request = FindCoordinatorRequest(
+            key=self._group, key_type=0, coordinator_keys=[self._group]
+        )
+        answer = await self._manager.send(request)
+        found = answer.coordinators[0] if answer.coordinators else answer
+        error = for_code(found.error_code)
+        if found.error_code:
+            raise error(f"looking for the coordinator of {self._group}")
+        await self._manager.cluster.refresh_metadata(self._manager.least_loaded_node())
+        self._node = found.node_id

@@ -1,0 +1,275 @@
+"""Govern a classic consumer group or a Connect cluster, without changing its members.
+
+Takes the leader's seat of the group, and answers its rebalances with what the coordinator decides:
+`muster groups describe`, `explain`, `plan` and `drain` work for it. SIGTERM, Ctrl-C or
+`muster adopt --group G --release` hands the group back; it goes on with its own assignor. The
+members' ownership stays Kafka's: they hold no lease of muster.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import signal
+from collections.abc import Sequence
+from types import FrameType
+
+from muster.adopt import examine, said
+from muster.adopt.model import ANSWER_MS, SESSION_MS, Options, Seat
+from muster.adopt.office import Office
+from muster.adopt.release import release
+from muster.adopt.said import Kind
+from muster.cli.options import add_kafka, group_id, kafka_settings, key_values
+from muster.documents.group_config import Change, check_fits, merged
+from muster.errors import BadInput
+from muster.kafka.settings import ClientSettings
+from muster.kafka.writer import append_all
+from muster.logs import add_log_format, set_up
+from muster.protocol.events import GroupConfig
+from muster.protocol.ids import GroupId
+from muster.protocol.settings import CONNECT_ASSIGNORS
+from muster.protocol.tasks import WEIGHT_MAX
+from muster.protocol.topics import TopicKind, topic_name
+from muster.published.config import currents
+from muster.signing.keyring import KeyFile, add_signing_keys, key_file
+
+CONNECT_TOPIC = "connect-configs"
+DEFAULTS = {
+    # Kafka's own: a member may process for that long before it joins a rebalance.
+    "rebalance.timeout.ms": "300000",
+    # The governor sends the heartbeats of all members; it may be replaced meanwhile.
+    "session.timeout.ms": "45000",
+    "heartbeat.interval.ms": "5000",
+}
+"""Settings of a group that muster has not known before."""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the options."""
+    parser.add_argument(
+        "--group",
+        type=group_id,
+        required=True,
+        action="append",
+        metavar="G",
+        help="a group of Kafka; may be repeated, one process governs hundreds",
+    )
+    parser.add_argument(
+        "--assignor",
+        metavar="A",
+        help="how tasks are placed (default, for a new group: sticky; of Connect: cooperative,"
+        " static with --pin)",
+    )
+    parser.add_argument(
+        "--config",
+        action="append",
+        default=[],
+        metavar="K=V",
+        help="a setting of the group, as in muster config set; may be repeated",
+    )
+    parser.add_argument(
+        "--pin",
+        action="append",
+        default=[],
+        metavar="JOB=WORKER",
+        help="only this Connect worker (host:port of its REST address) runs this connector or task",
+    )
+    parser.add_argument(
+        "--weight",
+        action="append",
+        default=[],
+        metavar="NAME=N",
+        help="load of each task of a topic or connector (default: 1)",
+    )
+    parser.add_argument(
+        "--config-topic",
+        default=CONNECT_TOPIC,
+        metavar="T",
+        help="config.storage.topic of the Connect workers (default: %(default)s)",
+    )
+    _add_seat(parser)
+    add_log_format(parser)
+    add_signing_keys(add_kafka(parser))
+
+
+def _add_seat(parser: argparse.ArgumentParser) -> None:
+    seat = parser.add_argument_group("the leader's seat")
+    how = seat.add_mutually_exclusive_group()
+    how.add_argument(
+        "--wait",
+        action="store_true",
+        help="take it when it falls free (default: let each present leader leave and join again)",
+    )
+    how.add_argument(
+        "--stand-by",
+        action="store_true",
+        help="take it when no governor is in the group; needs another --instance-id",
+    )
+    how.add_argument(
+        "--release", action="store_true", help="hand the group back, wherever its governor runs"
+    )
+    seat.add_argument(
+        "--fresh",
+        choices=tuple(Kind),
+        metavar="KIND",
+        help="the group may have no members yet, they will be: consumer or connect",
+    )
+    seat.add_argument(
+        "--instance-id",
+        default=f"{said.SEAT_PREFIX}-1",
+        metavar="ID",
+        help=f"group.instance.id of the governor, {said.SEAT_PREFIX}… (default: %(default)s)",
+    )
+    seat.add_argument(
+        "--protocol",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="name of an assignor of the members that no ordinary client has; may be repeated",
+    )
+    seat.add_argument(
+        "--session-timeout-ms",
+        type=int,
+        default=SESSION_MS,
+        metavar="N",
+        help="without a governor for so long, the group goes on by itself (default: %(default)s)",
+    )
+    seat.add_argument(
+        "--answer-timeout-ms",
+        type=int,
+        default=ANSWER_MS,
+        metavar="N",
+        help="how long a rebalance waits for the coordinator; then the governor decides with the"
+        " same assignor (default: %(default)s)",
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Govern until SIGTERM, Ctrl-C or a release."""
+    clients = kafka_settings(args)
+    if args.release:
+        for group in args.group:
+            print(release(clients, group))
+        return 0
+    _check(args)
+    set_up(args.log_format)
+    governed = wanted(args, clients, key_file(args.signing_keys))
+    office = Office(
+        clients,
+        args.topic_prefix,
+        key_file(args.signing_keys),
+        governed,
+        config_topic=args.config_topic,
+    )
+    _govern(office)
+    return 0
+
+
+def _check(args: argparse.Namespace) -> None:
+    if not said.is_governor(args.instance_id):
+        raise BadInput(
+            f"--instance-id {args.instance_id!r}: expected a name that begins with"
+            f" {said.SEAT_PREFIX}; governors know each other by it"
+        )
+    for option, value in (
+        ("--session-timeout-ms", args.session_timeout_ms),
+        ("--answer-timeout-ms", args.answer_timeout_ms),
+    ):
+        if value < 1:
+            raise BadInput(f"{option} {value}: expected 1 or more")
+    if args.answer_timeout_ms >= args.session_timeout_ms:
+        raise BadInput("--answer-timeout-ms: expected less than --session-timeout-ms")
+
+
+def wanted(
+    args: argparse.Namespace, clients: ClientSettings, keys: KeyFile | None
+) -> list[Options]:
+    """Examine the groups, configure them in muster, and say how each is governed.
+
+    Raises:
+        MusterError: a group cannot be governed; then no group has been changed.
+    """
+    fresh = None if args.fresh is None else Kind(args.fresh)
+    found = examine.examine(
+        clients, args.group, fresh=fresh, own=None if args.stand_by else args.instance_id
+    )
+    weights = _weights(args.weight)
+    pairs = key_values(args.pin, "--pin")
+    pins = {group: examine.pins_of(pairs, each, group) for group, each in found.items()}
+    known = currents(clients, args.topic_prefix, args.group)
+    configs = {
+        group: _config(args, known.get(group), group, each.kind, bool(pins[group]))
+        for group, each in found.items()
+    }
+    seat = Seat.WAIT if args.wait else Seat.STAND_BY if args.stand_by else Seat.TAKE
+    topic = topic_name(TopicKind.CONFIG, args.topic_prefix)
+    written = append_all(clients, topic, list(configs.values()), keys)
+    places = dict(zip(configs, written, strict=True))
+    return [
+        Options(
+            group=GroupId(group),
+            kind=each.kind,
+            config=configs[group],
+            configured=places[group],
+            instance_id=args.instance_id,
+            seat=seat,
+            pins=pins[group],
+            weights=weights,
+            protocols=tuple(p for p in (*args.protocol, each.protocol) if p),
+            session_timeout_ms=args.session_timeout_ms,
+            answer_timeout_ms=args.answer_timeout_ms,
+        )
+        for group, each in found.items()
+    ]
+
+
+def _config(
+    args: argparse.Namespace, old: GroupConfig | None, group: str, kind: Kind, is_pinned: bool
+) -> GroupConfig:
+    values: dict[str, object] = {**({} if old else DEFAULTS), **key_values(args.config, "--config")}
+    plain = "sticky" if kind is Kind.CONSUMER else "static" if is_pinned else "cooperative"
+    assignor = args.assignor or (plain if old is None or is_pinned else None)
+    config = merged(GroupId(group), old, Change(assignor, values, None))
+    if (config.assignor in CONNECT_ASSIGNORS) != (
+        kind is Kind.CONNECT
+    ) and ":" not in config.assignor:
+        places = "connectors" if kind is Kind.CONSUMER else "partitions"
+        raise BadInput(f"assignor {config.assignor!r} places {places}; group {group!r} has none")
+    if is_pinned and config.assignor != "static":
+        raise BadInput(f"--pin needs the assignor static, not {config.assignor!r}")
+    check_fits(config)
+    return config
+
+
+def _weights(pairs: Sequence[str]) -> dict[str, float]:
+    weights: dict[str, float] = {}
+    for name, text in key_values(pairs, "--weight").items():
+        try:
+            weights[name] = float(text)
+        except ValueError:
+            weights[name] = -1
+        if not 0 < weights[name] <= WEIGHT_MAX:
+            raise BadInput(f"--weight {name}={text}: expected a number above 0")
+    return weights
+
+
+class _Told(Exception):
+    """A signal asked to hand back."""
+
+
+def _govern(office: Office) -> None:
+    def on_signal(_: int, __: FrameType | None) -> None:
+        raise _Told
+
+    stops = (signal.SIGTERM, signal.SIGINT)
+    for signum in stops:
+        signal.signal(signum, on_signal)
+    try:
+        office.open()
+        office.wait()
+    except _Told:
+        for signum in stops:
+            signal.signal(signum, signal.SIG_DFL)  # a second one does not wait
+        logging.getLogger("muster.adopt").info("hands back")
+    finally:
+        office.close()

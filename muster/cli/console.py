@@ -1,0 +1,147 @@
+"""See every group in the browser: a map of which member holds what, live, with reasons and history.
+
+It reads muster's topics `groups` and `rejected`, and the job's metrics port if --metrics names it.
+It runs beside the coordinator, and any number may run. It changes nothing, except with --allow, and
+then it asks before it writes. Without --host it is reached from this machine only.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ipaddress
+from importlib.metadata import version
+
+from muster import logs
+from muster.cli.options import kafka_settings
+from muster.console.app import Options
+from muster.console.guard import LOCAL_HOSTS, Access, Passwords, networks
+from muster.console.reader import Reader
+from muster.console.server import Console, Place
+from muster.console.store import Store
+from muster.console.writes import ALLOWABLE, Writes
+from muster.errors import BadInput
+from muster.kafka.options import add_prefixes
+from muster.protocol.topics import DEFAULT_PREFIX
+from muster.signing.keyring import add_signing_keys, key_file
+
+PORT = 8090
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the options."""
+    parser.add_argument(
+        "--port", type=int, default=PORT, metavar="N", help="0 = a free one (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--host",
+        default="127.0.0.1",
+        metavar="ADDRESS",
+        help="address to listen on; 0.0.0.0 = all (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--host-name",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="a name under which browsers reach it; may be repeated; others are refused",
+    )
+    parser.add_argument(
+        "--metrics", metavar="URL", default="", help="the job's metrics port, for the health page"
+    )
+    parser.add_argument(
+        "--allow",
+        default="",
+        metavar="WHAT[,…]",
+        help=f"what pages may write: {', '.join(ALLOWABLE)} (default: nothing)",
+    )
+    logs.add_log_format(parser)
+    access = parser.add_argument_group("who may use it")
+    access.add_argument(
+        "--auth-file", metavar="FILE", help="names and passwords, as htpasswd -B writes them"
+    )
+    access.add_argument(
+        "--auth-proxy-header",
+        metavar="HEADER",
+        default="",
+        help="the header in which a reverse proxy names the user, e.g. X-Forwarded-User",
+    )
+    access.add_argument(
+        "--auth-proxy-from",
+        action="append",
+        default=[],
+        metavar="ADDRESS",
+        help="address or network of that proxy; may be repeated (default: this machine)",
+    )
+    access.add_argument("--tls-cert", metavar="FILE", help="certificate chain in PEM: serve HTTPS")
+    access.add_argument("--tls-key", metavar="FILE", help="its private key in PEM")
+    add_signing_keys(add_prefixes(parser))
+
+
+def run(args: argparse.Namespace) -> int:
+    """Serve until SIGTERM or Ctrl-C."""
+    logs.set_up(args.log_format)
+    console = console_of(args)
+    print(f"muster console: {console.url}", flush=True)
+    console.run()
+    return 0
+
+
+def console_of(args: argparse.Namespace) -> Console:
+    """The console that the arguments ask for.
+
+    Raises:
+        BadInput: an option cannot be used, or the port is taken.
+    """
+    allow = frozenset(filter(None, args.allow.split(",")))
+    if not allow <= set(ALLOWABLE):
+        raise BadInput(f"--allow {args.allow}: expected some of {', '.join(ALLOWABLE)}")
+    access = access_of(args)
+    is_local = _is_local(args.host)
+    knows_users = access.passwords is not None or bool(access.proxy_header)
+    if allow and not is_local and not knows_users:
+        raise BadInput(
+            "--allow together with --host lets everyone in the network write: give --auth-file "
+            "or --auth-proxy-header"
+        )
+    if (args.tls_cert is None) != (args.tls_key is None):
+        raise BadInput("--tls-cert and --tls-key go together")
+    clients = kafka_settings(args)
+    options = Options(
+        clients=clients,
+        metrics=args.metrics,
+        version=version("muster-kafka"),
+        writes=Writes(allow, key_file(args.signing_keys)),
+    )
+    place = Place(args.host, args.port, args.tls_cert, args.tls_key)
+    store = Store(args.topic_prefix or [DEFAULT_PREFIX])
+    return Console(store, Reader(clients, store), options, access, place)
+
+
+def access_of(args: argparse.Namespace) -> Access:
+    """Who may use the console.
+
+    Raises:
+        BadInput: the password file cannot be read, or a network is none.
+    """
+    names = {name.lower() for name in args.host_name}
+    if _is_local(args.host):
+        hosts = frozenset(names | set(LOCAL_HOSTS))
+    elif names:
+        hosts = frozenset(names)
+    else:
+        hosts = frozenset()  # any name: it was opened to the network on purpose
+    return Access(
+        hosts=hosts,
+        passwords=None if args.auth_file is None else Passwords(args.auth_file),
+        proxy_header=args.auth_proxy_header,
+        proxies=networks(args.auth_proxy_from or ("127.0.0.1", "::1")),
+    )
+
+
+def _is_local(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

@@ -1,0 +1,1 @@
+"""The console: groups as a page that is left open, and as one file."""

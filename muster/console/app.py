@@ -1,0 +1,359 @@
+"""The web app: pages, JSON for them, two streams of events, and two writes.
+
+Groups are named in the query and not in the path, because a group's id may hold any character.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import anyio
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.middleware import Middleware
+from starlette.middleware.gzip import GZipMiddleware
+from starlette.requests import Request
+from starlette.responses import (
+    HTMLResponse,
+    JSONResponse,
+    PlainTextResponse,
+    Response,
+    StreamingResponse,
+)
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
+
+from muster.assignor.registry import names as assignor_names
+from muster.console import health, live
+from muster.console.frames import text
+from muster.console.guard import USER, Access, Guard
+from muster.console.history import History, Moment
+from muster.console.live import FleetStream, GroupStream, Hub, Shown
+from muster.console.plans import plan_json, question
+from muster.console.store import GroupKey, Store
+from muster.console.why import Why, generation_json, task_json
+from muster.console.writes import Writes
+from muster.doctor.examine import examine
+from muster.doctor.finding import Finding
+from muster.errors import BadInput, NotFound
+from muster.kafka.settings import ClientSettings
+from muster.output import wall_ms
+from muster.protocol.errors import ConfigError, MusterError
+
+Json: TypeAlias = dict[str, Any]
+HERE = Path(__file__).parent
+STATIC = HERE / "static"
+BODY_BYTES_MAX = 64 * 1024
+DOCTOR_STUCK_MS = 300_000
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What the console was started with.
+
+    Attributes:
+        clients: how to reach Kafka.
+        metrics: URL of the job's metrics port; empty = not asked.
+        version: muster's version.
+        writes: what pages may write.
+    """
+
+    clients: ClientSettings
+    metrics: str = ""
+    version: str = ""
+    writes: Writes = field(default_factory=Writes)
+
+
+def build(store: Store, options: Options, access: Access) -> Starlette:
+    """The app; its reader is started by the caller.
+
+    Args:
+        store: the groups.
+        options: how the console was started.
+        access: who may use it.
+    """
+    pages = _Pages(store, options, access)
+    routes = [
+        Route("/", pages.fleet),
+        Route("/group", pages.group),
+        Route("/health", pages.health),
+        Route("/livez", pages.livez),
+        Route("/events/fleet", pages.fleet_events),
+        Route("/events/group", pages.group_events),
+        Route("/api/frame", pages.frame),
+        Route("/api/why", pages.why),
+        Route("/api/generation", pages.generation),
+        Route("/api/plan", pages.plan),
+        Route("/api/health", pages.health_json),
+        Route("/api/doctor", pages.doctor_json),
+        Route("/api/drain", pages.drain, methods=["POST"]),
+        Route("/api/config", pages.config, methods=["POST"]),
+        Mount("/static", StaticFiles(directory=STATIC)),
+    ]
+    middleware = [Middleware(Guard, access=access), Middleware(GZipMiddleware, minimum_size=2_000)]
+    return Starlette(routes=routes, middleware=middleware, exception_handlers=_HANDLERS)
+
+
+async def _bad(_: Request, error: Exception) -> Response:
+    return JSONResponse({"error": text(str(error), 1_000)}, 400)
+
+
+async def _absent(_: Request, error: Exception) -> Response:
+    return JSONResponse({"error": text(str(error), 1_000)}, 404)
+
+
+async def _failed(_: Request, error: Exception) -> Response:
+    return JSONResponse({"error": text(str(error), 1_000)}, 502)
+
+
+_HANDLERS: dict[Any, Any] = {
+    BadInput: _bad,
+    ConfigError: _bad,
+    NotFound: _absent,
+    MusterError: _failed,
+}
+
+
+class _Pages:
+    """The routes."""
+
+    def __init__(self, store: Store, options: Options, access: Access) -> None:
+        self._store = store
+        self._options = options
+        self._access = access
+        self._shown = Shown(store)
+        self._hub = Hub(store)
+        self._one_plan = anyio.Semaphore(1)
+        self._one_doctor = anyio.Semaphore(1)
+        self._templates = Environment(
+            loader=FileSystemLoader(HERE / "templates"),
+            autoescape=True,
+            undefined=StrictUndefined,
+            trim_blocks=True,
+            lstrip_blocks=True,
+        )
+
+    # ------------------------------------------------------------------------------ pages
+
+    def _page(self, request: Request, template: str, **values: Any) -> HTMLResponse:  # noqa: ANN401
+        user = request.scope[USER]
+        shared = {
+            "user": text(user),
+            "token": self._access.token(user),
+            "version": self._options.version,
+            "prefixes": self._store.prefixes,
+            "several": len(self._store.prefixes) > 1,
+            "allow": sorted(self._options.writes.allow),
+            "bootstrap": self._options.clients.bootstrap,
+        }
+        page = self._templates.get_template(template)
+        return HTMLResponse(page.render(**shared, **values))
+
+    async def fleet(self, request: Request) -> Response:
+        """The list of groups."""
+        return self._page(request, "fleet.html", here="fleet")
+
+    async def group(self, request: Request) -> Response:
+        """One group."""
+        key = self._key(request)
+        title = text(key.group)
+        page = self._page(
+            request,
+            "group.html",
+            here="group",
+            group=key.group,
+            prefix=key.prefix,
+            title=title,
+            assignors=assignor_names(),
+        )
+        page.status_code = 200 if self._store.history(key) or not self._store.caught_up else 404
+        return page
+
+    async def health(self, request: Request) -> Response:
+        """What is wrong, and how the job is."""
+        return self._page(request, "health.html", here="health")
+
+    async def livez(self, _: Request) -> Response:
+        """Whether the process answers."""
+        return PlainTextResponse("ok\n")
+
+    # ------------------------------------------------------------------------------ streams
+
+    async def fleet_events(self, _: Request) -> Response:
+        """News of all groups."""
+        stream = FleetStream(self._shown)
+        return self._stream(live.events(self._hub, None, stream.message, live.FLEET_PAUSE_S))
+
+    async def group_events(self, request: Request) -> Response:
+        """News of one group."""
+        key = self._key(request)
+        stream = GroupStream(self._shown, key)
+        return self._stream(
+            live.events(self._hub, key, stream.message, live.PAUSE_S, lambda: stream.counts)
+        )
+
+    def _stream(self, body: AsyncIterator[str]) -> Response:
+        if self._hub.streams >= live.STREAMS_MAX:
+            return PlainTextResponse("too many pages are open", 503)
+        headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
+        return StreamingResponse(body, media_type="text/event-stream", headers=headers)
+
+    # ------------------------------------------------------------------------------ answers
+
+    async def frame(self, request: Request) -> Response:
+        """The group at a moment (``number``), or at a time (``at``, epoch ms), with its notes."""
+
+        def answer() -> Json:
+            key, history, moment = self._moment(request)
+            made = self._shown.frame(key, moment)
+            snapshot = history.snapshot(moment)
+            # As it was: the sentences count from the next record, or from now.
+            later = history.moment(moment.number + 1)
+            now_ms = wall_ms() if later is None else moment.at_ms
+            notes = Why(snapshot, moment.debts, now_ms).notes()
+            return {} if made is None else {**made.whole, "notes": notes}
+
+        return JSONResponse(await run_in_threadpool(answer))
+
+    async def why(self, request: Request) -> Response:
+        """All that is known about a task."""
+
+        def answer() -> Json:
+            _, history, moment = self._moment(request)
+            later = history.moment(moment.number + 1)
+            now_ms = wall_ms() if later is None else moment.at_ms
+            task = request.query_params.get("task", "")
+            found = task_json(history, moment, task, now_ms)
+            if found is None:
+                raise NotFound(f"no task {text(task)!r} in this group")
+            return found
+
+        return JSONResponse(await run_in_threadpool(answer))
+
+    async def generation(self, request: Request) -> Response:
+        """A generation with its moves."""
+
+        def answer() -> Json:
+            _, history, _ = self._moment(request)
+            number = _whole(request.query_params.get("generation"), "generation")
+            found = generation_json(history, number, wall_ms())
+            if found is None:
+                raise NotFound(f"generation {number} is not kept any more")
+            return found
+
+        return JSONResponse(await run_in_threadpool(answer))
+
+    async def plan(self, request: Request) -> Response:
+        """What if: the answer of `muster plan`, drawn on the map."""
+        asked = question(request.query_params.multi_items())
+
+        def answer() -> Json:
+            _, history, moment = self._moment(request)
+            return plan_json(history.snapshot(moment), asked, moment.at_ms)
+
+        async with self._one_plan:  # a large group's plan takes a core
+            return JSONResponse(await run_in_threadpool(answer))
+
+    async def health_json(self, _: Request) -> Response:
+        """Findings, figures of the job, dead letters; from what the console has read anyway."""
+
+        def answer() -> Json:
+            found = self._shown.findings()
+            return {
+                "findings": {prefix: _as_json(all_) for prefix, all_ in found.items()},
+                "letters": {
+                    prefix: health.letters_json(self._store.letters(prefix), prefix)
+                    for prefix in self._store.prefixes
+                },
+                "job": self._job(),
+                "held_bytes": self._store.held_bytes,
+                **self._shown.status(),
+            }
+
+        return JSONResponse(await run_in_threadpool(answer))
+
+    def _job(self) -> Json:
+        if not self._options.metrics:
+            return {}
+        try:
+            return health.figures(health.fetch(self._options.metrics))
+        except (OSError, ValueError) as error:
+            said = text(str(getattr(error, "reason", error)), 300)
+            return {"fault": f"the job's metrics port does not answer: {said}"}
+
+    async def doctor_json(self, _: Request) -> Response:
+        """`muster doctor`, which reads more topics than the console does."""
+
+        def answer() -> Json:
+            return {
+                prefix: _as_json([*examine(self._options.clients, prefix, DOCTOR_STUCK_MS)])
+                for prefix in self._store.prefixes
+            }
+
+        async with self._one_doctor:
+            return JSONResponse(await run_in_threadpool(answer))
+
+    # ------------------------------------------------------------------------------ writes
+
+    async def drain(self, request: Request) -> Response:
+        """Drain a member, or undo that."""
+        return await self._write(request, self._options.writes.drain)
+
+    async def config(self, request: Request) -> Response:
+        """Change settings of a group."""
+        return await self._write(request, self._options.writes.config)
+
+    async def _write(self, request: Request, write: Callable[..., str]) -> Response:
+        body = bytearray()
+        async for chunk in request.stream():
+            body += chunk
+            if len(body) > BODY_BYTES_MAX:
+                raise BadInput(f"the request is longer than {BODY_BYTES_MAX} bytes")
+        key = self._key(request)
+        history = self._store.history(key)
+        if history is None or history.newest is None:
+            raise NotFound(f"no group {text(key.group)!r}")
+        said = await run_in_threadpool(
+            write, self._options.clients, key, history.newest, bytes(body), request.scope[USER]
+        )
+        return JSONResponse({"said": text(said, 1_000)})
+
+    # ------------------------------------------------------------------------------ requests
+
+    def _key(self, request: Request) -> GroupKey:
+        prefix = request.query_params.get("p") or self._store.prefixes[0]
+        return GroupKey(prefix, request.query_params.get("g", ""))
+
+    def _moment(self, request: Request) -> tuple[GroupKey, History, Moment]:
+        """The moment that a request names by ``number`` or ``at``; the newest if by neither."""
+        key = self._key(request)
+        history = self._store.history(key)
+        if history is None or not history.moments:
+            raise NotFound(f"no group {text(key.group)!r} under the prefix {text(key.prefix)!r}")
+        number, at_ms = (request.query_params.get(name) for name in ("number", "at"))
+        if number:
+            found = history.moment(_whole(number, "number"))
+        elif at_ms:
+            found = history.moment_at(_whole(at_ms, "at"))
+        else:
+            found = history.moments[-1]
+        if found is None:
+            raise NotFound("that record is not kept any more")
+        return key, history, found
+
+
+def _as_json(found: list[Finding]) -> list[Json]:
+    return [
+        {key: text(str(value or ""), 1_000) for key, value in each.as_json().items()}
+        for each in found
+    ]
+
+
+def _whole(value: str | None, name: str) -> int:
+    if value is None or not value.isascii() or not value.isdigit() or len(value) > 15:
+        raise BadInput(f"{name}: expected a whole number")
+    return int(value)

@@ -1,0 +1,87 @@
+"""The list of groups: one row each, with what is wrong with it in the doctor's words."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import Any, TypeAlias
+
+from muster.console.frames import kind_of, text
+from muster.console.history import History
+from muster.console.store import GroupKey, Store
+from muster.doctor import job as doctor_job
+from muster.doctor.facts import Facts
+from muster.doctor.finding import Finding, Level
+from muster.protocol.records import GroupSnapshot
+
+Json: TypeAlias = dict[str, Any]
+HOUR_MS = 3_600_000
+STUCK_MS = 300_000
+"""How long a group may be on its way before that is a finding; as `muster doctor`."""
+
+
+def facts_of(store: Store, prefix: str, now_ms: int) -> Facts:
+    """What the doctor can judge about groups and dead letters without reading any more topics."""
+    groups: dict[Any, tuple[GroupSnapshot, int]] = {}
+    holdups = {}
+    for key, history in store.histories():
+        moment = history.moments[-1] if history.moments else None
+        if key.prefix == prefix and history.newest is not None and moment is not None:
+            groups[history.newest.group] = (history.newest, moment.at_ms)
+            holdups[history.newest.group] = moment.debts.holdups(history.newest)
+    letters = [(letter.at_ms, letter.record) for letter in store.letters(prefix)]
+    return Facts(now_ms=now_ms, groups=groups, holdups=holdups, rejected=letters)
+
+
+def findings(store: Store, now_ms: int) -> dict[str, list[Finding]]:
+    """The doctor's findings on groups and dead letters, by prefix; those that are OK too."""
+    found: dict[str, list[Finding]] = {}
+    for prefix in store.prefixes:
+        facts = facts_of(store, prefix, now_ms)
+        found[prefix] = [
+            *doctor_job.groups(facts, STUCK_MS),
+            *doctor_job.rejected(facts, prefix),
+        ]
+    return found
+
+
+def rows(store: Store, found: dict[str, list[Finding]], now_ms: int) -> dict[str, Json]:
+    """A row for each group that was not deleted, by "prefix|group".
+
+    Args:
+        store: the groups.
+        found: the doctor's findings, by prefix.
+        now_ms: the time to count from, epoch milliseconds.
+    """
+    wrong: defaultdict[GroupKey, list[Finding]] = defaultdict(list)
+    for prefix, all_of_it in found.items():
+        for finding in all_of_it:
+            if finding.check == "group" and finding.level is not Level.OK:
+                wrong[GroupKey(prefix, finding.subject)].append(finding)
+    return {
+        f"{key.prefix}|{key.group}": _row(key, history, wrong[key], now_ms)
+        for key, history in store.histories()
+    }
+
+
+def _row(key: GroupKey, history: History, wrong: list[Finding], now_ms: int) -> Json:
+    s = history.newest
+    assert s is not None
+    last = history.rounds[-1] if history.rounds else None
+    worst = next((f for f in wrong if f.level is Level.FAIL), next(iter(wrong), None))
+    return {
+        "prefix": key.prefix,
+        "id": key.group,
+        "name": text(key.group),
+        "state": s.state.value,
+        "quarantined": s.quarantine is not None,
+        "kind": kind_of(s),
+        "members": len(s.members),
+        "tasks": len(s.holder),
+        "generation": s.generation,
+        "cause": text(s.cause, 200),
+        "at_ms": (last.at_ms if last is not None else 0),
+        "moved": history.moved_since(now_ms - HOUR_MS),
+        "level": "" if worst is None else worst.level.value,
+        "wrong": [text(f.what, 300) for f in wrong],
+        "action": "" if worst is None else text(worst.action, 300),
+    }

@@ -1,0 +1,246 @@
+"""Who may see the page, and which requests may write: in front of every route.
+
+* The ``Host`` of a request must be one of ours. A page of another site could otherwise give its own
+  name our address (DNS rebinding), and read what only this machine may read.
+* People are known by a password file, or by a header that a reverse proxy sets.
+* A request that writes must come from a page of ours: its origin is compared, its body is JSON, and
+  it carries a token that only a page of ours can read.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import ipaddress
+import secrets
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import bcrypt
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.responses import PlainTextResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from muster.errors import BadInput
+
+LOCAL_HOSTS = ("localhost", "127.0.0.1", "[::1]")
+OPEN_PATHS = ("/livez",)
+USER = "muster.user"
+NO_USER = ""
+USER_CHARS_MAX = 200
+KNOWN_MAX = 1_000
+HEADERS: Mapping[str, str] = {
+    "content-security-policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
+        "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    ),
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "permissions-policy": "camera=(), geolocation=(), microphone=()",
+    "referrer-policy": "no-referrer",
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
+}
+
+
+class Passwords:
+    """Names and bcrypt hashes of a file, as ``htpasswd -B`` writes it; read again when it changes.
+
+    Args:
+        path: of the file.
+
+    Raises:
+        BadInput: it cannot be read, or a line is malformed.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._path = Path(path)
+        self._read_ns = -1
+        self._hashes: dict[str, bytes] = {}
+        self._known: set[bytes] = set()
+        self._salt = secrets.token_bytes(16)
+        self._refresh()
+
+    def _refresh(self) -> None:
+        try:
+            changed_ns = self._path.stat().st_mtime_ns
+            if changed_ns == self._read_ns:
+                return
+            lines = self._path.read_text(encoding="utf-8").splitlines()
+        except (OSError, UnicodeDecodeError) as error:
+            raise BadInput(f"--auth-file {self._path}: cannot be read ({error})") from None
+        hashes: dict[str, bytes] = {}
+        for number, line in enumerate(lines, 1):
+            if not line.strip() or line.startswith("#"):
+                continue
+            name, _, hashed = line.strip().partition(":")
+            if not name or not hashed.startswith(("$2a$", "$2b$", "$2y$")):
+                raise BadInput(
+                    f"--auth-file {self._path}, line {number}: expected NAME:HASH with a bcrypt "
+                    "hash, as `htpasswd -B` writes it"
+                )
+            hashes[name] = hashed.encode()
+        if not hashes:
+            raise BadInput(f"--auth-file {self._path}: it names no one")
+        self._hashes, self._read_ns = hashes, changed_ns
+        self._known.clear()
+
+    def user(self, authorization: str) -> str | None:
+        """The user of a Basic authorization header; None = a wrong name or password."""
+        scheme, _, encoded = authorization.partition(" ")
+        if scheme.lower() != "basic":
+            return None
+        try:
+            name, colon, password = base64.b64decode(encoded, validate=True).decode().partition(":")
+        except ValueError:
+            return None
+        try:
+            self._refresh()
+        except BadInput:
+            return None  # a file that is being written, or is wrong now: let no one in
+        if not colon:
+            return None
+        proof = hmac.digest(self._salt, f"{name}:{password}".encode(), hashlib.sha256)
+        if proof in self._known:  # bcrypt is slow on purpose, and a page makes many requests
+            return name
+        # An unknown name takes as long as a wrong password.
+        hashed = self._hashes.get(name, _NO_ONE)
+        if not bcrypt.checkpw(password.encode()[:72], hashed) or name not in self._hashes:
+            return None
+        if len(self._known) >= KNOWN_MAX:
+            self._known.clear()
+        self._known.add(proof)
+        return name
+
+
+_NO_ONE = bcrypt.hashpw(secrets.token_bytes(16).hex().encode(), bcrypt.gensalt(10))
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """Who may use the console.
+
+    Attributes:
+        hosts: names under which it is reached, without port; empty = any.
+        passwords: of a file; None = no passwords.
+        proxy_header: header in which a reverse proxy names the user; empty = none.
+        proxies: networks from which that header is believed.
+        secret: from which tokens are made.
+    """
+
+    hosts: frozenset[str] = frozenset(LOCAL_HOSTS)
+    passwords: Passwords | None = None
+    proxy_header: str = ""
+    proxies: tuple[ipaddress.IPv4Network | ipaddress.IPv6Network, ...] = ()
+    secret: bytes = field(default_factory=lambda: secrets.token_bytes(32), repr=False)
+
+    def token(self, user: str) -> str:
+        """What a page of this user repeats when it writes."""
+        return hmac.new(self.secret, user.encode(), hashlib.sha256).hexdigest()
+
+    def is_ours(self, host: str) -> bool:
+        """Whether the ``Host`` of a request is a name of ours."""
+        name = host.rpartition(":")[0] if _has_port(host) else host
+        return not self.hosts or name.lower() in self.hosts
+
+    def user(self, headers: Headers, peer: str) -> str | None:
+        """The user of a request; None = it must not be answered.
+
+        Args:
+            headers: of the request.
+            peer: address it comes from.
+        """
+        if self.proxy_header:
+            named = headers.get(self.proxy_header, "")
+            return named[:USER_CHARS_MAX] if named and self._is_proxy(peer) else None
+        if self.passwords is not None:
+            return self.passwords.user(headers.get("authorization", ""))
+        return NO_USER
+
+    def _is_proxy(self, peer: str) -> bool:
+        try:
+            address = ipaddress.ip_address(peer)
+        except ValueError:
+            return False
+        return any(address in network for network in self.proxies)
+
+    def write_fault(self, headers: Headers, user: str, scheme: str) -> str:
+        """Why a request must not write, in words; empty = it may."""
+        if headers.get("content-type", "").partition(";")[0].strip() != "application/json":
+            return "expected JSON"
+        if headers.get("sec-fetch-site", "same-origin") != "same-origin":
+            return "the request comes from a page of another site"
+        origin = headers.get("origin", "")
+        host = headers.get("host", "")
+        if origin not in (f"{scheme}://{host}", f"https://{host}"):
+            return "the request comes from a page of another site"
+        if not hmac.compare_digest(
+            headers.get("x-muster-token", "").encode(), self.token(user).encode()
+        ):
+            return "the page is older than this console; load it again"
+        return ""
+
+
+def networks(texts: Iterable[str]) -> tuple[ipaddress.IPv4Network | ipaddress.IPv6Network, ...]:
+    """Networks from their texts.
+
+    Raises:
+        BadInput: one is none.
+    """
+    try:
+        return tuple(ipaddress.ip_network(text, strict=False) for text in texts)
+    except ValueError as error:
+        raise BadInput(f"--auth-proxy-from: expected an address or a network ({error})") from None
+
+
+def _has_port(host: str) -> bool:
+    return host.rpartition(":")[2].isdigit() and not host.endswith("]")
+
+
+class Guard:
+    """Checks every request before the app sees it, and adds the headers of every answer."""
+
+    def __init__(self, app: ASGIApp, access: Access) -> None:
+        self._app = app
+        self._access = access
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+
+        async def send_guarded(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                answered = MutableHeaders(scope=message)
+                for name, value in HEADERS.items():
+                    answered[name] = value
+                answered.setdefault("cache-control", "no-store")
+            await send(message)
+
+        refusal = self._refusal(scope)
+        await (refusal or self._app)(scope, receive, send_guarded)
+
+    def _refusal(self, scope: Scope) -> PlainTextResponse | None:
+        headers = Headers(scope=scope)
+        if scope["path"] in OPEN_PATHS:
+            return None
+        if not self._access.is_ours(headers.get("host", "")):
+            return PlainTextResponse(
+                "this console is not reached under that name; see --host-name", 421
+            )
+        peer = (scope.get("client") or ("", 0))[0]
+        user = self._access.user(headers, peer)
+        if user is None:
+            if self._access.passwords is not None:
+                ask = {"www-authenticate": 'Basic realm="muster console", charset="UTF-8"'}
+                return PlainTextResponse("a name and a password are needed", 401, ask)
+            return PlainTextResponse("the reverse proxy named no user", 401)
+        scope[USER] = user
+        if scope["method"] not in ("GET", "HEAD"):
+            fault = self._access.write_fault(headers, user, scope["scheme"])
+            if fault:
+                return PlainTextResponse(fault, 403)
+        return None

@@ -1,0 +1,225 @@
+"""The history of one group: its published records, and its generations with their figures.
+
+Every record of ``<prefix>.groups`` is the whole public state of the group at its time, and
+`muster replay` folds the events to the same bytes. So to show the group as it was, it is enough to
+keep the records. Old ones are kept as bytes, and only the newest one is kept decoded.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from muster.protocol.codec import decode_record
+from muster.protocol.ids import Role
+from muster.protocol.keys import key_of
+from muster.protocol.records import GroupSnapshot, GroupState, Move
+from muster.protocol.topics import TopicKind
+from muster.published.holdups import Debts
+from muster.published.snapshots import NO_MEMBER, Published
+
+MOMENTS_MAX = 4_000
+"""Most records kept of a group."""
+ROUNDS_MAX = 2_000
+"""Most generations of which the figures are kept."""
+PEAKS_MAX = 50_000
+"""Most copies of which the largest lag is kept."""
+_SETTLED = (GroupState.STABLE, GroupState.EMPTY, GroupState.DEAD)
+
+
+class Moment(NamedTuple):
+    """One published record of the group.
+
+    Attributes:
+        number: its place in the history, from 0 on; it stays when older ones are dropped.
+        at_ms: when it was written, epoch milliseconds.
+        generation: the group's generation.
+        value: the record's bytes.
+        debts: since when members owe releases at that time.
+    """
+
+    number: int
+    at_ms: int
+    generation: int
+    value: bytes
+    debts: Debts
+
+
+@dataclass(slots=True)
+class Round:
+    """A generation and what came of it. Times are epoch milliseconds.
+
+    Attributes:
+        generation: its number.
+        at_ms: when its first record was written.
+        cause: what made it.
+        moves: how many tasks and copies it moves.
+        moved: how many actives went from one member to another.
+        members: how many members the group had.
+        first, last: numbers of its first and newest moments.
+        settled_ms: when the group first had nothing left to do; None = not in this generation.
+        ended_ms: when the next generation began; None = it is the newest.
+        ownerless_ms: time without an owner, summed over tasks, up to its newest record.
+        ownerless: tasks without an owner in its newest record.
+        seen_ms: when its newest record was written.
+    """
+
+    generation: int
+    at_ms: int
+    cause: str
+    moves: int
+    moved: int
+    members: int
+    first: int
+    last: int
+    settled_ms: int | None = None
+    ended_ms: int | None = None
+    ownerless_ms: int = 0
+    ownerless: int = 0
+    seen_ms: int = 0
+
+    def ownerless_until(self, now_ms: int) -> int:
+        """`ownerless_ms` up to `now_ms`, or to the end of the generation."""
+        until_ms = now_ms if self.ended_ms is None else self.ended_ms
+        return self.ownerless_ms + self.ownerless * max(until_ms - self.seen_ms, 0)
+
+
+class History:
+    """One group's records. `take` them in the order in which they were published.
+
+    Attributes:
+        group: its id.
+        newest: its newest record, decoded; None = none yet, or the group is gone.
+        moments: the records that are kept, oldest first.
+        rounds: the generations that are kept, oldest first.
+        held_bytes: size of the kept records.
+        peaks: (task index, slot) → largest lag that its learner had.
+    """
+
+    def __init__(self, group: str) -> None:
+        self.group = group
+        self.newest: GroupSnapshot | None = None
+        self.moments: deque[Moment] = deque()
+        self.rounds: deque[Round] = deque(maxlen=ROUNDS_MAX)
+        self.held_bytes = 0
+        self.peaks: dict[tuple[int, int], int] = {}
+        self._debts = Debts()
+        self._next = 0
+
+    def take(self, record: GroupSnapshot, at_ms: int, value: bytes) -> bool:
+        """Absorb the next record; return whether it is news.
+
+        A record of a lower generation is of a superseded coordinator, and is left out. So is one
+        that is older than the newest: after partitions were added, a group's records lie in two.
+        """
+        before = self.newest
+        if before is not None and self.moments:
+            if record.generation < before.generation or at_ms < self.moments[-1].at_ms:
+                return False
+            if self.moments[-1].value == value:
+                return False
+        self._debts.take(Published(record, at_ms))
+        moment = Moment(self._next, at_ms, record.generation, value, self._debts.only(record.group))
+        self._next += 1
+        self.moments.append(moment)
+        self.held_bytes += len(value)
+        self._note_round(record, moment)
+        self._note_peaks(record)
+        self.newest = record
+        if len(self.moments) > MOMENTS_MAX:
+            self.drop_oldest()
+        return True
+
+    def _note_round(self, record: GroupSnapshot, moment: Moment) -> None:
+        at_ms, last = moment.at_ms, self.rounds[-1] if self.rounds else None
+        if last is not None:
+            last.ownerless_ms += last.ownerless * max(at_ms - last.seen_ms, 0)
+            last.seen_ms = at_ms
+        if last is None or last.generation != record.generation:
+            if last is not None:
+                last.ended_ms, last.ownerless = at_ms, 0
+            last = Round(record.generation, at_ms, "", 0, 0, 0, moment.number, moment.number)
+            self.rounds.append(last)
+        last.cause, last.moves = record.cause, len(record.moves)
+        last.moved = sum(_is_moved(move) for move in record.moves)
+        last.members, last.last, last.seen_ms = len(record.members), moment.number, at_ms
+        last.ownerless = int(np.count_nonzero(record.holder == NO_MEMBER))
+        if last.settled_ms is None and record.state in _SETTLED:
+            last.settled_ms = at_ms
+
+    def _note_peaks(self, record: GroupSnapshot) -> None:
+        if not len(record.learner):
+            return
+        if len(self.peaks) > PEAKS_MAX:
+            self.peaks.clear()
+        learning = set(map(tuple, record.learner.tolist()))
+        for task, slot, offsets in record.lags.tolist():
+            if (task, slot) in learning:
+                self.peaks[task, slot] = max(offsets, self.peaks.get((task, slot), 0))
+
+    def drop_oldest(self) -> None:
+        """Forget the oldest record, and the generations of which none is left."""
+        gone = self.moments.popleft()
+        self.held_bytes -= len(gone.value)
+        while self.rounds and self.moments and self.rounds[0].last < self.moments[0].number:
+            self.rounds.popleft()
+
+    def forget(self) -> None:
+        """The group is gone: a tombstone was written for it."""
+        self.newest = None
+        self.moments.clear()
+        self.rounds.clear()
+        self.peaks.clear()
+        self.held_bytes = 0
+
+    def moment(self, number: int) -> Moment | None:
+        """The moment with this number; None if it is not kept."""
+        if not self.moments:
+            return None
+        place = number - self.moments[0].number
+        return self.moments[place] if 0 <= place < len(self.moments) else None
+
+    def moment_at(self, at_ms: int) -> Moment | None:
+        """The newest moment at or before a time; the oldest kept if all are later."""
+        if not self.moments:
+            return None
+        place = bisect_right(self.moments, at_ms, key=lambda moment: moment.at_ms)
+        return self.moments[max(place - 1, 0)]
+
+    def snapshot(self, moment: Moment) -> GroupSnapshot:
+        """The record of a moment, decoded."""
+        if self.newest is not None and self.moments and moment is self.moments[-1]:
+            return self.newest
+        record = decode_record(TopicKind.GROUPS, key_of(self.group), moment.value)
+        assert isinstance(record, GroupSnapshot)
+        return record
+
+    def round_of(self, generation: int) -> Round | None:
+        """A generation that is kept; None if it is not."""
+        return next((r for r in reversed(self.rounds) if r.generation == generation), None)
+
+    def rounds_of(self, generations: Sequence[int]) -> Iterator[tuple[Round, GroupSnapshot]]:
+        """Generations with their newest records, oldest first."""
+        wanted = set(generations)
+        for each in list(self.rounds):
+            moment = self.moment(each.last) if each.generation in wanted else None
+            if moment is not None:
+                yield each, self.snapshot(moment)
+
+    def moved_since(self, since_ms: int) -> int:
+        """How many actives went from one member to another since then."""
+        moved = 0
+        for each in reversed(self.rounds):
+            if each.at_ms < since_ms:
+                break
+            moved += each.moved
+        return moved
+
+
+def _is_moved(move: Move) -> bool:
+    return move.role is Role.ACTIVE and bool(move.from_member) and bool(move.to_member)

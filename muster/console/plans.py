@@ -1,0 +1,257 @@
+"""What if, for the page: the plan of `muster plan`, drawn on the group's map."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from muster.console.frames import Frame, frame_of, text, units_of
+from muster.documents.units import parse_tasks
+from muster.errors import BadInput
+from muster.output import shown
+from muster.protocol.ids import Role
+from muster.protocol.records import GroupSnapshot
+from muster.protocol.tasks import IntArray, TaskTable
+from muster.whatif import planned, present
+
+Json: TypeAlias = dict[str, Any]
+ADD_MAX = 200
+"""Most members that may be added at once."""
+ADDED_SLOT = 1_000_000_000
+"""Slots of added members begin here; no group comes so far."""
+MOVES_SHOWN = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What a person asks: members that go, members that come, settings that change.
+
+    Attributes:
+        remove: ids of members.
+        add: members, as in a problem file of `muster assign`.
+        capacity: member id → another capacity.
+        config: settings by Kafka's name.
+        assignor: another one; None = the group's.
+        tasks: the group's whole new list of tasks, as in a problem file; None = as it is.
+    """
+
+    remove: tuple[str, ...] = ()
+    add: tuple[Json, ...] = ()
+    capacity: Mapping[str, int] = field(default_factory=dict)
+    config: Mapping[str, str] = field(default_factory=dict)
+    assignor: str | None = None
+    tasks: object = None
+
+
+def question(fields: Sequence[tuple[str, str]]) -> Question:
+    """Read a question from the fields of a form.
+
+    ``remove``, ``add`` (a member id, or JSON of a member), ``capacity`` (ID=N) and ``config`` (K=V)
+    may be repeated; ``assignor`` is given once.
+
+    Raises:
+        BadInput: a field is malformed.
+    """
+    remove: list[str] = []
+    add: list[Json] = []
+    capacity: dict[str, int] = {}
+    config: dict[str, str] = {}
+    assignor = None
+    for name, value in fields:
+        if not value.strip():
+            continue
+        if name == "remove":
+            remove.append(value)
+        elif name == "add":
+            add.append(_member(value))
+        elif name == "capacity":
+            member, number = _pair(value, "capacity")
+            if not number.isascii() or not number.isdigit() or not int(number[:9]) >= 1:
+                raise BadInput(f"capacity of {shown(member)}: expected a whole number from 1")
+            capacity[member] = int(number[:9])
+        elif name == "config":
+            key, setting = _pair(value, "setting")
+            config[key.strip()] = setting.strip()
+        elif name == "assignor":
+            assignor = value.strip()
+    if len(add) > ADD_MAX:
+        raise BadInput(f"{len(add)} members to add; expected at most {ADD_MAX}")
+    return Question(tuple(dict.fromkeys(remove)), tuple(add), capacity, config, assignor)
+
+
+def _pair(value: str, what: str) -> tuple[str, str]:
+    key, separator, right = value.rpartition("=") if what == "capacity" else value.partition("=")
+    if not separator or not key:
+        raise BadInput(f"{what} {shown(value)}: expected NAME=VALUE")
+    return key, right
+
+
+def _member(value: str) -> Json:
+    if not value.lstrip().startswith("{"):
+        return {"id": value.strip()}
+    try:
+        row = json.loads(value)
+    except (ValueError, RecursionError):
+        raise BadInput(f"member {shown(value)}: expected an id, or JSON of a member") from None
+    assert isinstance(row, dict)
+    return row
+
+
+def plan_of(snapshot: GroupSnapshot, asked: Question) -> Json:
+    """The output of `muster plan` for the same change.
+
+    A member with another capacity is one that goes and joins again with what it holds.
+
+    Raises:
+        BadInput, ConfigError, NotFound, AssignorError: as `whatif.planned`.
+    """
+    again = [_rejoining(snapshot, name, number) for name, number in asked.capacity.items()]
+    return planned(
+        snapshot,
+        add=[*asked.add, *again],
+        remove=[*asked.remove, *asked.capacity],
+        config=asked.config,
+        assignor=asked.assignor,
+        tasks=asked.tasks,
+    )
+
+
+def _rejoining(snapshot: GroupSnapshot, name: str, capacity: int) -> Json:
+    member = next((m for m in snapshot.members if m.id == name), None)
+    if member is None:
+        raise BadInput(f"capacity: the group has no member {shown(name)}")
+    table = TaskTable(snapshot.tasks)
+
+    def held(pairs: Any) -> list[str]:  # noqa: ANN401  an array of pairs
+        return [str(table.task(int(t))) for t, slot in pairs.tolist() if slot == member.slot]
+
+    active = (snapshot.holder == member.slot).nonzero()[0].tolist()
+    row: Json = {
+        "id": name,
+        "capacity": capacity,
+        "tags": dict(member.tags),
+        "static": list(member.static),
+        "active": [str(table.task(t)) for t in active],
+        "standby": held(snapshot.standby),
+        "learner": held(snapshot.learner),
+        "lag": {
+            str(table.task(int(t))): int(offsets)
+            for t, slot, offsets in snapshot.lags.tolist()
+            if slot == member.slot
+        },
+    }
+    if member.rack is not None:
+        row["rack"] = member.rack
+    if member.topics is not None:
+        row["topics"] = list(member.topics)
+    if member.protocols:
+        row["protocols"] = list(member.protocols)
+    return row
+
+
+def plan_json(snapshot: GroupSnapshot, asked: Question, at_ms: int) -> Json:
+    """The plan for the page: moves, figures before and after, commands, and the map.
+
+    Raises:
+        BadInput, ConfigError, NotFound, AssignorError: as `whatif.planned`.
+    """
+    plan = plan_of(snapshot, asked)
+    moves = plan["moves"]
+    return {
+        "moves": [_shown(move) for move in moves[:MOVES_SHOWN]],
+        "left_out": max(len(moves) - MOVES_SHOWN, 0),
+        "count": len(moves),
+        "unassigned": len(plan["unassigned"]),
+        "before": present(snapshot),
+        "after": plan["score"],
+        "warnings": [text(warning, 400) for warning in plan.get("warnings", ())],
+        "commands": commands(snapshot.group, asked),
+        "frame": overlay(snapshot, asked, plan, at_ms).whole,
+    }
+
+
+def _shown(move: Json) -> Json:
+    names = {key: move[key] if move[key] is None else text(move[key]) for key in ("from", "to")}
+    return {**move, **names, "task": text(move["task"]), "reason": text(move["reason"], 400)}
+
+
+def overlay(snapshot: GroupSnapshot, asked: Question, plan: Json, at_ms: int) -> Frame:
+    """The group as it is, with every task on its way to where the plan puts it.
+
+    Added members have columns of their own; members that go are shown as draining.
+    """
+    base = frame_of(snapshot, at_ms, {})
+    slot = {str(m.id): m.slot for m in snapshot.members}
+    members = {each: list(row) for each, row in base.members.items()}
+    for number, row in enumerate(asked.add):
+        slot.setdefault(str(row["id"]), ADDED_SLOT + number)
+        columns = [text(str(row["id"])), text(str(row.get("rack") or "")), row.get("capacity", 1)]
+        members[slot[str(row["id"])]] = [*columns, "new", 0, 0, "", 0, 0]
+    for name, capacity in asked.capacity.items():
+        members[slot[name]][2] = capacity
+    for name in asked.remove:
+        members[slot[name]][4] = 1
+    table, rows = _tasks(snapshot, asked)
+    for name, held in plan["members"].items():
+        for task in held[str(Role.ACTIVE)]:
+            index = table.index(task)
+            if index is not None and name in slot:
+                rows[index, 1] = rows[index, 2] = slot[name]
+    rows[:, 3] = (rows[:, 0] != rows[:, 1]) & (rows[:, 0] >= 0)
+    copies = {
+        (index, slot[name]): [int(role), 0, None, None]
+        for role in (Role.STANDBY, Role.LEARNER)
+        for name, held in plan["members"].items()
+        for task in held[str(role)]
+        if (index := table.index(task)) is not None and name in slot
+    }
+    units = units_of(snapshot if asked.tasks is None else replace(snapshot, tasks=table.units))
+    return Frame({**base.head, "plan": True, "units": units}, rows, members, copies)
+
+
+def _tasks(snapshot: GroupSnapshot, asked: Question) -> tuple[TaskTable, IntArray]:
+    """The tasks after the change, and int32[T, 4] with their present owners and no target."""
+    old = TaskTable(snapshot.tasks)
+    table = old if asked.tasks is None else TaskTable(parse_tasks(asked.tasks))
+    rows = np.full((len(table), 4), -1, dtype=np.int32)
+    rows[:, 3] = 0
+    for task in range(len(table)):
+        before = task if table is old else old.index(str(table.task(task)))
+        if before is not None:
+            rows[task, 0] = snapshot.holder[before]
+    return table, rows
+
+
+def commands(group: str, asked: Question) -> list[str]:
+    """The commands that show the same plan, and those that do it."""
+    named = ["--group", group]
+    plan = ["muster", "plan", *named]
+    for name in (*asked.remove, *asked.capacity):
+        plan += ["--remove-member", name]
+    for key, value in asked.config.items():
+        plan += ["--config", f"{key}={value}"]
+    if asked.assignor:
+        plan += ["--assignor", asked.assignor]
+    lines = [shlex.join(plan)] if not (asked.add or asked.capacity) else []
+    lines += [shlex.join(["muster", "drain", *named, "--member", name]) for name in asked.remove]
+    setting = [word for k, v in asked.config.items() for word in ("--config", f"{k}={v}")]
+    if asked.assignor:
+        setting = ["--assignor", asked.assignor, *setting]
+    if setting:
+        lines.append(shlex.join(["muster", "config", "set", *named, *setting]))
+    for row in asked.add:
+        words = ["muster", "worker", *named, "--member-id", str(row["id"])]
+        if row.get("rack"):
+            words += ["--rack", str(row["rack"])]
+        if row.get("capacity", 1) != 1:
+            words += ["--capacity", str(row["capacity"])]
+        lines.append(shlex.join([*words, "--exec", "./process-partition {task}"]))
+    for name, number in asked.capacity.items():
+        words = ["muster", "worker", *named, "--member-id", name, "--capacity", str(number)]
+        lines.append(shlex.join([*words, "--exec", "./process-partition {task}"]))
+    return lines

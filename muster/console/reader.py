@@ -1,0 +1,145 @@
+"""A thread that follows `groups` and `rejected` of every prefix, from their beginning.
+
+There is one for each process, however many pages are open. When Kafka is away it goes on asking,
+and the pages say so.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+
+import structlog
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    TopicCollection,
+    TopicPartition,
+)
+
+from muster.console.store import Store
+from muster.errors import Unreachable
+from muster.kafka import access
+from muster.kafka.cluster import QUIET, TIMEOUT_S, admin, failures_named, partitions_of
+from muster.kafka.reader import row_of
+from muster.kafka.settings import ClientSettings
+from muster.protocol.topics import TopicKind, topic_name
+from muster.streams.loop import Loop
+
+FOLLOWED = (TopicKind.GROUPS, TopicKind.REJECTED)
+POLL_S = 0.2
+AT_ONCE = 200
+"""Most records taken between two looks at the clock and at the closing of the thread."""
+AGAIN_S = 2.0
+LOOK_EVERY_S = 30.0
+"""How often is looked whether topics have more partitions, or were made anew."""
+
+
+_log = structlog.get_logger("muster.console")
+
+
+class Reader(Loop):
+    """Follows the topics while its ``with`` block runs.
+
+    Args:
+        clients: how to reach Kafka.
+        store: where the records go.
+    """
+
+    def __init__(self, clients: ClientSettings, store: Store) -> None:
+        super().__init__("muster-console-reader")
+        self._clients = clients
+        self._store = store
+        self._known: dict[str, tuple[int, str]] = {}
+
+    def _run(self) -> None:
+        while not self._closing.is_set():
+            try:
+                self._follow()
+            except Exception as error:
+                # Whatever it is, a console that is left open goes on asking, and says why.
+                self._store.fault = self._clients.hidden(str(error)) or type(error).__name__
+                _log.warning("cannot read", why=self._store.fault)
+                self._closing.wait(AGAIN_S)
+
+    def _follow(self) -> None:
+        before, self._known = self._known, self._look()
+        made_anew = {name for name, (_, id_) in before.items() if self._known[name][1] != id_}
+        if made_anew:
+            self._store.clear()
+        consumer = Consumer(
+            self._clients.librdkafka(
+                {
+                    "group.id": f"{self._store.prefixes[0]}.cli-{uuid.uuid4().hex}",
+                    "enable.auto.commit": False,
+                    "auto.offset.reset": "earliest",
+                    "enable.partition.eof": True,
+                    "fetch.wait.max.ms": 50,
+                    "isolation.level": "read_committed",
+                    **QUIET,
+                }
+            )
+        )
+        try:
+            places = [
+                TopicPartition(topic, p, OFFSET_BEGINNING)
+                for topic, (count, _) in self._known.items()
+                for p in range(count)
+            ]
+            consumer.assign(places)
+            self._store.fault = ""
+            self._poll(consumer, {(place.topic, place.partition) for place in places})
+        finally:
+            consumer.close()
+
+    def _poll(self, consumer: Consumer, unread: set[tuple[str, int]]) -> None:
+        """Read until the thread is to end, or a topic has more partitions.
+
+        Raises:
+            KafkaException: an error that a repetition does not end.
+        """
+        look_at = time.monotonic() + LOOK_EVERY_S
+        while not self._closing.is_set():
+            first = consumer.poll(POLL_S)
+            for message in () if first is None else (first, *consumer.consume(AT_ONCE, 0)):
+                error = message.error()
+                if error is None:
+                    self._store.read(row_of(message))
+                    self._store.fault = ""
+                elif error.code() == KafkaError._PARTITION_EOF:
+                    unread.discard((str(message.topic()), message.partition()))
+                    self._store.caught_up = self._store.caught_up or not unread
+                elif error.retriable() or error.code() in (
+                    KafkaError._ALL_BROKERS_DOWN,
+                    KafkaError._TRANSPORT,
+                ):
+                    self._store.fault = f"Kafka at {self._clients.bootstrap} does not answer"
+                else:
+                    raise KafkaException(error)
+            if time.monotonic() > look_at:
+                if not unread and self._has_changed():
+                    return
+                look_at = time.monotonic() + LOOK_EVERY_S
+
+    def _look(self) -> dict[str, tuple[int, str]]:
+        """Number of partitions and id of every topic that is followed.
+
+        Raises:
+            Unreachable, Refused, NoTopics: as `partitions_of`.
+        """
+        names = [topic_name(kind, prefix) for prefix in self._store.prefixes for kind in FOLLOWED]
+        counts = {name: partitions_of(self._clients, name) for name in names}
+        client = admin(self._clients)  # its futures end with it
+        with failures_named(self._clients):
+            asked = client.describe_topics(TopicCollection(names), request_timeout=TIMEOUT_S)
+            return {name: (counts[name], str(asked[name].result().topic_id)) for name in names}
+
+    def _has_changed(self) -> bool:
+        """Whether a topic has more partitions, or was deleted and made anew."""
+        try:
+            return self._look() != self._known
+        except (Unreachable, access.Refused, access.NoTopics):
+            self._store.fault = f"Kafka at {self._clients.bootstrap} does not answer"
+            return False

@@ -1,0 +1,236 @@
+"""A group's map, timeline and reasons as one HTML file that needs nothing else, not even a network.
+
+The file has the first record as a frame and every later one as a delta, deflated. So 10,000 tasks
+and 1,000 generations take a few hundred kB. If they take more than `BYTES_MAX`, the records within
+generations are left out, then the oldest generations; the page says so.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import zlib
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
+from muster.console.frames import Frame, delta, frame, text
+from muster.console.history import History, Moment
+from muster.console.plans import Question, plan_json
+from muster.console.store import GroupKey, Store
+from muster.console.why import Loads, Why, round_json
+from muster.errors import BadInput, NotFound
+from muster.kafka.reader import Row
+from muster.protocol.records import GroupSnapshot, Move
+
+Json: TypeAlias = dict[str, Any]
+HERE = Path(__file__).parent
+BYTES_MAX = 4_500_000
+"""Longest deflated and encoded data."""
+MOVES_MAX = 300
+"""Most moves listed of one generation."""
+SAID_MAX = 40
+"""Most tasks of one moment whose sentence is in the file."""
+NOTES_MAX = 12
+SCRIPTS = ("dom.js", "state.js", "map.js", "timeline.js", "tabs.js", "panels.js", "report.js")
+
+
+class _Texts:
+    """Texts by number: names and reasons repeat thousands of times."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[str, int] = {}
+
+    def number(self, said: str | None) -> int:
+        """The number of a text; -1 = none."""
+        return -1 if said is None else self._numbers.setdefault(said, len(self._numbers))
+
+    @property
+    def all(self) -> list[str]:
+        """The texts in the order of their numbers."""
+        return list(self._numbers)
+
+
+def history_of(rows: Iterable[Row], prefix: str, group: str) -> History:
+    """The history of one group from rows of its topics; other rows are left out.
+
+    Raises:
+        NotFound: the rows have no record of the group.
+    """
+    store = Store([prefix])
+    for row in sorted(rows, key=lambda row: row.at_ms):
+        if row.topic == f"{prefix}.groups":
+            store.read(row)
+    history = store.history(GroupKey(prefix, group))
+    if history is None or not history.moments:
+        raise NotFound(f"no record of group {group!r} on {prefix}.groups")
+    return history
+
+
+def report_html(history: History, *, since_ms: int, made_ms: int, source: str) -> str:
+    """The report of a group.
+
+    Args:
+        history: its records.
+        since_ms: records from before are left out, except the newest of them, which says how the
+            group was at that time.
+        made_ms: when it is made, epoch milliseconds.
+        source: where the records come from, for people.
+    """
+    moments = list(history.moments)
+    begin = max((n for n, m in enumerate(moments) if m.at_ms <= since_ms), default=0)
+    chosen, left_out = moments[begin:], ""
+    data = _packed(_data(history, chosen, made_ms))
+    if len(data) > BYTES_MAX:
+        chosen = _ends(chosen)
+        left_out = "Records within generations are left out; the first and the last are here."
+        data = _packed(_data(history, chosen, made_ms))
+    while len(data) > BYTES_MAX and len(chosen) > 2:
+        chosen = chosen[len(chosen) // 3 :]
+        left_out = f"The file would be too large: it begins with generation {chosen[0].generation}."
+        data = _packed(_data(history, chosen, made_ms))
+    return _page(
+        title=text(history.group), kind="report", data=data, source=source, left_out=left_out
+    )
+
+
+def plan_html(snapshot: GroupSnapshot, asked: Question, *, at_ms: int, source: str) -> str:
+    """A plan as one file: the map with what would move, figures, reasons and commands.
+
+    Raises:
+        BadInput, ConfigError, NotFound, AssignorError: as `whatif.planned`.
+    """
+    plan = plan_json(snapshot, asked, at_ms)
+    data = _packed({"plan": plan, "base": plan.pop("frame"), "made_ms": at_ms})
+    title = f"{text(snapshot.group)}: what if"
+    return _page(title=title, kind="plan", data=data, source=source, left_out="")
+
+
+def write_html(path: str, html: str) -> str:
+    """Write the file; returns what to say about it.
+
+    Raises:
+        BadInput: it cannot be written.
+    """
+    try:
+        Path(path).write_text(html, encoding="utf-8")
+    except OSError as error:
+        raise BadInput(f"{path}: cannot be written ({error.strerror})") from None
+    return f"{path}: {len(html.encode()) / 1000:.0f} kB; open it in a browser"
+
+
+def _ends(moments: Sequence[Moment]) -> list[Moment]:
+    """The first and the last moment of each generation."""
+    first: dict[int, Moment] = {}
+    last: dict[int, Moment] = {}
+    for moment in moments:
+        first.setdefault(moment.generation, moment)
+        last[moment.generation] = moment
+    numbers = {m.number: m for m in (*first.values(), *last.values())}
+    return [numbers[number] for number in sorted(numbers)]
+
+
+def _data(history: History, moments: Sequence[Moment], made_ms: int) -> Json:
+    texts = _Texts()
+    base: Frame | None = None
+    before: Frame | None = None
+    steps: list[Json] = []
+    snapshots: dict[int, GroupSnapshot] = {}
+    for moment in moments:
+        snapshot = history.snapshot(moment)
+        snapshots[moment.generation] = snapshot
+        made = frame(history, moment, snapshot)
+        base = base or made
+        step: Json = {"m": [moment.number, moment.at_ms, moment.generation]}
+        if before is not None:
+            step["d"] = delta(before, made)
+        step |= _said(moment, snapshot, texts)
+        steps.append(step)
+        before = made
+    assert base is not None
+    rounds = [r for r in list(history.rounds) if r.last >= moments[0].number]
+    told = []
+    earlier: GroupSnapshot | None = None
+    for each in rounds:
+        after = snapshots.get(each.generation)
+        row: Json = {**round_json(each, made_ms), "shown": [], "left_out": 0}
+        if after is not None:
+            loads = Loads(earlier, after)
+            row["shown"] = [_move(m, loads, texts) for m in after.moves[:MOVES_MAX]]
+            row["left_out"] = max(len(after.moves) - MOVES_MAX, 0)
+            earlier = after
+        told.append(row)
+    return {
+        "base": base.whole,
+        "steps": steps,
+        "rounds": told,
+        "texts": texts.all,
+        "made_ms": made_ms,
+    }
+
+
+def _said(moment: Moment, snapshot: GroupSnapshot, texts: _Texts) -> Json:
+    """What the group waits for at a moment, and the sentences of the tasks that wait."""
+    why = Why(snapshot, moment.debts, moment.at_ms)
+    restless = why.restless(SAID_MAX)
+    said: Json = {}
+    if restless:
+        said["s"] = [[task, texts.number(why.sentence(task))] for task in restless]
+    notes = why.notes()[:NOTES_MAX]
+    if notes:
+        said["n"] = [
+            [note["level"], texts.number(note["text"]), note.get("task")] for note in notes
+        ]
+    return said
+
+
+def _move(move: Move, loads: Loads, texts: _Texts) -> list[Any]:
+    """[task, role, from, to, reason, loads of from, loads of to]; texts by number."""
+    return [
+        text(move.task),
+        str(move.role),
+        texts.number(None if move.from_member is None else text(move.from_member)),
+        texts.number(None if move.to_member is None else text(move.to_member)),
+        texts.number(text(move.reason, 400)),
+        loads.of(move.from_member),
+        loads.of(move.to_member),
+    ]
+
+
+def _packed(data: Json) -> str:
+    plain = json.dumps(data, separators=(",", ":")).encode()
+    return base64.b64encode(zlib.compress(plain, 9)).decode()
+
+
+def _page(*, title: str, kind: str, data: str, source: str, left_out: str) -> str:
+    style = (HERE / "static" / "muster.css").read_text(encoding="utf-8")
+    script = "\n".join((HERE / "static" / name).read_text(encoding="utf-8") for name in SCRIPTS)
+    policy = (
+        f"default-src 'none'; script-src '{_digest(script)}'; style-src '{_digest(style)}'; "
+        "img-src data:; base-uri 'none'; form-action 'none'"
+    )
+    templates = Environment(
+        loader=FileSystemLoader(HERE / "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    return templates.get_template("report.html").render(
+        title=title,
+        kind=kind,
+        data=data,
+        source=source,
+        left_out=left_out,
+        policy=policy,
+        style=Markup(style),  # noqa: S704  our own file
+        script=Markup(script),  # noqa: S704  our own files
+    )
+
+
+def _digest(content: str) -> str:
+    return "sha256-" + base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()

@@ -1,0 +1,129 @@
+"""Runs the console: the reader's thread, and uvicorn in this thread or in one of its own."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+
+import uvicorn
+
+from muster.console.app import Options, build
+from muster.console.guard import Access
+from muster.console.store import Store
+from muster.errors import BadInput
+
+START_S = 15.0
+CLOSE_S = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where the console listens.
+
+    Attributes:
+        host: address to bind.
+        port: 0 = a free one.
+        certificate, key: files in PEM; None = no TLS.
+    """
+
+    host: str = "127.0.0.1"
+    port: int = 8090
+    certificate: str | None = None
+    key: str | None = None
+
+
+def listen(place: Place) -> socket.socket:
+    """A socket that is bound already, so that a port in use is an error before anything starts.
+
+    Raises:
+        BadInput: the address or the port cannot be used.
+    """
+    family = socket.AF_INET6 if ":" in place.host else socket.AF_INET
+    bound = socket.socket(family, socket.SOCK_STREAM)
+    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        bound.bind((place.host, place.port))
+    except OSError as error:
+        bound.close()
+        raise BadInput(f"--port {place.port} at {place.host}: {error.strerror}") from None
+    return bound
+
+
+def address(place: Place, bound: socket.socket) -> str:
+    """The URL to open."""
+    host, port = bound.getsockname()[:2]
+    name = {"0.0.0.0": socket.gethostname(), "::": socket.gethostname()}.get(host, host)  # noqa: S104
+    name = f"[{name}]" if ":" in name else name
+    return f"{'http' if place.certificate is None else 'https'}://{name}:{port}/"
+
+
+class Console:
+    """A console that is ready to run.
+
+    Args:
+        store: the groups.
+        reader: fills the store while it is entered.
+        options: how it was started.
+        access: who may use it.
+        place: where it listens.
+
+    Raises:
+        BadInput: it cannot listen there.
+
+    Attributes:
+        url: where to look.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        reader: AbstractContextManager[object],
+        options: Options,
+        access: Access,
+        place: Place,
+    ) -> None:
+        self._socket = listen(place)
+        self.url = address(place, self._socket)
+        self._reader = reader
+        self._server = uvicorn.Server(
+            uvicorn.Config(
+                build(store, options, access),
+                log_config=None,
+                log_level="warning",
+                access_log=False,
+                server_header=False,
+                proxy_headers=False,
+                lifespan="off",
+                ws="none",
+                h11_max_incomplete_event_size=32 * 1024,
+                timeout_graceful_shutdown=CLOSE_S,
+                ssl_certfile=place.certificate,
+                ssl_keyfile=place.key,
+            )
+        )
+
+    def run(self) -> None:
+        """Serve until SIGTERM or Ctrl-C."""
+        with self._reader:
+            self._server.run(sockets=[self._socket])
+
+    @contextmanager
+    def beside(self) -> Iterator[str]:
+        """Serve in a thread while the block runs; gives the URL."""
+        with self._reader:
+            serving = threading.Thread(
+                target=self._server.run, args=([self._socket],), name="muster-console", daemon=True
+            )
+            serving.start()  # in a thread other than the main one it leaves signals alone
+            until = time.monotonic() + START_S
+            while not self._server.started and serving.is_alive() and time.monotonic() < until:
+                time.sleep(0.01)
+            try:
+                yield self.url
+            finally:
+                self._server.should_exit = True
+                serving.join(START_S)

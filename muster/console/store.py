@@ -1,0 +1,220 @@
+"""All groups that the console knows, in bounded memory; readers of pages are told of news.
+
+One thread writes (`reader.py`); pages read from others. Published values are never changed, so a
+page takes a reference under the lock and works without it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import NamedTuple, TypeAlias
+
+from muster.console.history import History
+from muster.kafka.reader import Row
+from muster.protocol.codec import decode_record
+from muster.protocol.errors import DecodeError
+from muster.protocol.keys import key_of, parse_key
+from muster.protocol.parts import Joiner
+from muster.protocol.records import GroupGone, GroupSnapshot, Rejected
+from muster.protocol.topics import TopicKind, kind_of
+from muster.published.snapshots import is_deleted
+
+HELD_BYTES_MAX = 256 * 1024 * 1024
+"""Most bytes of records that are kept of all groups together."""
+LETTERS_MAX = 500
+"""Most dead letters kept of each prefix."""
+LETTER_BYTES_MAX = 16 * 1024
+"""Longer values of dead letters are cut."""
+
+
+class GroupKey(NamedTuple):
+    """A group of one topic prefix."""
+
+    prefix: str
+    group: str
+
+
+class Letter(NamedTuple):
+    """A dead letter, and when it was written (epoch ms)."""
+
+    at_ms: int
+    record: Rejected
+
+
+Listener: TypeAlias = Callable[[GroupKey], None]
+
+
+class Store:
+    """The groups of some prefixes.
+
+    Args:
+        prefixes: of muster's topics.
+        held_bytes_max: most bytes of records that are kept.
+
+    Attributes:
+        prefixes: as given.
+        lock: held while a record is absorbed, and while more than one field is read.
+        caught_up: everything that the topics held at the start has been read.
+        fault: why Kafka cannot be read now; empty = it can.
+        skipped: how many records could not be decoded.
+        news: rises with every record that changed something.
+    """
+
+    def __init__(self, prefixes: Iterable[str], held_bytes_max: int = HELD_BYTES_MAX) -> None:
+        self.prefixes = tuple(dict.fromkeys(prefixes))
+        self.lock = threading.RLock()
+        self.caught_up = False
+        self.fault = ""
+        self.skipped = 0
+        self.news = 0
+        self._groups: dict[GroupKey, History] = {}
+        self._letters = {prefix: deque[Letter](maxlen=LETTERS_MAX) for prefix in self.prefixes}
+        self._ends: dict[tuple[str, int], int] = {}
+        self._joiners: dict[tuple[str, int], Joiner] = {}
+        self._listeners: set[Listener] = set()
+        self._held_bytes_max = held_bytes_max
+        self._held_bytes = 0
+
+    # ------------------------------------------------------------------------------ writing
+
+    def read(self, row: Row) -> None:
+        """Absorb one row of a topic; rows that are not muster's records are counted."""
+        for prefix in self.prefixes:
+            kind = kind_of(row.topic, prefix)
+            if kind is not None:
+                try:
+                    self._read(prefix, kind, row)
+                except DecodeError:
+                    self.skipped += 1
+                return
+
+    def _read(self, prefix: str, kind: TopicKind, row: Row) -> None:
+        if row.key is None:
+            return
+        if kind is TopicKind.REJECTED:
+            place = (row.topic, row.partition)
+            if row.offset <= self._ends.get(place, -1):
+                return  # the topic is read again after an error
+            self._ends[place] = row.offset
+            record = decode_record(kind, row.key, row.value)
+            if isinstance(record, Rejected):
+                self.reject(prefix, record, row.at_ms)
+            return
+        joiner = self._joiners.setdefault((row.topic, row.partition), Joiner())
+        whole = joiner.feed(row.key, row.value)
+        if whole is None or whole.key != key_of(parse_key(whole.key).group):
+            return  # a part, or the group's dictionary
+        record = decode_record(kind, whole.key, whole.value)
+        if isinstance(record, GroupSnapshot | GroupGone):
+            self.take(prefix, record, row.at_ms, whole.value or b"")
+
+    def take(
+        self, prefix: str, record: GroupSnapshot | GroupGone, at_ms: int, value: bytes
+    ) -> None:
+        """Absorb a group's next record.
+
+        Args:
+            prefix: of the topics.
+            record: the record.
+            at_ms: when it was written, epoch milliseconds.
+            value: its bytes; empty for a tombstone.
+        """
+        key = GroupKey(prefix, record.group)
+        with self.lock:
+            history = self._groups.get(key)
+            if isinstance(record, GroupGone):
+                if self._groups.pop(key, None) is not None and history is not None:
+                    self._held_bytes -= history.held_bytes
+                    history.forget()
+            else:
+                if history is None:
+                    history = self._groups[key] = History(record.group)
+                before = history.held_bytes
+                if not history.take(record, at_ms, value):
+                    return
+                self._held_bytes += history.held_bytes - before
+                self._make_room()
+            self.news += 1
+        self._tell(key)
+
+    def reject(self, prefix: str, record: Rejected, at_ms: int) -> None:
+        """Absorb a dead letter."""
+        with self.lock:
+            value = record.value[:LETTER_BYTES_MAX]
+            whole = record if len(record.value) == len(value) else replace(record, value=value)
+            self._letters[prefix].append(Letter(at_ms, whole))
+            self.news += 1
+        self._tell(GroupKey(prefix, ""))
+
+    def clear(self) -> None:
+        """Forget everything: the topics were deleted and made anew."""
+        with self.lock:
+            self._groups.clear()
+            self._joiners.clear()
+            self._ends.clear()
+            for letters in self._letters.values():
+                letters.clear()
+            self._held_bytes = 0
+            self.caught_up = False
+            self.news += 1
+
+    def _make_room(self) -> None:
+        """Drop old records of the groups that hold the most, until all fit.
+
+        A group keeps its newest record in any case.
+        """
+        while self._held_bytes > self._held_bytes_max:
+            largest = max(self._groups.values(), key=lambda each: each.held_bytes)
+            before = largest.held_bytes
+            half = max(len(largest.moments) // 2, 1)
+            for _ in range(min(half, len(largest.moments) - 1)):
+                largest.drop_oldest()
+            self._held_bytes -= before - largest.held_bytes
+            if largest.held_bytes == before:
+                return
+
+    # ------------------------------------------------------------------------------ reading
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of records that are kept."""
+        return self._held_bytes
+
+    def histories(self) -> list[tuple[GroupKey, History]]:
+        """Every group that was not deleted, by key."""
+        with self.lock:
+            return sorted(
+                (key, each)
+                for key, each in self._groups.items()
+                if each.newest is not None and not is_deleted(each.newest)
+            )
+
+    def history(self, key: GroupKey) -> History | None:
+        """One group, also a deleted one; None = there is none."""
+        return self._groups.get(key)
+
+    def letters(self, prefix: str) -> list[Letter]:
+        """The newest dead letters of a prefix, oldest first."""
+        with self.lock:
+            return list(self._letters[prefix])
+
+    def listen(self, listener: Listener) -> Callable[[], None]:
+        """Call a function, in the writer's thread, after news; returns what ends that.
+
+        It must return at once: a slow page must not slow down the reader.
+        """
+        with self.lock:
+            self._listeners = {*self._listeners, listener}
+
+        def end() -> None:
+            with self.lock:
+                self._listeners = self._listeners - {listener}
+
+        return end
+
+    def _tell(self, key: GroupKey) -> None:
+        for listener in self._listeners:
+            listener(key)

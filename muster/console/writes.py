@@ -1,0 +1,116 @@
+"""What pages may write, if the console was started with ``--allow``: drains and settings.
+
+The events are those of `muster drain` and `muster config set`. Who asked is in the record's header
+``by`` and in the console's log.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import structlog
+
+from muster.console.store import GroupKey
+from muster.documents.group_config import Change, check_fits, merged
+from muster.errors import BadInput, NotFound
+from muster.kafka.settings import ClientSettings
+from muster.kafka.writer import append
+from muster.output import shown
+from muster.protocol.events import Drain
+from muster.protocol.ids import GroupId, MemberId
+from muster.protocol.records import GroupSnapshot
+from muster.protocol.topics import TopicKind, topic_name
+from muster.published.config import current
+from muster.signing.keyring import KeyFile
+
+ALLOWABLE = ("drain", "config")
+_log = structlog.get_logger("muster.console")
+
+
+@dataclass(frozen=True, slots=True)
+class Writes:
+    """What may be written.
+
+    Attributes:
+        allow: of `ALLOWABLE`.
+        keys: sign events; None = they are not signed.
+    """
+
+    allow: frozenset[str] = field(default_factory=frozenset)
+    keys: KeyFile | None = None
+
+    def drain(
+        self,
+        clients: ClientSettings,
+        key: GroupKey,
+        snapshot: GroupSnapshot,
+        body: bytes,
+        user: str,
+    ) -> str:
+        """Drain a member, or undo that; the body is {"member", "on", "confirmed"}.
+
+        Raises:
+            BadInput: it is not allowed, not confirmed, or malformed.
+            NotFound: no such member.
+            Unreachable, Refused, NoTopics: as `append`.
+        """
+        asked = self._asked("drain", body)
+        member, on = asked.get("member"), asked.get("on")
+        if not isinstance(member, str) or not isinstance(on, bool):
+            raise BadInput("expected a member and whether it is drained")
+        known = {str(m.id) for m in snapshot.members} | {str(d.member) for d in snapshot.drains}
+        if member not in known:
+            raise NotFound(f"no member {shown(member)} in this group")
+        order = Drain(group=GroupId(key.group), member=MemberId(member), on=on)
+        topic = topic_name(TopicKind.MEMBERSHIP, key.prefix)
+        append(clients, topic, order, self.keys, by=author(user))
+        _log.info("drain", group=key.group, member=member, on=on, by=author(user))
+        return f"{member}: {'is drained' if on else 'drain cancelled'}"
+
+    def config(
+        self,
+        clients: ClientSettings,
+        key: GroupKey,
+        _: GroupSnapshot,
+        body: bytes,
+        user: str,
+    ) -> str:
+        """Change settings; the body is {"config", "assignor", "confirmed"}.
+
+        Raises:
+            BadInput, ConfigError: it is not allowed, not confirmed, or malformed.
+            Unreachable, Refused, NoTopics: as `append`.
+        """
+        asked = self._asked("config", body)
+        config, assignor = asked.get("config", {}), asked.get("assignor")
+        if not isinstance(config, dict) or not all(isinstance(v, str) for v in config.values()):
+            raise BadInput("expected settings as texts")
+        if not isinstance(assignor, str | None) or not (config or assignor):
+            raise BadInput("nothing to set")
+        old = current(clients, key.prefix, key.group)
+        group = merged(GroupId(key.group), old, Change(assignor or None, config, None))
+        check_fits(group)
+        topic = topic_name(TopicKind.CONFIG, key.prefix)
+        append(clients, topic, group, self.keys, by=author(user))
+        _log.info("config", group=key.group, config=config, assignor=assignor, by=author(user))
+        return f"{key.group}: configured"
+
+    def _asked(self, what: str, body: bytes) -> Mapping[str, Any]:
+        if what not in self.allow:
+            raise BadInput(f"this console only reads; start it with --allow {what}")
+        try:
+            asked = json.loads(body)
+        except (ValueError, RecursionError):
+            raise BadInput("expected JSON") from None
+        if not isinstance(asked, dict) or asked.get("confirmed") is not True:
+            raise BadInput("not confirmed")
+        return asked
+
+
+def author(user: str) -> str:
+    """Who asked, as the record names it: the person, and the console's machine."""
+    return f"{user or 'console'}@{socket.gethostname()}"

@@ -1,0 +1,130 @@
+"""What can be seen of the coordinator's process from outside, from its start to its end."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from contextlib import ExitStack
+
+import structlog
+
+from muster.protocol.errors import ConfigError
+from muster.signing.keyring import KeyFile
+from muster.streams import claim
+from muster.streams.canary import Canary
+from muster.streams.clock import Clock
+from muster.streams.config import JobConfig
+from muster.streams.discovery import Discovery, Pace
+from muster.streams.observability.group_gauges import GroupsCollector
+from muster.streams.observability.group_stats import Fold
+from muster.streams.observability.health import Health
+from muster.streams.observability.http import Port
+from muster.streams.observability.metrics import Metrics
+from muster.streams.observability.observer import Observer
+from muster.streams.observability.progress import Progress
+
+_log = structlog.get_logger("muster.streams")
+
+START_S_MAX = 60.0
+"""So long after its claim a coordinator counts as well although its query does not run yet."""
+JVM_S_MAX = 2.0
+"""A coordinator whose JVM has not answered for so long writes no signs of life."""
+
+
+class Seen:
+    """What can be seen of the process from outside: metrics, probes, and whether it works.
+
+    Args:
+        config: the job's settings.
+        stack: ends what is started here.
+
+    Attributes:
+        health: answers the probes.
+        progress: hears of every run of the query.
+    """
+
+    def __init__(self, config: JobConfig, stack: ExitStack) -> None:
+        self._config, self._stack = config, stack
+        self._watch: claim.Watch | None = None
+        self._claimed_s = 0.0
+        self._metrics = Metrics()
+        holds = lambda: self._watch is None or self._watch.story is None  # noqa: E731
+        self.health = Health(config.stall_ms / 1000, holds)
+        self.progress = Progress(self._metrics, self.health)
+        self._metrics.probed(
+            ready=lambda: self.health.ready(time.monotonic()).fine,
+            healthy=lambda: self.health.well(time.monotonic()).fine,
+        )
+        self._metrics.standby.set_function(lambda: int(self.health.is_standby))
+        _port(stack, config, self._metrics, self.health)
+
+    @property
+    def is_well(self) -> bool:
+        """Whether a coordinator works: its JVM answers and its query does not stand still."""
+        now_s = time.monotonic()
+        if not self.health.is_started:
+            return self._watch is None or now_s - self._claimed_s < START_S_MAX
+        answers = now_s - self.progress.looked_s < JVM_S_MAX
+        return answers and self.health.well(now_s).fine
+
+    def claims(
+        self,
+        epochs: Mapping[str, int],
+        partitions: Mapping[str, int],
+        watch: claim.Watch,
+        keys: KeyFile | None,
+    ) -> Clock:
+        """Start the clock and the observer of a coordinator; the query waits for neither."""
+        config, metrics, stack = self._config, self._metrics, self._stack
+        self._watch, self._claimed_s = watch, time.monotonic()
+        self.health.claims()
+        metrics.claimed(epochs)
+        looking: list[Observer] = []
+        most = 2 * config.rows_per_batch_max
+        clock = Clock(
+            *(config.clients, config.prefixes, metrics.ticks.inc, keys),
+            is_behind=lambda: any(each.rows_behind > most for each in looking),
+            canary=Canary(epochs, lambda prefix, s: metrics.canary.labels(prefix).observe(s))
+            if config.canary_ms
+            else None,
+        )
+        stack.enter_context(clock)
+        pace = Pace(
+            interval_ms=config.discovery_ms,
+            measure_ms=config.discovery_measure_ms,
+            grace_ms=config.discovery_grace_ms,
+        )
+        discovery = stack.enter_context(Discovery(config.clients, config.prefixes, pace, keys))
+        self.health.depends_on("discovery", lambda: discovery.alive)
+        metrics.asleep.set_function(lambda: clock.asleep)
+        metrics.overdue.set_function(clock.overdue_s)
+        fold = Fold(metrics, epochs, config.metrics_groups_max)
+        metrics.registry.register(GroupsCollector(fold, clock.now_ms))
+        observer = Observer(
+            config.clients,
+            partitions,
+            config.prefixes,
+            metrics=metrics,
+            fold=fold,
+            health=self.health,
+            read=lambda: self.progress.read,
+            on_late=clock.wake,
+        )
+        stack.enter_context(observer)
+        looking.append(observer)
+        self.health.depends_on("clock", lambda: clock.alive)
+        self.health.depends_on("observer", lambda: observer.alive)
+        return clock
+
+
+def _port(stack: ExitStack, config: JobConfig, metrics: Metrics, health: Health) -> None:
+    if config.metrics_port is None:
+        return
+    try:
+        port = Port(metrics, health, config.metrics_host, config.metrics_port)
+    except OSError as error:
+        raise ConfigError(
+            "muster.metrics.port", config.metrics_port, f"a free port ({error.strerror})"
+        ) from None
+    _log.info("metrics", address=f"http://{config.metrics_host}:{port.number}/metrics")
+    stack.enter_context(port)

@@ -1,0 +1,102 @@
+"""The query (rows of the source, by lane, through the operator), and the wait for its end."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Callable
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from muster.streams import recovery, session, sink, source
+from muster.streams.config import JobConfig
+from muster.streams.errors import QueryFailed
+from muster.streams.observability.progress import Progress
+from muster.streams.processor import GroupProcessor
+
+LOOK_S = 0.25
+"""Seconds between two looks of the main loop at its signals and at Spark's reports."""
+_CALLED = "An error occurred while calling"
+"""The line that Py4J puts before Java's message."""
+_CAUSED = "Caused by: "
+_OURS = re.compile(r"muster\.[\w.]+: (.+)")
+"""The last line of a Python traceback of a muster error."""
+
+
+def frame(
+    spark: SparkSession,
+    config: JobConfig,
+    processor: GroupProcessor,
+    starting: recovery.Offsets | None = None,
+    initial: DataFrame | None = None,
+) -> DataFrame:
+    """The rows that the sink is to write.
+
+    Args:
+        spark: the session.
+        config: the job's settings.
+        processor: the operator.
+        starting: see `source.read`.
+        initial: groups to load (`recovery.initial_state`); None = there are none.
+    """
+    groups = source.read(spark, config, starting).groupBy("lane")
+    return groups.transformWithState(
+        processor,
+        outputStructType=sink.OUTPUT,
+        outputMode="Append",
+        timeMode="None",
+        initialState=None if initial is None else initial.groupBy("lane"),
+    )
+
+
+def await_trial(running: StreamingQuery, is_over: Callable[[], bool]) -> None:
+    """Wait until a rehearsed query ends, or end it when `is_over`: it may wait for executors.
+
+    Raises:
+        QueryFailed: the query ended with an error.
+    """
+    try:
+        while not running.awaitTermination(LOOK_S):  # type: ignore[arg-type]  # takes fractions
+            if is_over():
+                running.stop()
+                return
+    except (PySparkException, Py4JError, OSError) as error:
+        if not is_over():
+            raise QueryFailed(cause(error)) from error
+
+
+def await_end(running: StreamingQuery, stop: threading.Event, progress: Progress) -> None:
+    """Wait until the query ends, or end it when `stop` is set; record its progress meanwhile.
+
+    Raises:
+        QueryFailed: the query ended with an error.
+    """
+    try:
+        # Short waits, because Python runs signal handlers only between them.
+        while not running.awaitTermination(LOOK_S):  # type: ignore[arg-type]  # takes fractions
+            if stop.is_set():
+                session.fall_silent(SparkSession.active())
+                running.stop()
+                return
+            progress.look(running)
+    except (PySparkException, Py4JError, OSError) as error:  # the latter two: the JVM is gone
+        if not stop.is_set():
+            raise QueryFailed(cause(error)) from error
+
+
+def cause(error: Exception) -> str:
+    """The line of Spark's error text that says what happened.
+
+    It is the last line of an executor's Python traceback that names a muster error; without one,
+    Java's last ``Caused by``; without that, the first line.
+    """
+    lines = [line.strip(" \t:") for line in str(error).splitlines() if line.strip(" \t:")]
+    if lines and lines[0].startswith(_CALLED):
+        del lines[0]
+    ours = [match[1] for line in lines if (match := _OURS.match(line))]
+    caused = [line.removeprefix(_CAUSED) for line in lines if line.startswith(_CAUSED)]
+    causes = ours or caused or lines[:1] or [type(error).__name__]
+    return causes[-1][:1000]

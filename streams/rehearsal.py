@@ -1,0 +1,100 @@
+"""A standby rehearses its query, so that a take-over finds everything loaded and compiled.
+
+It runs the coordinator's query twice, as a start without a checkpoint does: once with groups to
+load and once without. The rehearsal reads the last record of each input partition into a checkpoint
+of its own, which is deleted. The groups' records are computed and dropped. One record goes through
+the sink: the sign of life that says that this process is a standby.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.stateful_processor import TimerValues
+from pyspark.sql.types import Row
+
+from muster.protocol.codec import Encoded
+from muster.protocol.topics import TopicKind, topic_name
+from muster.streams import query, recovery, sink, source
+from muster.streams.checkpoint.files import place
+from muster.streams.config import JobConfig
+from muster.streams.processor import GroupProcessor
+from muster.streams.sink import OutputRow
+
+FOLDER = "muster-rehearsal"
+GROUPS = 10
+"""Groups that are loaded: enough to run the code."""
+
+
+class Rehearser(GroupProcessor):
+    """The operator, whose output is replaced by one record.
+
+    Args:
+        topic: where the record goes.
+        said: the record.
+        More as for `GroupProcessor`.
+    """
+
+    def __init__(self, topic: str, said: Encoded, *args: object, **settings: object) -> None:
+        super().__init__(*args, **settings)  # type: ignore[arg-type]  # passed on unchanged
+        self._topic = topic
+        self._said = said
+
+    def handleInputRows(
+        self, key: tuple[bytes], rows: Iterator[Row], timerValues: TimerValues
+    ) -> Iterator[Row]:
+        """Process the rows of a lane and drop the result."""
+        for _ in super().handleInputRows(key, rows, timerValues):
+            pass
+        yield OutputRow(self._topic, self._said.key, self._said.value, None, None)
+
+
+def rehearse(
+    spark: SparkSession,
+    config: JobConfig,
+    job: str,
+    said: Encoded,
+    partitions: Mapping[str, int],
+    is_over: Callable[[], bool],
+) -> None:
+    """Run the query and drop what it computes.
+
+    Args:
+        spark: the session.
+        config: the job's settings.
+        job: id of this process.
+        said: its sign of life as a standby.
+        partitions: topic → number of partitions.
+        is_over: whether there is no more time to rehearse.
+
+    Raises:
+        KafkaUnreachable: the topics could not be read.
+        QueryFailed: the query ended with an error.
+    """
+    folder = f"{config.checkpoint}/{FOLDER}-{job}"
+    own = replace(config, checkpoint=folder)
+    recovered = recovery.recover(config.clients, config.prefixes)
+    sample = replace(recovered, snapshots=recovered.snapshots[:GROUPS])
+    processor = Rehearser(
+        *(topic_name(TopicKind.CLOCK, config.prefixes[0]), said),
+        *(dict.fromkeys(config.prefixes, 0), partitions, source.input_topics(config.prefixes)),
+        *(config.rebuild_ms, config.writers),
+        signing_keys=config.signing_keys,
+        assignors=config.assignors,
+    )
+    try:
+        for initial in (recovery.initial_state(spark, sample), None):
+            frame = query.frame(spark, own, processor, recovered.last, initial)
+            query.await_trial(sink.write(frame, own, once=True), is_over)
+            if is_over():
+                return
+            _delete(spark, folder)
+    finally:
+        _delete(spark, folder)
+
+
+def _delete(spark: SparkSession, folder: str) -> None:
+    path, system = place(spark, folder)
+    system.delete(path, True)

@@ -1,0 +1,156 @@
+"""Signs of life: what a coordinator process says about itself once a second, and its claims.
+
+They go to ``<prefix>.clock`` (`protocol.records.CoordinatorSign`), which the query does not read,
+so they make no micro-batch. A standby that reads none for a while claims (`standby`). Nothing else
+depends on them: a sign that is late or lost can cause a needless take-over, never a wrong
+decision.
+"""
+
+from __future__ import annotations
+
+import platform
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from importlib.metadata import version
+
+from confluent_kafka import KafkaError, KafkaException, Producer
+
+from muster.kafka.settings import ClientSettings
+from muster.kafka.writer import deliver
+from muster.logs import KAFKA
+from muster.protocol import codec
+from muster.protocol.keys import SIGN_GROUP, key_of
+from muster.protocol.records import CoordinatorClaim, CoordinatorRole, CoordinatorSign
+from muster.protocol.topics import TopicKind, topic_name
+from muster.streams.errors import KafkaUnreachable
+from muster.streams.loop import Loop
+
+INTERVAL_MS = 1_000
+CLAIM_TIMEOUT_S = 60.0
+
+
+class Signs(Loop):
+    """Writes signs of life in a thread, from `stands_by` or `runs` until `ends` or the exit.
+
+    Args:
+        clients: how to reach Kafka.
+        prefixes: topic prefixes served.
+        job: id of this process.
+        is_well: whether the process works; while it does not, it writes no signs.
+    """
+
+    def __init__(
+        self,
+        clients: ClientSettings,
+        prefixes: Sequence[str],
+        job: str,
+        is_well: Callable[[], bool],
+    ) -> None:
+        super().__init__("muster-signs")
+        self._job = job
+        self._prefixes = tuple(prefixes)
+        self._is_well = is_well
+        self._role: CoordinatorRole | None = None
+        self._epochs: Mapping[str, int] = {}
+        self._changed = threading.Event()
+        settings = {"message.timeout.ms": int(CLAIM_TIMEOUT_S * 1000)}
+        self._producer = Producer(clients.producer(settings), logger=KAFKA)
+
+    def claim(self, prefix: str, follows: int, *, alone: bool) -> int:
+        """Write a claim.
+
+        Args:
+            prefix: topic prefix.
+            follows: epoch of the newest claim that is known; -1 = none.
+            alone: as in `CoordinatorClaim`.
+
+        Returns:
+            The coordinator epoch.
+
+        Raises:
+            KafkaUnreachable: Kafka did not acknowledge the claim.
+        """
+        record = CoordinatorClaim(
+            job=self._job,
+            host=platform.node(),
+            version=version("muster-kafka"),
+            follows=follows,
+            alone=alone,
+        )
+        topic = topic_name(TopicKind.COORDINATOR, prefix)
+        try:
+            return deliver(self._producer, topic, codec.encode(record), CLAIM_TIMEOUT_S).offset
+        except KafkaException as error:
+            reason: KafkaError = error.args[0]
+            is_late = reason.code() == KafkaError._TIMED_OUT
+            why = f"no answer within {CLAIM_TIMEOUT_S:.0f} s" if is_late else reason.str()
+            story = f"the claim to be the coordinator was not taken: {why}"
+            raise KafkaUnreachable(story) from None
+
+    def stands_by(self) -> None:
+        """From now on, say that this process waits as a standby."""
+        self._becomes(CoordinatorRole.STANDBY)
+
+    def runs(self, epochs: Mapping[str, int]) -> None:
+        """From now on, say that this process is the coordinator.
+
+        Args:
+            epochs: prefix → epoch of its claim.
+        """
+        self._epochs = dict(epochs)
+        self._becomes(CoordinatorRole.RUNNING)
+
+    def ends(self) -> None:
+        """Say at once that this process ends, and write no sign after it; from any thread."""
+        if self._role is CoordinatorRole.RUNNING:
+            self._becomes(CoordinatorRole.ENDED)
+        self._closing.set()
+        self._changed.set()
+
+    def _becomes(self, role: CoordinatorRole) -> None:
+        self._role = role
+        self._changed.set()
+
+    def _run(self) -> None:
+        while not self._closing.is_set():
+            self._changed.clear()
+            if self._is_well():
+                self._write()
+            self._changed.wait(INTERVAL_MS / 1000)
+        self._write()
+        self._producer.flush(1)
+        self._producer.purge()
+
+    def _write(self) -> None:
+        role = self._role
+        if role is None:
+            return
+        for prefix in self._prefixes:
+            topic = topic_name(TopicKind.CLOCK, prefix)
+            if role is CoordinatorRole.STANDBY and self._closing.is_set():
+                self._produce(topic, key_of(SIGN_GROUP, self._job), None)
+                continue
+            encoded = codec.encode(self.sign(role, self._epochs.get(prefix, -1)))
+            self._produce(topic, encoded.key, encoded.value)
+
+    def _produce(self, topic: str, key: bytes, value: bytes | None) -> None:
+        try:
+            self._producer.produce(topic, key=key, value=value)
+            self._producer.poll(0)
+        except BufferError:
+            return  # no broker takes them; the next sign says the same
+
+    def sign(self, role: CoordinatorRole, epoch: int = -1) -> CoordinatorSign:
+        """A sign of this process."""
+        return CoordinatorSign(
+            job=self._job,
+            host=platform.node(),
+            version=version("muster-kafka"),
+            role=role,
+            epoch=epoch,
+            interval_ms=0 if role is CoordinatorRole.ENDED else INTERVAL_MS,
+        )
+
+    def __exit__(self, *_: object) -> None:
+        self.ends()
+        super().__exit__()

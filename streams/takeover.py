@@ -1,0 +1,83 @@
+"""The way of a standby to its claim: it rehearses, waits for its turn, and claims."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import structlog
+from pyspark.sql import SparkSession
+
+from muster.protocol import codec
+from muster.protocol.records import CoordinatorRole
+from muster.streams import rehearsal, session, signs, standby, stopping
+from muster.streams.checkpoint import job_ids
+from muster.streams.checkpoint.files import Checkpoint
+from muster.streams.config import JobConfig
+from muster.streams.errors import QueryFailed
+from muster.streams.observed import Seen
+
+_log = structlog.get_logger("muster.streams")
+
+
+def stand_by(
+    spark: SparkSession,
+    config: JobConfig,
+    job: str,
+    said: signs.Signs,
+    vigil: standby.Vigil,
+    seen: Seen,
+    partitions: Mapping[str, int],
+    stop: stopping.Stop,
+) -> None:
+    """Rehearse, then wait until it is this process' turn to claim, or `stop` is set.
+
+    Raises:
+        QueryFailed: the rehearsal failed, or the JVM has ended.
+    """
+    sign = codec.encode(said.sign(CoordinatorRole.STANDBY))
+
+    def is_over() -> bool:
+        return vigil.is_due() or stop.is_set()
+
+    if not is_over():
+        rehearsal.rehearse(spark, config, job, sign, partitions, is_over)
+    if is_over():
+        return
+    _log.info("standby", job=job, bootstrap=config.clients.bootstrap)
+    said.stands_by()
+    seen.health.stands_by()
+    while not stop.is_set() and not vigil.is_due():
+        vigil.over.clear()
+        vigil.over.wait(1)
+        if session.has_ended():
+            raise QueryFailed("the JVM of the standby has ended")
+
+
+def claimable(checkpoint: Checkpoint, config: JobConfig, job: str) -> Checkpoint:
+    """The checkpoint with which a standby claims: an empty one if another job went on elsewhere."""
+    overtaken = job_ids.overtaken_by(checkpoint, config.clients, config.prefixes)
+    if overtaken is not None:
+        _log.info("checkpoint emptied", checkpoint=config.checkpoint, newest=overtaken.job)
+        checkpoint = checkpoint.emptied()
+    job_ids.note(checkpoint, job)
+    return checkpoint
+
+
+def claimed(
+    config: JobConfig, said: signs.Signs, vigil: standby.Vigil
+) -> tuple[dict[str, int], dict[str, bool]]:
+    """Claim every prefix.
+
+    Returns:
+        Prefix → epoch, and prefix → whether all earlier coordinators obey this one's ticks.
+
+    Raises:
+        KafkaUnreachable: Kafka did not acknowledge a claim.
+    """
+    epochs: dict[str, int] = {}
+    found: dict[str, bool] = {}
+    for prefix in config.prefixes:
+        follows = vigil.follows(prefix)
+        epochs[prefix] = said.claim(prefix, follows.epoch, alone=follows.obeys)
+        found[prefix] = follows.fences(epochs[prefix])
+    return epochs, found

@@ -1,0 +1,82 @@
+"""`docs/adopt.md`: its ladder, command by command, for a group of two ordinary consumers."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from support.adopt.fleet import ROOT, Fleet
+from support.suite.waiting import until
+
+pytestmark = [pytest.mark.broker, pytest.mark.spark]
+PAGE = (ROOT / "docs" / "adopt.md").read_text(encoding="utf-8")
+BLOCKS = re.findall(r"^```sh\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
+COMMANDS = [line for block in BLOCKS for line in block.splitlines()]
+
+
+class Reader:
+    """Somebody who follows the page on another Kafka, with a topic prefix of their own."""
+
+    def __init__(self, fleet: Fleet) -> None:
+        self._fleet = fleet
+
+    def words(self, line: str) -> list[str]:
+        """The line as it is run here."""
+        assert line.startswith("muster "), line
+        here = line.replace("kafka:9092", self._fleet.topics.address)
+        here = re.sub(r"--group orders\b", f"--group {self._fleet.group}", here)
+        prefix = ["--topic-prefix", self._fleet.topics.prefix]
+        return [sys.executable, "-m", "muster.cli.main", *shlex.split(here)[1:], *prefix]
+
+    def runs(self, line: str) -> str:
+        """Run a line to its end; what it prints."""
+        env = {**os.environ, "PYTHONPATH": str(ROOT)}
+        done = subprocess.run(self.words(line), capture_output=True, text=True, env=env)
+        assert done.returncode == 0, (line, done.stderr, self._fleet.story())
+        return done.stdout
+
+
+def test_the_ladder(kafka, job, tmp_path: Path):
+    """Each command does what the page says; consumers go on reading all along."""
+    create, run, adopt, describe, explain, plan, drain, cancel, config, release = COMMANDS
+    with Fleet(kafka, tmp_path, partitions=6) as fleet:
+        reader = Reader(fleet)
+        fleet.produces()
+        for name in ("W1", "W2"):
+            fleet.consumer(
+                name,
+                **{
+                    "group.instance.id": name,
+                    "partition.assignment.strategy": "cooperative-sticky",
+                },
+            )
+        fleet.settles({"W1": 3, "W2": 3}, "the group is there")
+        assert "differs" not in reader.runs(create)
+        assert run.startswith("muster run --bootstrap-server kafka:9092 --checkpoint ")
+        env = {**os.environ, "PYTHONPATH": str(ROOT)}
+        governor = fleet.run("governor", reader.words(adopt), env)
+        until(
+            lambda: len(fleet.described().get("members", ())) == 2,
+            "muster has both members",
+            story=fleet.story,
+        )
+        fleet.settles({"W1": 3, "W2": 3}, "both have their share")
+        table = reader.runs(describe)
+        assert re.search(r"^\S+ +W1 .*\n\S+ +W2 ", table, re.MULTILINE), table
+        assert "governed by muster adopt: Kafka's session decides" in table
+        assert "W1" in reader.runs(explain)
+        assert "W2" in reader.runs(plan)
+        assert "W1: empty" in reader.runs(drain)
+        fleet.settles({"W1": 0, "W2": 6}, "W1 is empty")
+        assert "W1: drain cancelled" in reader.runs(cancel)
+        fleet.settles({"W1": 3, "W2": 3}, "W1 has its share again")
+        assert "min_traffic" in reader.runs(config)
+        assert "handed back by muster-governor-1" in reader.runs(release)
+        assert governor.process.wait(30) == 0
+        fleet.settles({"W1": 3, "W2": 3}, "the group goes on by itself")
+        fleet.check()

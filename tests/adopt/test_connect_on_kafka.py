@@ -1,0 +1,74 @@
+"""A real Connect cluster of unmodified workers, governed: pins, a swap in two rounds, a drain."""
+
+from __future__ import annotations
+
+import signal
+
+import pytest
+from support.adopt.connect import ConnectCluster
+from support.adopt.fleet import Fleet
+from support.suite.waiting import until
+
+pytestmark = [pytest.mark.broker, pytest.mark.spark]
+
+
+def test_pins_swap_and_drain(kafka, job, tmp_path):
+    """Jobs go where pins say, move in two rounds, leave a drained worker; REST works all along."""
+    with (
+        ConnectCluster(kafka.address, tmp_path / "connect") as cluster,
+        Fleet(kafka, tmp_path / "fleet", partitions=1) as fleet,
+    ):
+        fleet.group = cluster.group
+        one, two = cluster.start(), cluster.start()
+        cluster.ready()
+        cluster.connector("a", 2)
+        cluster.connector("b", 1)
+        jobs = ("a", "a-0", "a-1", "b", "b-0")
+        until(lambda: set(cluster.places()) == set(jobs), "Connect places", story=cluster.story)
+
+        def adopt(name: str, pins: dict[str, str]):
+            words = [w for job, worker in pins.items() for w in ("--pin", f"{job}={worker}")]
+            delay = ("--config", "scheduled.rebalance.max.delay.ms=0")
+            topic = ("--config-topic", cluster.config_topic)
+            return fleet.adopt(*topic, *delay, *words, name=name)
+
+        def placed(wanted: dict[str, str], story: str) -> None:
+            until(
+                lambda: cluster.places() == wanted,
+                story,
+                pause_s=0.5,
+                story=lambda: (cluster.places(), fleet.story(), cluster.story()),
+            )
+
+        pins = {job: (one if job.startswith("a") else two).name for job in jobs}
+        governor = adopt("first", pins)
+        placed(pins, "jobs are where they are pinned")
+
+        governor.process.kill()
+        swapped = {job: (two if job.startswith("a") else one).name for job in jobs}
+        governor = adopt("second", swapped)
+        placed(swapped, "the pins are swapped")
+
+        until(lambda: one.ask("POST", "/connectors/a/restart?includeTasks=true"), "a restarts")
+        placed(swapped, "all run again")
+
+        governor.process.send(signal.SIGTERM)
+        assert governor.process.wait(30) == 0
+        governor = adopt("third", {})
+        until(lambda: len(fleet.described().get("members", ())) == 2, "governed without pins")
+        done = fleet.muster("drain", "--member", two.name, "--wait", "--timeout-ms", "60000")
+        assert (done.returncode, "empty" in done.stdout) == (0, True), done.stderr
+        placed(dict.fromkeys(jobs, one.name), "the drained worker runs nothing")
+        cluster.stop(two)
+
+        governor.process.send(signal.SIGTERM)
+        assert governor.process.wait(30) == 0
+        cluster.start()
+        cluster.ready()
+        until(
+            lambda: len(set(cluster.places().values())) == 2,
+            "Connect's own assignor goes on",
+            pause_s=0.5,
+            story=cluster.story,
+        )
+        cluster.check_alone()

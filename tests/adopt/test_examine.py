@@ -1,0 +1,115 @@
+"""What is refused before anything is changed: one line each, with what can be done."""
+
+from __future__ import annotations
+
+import re
+from contextlib import contextmanager
+
+import pytest
+
+from muster.adopt import examine
+from muster.adopt.examine import Found
+from muster.adopt.said import Kind
+from muster.cli.main import main
+from muster.errors import BadInput
+from muster.kafka import groups
+from muster.kafka.groups import ConnectWorker, Description, Listed, Member
+
+WORKER = ConnectWorker(2, "http://w1:8083/", 5, {}, {}, {}, "http://w1:8083/", 0)
+
+
+def consumer(name: str, instance: str | None = None) -> Member:
+    return Member(name, instance, name, "host", topics=("orders",))
+
+
+THERE = {
+    "orders": (groups.Kind.CLASSIC, "range", (consumer("A"), consumer("B"))),
+    "empty": (groups.Kind.CLASSIC, "", ()),
+    "new": (groups.Kind.CONSUMER, "uniform", (consumer("A"),)),
+    "app": (groups.Kind.STREAMS, "", ()),
+    "old-app": (groups.Kind.CLASSIC, "stream", (consumer("A"),)),
+    "shared": (groups.Kind.OTHER, "", ()),
+    "governed": (groups.Kind.CLASSIC, "range", (consumer("G", "muster-governor-7"),)),
+    "cluster": (
+        groups.Kind.CONNECT,
+        "sessioned",
+        (Member("connect-1", None, "c", "host", connect=WORKER),),
+    ),
+}
+
+
+@pytest.fixture(autouse=True)
+def kafka(monkeypatch):
+    """Kafka has the groups of `THERE`."""
+
+    @contextmanager
+    def connected(clients):
+        yield None
+
+    def described(client, names):
+        return [
+            Description(name, kind, "Stable", assignor, None, members)
+            for name in names
+            for kind, assignor, members in [THERE[name]]
+        ]
+
+    rows = [Listed(name, kind, "Stable") for name, (kind, *_) in THERE.items()]
+    monkeypatch.setattr(examine, "connected", connected)
+    monkeypatch.setattr(groups, "listed_with", lambda client: rows)
+    monkeypatch.setattr(groups, "describe_with", described)
+
+
+@pytest.mark.parametrize(
+    ("group", "said"),
+    [
+        ("ordres", r"Kafka has no group 'ordres', or .* there are: orders.*--fresh takes the seat"),
+        ("empty", "group 'empty' has no members. --fresh takes the seat"),
+        ("new", r"KIP-848.*no member leads. muster shadow works.*group.protocol=classic"),
+        ("app", r"KIP-1071.*no member leads"),
+        ("old-app", "is of Kafka Streams: only a member with its topology"),
+        ("shared", "nobody assigns there"),
+        ("governed", r"governed by muster-governor-7 already; --stand-by"),
+    ],
+)
+def test_groups_that_are_refused(group, said, capsys):
+    """The command says it in one line; its exit code tells bad input from failure."""
+    assert main(["adopt", "--group", group]) in (1, 2)
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 1
+    assert re.search(said, lines[0]), lines[0]
+
+
+def test_groups_that_can_be_governed():
+    """Their kind, their members as muster calls them, and the protocol they share."""
+    found = examine.examine(None, ["orders", "cluster"], own="muster-governor-1")
+    assert found["orders"] == Found(Kind.CONSUMER, ("A", "B"), "range")
+    assert found["cluster"] == Found(Kind.CONNECT, ("w1:8083",), "sessioned")
+    assert examine.examine(None, ["ordres"], fresh=Kind.CONSUMER)["ordres"].members == ()
+    assert examine.examine(None, ["governed"], own="muster-governor-7")["governed"].members == ()
+
+
+def test_pins():
+    """A worker is named by host and port, or by its REST address."""
+    cluster = Found(Kind.CONNECT, ("w1:8083", "w2:8083"), "sessioned")
+    pins = examine.pins_of({"a": "w1:8083", "a-0": "http://w1:8083/"}, cluster, "cluster")
+    assert pins == {"w1:8083": ("a", "a-0")}
+    with pytest.raises(BadInput, match=r"--pin a=w9: no such worker in 'cluster'.*w1:8083"):
+        examine.pins_of({"a": "w9"}, cluster, "cluster")
+    with pytest.raises(BadInput, match="--pin: group 'orders' has consumers"):
+        examine.pins_of({"a": "w1"}, Found(Kind.CONSUMER, ("A",), "range"), "orders")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--instance-id", "mine"], "begins with muster-governor"),
+        (["--session-timeout-ms", "0"], "expected 1 or more"),
+        (["--answer-timeout-ms", "7000"], "less than --session-timeout-ms"),
+        (["--weight", "orders=0"], "expected a number above 0"),
+        (["--pin", "a"], "expected KEY=VALUE"),
+    ],
+)
+def test_bad_options(words, said, capsys):
+    """One line, exit code 2."""
+    assert main(["adopt", "--group", "orders", *words]) == 2
+    assert said in capsys.readouterr().err

@@ -1,0 +1,254 @@
+"""Governed groups in simulated time: the real governor and `advance`, Kafka's rules, consumers."""
+
+from __future__ import annotations
+
+import pytest
+from support.adopt.governed import GovernedWorld
+
+from muster.adopt.model import Seat, State
+
+COOPERATIVE, EAGER = ("cooperative-sticky",), ("range",)
+BOTH = pytest.mark.parametrize("protocols", [COOPERATIVE, EAGER], ids=["cooperative", "eager"])
+
+
+def settled(world: GovernedWorld, span_ms: int = 20_000) -> None:
+    """Let time pass, then expect peace: all owned once, the books agree, no further round."""
+    world.time.run(span_ms)
+    assert world.all_owned(), world.shares()
+    assert world.books_agree()
+    before = world.group.generation
+    world.time.run(30_000)
+    assert world.group.generation == before, "the group rebalances without a cause"
+
+
+@BOTH
+def test_a_fresh_group(protocols):
+    """The governor comes first; consumers join one by one; the coordinator decides every round."""
+    world = GovernedWorld({"orders": 12})
+    governor = world.adopt()
+    world.time.run(5_000)
+    for name in "ABC":
+        world.follower(name, protocols=protocols)
+        world.time.run(2_000)
+    settled(world)
+    assert sorted(world.shares().values()) == [4, 4, 4]
+    assert all(played.by_coordinator for played in governor.rounds)
+
+
+@BOTH
+def test_a_running_group_is_taken_over(protocols):
+    """The seat is taken, and no more moves than the new balance needs."""
+    world = GovernedWorld({"orders": 12})
+    followers = [world.follower(name, protocols=protocols) for name in "ABCD"]
+    world.time.run(20_000)
+    assert world.all_owned()
+    governor = world.adopt()
+    settled(world)
+    assert governor.governor.state is State.LEADING
+    assert sorted(world.shares().values()) == [3, 3, 3, 3]
+    assert all(each.is_member for each in followers)
+
+
+@BOTH
+def test_joins_leaves_and_deaths(protocols):
+    """Each ends in balance; a dead member's partitions move when Kafka's session has ended."""
+    world = GovernedWorld({"orders": 12})
+    world.adopt()
+    followers = {name: world.follower(name, protocols=protocols) for name in "ABC"}
+    settled(world)
+    followers["A"].leave()
+    settled(world)
+    assert world.shares() == {"B": 6, "C": 6}
+    followers["B"].kill()
+    settled(world)
+    assert world.shares() == {"C": 12}
+    world.follower("D", protocols=protocols)
+    settled(world)
+    assert world.shares() == {"C": 6, "D": 6}
+
+
+@BOTH
+def test_a_drain_makes_a_round(protocols):
+    """A drained consumer has nothing, stays in the group, and gets its share back later."""
+    world = GovernedWorld({"orders": 12})
+    world.adopt()
+    followers = {name: world.follower(name, protocols=protocols) for name in "ABC"}
+    settled(world)
+    world.drain(followers["B"])
+    settled(world)
+    assert world.shares() == {"A": 6, "B": 0, "C": 6}
+    assert followers["B"].is_member
+    world.drain(followers["B"], on=False)
+    settled(world)
+    assert sorted(world.shares().values()) == [4, 4, 4]
+
+
+def test_only_moved_partitions_stop():
+    """A fourth cooperative consumer takes one partition from each of three; nothing else moves."""
+    world = GovernedWorld({"orders": 12})
+    world.adopt()
+    followers = [world.follower(name) for name in "ABC"]
+    settled(world)
+    before = {each.name: (set(each.owned), each.moved) for each in followers}
+    world.follower("D")
+    settled(world)
+    for each in followers:
+        owned, moved = before[each.name]
+        assert each.owned < owned
+        assert len(owned - each.owned) == 1
+        assert each.moved == moved
+
+
+@BOTH
+def test_the_coordinator_is_away(protocols):
+    """Groups never wait for it: the governor decides, and the log agrees when it is back."""
+    world = GovernedWorld({"orders": 12})
+    governor = world.adopt()
+    followers = {name: world.follower(name, protocols=protocols) for name in "ABC"}
+    settled(world)
+    world.log.runs = False
+    rounds = len(governor.rounds)
+    world.follower("D", protocols=protocols)
+    world.time.run(20_000)
+    assert world.all_owned()
+    assert sorted(world.shares().values()) == [3, 3, 3, 3]
+    assert not any(played.by_coordinator for played in governor.rounds[rounds : rounds + 1])
+    assert governor.rounds[rounds].decided_ms <= 1_100
+    followers["A"].kill()
+    world.grow("orders", 15)
+    world.time.run(20_000)
+    assert world.all_owned()
+    before = {each.name: set(each.owned) for each in world.followers if each.alive}
+    world.log.runs = True
+    settled(world, 60_000)
+    now = {each.name: set(each.owned) for each in world.followers if each.alive}
+    assert sorted(map(len, now.values())) == [5, 5, 5]
+    assert now == before, "what was decided here stands"
+
+
+@BOTH
+def test_partitions_are_added(protocols):
+    """New partitions are owned a round later; who has the others keeps them."""
+    world = GovernedWorld({"orders": 6})
+    world.adopt()
+    followers = [world.follower(name, protocols=protocols) for name in "AB"]
+    settled(world)
+    before = [set(each.owned) for each in followers]
+    world.grow("orders", 10)
+    settled(world)
+    assert [len(each.owned) for each in followers] == [5, 5]
+    assert all(old < each.owned for old, each in zip(before, followers, strict=True))
+
+
+@BOTH
+def test_the_group_is_handed_back(protocols):
+    """After a release the consumers assign by themselves, and muster's group is empty."""
+    world = GovernedWorld({"orders": 12})
+    governor = world.adopt()
+    followers = [world.follower(name, protocols=protocols) for name in "ABC"]
+    settled(world)
+    world.release(governor)
+    world.time.run(20_000)
+    assert governor.governor.state is State.ENDED
+    assert world.all_owned()
+    assert all(each.is_member for each in followers)
+    assert world.log.snapshot is not None
+    assert world.log.snapshot.members == ()
+
+
+@BOTH
+def test_the_governor_dies_and_its_stand_by_governs(protocols):
+    """Its stand-by takes the seat when Kafka's session has ended; muster's group lives on."""
+    world = GovernedWorld({"orders": 12})
+    first = world.adopt()
+    [world.follower(name, protocols=protocols) for name in "ABC"]
+    settled(world)
+    second = world.adopt("muster-governor-2", Seat.STAND_BY)
+    world.time.run(10_000)
+    assert second.governor.state is State.WATCHING
+    first.alive = False
+    settled(world, 40_000)
+    assert second.governor.state is State.LEADING
+    assert sorted(world.shares().values()) == [4, 4, 4]
+
+
+@BOTH
+def test_the_governor_is_frozen(protocols):
+    """The group goes on without it; when it wakes up it takes the seat again."""
+    world = GovernedWorld({"orders": 12})
+    governor = world.adopt()
+    [world.follower(name, protocols=protocols) for name in "ABC"]
+    settled(world)
+    governor.frozen = True
+    world.follower("D", protocols=protocols)
+    world.time.run(20_000)
+    assert world.all_owned(), "Kafka's members assign by themselves"
+    governor.thaw()
+    settled(world, 60_000)
+    assert governor.governor.state is State.LEADING
+
+
+@BOTH
+@pytest.mark.parametrize("span_ms", [2_000, 5_000, 9_000, 30_000])
+def test_the_broker_restarts(protocols, span_ms):
+    """Governor and members find it again; the group is governed as before."""
+    world = GovernedWorld({"orders": 12})
+    governor = world.adopt()
+    [world.follower(name, protocols=protocols) for name in "AB"]
+    settled(world)
+    world.group.restart(span_ms)
+    world.time.run(span_ms // 2)
+    world.follower("C", protocols=protocols)
+    settled(world, 60_000)
+    assert governor.governor.state is State.LEADING
+    assert sorted(world.shares().values()) == [4, 4, 4]
+
+
+def test_a_governor_restarts_within_its_session():
+    """A static member that comes back leads again without letting anybody leave."""
+    world = GovernedWorld({"orders": 12})
+    first = world.adopt()
+    followers = [world.follower(name) for name in "ABC"]
+    settled(world)
+    before = [set(each.owned) for each in followers]
+    first.alive = False
+    second = world.adopt()
+    settled(world)
+    assert second.governor.state is State.LEADING
+    assert [set(each.owned) for each in followers] == before
+
+
+def test_wait_takes_the_seat_when_it_is_free():
+    """With `--wait` nobody is asked to leave."""
+    world = GovernedWorld({"orders": 6})
+    first = world.follower("A")
+    world.time.run(10_000)
+    governor = world.adopt(seat=Seat.WAIT)
+    world.time.run(10_000)
+    assert governor.governor.state is State.FOLLOWING
+    assert world.shares() == {"A": 6}
+    first.kill()
+    world.time.run(20_000)
+    assert governor.governor.state is State.LEADING
+    world.follower("B")
+    settled(world)
+    assert world.shares() == {"B": 6}
+
+
+def test_rolling_from_eager_to_cooperative():
+    """Kafka's two bounces: first both names in a list, then the cooperative one alone."""
+    world = GovernedWorld({"orders": 12})
+    world.adopt()
+    old = [world.follower(f"{name}1", protocols=EAGER) for name in "ABC"]
+    settled(world)
+    between = []
+    for each in old:
+        each.leave()
+        between.append(world.follower(f"{each.name}2", protocols=(*COOPERATIVE, *EAGER)))
+        settled(world)
+    for each in between:
+        each.leave()
+        world.follower(f"{each.name}3", protocols=COOPERATIVE)
+        settled(world)
+    assert world.group.protocol == "cooperative-sticky"
+    assert sorted(world.shares().values()) == [4, 4, 4]

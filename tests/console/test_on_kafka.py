@@ -1,0 +1,107 @@
+"""The console on a real Kafka: its reader, and what it writes."""
+
+from __future__ import annotations
+
+import json
+import urllib.request
+from collections.abc import Iterator
+
+import pytest
+from support.kafka.brokers import Topics
+from support.state.snapshots import orders
+from support.suite.waiting import until
+
+from muster.cli.main import main
+from muster.console.app import Options
+from muster.console.guard import Access
+from muster.console.reader import Reader
+from muster.console.server import Console, Place
+from muster.console.store import GroupKey, Store
+from muster.console.writes import Writes
+from muster.protocol import codec
+from muster.protocol.events import GroupConfig, Origin
+from muster.protocol.records import Rejected
+from muster.protocol.topics import TopicKind
+
+pytestmark = pytest.mark.broker
+
+
+@pytest.fixture
+def store(topics: Topics) -> Iterator[Store]:
+    """A store that follows a test's topics."""
+    made = Store([topics.prefix])
+    with Reader(topics.clients, made):
+        yield made
+
+
+def generation(store: Store, topics: Topics) -> int:
+    """The generation of group orders that the console knows; 0 = none."""
+    history = store.history(GroupKey(topics.prefix, "orders"))
+    return 0 if history is None or history.newest is None else history.newest.generation
+
+
+def test_the_reader_follows_groups_and_dead_letters(topics: Topics) -> None:
+    """It reads what was there before it, says so, and then what is written."""
+    group = codec.encode(orders(generation=7))
+    topics.write_raw(TopicKind.GROUPS, group.key, group.value)
+    store = Store([topics.prefix])
+    with Reader(topics.clients, store):
+        until(lambda: store.caught_up, "everything has been read")
+        assert generation(store, topics) == 7
+        later = codec.encode(orders(generation=8))
+        topics.write_raw(TopicKind.GROUPS, later.key, later.value)
+        letter = codec.encode(Rejected(origin=Origin("t", 0, 1, 2), reason="UNSIGNED", message=""))
+        topics.write_raw(TopicKind.REJECTED, letter.key, letter.value)
+        until(lambda: generation(store, topics) == 8, "the new generation was read")
+        until(lambda: len(store.letters(topics.prefix)) == 1, "the dead letter was read")
+        assert store.fault == ""
+
+
+def test_a_kafka_without_the_topics_is_a_fault_that_ends(topics: Topics) -> None:
+    """The pages say what is missing; the reader asks again."""
+    store = Store(["absent"])
+    with Reader(topics.clients, store):
+        until(lambda: "absent.groups" in store.fault, "the fault is named")
+        assert not store.caught_up
+
+
+def test_a_drain_from_the_page_names_who_asked(
+    topics: Topics, store: Store, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The event is that of `muster drain`, with the user in a header; the config likewise."""
+    group = codec.encode(orders())
+    topics.write_raw(TopicKind.GROUPS, group.key, group.value)
+    config = GroupConfig(
+        group=orders().group, assignor="sticky", settings=orders().settings, tasks=orders().tasks
+    )
+    topics.write(TopicKind.CONFIG, config)
+    until(lambda: generation(store, topics) == 7, "the group is known", story=lambda: store.fault)
+    access = Access()
+    options = Options(topics.clients, writes=Writes(frozenset({"drain", "config"})))
+    console = Console(store, Reader(topics.clients, store), options, access, Place(port=0))
+
+    def write(path: str, body: dict[str, object]) -> dict[str, str]:
+        headers = {
+            "content-type": "application/json",
+            "origin": url.rstrip("/"),
+            "x-muster-token": access.token(""),
+        }
+        told = json.dumps({**body, "confirmed": True}).encode()
+        address = f"{url}api/{path}?g=orders&p={topics.prefix}"
+        with urllib.request.urlopen(urllib.request.Request(address, told, headers)) as answer:
+            return json.load(answer)
+
+    with console.beside() as url:
+        assert write("drain", {"member": "W1", "on": True}) == {"said": "W1: is drained"}
+        changed = write("config", {"config": {"num.standby.replicas": "2"}})
+        assert changed == {"said": "orders: configured"}
+    for kind, change in (
+        (TopicKind.MEMBERSHIP, ("member", "W1")),
+        (TopicKind.CONFIG, ("assignor", "sticky")),
+    ):
+        kafka = ["--bootstrap-server", topics.address, "--topic-prefix", topics.prefix]
+        assert main(["decode", "--topic", topics.name(kind), *kafka]) == 0
+        last = json.loads(capsys.readouterr().out.splitlines()[-1])
+        assert last["by"].startswith("console@")
+        assert last["value"][change[0]] == change[1]
+    assert last["value"]["settings"]["num.standby.replicas"] == 2

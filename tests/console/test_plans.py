@@ -1,0 +1,148 @@
+"""What if: the console's plan is the plan of `muster plan`, drawn on the map."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from support.console.played import PREFIX, demo_life, fleet_of, play, scenario
+
+from muster.console.plans import Question, commands, overlay, plan_json, plan_of, question
+from muster.console.store import GroupKey, Store
+from muster.errors import BadInput, NotFound
+from muster.protocol.records import GroupSnapshot
+from muster.whatif import planned, present
+
+
+def newest(told: dict[str, Any]) -> GroupSnapshot:
+    """The last record of a life."""
+    store = Store([PREFIX])
+    play(store, told)
+    history = store.history(GroupKey(PREFIX, "g"))
+    assert history is not None
+    assert history.newest is not None
+    return history.newest
+
+
+DEMO = newest({**demo_life(), "until_ms": 15_000})
+"""Four members, twelve tasks, all stable."""
+
+
+@pytest.mark.parametrize(
+    ("fields", "change"),
+    [
+        ([("remove", "W2")], {"remove": ["W2"]}),
+        ([("add", '{"id": "W9", "capacity": 2}')], {"add": [{"id": "W9", "capacity": 2}]}),
+        ([("add", "W9"), ("remove", "W1")], {"add": [{"id": "W9"}], "remove": ["W1"]}),
+        ([("config", "num.standby.replicas=1"), ("assignor", "high-availability")],
+         {"config": {"num.standby.replicas": "1"}, "assignor": "high-availability"}),
+        ([("remove", ""), ("config", " ")], {}),
+    ],
+)  # fmt: skip
+def test_it_is_the_plan_of_the_command_line(
+    fields: list[tuple[str, str]], change: dict[str, Any]
+) -> None:
+    """The same change gives the same moves and figures as `muster plan`."""
+    plan = planned(DEMO, **change)
+    asked = question(fields)
+    shown = plan_json(DEMO, asked, 0)
+    assert plan_of(DEMO, asked) == plan
+    assert shown["count"] == len(plan["moves"])
+    assert [(m["task"], m["from"], m["to"], m["reason"]) for m in shown["moves"]] == [
+        (m["task"], m["from"], m["to"], m["reason"]) for m in plan["moves"]
+    ]
+    assert shown["after"] == plan["score"]
+    assert shown["before"] == present(DEMO)
+    json.dumps(shown)
+
+
+def test_the_map_shows_where_every_task_would_go() -> None:
+    """Without W2 its tasks go to others; the map's targets are the plan's owners."""
+    asked = Question(remove=("W2",))
+    plan = plan_of(DEMO, asked)
+    drawn = overlay(DEMO, asked, plan, 0)
+    name = {slot: row[0] for slot, row in drawn.members.items()}
+    target = {f"0_{task}": name[slot] for task, slot in enumerate(drawn.rows[:, 1].tolist())}
+    assert target == {t: m for m, held in plan["members"].items() for t in held["active"]}
+    arrows = drawn.rows[drawn.rows[:, 3] == 1]
+    assert len(arrows) == 3
+    assert drawn.head["plan"] is True
+
+
+def test_an_added_member_has_a_column() -> None:
+    """A member that would join is on the map with the tasks that it would get."""
+    asked = Question(add=({"id": "W9", "rack": "r7"},))
+    drawn = overlay(DEMO, asked, plan_of(DEMO, asked), 0)
+    (slot,) = [slot for slot, row in drawn.members.items() if row[0] == "W9"]
+    assert drawn.members[slot][1:4] == ["r7", 1, "new"]
+    assert (drawn.rows[:, 1] == slot).sum() == 2
+
+
+def test_another_capacity_keeps_what_the_member_has() -> None:
+    """With twice the capacity W1 gets more and gives nothing away."""
+    asked = question([("capacity", "W1=2")])
+    plan = plan_of(DEMO, asked)
+    index = {m.id: m.slot for m in DEMO.members}
+    before = {f"0_{t}" for t, slot in enumerate(DEMO.holder.tolist()) if slot == index["W1"]}
+    assert before < set(plan["members"]["W1"]["active"])
+    assert {m["to"] for m in plan["moves"]} == {"W1"}
+
+
+def test_figures_before_are_those_of_the_group_as_it_is() -> None:
+    """A group with 4, 4 and 0 tasks has a difference of 4 before, and less after."""
+    uneven = newest(
+        scenario(
+            [{"subtopology": "0", "partitions": 8}],
+            [
+                *fleet_of(2),
+                {
+                    "at_ms": 5_000,
+                    "join": {"id": "W3"},
+                },
+            ],
+            until_ms=4_000,
+        )
+    )
+    shown = plan_json(uneven, question([("add", "W3")]), 0)
+    assert (shown["before"]["imbalance"], shown["after"]["imbalance"]) == (0, 1)
+
+
+@pytest.mark.parametrize(
+    ("fields", "error"),
+    [
+        ([("remove", "W7")], NotFound),
+        ([("config", "num.standby.replicas")], BadInput),
+        ([("capacity", "W1=0")], BadInput),
+        ([("capacity", "W1=x")], BadInput),
+        ([("capacity", "W7=2")], BadInput),
+        ([("add", '{"id": ')], BadInput),
+        ([("add", '{"name": "W9"}')], BadInput),
+        ([("add", "W1")], BadInput),
+        ([("assignor", "no-such")], BadInput),
+        ([("add", f"N{n}") for n in range(201)], BadInput),
+    ],
+)
+def test_a_wrong_question_is_an_error(
+    fields: list[tuple[str, str]], error: type[Exception]
+) -> None:
+    """What cannot be asked is refused with a message, as on the command line."""
+    with pytest.raises(error):
+        plan_json(DEMO, question(fields), 0)
+
+
+def test_commands_can_be_copied_into_a_shell() -> None:
+    """The commands that show and do the change, with hostile names quoted."""
+    asked = question(
+        [("remove", "W 2; rm"), ("config", "num.standby.replicas=1"), ("assignor", "sticky")]
+    )
+    assert commands("a b", asked) == [
+        "muster plan --group 'a b' --remove-member 'W 2; rm' --config num.standby.replicas=1 "
+        "--assignor sticky",
+        "muster drain --group 'a b' --member 'W 2; rm'",
+        "muster config set --group 'a b' --assignor sticky --config num.standby.replicas=1",
+    ]
+    assert commands("g", question([("add", '{"id": "W9", "rack": "r1", "capacity": 2}')])) == [
+        "muster worker --group g --member-id W9 --rack r1 --capacity 2 "
+        "--exec './process-partition {task}'"
+    ]

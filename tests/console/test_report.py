@@ -1,0 +1,189 @@
+"""Reports and plans as one file: complete, self-contained, small."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import zlib
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from support.console.played import PREFIX, demo_life, play
+from support.state.snapshots import orders
+
+from muster.cli.main import main
+from muster.console import report
+from muster.console.frames import frame
+from muster.console.history import History
+from muster.console.plans import Question
+from muster.console.report import plan_html, report_html
+from muster.console.store import GroupKey, Store
+from muster.kafka.reader import Row
+from muster.protocol.codec import encode
+from muster.protocol.ids import MemberId, Role
+from muster.protocol.records import GroupSnapshot, MemberEntry, Move
+from muster.protocol.tasks import Subtopology
+from muster.replay.saved import save
+
+NONE_FROM_OUTSIDE = re.compile(
+    r"""(?:src|href|action)\s*=\s*["'](?!data:|#)|@import|url\((?!data:)"""
+)
+
+
+def history_of(told: dict[str, Any]) -> History:
+    """The history of a life."""
+    store = Store([PREFIX])
+    play(store, told)
+    found = store.history(GroupKey(PREFIX, "g"))
+    assert found is not None
+    return found
+
+
+def data_of(html: str) -> dict[str, Any]:
+    """What the page's script reads."""
+    packed = re.search(r'id="data">([\w+/=]+)</script>', html)
+    assert packed is not None
+    return json.loads(zlib.decompress(base64.b64decode(packed[1])))
+
+
+def test_it_has_every_record_and_needs_nothing_else() -> None:
+    """Base and deltas lead to the last record; no file, script or picture comes from outside."""
+    history = history_of(demo_life())
+    html = report_html(history, since_ms=0, made_ms=5, source="here")
+    data = data_of(html)
+    assert [step["m"][2] for step in data["steps"]] == [m.generation for m in history.moments]
+    assert [r["cause"] for r in data["rounds"]] == [r.cause for r in history.rounds]
+    owners = {task: row for task, *row in data["base"]["tasks"]}
+    for step in data["steps"][1:]:
+        if step["d"].get("whole"):
+            owners = {}
+        owners |= {task: row for task, *row in step["d"].get("tasks", [])}
+    last = frame(history, history.moments[-1], history.snapshot(history.moments[-1]))
+    assert [owners[task] for task in range(12)] == last.rows.tolist()
+    assert NONE_FROM_OUTSIDE.search(html) is None
+    assert "'unsafe-inline'" not in html
+
+
+def test_moves_keep_their_reasons() -> None:
+    """The generation in which W4 joined: from whom to whom, and why."""
+    data = data_of(report_html(history_of(demo_life()), since_ms=0, made_ms=5, source=""))
+    joined = next(r for r in data["rounds"] if r["cause"] == "W4 joined")
+    told = [
+        (task, data["texts"][a], data["texts"][b], data["texts"][reason])
+        for task, _, a, b, reason, *_ in joined["shown"]
+    ]
+    assert told[0] == ("0_9", "W1", "W4", "balance 4/0 -> 3/3")
+
+
+def test_since_begins_with_the_group_as_it_was_then() -> None:
+    """Records from before are left out, except the newest of them."""
+    history = history_of(demo_life())
+    third = next(m for m in history.moments if m.generation == 3)
+    html = report_html(history, since_ms=third.at_ms + 1_000, made_ms=5, source="")
+    assert [step["m"][2] for step in data_of(html)["steps"]] == [3, 4]
+
+
+def test_a_report_of_a_saved_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """`muster replay --save` and `muster report --file`: no Kafka is needed."""
+    history = history_of(demo_life())
+    saved, out = tmp_path / "g.jsonl", tmp_path / "report.html"
+    save(str(saved), _rows(history))
+    common = ["report", "--group", "g", "--file", str(saved), "-o", str(out)]
+    assert main(common) == 0
+    assert capsys.readouterr().out.startswith(f"{out}: ")
+    assert len(data_of(out.read_text())["steps"]) == len(history.moments)
+    assert main([*common, "--since", "60s"]) == 0
+    assert len(data_of(out.read_text())["steps"]) == 4
+    assert main(["report", "--group", "x", "--file", str(saved), "-o", str(out)]) == 1
+    assert "no record of group 'x'" in capsys.readouterr().err
+    assert main([*common[:-1], str(tmp_path / "no" / "r.html")]) == 2
+
+
+def _rows(history: History) -> Iterable[Row]:
+    for moment in history.moments:
+        yield Row(b"g", moment.value, "muster.groups", 0, moment.number, moment.at_ms)
+
+
+def test_a_span_must_be_one(capsys: pytest.CaptureFixture[str]) -> None:
+    """`--since` names a number and a unit."""
+    with pytest.raises(SystemExit):
+        main(["report", "--group", "g", "-o", "x", "--since", "yesterday"])
+    assert "expected a span such as" in capsys.readouterr().err
+
+
+def test_a_report_that_is_too_large_is_made_smaller(monkeypatch: pytest.MonkeyPatch) -> None:
+    """First the records within generations go, then the oldest generations; the page says it."""
+    history = history_of(demo_life())
+    whole = len(report_html(history, since_ms=0, made_ms=5, source=""))
+    monkeypatch.setattr(report, "BYTES_MAX", 1_000)
+    html = report_html(history, since_ms=0, made_ms=5, source="")
+    assert len(html) < whole
+    assert "The file would be too large: it begins with generation" in html
+
+
+def large(generation: int, random: np.random.Generator, holder: np.ndarray) -> GroupSnapshot:
+    """A group of 200 members and 10,000 tasks, ten of which have moved."""
+    members = tuple(
+        MemberEntry(id=MemberId(f"worker-{s:04}"), slot=s, incarnation=s, rack=f"r{s % 3}")
+        for s in range(200)
+    )
+    moves = []
+    for task in random.integers(0, len(holder), 10).tolist():
+        to = int(random.integers(0, 200))
+        moves.append(
+            Move(
+                task=f"0_{task}",
+                role=Role.ACTIVE,
+                from_member=f"worker-{holder[task]:04}",
+                to_member=f"worker-{to:04}",
+                reason=f"balance {task % 12}/9 -> 10/10",
+            )
+        )
+        holder[task] = to
+    none = np.empty((0, 2), dtype=np.int32)
+    return replace(
+        orders(generation, cause=f"worker-{generation % 1_000:04} joined"),
+        tasks=(Subtopology("0", len(holder)),),
+        members=members,
+        target=holder.copy(),
+        holder=holder.copy(),
+        destination=holder.copy(),
+        revoking=np.zeros(len(holder), dtype=np.bool_),
+        **dict.fromkeys(("target_standby", "standby", "standby_revoking"), none),
+        **dict.fromkeys(("target_learner", "learner"), none),
+        lags=np.empty((0, 3), dtype=np.int64),
+        lag_ms=np.empty(0, dtype=np.int64),
+        moves=tuple(moves),
+    )
+
+
+@pytest.mark.slow
+def test_ten_thousand_tasks_and_a_thousand_generations_fit() -> None:
+    """The file stays below 5 MB, with every generation in it."""
+    random, holder = np.random.default_rng(1), np.arange(10_000, dtype=np.int32) % 200
+    history = History("orders")
+    for generation in range(1, 1_001):
+        record = large(generation, random, holder)
+        history.take(record, generation * 1_000, encode(record).value or b"")
+    html = report_html(history, since_ms=0, made_ms=5, source="")
+    assert len(html) < 5_000_000
+    assert len(data_of(html)["steps"]) == 1_000
+
+
+def test_a_plan_as_a_file() -> None:
+    """Its figures, reasons, commands and the map with what would move; also with other tasks."""
+    snapshot = history_of({**demo_life(), "until_ms": 15_000}).newest
+    assert snapshot is not None
+    data = data_of(plan_html(snapshot, Question(remove=("W2",)), at_ms=5, source=""))
+    assert data["plan"]["count"] == 3
+    assert data["plan"]["commands"][0] == "muster plan --group g --remove-member W2"
+    assert sum(row[4] for row in data["base"]["tasks"]) == 3
+    more = Question(tasks=[{"subtopology": "0", "partitions": 14}])
+    grown = data_of(plan_html(snapshot, more, at_ms=5, source=""))
+    assert [row[1] for row in grown["base"]["tasks"]][12:] == [-1, -1]
+    assert grown["base"]["head"]["units"][0][1] == 14

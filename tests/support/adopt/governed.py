@@ -1,0 +1,251 @@
+"""A governed group in simulated time: Kafka's coordinator, consumers, a governor, muster's log.
+
+The governor is the real one, muster's coordinator the real `advance`; between them is a log whose
+records take some milliseconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from support.adopt.classic_group import Follower, Group, Time
+
+from muster.adopt.governor import Governor
+from muster.adopt.model import (
+    Configured,
+    Happening,
+    Jobs,
+    Options,
+    Round,
+    Seat,
+    State,
+    Stop,
+    Watched,
+)
+from muster.adopt.said import SEAT_PREFIX, Kind, is_governor
+from muster.kafka.writer import Place
+from muster.protocol.events import Drain, Event, GroupConfig, Origin, Tick
+from muster.protocol.ids import GroupId, MemberId
+from muster.protocol.records import GroupSnapshot, MemberAssignment, MemberGone, Record
+from muster.protocol.settings import parse_settings
+from muster.protocol.tasks import Subtopology, TaskTable
+from muster.state.group import Group as MusterGroup
+from muster.state.machine import advance
+from muster.worker.messages import Acknowledged, Send
+
+GROUP = GroupId("orders-group")
+STEP_MS = 20
+BATCH_MS = 100
+SETTINGS = {"rebalance.timeout.ms": "300000", "session.timeout.ms": "45000"}
+
+
+class Coordinator:
+    """muster's log and coordinator of one group.
+
+    Attributes:
+        runs: whether the coordinator reads its log; without it, events only pile up.
+        snapshot: the newest it has published.
+    """
+
+    def __init__(self, time: Time, config: GroupConfig) -> None:
+        self.runs = True
+        self.snapshot: GroupSnapshot | None = None
+        self.records: list[Record] = []
+        self._time = time
+        self._log: list[Event] = []
+        self._read = 0
+        self._group = MusterGroup.new(GROUP)
+        self._wake_ms: int | None = None
+        self._readers: list[_Seat] = []
+        self.write(config)
+        self._batch()
+
+    def follow(self, reader: _Seat) -> None:
+        """Hand every record to a governor, the newest snapshot first."""
+        self._readers.append(reader)
+        if self.snapshot is not None:
+            reader.post(self.snapshot)
+
+    def write(self, event: Event) -> Place:
+        """Append an event to the log."""
+        topic = "muster.config" if isinstance(event, GroupConfig) else "muster.membership"
+        place = Place(topic, 0, len(self._log))
+        self._log.append(replace(event, origin=Origin(topic, 0, place.offset, self._time.now_ms)))
+        return place
+
+    def _batch(self) -> None:
+        self._time.after(BATCH_MS, self._batch)
+        if not self.runs:
+            return
+        if self._wake_ms is not None and self._time.now_ms >= self._wake_ms:
+            self.write(Tick(group=GROUP))
+        events, self._read = self._log[self._read :], len(self._log)
+        if not events:
+            return
+        step = advance(self._group, events, coordinator_epoch=1)
+        self._group, self._wake_ms = step.group, step.wake_at_ms
+        for record in step.records:
+            self.records.append(record)
+            if isinstance(record, GroupSnapshot):
+                self.snapshot = record
+            if isinstance(record, GroupSnapshot | MemberAssignment | MemberGone):
+                for reader in self._readers:
+                    reader.post(record)
+
+
+class _Seat:
+    """A governor's process: it may be killed, or frozen for a while."""
+
+    def __init__(self, world: GovernedWorld, name: str, seat: Seat) -> None:
+        self.name, self.alive, self.frozen = name, True, False
+        self.rounds: list[Round] = []
+        self._world = world
+        self._kept: list[Happening] = []
+        options = Options(
+            group=GROUP,
+            kind=Kind.CONSUMER,
+            config=world.config,
+            configured=world.configured,
+            instance_id=name,
+            seat=seat,
+        )
+        self.governor = Governor(options, self, self, self, self.post, lambda: world.time.now_ms)
+        world.log.follow(self)
+        self.governor.begin()
+        self._tick()
+
+    def post(self, happening: Happening) -> None:
+        """Something happens, a few milliseconds later."""
+        self._world.time.after(5, lambda: self._take(happening))
+
+    def _take(self, happening: Happening) -> None:
+        if self.frozen:
+            self._kept.append(happening)
+        elif self.alive and self.governor.state is not State.ENDED:
+            self.governor.take(happening)
+
+    def thaw(self) -> None:
+        """Run again: what happened meanwhile happens now."""
+        self.frozen, kept, self._kept = False, self._kept, []
+        for happening in kept:
+            self._take(happening)
+
+    def _tick(self) -> None:
+        if not self.alive or self.governor.state is State.ENDED:
+            return
+        self._world.time.after(STEP_MS, self._tick)
+        due = self.governor.due_ms()
+        if not self.frozen and due is not None and due <= self._world.time.now_ms:
+            self.governor.take(None)
+
+    # The ports of the governor.
+
+    def ask(self, request, done, timeout_ms: int) -> None:
+        """To Kafka's coordinator."""
+        self._world.group.ask(request, done)
+
+    def lost(self) -> None:
+        """There is one broker."""
+
+    def send(self, group: str, sends: Sequence[Send]) -> None:
+        """Write events, and acknowledge them."""
+        for sent in sends:
+            self._world.log.write(sent.event)
+            self.post(Acknowledged(sent))
+
+    def configure(self, config: GroupConfig) -> None:
+        """Write a configuration."""
+        self.post(Configured(self._world.log.write(config)))
+
+    def needs(self, topics: Sequence[str]) -> None:
+        """Tell what there is."""
+        self.post(Jobs(self._world.units()))
+
+    def watch(self) -> None:
+        """Look for other governors."""
+        there = (m.instance_id for m in self._world.group.members.values())
+        self.post(Watched(any(is_governor(each) and each != self.name for each in there)))
+
+    def played(self, done: Round) -> None:
+        """Keep it."""
+        self.rounds.append(done)
+
+
+class GovernedWorld:
+    """A group with everything around it.
+
+    Attributes:
+        topics: name → partitions.
+        followers: all that ever were.
+        governors: all that ever were.
+    """
+
+    def __init__(self, topics: dict[str, int], assignor: str = "sticky") -> None:
+        self.time = Time()
+        self.topics = topics
+        self.group = Group(self.time)
+        self.followers: list[Follower] = []
+        self.governors: list[_Seat] = []
+        settings = parse_settings(SETTINGS, assignor)
+        self.config = GroupConfig(group=GROUP, assignor=assignor, settings=settings, tasks=())
+        self.configured = Place("muster.config", 0, 0)
+        self.log = Coordinator(self.time, self.config)
+        self._tick()
+
+    def _tick(self) -> None:
+        self.group.tick()
+        self.time.after(STEP_MS, self._tick)
+
+    def units(self) -> tuple[Subtopology, ...]:
+        """What Kafka says the topics are."""
+        return tuple(Subtopology(name, size) for name, size in sorted(self.topics.items()))
+
+    def adopt(self, name: str = f"{SEAT_PREFIX}-1", seat: Seat = Seat.TAKE) -> _Seat:
+        """Start a governor."""
+        self.governors.append(_Seat(self, name, seat))
+        return self.governors[-1]
+
+    def follower(self, name: str, **how) -> Follower:
+        """Start a consumer."""
+        return Follower(self.group, name, self.topics, world=self.followers, **how)
+
+    def drain(self, follower: Follower, *, on: bool = True) -> None:
+        """As `muster drain` does."""
+        name = follower.name if follower._instance else follower._id
+        self.log.write(Drain(group=GROUP, member=MemberId(name), on=on))
+
+    def grow(self, topic: str, partitions: int) -> None:
+        """Add partitions; every process sees them."""
+        self.topics[topic] = partitions
+        for seat in self.governors:
+            seat.post(Jobs(self.units()))
+
+    def release(self, seat: _Seat) -> None:
+        """As SIGTERM does."""
+        seat.post(Stop())
+
+    def shares(self) -> dict[str, int]:
+        """Partitions of each live consumer, by name."""
+        return {each.name: len(each.owned) for each in self.followers if each.alive}
+
+    def all_owned(self) -> bool:
+        """Whether every partition has exactly one live owner."""
+        owned = [task for each in self.followers if each.alive for task in each.owned]
+        return len(owned) == len(set(owned)) == sum(self.topics.values())
+
+    def books_agree(self) -> bool:
+        """Whether muster's record of the group says what Kafka's group does."""
+        snapshot = self.log.snapshot
+        if snapshot is None:
+            return False
+        table = TaskTable(snapshot.tasks)
+        slots = {m.slot: m.id for m in snapshot.members}
+        books = {str(table.task(i)): slots.get(int(s)) for i, s in enumerate(snapshot.holder)}
+        there = {
+            str(task): each.name if each._instance else each._id
+            for each in self.followers
+            if each.alive
+            for task in each.owned
+        }
+        return books == there
