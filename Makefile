@@ -8,6 +8,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 SERVICES := broker or spark or container or slow
+# A browser has a lane of its own: .ci/browser.
+FAST := not ($(SERVICES) or browser)
 # A file's tests are in one process: they share brokers and jobs. Half the time of the fast tests is
 # waiting, so three processes keep two cores busy; a JVM keeps one busy alone.
 SHARED := --dist loadfile --no-loadscope-reorder
@@ -29,13 +31,13 @@ demo: $(READY) ## watch a fleet being coordinated: Kafka, Spark job and workers 
 test: $(READY) ## the whole suite: the fast tests, then those with a real Kafka and a real Spark
 	@status=0; \
 	echo "== fast tests, every example"; \
-	MUSTER_EXAMPLES=all $(BIN)/python -m pytest -q $(THREE) -m "not ($(SERVICES))" || status=1; \
+	MUSTER_EXAMPLES=all $(BIN)/python -m pytest -q $(THREE) -m "$(FAST)" || status=1; \
 	echo "== tests with services"; \
-	$(BIN)/python -m pytest -q $(TWO) --durations=20 --durations-min=30 -m "$(SERVICES)" || status=1; \
+	$(BIN)/python -m pytest -q $(TWO) --durations=20 --durations-min=30 -m "($(SERVICES)) and not browser" || status=1; \
 	exit $$status
 
 fast: $(READY) ## the fast tests: no JVM, a third of the examples, under two minutes
-	@$(BIN)/python -m pytest -q $(THREE) -m "not ($(SERVICES))"
+	@$(BIN)/python -m pytest -q $(THREE) -m "$(FAST)"
 
 long: $(READY) ## hours: a million generations under faults, 20,000 random lives, explorations, a million hostile cases, half an hour of faults on the real thing
 	@status=0; \

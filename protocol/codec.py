@@ -26,12 +26,14 @@ from muster.protocol.events import (
     Origin,
     Report,
     Tick,
+    TopicsFound,
 )
 from muster.protocol.framing import KNOWN, Row, Schemas, pack, write
 from muster.protocol.ids import GroupId
 from muster.protocol.keys import (
     COORDINATOR_KEY,
     DICTIONARY_PART,
+    FOUND_PART,
     SIGN_GROUP,
     Key,
     key_of,
@@ -57,7 +59,7 @@ from muster.protocol.topics import EVENT_BYTES_MAX, TopicKind
 Headers: TypeAlias = tuple[tuple[str, bytes], ...]
 CONFIG_BYTES_MAX = 16 << 20
 """A packed config may inflate to at most this many bytes."""
-_PACKED = ("GroupConfig", "GroupSnapshot", "Dictionary")
+_PACKED = ("GroupConfig", "TopicsFound", "GroupSnapshot", "Dictionary")
 _NO_DICTIONARIES: Dictionaries = {}
 CONTENT_TYPE = ("content-type", b"application/avro")
 
@@ -81,6 +83,7 @@ EVENTS: dict[tuple[TopicKind, str], _EventFrom] = {
     (TopicKind.MEMBERSHIP, "Tick"): event_rows.tick_from,
     (TopicKind.LAG, "LagReport"): event_rows.lag_report_from,
     (TopicKind.CONFIG, "GroupConfig"): event_rows.config_from,
+    (TopicKind.CONFIG, "TopicsFound"): event_rows.found_from,
 }
 """(topic, schema) → the function that reads the event."""
 
@@ -126,10 +129,11 @@ def decode(
         DecodeError: the bytes are not a valid event of this topic.
     """
     group, member, part = parse_key(key)
-    if member is not None or part:
+    is_found = kind == TopicKind.CONFIG and part == FOUND_PART
+    if member is not None or (part and not is_found):
         raise DecodeError(f"key {key!r}; expected the group id alone"[:200])
     if value is None:
-        if kind == TopicKind.CONFIG:
+        if kind == TopicKind.CONFIG and not part:
             return GroupDeleted(group=group, origin=origin)
         raise DecodeError(f"a tombstone on {kind}, where it means nothing")
     # Only configs grow large, so other events are never packed.
@@ -137,6 +141,8 @@ def decode(
     if (kind, name) in _HOLDING:
         return _HOLDING[kind, name](group, row, origin, tasks_max)
     build = EVENTS.get((kind, name))
+    if is_found and name != "TopicsFound":
+        raise DecodeError(f"a {name} under the key of what was found"[:200])
     if build is None:
         raise DecodeError(f"a {name} does not belong on {kind}")
     return build(group, row, origin)
@@ -246,15 +252,18 @@ _ROWS: dict[type, Callable[..., Row]] = {
     Drain: event_rows.drain_row,
     LagReport: event_rows.lag_report_row,
     GroupConfig: event_rows.config_row,
+    TopicsFound: event_rows.found_row,
     Tick: event_rows.tick_row,
     WakeUp: record_rows.wake_up_row,
 }
 
 
 def _event(
-    value: Join | Report | Leave | Drain | LagReport | GroupConfig | Tick | WakeUp,
+    value: Join | Report | Leave | Drain | LagReport | GroupConfig | TopicsFound | Tick | WakeUp,
 ) -> Encoded:
-    return _framed(key_of(value.group), type(value).__name__, _ROWS[type(value)](value))
+    part = FOUND_PART if isinstance(value, TopicsFound) else ""
+    key = key_of(value.group, part=part)
+    return _framed(key, type(value).__name__, _ROWS[type(value)](value))
 
 
 def _framed(key: bytes, name: str, row: Row, *headers: tuple[str, bytes]) -> Encoded:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from muster.protocol import rows
+from muster.protocol import found_rows, rows
 from muster.protocol.errors import DecodeError
 from muster.protocol.events import (
     Drain,
@@ -14,9 +14,11 @@ from muster.protocol.events import (
     Origin,
     Report,
     Tick,
+    TopicsFound,
 )
 from muster.protocol.framing import INT_MAX, Row
 from muster.protocol.ids import GroupId
+from muster.protocol.sources import source_json
 from muster.protocol.taskset import SET_TASKS_MAX
 from muster.protocol.unit_names import units_from as event_units
 
@@ -155,7 +157,11 @@ def lag_report_from(
 def config_row(event: GroupConfig) -> Row:
     """The Avro row of a config."""
     settings = rows.settings_row(event.settings, event.assignor)
-    return {"assignor": event.assignor, "settings": settings, **rows.tasks_row(event.tasks)}
+    return rows.with_extras(
+        {"assignor": event.assignor, "settings": settings},
+        rows.tasks_row(event.tasks),
+        found_rows.sources_row(event.sources),
+    )
 
 
 def config_from(group: GroupId, row: Row, origin: Origin) -> GroupConfig:
@@ -169,8 +175,31 @@ def config_from(group: GroupId, row: Row, origin: Origin) -> GroupConfig:
         assignor=assignor,
         settings=rows.settings_from(row["settings"], assignor),
         tasks=tasks,
+        sources=found_rows.sources_from(row["extras"]),
         origin=origin,
     )
+
+
+def found_row(event: TopicsFound) -> Row:
+    """The Avro row of what was found."""
+    units = tuple(unit for each in event.found for unit in each.units)
+    place = {unit.name: number for number, unit in enumerate(units)}
+    found = [
+        {
+            "source": rows.json_bytes(source_json(each.source)).decode(),
+            "units": [place[unit.name] for unit in each.units],
+            "ids": dict(each.ids),
+        }
+        for each in event.found
+    ]
+    return {**rows.tasks_row(units), "found": found}
+
+
+def found_from(group: GroupId, row: Row, origin: Origin) -> TopicsFound:
+    """What was found, from its row, checked."""
+    units = rows.tasks_from(row)
+    rows.check_unit_names(units)
+    return TopicsFound(group=group, found=found_rows.found_from(row["found"], units), origin=origin)
 
 
 def tick_row(event: Tick) -> Row:

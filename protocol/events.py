@@ -12,6 +12,7 @@ from typing import NamedTuple, TypeAlias
 from muster.protocol.digest import Holding
 from muster.protocol.ids import GroupId, MemberId, Task
 from muster.protocol.settings import Settings
+from muster.protocol.sources import Found, Source
 from muster.protocol.tasks import Unit
 
 
@@ -204,12 +205,27 @@ class GroupConfig:
         assignor: name, or ``module:Class`` of a plug-in.
         settings: read by `parse_settings`.
         tasks: the group's tasks; empty = not declared yet (state Not Ready).
+        sources: topics of Kafka whose partitions are tasks too, as `TopicsFound` says.
     """
 
     group: GroupId
     assignor: str
     settings: Settings
     tasks: tuple[Unit, ...]
+    sources: tuple[Source, ...] = ()
+    origin: Origin = NOWHERE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicsFound:
+    """What Kafka has for a group's sources (`muster.config`, key ``group||found``, compacted).
+
+    Attributes:
+        found: one entry for each source that the writer knew.
+    """
+
+    group: GroupId
+    found: tuple[Found, ...]
     origin: Origin = NOWHERE
 
 
@@ -235,7 +251,16 @@ class Tick:
 
 
 Event: TypeAlias = (
-    Join | Report | Heartbeat | Leave | Drain | LagReport | GroupConfig | GroupDeleted | Tick
+    Join
+    | Report
+    | Heartbeat
+    | Leave
+    | Drain
+    | LagReport
+    | GroupConfig
+    | GroupDeleted
+    | TopicsFound
+    | Tick
 )
 
 

@@ -2,9 +2,9 @@
 
 A key is ``group`` or ``group|member``. The second and later parts of a split record add a part
 name: ``group||a1``, ``group|member|a1``. A group's dictionary has ``group||names``, and its parts
-``group||names.a1``. Ids and part names never contain ``|``, so a key can be parsed in one way only.
-A part has the partition of its whole record (`partition_of`), because a member reads only one
-partition.
+``group||names.a1``; what was found for a group's sources has ``group||found``. Ids and part names
+never contain ``|``, so a key can be parsed in one way only. A part has the partition of its whole
+record (`partition_of`), because a member reads only one partition.
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ UNIT_CHARS_MAX = 8_192
 SEPARATOR = "|"
 DICTIONARY_PART = "names"
 """Part name of a group's dictionary: ``group||names``."""
+FOUND_PART = "found"
+"""Part name of what was found for a group's sources: ``group||found``."""
 COORDINATOR_KEY = b"coordinator"
 """Key of every claim, because only the newest claim counts."""
 

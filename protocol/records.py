@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from muster.protocol.events import Mark, Origin, Profile
 from muster.protocol.ids import GroupId, MemberId, Role
 from muster.protocol.settings import Settings
+from muster.protocol.sources import Found, Source
 from muster.protocol.tasks import EMPTY, TaskSet, TaskTable, Unit
 from muster.protocol.taskset import LABELS_CHARS_MAX, Layout, UnitRef, units_of_table, units_version
 
@@ -78,8 +79,15 @@ NO_TASKS = "no tasks: "
 """Start of an assignment's message while the group has no config."""
 
 
-def no_tasks(group: str) -> str:
-    """Message for members and users of a group without tasks."""
+def no_tasks(group: str, *, declares: bool = False) -> str:
+    """Message for members and users of a group without tasks.
+
+    Args:
+        group: its id.
+        declares: it declares topics of Kafka.
+    """
+    if declares:
+        return f"{NO_TASKS}none of the topics that {group} declares was found yet"
     return f"{NO_TASKS}muster config set --group {group} --tasks FILE gives the group some"
 
 
@@ -277,6 +285,8 @@ class GroupSnapshot:
             members have theirs in their entry.
         quarantine: since when and why the job has set the group aside; None = it has not. The rest
             is then as it was before.
+        sources: topics of Kafka that the group's config declares.
+        found: what was found for them; its units are among `tasks`.
     """
 
     group: GroupId
@@ -313,6 +323,8 @@ class GroupSnapshot:
     recovering: tuple[int, ...] = ()
     drains: tuple[KeptDrain, ...] = ()
     quarantine: Quarantine | None = None
+    sources: tuple[Source, ...] = ()
+    found: tuple[Found, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,7 +6,10 @@ and raise `DecodeError`.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
 
 from muster.protocol.accepted import Value
 from muster.protocol.digest import Holding
@@ -257,7 +260,45 @@ def tasks_row(tasks: Sequence[Unit]) -> Row:
         }
         for unit in tasks
     ]
-    return {"tasks": rows, "placements": [[list(t) for t in p] for p in placements]}
+    plain = (unit for unit in tasks if isinstance(unit, Subtopology))
+    weights = {unit.name: unit.weights for unit in plain if unit.weights is not None}
+    row: Row = {"tasks": rows, "placements": [[list(t) for t in p] for p in placements]}
+    return row | {"extras": {WEIGHTS: json_bytes(weights)}} if weights else row
+
+
+WEIGHTS = "weights"
+"""Extra of configs and snapshots: subtopology → load of each of its tasks, as JSON."""
+
+
+def json_bytes(value: object) -> bytes:
+    """JSON text as an extra has it."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def json_from(extras: Row, name: str) -> Any:  # noqa: ANN401  # checked by its readers
+    """The JSON value of an extra; None = there is none."""
+    if name not in extras:
+        return None
+    try:
+        return json.loads(extras[name])
+    except (ValueError, RecursionError) as error:
+        raise DecodeError(f"{name} that is no JSON: {error}") from None
+
+
+def _weights_from(row: Row) -> dict[str, tuple[float, ...]]:
+    """Subtopology → load of each task, checked except for their number."""
+    given = json_from(row["extras"], WEIGHTS)
+    if given is None:
+        return {}
+    lists: list[Any] = [*given.values()] if isinstance(given, dict) else [None]
+    if not all(isinstance(each, list) and all(map(_is_weight, each)) for each in lists):
+        raise DecodeError("weights that are not lists of numbers, 0 to 1e15, by unit")
+    return {str(name): tuple(map(_number, each)) for name, each in given.items()}
+
+
+def _is_weight(value: object) -> bool:
+    plain = isinstance(value, int | float) and not isinstance(value, bool)
+    return plain and 0 <= value <= WEIGHT_MAX  # type: ignore[operator]  # a number, checked
 
 
 _RACKS = ("source_racks", "changelog_racks")
@@ -271,6 +312,9 @@ def tasks_from(row: Row) -> tuple[Unit, ...]:
     known = (i for i in used if 0 <= i < len(listed))
     placements = {i: tuple(tuple(topic) for topic in listed[i]) for i in known}
     units = tuple(_unit_from(unit, placements) for unit in row["tasks"])
+    weights = _weights_from(row)
+    if weights:
+        units = tuple(_weighed(unit, weights.get(unit.name)) for unit in units)
     if sum(unit.size for unit in units) > GROUP_TASKS_MAX:
         raise DecodeError(f"a group of more than {GROUP_TASKS_MAX} tasks")
     try:
@@ -299,12 +343,23 @@ def _unit_from(row: Row, placements: Mapping[int, tuple[tuple[str, ...], ...]]) 
         if refs and not placements.keys() >= set(refs):
             raise DecodeError(f"{field} of {name[:40]!r} refer to racks that are not there")
         racks.append(None if refs is None else tuple(placements[i] for i in refs))
-    return Subtopology(name, count, row["stateful"], _number(row["weight"]), *racks)
+    weight, (source, changelog) = _number(row["weight"]), racks
+    return Subtopology(name, count, row["stateful"], weight, source, changelog)
+
+
+def _weighed(unit: Unit, weights: tuple[float, ...] | None) -> Unit:
+    """The unit with a load for each task."""
+    if weights is None or not isinstance(unit, Subtopology):
+        return unit
+    if len(weights) != unit.partitions:
+        name = unit.name[:40]
+        raise DecodeError(f"{len(weights)} weights for {unit.partitions} partitions of {name!r}")
+    return replace(unit, weights=weights)
 
 
 def _number(value: float) -> float:
     """A whole number as int, so that a weight declared as 1 prints as 1."""
-    return int(value) if value.is_integer() and abs(value) < 2**53 else value
+    return int(value) if float(value).is_integer() and abs(value) < 2**53 else value
 
 
 def check_unit_names(units: Iterable[Unit]) -> None:

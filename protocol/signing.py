@@ -37,6 +37,7 @@ from muster.protocol.events import (
     Refused,
     Report,
     Tick,
+    TopicsFound,
 )
 
 HEADER = "signature"
@@ -199,7 +200,7 @@ def caller_of(event: Event) -> Caller:
         return Caller.OPERATOR
     if isinstance(event, LagReport):
         return Caller.EXPORTER
-    return Caller.CLOCK if isinstance(event, Tick) else Caller.MEMBER
+    return Caller.CLOCK if isinstance(event, Tick | TopicsFound) else Caller.MEMBER
 
 
 def refusal(event: Event) -> Refused | None:

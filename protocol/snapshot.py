@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from muster.protocol import rows
+from muster.protocol import found_rows, rows
 from muster.protocol.accepted import LONG_MAX
 from muster.protocol.bits import pack_numbers, take_numbers
 from muster.protocol.errors import DecodeError
@@ -79,7 +79,8 @@ def snapshot_row(snapshot: GroupSnapshot) -> Row:
     row: Row = {name: getattr(snapshot, name) for name in _PLAIN}
     for name in _DEADLINES:
         row[name] = _at_most_long(row[name])
-    row |= rows.tasks_row(snapshot.tasks) | _members_row(snapshot.members)
+    tasks = rows.tasks_row(snapshot.tasks)
+    row |= tasks | _members_row(snapshot.members)
     row["state"] = snapshot.state.value
     row["settings"] = rows.settings_row(snapshot.settings, snapshot.assignor)
     row["target"] = encode_owners(snapshot.target)
@@ -91,9 +92,11 @@ def snapshot_row(snapshot: GroupSnapshot) -> Row:
         known = getattr(snapshot, base_name) if base_name else None
         row[name] = encode_pairs(getattr(snapshot, name), count, known)
     row |= rows.with_extras(
+        {"extras": tasks.get("extras", {})},
         _ready_row(snapshot, count),
         _drains_row(snapshot.drains),
         _quarantine_row(snapshot.quarantine),
+        found_rows.group_found_row(snapshot.sources, snapshot.found),
     )
     lags = snapshot.lags
     row["lags"] = encode_pairs(lags[:, :2].astype(np.int32), count)
@@ -111,6 +114,7 @@ def snapshot_row(snapshot: GroupSnapshot) -> Row:
 def snapshot_from(key: Key, row: Row) -> GroupSnapshot:
     """A snapshot from its row, checked."""
     tasks = rows.tasks_from(row)
+    sources = found_rows.sources_from(row["extras"])
     return GroupSnapshot(
         group=key.group,
         state=_group_state(row["state"]),
@@ -122,6 +126,8 @@ def snapshot_from(key: Key, row: Row) -> GroupSnapshot:
         recovering=tuple(row["recovering"]),
         drains=_drains_from(row["extras"]),
         quarantine=_quarantine_from(row["extras"]),
+        sources=sources,
+        found=found_rows.group_found_from(row["extras"], sources, tasks),
         **{name: row[name] for name in _PLAIN},
         **_arrays_from(row, len(TaskTable(tasks))),
     )

@@ -40,6 +40,7 @@ class Subtopology:
         weight: load of each task.
         source_racks: per partition the racks of its inputs' replicas; None = unknown.
         changelog_racks: the same for its changelogs.
+        weights: load of each task by number, in place of `weight`; None = all have `weight`.
     """
 
     name: str
@@ -48,6 +49,7 @@ class Subtopology:
     weight: float = 1
     source_racks: RackLists | None = None
     changelog_racks: RackLists | None = None
+    weights: tuple[float, ...] | None = None
 
     @property
     def size(self) -> int:
@@ -188,6 +190,8 @@ class TaskTable:
         for position, unit in enumerate(self.units):
             if isinstance(unit, Connector):
                 weights[self.start[position]] = unit.connector_weight
+            elif unit.weights is not None:
+                weights[self.start[position] : self.start[position + 1]] = unit.weights
         return weights
 
     @cached_property

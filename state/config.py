@@ -18,7 +18,7 @@ from muster.protocol.records import MemberState
 from muster.protocol.settings import SETTINGS, Settings
 from muster.protocol.tasks import IntArray, TaskTable
 from muster.protocol.topics import TopicKind
-from muster.state import drains, reports
+from muster.state import discovery, drains, reports
 from muster.state.causes import count_of
 from muster.state.draft import Draft
 from muster.state.liveness import ASKED
@@ -48,9 +48,7 @@ def configure(draft: Draft, event: GroupConfig) -> None:
         draft.assignor, draft.target.memory = event.assignor, None
         draft.target.again = False
     _set(draft, event.settings)
-    table = TaskTable(event.tasks)
-    if table != draft.table:
-        declare(draft, table)
+    discovery.configured(draft, event)
 
 
 def _catch_up(draft: Draft, event: GroupConfig) -> None:
@@ -92,16 +90,27 @@ def _set(draft: Draft, settings: Settings) -> None:
         draft.answer.add(slot)
 
 
-def declare(draft: Draft, table: TaskTable) -> None:
-    """Replace the task table: renumber the tasks that stay, make orphans of those that leave."""
+def reweigh(draft: Draft, table: TaskTable) -> None:
+    """Replace the task table by one with the same tasks, whose weights or racks differ."""
+    draft.table, draft.changed = table, True
+
+
+def declare(draft: Draft, table: TaskTable, *, told: bool = False) -> None:
+    """Replace the task table: renumber the tasks that stay, make orphans of those that leave.
+
+    Args:
+        draft: the group.
+        table: the new tasks.
+        told: the causes say already what was added and removed.
+    """
     old = draft.table
     new_index = _new_indexes(old, table)
     kept = new_index[new_index != NO_MEMBER]
     added, removed = len(table) - len(kept), len(old) - len(kept)
     for number, what in ((added, "added"), (removed, "removed")):
-        if number:
+        if number and not told:
             draft.causes.add(f"{count_of(number, 'task')} {what}")
-    if not added and not removed:
+    if not added and not removed and not told:
         draft.causes.add("tasks declared anew")
     orphans = {
         *draft.owned.orphans,

@@ -29,6 +29,7 @@ def delete(draft: Draft, event: GroupDeleted) -> None:
         return
     draft.dead = draft.changed = True
     draft.cause = group_deleted(event.group, event.origin)
+    draft.sources = draft.found = ()
     config.declare(draft, TaskTable(()))
     draft.causes, draft.possible_causes = Causes(), Causes()
     draft.target.generation = draft.generation

@@ -27,6 +27,7 @@ from muster.protocol.records import (
     Rejected,
 )
 from muster.protocol.settings import Settings
+from muster.protocol.sources import Found, Source
 from muster.protocol.tasks import IntArray, TaskTable
 from muster.state.causes import Causes
 from muster.state.departed import Departed
@@ -50,6 +51,7 @@ TURNED_AWAY_MAX = 200
 Lookup = Callable[[str], Assignor]
 _CARRIED = (
     *("id", "generation", "cause", "assignor", "settings", "table", "hashes", "drains", "dead"),
+    *("sources", "found"),
 )
 _PARTS = ("owned", "target", "timers", "recovery")
 
@@ -84,6 +86,8 @@ class Draft:
     hashes: NDArray[np.uint64]
     drains: tuple[KeptDrain, ...]
     dead: bool
+    sources: tuple[Source, ...]
+    found: tuple[Found, ...]
     roster: Roster
     owned: Ownership
     target: Target

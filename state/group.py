@@ -20,6 +20,7 @@ from muster.protocol.digest import table_hashes
 from muster.protocol.ids import GroupId, Role
 from muster.protocol.records import GroupSnapshot, GroupState, KeptDrain, MemberEntry, Move
 from muster.protocol.settings import CONNECT_ASSIGNORS, DEFAULT_ASSIGNOR, Settings
+from muster.protocol.sources import Found, Source
 from muster.protocol.tasks import IntArray, TaskTable
 from muster.state import outcome
 from muster.state.liveness import Liveness
@@ -133,6 +134,7 @@ class Group:
         hashes: uint64[T], digest hash of every task.
         roster: the members.
         drains: drains that outlive their member (`drains.py`), by member id.
+        sources, found: tasks that come from Kafka (`discovery.py`).
         dead: the group was deleted; its last members are stopping their tasks.
         sessions: the liveness: sessions, clocks and offsets, which every batch changes.
     """
@@ -148,6 +150,8 @@ class Group:
     roster: Roster = field(default_factory=Roster)
     drains: tuple[KeptDrain, ...] = ()
     dead: bool = False
+    sources: tuple[Source, ...] = ()
+    found: tuple[Found, ...] = ()
     owned: Ownership = field(default_factory=Ownership)
     target: Target = field(default_factory=Target)
     timers: Timers = field(default_factory=Timers)
@@ -288,6 +292,8 @@ class Group:
             memory="" if target.memory is None else json.dumps(target.memory, sort_keys=True),
             recovering=tuple(sorted(self.recovery.asked)),
             drains=self.drains,
+            sources=self.sources,
+            found=self.found,
         )
 
     @property
@@ -323,6 +329,8 @@ def _of_record(
         roster=Roster.of(record.members),
         drains=record.drains,
         dead=record.state is GroupState.DEAD,
+        sources=record.sources,
+        found=record.found,
         owned=Ownership(
             holder=record.holder,
             revoking=record.revoking,

@@ -31,6 +31,7 @@ from muster.protocol.events import (
     Report,
     Taken,
     Tick,
+    TopicsFound,
 )
 from muster.protocol.records import Dictionary, GroupSnapshot, Record, no_tasks
 from muster.state import (
@@ -39,6 +40,7 @@ from muster.state import (
     deadlines,
     deafness,
     deletion,
+    discovery,
     drains,
     fencing,
     lag,
@@ -165,6 +167,8 @@ def _absorb(draft: Draft, events: list[Taken]) -> None:
         match event:
             case GroupConfig():
                 config.configure(draft, event)
+            case TopicsFound():
+                discovery.take(draft, event)
             case GroupDeleted():
                 deletion.delete(draft, event)
             case LagReport():
@@ -284,7 +288,7 @@ def _settle(draft: Draft) -> None:
 
 
 def _open_generation(draft: Draft) -> None:
-    waits = no_tasks(draft.id)
+    waits = no_tasks(draft.id, declares=bool(draft.sources))
     if not places(draft.table, draft.assignor):
         parts = [str(draft.causes), waits]  # without tasks, earlier causes decided nothing
     elif deadlines.is_pending(draft):
@@ -311,7 +315,7 @@ def _open_generation(draft: Draft) -> None:
 def _without_waits(draft: Draft) -> str:
     """The cause of the pending generation without what it waits for."""
     cause = draft.cause
-    for waits in (recovery.WAITS, no_tasks(draft.id)):
+    for waits in (recovery.WAITS, no_tasks(draft.id), no_tasks(draft.id, declares=True)):
         cause = cause.removesuffix(waits).removesuffix("; ")
     return cause
 

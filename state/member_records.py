@@ -73,7 +73,9 @@ def _record(
         report=bool(draft.sessions.flags[member.slot] & ASKED),
         session_timeout_ms=draft.settings.session_timeout_ms,
         heartbeat_interval_ms=draft.settings.heartbeat_interval_ms,
-        message=draft.cause if len(draft.table) or draft.dead else no_tasks(draft.id),
+        message=draft.cause
+        if len(draft.table) or draft.dead
+        else no_tasks(draft.id, declares=bool(draft.sources)),
         dictionary=names,
     )
 

@@ -57,6 +57,7 @@ class JobConfig:
         standby: whether the process waits while another one is the coordinator.
         silence_ms: a standby claims when the coordinator has written no sign of life for so long.
         canary_ms: time between two canary ticks of the job (`canary`); 0 = there are none.
+        discovery_ms, discovery_measure_ms, discovery_grace_ms: see `discovery.Pace`.
         writers: schemas of other writers of the input topics, read from their files.
         assignors: plug-ins ``module:Class`` that a group's config may name although they are not
             registered under an entry point.
@@ -82,6 +83,9 @@ class JobConfig:
     metrics_groups_max: int = 200
     stall_ms: int = 300_000
     canary_ms: int = 10_000
+    discovery_ms: int = 2_000
+    discovery_measure_ms: int = 30_000
+    discovery_grace_ms: int = 60_000
     standby: bool = False
     silence_ms: int = 3_000
     writers: tuple[WriterSchema, ...] = ()
@@ -232,6 +236,27 @@ SETTINGS: tuple[Setting, ...] = (
         _canary_ms,
         "0 (never), or a whole number of milliseconds, 500 to 86400000",
         "how often the job writes an event of its own, whose answer it times",
+    ),
+    Setting(
+        "muster.discovery.interval.ms",
+        "discovery_ms",
+        _whole(100, 86_400_000),
+        "a whole number of milliseconds, 100 to 86400000",
+        "how often the job looks at the topics that groups declare as tasks",
+    ),
+    Setting(
+        "muster.discovery.measure.ms",
+        "discovery_measure_ms",
+        _whole(100, 86_400_000),
+        "a whole number of milliseconds, 100 to 86400000",
+        "how often it measures their load, where a weight is measured",
+    ),
+    Setting(
+        "muster.discovery.grace.ms",
+        "discovery_grace_ms",
+        _whole(0, 86_400_000),
+        "a whole number of milliseconds, 0 to 86400000",
+        "how long a topic that has vanished keeps its tasks",
     ),
     Setting(
         "muster.standby.silence.ms",

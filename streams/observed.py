@@ -14,6 +14,7 @@ from muster.streams import claim
 from muster.streams.canary import Canary
 from muster.streams.clock import Clock
 from muster.streams.config import JobConfig
+from muster.streams.discovery import Discovery, Pace
 from muster.streams.observability.group_gauges import GroupsCollector
 from muster.streams.observability.group_stats import Fold
 from muster.streams.observability.health import Health
@@ -88,6 +89,13 @@ class Seen:
             else None,
         )
         stack.enter_context(clock)
+        pace = Pace(
+            interval_ms=config.discovery_ms,
+            measure_ms=config.discovery_measure_ms,
+            grace_ms=config.discovery_grace_ms,
+        )
+        discovery = stack.enter_context(Discovery(config.clients, config.prefixes, pace, keys))
+        self.health.depends_on("discovery", lambda: discovery.alive)
         metrics.asleep.set_function(lambda: clock.asleep)
         metrics.overdue.set_function(clock.overdue_s)
         fold = Fold(metrics, epochs, config.metrics_groups_max)

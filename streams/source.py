@@ -17,7 +17,8 @@ Only with signing keys the query reads the record headers, too. Then the record'
 between this header and the value: its length in one byte (0 = it has none), then its bytes.
 
 The *lane* is the topic prefix, a zero byte and the record key; without a key it is the prefix
-alone. Rows with equal lanes are those of one group, and one call of the operator gets them all.
+alone. What was found for a group's sources has the key ``group||found`` and the group's lane. Rows
+with equal lanes are those of one group, and one call of the operator gets them all.
 
 Each lane costs a call and up to two reads of the state store. So all rows of a prefix that cannot
 be events, by their key or by the first bytes of their value, share one lane, `REFUSED`: a hundred
@@ -39,7 +40,7 @@ from pyspark.sql.functions import expr
 
 from muster.protocol.events import Origin
 from muster.protocol.framing import CONFLUENT_MARKER, FRAME_BYTES, KNOWN, Schemas
-from muster.protocol.keys import GROUP_ID_CHARS_MAX
+from muster.protocol.keys import FOUND_PART, GROUP_ID_CHARS_MAX, SEPARATOR
 from muster.protocol.signing import HEADER as SIGNATURE
 from muster.protocol.signing import SIGNATURE_BYTES_MAX
 from muster.protocol.topics import INPUTS, TopicKind, topic_name
@@ -177,6 +178,7 @@ def _offsets_json(starting: Mapping[str, Mapping[int, int]]) -> str:
 def _packed(
     frame: DataFrame, topics: Sequence[str], signed: bool, schemas: Schemas = KNOWN
 ) -> DataFrame:
+    frame = frame.withColumn("key", expr(_group_key(topics)))
     frame = frame.withColumn(
         "refused", expr(f"NOT coalesce({_may_be_event(topics, schemas)}, false)")
     )
@@ -206,6 +208,22 @@ def _packed(
     )
 
 
+def _group_key(topics: Sequence[str]) -> str:
+    """SQL expression: a row's key; of what was found for a group's sources, the group's key.
+
+    A tombstone keeps its key: under the group's it would delete the group.
+    """
+    end = f"{2 * SEPARATOR}{FOUND_PART}".encode()
+    return (
+        f"if(value IS NOT NULL AND topic IN ({_configs(topics)}) "
+        f"AND endswith(key, X'{end.hex()}'), substring(key, 1, length(key) - {len(end)}), key)"
+    )
+
+
+def _configs(topics: Sequence[str]) -> str:
+    return ", ".join(f"'{t}'" for t in topics if t.endswith(f".{TopicKind.CONFIG}"))
+
+
 def _may_be_event(topics: Sequence[str], schemas: Schemas) -> str:
     """SQL expression: whether a row's key may name a group and its value may be an event.
 
@@ -219,5 +237,4 @@ def _may_be_event(topics: Sequence[str], schemas: Schemas) -> str:
     value = f"substring(value, 1, {FRAME_BYTES}) IN ({frames})"
     if schemas.reads_ids:
         value = f"({value} OR substring(value, 1, 1) = X'{CONFLUENT_MARKER:02x}')"
-    configs = ", ".join(f"'{t}'" for t in topics if t.endswith(f".{TopicKind.CONFIG}"))
-    return f"({key}) AND if(value IS NULL, topic IN ({configs}), {value})"
+    return f"({key}) AND if(value IS NULL, topic IN ({_configs(topics)}), {value})"

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import signal
 import threading
+from contextlib import ExitStack
 
 from muster import logs
 from muster.kafka import access
@@ -18,10 +19,16 @@ from muster.kafka.settings import client_settings
 from muster.protocol.topics import DEFAULT_PREFIX
 from muster.signing.keyring import add_signing_keys, key_file
 from muster.streams.clock import Clock
+from muster.streams.discovery import Discovery
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
+    parser.add_argument(
+        "--discovery",
+        action="store_true",
+        help="also look at the topics of Kafka that groups declare as tasks, as the job does",
+    )
     add_signing_keys(add_prefixes(parser))
     logs.add_log_format(parser)
 
@@ -36,7 +43,10 @@ def run(args: argparse.Namespace) -> int:
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
-    with Clock(clients, prefixes, keys=keys):
+    with ExitStack() as stack:
+        stack.enter_context(Clock(clients, prefixes, keys=keys))
+        if args.discovery:
+            stack.enter_context(Discovery(clients, prefixes, keys=keys))
         print(f"clock of {', '.join(prefixes)} at {clients.bootstrap}; Ctrl-C stops it", flush=True)
         stop.wait()
     return 0

@@ -22,7 +22,7 @@ from muster.cli.options import (
 )
 from muster.documents.group_config import FILE_KEYS, Change, as_json, check_fits, merged
 from muster.documents.json_files import load, refuse_unknown
-from muster.documents.units import parse_tasks
+from muster.documents.units import parse_task_list
 from muster.errors import BadInput, InUse, NotFound
 from muster.kafka.settings import ClientSettings
 from muster.kafka.writer import append
@@ -49,6 +49,20 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--file", metavar="GROUP.json", help='set: {"assignor", "config", "tasks"}, each optional'
     )
     parser.add_argument("--tasks", metavar="TASKS.json", help="set: a list of tasks")
+    parser.add_argument(
+        "--topic",
+        action="append",
+        default=[],
+        metavar="T",
+        help="set: the tasks are the partitions of this topic of Kafka; may be repeated",
+    )
+    parser.add_argument(
+        "--pattern",
+        action="append",
+        default=[],
+        metavar="REGEX",
+        help="set: ...of every topic whose whole name matches; may be repeated",
+    )
     parser.add_argument(
         "--assignor",
         metavar="A",
@@ -77,8 +91,10 @@ def run(args: argparse.Namespace) -> int:
         raise BadInput(f"config {args.action} takes no --force")
     settings, prefix = kafka_settings(args), args.topic_prefix
     if args.action == "set":
-        if not (args.file or args.tasks or args.assignor or args.config):
-            raise BadInput("nothing to set: give --file, --tasks, --assignor or --config K=V")
+        if not _sets(args):
+            raise BadInput(
+                "nothing to set: give --topic, --file, --tasks, --assignor or --config K=V"
+            )
         change = change_from(args)
         group = merged(GroupId(args.group), current(settings, prefix, args.group), change)
         check_fits(group)
@@ -86,7 +102,7 @@ def run(args: argparse.Namespace) -> int:
             print(f"muster config: {warning}", file=sys.stderr)
         append(settings, topic_name(TopicKind.CONFIG, prefix), group, key_file(args.signing_keys))
     else:
-        if args.file or args.tasks or args.assignor or args.config:
+        if _sets(args):
             raise BadInput(f"config {args.action} sets nothing; did you mean: muster config set")
         config = current(settings, prefix, args.group)
         if config is None:
@@ -103,6 +119,12 @@ def run(args: argparse.Namespace) -> int:
         return 0
     print(json_line(as_json(group)) if args.format == "json" else as_text(group))
     return 0
+
+
+def _sets(args: argparse.Namespace) -> bool:
+    """Whether an option says what to set."""
+    given = (args.file, args.tasks, args.topic, args.pattern, args.assignor, args.config)
+    return any(given)
 
 
 def members_of(settings: ClientSettings, prefix: str, group: str) -> list[str]:
@@ -157,21 +179,24 @@ def change_from(args: argparse.Namespace) -> Change:
     config = file.get("config", {})
     if not isinstance(config, dict):
         raise BadInput(f"{args.file}: config: expected an object of settings")
-    tasks = load(args.tasks) if args.tasks else file.get("tasks")
+    topics = [{"topic": name} for name in args.topic]
+    topics += [{"pattern": pattern} for pattern in args.pattern]
+    if topics and args.tasks:
+        raise BadInput("--tasks lists all tasks, so topics and patterns belong into that file")
+    tasks = topics or (load(args.tasks) if args.tasks else file.get("tasks"))
     if isinstance(tasks, dict) and set(tasks) == {"tasks"}:
         tasks = tasks["tasks"]
     assignor = args.assignor or file.get("assignor")
     if assignor is not None and not (isinstance(assignor, str) and assignor):
         raise BadInput(f"{args.file}: assignor: expected a name")
-    return Change(
-        assignor,
-        {**config, **key_values(args.config, "--config")},
-        parse_tasks(tasks) if args.tasks or tasks is not None else None,
-    )
+    settings = {**config, **key_values(args.config, "--config")}
+    if not args.tasks and tasks is None:
+        return Change(assignor, settings, None)
+    return Change(assignor, settings, *parse_task_list(tasks))
 
 
 def as_text(group: GroupConfig) -> str:
-    """Three tables: the group, its settings, its tasks."""
+    """Tables: the group, its settings, its tasks; its topics if it has some."""
     size = sum(unit.size for unit in group.tasks)
     head = table(("GROUP", "ASSIGNMENT-STRATEGY", "#TASKS"), [(group.group, group.assignor, size)])
     given = settings_row(group.settings, group.assignor)
@@ -182,8 +207,25 @@ def as_text(group: GroupConfig) -> str:
     units = [
         (u.name, "connector", u.size, None, u.weight)
         if isinstance(u, Connector)
-        else (u.name, "subtopology", u.size, u.stateful, u.weight)
+        else (u.name, "subtopology", u.size, u.stateful, "by task" if u.weights else u.weight)
         for u in group.tasks
     ]
     columns = ("NAME", "KIND", "#TASKS", "STATEFUL", "WEIGHT")
-    return f"{head}\n\n{table(('SETTING', 'VALUE', 'SOURCE'), rows)}\n\n{table(columns, units)}"
+    parts = [head, table(("SETTING", "VALUE", "SOURCE"), rows)]
+    if units or not group.sources:
+        parts.append(table(columns, units))
+    if group.sources:
+        topics = [
+            (
+                each.pattern or each.topics,
+                "pattern" if each.pattern else "topic",
+                each.unit or None if each.co_partitioned else None,
+                each.stateful,
+                each.measure or each.weight,
+                each.racks,
+            )
+            for each in group.sources
+        ]
+        names = ("TOPICS", "KIND", "TOGETHER-AS", "STATEFUL", "WEIGHT", "RACKS")
+        parts.append(table(names, topics))
+    return "\n\n".join(parts)

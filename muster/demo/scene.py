@@ -160,9 +160,11 @@ class RichShow:
             colour = STATE_COLOURS.get(snapshot.state, "white")
             state = f"[bold {colour}]{snapshot.state.value}[/]"
             right = f"generation [bold]{snapshot.generation}[/] · {state}"
+        url = "" if self._stage is None else self._stage.console_url
+        see = f" · see it at {url}" if url else ""
         return Panel(
             body,
-            title="[bold]muster demo[/]",
+            title=f"[bold]muster demo[/]{see}",
             subtitle=right,
             title_align="left",
             subtitle_align="right",

@@ -16,6 +16,7 @@ from muster.protocol.events import NOWHERE, GroupConfig
 from muster.protocol.ids import GroupId
 from muster.protocol.rows import settings_row
 from muster.protocol.settings import DEFAULT_ASSIGNOR, KEYS, SETTINGS, Settings, parse_settings
+from muster.protocol.sources import Source, source_json
 from muster.protocol.tasks import TaskTable, Unit
 from muster.protocol.taskset import units_of_table
 from muster.protocol.topics import EVENT_BYTES_MAX, TopicKind
@@ -32,11 +33,13 @@ class Change:
         assignor: name, or ``module:Class``.
         config: settings by Kafka's name; None or an empty text = back to the default.
         tasks: the group's whole list of tasks.
+        sources: the topics of Kafka in that list; without effect where `tasks` is None.
     """
 
     assignor: str | None
     config: Mapping[str, object]
     tasks: tuple[Unit, ...] | None
+    sources: tuple[Source, ...] = ()
 
 
 def merged(group: GroupId, old: GroupConfig | None, change: Change) -> GroupConfig:
@@ -59,10 +62,17 @@ def merged(group: GroupId, old: GroupConfig | None, change: Change) -> GroupConf
         else:
             values[key] = value
     tasks = change.tasks if change.tasks is not None else (old.tasks if old else ())
+    stays = change.tasks is None and old is not None
     TaskTable(tasks)
     settings = parse_settings(values, assignor)
     check_together(settings)
-    return GroupConfig(group=group, assignor=assignor, settings=settings, tasks=tasks)
+    return GroupConfig(
+        group=group,
+        assignor=assignor,
+        settings=settings,
+        tasks=tasks,
+        sources=old.sources if stays and old else change.sources,
+    )
 
 
 def check_together(settings: Settings) -> None:
@@ -113,5 +123,5 @@ def as_json(group: GroupConfig) -> dict[str, Any]:
     return {
         "assignor": group.assignor,
         "config": {s.key: getattr(group.settings, s.field) for s in SETTINGS if s.key in given},
-        "tasks": tasks_json(group.tasks),
+        "tasks": [*map(source_json, group.sources), *tasks_json(group.tasks)],
     }

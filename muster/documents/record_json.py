@@ -26,6 +26,7 @@ from muster.protocol.records import (
     Rejected,
 )
 from muster.protocol.settings import Settings
+from muster.protocol.sources import Found, Source, source_json
 from muster.protocol.tasks import Connector, Subtopology, TaskSet, TaskTable
 
 Json: TypeAlias = dict[str, Any]
@@ -83,6 +84,12 @@ _SHAPES: dict[type, Callable[[Any], object]] = {
     Move: _fields,
     Subtopology: _fields,
     Connector: _fields,
+    Source: source_json,
+    Found: lambda found: {
+        "source": source_json(found.source),
+        "units": [_plain("", unit) for unit in found.units],
+        "ids": dict(found.ids),
+    },
 }
 """How values of types that JSON does not have are shown."""
 

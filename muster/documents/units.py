@@ -9,10 +9,12 @@ from typing import Any
 
 from muster.documents.json_files import refuse_unknown
 from muster.errors import BadInput
+from muster.protocol.errors import ConfigError
+from muster.protocol.sources import SOURCES_MAX, Source, is_source, source_from
 from muster.protocol.tasks import WEIGHT_MAX, Connector, RackLists, Subtopology, Unit
 
 SUBTOPOLOGY = (
-    *("subtopology", "partitions", "stateful", "weight"),
+    *("subtopology", "partitions", "stateful", "weight", "weights"),
     *("source_racks", "changelog_racks"),
 )
 MOST_TASKS = 10_000_000
@@ -35,12 +37,60 @@ def parse_tasks(value: object, place: str = "tasks") -> tuple[Unit, ...]:
     return units
 
 
+def parse_task_list(
+    value: object, place: str = "tasks"
+) -> tuple[tuple[Unit, ...], tuple[Source, ...]]:
+    """Read a list of tasks in which topics of Kafka may stand too; the units, and the sources.
+
+    Raises:
+        BadInput: the message names the place and says what would be right.
+    """
+    if not isinstance(value, list):
+        raise BadInput(f"{place}: expected a list of topics, subtopologies and connectors")
+    sources = tuple(
+        _source(row, f"{place}[{number}]") for number, row in enumerate(value) if is_source(row)
+    )
+    if len(sources) > SOURCES_MAX:
+        raise BadInput(f"{place}: {len(sources)} topics and patterns; at most {SOURCES_MAX}")
+    units = tuple(
+        _unit(row, f"{place}[{number}]") for number, row in enumerate(value) if not is_source(row)
+    )
+    total = sum(unit.size for unit in units)
+    if total > MOST_TASKS:
+        raise BadInput(f"{place}: {total} tasks; at most {MOST_TASKS} are accepted")
+    _refuse_twice(units, sources, place)
+    return units, sources
+
+
+def _refuse_twice(units: tuple[Unit, ...], sources: tuple[Source, ...], place: str) -> None:
+    """Refuse a source that stands twice, and a topic whose name a unit of the list has."""
+    names = [unit.name for unit in units if isinstance(unit, Subtopology)]
+    for source in sources:
+        names += [source.unit] if source.co_partitioned else source.topics
+    patterns = [source.pattern for source in sources if not source.co_partitioned]
+    for listed, what in ((names, "the tasks of"), (filter(None, patterns), "the pattern")):
+        seen: set[str] = set()
+        for name in listed:
+            if name in seen:
+                raise BadInput(f"{place}: {what} {name!r} stand twice")
+            seen.add(name)
+
+
+def _source(row: object, place: str) -> Source:
+    try:
+        return source_from(row, place)
+    except ConfigError as error:
+        raise BadInput(str(error)) from None
+
+
 def tasks_json(units: tuple[Unit, ...]) -> list[dict[str, Any]]:
     """Write a list of tasks; default values are left out."""
     return [_connector_json(u) if isinstance(u, Connector) else _plain_json(u) for u in units]
 
 
 def _unit(row: object, place: str) -> Unit:
+    if is_source(row):
+        raise BadInput(f"{place}: topics of Kafka can be tasks of a group only: muster config set")
     if not isinstance(row, dict) or ("subtopology" in row) == ("connector" in row):
         raise BadInput(f"{place}: expected an object with either 'subtopology' or 'connector'")
     refuse_unknown(row, CONNECTOR if "connector" in row else SUBTOPOLOGY, place)
@@ -62,6 +112,7 @@ def _unit(row: object, place: str) -> Unit:
         weight=_weight(row.get("weight", 1), f"{place}.weight"),
         source_racks=_racks(row.get("source_racks"), partitions, f"{place}.source_racks"),
         changelog_racks=_racks(row.get("changelog_racks"), partitions, f"{place}.changelog_racks"),
+        weights=_weights(row.get("weights"), partitions, f"{place}.weights"),
     )
 
 
@@ -83,6 +134,14 @@ def _weight(value: object, place: str) -> float:
     if not 0 <= value <= WEIGHT_MAX:
         raise BadInput(f"{place}: expected a number, 0 to {WEIGHT_MAX:g}")
     return value
+
+
+def _weights(value: object, partitions: int, place: str) -> tuple[float, ...] | None:
+    if value is None:
+        return None
+    if not isinstance(value, list) or len(value) != partitions:
+        raise BadInput(f"{place}: expected a list with one number per partition ({partitions})")
+    return tuple(_weight(weight, f"{place}[{n}]") for n, weight in enumerate(value))
 
 
 def _racks(value: object, partitions: int, place: str) -> RackLists | None:
@@ -109,6 +168,8 @@ def _plain_json(unit: Subtopology) -> dict[str, Any]:
         shown["stateful"] = True
     if unit.weight != 1:
         shown["weight"] = _number(unit.weight)
+    if unit.weights is not None:
+        shown["weights"] = [_number(weight) for weight in unit.weights]
     for key in ("source_racks", "changelog_racks"):
         racks: RackLists | None = getattr(unit, key)
         if racks is not None:

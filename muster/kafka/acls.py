@@ -23,6 +23,7 @@ class Role(StrEnum):
     """A role of principals. The name is part of an option, as in ``--job-principal``."""
 
     JOB = "job"
+    DISCOVERY = "discovery"
     CLOCK = "clock"
     WORKER = "worker"
     EXPORTER = "exporter"
@@ -98,6 +99,12 @@ ROLES: Mapping[Role, Needs] = {
             TopicKind.CLOCK: ("READ", "WRITE"),
             TopicKind.COORDINATOR: ("READ", "WRITE"),
         },
+    ),
+    Role.DISCOVERY: Needs(
+        "the coordinator too, where groups declare topics of Kafka as tasks; it also needs DESCRIBE"
+        " on these topics, and on the cluster to weigh by bytes",
+        {TopicKind.CONFIG: ("WRITE",)},
+        group=(),
     ),
     Role.CLOCK: Needs(
         "a further clock beside the coordinator's own (muster clock)",

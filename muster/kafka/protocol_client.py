@@ -27,7 +27,6 @@ from muster.kafka.access import Refused
 from muster.kafka.settings import HOST_CHECK, ClientSettings, RdKafkaValue
 from muster.protocol.errors import ConfigError
 
-EXTRA = "muster-kafka[adopt]"
 TIMEOUT_MS = 15_000
 _MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "GSSAPI")
 
@@ -120,15 +119,12 @@ def connected(clients: ClientSettings) -> Iterator[Any]:
     """A connected `kafka.KafkaAdminClient`, closed at the end.
 
     Raises:
-        BadInput: kafka-python is not installed, or a client setting is not accepted.
+        BadInput: a client setting is not accepted.
         Unreachable: no answer from Kafka.
         Refused: the login is refused, or a right is missing.
     """
-    try:
-        from kafka import KafkaAdminClient  # optional: the extra adopt
-    except ImportError:
-        raise BadInput(f"this needs the package kafka-python: pip install '{EXTRA}'") from None
-    import kafka.errors as errors
+    import kafka.errors as errors  # optional: the extra adopt
+    from kafka import KafkaAdminClient
 
     logging.getLogger("kafka").setLevel(logging.CRITICAL)  # errors are reported once, as errors
     client = None

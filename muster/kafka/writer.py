@@ -52,22 +52,34 @@ def append(
         Unreachable: Kafka did not acknowledge it in time.
         Refused, NoTopics: as `partitions_of`.
     """
-    return append_all(settings, topic, [event], keys)[0]
+    return append_all(settings, topic, [event], keys, by)[0]
 
 
 def append_all(
-    settings: ClientSettings, topic: str, events: Sequence[Event], keys: KeyFile | None = None
+    settings: ClientSettings,
+    topic: str,
+    events: Sequence[Event],
+    keys: KeyFile | None = None,
+    by: str = "",
 ) -> list[Place]:
     """As `append`, for several events, one after the other."""
     partitions_of(settings, topic, "WRITE")
     records = [signed(keys, encode(event), event, topic) for event in events]
+    if by:
+        records = [r._replace(headers=(*r.headers, (BY, by.encode()))) for r in records]
     with failures_named(settings, topic, "WRITE"), access.fatal_named():
         more: dict[str, RdKafkaValue] = {"message.timeout.ms": cluster.TIMEOUT_S * 1000, **QUIET}
         producer = Producer(settings.producer(more), logger=_UNHEARD)
         return [deliver(producer, topic, record, cluster.TIMEOUT_S) for record in records]
 
 
-def deliver(producer: Producer, topic: str, record: Encoded, timeout_s: float) -> Place:
+def deliver(
+    producer: Producer,
+    topic: str,
+    record: Encoded,
+    timeout_s: float,
+    partition: int | None = None,
+) -> Place:
     """Write one record, wait until Kafka acknowledges it, and return its place.
 
     Args:
@@ -75,6 +87,7 @@ def deliver(producer: Producer, topic: str, record: Encoded, timeout_s: float) -
         topic: full name.
         record: key, value and headers.
         timeout_s: how long Kafka may take.
+        partition: where to; None = the one of the key.
 
     Raises:
         KafkaException: Kafka refused it, or did not acknowledge it in time (_TIMED_OUT).
@@ -87,6 +100,7 @@ def deliver(producer: Producer, topic: str, record: Encoded, timeout_s: float) -
 
     producer.produce(
         topic,
+        partition=-1 if partition is None else partition,
         key=record.key,
         value=record.value,
         headers=list(record.headers),

@@ -28,7 +28,7 @@ from muster.protocol.codec import decode, decode_record, encode
 from muster.protocol.errors import DecodeError
 from muster.protocol.events import Event, GroupDeleted, Origin, Taken
 from muster.protocol.ids import GroupId
-from muster.protocol.keys import key_of, parse_key
+from muster.protocol.keys import key_of, parse_key, whole_key
 from muster.protocol.parts import Joiner
 from muster.protocol.records import (
     Dictionary,
@@ -132,7 +132,7 @@ def _believed(event: Event, item: Row, keyring: Keyring | None, guard: ReplayGua
     """
     if keyring is None:
         return event
-    verifier = Verifier(keyring, event.group, item.topic, item.key or b"")
+    verifier = Verifier(keyring, event.group, item.topic, whole_key(item.key or b""))
     verdict = verifier.verdict(caller_of(event), item.value, item.signature, item.at_ms)
     if verdict is not None:
         return refusal(event)

@@ -39,6 +39,7 @@ from typing import Any, TypeAlias
 from muster.protocol.codec import Encoded
 from muster.protocol.errors import ConfigError
 from muster.protocol.events import Event
+from muster.protocol.keys import whole_key
 from muster.protocol.signing import (
     ALGORITHMS,
     DEFAULT_ALGORITHM,
@@ -116,7 +117,7 @@ class KeyFile:
         Raises:
             EncodeError: no key may sign it now.
         """
-        subject = Subject(topic, encoded.key, encoded.value)
+        subject = Subject(topic, whole_key(encoded.key), encoded.value)
         now_ms = time.time_ns() // 1_000_000
         signature = sign(self.current(), event.group, caller_of(event), subject, now_ms)
         return encoded._replace(headers=(*encoded.headers, (HEADER, signature)))

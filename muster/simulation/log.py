@@ -9,7 +9,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from muster.protocol.events import Event, GroupConfig, GroupDeleted, LagReport, Origin
+from muster.protocol.events import (
+    Event,
+    GroupConfig,
+    GroupDeleted,
+    LagReport,
+    Origin,
+    TopicsFound,
+)
 from muster.protocol.records import GroupSnapshot, MemberAssignment, MemberGone, Record, WakeUp
 
 MemberRecord = MemberAssignment | MemberGone
@@ -17,7 +24,7 @@ MemberRecord = MemberAssignment | MemberGone
 
 def topic_of(event: Event) -> str:
     """The topic of an event."""
-    if isinstance(event, GroupConfig | GroupDeleted):
+    if isinstance(event, GroupConfig | GroupDeleted | TopicsFound):
         return "config"
     return "lag" if isinstance(event, LagReport) else "membership"
 

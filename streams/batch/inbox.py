@@ -26,6 +26,7 @@ from muster.protocol.events import (
     Origin,
     Report,
     Taken,
+    TopicsFound,
 )
 from muster.protocol.framing import KNOWN, PREFIX, Schemas
 from muster.protocol.heartbeats import heartbeats
@@ -137,12 +138,19 @@ class _Budget:
             self._lags -= len(event.lags)
         if isinstance(event, Join | Report):
             self._left -= sum(len(getattr(event.holding, name)) for name in HOLDING_SETS)
-        elif isinstance(event, GroupConfig):
-            tasks = sum(unit.size for unit in event.tasks)
+        elif isinstance(event, GroupConfig | TopicsFound):
+            tasks = _tasks_of(event)
             most = self._limits.group_tasks_max
             if tasks > most:
                 raise DecodeError(f"a group of {tasks} tasks; muster.group.tasks.max is {most}")
             self.declare(tasks)
+
+
+def _tasks_of(event: GroupConfig | TopicsFound) -> int:
+    """How many tasks an event declares."""
+    if isinstance(event, GroupConfig):
+        return sum(unit.size for unit in event.tasks)
+    return sum(unit.size for each in event.found for unit in each.units)
 
 
 def read_refused(lane: bytes, entries: Sequence[bytes], topics: Sequence[str]) -> Inbox | None:

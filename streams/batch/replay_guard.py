@@ -14,9 +14,17 @@ from __future__ import annotations
 from bisect import bisect_left
 from typing import Final
 
-from muster.protocol.events import Drain, GroupConfig, GroupDeleted, Join, Leave, Report
+from muster.protocol.events import (
+    Drain,
+    GroupConfig,
+    GroupDeleted,
+    Join,
+    Leave,
+    Report,
+    TopicsFound,
+)
 
-ONCE: Final = Join | Report | Leave | Drain | GroupConfig | GroupDeleted
+ONCE: Final = Join | Report | Leave | Drain | GroupConfig | GroupDeleted | TopicsFound
 """Events whose signatures count once."""
 KEPT_MAX: Final = 65_536
 """Most signatures that a group remembers (1 MiB); it drops the oldest first."""

@@ -302,7 +302,6 @@ def _cross_rack(record: GroupSnapshot, tasks: _Tasks) -> int:
 
 def _tasks(units: tuple[Unit, ...]) -> _Tasks:
     table = TaskTable(units)
-    weight = np.ones(len(table))
     racks = {
         rack
         for unit in table.units
@@ -314,11 +313,9 @@ def _tasks(units: tuple[Unit, ...]) -> _Tasks:
     # "" stands for every rack that holds no replica of anything.
     afar = {rack: np.zeros(len(table), dtype=np.bool_) for rack in [*racks, ""]} if racks else {}
     for start, unit in zip(table.start[:-1].tolist(), table.units, strict=True):
-        weight[start : start + unit.size] = unit.weight
         if not isinstance(unit, Subtopology):
-            weight[start] = unit.connector_weight
             continue
         for partition, topics in enumerate(unit.source_racks or ()):
             for rack, tells in afar.items():
                 tells[start + partition] = any(rack not in replicas for replicas in topics)
-    return _Tasks(units, weight, afar)
+    return _Tasks(units, table.weight, afar)

@@ -174,7 +174,9 @@ def test_settings_that_do_harm_together(
 def arguments(**given: object) -> argparse.Namespace:
     """Arguments of `config set`."""
     return argparse.Namespace(
-        **{"file": None, "tasks": None, "assignor": None, "config": [], **given}
+        topic=[],
+        pattern=[],
+        **{"file": None, "tasks": None, "assignor": None, "config": [], **given},
     )
 
 

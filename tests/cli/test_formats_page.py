@@ -11,6 +11,7 @@ import pytest
 from muster.cli import assign, config
 from muster.cli.main import main
 from muster.documents import members, problem, scenario, units
+from muster.protocol import sources
 from muster.simulation.member import TELLS
 
 PAGE = Path(__file__).resolve().parents[2] / "docs/formats.md"
@@ -46,6 +47,14 @@ def test_examples_give_the_answers_of_the_page(
     assert json.loads(capsys.readouterr().out) == json.loads(answer)
 
 
+def test_the_topics_of_the_page_are_read() -> None:
+    """The example's topics are those that a group would declare, and print as they stand there."""
+    [text] = re.findall(rf"^<!-- tasks of Kafka -->{BLOCK}", TEXT, re.MULTILINE | re.DOTALL)
+    rows = json.loads(text)["tasks"]
+    found, declared = units.parse_task_list(rows)
+    assert (found, [sources.source_json(each) for each in declared]) == ((), rows)
+
+
 def test_every_file_has_an_answer() -> None:
     """Each example file has an answer on the page."""
     assert sorted(command.split()[-1] for command, _ in ANSWERS) == sorted(FILES)
@@ -56,6 +65,7 @@ def test_every_file_has_an_answer() -> None:
     [
         ("key of a subtopology", units.SUBTOPOLOGY),
         ("key of a connector", units.CONNECTOR),
+        ("key of a topic", sources.KEYS),
         ("key of a member", members.KEYS),
         ("key of a problem", problem.KEYS),
         ("key of an answer", problem.ANSWER_KEYS),

@@ -11,9 +11,10 @@ import pytest
 from support.console.played import PREFIX, demo_life, fleet_of, play, scenario
 from support.state.snapshots import orders
 
-from muster.console.frames import delta, frame, frame_of, text
+from muster.console.frames import delta, frame, frame_of, kind_of, text
 from muster.console.store import GroupKey, Store
 from muster.protocol.ids import MemberId
+from muster.protocol.tags import GOVERNED
 
 COPIES = scenario(
     [{"subtopology": "0", "partitions": 6, "stateful": True}, {"connector": "c", "tasks": 2}],
@@ -91,6 +92,14 @@ def test_hostile_names_are_cut_and_escaped() -> None:
     assert shown.isprintable()
     assert "\\u202e" in shown
     assert text(None) == ""
+
+
+def test_governed_groups_are_marked() -> None:
+    """A group whose members `muster adopt` brings in is governed; others are native."""
+    record = orders()
+    members = (replace(record.members[0], tags=(GOVERNED,)), record.members[1])
+    assert kind_of(replace(record, members=members)) == "governed"
+    assert kind_of(record) == "native"
 
 
 def test_a_quiet_record_costs_nothing() -> None:

@@ -75,7 +75,7 @@ def test_a_drain_from_the_page_names_who_asked(
         group=orders().group, assignor="sticky", settings=orders().settings, tasks=orders().tasks
     )
     topics.write(TopicKind.CONFIG, config)
-    until(lambda: generation(store, topics) == 7, "the group is known")
+    until(lambda: generation(store, topics) == 7, "the group is known", story=lambda: store.fault)
     access = Access()
     options = Options(topics.clients, writes=Writes(frozenset({"drain", "config"})))
     console = Console(store, Reader(topics.clients, store), options, access, Place(port=0))

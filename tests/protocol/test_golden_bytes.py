@@ -25,6 +25,7 @@ from muster.protocol.events import (
     Origin,
     Report,
     Tick,
+    TopicsFound,
 )
 from muster.protocol.framing import OWN, PREFIX, Schemas
 from muster.protocol.ids import Role, Task
@@ -44,6 +45,7 @@ from muster.protocol.records import (
     WakeUp,
 )
 from muster.protocol.settings import parse_settings
+from muster.protocol.sources import Found, Source
 from muster.protocol.tasks import Connector, Subtopology, TaskSet
 from muster.protocol.taskset import UnitRef
 from muster.protocol.topics import TopicKind
@@ -56,6 +58,7 @@ _SETS = {
 }
 _HOLDING = Holding(**_SETS, ready=TaskSet.of(["1_4"]), releasing=TaskSet.of(["0_7"]))
 _LAGS = (Lag(Task("1", 4), 12), Lag(Task("c1", -1, True), 0))
+_ORDERS = Source(topics=("orders",), racks="leader")
 _UNITS = (
     Subtopology("0", 3, True, 2, ((("r0", "r1"),), (("r1",),), (("r0", "r1"),)), None),
     Connector("c1", 2, 1, 0.5),
@@ -140,6 +143,45 @@ def _events() -> dict[str, tuple[TopicKind, object]]:
                 assignor="cooperative",
                 settings=parse_settings({"session.timeout.ms": 20_000}, "cooperative"),
                 tasks=_UNITS,
+                origin=wire.ORIGIN,
+            ),
+        ),
+        **_from_kafka(),
+    }
+
+
+def _from_kafka() -> dict[str, tuple[TopicKind, object]]:
+    """A config that declares topics, and what was found."""
+    return {
+        "GroupConfig.sources": (
+            TopicKind.CONFIG,
+            GroupConfig(
+                group="fleet",
+                assignor="sticky",
+                settings=parse_settings({}, "sticky"),
+                tasks=(Subtopology("own", 2),),
+                sources=(_ORDERS, Source(pattern="shop[.].*", measure="lag", stateful=True)),
+                origin=wire.ORIGIN,
+            ),
+        ),
+        "TopicsFound": (
+            TopicKind.CONFIG,
+            TopicsFound(
+                group="fleet",
+                found=(
+                    Found(
+                        _ORDERS,
+                        (
+                            Subtopology(
+                                "orders",
+                                2,
+                                source_racks=((("r1",),), (("r2",),)),
+                                weights=(1, 2.5),
+                            ),
+                        ),
+                        (("orders", "AAAAAAAAAAAAAAAAAAAAAQ"),),
+                    ),
+                ),
                 origin=wire.ORIGIN,
             ),
         ),

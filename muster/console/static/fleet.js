@@ -48,7 +48,9 @@
         el("span", { class: "muted small nowrap" }, ` ${muster.ago(row.at_ms)}`)),
       el("td", { class: "number", "data-name": "moves in an hour" }, row.moved.toLocaleString("en")),
       el("td", { class: "wrong" }, row.wrong.length
-        ? row.wrong.map((text) => el("p", { class: `note ${row.level === "fail" ? "bad" : "warn"}` }, text))
+        ? [el("p", { class: `note ${row.level === "fail" ? "bad" : "warn"}` }, row.wrong[0]),
+          row.wrong.length > 1
+            ? el("span", { class: "muted small" }, `and ${row.wrong.length - 1} more`) : null]
         : el("span", { class: "muted none" }, "–")));
   };
 

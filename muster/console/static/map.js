@@ -116,11 +116,14 @@
       const least = Math.min(across * step - GAP + 2 * PAD, width);
       const fitting = Math.max(Math.floor((width + CARD_GAP) / (least + CARD_GAP)), 1);
       const columns = Math.min(fitting, Math.max(this.state.members.size, 1));
-      const roomy = (width + CARD_GAP) / columns - CARD_GAP;
+      const rows = bands(groups, columns);
+      const used = Math.max(...rows.map((band) => sum(band.map((each) =>
+        each.rack === null ? 1 : Math.min(each.members.length, columns)))));
+      const roomy = (width + CARD_GAP) / used - CARD_GAP;
       const wide = Math.floor(Math.min(roomy, Math.max(least * 1.6, 150)));
       const made = { cells: [], cards: [], racks: [], size, held };
       let y = 0;
-      for (const band of bands(groups, columns)) {
+      for (const band of rows) {
         const isNamed = band.some(({ rack }) => rack);
         const isBare = band[0].rack === null;
         const cardWidth = isBare ? width : wide;
@@ -557,6 +560,8 @@
     }
     return found;
   };
+
+  const sum = (numbers) => numbers.reduce((total, each) => total + each, 0);
 
   const box = (pen, x, y, w, h, r) => {
     pen.beginPath();

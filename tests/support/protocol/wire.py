@@ -20,6 +20,7 @@ from muster.protocol.events import (
     Origin,
     Report,
     Tick,
+    TopicsFound,
 )
 from muster.protocol.ids import Role, Task
 from muster.protocol.records import (
@@ -38,6 +39,7 @@ from muster.protocol.records import (
     WakeUp,
 )
 from muster.protocol.settings import parse_settings
+from muster.protocol.sources import Found, Source
 from muster.protocol.tasks import Connector, IntArray, Subtopology, TaskSet, TaskTable
 
 ORIGIN = Origin("muster.membership", 3, 17, 1_700_000_000_000)
@@ -160,8 +162,48 @@ configs = st.builds(
     assignor=assignors,
     settings=settings,
     tasks=unit_lists(),
+    sources=st.lists(st.deferred(lambda: sources), max_size=3).map(tuple),
     origin=st.just(ORIGIN),
 )
+_topics = st.from_regex(r"[a-z][a-z0-9._-]{0,8}", fullmatch=True)
+sources = st.one_of(
+    st.builds(
+        Source,
+        topics=st.lists(_topics, min_size=1, max_size=3, unique=True).map(tuple),
+        stateful=st.booleans(),
+        measure=st.sampled_from(["", "bytes", "records", "lag"]),
+        racks=st.sampled_from(["replicas", "leader"]),
+    ),
+    st.builds(
+        Source,
+        topics=st.lists(_topics, min_size=1, max_size=3, unique=True).map(tuple),
+        co_partitioned=st.just(True),
+        name=_topics,
+        weight=st.integers(0, 100),
+    ),
+    st.builds(Source, pattern=st.sampled_from([".*", "orders[.].*"])),
+)
+
+
+@st.composite
+def _found(draw: st.DrawFn) -> TopicsFound:
+    """What was found: each unit belongs to one source."""
+    declared = draw(st.lists(sources, max_size=3, unique=True))
+    names = draw(st.lists(_topics, max_size=6, unique=True))
+    units = [
+        Subtopology(name, size, weights=draw(optional(st.just((2.5,) * size))))
+        for name in sorted(names)
+        for size in [draw(st.integers(0, 5))]
+    ]
+    step = max(len(declared), 1)
+    found = tuple(
+        Found(source, tuple(units[i::step]), tuple((u.name, "AAAAAQ") for u in units[i::step]))
+        for i, source in enumerate(declared)
+    )
+    return TopicsFound(group=draw(texts), found=found, origin=ORIGIN)
+
+
+found = _found()
 assignments = st.builds(
     MemberAssignment,
     **_who,

@@ -1,0 +1,169 @@
+"""Look at a group that Kafka coordinates, and at what muster would do with it. Changes nothing.
+
+Shows how the group stands (who has what, how even that is, what is read from another rack), then
+what muster would move and why, and what that would gain. Needs the rights to describe the groups
+and their topics; no topics of muster, no Spark. --watch goes on and prints what each rebalance of
+the group moved, beside what muster would have moved. Ctrl-C ends it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from muster.cli.options import add_changes, add_format, changes, kafka_settings
+from muster.discovery.load import Measure
+from muster.documents.group_config import as_json as config_json
+from muster.errors import BadInput, NotFound
+from muster.kafka.groups import Kind, listed
+from muster.kafka.options import add_client
+from muster.kafka.settings import ClientSettings
+from muster.output import json_line, one_line
+from muster.protocol.errors import MusterError
+from muster.protocol.events import GroupConfig
+from muster.protocol.records import GroupSnapshot
+from muster.shadow.as_group import as_group
+from muster.shadow.look import Seen, look
+from muster.shadow.report import Shadow, as_json, as_text, line
+from muster.shadow.standing import present, standing
+from muster.shadow.watching import Watched
+from muster.whatif import planned
+
+LOOK_EVERY_S = 1.0
+_TYPES = {
+    "consumer": (Kind.CLASSIC, Kind.CONSUMER, Kind.STREAMS),
+    "connect": (Kind.CONNECT,),
+}
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the options."""
+    which = parser.add_mutually_exclusive_group(required=True)
+    which.add_argument(
+        "--group", metavar="G", action="append", help="a consumer group's id; repeatable"
+    )
+    which.add_argument("--all", action="store_true", help="every group that may be described")
+    parser.add_argument("--type", choices=sorted(_TYPES), help="--all: only groups of this type")
+    parser.add_argument(
+        "--weight",
+        choices=[str(measure) for measure in Measure],
+        help="weigh partitions by this (default: all alike)",
+    )
+    parser.add_argument(
+        "--connect-url", metavar="URL", help="a Connect worker's REST, to see tasks that do not run"
+    )
+    add_changes(parser)
+    parser.add_argument(
+        "--watch", action="store_true", help="go on: a line for every rebalance, until Ctrl-C"
+    )
+    add_format(parser)
+    add_client(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Look once, or go on looking."""
+    clients = kafka_settings(args)
+    change = changes(args)
+    groups = _groups(clients, args)
+    if not groups:
+        print("no groups", file=sys.stderr)
+        return 0
+    if len(groups) > 1 and (change["add"] or change["remove"]):
+        raise BadInput("--add-member and --remove-member: give one --group")
+    seen = look(clients, groups, connect_url=args.connect_url)
+    for number, each in enumerate(seen):
+        shadow = _shadow(each, change, args)
+        if args.format == "json":
+            print(json_line(as_json(shadow)), flush=True)
+        else:
+            print(("\n" if number else "") + as_text(shadow), flush=True)
+    if args.watch:
+        _watch(clients, seen, change, args)
+    return 0
+
+
+def _groups(clients: ClientSettings, args: argparse.Namespace) -> list[str]:
+    if args.group:
+        if args.type:
+            raise BadInput("--type chooses among --all")
+        return list(dict.fromkeys(args.group))
+    kinds = _TYPES[args.type] if args.type else tuple(k for kinds in _TYPES.values() for k in kinds)
+    return [each.group for each in listed(clients) if each.kind in kinds]
+
+
+def _measure(args: argparse.Namespace) -> Measure | None:
+    return Measure(args.weight) if args.weight else None
+
+
+def _shadow(seen: Seen, change: Mapping[str, Any], args: argparse.Namespace) -> Shadow:
+    group = as_group(seen, measure=_measure(args), assignor=change["assignor"])
+    now = standing(seen, group, present(group))
+    if not seen.description.members and not change["add"]:
+        return Shadow(seen, group, now, None, None, "the group has no members")
+    if seen.description.kind is Kind.CLASSIC and seen.description.is_rebalancing:
+        return Shadow(seen, group, now, None, None, "the group is rebalancing; ask again")
+    plan = planned(group, **{**change, "assignor": None})
+    for warning in plan.pop("warnings", ()):
+        print(f"muster shadow: {one_line(warning)}", file=sys.stderr)
+    placement = {name: held["active"] for name, held in plan["members"].items()}
+    return Shadow(seen, group, now, plan, standing(seen, group, placement))
+
+
+def _watch(
+    clients: ClientSettings, seen: list[Seen], change: Mapping[str, Any], args: argparse.Namespace
+) -> None:
+    names = [each.description.group for each in seen]
+    watched = {name: Watched() for name in names}
+    while True:
+        for each in seen:
+            if not (each.description.kind is Kind.CLASSIC and each.description.is_rebalancing):
+                _note(watched[each.description.group], each, change, args)
+        time.sleep(LOOK_EVERY_S)
+        try:
+            seen = look(clients, names, measures=(), connect_url=args.connect_url)
+        except NotFound:
+            raise
+        except MusterError as error:  # a broker that is away comes back
+            if not error.retriable:
+                raise
+            print(f"muster shadow: {one_line(str(error))}", file=sys.stderr)
+
+
+def _note(
+    watched: Watched, seen: Seen, change: Mapping[str, Any], args: argparse.Namespace
+) -> None:
+    before = watched.before
+    group = as_group(seen, assignor=change["assignor"])
+    event = watched.take(group)
+    if event is None or before is None:
+        return
+    event["muster_moves"] = _moves(before, group, change)
+    print(json_line(event) if args.format == "json" else line(event), flush=True)
+
+
+def _moves(before: GroupSnapshot, after: GroupSnapshot, change: Mapping[str, Any]) -> int | None:
+    """How many owned tasks muster would have moved for the same change of members and tasks."""
+    was = {member.id for member in before.members}
+    now = {member.id for member in after.members}
+    add = [
+        {"id": each.id, **({"rack": each.rack} if each.rack else {})}
+        for each in after.members
+        if each.id not in was
+    ]
+    config = GroupConfig(
+        group=after.group, assignor=after.assignor, settings=after.settings, tasks=after.tasks
+    )
+    try:
+        plan = planned(
+            before,
+            add=add,
+            remove=sorted(was - now),
+            config=change["config"],
+            tasks=config_json(config)["tasks"],
+        )
+    except MusterError:
+        return None
+    return sum(1 for move in plan["moves"] if move["role"] == "active" and move["from"])

@@ -1,0 +1,208 @@
+"""What to write about a group's sources, given what Kafka has now. Pure.
+
+The newest record is the baseline, so any number of processes come to the same answer:
+
+- A topic that is no longer there stays for a grace time, because metadata may be incomplete for a
+  moment; nothing else makes a group's tasks fewer.
+- A topic with another id was deleted and made again. Its tasks are dropped in one record and found
+  in the next, so that their members stop them and begin anew.
+- Weights are relative: the mean of a source's partitions weighs 1. New ones count only if they say
+  something new.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from muster.discovery.topics import Topic
+from muster.protocol.sources import Found, Source
+from muster.protocol.tasks import RackLists, Subtopology
+
+Loads = Mapping[tuple[str, int], float]
+"""(topic, partition) → what it carries, in any unit."""
+NEWS_SHARE = 0.25
+"""A weight says something new if it differs by this share of the larger one..."""
+NEWS_MIN = 0.2
+"""...and by this much of a mean partition."""
+IDLE_WEIGHT = 0.05
+"""What a partition weighs at least, so that idle ones are shared out too."""
+
+
+@dataclass(slots=True)
+class Memory:
+    """What a process remembers of a source between two looks.
+
+    Attributes:
+        missing_since_ms: topic → since when it has not been there.
+    """
+
+    missing_since_ms: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What was read for a source.
+
+    Attributes:
+        topics: those of the source that exist, by name.
+        loads: of their partitions; None = not measured this time.
+        now_ms: when.
+    """
+
+    topics: Mapping[str, Topic]
+    loads: Loads | None
+    now_ms: int
+
+
+def find(
+    source: Source, before: Found | None, look: Look, memory: Memory, grace_ms: int
+) -> tuple[Found, list[str]]:
+    """What is found for a source, and what is wrong with it in words.
+
+    Args:
+        source: as declared.
+        before: the newest record of it; None = there is none.
+        look: what Kafka has now.
+        memory: of this source; it is updated.
+        grace_ms: how long a topic that has vanished stays.
+    """
+    known = dict(before.ids) if before is not None else {}
+    ids: dict[str, str] = {}
+    topics: dict[str, Topic] = {}
+    for name, topic in sorted(look.topics.items()):
+        memory.missing_since_ms.pop(name, None)
+        if known.get(name, topic.id) == topic.id:
+            topics[name], ids[name] = topic, topic.id
+        # else it was made again: left out of this record, found in the next
+    waiting = _waiting(known, look, memory, grace_ms)
+    ids |= {name: known[name] for name in waiting}
+    old = {unit.name: unit for unit in before.units} if before is not None else {}
+    if source.co_partitioned:
+        units, faults = _together(source, topics, waiting, old)
+    else:
+        units = [_unit(source, name, [topic]) for name, topic in topics.items()]
+        units += [old[name] for name in waiting if name in old]
+        faults = []
+    weighed = _weigh(source, units, old, look.loads)
+    return Found(source, tuple(sorted(weighed, key=lambda unit: unit.name)), _sorted(ids)), faults
+
+
+def _waiting(known: Mapping[str, str], look: Look, memory: Memory, grace_ms: int) -> list[str]:
+    """Topics of the newest record that are not there now, and whose grace time runs."""
+    waiting = []
+    for name in sorted(known.keys() - look.topics.keys()):
+        since_ms = memory.missing_since_ms.setdefault(name, look.now_ms)
+        if look.now_ms - since_ms < grace_ms:
+            waiting.append(name)
+    return waiting
+
+
+def _together(
+    source: Source,
+    topics: Mapping[str, Topic],
+    waiting: Sequence[str],
+    old: Mapping[str, Subtopology],
+) -> tuple[list[Subtopology], list[str]]:
+    """The unit of co-partitioned topics; while they do not fit, what was found before."""
+    missing = [name for name in source.topics if name not in topics and name not in waiting]
+    sizes = {name: topic.partitions for name, topic in topics.items()}
+    if waiting:
+        return [*old.values()], []
+    if missing or not topics:
+        fault = f"co-partitioned topics that are not there: {', '.join(missing) or source.pattern}"
+        return [], [fault]
+    if len(set(sizes.values())) > 1:
+        told = ", ".join(f"{name} has {size}" for name, size in sizes.items())
+        return [*old.values()], [f"co-partitioned topics need as many partitions each: {told}"]
+    return [_unit(source, source.unit, [*topics.values()])], []
+
+
+def _unit(source: Source, name: str, topics: Sequence[Topic]) -> Subtopology:
+    return Subtopology(
+        name=name,
+        partitions=topics[0].partitions,
+        stateful=source.stateful,
+        weight=source.weight,
+        source_racks=_racks(source, topics),
+    )
+
+
+def _racks(source: Source, topics: Sequence[Topic]) -> RackLists | None:
+    """Per partition, per topic the racks from which it is near; None unless all are known."""
+    rows = []
+    for number in range(topics[0].partitions):
+        row = []
+        for topic in topics:
+            leader = topic.leader_racks[number]
+            near = (leader,) if source.racks == "leader" and leader else topic.replica_racks[number]
+            if not near:
+                return None
+            row.append(near)
+        rows.append(tuple(row))
+    return tuple(rows)
+
+
+def _weigh(
+    source: Source,
+    units: Sequence[Subtopology],
+    old: Mapping[str, Subtopology],
+    loads: Loads | None,
+) -> list[Subtopology]:
+    """The units with measured weights: those of the newest record, unless new ones say more."""
+    if not source.measure:
+        return list(units)
+    fresh = None if loads is None else _weights(source, units, loads)
+    if fresh is not None and any(
+        _says_more(old.get(unit.name), unit, fresh[unit.name]) for unit in units
+    ):
+        return [replace(unit, weights=fresh[unit.name]) for unit in units]
+    kept = []
+    for unit in units:
+        before = old.get(unit.name)
+        weights = None if before is None else before.weights
+        fits = weights is not None and len(weights) == unit.partitions
+        kept.append(replace(unit, weights=weights if fits else None))
+    return kept
+
+
+def _weights(
+    source: Source, units: Sequence[Subtopology], loads: Loads
+) -> dict[str, tuple[float, ...]]:
+    """Unit → the weight of each task; the mean over the source is 1."""
+    raw = {
+        unit.name: [
+            sum(loads.get((topic, number), 0.0) for topic in _read_by(source, unit))
+            for number in range(unit.partitions)
+        ]
+        for unit in units
+    }
+    values = [value for row in raw.values() for value in row]
+    mean = sum(values) / len(values) if values else 0.0
+    return {
+        name: tuple(_rounded(max(value / mean, IDLE_WEIGHT)) if mean > 0 else 1 for value in row)
+        for name, row in raw.items()
+    }
+
+
+def _read_by(source: Source, unit: Subtopology) -> Sequence[str]:
+    return source.topics if source.co_partitioned and source.topics else (unit.name,)
+
+
+def _rounded(value: float) -> float:
+    """Two significant digits."""
+    return float(f"{value:.1e}")
+
+
+def _says_more(before: Subtopology | None, unit: Subtopology, fresh: tuple[float, ...]) -> bool:
+    weights = None if before is None else before.weights
+    if weights is None or len(weights) != unit.partitions:
+        weights = (1.0,) * unit.partitions
+    return any(
+        abs(new - old) > max(NEWS_SHARE * max(new, old), NEWS_MIN)
+        for new, old in zip(fresh, weights, strict=True)
+    )
+
+
+def _sorted(ids: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    return tuple(sorted(ids.items()))

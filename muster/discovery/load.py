@@ -1,0 +1,155 @@
+"""What the partitions of topics carry: records and bytes a second, and how far a group is behind.
+
+Rates come from the log itself: the end offset now, less the offset that was the end `SPAN_MS` ago
+(Kafka finds it by timestamp). So every process that asks gets the same rate, however long it has
+been running, and the span smooths it. Records that compaction removed count as written. Bytes are
+records times the average size of a record in the partition's log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from enum import StrEnum
+from typing import Any, NamedTuple
+
+from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec
+
+from muster.kafka.access import Refused
+from muster.kafka.protocol_client import connected
+from muster.kafka.settings import ClientSettings
+
+SPAN_MS = 600_000
+TIMEOUT_S = 15
+Place = tuple[str, int]
+"""Topic and partition."""
+
+
+class Measure(StrEnum):
+    """What a partition's load is measured by."""
+
+    BYTES = "bytes"
+    RECORDS = "records"
+    LAG = "lag"
+
+
+class Load(NamedTuple):
+    """What a partition carries.
+
+    Attributes:
+        records_s: records written a second, over the last `SPAN_MS`.
+        bytes_s: bytes written a second; None = not asked, or not known.
+        lag: records that the group has not committed; None = not asked, or no commit.
+        end: the end offset.
+    """
+
+    records_s: float
+    bytes_s: float | None
+    lag: int | None
+    end: int
+
+    def by(self, measure: Measure) -> float | None:
+        """One of the three."""
+        return {
+            Measure.BYTES: self.bytes_s,
+            Measure.RECORDS: self.records_s,
+            Measure.LAG: self.lag,
+        }[measure]
+
+
+def committed(admin: AdminClient, group: str) -> dict[Place, int]:
+    """A group's committed offsets.
+
+    Raises:
+        KafkaException: no answer, or no right to describe the group.
+    """
+    asked = [ConsumerGroupTopicPartitions(group)]
+    answers = admin.list_consumer_group_offsets(asked, request_timeout=TIMEOUT_S)
+    rows = answers[group].result(TIMEOUT_S + 1).topic_partitions or ()
+    return {(row.topic, row.partition): row.offset for row in rows if row.offset >= 0}
+
+
+def offsets(admin: AdminClient, places: Iterable[Place], spec: OffsetSpec) -> dict[Place, int]:
+    """An offset of each partition; those that have no leader now are left out.
+
+    Raises:
+        KafkaException: no answer to any of them.
+    """
+    asked = {TopicPartition(*place): spec for place in places}
+    if not asked:
+        return {}
+    found: dict[Place, int] = {}
+    failure: Exception | None = None
+    for part, answer in admin.list_offsets(asked, request_timeout=TIMEOUT_S).items():
+        try:
+            found[part.topic, part.partition] = answer.result(TIMEOUT_S + 1).offset
+        except Exception as error:  # KafkaException, or the future's own
+            failure = error
+    if failure is not None and not found:
+        raise failure
+    return found
+
+
+def sizes(clients: ClientSettings, places: Iterable[Place]) -> dict[Place, int]:
+    """Bytes in the log of each partition, of the largest replica.
+
+    Raises:
+        Refused: the login may not describe the cluster.
+        Unreachable: no answer.
+    """
+    wanted: dict[str, list[int]] = {}
+    for topic, number in places:
+        wanted.setdefault(topic, []).append(number)
+    if not wanted:
+        return {}
+    found: dict[Place, int] = {}
+    with connected(clients) as client:
+        answers: list[Any] = client.describe_log_dirs(wanted)
+    for broker in answers:
+        for folder in broker["log_dirs"]:
+            for topic in folder["topics"]:
+                for part in topic["partitions"]:
+                    place = (topic["name"], part["partition_index"])
+                    found[place] = max(found.get(place, 0), part["partition_size"])
+    if not found:
+        raise Refused("no broker tells the sizes of logs: this login needs DESCRIBE on the cluster")
+    return found
+
+
+def measured(
+    admin: AdminClient,
+    places: Iterable[Place],
+    now_ms: int,
+    *,
+    commits: Mapping[Place, int] | None = None,
+    log_sizes: Mapping[Place, int] | None = None,
+) -> dict[Place, Load]:
+    """The load of partitions; those without a leader are left out.
+
+    Args:
+        admin: of the cluster.
+        places: which partitions.
+        now_ms: the present time, epoch milliseconds.
+        commits: of the group whose lag is wanted; None = lags are not wanted.
+        log_sizes: as of `sizes`; None = bytes are not wanted.
+
+    Raises:
+        KafkaException: no answer.
+    """
+    wanted = list(places)
+    ends = offsets(admin, wanted, OffsetSpec.latest())  # type: ignore[no-untyped-call]
+    begins = offsets(admin, wanted, OffsetSpec.for_timestamp(now_ms - SPAN_MS))
+    firsts = {} if log_sizes is None else offsets(admin, wanted, OffsetSpec.earliest())  # type: ignore[no-untyped-call]
+    loads: dict[Place, Load] = {}
+    for place, end in ends.items():
+        begin = begins.get(place, -1)
+        records_s = (end - begin) / (SPAN_MS / 1000) if begin >= 0 else 0.0
+        bytes_s: float | None = None
+        if log_sizes is not None and place in log_sizes:
+            kept = end - firsts.get(place, 0)
+            bytes_s = records_s * log_sizes[place] / kept if kept > 0 else 0.0
+        lag = None
+        if commits is not None and place in commits:
+            lag = max(end - commits[place], 0)
+        loads[place] = Load(records_s, bytes_s, lag, end)
+    return loads

@@ -1,0 +1,89 @@
+"""What Kafka's metadata say of topics: partitions, racks of replicas and leaders, topic ids."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from confluent_kafka import KafkaError, KafkaException, TopicCollection
+from confluent_kafka.admin import AdminClient
+
+TIMEOUT_S = 15
+_ABSENT = (
+    KafkaError.UNKNOWN_TOPIC_OR_PART,
+    KafkaError.UNKNOWN_TOPIC_ID,
+    KafkaError.TOPIC_AUTHORIZATION_FAILED,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """A topic.
+
+    Attributes:
+        name: its name.
+        id: its id; a topic that was deleted and made again has another one.
+        replica_racks: per partition the racks of its replicas, sorted; a replica on a broker
+            without `broker.rack` counts for none.
+        leader_racks: per partition the rack of its leader; None = unknown, or no leader now.
+    """
+
+    name: str
+    id: str
+    replica_racks: tuple[tuple[str, ...], ...]
+    leader_racks: tuple[str | None, ...]
+
+    @property
+    def partitions(self) -> int:
+        """Number of partitions."""
+        return len(self.replica_racks)
+
+    @property
+    def has_racks(self) -> bool:
+        """Whether a rack of every partition is known."""
+        return all(self.replica_racks)
+
+
+def topics(admin: AdminClient, names: Iterable[str]) -> dict[str, Topic]:
+    """The topics of these names that exist and that this login may describe, by name.
+
+    Raises:
+        KafkaException, TimeoutError: no answer.
+    """
+    wanted = sorted(set(names))
+    if not wanted:
+        return {}
+    answers = admin.describe_topics(TopicCollection(wanted), request_timeout=TIMEOUT_S)
+    found: dict[str, Topic] = {}
+    for name, answer in answers.items():
+        try:
+            described = answer.result(TIMEOUT_S + 1)
+        except KafkaException as error:
+            if error.args[0].code() in _ABSENT:
+                continue
+            raise
+        partitions = sorted(described.partitions, key=lambda each: each.id)
+        if [each.id for each in partitions] != list(range(len(partitions))):
+            continue  # Kafka is still making it, or adding partitions
+        found[name] = Topic(
+            name=name,
+            id=str(described.topic_id),
+            replica_racks=tuple(
+                tuple(sorted({node.rack for node in each.replicas if node.rack}))
+                for each in partitions
+            ),
+            leader_racks=tuple(
+                each.leader.rack or None if each.leader is not None else None for each in partitions
+            ),
+        )
+    return found
+
+
+def names(admin: AdminClient) -> list[str]:
+    """Names of all topics that this login may describe, sorted; Kafka's internal ones are not.
+
+    Raises:
+        KafkaException: no answer.
+    """
+    there = admin.list_topics(timeout=TIMEOUT_S).topics
+    return sorted(name for name, topic in there.items() if topic.error is None and name[:2] != "__")

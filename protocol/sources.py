@@ -1,0 +1,234 @@
+"""Tasks that come from Kafka: what a group's config declares, and what was found.
+
+A `Source` stands in a config beside the list of tasks: a topic, several topics, or a pattern. The
+coordinator never asks Kafka. A process beside it does, and writes what it found as an event
+(`TopicsFound`), so a generation has its cause and a replay needs no Kafka of that time.
+
+The units of a group are those of its list and those that were found for its sources. A unit of the
+list wins over one that was found under the same name.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from muster.protocol.errors import ConfigError
+from muster.protocol.tasks import WEIGHT_MAX, Connector, Subtopology, TaskTable, Unit
+
+MEASURES = ("bytes", "records", "lag")
+"""What a partition's weight may be measured by."""
+KEYS = ("topic", "topics", "pattern", "co_partitioned", "name", "stateful", "weight", "racks")
+SOURCES_MAX = 1_000
+PATTERN_CHARS_MAX = 1_000
+_NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Topics whose partitions are tasks.
+
+    Attributes:
+        topics: their names; empty = by `pattern`.
+        pattern: a regular expression that matches whole names.
+        co_partitioned: partition n of all of them is one task; else each topic is a unit.
+        name: name of the unit, if co-partitioned.
+        stateful: whether the tasks have state.
+        weight: load of each task, where it is not measured.
+        measure: one of `MEASURES`; empty = not measured.
+        racks: ``replicas`` = a member in the rack of any replica is near; ``leader`` = only the
+            leader's rack is.
+    """
+
+    topics: tuple[str, ...] = ()
+    pattern: str = ""
+    co_partitioned: bool = False
+    name: str = ""
+    stateful: bool = False
+    weight: float = 1
+    measure: str = ""
+    racks: str = "replicas"
+
+    @property
+    def unit(self) -> str:
+        """Name of the unit of a co-partitioned source."""
+        return self.name or "+".join(self.topics)
+
+    def matches(self, topic: str) -> bool:
+        """Whether a topic belongs to the source."""
+        if self.topics:
+            return topic in self.topics
+        return re.fullmatch(self.pattern, topic) is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What was found for a source.
+
+    Attributes:
+        source: as declared.
+        units: sorted by name.
+        ids: (topic, topic id), sorted; a topic that was deleted and made again has another id.
+    """
+
+    source: Source
+    units: tuple[Subtopology, ...]
+    ids: tuple[tuple[str, str], ...] = ()
+
+
+def source_json(source: Source) -> dict[str, Any]:
+    """A source as users write it, without defaults."""
+    row: dict[str, Any] = {}
+    if source.pattern:
+        row["pattern"] = source.pattern
+    elif len(source.topics) == 1 and not source.co_partitioned:
+        row["topic"] = source.topics[0]
+    else:
+        row["topics"] = list(source.topics)
+    if source.co_partitioned:
+        row["co_partitioned"] = True
+    if source.name:
+        row["name"] = source.name
+    if source.stateful:
+        row["stateful"] = True
+    if source.measure or source.weight != 1:
+        row["weight"] = source.measure or source.weight
+    if source.racks != "replicas":
+        row["racks"] = source.racks
+    return row
+
+
+def is_source(row: object) -> bool:
+    """Whether an entry of a task list is a source and no unit."""
+    return isinstance(row, Mapping) and bool({"topic", "topics", "pattern"} & row.keys())
+
+
+def source_from(row: object, place: str = "tasks") -> Source:
+    """Read a source.
+
+    Raises:
+        ConfigError: names the place and says what would be right.
+    """
+    if not isinstance(row, Mapping) or sum(key in row for key in KEYS[:3]) != 1:
+        raise ConfigError(place, row, "one of 'topic', 'topics' and 'pattern'")
+    unknown = sorted(row.keys() - set(KEYS))
+    if unknown:
+        raise ConfigError(place, unknown[0], f"one of the keys {', '.join(KEYS)}")
+    topics = _topics(row, place)
+    source = Source(
+        topics=topics,
+        pattern=_pattern(row.get("pattern"), place),
+        co_partitioned=_flag(row, "co_partitioned", place),
+        name=_unit_name(row.get("name", ""), place),
+        stateful=_flag(row, "stateful", place),
+        weight=_weight(row.get("weight", 1), place),
+        measure=row["weight"] if isinstance(row.get("weight"), str) else "",
+        racks=row.get("racks", "replicas"),
+    )
+    if source.racks not in ("replicas", "leader"):
+        raise ConfigError(f"{place}.racks", source.racks, "'replicas' or 'leader'")
+    if source.co_partitioned and source.pattern and not source.name:
+        raise ConfigError(f"{place}.name", "", "a name for the tasks of a co-partitioned pattern")
+    if source.name and not source.co_partitioned:
+        raise ConfigError(f"{place}.name", source.name, "no name: units are called as the topics")
+    return source
+
+
+def _topics(row: Mapping[str, Any], place: str) -> tuple[str, ...]:
+    if "pattern" in row:
+        return ()
+    key = "topic" if "topic" in row else "topics"
+    given = [row["topic"]] if key == "topic" else row["topics"]
+    if not isinstance(given, list) or not given or len(given) != len(set(map(str, given))):
+        raise ConfigError(f"{place}.{key}", given, "a list of topics, each once")
+    for name in given:
+        if not isinstance(name, str) or not _NAME.fullmatch(name):
+            raise ConfigError(f"{place}.{key}", name, "a topic's name: letters, digits, . _ -")
+    return tuple(given)
+
+
+def _pattern(given: object, place: str) -> str:
+    if given is None:
+        return ""
+    accepted = f"a regular expression of at most {PATTERN_CHARS_MAX} characters"
+    if not isinstance(given, str) or not 0 < len(given) <= PATTERN_CHARS_MAX:
+        raise ConfigError(f"{place}.pattern", given, accepted)
+    try:
+        re.compile(given)
+    except (re.error, RecursionError, OverflowError) as error:
+        raise ConfigError(f"{place}.pattern", given, f"{accepted} ({error})") from None
+    return given
+
+
+def _flag(row: Mapping[str, Any], key: str, place: str) -> bool:
+    given = row.get(key, False)
+    if not isinstance(given, bool):
+        raise ConfigError(f"{place}.{key}", given, "true or false")
+    return given
+
+
+def _unit_name(given: object, place: str) -> str:
+    if not isinstance(given, str) or not given.isprintable() or len(given) > 249:
+        raise ConfigError(f"{place}.name", given, "a name of at most 249 characters")
+    return given
+
+
+def _weight(given: object, place: str) -> float:
+    if isinstance(given, str) and given in MEASURES:
+        return 1
+    if not isinstance(given, int | float) or isinstance(given, bool):
+        raise ConfigError(f"{place}.weight", given, f"a number, or one of {', '.join(MEASURES)}")
+    if not 0 <= given <= WEIGHT_MAX:
+        raise ConfigError(f"{place}.weight", given, f"a number, 0 to {WEIGHT_MAX:g}")
+    return given
+
+
+def fitting(
+    tasks: Sequence[Unit], sources: Sequence[Source], found: Iterable[Found]
+) -> tuple[Found, ...]:
+    """What was found for declared sources, without units that clash with others.
+
+    Args:
+        tasks: the units of the group's list; they win.
+        sources: those that the group declares; of several that found a topic, the first wins.
+        found: what was found.
+    """
+    by_source = {each.source: each for each in found}
+    taken = {unit.name for unit in tasks if isinstance(unit, Subtopology)}
+    connectors = [unit for unit in tasks if isinstance(unit, Connector)]
+    kept: list[Found] = []
+    for source in dict.fromkeys(sources):
+        each = by_source.get(source)
+        if each is None:
+            continue
+        units = []
+        for unit in each.units:
+            if unit.name not in taken and not _prints_alike(unit, connectors):
+                taken.add(unit.name)
+                units.append(unit)
+        kept.append(Found(source, tuple(units), each.ids))
+    return tuple(kept)
+
+
+def _prints_alike(unit: Subtopology, connectors: Sequence[Connector]) -> bool:
+    """Whether a connector's name is the id of one of the unit's tasks."""
+    if not any(each.name.startswith(f"{unit.name}_") for each in connectors):
+        return False
+    try:
+        TaskTable((unit, *connectors))
+    except ConfigError:
+        return True
+    return False
+
+
+def together(tasks: Sequence[Unit], found: Iterable[Found]) -> tuple[Unit, ...]:
+    """All units of a group; `found` is as `fitting` gave it."""
+    return (*tasks, *(unit for each in found for unit in each.units))
+
+
+def declared(units: Sequence[Unit], found: Iterable[Found]) -> tuple[Unit, ...]:
+    """The units of the group's list alone."""
+    names = {unit.name for each in found for unit in each.units}
+    return tuple(unit for unit in units if isinstance(unit, Connector) or unit.name not in names)

@@ -1,0 +1,98 @@
+"""Takes in what was found for a group's sources, and puts it into words.
+
+The group's tasks are a function of its newest config and of what was found last: the units of the
+config's list, and those found for sources that it declares (`protocol.sources`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from muster.protocol.events import GroupConfig, TopicsFound
+from muster.protocol.sources import Found, declared, fitting, together
+from muster.protocol.tasks import Subtopology, TaskTable, Unit
+from muster.state import config
+from muster.state.draft import Draft
+
+_LISTED_MAX = 3
+
+
+def take(draft: Draft, event: TopicsFound) -> None:
+    """Take in an event; no effect on a group that was deleted or declares no source."""
+    if draft.dead:
+        return
+    tasks = declared(draft.table.units, draft.found)
+    _declare(draft, tasks, fitting(tasks, draft.sources, event.found))
+
+
+def configured(draft: Draft, event: GroupConfig) -> None:
+    """Take in the tasks and sources of a config; what was found for a source stays."""
+    if event.sources != draft.sources:
+        draft.sources, draft.changed = event.sources, True
+    _declare(draft, event.tasks, fitting(event.tasks, event.sources, draft.found))
+
+
+def _declare(draft: Draft, tasks: Sequence[Unit], found: tuple[Found, ...]) -> None:
+    before = _units(draft.found)
+    if found != draft.found:
+        draft.found, draft.changed = found, True
+    table = TaskTable(together(tasks, found))
+    if table == draft.table:
+        return
+    after = _units(found)
+    told = _told(before, after)
+    if _sizes(table.units) == _sizes(draft.table.units):
+        # Only weights and racks differ: a generation is due if the assignor answers otherwise now.
+        config.reweigh(draft, table)
+        for text in told or ["tasks declared anew"]:
+            (draft.possible_causes if told else draft.causes).add(text)
+        return
+    is_all_told = _sizes(_rest(table.units, after)) == _sizes(_rest(draft.table.units, before))
+    for text in told:
+        draft.causes.add(text)
+    config.declare(draft, table, told=bool(told) and is_all_told)
+
+
+def _units(found: Sequence[Found]) -> dict[str, Subtopology]:
+    return {unit.name: unit for each in found for unit in each.units}
+
+
+def _rest(units: Sequence[Unit], found: dict[str, Subtopology]) -> tuple[Unit, ...]:
+    """The units that were not found but declared."""
+    return tuple(unit for unit in units if found.get(unit.name) is not unit)
+
+
+def _sizes(units: Sequence[Unit]) -> list[tuple[str, bool, int, bool]]:
+    return sorted(
+        (unit.name, isinstance(unit, Subtopology), unit.size, getattr(unit, "stateful", False))
+        for unit in units
+    )
+
+
+def _told(before: dict[str, Subtopology], after: dict[str, Subtopology]) -> list[str]:
+    """What has changed, in words: "orders grew 12 → 24"."""
+    texts: list[str] = []
+    both = sorted(before.keys() & after.keys())
+    sized = [name for name in both if before[name].partitions != after[name].partitions]
+    for name in sized[:_LISTED_MAX]:
+        old, new = before[name].partitions, after[name].partitions
+        texts.append(f"{name} {'grew' if new > old else 'shrank'} {old} → {new}")
+    if len(sized) > _LISTED_MAX:
+        texts.append(f"{len(sized) - _LISTED_MAX} more topics changed size")
+    texts += _some(sorted(after.keys() - before.keys()), "found", after)
+    texts += _some(sorted(before.keys() - after.keys()), "gone", before)
+    for field, words in (("weights", "measured anew"), ("source_racks", "on other racks")):
+        names = [n for n in both if getattr(before[n], field) != getattr(after[n], field)]
+        names = [name for name in names if name not in sized]
+        if names:
+            more = f" and {len(names) - _LISTED_MAX} more" if len(names) > _LISTED_MAX else ""
+            texts.append(f"{', '.join(names[:_LISTED_MAX])}{more} {words}")
+    return texts
+
+
+def _some(names: list[str], word: str, units: dict[str, Subtopology]) -> list[str]:
+    if not names:
+        return []
+    first = [f"{name} ({units[name].partitions})" for name in names[:_LISTED_MAX]]
+    more = f" and {len(names) - _LISTED_MAX} more" if len(names) > _LISTED_MAX else ""
+    return [f"{', '.join(first)}{more} {word}"]

@@ -1,0 +1,331 @@
+"""Discovery: keeps what is written about groups' sources as Kafka has it now.
+
+One thread reads ``<prefix>.config``. Every interval it asks Kafka for the topics that the groups
+declare, and writes a `TopicsFound` where the newest one differs (`finding`), or is older than the
+group's config. The coordinator takes it as an event, in the order of the log. Any number of
+discoveries may run: they see what the others have written, and a record that says nothing new
+changes nothing.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import structlog
+from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from muster.discovery import load, topics
+from muster.discovery.finding import Look, Memory, find
+from muster.discovery.load import Measure, Place
+from muster.discovery.topics import Topic
+from muster.kafka.cluster import QUIET
+from muster.kafka.settings import ClientSettings
+from muster.kafka.writer import deliver
+from muster.logs import KAFKA
+from muster.protocol import codec
+from muster.protocol.errors import DecodeError, MusterError
+from muster.protocol.events import GroupConfig, GroupDeleted, Origin, TopicsFound
+from muster.protocol.ids import GroupId
+from muster.protocol.keys import partition_of
+from muster.protocol.sources import Found, Source, fitting
+from muster.protocol.topics import TopicKind, topic_name
+from muster.signing.keyring import KeyFile, signed
+from muster.streams.loop import Loop
+
+_log = structlog.get_logger("muster.streams")
+
+RETRY_S = 5.0
+WRITE_TIMEOUT_S = 10.0
+LAG_SMOOTHING = 0.3
+"""How much of a lag's weight comes from the newest look; the rest from those before."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pace:
+    """How often discovery looks.
+
+    Attributes:
+        interval_ms: between two looks at topics.
+        measure_ms: between two measurements of load.
+        grace_ms: how long a topic that has vanished keeps its tasks.
+    """
+
+    interval_ms: int = 2_000
+    measure_ms: int = 30_000
+    grace_ms: int = 60_000
+
+
+@dataclass(slots=True)
+class _Group:
+    """What the config topic says of a group, and what is remembered of it.
+
+    Attributes:
+        config: the newest; None = none, or deleted.
+        config_at: its place in the order of the log.
+        found: the newest record of what was found.
+        found_at: its place.
+        told: faults that were logged last, so that each is logged once.
+    """
+
+    config: GroupConfig | None = None
+    config_at: tuple[int, int] = (0, -1)
+    found: TopicsFound | None = None
+    found_at: tuple[int, int] = (0, -1)
+    memories: dict[Source, Memory] = field(default_factory=dict)
+    lags: dict[Place, float] = field(default_factory=dict)
+    told: tuple[str, ...] = ()
+
+
+class Discovery(Loop):
+    """Runs in a thread of its own, between enter and exit.
+
+    Args:
+        clients: how to reach Kafka.
+        prefixes: topic prefixes served.
+        pace: how often it looks.
+        keys: sign what it writes; None = it is not signed.
+
+    Attributes:
+        written: number of records that Kafka has acknowledged.
+    """
+
+    def __init__(
+        self,
+        clients: ClientSettings,
+        prefixes: Sequence[str],
+        pace: Pace | None = None,
+        keys: KeyFile | None = None,
+    ) -> None:
+        super().__init__("muster-discovery")
+        self._clients = clients
+        self._prefixes = tuple(prefixes)
+        self._pace = pace or Pace()
+        self._keys = keys
+        self._groups: dict[tuple[str, GroupId], _Group] = defaultdict(_Group)
+        self._measured_ms = 0
+        self.written = 0
+
+    def _run(self) -> None:
+        settings: dict[str, str | int | float | bool] = {
+            "group.id": f"{self._prefixes[0]}.discovery",  # required by the client, never used
+            "enable.auto.commit": False,
+            "fetch.wait.max.ms": 100,
+        }
+        consumer = Consumer(self._clients.librdkafka(settings), logger=KAFKA)
+        producer = Producer(self._clients.producer({"message.timeout.ms": 9_000}), logger=KAFKA)
+        admin = AdminClient(self._clients.librdkafka(QUIET))
+        try:
+            behind = self._assign(consumer)
+            while not self._closing.is_set():
+                self._read(consumer, behind)
+                if not behind:
+                    self._look(admin, producer)
+        finally:
+            producer.purge()
+            consumer.close()
+
+    # ------------------------------------------------------------------ the config topic
+
+    def _assign(self, consumer: Consumer) -> dict[tuple[str, int], int]:
+        """Read every config topic from its beginning; the ends to reach before the first look."""
+        wanted = {topic_name(TopicKind.CONFIG, prefix) for prefix in self._prefixes}
+        while not self._closing.is_set():
+            try:
+                there = consumer.list_topics(timeout=5).topics
+                places = [
+                    (t, p) for t in sorted(wanted & there.keys()) for p in there[t].partitions
+                ]
+                ends: dict[tuple[str, int], int] = {}
+                for topic, partition in places:
+                    at = TopicPartition(topic, partition)
+                    low, high = consumer.get_watermark_offsets(at, timeout=5)
+                    if high > low:
+                        ends[topic, partition] = high
+                consumer.assign([TopicPartition(topic, part, 0) for topic, part in places])
+                return ends
+            except KafkaException:
+                self._closing.wait(RETRY_S)
+        return {}
+
+    def _read(self, consumer: Consumer, behind: dict[tuple[str, int], int]) -> None:
+        """Take in new records until it is time to look."""
+        wait_s = self._pace.interval_ms / 1000 * random.uniform(0.9, 1.1)  # noqa: S311  no secret
+        until_s = time.monotonic() + (0.5 if behind else wait_s)
+        while not self._closing.is_set() and (left_s := until_s - time.monotonic()) > 0:
+            try:
+                first = consumer.poll(min(left_s, 0.2))
+                messages = [*filter(None, [first]), *consumer.consume(1_000, 0)]
+            except KafkaException:
+                self._closing.wait(0.2)
+                continue
+            for message in messages:
+                if message.error() is None:
+                    self._note(message)
+            if any(self._is_new(message) for message in messages) and not behind:
+                return  # a config has changed: look at once
+        for part in consumer.position([TopicPartition(*place) for place in behind]):
+            if part.offset >= behind[part.topic, part.partition]:
+                del behind[part.topic, part.partition]
+
+    def _is_new(self, message: Message) -> bool:
+        key = message.key() or b""
+        return message.error() is None and not key.endswith(b"||found")
+
+    def _note(self, message: Message) -> None:
+        topic, partition, offset = message.topic(), message.partition(), message.offset()
+        at_ms = message.timestamp()[1]
+        origin = Origin(str(topic), partition or 0, offset or 0, at_ms)
+        try:
+            event = codec.decode(TopicKind.CONFIG, message.key(), message.value(), origin)
+        except DecodeError:
+            return  # not a record of muster
+        prefix = str(topic).rpartition(".")[0]
+        group, place = self._groups[prefix, event.group], (at_ms, origin.offset)
+        if isinstance(event, TopicsFound):
+            group.found, group.found_at = event, place
+        elif isinstance(event, GroupConfig):
+            group.config, group.config_at = event, place
+        elif isinstance(event, GroupDeleted):
+            group.config, group.config_at = None, place
+
+    # ------------------------------------------------------------------ Kafka's topics
+
+    def _look(self, admin: AdminClient, producer: Producer) -> None:
+        """Look at all topics that groups declare, and write what is new."""
+        live = {
+            key: group
+            for key, group in self._groups.items()
+            if group.config is not None and (group.config.sources or group.found is not None)
+        }
+        sources = {
+            source for group in live.values() if group.config for source in group.config.sources
+        }
+        if not sources and all(not _is_due(group) for group in live.values()):
+            return
+        try:
+            there = self._topics(admin, sources)
+        except (KafkaException, TimeoutError) as error:
+            self._complain(f"Kafka does not describe the topics: {error}")
+            return
+        now_ms = time.time_ns() // 1_000_000
+        measure = now_ms - self._measured_ms >= self._pace.measure_ms
+        for (prefix, name), group in live.items():
+            self._one(prefix, name, group, there, (admin, producer), now_ms, measure)
+        if measure:
+            self._measured_ms = now_ms
+
+    def _topics(self, admin: AdminClient, sources: set[Source]) -> dict[str, Topic]:
+        """Every topic that some source may mean, by name."""
+        wanted = {name for source in sources for name in source.topics}
+        if any(source.pattern for source in sources):
+            patterns = [source for source in sources if source.pattern]
+            own = tuple(f"{prefix}." for prefix in self._prefixes)
+            wanted |= {
+                name
+                for name in topics.names(admin)
+                if not name.startswith(own) and any(each.matches(name) for each in patterns)
+            }
+        return topics.topics(admin, wanted)
+
+    def _one(
+        self,
+        prefix: str,
+        name: GroupId,
+        group: _Group,
+        there: Mapping[str, Topic],
+        kafka: tuple[AdminClient, Producer],
+        now_ms: int,
+        measure: bool,
+    ) -> None:
+        """Compare one group's newest record with what is there, and write a new one if needed."""
+        assert group.config is not None
+        before = {each.source: each for each in group.found.found} if group.found else {}
+        found: list[Found] = []
+        faults: list[str] = []
+        for source in dict.fromkeys(group.config.sources):
+            own = {n: t for n, t in there.items() if source.matches(n)}
+            first = source not in before
+            loads = None
+            if source.measure and own and (measure or first):
+                loads = self._loads(kafka[0], name, group, source, own, now_ms, faults)
+            memory = group.memories.setdefault(source, Memory())
+            look = Look(own, loads, now_ms)
+            each, wrong = find(source, before.get(source), look, memory, self._pace.grace_ms)
+            found.append(each)
+            faults += wrong
+            if not own and not each.units and not wrong:
+                wanted = source.pattern or ", ".join(source.topics)
+                faults.append(f"no topic {wanted}, or this login may not describe it")
+        config = group.config
+        event = TopicsFound(group=name, found=fitting(config.tasks, config.sources, found))
+        self._tell(name, group, faults)
+        if _is_due(group) or group.found is None or event.found != group.found.found:
+            self._write(prefix, group, event, kafka[1])
+
+    def _loads(
+        self,
+        admin: AdminClient,
+        name: GroupId,
+        group: _Group,
+        source: Source,
+        own: Mapping[str, Topic],
+        now_ms: int,
+        faults: list[str],
+    ) -> dict[Place, float] | None:
+        places = [(topic.name, p) for topic in own.values() for p in range(topic.partitions)]
+        kind = Measure(source.measure)
+        try:
+            commits = load.committed(admin, name) if kind is Measure.LAG else None
+            sizes = load.sizes(self._clients, places) if kind is Measure.BYTES else None
+            loads = load.measured(admin, places, now_ms, commits=commits, log_sizes=sizes)
+        except (KafkaException, MusterError, ImportError, TimeoutError) as error:
+            faults.append(f"{kind} not measured: {self._clients.hidden(str(error))[:200]}")
+            return None
+        values = {place: float(each.by(kind) or 0) for place, each in loads.items()}
+        if kind is Measure.LAG:
+            for place, value in values.items():
+                old = group.lags.get(place, value)
+                group.lags[place] = LAG_SMOOTHING * value + (1 - LAG_SMOOTHING) * old
+            return {place: group.lags[place] for place in values}
+        return values
+
+    def _write(self, prefix: str, group: _Group, event: TopicsFound, producer: Producer) -> None:
+        topic = topic_name(TopicKind.CONFIG, prefix)
+        try:
+            record = signed(self._keys, codec.encode(event), event, topic)
+            # In the group's partition, where its order with the group's configs is certain.
+            partitions = len(producer.list_topics(topic, timeout=5).topics[topic].partitions)
+            place = partition_of(record.key, max(partitions, 1))
+            deliver(producer, topic, record, WRITE_TIMEOUT_S, partition=place)
+        except (KafkaException, MusterError) as error:
+            self._complain(f"{topic} does not take what was found: {error}")
+            return
+        self.written += 1
+        group.found = event  # the record itself comes back with its place
+        group.found_at = (group.config_at[0], group.config_at[1] + 1)
+        count = sum(unit.size for each in event.found for unit in each.units)
+        _log.info("found", group=event.group, topic=topic, tasks=count)
+
+    def _tell(self, name: GroupId, group: _Group, faults: list[str]) -> None:
+        told = tuple(faults)
+        if told and told != group.told:
+            _log.warning("discovery", group=name, why="; ".join(told))
+        group.told = told
+
+    def _complain(self, why: str) -> None:
+        _log.warning("discovery", why=self._clients.hidden(why)[:300])
+        self._closing.wait(RETRY_S)
+
+
+def _is_due(group: _Group) -> bool:
+    """Whether the group's config is newer than what was found for it."""
+    return (
+        group.config is not None
+        and bool(group.config.sources or (group.found and group.found.found))
+        and group.config_at > group.found_at
+    )
