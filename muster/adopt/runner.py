@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import queue
 import threading
 from collections.abc import Callable, Sequence
@@ -14,7 +15,16 @@ from muster.adopt.wire import Line
 from muster.protocol.errors import MusterError
 from muster.worker.clock import boottime_ms
 
+log = logging.getLogger("muster.adopt")
+
 IDLE_S: Final = 1.0
+
+
+class Failed(MusterError):
+    """A governor ended because of a defect.
+
+    Operator action: report what the log says; start the command again.
+    """
 
 
 class Runner:
@@ -39,7 +49,8 @@ class Runner:
         played: Callable[[Round], None],
     ) -> None:
         self.needs, self.watch, self.played = needs, watch, played
-        self._line = line
+        self._line, self._group = line, options.group
+        self._defect: Failed | None = None
         self._happenings: queue.SimpleQueue[Happening] = queue.SimpleQueue()
         post = self._happenings.put
         self._governor = Governor(options, line, topics, self, post, boottime_ms)
@@ -51,7 +62,7 @@ class Runner:
     @property
     def failure(self) -> MusterError | None:
         """Why it ended by itself; None = it did not."""
-        return self._governor.failure
+        return self._defect or self._governor.failure
 
     @property
     def state(self) -> State:
@@ -81,6 +92,15 @@ class Runner:
         return not self._thread.is_alive()
 
     def _run(self) -> None:
+        try:
+            self._govern()
+        except Exception:  # a defect must not look like a group that was handed back
+            log.exception("the governor failed", extra={"group": self._group})
+            self._defect = Failed(f"the governor of {self._group!r} failed; its log says how")
+        finally:
+            self._line.close()
+
+    def _govern(self) -> None:
         self._governor.begin()
         while self._governor.state is not State.ENDED:
             due = self._governor.due_ms()
@@ -91,4 +111,3 @@ class Runner:
                 self._governor.take(None)
             else:
                 self._governor.take(happening)
-        self._line.close()

@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, NamedTuple, TypeAlias
@@ -252,7 +253,7 @@ def describe_with(client: Client, groups: Sequence[str]) -> list[Description]:
 
 def listed_with(client: Client) -> list[Listed]:
     """As `listed`, with a client of `protocol_client.connected` that stays open."""
-    rows = client.list_groups()
+    rows = _patiently(client.list_groups)
     return sorted(
         Listed(
             row["group_id"],
@@ -261,6 +262,17 @@ def listed_with(client: Client) -> list[Listed]:
         )
         for row in rows
     )
+
+
+def _patiently(ask: Callable[[], Any]) -> Any:  # noqa: ANN401 — what the library returns
+    """Ask again while a broker that has just started loads its groups."""
+    from kafka.errors import RetriableError
+
+    for _ in range(ATTEMPTS):
+        with suppress(RetriableError):
+            return ask()
+        time.sleep(PAUSE_S)
+    return ask()
 
 
 def _kind(group_type: str, protocol_type: str) -> Kind:

@@ -13,17 +13,23 @@ COOPERATIVE = {"partition.assignment.strategy": "cooperative-sticky"}
 
 @pytest.mark.broker
 def test_the_broker_restarts(own_broker, tmp_path):
-    """The governor finds it again and leads under its old id; the members keep what they had."""
+    """The governor finds it again, and leads."""
     topics = new_topics(own_broker.bootstrap_server)
     with Fleet(topics, tmp_path, partitions=4) as fleet:
-        fleet.adopt("--fresh", "consumer")
+        governor = fleet.adopt("--fresh", "consumer")
         fleet.consumer("A", **COOPERATIVE)
         fleet.settles({"A": 4}, "one consumer has all")
         own_broker.stop()
         own_broker.start()
         fleet.consumer("B", **COOPERATIVE)
-        fleet.settles([2, 2], "the governor answers again")
-        assert fleet.muster("adopt", "--release").returncode == 0
+        until(
+            lambda: ": 2 members; " in governor.file.read_text(),
+            "the governor leads again",
+            story=fleet.story,
+        )
+        fleet.settles([2, 2], "both have their share")
+        done = fleet.muster("adopt", "--release")
+        assert done.returncode == 0, (done.stderr, fleet.story())
         fleet.settles([2, 2], "the group goes on")
     topics.close()
 

@@ -188,6 +188,22 @@ def test_the_governor_is_frozen(protocols):
     assert governor.governor.state is State.LEADING
 
 
+@BOTH
+@pytest.mark.parametrize("span_ms", [2_000, 5_000, 9_000, 30_000])
+def test_the_broker_restarts(protocols, span_ms):
+    """Governor and members find it again; the group is governed as before."""
+    world = GovernedWorld({"orders": 12})
+    governor = world.adopt()
+    [world.follower(name, protocols=protocols) for name in "AB"]
+    settled(world)
+    world.group.restart(span_ms)
+    world.time.run(span_ms // 2)
+    world.follower("C", protocols=protocols)
+    settled(world, 60_000)
+    assert governor.governor.state is State.LEADING
+    assert sorted(world.shares().values()) == [4, 4, 4]
+
+
 def test_a_governor_restarts_within_its_session():
     """A static member that comes back leads again without letting anybody leave."""
     world = GovernedWorld({"orders": 12})

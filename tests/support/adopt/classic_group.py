@@ -77,17 +77,39 @@ class Group:
     protocol: str = ""
     members: dict[str, Member] = field(default_factory=dict)
     rebalances: int = 0
+    away: bool = False
     rebalance_until_ms: int = 0
     _ids: int = 0
 
     def ask(self, request: Any, done: Callable[[Any], None]) -> None:
         """Take a request of kafka-python's; the answer comes over the network."""
 
-        def answer(**values: Any) -> None:
-            self.time.after(NETWORK_MS, lambda: done(SimpleNamespace(**values)))
+        def answer(failure: Exception | None = None, **values: Any) -> None:
+            given = failure or SimpleNamespace(**values)
+            self.time.after(NETWORK_MS, lambda: done(given))
 
+        if self.away:
+            self.time.after(NETWORK_MS, lambda: done(OSError("no broker answers")))
+            return
         name = type(request).__name__.partition("_")[0]
         self.time.after(NETWORK_MS, lambda: getattr(self, f"_{name}")(request, answer))
+
+    def restart(self, span_ms: int) -> None:
+        """The broker is away for a while; it reads its groups back, every session begins anew."""
+        for member in list(self.members.values()):
+            for waiting in (member.joins, member.syncs):
+                if waiting is not None:
+                    waiting(OSError("the connection is closed"))
+            member.joins = member.syncs = None
+        self.away = True
+        self.time.after(span_ms, self._back)
+
+    def _back(self) -> None:
+        self.away = False
+        for member in self.members.values():
+            member.heard_ms = self.time.now_ms
+        if self.state != "Empty":
+            self.rebalance_until_ms = self.time.now_ms + REBALANCE_MS
 
     # ------------------------------------------------------------------------------ requests
 
@@ -109,7 +131,7 @@ class Group:
             self.members[id] = member
         same = member.protocols == protocols and member.id != self.leader
         member.protocols, member.heard_ms = protocols, self.time.now_ms
-        member.joins = lambda given: answer(**vars(given))
+        member.joins = lambda given: _pass_on(given, answer)
         if self.state == "Stable" and same:
             self._answer_join(member)
             return
@@ -149,7 +171,7 @@ class Group:
             answer(error_code=REBALANCING)
         else:
             member.heard_ms = self.time.now_ms
-            member.syncs = lambda given: answer(**vars(given))
+            member.syncs = lambda given: _pass_on(given, answer)
             if self.state == "Completing" and member.id == self.leader:
                 given = {a.member_id: bytes(a.assignment) for a in request.assignments}
                 for each in self.members.values():
@@ -182,6 +204,8 @@ class Group:
     def tick(self) -> None:
         """End sessions and rebalances that are over; call it again and again."""
         now = self.time.now_ms
+        if self.away:
+            return
         for member in list(self.members.values()):
             waits = member.joins is not None or (member.syncs and self.state == "Completing")
             if not waits and now - member.heard_ms > member.session_ms:
@@ -395,6 +419,10 @@ class Follower:
             self._later(1, self._join)
 
     def _is_unknown(self, answer: Any) -> bool:
+        if isinstance(answer, Exception):  # no broker answers: again, with all that it knows
+            if self._joining:
+                self._later(500, self._join)
+            return True
         if answer.error_code == UNKNOWN_MEMBER:
             self.owned, self._id, self._generation = set(), "", -1
             self._join()
@@ -412,6 +440,13 @@ class Follower:
             return
         if answer.error_code in (REBALANCING, ILLEGAL_GENERATION):
             self._join()
+
+
+def _pass_on(given: Any, answer: Callable[..., None]) -> None:
+    if isinstance(given, Exception):
+        answer(given)
+    else:
+        answer(**vars(given))
 
 
 def _of(kind: str, **values: Any) -> Any:
