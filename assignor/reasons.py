@@ -90,8 +90,10 @@ class Reasons(Sequence[Reason]):
 
     def __iter__(self) -> Iterator[Reason]:
         for batch in self._batches:
-            for index in range(len(batch)):
-                yield batch.reason(index)
+            columns = (batch.task.tolist(), batch.source.tolist(), batch.destination.tolist())
+            for task, source, destination in zip(*columns, strict=True):
+                text = batch.text(task, source, destination)
+                yield Reason(task, batch.role, source, destination, text)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Sequence) and tuple(self) == tuple(other)

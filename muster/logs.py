@@ -41,6 +41,7 @@ _LEVELS = {
     # At INFO Kafka's client logs each retry while a broker is away; what matters is a warning.
     "muster.kafka": logging.WARNING,
     "muster.worker.kafka": logging.WARNING,
+    "muster.adopt.kafka": logging.WARNING,
 }
 
 

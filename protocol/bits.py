@@ -18,6 +18,8 @@ from muster.protocol.errors import DecodeError
 RICE_PARAMETER_MAX = 31
 ZEROS = 32
 """The Rice parameter of a list of zeros, which takes no bits."""
+FEW = 48
+"""Up to about so many numbers are written faster without numpy."""
 WORD_BITS_MAX = 56
 """With up to seven bits before it in its first byte, such a word fits 64 bits."""
 
@@ -187,12 +189,27 @@ def pack_numbers(numbers: NDArray[np.int64]) -> bytes:
     """Numbers as differences from the smallest, in as many bits as the largest difference needs."""
     if len(numbers) == 0:
         return b""
+    if len(numbers) <= FEW:
+        return _pack_few(numbers.tolist())
     least = int(numbers.min())
     bits = (int(numbers.max()) - least).bit_length()
     if bits > WORD_BITS_MAX:
         return b"\x40" + numbers.astype("<i8").tobytes()
     words = (numbers - least).astype(np.uint64)
     return bytes((bits,)) + least.to_bytes(8, "little", signed=True) + pack_words(words, bits)
+
+
+def _pack_few(numbers: list[int]) -> bytes:
+    """`pack_numbers` without numpy."""
+    least = min(numbers)
+    bits = (max(numbers) - least).bit_length()
+    if bits > WORD_BITS_MAX:
+        return b"\x40" + b"".join(n.to_bytes(8, "little", signed=True) for n in numbers)
+    words = 0
+    for place, number in enumerate(numbers):
+        words |= (number - least) << place * bits
+    packed = words.to_bytes(-(-len(numbers) * bits // 8), "little")
+    return bytes((bits,)) + least.to_bytes(8, "little", signed=True) + packed
 
 
 def take_numbers(data: bytes, count: int) -> NDArray[np.int64]:

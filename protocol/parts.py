@@ -29,7 +29,7 @@ _PART_BYTES = 64
 
 def size_of(encoded: Encoded) -> int:
     """Bytes a record takes, uncompressed, overhead included."""
-    headers = sum(len(name) + len(value) for name, value in encoded.headers)
+    headers = sum([len(name) + len(value) for name, value in encoded.headers])
     return len(encoded.key) + len(encoded.value or b"") + headers + _RECORD_OVERHEAD_BYTES
 
 
@@ -46,9 +46,9 @@ def parts(record: Event | Record, limit: int = RECORD_BYTES_MAX, *, turn: int = 
         EncodeError: it cannot be written, or is larger than a reader accepts.
     """
     encoded = encode(record)
-    if size_of(encoded) <= limit or encoded.value is None:
-        return [encoded]
     value = encoded.value
+    if value is None or size_of(encoded) <= limit:
+        return [encoded]
     if len(value) > VALUE_BYTES_MAX:
         raise EncodeError(f"a value of {len(value)} bytes; {VALUE_BYTES_MAX} are accepted")
     headers = (CONTENT_TYPE, ("schema", b"muster.Part"), *encoded.headers[2:])

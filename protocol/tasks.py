@@ -10,9 +10,10 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -246,21 +247,39 @@ class TaskTable:
                 self._printed[text] = place
         return place
 
+    def printed(self, indexes: IntArray) -> list[str]:
+        """The printed ids of the tasks at these indexes."""
+        places = zip(self.unit_of[indexes].tolist(), self.number_of[indexes].tolist(), strict=True)
+        names = [(unit.name, isinstance(unit, Connector)) for unit in self.units]
+        return [str(Task(names[unit][0], number, names[unit][1])) for unit, number in places]
+
     def set_of(self, indexes: IntArray) -> TaskSet:
         """The `TaskSet` of ascending, distinct task indexes."""
-        if len(indexes) == 0:
-            return EMPTY
-        units = self.unit_of[indexes]
-        cuts = np.flatnonzero(np.diff(units)) + 1
-        parts = np.split(self.number_of[indexes], cuts)
-        firsts: list[int] = units[np.concatenate(([0], cuts))].tolist()
-        return TaskSet(
-            (self.units[u].name, bool(self.is_connector_unit[u]), part)
-            for u, part in zip(firsts, parts, strict=True)
-        )
+        return self.sets_of(indexes, (0, len(indexes)))[0]
+
+    def sets_of(self, indexes: IntArray, cuts: Sequence[int]) -> list[TaskSet]:
+        """The `TaskSet`s of slices of task indexes, each ascending and distinct.
+
+        Args:
+            indexes: the slices, one after another.
+            cuts: where each begins, and where the last one ends.
+        """
+        units, numbers = self.unit_of[indexes], self.number_of[indexes]
+        changes = np.flatnonzero(units[1:] != units[:-1]) + 1
+        edges = sorted({*cuts, *changes.tolist()})
+        parts: list[list[tuple[str, bool, IntArray]]] = [[] for _ in cuts[1:]]
+        place = 0
+        for begin, end in pairwise(edges):
+            while cuts[place + 1] <= begin:
+                place += 1
+            unit = self.units[units[begin]]
+            parts[place].append((unit.name, isinstance(unit, Connector), numbers[begin:end]))
+        return [TaskSet.sorted(part) for part in parts]
 
     def indexes_of(self, tasks: TaskSet) -> tuple[IntArray, TaskSet]:
         """Ascending indexes of the tasks that the table has, and the set of the others."""
+        if not tasks.units:
+            return _NOTHING, EMPTY
         known: list[IntArray] = []
         unknown: list[tuple[str, bool, IntArray]] = []
         for name, connector, numbers in tasks.units:
@@ -269,6 +288,8 @@ class TaskTable:
                 unknown.append((name, connector, numbers))
                 continue
             offsets = numbers.astype(np.int64) + int(connector)
+            if len(tasks.units) == 1 and offsets[0] >= 0 and offsets[-1] < self.units[unit].size:
+                return (self.start[unit] + offsets).astype(np.int32), EMPTY  # the common case
             inside = (offsets >= 0) & (offsets < self.units[unit].size)
             known.append((self.start[unit] + offsets[inside]).astype(np.int32))
             if not inside.all():
@@ -291,6 +312,13 @@ class TaskSet:
         parts = [(n, c, np.asarray(a, dtype=np.int32)) for n, c, a in units if len(a)]
         parts.sort(key=lambda u: (u[1], unit_order(u[0])))
         self.units: tuple[tuple[str, bool, IntArray], ...] = tuple(parts)
+
+    @classmethod
+    def sorted(cls, units: Iterable[tuple[str, bool, IntArray]]) -> TaskSet:
+        """The set of units that are as `TaskSet.units` must be; nothing is checked."""
+        made = cls.__new__(cls)
+        made.units = tuple(units)
+        return made
 
     @classmethod
     def of(cls, tasks: Iterable[Task | str]) -> TaskSet:
@@ -360,3 +388,4 @@ class TaskSet:
 
 
 EMPTY = TaskSet()
+_NOTHING: IntArray = np.empty(0, dtype=np.int32)

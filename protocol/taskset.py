@@ -17,8 +17,9 @@ order. Gaps are within 2.5 % of the entropy below a density of 0.35, bitmaps fro
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import cached_property
 from hashlib import sha256
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -35,6 +36,16 @@ from muster.protocol.bits import (
     take_varint,
 )
 from muster.protocol.errors import DecodeError, EncodeError
+from muster.protocol.short_segments import (
+    BITMAP,
+    GAPS,
+    NOTHING,
+    POSITIONS_MAX,
+    RUNS,
+    TRIPLETS,
+    read,
+    shortest,
+)
 from muster.protocol.tasks import EMPTY, Connector, TaskSet, TaskTable, unit_order
 
 Positions: TypeAlias = NDArray[np.int64]
@@ -42,7 +53,6 @@ Positions: TypeAlias = NDArray[np.int64]
 WHOLE = 1
 BY_UNIT = 2
 
-NOTHING, RUNS, GAPS, TRIPLETS, BITMAP = range(5)
 COMPLEMENT = 0x80
 SET_TASKS_MAX = 1 << 22
 """Larger sets are refused, because a few bytes can name billions of tasks."""
@@ -78,19 +88,21 @@ class Layout:
 
     Attributes:
         units: the units.
-        starts: int64[U], position of each unit's first task.
+        starts: position of each unit's first task.
         total: number of positions of all units.
-        sizes: label → size.
         place: (name, whether it is a connector) → index of the unit.
     """
 
     def __init__(self, units: Sequence[UnitRef]) -> None:
         self.units = tuple(units)
-        ends = np.cumsum([0, *(unit.size for unit in units)], dtype=np.int64)
-        self.starts: Positions = ends[:-1]
-        self.total = int(ends[-1])
-        self.sizes = {unit.label: unit.size for unit in units}
+        *starts, self.total = accumulate((unit.size for unit in units), initial=0)
+        self.starts = starts
         self.place = {(unit.name, unit.connector): i for i, unit in enumerate(units)}
+
+    @cached_property
+    def sizes(self) -> dict[str, int]:
+        """Label → size."""
+        return {unit.label: unit.size for unit in self.units}
 
     @classmethod
     def of(cls, units: Sequence[UnitRef] | Layout) -> Layout:
@@ -168,9 +180,10 @@ def encode_set(tasks: TaskSet, units: Sequence[UnitRef] | Layout) -> bytes:
         if at is None or positions[0] < 0 or positions[-1] >= layout.units[at].size:
             raise EncodeError(f"tasks of {name!r} that are in no unit of the record")
         by_unit[at] = positions
-    order = sorted(by_unit)
-    together = np.concatenate([by_unit[i] + layout.starts[i] for i in order])
-    whole = encode_segment(together, layout.total)
+    together = [by_unit[i] + layout.starts[i] for i in sorted(by_unit)]
+    whole = encode_segment(
+        together[0] if len(together) == 1 else np.concatenate(together), layout.total
+    )
     if len(layout.units) == 1 or len(whole) <= len(layout.units):
         return bytes((WHOLE,)) + whole
     nothing = np.empty(0, dtype=np.int64)
@@ -213,7 +226,7 @@ def decode_set(
     )
 
 
-def _cut(positions: Positions, starts: Positions) -> list[Positions]:
+def _cut(positions: Positions, starts: Sequence[int]) -> list[Positions]:
     cuts = [*np.searchsorted(positions, starts).tolist(), len(positions)]
     return [positions[a:b] - s for (a, b), s in zip(pairwise(cuts), starts, strict=True)]
 
@@ -234,6 +247,8 @@ def encode_segment(positions: Positions, size: int, count_max: int = SET_TASKS_M
 def _direct(positions: Positions, size: int) -> bytes:
     if len(positions) == 0:
         return bytes((NOTHING,))
+    if len(positions) <= POSITIONS_MAX:
+        return shortest(positions.tolist(), size)
     forms = [_runs(positions), _gaps(positions)]
     if size <= 8 * len(positions) + 64:
         member = np.zeros(-(-size // 3) * 3, dtype=np.uint8)
@@ -309,7 +324,10 @@ def decode_segment(
     if complement and size > count_max:
         raise DecodeError(f"the complement of a set in {size} positions", at)
     readers = {RUNS: _read_runs, GAPS: _read_gaps, TRIPLETS: _read_triplets, BITMAP: _read_bitmap}
-    if form == NOTHING:
+    short = read(form, data, at + 1, size, count_max)
+    if short is not None:
+        positions, end = np.array(short[0], dtype=np.int64), short[1]
+    elif form == NOTHING:
         positions, end = np.empty(0, dtype=np.int64), at + 1
     elif form in readers:
         positions, end = readers[form](data, at + 1, size, count_max)

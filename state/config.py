@@ -118,8 +118,11 @@ def declare(draft: Draft, table: TaskTable, *, told: bool = False) -> None:
     }
     _carry(draft, table, new_index)
     draft.table, draft.hashes = table, table_hashes(table)
+    draft.target.asked_ms = None  # a placement of the tasks before is of no use
     draft.touched |= {o.slot for o in orphans}  # a reclaimed task has another digest
-    draft.owned.orphans = tuple(sorted(o for o in orphans if not _reclaimed(draft, o)))
+    back = {orphan: index for orphan in orphans if (index := table.find(orphan.task)) is not None}
+    draft.owned.orphans = tuple(sorted(orphans - back.keys()))
+    _reclaim(draft, sorted(back.items()))
     draft.answer |= {o.slot for o in draft.owned.orphans}
     owing = reports.owing(draft)
     for slot in sorted({o.slot for o in orphans}):
@@ -215,20 +218,21 @@ def _carry(draft: Draft, table: TaskTable, new_index: IntArray) -> None:
     draft.owned.lags = Lags(pair[order], offsets, reported_ms)
 
 
-def _reclaimed(draft: Draft, orphan: Orphan) -> bool:
-    """Turn an orphan back into a held task if its task is in the table again; whether it is."""
-    index = draft.table.find(orphan.task)
-    if index is None:
-        return False
-    at = np.array([index], dtype=np.int32)
-    if orphan.role == Role.ACTIVE:
-        draft.claim(orphan.slot, at, giving_up=orphan.notified)
-        return True
-    role = Role(orphan.role)
-    pair = codes(at, np.array([orphan.slot], dtype=np.int32))
-    copies = draft.owned.copies[role]
-    if orphan.notified:
-        draft.owned.set_copies(role, going=union(copies.going, pair))
-    else:
-        draft.owned.set_copies(role, kept=union(copies.kept, pair))
-    return True
+def _reclaim(draft: Draft, back: list[tuple[Orphan, int]]) -> None:
+    """Turn orphans whose tasks are in the table again, at these indexes, into held tasks."""
+    if not back:
+        return
+    task = np.array([index for _, index in back], dtype=np.int32)
+    slot = np.array([orphan.slot for orphan, _ in back], dtype=np.int32)
+    role = np.array([orphan.role for orphan, _ in back])
+    notified = np.array([orphan.notified for orphan, _ in back], dtype=np.bool_)
+    active = role == Role.ACTIVE
+    draft.claim_each(task[active], slot[active], notified[active])
+    for kind, copies in draft.owned.copies.items():
+        mine = role == kind
+        going, kept = mine & notified, mine & ~notified
+        draft.owned.set_copies(
+            kind,
+            going=union(copies.going, codes(task[going], slot[going])),
+            kept=union(copies.kept, codes(task[kept], slot[kept])),
+        )

@@ -35,6 +35,8 @@ from muster.state.liveness import DEAF, FENCED, MUTE, NEVER, REFUSED, UNREAD
 
 PAUSES = 12
 """Joins have paused when none came for `initial.rebalance.delay.ms` divided by this."""
+ASK_AGAIN_MS = 250
+"""A group asks so often for a placement that is computed aside."""
 LONG_AGO = 0
 """A wake-up time that has passed, so that another one is published."""
 
@@ -186,6 +188,10 @@ def next_ms(draft: Draft) -> int | None:
         times.append(draft.timers.followup_ms)
     if draft.target.deferred is not None or (draft.target.again and not is_releasing(draft)):
         times.append(draft.sessions.clock_ms)
+    if draft.target.is_overtaken and draft.target.asked_ms is None:
+        times.append(draft.sessions.clock_ms)
+    if draft.target.asked_ms is not None and is_pending(draft):
+        times.append(draft.sessions.clock_ms + ASK_AGAIN_MS)
     times += [at for at in draft.timers.drain_until_ms.values() if at > draft.sessions.clock_ms]
     if draft.roster and places(draft.table, draft.assignor) and is_shut(draft):
         times.append(gate_ms(draft))

@@ -36,7 +36,8 @@ def delete(draft: Draft, event: GroupDeleted) -> None:
     draft.target.moves, draft.drains, draft.timers.drain_until_ms = (), (), {}
     draft.target.memory = draft.target.deferred = draft.timers.followup_ms = (
         draft.timers.delay_until_ms
-    ) = None
+    ) = draft.target.asked_ms = None
+    draft.target.is_overtaken = False
     draft.target.again = False
 
 

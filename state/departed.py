@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+import numpy as np
+
 from muster.assignor.model import Reason
 from muster.assignor.reasons import told_of
 from muster.protocol.ids import Role
 from muster.protocol.records import Move
-from muster.protocol.tasks import TaskTable
+from muster.protocol.tasks import IntArray, TaskTable
 from muster.state.ownership import NO_MEMBER, Codes, no_codes, slot_of, task_of, union
 
 
@@ -33,6 +35,10 @@ class Departed:
         """Note what members had, before or after `note` names them."""
         if len(pairs):
             self._had[role] = union(self._had[role], pairs)
+
+    def tasks_had(self, role: Role) -> IntArray:
+        """The tasks that `had` was called with."""
+        return task_of(self._had[role])
 
     def carry(self, renumbered: Callable[[Codes], Codes]) -> None:
         """Renumber the tasks after a change of the table."""
@@ -57,8 +63,10 @@ class Departed:
         def named(member: int) -> str | None:
             return None if member == NO_MEMBER else members[member]
 
+        reasons = list(reasons)
+        tasks = table.printed(np.array([reason.task for reason in reasons], dtype=np.intp))
         moves: list[Move] = []
-        for reason in reasons:
+        for task, reason in zip(tasks, reasons, strict=True):
             source, text = named(reason.source), reason.text
             slots = left.get((reason.role, reason.task)) if source is None else None
             if slots:
@@ -66,7 +74,7 @@ class Departed:
                 text = told_of(gone, text)
             moves.append(
                 Move(
-                    task=str(table.task(reason.task)),
+                    task=task,
                     role=reason.role,
                     from_member=source,
                     to_member=named(reason.destination),

@@ -6,7 +6,7 @@ them. The draft also collects what only this batch knows: records to write, free
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -32,10 +32,13 @@ from muster.protocol.tasks import IntArray, TaskTable
 from muster.state.causes import Causes
 from muster.state.departed import Departed
 from muster.state.group import Group, Member, Recovery, Target, Timers
+from muster.state.holders import Holders
 from muster.state.liveness import ASKED
+from muster.state.outcome import Aside
 from muster.state.ownership import (
     NO_MEMBER,
     Codes,
+    Orphan,
     Ownership,
     codes,
     no_codes,
@@ -64,7 +67,8 @@ class Draft:
         causes: why a new generation is due; empty = none is due.
         possible_causes: causes that count only if the assignor now gives another answer.
         departed: what the members had that left the placement in this batch.
-        answered: this batch applied a plug-in's answer, of which no member has its record yet.
+        answered: this batch applied a deferred answer, of which no member has its record yet.
+        was_aside: that answer was computed aside.
         due: the assignor must run although no cause was added (a deadline, a last release).
         answer: slots that get a record even if nothing changed for them.
         acknowledged: slots whose release was acknowledged in this batch.
@@ -94,10 +98,16 @@ class Draft:
     timers: Timers
     recovery: Recovery
 
-    def __init__(self, group: Group, coordinator_epoch: int, lookup: Lookup) -> None:
+    def __init__(
+        self,
+        group: Group,
+        coordinator_epoch: int,
+        lookup: Lookup,
+        aside: Aside | None = None,
+    ) -> None:
         self.group = group
         self.coordinator_epoch = coordinator_epoch
-        self.lookup = lookup
+        self.lookup, self.aside = lookup, aside
         for name in _CARRIED:
             setattr(self, name, getattr(group, name))
         self.roster = group.roster.copy()
@@ -108,13 +118,18 @@ class Draft:
         self.sessions = group.sessions.copy()
         self.causes, self.possible_causes = Causes(), Causes()
         self.departed, self.newest = Departed(), NOWHERE
-        self.answered = self.due = self.fence_is_read = False
+        self.answered = self.was_aside = self.due = self.fence_is_read = False
         self.answer, self.acknowledged = set[int](), set[int]()
         self.touched, self.gone = set[int](), set[int]()
         self.replies: list[tuple[str, Record]] = []
         self.turned_away: set[tuple[str, int, Fault]] = set()
         self.rejected: list[Rejected] = []
         self.changed = coordinator_epoch != group.coordinator_epoch and bool(group.recovery.asked)
+        self._shared = (group.owned.holder, group.owned.revoking)
+        self._holders = Holders()
+        self._freed: set[int] = set()
+        self._orphans: tuple[Orphan, ...] = ()
+        self._orphans_by_slot: dict[int, list[Orphan]] = {}
 
     # ------------------------------------------------------------------------------- members
 
@@ -164,13 +179,19 @@ class Draft:
     def recovered(self, slot: int) -> None:
         """Stop waiting for a member's report; after the last one a placement is due."""
         if slot in self.recovery.asked:
-            self.recovery.asked -= {slot}
+            self.own_asked().discard(slot)
             self.changed = True
             if self.recovery.is_doubtful and not self.recovery.asked:
                 self.recovery.is_doubtful = False
-                self.answer |= set(
-                    self.roster.slots
-                )  # the newest records are questions without tasks
+                # The newest records are questions without tasks.
+                self.answer |= set(self.roster.slots)
+
+    def own_asked(self) -> set[int]:
+        """`Recovery.asked` as a set of this draft, which may be changed."""
+        asked = self.recovery.asked
+        if not isinstance(asked, set):
+            asked = self.recovery.asked = set(asked)
+        return asked
 
     # --------------------------------------------------------------------------------- tasks
 
@@ -180,46 +201,88 @@ class Draft:
         mask[list(slots)] = True
         return mask
 
-    def drop_gone(self) -> None:
-        """Drop everything that belonged to slots freed in this batch."""
-        if self.gone:
-            self._remember_gone()
-            self.release(self.gone, wanted=True)
+    def tasks_of(self, slot: int) -> IntArray:
+        """The actives that a member has, ascending, also those that it must give up."""
+        return self._holders.tasks(self.owned.holder, slot)
 
-    def _remember_gone(self) -> None:
-        gone = self.mask(self.gone)
-        owner = np.where(self.owned.holder == NO_MEMBER, self.target.active, self.owned.holder)
-        had = np.flatnonzero(gone[owner]).astype(np.int32)
-        self.departed.had(Role.ACTIVE, codes(had, owner[had]))
+    def orphans_of(self, slot: int) -> Sequence[Orphan]:
+        """The orphans that a member has."""
+        if self._orphans is not self.owned.orphans:
+            self._orphans, self._orphans_by_slot = self.owned.orphans, {}
+            for orphan in self._orphans:
+                self._orphans_by_slot.setdefault(orphan.slot, []).append(orphan)
+        return self._orphans_by_slot.get(slot, ())
+
+    def hand(self, tasks: IntArray, slot: int, *, giving_up: bool = False) -> None:
+        """Record a member as the holder of these actives."""
+        if len(tasks):
+            self._own_holders()
+            self.owned.holder[tasks], self.owned.revoking[tasks] = slot, giving_up
+            self._holders.gain(slot, tasks)
+
+    def free(self, tasks: IntArray) -> None:
+        """Record that no member has these actives any more."""
+        if len(tasks):
+            self._own_holders()
+            self.owned.holder[tasks], self.owned.revoking[tasks] = NO_MEMBER, False
+
+    def _own_holders(self) -> None:
+        """Copy the two vectors before they are written to, unless this draft has made them."""
+        if self.owned.holder is self._shared[0]:
+            self.owned.holder = self.owned.holder.copy()
+        if self.owned.revoking is self._shared[1]:
+            self.owned.revoking = self.owned.revoking.copy()
+
+    def free_gone(self) -> None:
+        """Free all that the members had whose slots were freed in this batch."""
+        news = self.gone - self._freed
+        if not news:
+            return
+        gone = self.mask(news)
+        for slot in news:
+            had = self.tasks_of(slot)
+            self.departed.had(Role.ACTIVE, _pairs(had, slot))
+            self.free(had)
         for role, copies in self.owned.copies.items():
             pairs = union(copies.kept, copies.going)
-            self.departed.had(role, pairs[gone[slot_of(pairs)]])
+            self.departed.had(role, _of(pairs, gone))
+        self._release_copies(gone)
+        self._freed |= news
 
-    def release(self, slots: Iterable[int], *, wanted: bool = False) -> None:
-        """Free all that these members hold; `wanted`: remove them from the target as well."""
-        gone = self.mask(slots)
-        lost = gone[self.owned.holder]
-        self.owned.holder = np.where(lost, np.int32(NO_MEMBER), self.owned.holder)
-        self.owned.revoking = self.owned.revoking & ~lost
+    def drop_gone(self) -> None:
+        """Free all that gone members had, and remove them from the target."""
+        self.free_gone()
+        if not self.gone:
+            return
+        gone = self.mask(self.gone)
+        waits = (self.owned.holder == NO_MEMBER) & gone[self.target.active]
+        waits[self.departed.tasks_had(Role.ACTIVE)] = False
+        coming = np.flatnonzero(waits).astype(np.int32)
+        self.departed.had(Role.ACTIVE, codes(coming, self.target.active[coming]))
+        for name in ("active", "destination"):
+            slots = getattr(self.target, name)
+            setattr(self.target, name, np.where(gone[slots], np.int32(NO_MEMBER), slots))
+        for role, copies in self.owned.copies.items():
+            self.owned.set_copies(role, wanted=_without(copies.wanted, gone))
+        stays = ~gone[slot_of(self.owned.lags.pair)]
+        self.owned.lags = self.owned.lags.where(stays)
+
+    def release(self, slots: Iterable[int]) -> None:
+        """Free all that these members hold; they stay in the target."""
+        slots = list(slots)
+        for slot in slots:
+            self.free(self.tasks_of(slot))
+        self._release_copies(self.mask(slots))
+
+    def _release_copies(self, gone: BoolArray) -> None:
         for role, copies in self.owned.copies.items():
             kept, going = _without(copies.kept, gone), _without(copies.going, gone)
             self.owned.set_copies(role, kept=kept, going=going)
         self.owned.ready = _without(self.owned.ready, gone)
         self.owned.duplicate = _without(self.owned.duplicate, gone)
-        self.owned.orphans = tuple(o for o in self.owned.orphans if not gone[o.slot])
+        if self.owned.orphans:
+            self.owned.orphans = tuple(o for o in self.owned.orphans if not gone[o.slot])
         self.promote_duplicates()
-        if not wanted:
-            return
-        self.target.active = np.where(
-            gone[self.target.active], np.int32(NO_MEMBER), self.target.active
-        )
-        self.target.destination = np.where(
-            gone[self.target.destination], np.int32(NO_MEMBER), self.target.destination
-        )
-        for role, copies in self.owned.copies.items():
-            self.owned.set_copies(role, wanted=_without(copies.wanted, gone))
-        stays = ~gone[slot_of(self.owned.lags.pair)]
-        self.owned.lags = self.owned.lags.where(stays)
 
     def promote_duplicates(self) -> None:
         """Where a task has no holder any more, a member with a duplicate becomes its holder."""
@@ -229,11 +292,12 @@ class Draft:
         first = np.zeros(len(task), dtype=np.bool_)
         first[np.unique(task, return_index=True)[1]] = True
         up = first & (self.owned.holder[task] == NO_MEMBER)
-        holder, revoking = self.owned.holder.copy(), self.owned.revoking.copy()
-        # An UNREVOKED member has a record that asks it to give the duplicate up; others have none.
-        asked = [self.member(s).state is MemberState.UNREVOKED for s in slot[up].tolist()]
-        holder[task[up]], revoking[task[up]] = slot[up], asked
-        self.owned.holder, self.owned.revoking = holder, revoking
+        if not up.any():
+            return
+        for each, owner in zip(task[up], slot[up].tolist(), strict=True):
+            # An UNREVOKED member has a record that asks it to give the duplicate up.
+            asked = self.member(owner).state is MemberState.UNREVOKED
+            self.hand(np.array([each], dtype=np.int32), owner, giving_up=asked)
         self.owned.duplicate = self.owned.duplicate[~up]
         self.touched.update(slot[up].tolist())
 
@@ -243,18 +307,30 @@ class Draft:
         Tasks of a member that is away count as free, because it runs nothing.
         """
         held_by = self.owned.holder[tasks]
-        # Not by `columns`: to renew them for each of thousands of joins would cost more.
-        holders = (
-            None if slot == NO_MEMBER else self.roster.by_slot[slot] for slot in held_by.tolist()
-        )
-        away = (member is not None and member.away for member in holders)  # None: it left just now
-        free = (held_by == NO_MEMBER) | np.fromiter(away, dtype=np.bool_, count=len(tasks))
-        mine = tasks[free]
-        holder, revoking = self.owned.holder.copy(), self.owned.revoking.copy()
-        holder[mine], revoking[mine] = slot, giving_up
-        self.owned.holder, self.owned.revoking = holder, revoking
-        others = tasks[~free & (holder[tasks] != slot)]
+        free = self._are_free(held_by)
+        self.hand(tasks[free], slot, giving_up=giving_up)
+        others = tasks[~free & (held_by != slot)]
         self.owned.duplicate = union(self.owned.duplicate, _pairs(others, slot))
+
+    def claim_each(self, tasks: IntArray, slots: IntArray, giving_up: BoolArray) -> None:
+        """`claim` one task for each of these members, in this order."""
+        first = np.zeros(len(tasks), dtype=np.bool_)
+        first[np.unique(tasks, return_index=True)[1]] = True
+        up = first & self._are_free(self.owned.holder[tasks])
+        holder, revoking = self.owned.holder.copy(), self.owned.revoking.copy()
+        holder[tasks[up]], revoking[tasks[up]] = slots[up], giving_up[up]
+        self.owned.holder, self.owned.revoking = holder, revoking
+        others = holder[tasks] != slots
+        self.owned.duplicate = union(self.owned.duplicate, codes(tasks[others], slots[others]))
+
+    def _are_free(self, holders: IntArray) -> BoolArray:
+        """bool[K]: whether tasks of these holders, `NO_MEMBER` among them, count as free."""
+        free: BoolArray = holders == NO_MEMBER
+        for place in np.flatnonzero(~free).tolist():
+            # Not by `columns`: to renew them for each of thousands of joins would cost more.
+            member = self.roster.by_slot[holders[place]]
+            free[place] = member is not None and member.away  # None: it left just now
+        return free
 
     # ------------------------------------------------------------------------------- replies
 
@@ -301,7 +377,9 @@ class Draft:
     # ---------------------------------------------------------------------------------- done
 
     def finished(self) -> Group:
-        """The immutable group of this draft."""
+        """The immutable group of this draft, which shares its arrays from now on."""
+        self._shared = (self.owned.holder, self.owned.revoking)
+        self.recovery.asked = frozenset(self.recovery.asked)
         epoch = self.coordinator_epoch if self.changed else self.group.coordinator_epoch
         carried: dict[str, Any] = {name: getattr(self, name) for name in (*_CARRIED, *_PARTS)}
         return replace(
@@ -315,6 +393,10 @@ class Draft:
 
 def _without(pairs: Codes, gone: BoolArray) -> Codes:
     return pairs[~gone[slot_of(pairs)]] if len(pairs) else pairs
+
+
+def _of(pairs: Codes, gone: BoolArray) -> Codes:
+    return pairs[gone[slot_of(pairs)]] if len(pairs) else pairs
 
 
 def _pairs(tasks: IntArray, slot: int) -> Codes:

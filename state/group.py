@@ -9,7 +9,7 @@ of the record alone.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -58,7 +58,11 @@ class Target:
         moves: the tasks that change owner, with reasons.
         memory: what the assignor wants to see at the next placement.
         again: the assignor wants another round when all releases are acknowledged (Connect).
-        deferred: a plug-in's outcome, which the next batch applies (`outcome.py`).
+        deferred: an outcome which the next batch applies (`outcome.py`).
+        asked_ms: group clock when a placement was asked for that is computed aside, and not
+            applied yet; None = there is none.
+        is_overtaken: causes for another generation came since then; the batch after the one that
+            applies the answer opens it.
     """
 
     generation: int = 0
@@ -69,6 +73,8 @@ class Target:
     memory: Mapping[str, object] | None = None
     again: bool = False
     deferred: Outcome | None = None
+    asked_ms: int | None = None
+    is_overtaken: bool = False
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -108,7 +114,7 @@ class Recovery:
             one in fencing tokens; the next placement gets a higher one.
     """
 
-    asked: frozenset[int] = frozenset()
+    asked: Set[int] = frozenset()
     unverified_until_ms: int | None = None
     since_epoch: int | None = None
     snapshot_epoch: int | None = None
@@ -186,6 +192,8 @@ class Group:
         group = _of_record(record, sessions, recovery)
         group.target.again = rest["again"]
         group.target.deferred = outcome.from_json(rest.get("kept"))
+        group.target.asked_ms = rest.get("asked")
+        group.target.is_overtaken = rest.get("overtaken", False)
         group.timers.drain_until_ms = dict(rest["drain"])
         group.owned.duplicate = np.array(rest["duplicate"], dtype=np.int64)
         group.owned.orphans = tuple(Orphan(*fields) for fields in rest["orphans"])
@@ -245,6 +253,8 @@ class Group:
         }
         if self.recovery.is_doubtful:
             rest["doubtful"] = True
+        if self.target.asked_ms is not None or self.target.is_overtaken:
+            rest |= {"asked": self.target.asked_ms, "overtaken": self.target.is_overtaken}
         if self.recovery.is_fenced:
             rest["fenced"] = True
         if self.recovery.successor is not None:

@@ -88,6 +88,9 @@ def absorb(
 
 def _merge(draft: Draft, news: dict[int, int], at_ms: int) -> None:
     known, limit = draft.owned.lags, draft.settings.acceptable_recovery_lag
+    young_ms = draft.settings.probing_rebalance_interval_ms // 2
+    if all(_is_repeated(known, *each, at_ms - young_ms) for each in news.items()):
+        return
     pair = np.array(sorted(news), dtype=np.int64)
     offsets = np.array([news[p] for p in pair.tolist()], dtype=np.int64)
     place = np.minimum(np.searchsorted(known.pair, pair), max(len(known.pair) - 1, 0))
@@ -120,6 +123,14 @@ def _merge(draft: Draft, news: dict[int, int], at_ms: int) -> None:
     near = np.setdiff1d(pair[new & (offsets <= limit)], before, assume_unique=True)
     late = pair[new & (offsets > limit) & ~(has_old & (old > limit))]
     _promote(draft, near, late)
+
+
+def _is_repeated(known: Lags, pair: int, offsets: int, since_ms: int) -> bool:
+    """Whether the same lag of the pair has been reported since then."""
+    place = int(np.searchsorted(known.pair, pair))
+    if place == len(known.pair) or known.pair[place] != pair:
+        return False
+    return bool(known.offsets[place] == offsets and known.reported_ms[place] >= since_ms)
 
 
 def absorb_ready(draft: Draft, pairs: Codes) -> None:

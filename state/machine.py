@@ -53,6 +53,7 @@ from muster.state import (
 )
 from muster.state.draft import Draft, Lookup
 from muster.state.group import Group, places
+from muster.state.outcome import Aside
 from muster.state.printable import cut
 
 CAUSE_CHARS_MAX = 2_000
@@ -83,6 +84,7 @@ def advance(
     *,
     coordinator_epoch: int,
     assignors: Lookup = registry.get,
+    aside: Aside | None = None,
 ) -> Step:
     """Absorb events.
 
@@ -91,8 +93,9 @@ def advance(
         events: of this group, from any of the input topics, in any order.
         coordinator_epoch: offset of the coordinator's claim.
         assignors: name → assignor; raises `UnknownAssignor`.
+        aside: computes large placements; None = they are computed here.
     """
-    draft = Draft(group, coordinator_epoch, assignors)
+    draft = Draft(group, coordinator_epoch, assignors, aside)
     fresh = _fresh(draft, events)
     later = recovery.successor(group, fresh, coordinator_epoch)
     if later is not None:  # it takes the events; this coordinator decides nothing any more
@@ -122,8 +125,8 @@ def advance(
 
 
 def _take_deferred(draft: Draft) -> GroupSnapshot | None:
-    """Apply a plug-in's deferred outcome; returns the snapshot of the generation it completes."""
-    if not placement.take_deferred(draft) or deadlines.is_pending(draft):
+    """Apply a deferred outcome; returns the snapshot of the generation it completes."""
+    if not placement.take_deferred(draft) or deadlines.is_pending(draft) or draft.was_aside:
         return None
     return draft.finished().snapshot()
 
@@ -272,15 +275,18 @@ def _settle(draft: Draft) -> None:
             draft.possible_causes.add("follow-up")
     if draft.possible_causes and (draft.causes or placement.could_change(draft)):
         draft.causes.absorb(draft.possible_causes)
+    placement.follow_overtaken(draft)
     fresh = bool(draft.causes) and bool(draft.roster or draft.group.roster)
     if fresh:
         _open_generation(draft)
+        draft.target.is_overtaken |= draft.target.asked_ms is not None
     if not draft.roster and deadlines.is_pending(draft):
         _place_nothing(draft)
+    draft.due |= draft.target.asked_ms is not None
     if (fresh or draft.due or _gate_opened(draft)) and placement.due(draft):
-        draft.cause = _without_waits(draft)
-        placement.place(draft)
-        draft.changed = True
+        before, draft.cause = draft.cause, _without_waits(draft)
+        draft.changed |= draft.cause != before
+        draft.changed |= placement.place(draft)
     if not (draft.changed or draft.answer or draft.touched or draft.acknowledged):
         return
     member_records.write(draft, reconcile.settle(draft))
@@ -325,6 +331,8 @@ def _place_nothing(draft: Draft) -> None:
     draft.target.generation = draft.generation
     draft.target.placed_ms = draft.sessions.clock_ms
     draft.target.memory, draft.target.again, draft.timers.delay_until_ms = None, False, None
+    draft.target.deferred, draft.target.asked_ms = None, None
+    draft.target.is_overtaken = False
 
 
 def _gate_opened(draft: Draft) -> bool:

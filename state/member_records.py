@@ -23,9 +23,10 @@ def write(draft: Draft, slots: list[int]) -> None:
     if not slots:
         return
     addressed = set(slots)
-    draft.owned.orphans = tuple(
-        o._replace(notified=o.notified or o.slot in addressed) for o in draft.owned.orphans
-    )
+    if not all(o.notified or o.slot not in addressed for o in draft.owned.orphans):
+        draft.owned.orphans = tuple(
+            o._replace(notified=o.notified or o.slot in addressed) for o in draft.owned.orphans
+        )
     sets = {Role.ACTIVE: _actives(draft, slots)}
     for role in COPY_ROLES:
         kept = draft.owned.copies[role].kept
@@ -93,7 +94,6 @@ def _split(draft: Draft, task: IntArray, slot: IntArray, slots: list[int]) -> di
     task, slot = task[mine], slot[mine]
     order = np.argsort(slot, kind="stable")
     task, slot = task[order], slot[order]
-    cuts = np.flatnonzero(np.diff(slot)) + 1
-    parts = np.split(task, cuts)
-    owners = slot[np.concatenate(([0], cuts))].tolist() if len(slot) else []
-    return {owner: draft.table.set_of(part) for owner, part in zip(owners, parts, strict=False)}
+    cuts = [0, *(np.flatnonzero(slot[1:] != slot[:-1]) + 1).tolist(), len(slot)]
+    owners = slot[cuts[:-1]].tolist() if len(slot) else []
+    return dict(zip(owners, draft.table.sets_of(task, cuts), strict=False))

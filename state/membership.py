@@ -14,8 +14,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
 from muster.protocol.events import PROFILE, Join, Leave
 from muster.protocol.records import Fault, MemberState
 from muster.protocol.settings import CONNECT_ASSIGNORS
@@ -23,7 +21,6 @@ from muster.state import causes, deafness, drains, lag, recovery, reports
 from muster.state.draft import Draft
 from muster.state.group import Member
 from muster.state.liveness import DEAF, FENCED, MUTE
-from muster.state.ownership import NO_MEMBER
 
 
 def join(draft: Draft, event: Join) -> None:
@@ -105,9 +102,7 @@ def _return(draft: Draft, absent: Member, event: Join) -> None:
     if absent.incarnation != event.incarnation:
         lag.forget(draft, absent.slot)
     if recovery.is_halted(draft):
-        waits = draft.owned.holder == absent.slot
-        draft.owned.holder = np.where(waits, np.int32(NO_MEMBER), draft.owned.holder)
-        draft.owned.revoking = draft.owned.revoking & ~waits
+        draft.free(draft.tasks_of(absent.slot))
     _answer_join(draft, absent.slot, event)
 
 
@@ -141,7 +136,7 @@ def _rejoin(draft: Draft, slot: int, event: Join) -> None:
 def _answer_join(draft: Draft, slot: int, event: Join) -> None:
     draft.sessions.hear(slot)
     recovery.ask_newcomer(draft, slot)
-    draft.drop_gone()
+    draft.free_gone()
     reports.claim(draft, slot, event.holding)
     lag.absorb(draft, event.member, event.lags, event.origin, event.holding.ready)
     draft.answer.add(slot)

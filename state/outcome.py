@@ -3,13 +3,17 @@
 A built-in assignor is deterministic, so its outcome is applied at once. A plug-in may answer
 otherwise if Spark runs the batch again, and members would get records of both attempts. So its
 outcome is *deferred*: stored with the group, unpublished, and applied by the next batch.
+
+A large placement takes seconds, and all groups of a batch would wait for it. The job computes it
+*aside* (`Aside`): the batch goes on without an answer, and the group asks again some moments later.
+Whether the answer is there then depends on how fast the machine is. So it is deferred as well.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -58,6 +62,12 @@ class Failure:
 
 
 Outcome = Answer | Failure
+Question: TypeAlias = tuple[str, int, int, int, int]
+"""Names a placement that is computed aside: group, generation, time at which it was asked for,
+offset of the newest config, version of the tasks."""
+Aside: TypeAlias = Callable[[Question, Callable[[], Outcome]], Outcome | str | None]
+"""Computes a placement while batches go on: the first call with a question begins it, later calls
+give its outcome, the words why there will be none, or None while it is computed."""
 
 
 def to_json(outcome: Outcome | None) -> object:

@@ -52,8 +52,8 @@ def union(one: Codes, other: Codes) -> Codes:
     return _distinct(np.concatenate((one, other)))
 
 
-def contains(pairs: Codes, asked: Codes) -> BoolArray:
-    """bool[K]: which of the asked pairs are among `pairs`, which must ascend.
+def contains(pairs: Codes | IntArray, asked: Codes | IntArray) -> BoolArray:
+    """bool[K]: which of the asked pairs (or tasks) are among `pairs`, which must ascend.
 
     `np.isin` sorts both, which for one asked pair among thousands costs fifty times as much.
     """
@@ -66,7 +66,7 @@ def contains(pairs: Codes, asked: Codes) -> BoolArray:
 
 def _distinct(pairs: Codes) -> Codes:
     """Sorted, each once. A stable sort merges sorted runs, where `np.unique` would hash."""
-    if not (np.diff(pairs) > 0).all():
+    if len(pairs) > 1 and not (pairs[1:] > pairs[:-1]).all():
         pairs = np.sort(pairs, kind="stable")
         pairs = pairs[np.append(True, np.diff(pairs) > 0)]
     return pairs

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from dataclasses import replace
 from functools import reduce
 
 import numpy as np
@@ -27,26 +28,94 @@ from muster.protocol.ids import Role
 from muster.protocol.records import Move
 from muster.protocol.settings import CONNECT_ASSIGNORS
 from muster.protocol.tasks import IntArray
+from muster.protocol.taskset import units_of_table, units_version
 from muster.state import causes, config, deadlines, lag, recovery
+from muster.state.causes import Causes
 from muster.state.columns import seated
 from muster.state.draft import Draft
 from muster.state.group import places
 from muster.state.liveness import DEAF, FENCED
-from muster.state.outcome import Answer, Failure, Outcome
+from muster.state.outcome import Answer, Aside, Failure, Outcome
 from muster.state.ownership import NO_MEMBER, Codes, codes, slot_of, task_of, union
 from muster.state.printable import cut
 
+SIZE_MAX = 1 << 22
+"""A placement is large if its tasks, times their copies, times the kinds of members are more. One
+of this size takes a quarter of a second."""
+WEIGHED = 8
+"""Tasks of different weights cost about so many times as much."""
 WARNINGS_MAX = 10
 """At most this many of an assignor's warnings go into the cause."""
 
 
-def place(draft: Draft) -> None:
-    """Run the assignor for the pending generation; a plug-in's outcome is deferred."""
+def place(draft: Draft) -> bool:
+    """Run the assignor for the pending generation; a plug-in's outcome is deferred.
+
+    Returns:
+        Whether anything but liveness changed. While a placement is computed aside nothing does.
+    """
+    if draft.aside is not None and is_large(draft):
+        _ask_aside(draft, draft.aside)
+        return False
     outcome = _ask_assignor(draft)
     if draft.assignor in BUILT_IN:
         _apply(draft, outcome)
     else:
         draft.target.deferred = outcome
+    return True
+
+
+def is_large(draft: Draft) -> bool:
+    """Whether a placement may take so long that it is computed aside.
+
+    Built-in assignors place tasks by kinds of members: those with equal racks, tags, topics and
+    capacity, as far as these count. Connect's are quick, whatever members there are.
+    """
+    if draft.assignor not in BUILT_IN or draft.assignor in CONNECT_ASSIGNORS:
+        return False
+    settings = draft.settings
+    size = len(draft.table) * (1 + settings.num_standby_replicas)
+    size *= 1 if draft.table.weigh_alike else WEIGHED
+    if size * len(draft.roster) <= SIZE_MAX:
+        return False
+    has_racks = settings.rack_aware_assignment_strategy != "none"
+    has_tags = bool(settings.rack_aware_assignment_tags)
+    kinds = {
+        (m.capacity, m.topics, has_racks and m.rack, has_tags and m.tags) for m in draft.roster
+    }
+    return size * len(kinds) > SIZE_MAX
+
+
+def _ask_aside(draft: Draft, aside: Aside) -> None:
+    """Begin a placement aside, or defer its outcome if it is there."""
+    target = draft.target
+    if target.asked_ms is None:
+        target.asked_ms, target.is_overtaken = draft.sessions.clock_ms, False
+    read = config.offset_of(draft.sessions.through)
+    tasks = units_version(units_of_table(draft.table))
+    question = (str(draft.id), draft.generation, target.asked_ms, read, tasks)
+    outcome = aside(question, lambda: _ask_assignor(draft))
+    if isinstance(outcome, str):
+        story = f"assignor {draft.assignor} failed, the target stays: {outcome}"
+        outcome = Failure(story, origin=draft.newest)
+    draft.target.deferred = outcome
+
+
+def follow_overtaken(draft: Draft) -> None:
+    """Open another generation for the causes that came while a placement was computed aside.
+
+    Not in the batch that applies the answer: it publishes what it applied, and adds its causes to
+    those of the answered generation.
+    """
+    target = draft.target
+    if not draft.roster:
+        target.is_overtaken = False
+    elif draft.was_aside and draft.causes:
+        draft.cause = cut("; ".join((draft.cause, str(draft.causes))))
+        draft.causes, target.is_overtaken = Causes(), True
+    elif target.is_overtaken and target.asked_ms is None and not draft.was_aside:
+        draft.causes.add("what came during the placement")
+        target.is_overtaken = False
 
 
 def could_change(draft: Draft) -> bool:
@@ -56,6 +125,7 @@ def could_change(draft: Draft) -> bool:
     follow-up's time is updated. True for plug-ins and for Connect's, which remember rounds.
     """
     is_function = draft.assignor in BUILT_IN and draft.assignor not in CONNECT_ASSIGNORS
+    is_function = is_function and (draft.aside is None or not is_large(draft))
     if not is_function or deadlines.is_pending(draft) or not _may_ask(draft):
         return True
     outcome = _ask_assignor(draft)
@@ -80,14 +150,38 @@ def _is_target(draft: Draft, answer: Answer) -> bool:
 
 
 def take_deferred(draft: Draft) -> bool:
-    """Apply the outcome of a plug-in that an earlier batch deferred; False = there is none."""
-    if draft.target.deferred is None:
+    """Apply the outcome that an earlier batch deferred; False = there is none."""
+    target = draft.target
+    if target.deferred is None:
         return False
-    outcome, draft.target.deferred = draft.target.deferred, None
+    outcome, target.deferred = target.deferred, None
+    if target.asked_ms is not None and isinstance(outcome, Answer):
+        outcome = _of_present(draft, outcome, target.asked_ms)
     _apply(draft, outcome)
+    draft.was_aside, target.asked_ms = target.asked_ms is not None, None
     draft.changed = True
     draft.answered = isinstance(outcome, Answer)
     return True
+
+
+def _of_present(draft: Draft, answer: Answer, asked_ms: int) -> Answer:
+    """An answer without the members that have left, or were fenced, since it was asked for."""
+    present = np.zeros(len(draft.roster.by_slot) + 1, dtype=np.bool_)
+    for member in draft.roster:
+        present[member.slot] = member.joined_ms <= asked_ms
+    flags = draft.sessions.flags[: len(present) - 1]
+    present[: len(flags)] &= (flags & (FENCED | DEAF)) == 0
+
+    def kept(slots: IntArray) -> IntArray:
+        known = np.where(slots < len(present) - 1, slots, NO_MEMBER)
+        return np.where(present[known], known, NO_MEMBER).astype(np.int32)
+
+    copies = {
+        role: pairs[kept(slot_of(pairs)) != NO_MEMBER] for role, pairs in answer.copies.items()
+    }
+    return replace(
+        answer, active=kept(answer.active), destination=kept(answer.destination), copies=copies
+    )
 
 
 def _ask_assignor(draft: Draft) -> Outcome:
@@ -239,7 +333,8 @@ def _apply(draft: Draft, outcome: Outcome) -> None:
         outcome.memory,
         outcome.again,
     )
-    now = draft.sessions.clock_ms
+    asked_ms = draft.target.asked_ms
+    now = draft.sessions.clock_ms if asked_ms is None else asked_ms
     draft.generation = max(draft.generation, draft.recovery.floor + 1)
     draft.recovery.floor = 0
     draft.target.generation = draft.generation

@@ -25,13 +25,14 @@ A member that has exactly its target tasks is not affected and gets no record.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
 from muster.assignor.model import BoolArray
 from muster.protocol.digest import MASK, RELEASING, mixed, set_hashes
-from muster.protocol.ids import Role
+from muster.protocol.ids import Role, Task
 from muster.protocol.records import MemberState
 from muster.protocol.tasks import IntArray, TaskSet
 from muster.state import lag, recovery, reports, takeovers
@@ -246,11 +247,16 @@ def _expect(draft: Draft, slots: list[int]) -> None:
             np.add.at(sessions.digest, owner, mixed(draft.hashes[tasks], number))
         for orphan in draft.owned.orphans:
             if selected[orphan.slot]:
-                task = TaskSet.of([orphan.task])
-                added = int(mixed(set_hashes(task), orphan.role + RELEASING)[0])
+                added = _added_by(orphan.task, orphan.role)
                 sessions.digest[orphan.slot] = (int(sessions.digest[orphan.slot]) + added) & MASK
     for slot in slots:
         sessions.epoch[slot] = draft.member(slot).epoch
+
+
+@lru_cache(maxsize=2 * reports.ORPHANS_MAX)
+def _added_by(orphan: Task, role: int) -> int:
+    """What an orphan adds to its member's digest: every step of the group asks again."""
+    return int(mixed(set_hashes(TaskSet.of([orphan])), role + RELEASING)[0])
 
 
 def _held_in_roles(

@@ -69,7 +69,7 @@ def ask_newcomer(draft: Draft, slot: int) -> None:
     if draft.sessions.clock_ms >= until:
         draft.recovery.unverified_until_ms = None
         return
-    draft.recovery.asked |= {slot}
+    draft.own_asked().add(slot)
     draft.ask(slot)
     draft.sessions.demand(slot)
     draft.changed = True

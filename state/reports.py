@@ -11,6 +11,8 @@ A report's revision is that of the newest record its sender acted on:
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from muster.assignor.model import BoolArray
@@ -18,13 +20,12 @@ from muster.protocol.digest import Holding
 from muster.protocol.events import Report
 from muster.protocol.ids import Role
 from muster.protocol.records import Fault, MemberState
-from muster.protocol.tasks import IntArray, TaskSet
+from muster.protocol.tasks import EMPTY, IntArray, TaskSet
 from muster.state import deafness, fencing, lag, recovery
 from muster.state.draft import Draft
 from muster.state.liveness import ASKED, FENCED
 from muster.state.ownership import (
     COPY_ROLES,
-    NO_MEMBER,
     Codes,
     Orphan,
     codes,
@@ -92,8 +93,10 @@ def _compare(draft: Draft, slot: int, event: Report) -> bool:
     newest = event.revision >= member.revision
     active, unknown = draft.table.indexes_of(event.holding.active)
     beyond = _beyond(draft, slot, active)
-    orphaned = {(o.unit, o.number, o.connector) for o in draft.owned.orphans if o.slot == slot}
-    stranger = next((task for task in unknown if tuple(task) not in orphaned), None)
+    stranger = None
+    if unknown:
+        orphaned = {(o.unit, o.number, o.connector) for o in draft.orphans_of(slot)}
+        stranger = next((task for task in unknown if tuple(task) not in orphaned), None)
     if len(beyond) or stranger is not None:
         named = cut(str(draft.table.task(int(beyond[0])) if len(beyond) else stranger), 120)
         if newest:
@@ -103,82 +106,122 @@ def _compare(draft: Draft, slot: int, event: Report) -> bool:
             draft.ask(slot)
         return False
     if member.state is MemberState.UNREVOKED and event.revision >= member.revoke_revision:
-        _release(draft, slot, event.holding)
-    if newest and _lacks(draft, slot, event.holding):
+        _release(draft, slot, event.holding, active, unknown)
+    if newest and _lacks(draft, slot, event.holding, active):
         draft.answer.add(slot)
     return True
 
 
 def _beyond(draft: Draft, slot: int, active: IntArray) -> IntArray:
     """The reported actives that the member was not granted and is not giving up."""
-    others = active[draft.owned.holder[active] != slot]
+    others: IntArray = active[draft.owned.holder[active] != slot]
+    if len(others) == 0:
+        return others
     mine = task_of(draft.owned.duplicate[slot_of(draft.owned.duplicate) == slot])
     return np.setdiff1d(others, mine, assume_unique=True)
 
 
-def _lacks(draft: Draft, slot: int, holding: Holding) -> bool:
+def _lacks(draft: Draft, slot: int, holding: Holding, active: IntArray) -> bool:
     """Whether the report lacks a task that the member's newest record grants."""
-    active, _ = draft.table.indexes_of(holding.active)
-    if np.isin(
-        np.flatnonzero((draft.owned.holder == slot) & ~draft.owned.revoking),
-        active,
-        invert=True,
-    ).any():
+    mine = draft.tasks_of(slot)
+    if not contains(active, mine[~draft.owned.revoking[mine]]).all():
         return True
     for role, tasks in _copies_of(holding):
         kept = draft.owned.copies[role].kept
+        if len(kept) == 0:
+            continue
         given = task_of(kept[slot_of(kept) == slot])
-        if np.isin(given, draft.table.indexes_of(tasks)[0], invert=True).any():
+        if not contains(draft.table.indexes_of(tasks)[0], given).all():
             return True
     return False
 
 
 def acknowledge(draft: Draft, slot: int) -> None:
     """Release everything that the member was asked to give up."""
-    _release(draft, slot, Holding())
+    _release(draft, slot, Holding(), np.empty(0, dtype=np.int32), EMPTY)
 
 
-def _release(draft: Draft, slot: int, holding: Holding) -> None:
+def _release(
+    draft: Draft, slot: int, holding: Holding, active: IntArray, strangers: TaskSet
+) -> None:
     """Free the tasks that the member was asked to give up and no longer holds.
 
     While it still holds others of them, it keeps state and epoch, and its timeout runs on.
+
+    Args:
+        draft: the group.
+        slot: the member's.
+        holding: what it holds.
+        active: the actives among that.
+        strangers: the actives among that which the table does not have.
     """
-    active, strangers = draft.table.indexes_of(holding.active)
-    held = {Role.ACTIVE: strangers}
-    owed = (draft.owned.holder == slot) & draft.owned.revoking
-    freed = owed.copy()
-    freed[active] = False
-    owes_more, frees = bool((owed & ~freed).any()), bool(freed.any())
-    pairs = {Role.ACTIVE: _pairs(active, slot)}
-    for role, tasks in _copies_of(holding):
-        indexes, held[role] = draft.table.indexes_of(tasks)
-        pairs[role] = _pairs(indexes, slot)
-    kept: dict[Role, Codes] = {}
-    given_up = {role: draft.owned.copies[role].going for role in COPY_ROLES}
-    given_up[Role.ACTIVE] = draft.owned.duplicate
-    for role, going in given_up.items():
-        mine = slot_of(going) == slot
-        stays = mine & np.isin(going, pairs[role])
-        owes_more, frees = owes_more or bool(stays.any()), frees or bool((mine & ~stays).any())
-        kept[role] = going[~mine | stays]
-    lost = {o for o in draft.owned.orphans if o.slot == slot and o.task not in held[Role(o.role)]}
-    owes_more = owes_more or any(o.slot == slot and o not in lost for o in draft.owned.orphans)
-    if frees or lost:
-        draft.owned.holder = np.where(freed, np.int32(NO_MEMBER), draft.owned.holder)
-        draft.owned.revoking = draft.owned.revoking & ~freed
-        for role in COPY_ROLES:
-            gone = np.setdiff1d(draft.owned.copies[role].going, kept[role], assume_unique=True)
-            gone = np.setdiff1d(gone, union(*(pairs[other] for other in COPY_ROLES)))
-            lag.end(draft, np.setdiff1d(gone, pairs[Role.ACTIVE]))
-            draft.owned.set_copies(role, going=kept[role])
-        draft.owned.duplicate = kept[Role.ACTIVE]
+    mine = draft.tasks_of(slot)
+    owed = mine[draft.owned.revoking[mine]]
+    stays = contains(active, owed)
+    owes_more, frees = bool(stays.any()), not stays.all()
+    copies = _released_copies(draft, slot, holding, active)
+    lost: set[Orphan] = set()
+    orphans = draft.orphans_of(slot)
+    if orphans:
+        held = {Role.ACTIVE: strangers}
+        held |= {role: draft.table.indexes_of(tasks)[1] for role, tasks in _copies_of(holding)}
+        lost = {o for o in orphans if o.task not in held[Role(o.role)]}
+    owes_more |= copies.owes_more or len(lost) < len(orphans)
+    if frees or copies.frees or lost:
+        draft.free(owed[~stays])
+        if copies.frees:
+            for role, gone in copies.gone.items():
+                lag.end(draft, gone)
+                draft.owned.set_copies(role, going=copies.going[role])
+            draft.owned.duplicate = copies.duplicate
         draft.promote_duplicates()
-        draft.owned.orphans = tuple(o for o in draft.owned.orphans if o not in lost)
+        if lost:
+            draft.owned.orphans = tuple(o for o in draft.owned.orphans if o not in lost)
         draft.touched.add(slot)
         draft.changed = True
-    if owes_more:
-        return
-    owes_nothing(draft, slot)
+    if not owes_more:
+        owes_nothing(draft, slot)
+
+
+class _Copies(NamedTuple):
+    """What a report means for the copies and duplicates that its member gives up.
+
+    Attributes:
+        owes_more: whether it still holds some of them.
+        frees: whether it has given some of them up.
+        going: role → all members' copies that are still to be given up.
+        gone: role → the copies that the member has given up and does not have in another role.
+        duplicate: all members' duplicates that are still to be given up.
+    """
+
+    owes_more: bool
+    frees: bool
+    going: dict[Role, Codes]
+    gone: dict[Role, Codes]
+    duplicate: Codes
+
+
+def _released_copies(draft: Draft, slot: int, holding: Holding, active: IntArray) -> _Copies:
+    given_up = {role: draft.owned.copies[role].going for role in COPY_ROLES}
+    given_up[Role.ACTIVE] = draft.owned.duplicate
+    owes_more = frees = False
+    if not any(map(len, given_up.values())):  # the common case
+        return _Copies(owes_more, frees, {}, {}, draft.owned.duplicate)
+    pairs = {role: _pairs(draft.table.indexes_of(t)[0], slot) for role, t in _copies_of(holding)}
+    pairs[Role.ACTIVE] = _pairs(active, slot)
+    left: dict[Role, Codes] = {}
+    for role, going in given_up.items():
+        mine = slot_of(going) == slot
+        stays = mine & contains(pairs[role], going)
+        owes_more, frees = owes_more or bool(stays.any()), frees or bool((mine & ~stays).any())
+        left[role] = going[~mine | stays]
+    held = union(*(pairs[role] for role in COPY_ROLES))
+    gone: dict[Role, Codes] = {}
+    for role in COPY_ROLES:
+        ended = np.setdiff1d(given_up[role], left[role], assume_unique=True)
+        ended = np.setdiff1d(ended, held, assume_unique=True)
+        gone[role] = np.setdiff1d(ended, pairs[Role.ACTIVE], assume_unique=True)
+    return _Copies(owes_more, frees, left, gone, left[Role.ACTIVE])
 
 
 def owes_nothing(draft: Draft, slot: int) -> None:
@@ -205,7 +248,7 @@ def owing(draft: Draft) -> BoolArray:
 
 def keep_all(draft: Draft, slot: int) -> None:
     """Withdraw all releases asked of a member; its next step may ask for them again."""
-    draft.owned.revoking = draft.owned.revoking & (draft.owned.holder != slot)
+    draft.hand(draft.tasks_of(slot), slot)
     for role in COPY_ROLES:
         copies = draft.owned.copies[role]
         mine = slot_of(copies.going) == slot
@@ -229,12 +272,14 @@ def claim(draft: Draft, slot: int, holding: Holding) -> None:
         if len(indexes) == 0:
             continue
         copies = draft.owned.copies[role]
-        claimed = _pairs(indexes[draft.owned.holder[indexes] != slot], slot)
-        claimed = np.setdiff1d(claimed, _pairs(active, slot), assume_unique=True)
+        held = indexes[draft.owned.holder[indexes] != slot]
+        held = held[~contains(active, held)]
+        claimed = _pairs(held, slot)
         other = draft.owned.copies[Role.LEARNER if role is Role.STANDBY else Role.STANDBY]
         given = [contains(part, claimed) for part in (copies.going, other.kept, other.going)]
-        new = claimed[~np.logical_or.reduce(given)]
-        draft.owned.set_copies(role, kept=union(copies.kept, new))
+        new = claimed[~np.logical_or.reduce([contains(copies.kept, claimed), *given])]
+        if len(new):
+            draft.owned.set_copies(role, kept=union(copies.kept, new))
     _add_orphans(draft, slot, lost)
     _mark_ready(draft, slot, holding.ready)
     if len(holding):
@@ -247,10 +292,10 @@ def has_room(draft: Draft, holding: Holding, slot: int | None = None) -> bool:
     A few bytes of an event can name millions of tasks. The tasks of the member in `slot` that are
     remembered already take no new room.
     """
-    kept = sum(orphan.slot == slot for orphan in draft.owned.orphans) if slot is not None else 0
-    room = max(ORPHANS_MAX - len(draft.owned.orphans), 0) + kept
+    room = max(ORPHANS_MAX - len(draft.owned.orphans), 0)
     if len(holding) <= room:
         return True
+    room += 0 if slot is None else len(draft.orphans_of(slot))
     sets = (holding.active, holding.standby, holding.learner)
     return sum(len(draft.table.indexes_of(tasks)[1]) for tasks in sets) <= room
 
@@ -259,16 +304,16 @@ def _add_orphans(draft: Draft, slot: int, lost: dict[Role, TaskSet]) -> None:
     """Make the member's tasks that are not in the table orphans, to be released too."""
     if not any(lost.values()):
         return
-    known = {o._replace(notified=False) for o in draft.owned.orphans if o.slot == slot}
+    known = {o._replace(notified=False) for o in draft.orphans_of(slot)}
     strangers = {Orphan(slot, int(role), *task) for role, tasks in lost.items() for task in tasks}
     draft.owned.orphans = tuple(sorted((strangers - known).union(draft.owned.orphans)))
 
 
 def _mark_ready(draft: Draft, slot: int, ready: TaskSet) -> None:
     """Note which of the member's learners and standbys have caught up."""
-    pairs = _pairs(draft.table.indexes_of(ready)[0], slot)
-    if len(pairs) == 0:
+    if not ready:
         return
+    pairs = _pairs(draft.table.indexes_of(ready)[0], slot)
     kept = union(*(draft.owned.copies[role].kept for role in COPY_ROLES))
     lag.absorb_ready(draft, np.intersect1d(pairs, kept, assume_unique=True))
 
@@ -282,10 +327,8 @@ def _adopt(draft: Draft, slot: int, event: Report) -> None:
     member = draft.member(slot)
     active, strangers = draft.table.indexes_of(event.holding.active)
     lost = {Role.ACTIVE: strangers}
-    released = draft.owned.holder == slot
-    released[active] = False
-    draft.owned.holder = np.where(released, np.int32(NO_MEMBER), draft.owned.holder)
-    draft.owned.revoking = draft.owned.revoking & ~released
+    mine = draft.tasks_of(slot)
+    draft.free(mine[~contains(active, mine)])
     draft.claim(slot, active)
     draft.promote_duplicates()
     for role, tasks in _copies_of(event.holding):
@@ -318,7 +361,7 @@ def _adopt(draft: Draft, slot: int, event: Report) -> None:
 
 def _owes_nothing(draft: Draft, slot: int) -> bool:
     owed = [draft.owned.duplicate, *(draft.owned.copies[role].going for role in COPY_ROLES)]
-    return not (draft.owned.revoking & (draft.owned.holder == slot)).any() and not any(
+    return not draft.owned.revoking[draft.tasks_of(slot)].any() and not any(
         (slot_of(pairs) == slot).any() for pairs in owed
     )
 

@@ -7,10 +7,8 @@ the lists and maps at its first change: a batch in which no member changes copie
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Set
 from dataclasses import dataclass, field, replace
-
-import numpy as np
 
 from muster.protocol.records import MemberEntry
 from muster.state.columns import Columns
@@ -34,6 +32,8 @@ class Roster:
     _columns: Columns | None = None
     _stale: set[int] = field(default_factory=set)
     _is_shared: bool = False
+    _free: list[int] | None = None
+    """The free slots, descending, computed when the first one is needed."""
 
     @classmethod
     def of(cls, members: Iterable[MemberEntry]) -> Roster:
@@ -76,7 +76,7 @@ class Roster:
 
     def copy(self) -> Roster:
         """A roster that can be changed without a change to this one."""
-        return replace(self, _stale=set(self._stale), _is_shared=True)
+        return replace(self, _stale=set(self._stale), _is_shared=True, _free=None)
 
     # ------------------------------------------------------------------------------- changes
 
@@ -118,17 +118,19 @@ class Roster:
             self.slots.insert(self._place(member.id), slot)
         self.put(member)
 
-    def free_slot(self, freed: Iterable[int]) -> int:
-        """The lowest free slot that is not among `freed`; a new one if there is none."""
-        freed = list(freed)
-        if len(self.slots) + len(freed) == len(self.by_slot):
-            self._own()
-            self.by_slot.append(None)
-            return len(self.by_slot) - 1
-        taken = np.zeros(len(self.by_slot), dtype=np.bool_)
-        taken[self.slots] = True
-        taken[freed] = True
-        return int(np.argmin(taken))
+    def free_slot(self, freed: Set[int]) -> int:
+        """The lowest free slot that is not among `freed`; a new one if there is none.
+
+        Slots that are freed after the first call are not given: the next `copy` gives them.
+        """
+        if self._free is None:
+            slots = range(len(self.by_slot) - 1, -1, -1)
+            self._free = [s for s in slots if self.by_slot[s] is None and s not in freed]
+        if self._free:
+            return self._free.pop()
+        self._own()
+        self.by_slot.append(None)
+        return len(self.by_slot) - 1
 
     def _place(self, member: str) -> int:
         return bisect_left(self.slots, member, key=lambda slot: self.member(slot).id)

@@ -42,6 +42,7 @@ from muster.signing.keyring import KeyFile
 from muster.state.group import Group
 from muster.streams import share
 from muster.streams.batch import canary_answer, group_batch, outbox, quarantine
+from muster.streams.batch.aside import Asides
 from muster.streams.batch.child_process import ChildFailed, limit_cpu, limit_memory, run_in_child
 from muster.streams.batch.group_batch import BatchResult, Publisher, Rows
 from muster.streams.batch.inbox import (
@@ -81,6 +82,8 @@ _cache: OrderedDict[bytes, _Kept] = OrderedDict()
 _key_file = functools.cache(KeyFile)
 """One for each Python process, so that its keys stay in force when the file cannot be read later.
 A file that cannot be read at first ends the query: no signature could be checked."""
+_asides = functools.cache(Asides)
+"""One for each Python process: what is computed aside outlives the batch in which it was asked."""
 _settled = threading.Event()
 """Set once this Python process has run a batch."""
 
@@ -160,6 +163,7 @@ class GroupProcessor(StatefulProcessor):
         context = TaskContext.get()
         batch = None if context is None else context.getLocalProperty(BATCH_ID)
         self._is_suspect = batch is not None and batch == self._suspect_batch
+        self._computes_aside = context is not None
         if context is not None:  # a worker process of Spark, which has no other work
             limit_memory(self._python_bytes_max)
 
@@ -323,7 +327,11 @@ class GroupProcessor(StatefulProcessor):
         return BatchResult(list(self._letters(inbox)), None, rows.stored)
 
     def _publisher(self, rows: Rows) -> Publisher:
-        return self._publishers[split_lane(rows.lane)[0]]
+        prefix = split_lane(rows.lane)[0]
+        publisher = self._publishers[prefix]
+        if self._computes_aside:
+            publisher = publisher._replace(aside=_asides(self._group_cpu_s).of(prefix))
+        return publisher
 
     def _letters(self, inbox: Inbox) -> Iterator[Row]:
         """The rows of an inbox's dead letters."""

@@ -61,7 +61,7 @@ class Partitions:
                 continue
             try:
                 units = described(self._admin, topics)
-            except KafkaException as error:
+            except (KafkaException, TimeoutError) as error:
                 log.info("topics cannot be looked at: %s", error)
                 continue
             for group, names in wanted.items():
@@ -75,7 +75,7 @@ def described(admin: AdminClient, topics: Collection[str]) -> dict[str, Subtopol
     """The topics that exist and may be described, by name.
 
     Raises:
-        KafkaException: no answer.
+        KafkaException, TimeoutError: no answer.
     """
     asked = admin.describe_topics(TopicCollection(sorted(topics)), request_timeout=TIMEOUT_S)
     found: dict[str, Subtopology] = {}

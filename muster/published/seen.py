@@ -108,12 +108,11 @@ def last_seen_ms(settings: ClientSettings, prefix: str) -> int | None:
         newest = OffsetSpec.max_timestamp()  # type: ignore[no-untyped-call]  # the library left it out
         asked = client.list_offsets(dict.fromkeys(places, newest), request_timeout=TIMEOUT_S)
         newest_ms = [future.result().timestamp for future in asked.values()]
-    signs = key_of(SIGN_GROUP) + SEPARATOR.encode()
-    newest_ms += [
-        row.at_ms
-        for row in read(settings, topic_name(TopicKind.CLOCK, prefix))
-        if not (row.key or b"").startswith(signs)
-    ]
+    clock = topic_name(TopicKind.CLOCK, prefix)
+    if clock in topics:
+        signs = key_of(SIGN_GROUP) + SEPARATOR.encode()
+        rows = read(settings, clock)
+        newest_ms += [row.at_ms for row in rows if not (row.key or b"").startswith(signs)]
     return max((at_ms for at_ms in newest_ms if at_ms and at_ms > 0), default=None)
 
 

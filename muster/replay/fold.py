@@ -42,6 +42,7 @@ from muster.protocol.signing import Keyring, Verifier, caller_of, refusal
 from muster.protocol.topics import INPUTS, TopicKind, kind_of
 from muster.state.group import Group, Recovery
 from muster.state.machine import advance
+from muster.state.outcome import Aside, Outcome, Question
 from muster.streams.batch.replay_guard import ONCE, ReplayGuard
 
 
@@ -171,6 +172,7 @@ class Fold:
         self._groups: list[Group] = []
         self._before: tuple[list[Group], list[Taken]] = ([], [])
         self._last: GroupSnapshot | None = None
+        self._placements = _Placements()
 
     def steps(self) -> Iterator[Folded]:
         """Every published record with the fold's result, oldest first."""
@@ -259,7 +261,11 @@ class Fold:
 
     def _step(self, starts: list[Group], published: Published, batch: list[Taken]) -> Folded:
         """Fold a batch from each start, and keep those that fit; if none fits, the first."""
-        tried = [_tried(start, published, batch) for start in starts]
+        tried = [
+            _tried(start, published, batch, aside)
+            for start in starts
+            for aside in self._placements.fast_and_slow()
+        ]
         fitting = [each for each in tried if not each[0].difference] or tried[:1]
         self._publish(fitting[0][1])
         unlike = {candidate.group.liveness(): candidate.group for candidate, _ in reversed(fitting)}
@@ -294,13 +300,41 @@ class Fold:
         return Folded(published, step.group, step.group.snapshot(), difference)
 
 
+class _Placements:
+    """Large placements, which the coordinator computes aside (`state.outcome`).
+
+    The log does not show in which batch it had one. So every batch that asks for one is folded
+    twice: with the answer, and without it.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[Question, Outcome] = {}
+        self._were_asked = False
+
+    def fast_and_slow(self) -> Iterator[Aside]:
+        """What answers at once, then, if it was asked, what still computes."""
+        self._were_asked = False
+        yield self._answer
+        if self._were_asked:
+            yield self._compute
+
+    def _compute(self, question: Question, work: Callable[[], Outcome]) -> None:
+        self._answer(question, work)  # of the group as it is when it asks first
+
+    def _answer(self, question: Question, work: Callable[[], Outcome]) -> Outcome:
+        self._were_asked = True
+        if question not in self._known:
+            self._known[question] = work()
+        return self._known[question]
+
+
 def _tried(
-    start: Group, published: Published, batch: list[Taken]
+    start: Group, published: Published, batch: list[Taken], aside: Aside
 ) -> tuple[Folded, Iterable[Record]]:
     record = published.record
     assert isinstance(record, GroupSnapshot)
     epoch = record.coordinator_epoch
-    step = advance(start, batch, coordinator_epoch=epoch, assignors=_named)
+    step = advance(start, batch, coordinator_epoch=epoch, assignors=_named, aside=aside)
     mine = [r for r in step.records if isinstance(r, GroupSnapshot)] or [step.group.snapshot()]
     same = [each for each in mine if encode(each).value == published.value]
     made = same[0] if same else mine[-1]

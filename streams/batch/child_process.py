@@ -41,7 +41,7 @@ def run_in_child(work: Callable[[], _Answer], cpu_s: float) -> _Answer:
     """
     receiver, sender = _FORK.Pipe(duplex=False)
     with receiver:
-        child = _FORK.Process(target=_answer, args=(sender, work, cpu_s), daemon=True)
+        child = _FORK.Process(target=answer_to, args=(sender, work, cpu_s), daemon=True)
         child.start()
         sender.close()
         try:
@@ -50,7 +50,7 @@ def run_in_child(work: Callable[[], _Answer], cpu_s: float) -> _Answer:
             is_fine, answer = pickle.loads(receiver.recv_bytes())  # noqa: S301  our own child's
         except EOFError:
             child.join()
-            raise ChildFailed(_end(child.exitcode, cpu_s)) from None
+            raise ChildFailed(end_of(child.exitcode, cpu_s)) from None
         finally:
             child.kill()
             child.join()
@@ -60,7 +60,7 @@ def run_in_child(work: Callable[[], _Answer], cpu_s: float) -> _Answer:
     return answer  # type: ignore[no-any-return]  # what `work` returned
 
 
-def _answer(sender: Connection, work: Callable[[], object], cpu_s: float) -> None:
+def answer_to(sender: Connection, work: Callable[[], object], cpu_s: float) -> None:
     """Run `work` in the child and send its answer."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     limit_cpu(cpu_s)
@@ -75,7 +75,7 @@ def _answer(sender: Connection, work: Callable[[], object], cpu_s: float) -> Non
     sender.send_bytes(answer)
 
 
-def _end(code: int | None, cpu_s: float) -> str:
+def end_of(code: int | None, cpu_s: float) -> str:
     """How a child ended, in words."""
     if code == -signal.SIGPROF:
         return f"it took more than {cpu_s:.0f} s of CPU time"

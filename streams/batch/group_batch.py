@@ -41,6 +41,7 @@ from muster.state import config, invariants
 from muster.state.errors import InvariantViolation
 from muster.state.group import Group
 from muster.state.machine import Step, advance
+from muster.state.outcome import Aside
 from muster.streams.batch import outbox
 from muster.streams.batch.inbox import Inbox
 from muster.streams.batch.letter_limits import LetterBudget
@@ -95,6 +96,7 @@ class Publisher(NamedTuple):
         group_tasks_max: most tasks a group may declare.
         assignor_ms_max: longest time that a plug-in may take for a placement, in milliseconds.
         is_fenced: the coordinator before this one obeys this one's ticks (`state.recovery`).
+        aside: computes large placements; None = they are computed in the batch.
     """
 
     epoch: int
@@ -107,6 +109,7 @@ class Publisher(NamedTuple):
     group_tasks_max: int = 1 << 18
     assignor_ms_max: int = 10_000
     is_fenced: bool = False
+    aside: Aside | None = None
 
     def assignor(self, name: str) -> Assignor:
         """The assignor that a group's config names.
@@ -211,6 +214,7 @@ def take(
             inbox.events,
             coordinator_epoch=publisher.epoch,
             assignors=publisher.assignor,
+            aside=publisher.aside,
         )
         if step.group.is_left_to_a_later_one(publisher.epoch):
             return _left(step.group, stored)

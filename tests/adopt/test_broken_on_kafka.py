@@ -18,6 +18,11 @@ def test_the_broker_restarts(own_broker, tmp_path):
     with Fleet(topics, tmp_path, partitions=4) as fleet:
         governor = fleet.adopt("--fresh", "consumer")
         fleet.consumer("A", **COOPERATIVE)
+        until(
+            lambda: ": 1 member; " in governor.file.read_text(),
+            "the governor leads",
+            story=fleet.story,
+        )
         fleet.settles({"A": 4}, "one consumer has all")
         own_broker.stop()
         own_broker.start()

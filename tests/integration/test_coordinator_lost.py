@@ -125,20 +125,23 @@ def test_checkpoint_deleted(topics: Topics, tmp_path: Path) -> None:
         tenures = fleet.check()
         assert job.stop() == 0
         shutil.rmtree(job.checkpoint)
-        job.start()
-        assert fleet.settled() == before
-        until(
-            lambda: (
-                not fleet.snapshots()[-1].recovering and fleet.snapshots()[-1].coordinator_epoch > 0
-            ),
-            "every member has reported",
-            story=fleet.story,
-        )
-        assert fleet.held() == before
-        assert fleet.check() == tenures
         with Fleet(topics, tmp_path, "new") as new:  # the earlier job may have known this group
             new.configure(4)
             new.start("V1", "V2")
+            for name in ("V1", "V2"):
+                until(lambda name=name: _joined(topics, name), f"{name} has joined")
+            job.start()
+            assert fleet.settled() == before
+            until(
+                lambda: (
+                    not fleet.snapshots()[-1].recovering
+                    and fleet.snapshots()[-1].coordinator_epoch > 0
+                ),
+                "every member has reported",
+                story=fleet.story,
+            )
+            assert fleet.held() == before
+            assert fleet.check() == tenures
             new.settled()
             asked = {r.member for r in assignments(topics) if r.group == "new" and r.report}
             assert asked == {"V1", "V2"}

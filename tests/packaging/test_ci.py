@@ -74,3 +74,27 @@ def test_with_an_engine_its_tests_decide(tmp_path: Path, code: int) -> None:
     assert "require=1 broker=\n" in output
     assert ("require=1 broker=container" in output) == (code == 0)
     assert calls == ["start", "env", "stop"]
+
+
+@pytest.mark.parametrize(
+    ("has_browser", "told", "code"),
+    [(False, "== browser lane left out: no Chromium", 0), (True, "== browser", 1)],
+)
+def test_the_browser_lane(tmp_path: Path, has_browser: bool, told: str, code: int) -> None:
+    """Without a browser that can be installed it is left out; tests that fail fail the lane."""
+    script = tmp_path / "clone" / ".ci" / "browser"
+    script.parent.mkdir(parents=True)
+    shutil.copy(ROOT / ".ci" / "browser", script)
+    tools = tmp_path / "bin"
+    tools.mkdir()
+    for name in ("bash", "dirname", "id", "sh", "timeout", "env"):
+        (tools / name).symlink_to(shutil.which(name) or name)
+    program(tools / "apt-get", "#!/bin/sh\nexit 1\n")
+    program(tmp_path / "clone" / ".venv" / "bin" / "python", "#!/bin/sh\nexit 1\n")
+    if has_browser:
+        program(tools / "chromium", "#!/bin/sh\n")
+    done = subprocess.run(
+        ["bash", script], env={"PATH": str(tools)}, capture_output=True, text=True, timeout=60
+    )
+    assert done.stdout.startswith(told)
+    assert done.returncode == code

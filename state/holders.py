@@ -1,0 +1,61 @@
+"""The tasks that one member holds, found without looking through all tasks.
+
+An event of a member concerns some ten of a hundred thousand tasks. A batch with many such events
+sorts the tasks by holder once; then the tasks of a member are a slice of that order.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from muster.protocol.tasks import IntArray
+from muster.state.ownership import NO_MEMBER
+
+SORTED_FROM = 16
+"""From this many questions in a batch on the tasks are sorted, which costs as much as so many."""
+
+
+class Holders:
+    """Slot → the tasks that it holds, for one vector of holders.
+
+    The vector may be written to: `tasks` looks at it again, and `gain` tells of new holders.
+    """
+
+    def __init__(self) -> None:
+        self._begin(np.empty(0, dtype=np.int32))
+
+    def _begin(self, holder: IntArray) -> None:
+        self._holder = holder
+        self._asked = 0
+        self._order: IntArray | None = None
+        self._starts = np.empty(0, dtype=np.intp)
+        self._gained: dict[int, list[IntArray]] = {}
+
+    def tasks(self, holder: IntArray, slot: int) -> IntArray:
+        """The tasks that a slot holds, ascending."""
+        if self._holder is not holder:
+            self._begin(holder)
+        self._asked += 1
+        if self._asked < SORTED_FROM:
+            return np.flatnonzero(holder == slot).astype(np.int32)
+        if self._order is None:
+            self._sort(holder)
+        assert self._order is not None
+        found = self._order[0:0]
+        if slot + 1 < len(self._starts):
+            found = self._order[self._starts[slot] : self._starts[slot + 1]]
+        if slot in self._gained:
+            found = np.unique(np.concatenate((found, *self._gained[slot])))
+        mine: IntArray = found[holder[found] == slot]
+        return mine
+
+    def gain(self, slot: int, tasks: IntArray) -> None:
+        """Note that a slot has been written to these places of the vector."""
+        if self._order is not None:
+            self._gained.setdefault(slot, []).append(tasks)
+
+    def _sort(self, holder: IntArray) -> None:
+        order = np.argsort(holder, kind="stable").astype(np.int32)
+        slots = np.arange(NO_MEMBER + 1, int(holder.max(initial=NO_MEMBER)) + 2)
+        self._starts = np.searchsorted(holder[order], slots)
+        self._order = order

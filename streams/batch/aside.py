@@ -1,0 +1,117 @@
+"""Large placements: computed in a child process while batches go on.
+
+A group asks for a placement (`state.placement`), and asks again until the answer is there. The
+child is a fork, so it has the group as it was when it asked first. It runs at a low priority, and
+within the limits of a group's turn in a batch. A process computes `RUNNING_MAX` placements at a
+time; groups take turns in the order in which they asked.
+
+When this process ends, its children end with their CPU time or their answer. The group then asks
+another process, which begins anew.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import pickle
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from multiprocessing.connection import Connection
+from multiprocessing.context import ForkProcess
+from typing import NamedTuple
+
+from muster.state.outcome import Aside, Outcome, Question
+from muster.streams.batch.child_process import answer_to, end_of
+
+RUNNING_MAX = 2
+"""Placements that are computed at a time."""
+FORGOTTEN_S = 10.0
+"""A question that was not asked again for so long is dropped: its group asks no more."""
+_NICENESS = 10
+_FORK = multiprocessing.get_context("fork")
+
+
+class _Running(NamedTuple):
+    child: ForkProcess
+    answer: Connection
+
+
+class Asides:
+    """The placements that this process computes aside.
+
+    Args:
+        cpu_s: CPU time that a placement may take, in seconds.
+    """
+
+    def __init__(self, cpu_s: float) -> None:
+        self._cpu_s = cpu_s
+        self._running: dict[Question, _Running] = {}
+        self._asked_s: dict[Question, float] = {}
+        """When each question was asked last, those that were asked first in front."""
+
+    def of(self, prefix: str) -> Aside:
+        """`ask` for the groups of a topic prefix."""
+        return lambda question, work: self.ask((f"{prefix} {question[0]}", *question[1:]), work)
+
+    def ask(self, question: Question, work: Callable[[], Outcome]) -> Outcome | str | None:
+        """Begin to compute a placement, or look whether it is there; see `state.outcome.Aside`."""
+        if multiprocessing.parent_process() is not None:
+            return work()  # within a child, whose group is watched alone: it can wait
+        now_s = time.monotonic()
+        self._asked_s[question] = now_s
+        self._forget(question, now_s)
+        if question in self._running:
+            return self._look(question)
+        waiting = [each for each in self._asked_s if each not in self._running]
+        if len(self._running) < RUNNING_MAX and waiting[0] == question:
+            self._running[question] = self._begin(work)
+        return None
+
+    def _begin(self, work: Callable[[], Outcome]) -> _Running:
+        receiver, sender = _FORK.Pipe(duplex=False)
+        child = _FORK.Process(target=_compute, args=(sender, work, self._cpu_s), daemon=True)
+        child.start()
+        sender.close()
+        return _Running(child, receiver)
+
+    def _look(self, question: Question) -> Outcome | str | None:
+        child, receiver = self._running[question]
+        if not receiver.poll():
+            return None
+        try:
+            _, answer = pickle.loads(receiver.recv_bytes())  # noqa: S301  our own child's
+        except EOFError:
+            child.join()
+            answer = end_of(child.exitcode, self._cpu_s)
+        self._end(question)
+        outcome: Outcome | str = answer
+        return outcome
+
+    def _forget(self, question: Question, now_s: float) -> None:
+        """Drop the group's other questions, and those that are not asked any more."""
+        for other, asked_s in list(self._asked_s.items()):
+            is_older = other[0] == question[0] and other != question
+            if is_older or now_s - asked_s > FORGOTTEN_S:
+                self._end(other)
+
+    def _end(self, question: Question) -> None:
+        self._asked_s.pop(question, None)
+        running = self._running.pop(question, None)
+        if running is not None:
+            running.answer.close()
+            running.child.kill()
+            running.child.join()
+            running.child.close()
+
+
+def _compute(sender: Connection, work: Callable[[], Outcome], cpu_s: float) -> None:
+    """Compute a placement in the child."""
+    os.nice(_NICENESS)
+    # The child must not keep the connections of a process that ends before it.
+    kept = {0, 1, 2, sender.fileno()}
+    for name in os.listdir("/proc/self/fd"):
+        if int(name) not in kept:
+            with suppress(OSError):
+                os.close(int(name))
+    answer_to(sender, work, cpu_s)

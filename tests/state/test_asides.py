@@ -1,0 +1,204 @@
+"""Large placements are computed aside: batches go on, and the answer is applied by a later one."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+from support.state.groups import same_group
+from support.state.story import GROUP, Story, config, join, leave, report, tick
+from support.suite.examples import examples
+
+from muster.protocol.codec import encode
+from muster.protocol.dead_letters import DeadLetter
+from muster.protocol.events import Event, GroupConfig, Origin
+from muster.protocol.records import GroupSnapshot, GroupState, MemberAssignment, Rejected
+from muster.protocol.tasks import Subtopology
+from muster.replay.fold import Fold, Published, Recording
+from muster.state import invariants, placement
+from muster.state.group import Group
+from muster.state.machine import Step, advance
+from muster.state.outcome import Outcome, Question
+
+TASKS = Subtopology("0", 12)
+
+
+@pytest.fixture(autouse=True)
+def _all_are_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(placement, "SIZE_MAX", 0)
+
+
+class Desk:
+    """Computes placements aside; the test says when an answer is there.
+
+    Attributes:
+        asked: the questions, in the order in which they came first.
+        is_open: whether answers are given.
+        failure: what is said instead of an answer.
+    """
+
+    def __init__(self) -> None:
+        self.asked: dict[Question, Outcome] = {}
+        self.is_open = False
+        self.failure: str | None = None
+
+    def __call__(self, question: Question, work: Callable[[], Outcome]) -> Outcome | str | None:
+        """Compute, and say so when the desk opens."""
+        if question not in self.asked:
+            self.asked[question] = work()
+            return None
+        if not self.is_open:
+            return None
+        return self.failure or self.asked[question]
+
+
+class Slow(Story):
+    """A story whose placements are computed aside, and recorded for a replay."""
+
+    def __init__(self, desk: Callable[..., Outcome | str | None]) -> None:
+        super().__init__()
+        self.desk = desk
+        self.events: list[Event] = []
+        self.published: list[Published] = []
+
+    def take(self, *events: Event) -> Step:
+        """Take one batch, check the laws and what is stored, and record it."""
+        placed = []
+        for event in events:
+            self.offset += 1
+            topic = "config" if isinstance(event, GroupConfig) else "membership"
+            placed.append(replace(event, origin=Origin(topic, 0, self.offset, self.now_ms)))
+        step = advance(self.group, placed, coordinator_epoch=1, aside=self.desk)
+        invariants.check(step.group)
+        shots = [each for each in step.records if isinstance(each, GroupSnapshot)]
+        for each in shots:
+            self.published.append(Published("", self.now_ms, each, encode(each).value))
+        assert bool(shots) == step.changed
+        self.events += placed
+        if shots:  # what is stored is the whole group
+            same_group(Group.restore(shots[-1], step.group.liveness()), step.group)
+        self.group = step.group
+        return step
+
+
+def told(step: Step) -> dict[str, str]:
+    """Member → its actives."""
+    records = (r for r in step.records if isinstance(r, MemberAssignment))
+    return {record.member: " ".join(map(str, record.active)) for record in records}
+
+
+def started(desk: Desk) -> Slow:
+    """A group of four tasks and two members, whose placement is asked for."""
+    story = Slow(desk)
+    step = story.take(config(Subtopology("0", 4)), join("W1"), join("W2"))
+    assert told(step) == {"W1": "", "W2": ""}
+    assert story.group.state is GroupState.ASSIGNING
+    assert step.wake_at_ms == story.now_ms + 250
+    return story
+
+
+def test_a_batch_does_not_wait() -> None:
+    """Until the answer is there nothing is published; the batch after that applies it."""
+    desk = Desk()
+    story = started(desk)
+    assert story.at(300).take(tick()).changed is False
+    desk.is_open = True
+    step = story.at(600).take(tick())
+    assert (step.changed, told(step), step.wake_at_ms) == (False, {}, story.now_ms)
+    assert told(story.at(700).take(tick())) == {"W1": "0_0 0_2", "W2": "0_1 0_3"}
+    assert story.group.state is GroupState.STABLE
+    assert len(desk.asked) == 1
+
+
+def test_members_of_today_get_the_answer_of_yesterday() -> None:
+    """Who left has no task, who came waits for the next generation, which follows at once."""
+    desk = Desk()
+    story = started(desk)
+    assert told(story.at(100).take(leave("W1"), join("W3"))) == {"W3": ""}
+    desk.is_open = True
+    story.at(300).take(tick())
+    assert told(story.at(400).take(tick())) == {"W2": "0_1 0_3"}
+    story.at(700).take(tick())
+    story.at(800).take(tick())
+    story.at(1_100).take(tick())
+    assert story.group.owned.holder.tolist().count(-1) == 0
+    assert "what came during the placement" in story.group.cause
+    assert story.group.generation == 2
+
+
+def test_an_answer_about_other_tasks_is_not_used() -> None:
+    """A config that replaces the tasks asks anew."""
+    desk = Desk()
+    story = started(desk)
+    story.at(100).take(config(Subtopology("0", 6)))
+    desk.is_open = True
+    story.at(300).take(tick())
+    assert told(story.at(400).take(tick())) == {"W1": "0_0 0_2 0_4", "W2": "0_1 0_3 0_5"}
+    assert len(desk.asked) == 2
+
+
+def test_a_failure_keeps_the_target() -> None:
+    """What ends the child becomes a dead letter and a cause; the next change asks again."""
+    desk = Desk()
+    story = started(desk)
+    desk.is_open, desk.failure = True, "it took more than 60 s of CPU time"
+    story.at(300).take(tick())
+    step = story.at(400).take(tick())
+    letters = [record for record in step.records if isinstance(record, Rejected)]
+    assert [letter.reason for letter in letters] == [DeadLetter.ASSIGNOR_FAILED]
+    assert desk.failure in story.group.cause
+    assert story.at(800).take(tick()).changed is False
+    desk.failure = None
+    story.at(900).take(join("W3"))
+    story.at(1_200).take(tick())
+    assert sorted(told(story.at(1_300).take(tick()))) == ["W1", "W2", "W3"]
+
+
+def test_a_group_without_members_asks_no_more() -> None:
+    """The last member's leave ends the question, and the wake-ups with it."""
+    story = started(Desk())
+    step = story.at(100).take(leave("W1"), leave("W2"))
+    assert (story.group.target.asked_ms, step.wake_at_ms) == (None, None)
+
+
+@pytest.mark.parametrize("seed", range(examples(40)))
+def test_any_delays_end_well_and_are_replayed(seed: int) -> None:
+    """Answers come late, lives go on; in the end all tasks are placed, and a replay agrees."""
+    chance = random.Random(seed)
+    known: dict[Question, Outcome] = {}
+    slowness = 0.8
+
+    def desk(question: Question, work: Callable[[], Outcome]) -> Outcome | None:
+        if question not in known:
+            known[question] = work()
+        return None if chance.random() < slowness else known[question]
+
+    story = Slow(desk)
+    assignor = chance.choice(("sticky", "high-availability"))
+    story.take(config(replace(TASKS, stateful=chance.random() < 0.5), assignor=assignor))
+    for turn in range(1, 40):
+        events: list[Event] = [tick()]
+        group = story.group
+        for member in group.roster:
+            held = (group.owned.holder == member.slot) & ~group.owned.revoking
+            tasks = [str(group.table.task(t)) for t in held.nonzero()[0].tolist()]
+            if chance.random() < 0.5:
+                events.append(report(member.id, member.revision, *tasks, epoch=member.epoch))
+            elif turn < 25 and chance.random() < 0.1:
+                events.append(leave(member.id))
+        if turn < 25 and chance.random() < 0.3:
+            events.append(join(f"W{turn}"))
+        if turn < 25 and chance.random() < 0.05:
+            events.append(config(replace(TASKS, partitions=chance.randint(8, 16))))
+        slowness = 0.8 if turn < 25 else 0.0
+        story.at(600 * turn).take(*events)
+    group = story.group
+    assert group.target.asked_ms is None
+    assert group.generation == group.target.generation
+    if len(group.roster):
+        assert (group.target.active != -1).all()
+    steps = list(Fold(Recording(GROUP, list(story.events), story.published)).steps())
+    assert [step.difference for step in steps if step.difference] == []
+    assert not any(step.began for step in steps)

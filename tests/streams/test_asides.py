@@ -1,0 +1,109 @@
+"""Large placements are computed by child processes of the worker, a few at a time."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from support.suite.waiting import until
+
+from muster.state.outcome import Answer, Outcome, Question
+from muster.streams.batch.aside import RUNNING_MAX, Asides
+
+NOTHING = np.empty(0, dtype=np.int32)
+
+
+def question(group: str, asked_ms: int = 1) -> Question:
+    """A question of a group."""
+    return (group, 1, asked_ms, 0, 0)
+
+
+def answer(followup_ms: int = 7) -> Answer:
+    """An answer that can be told from others."""
+    return Answer(active=NOTHING, destination=NOTHING, copies={}, followup_ms=followup_ms)
+
+
+@pytest.fixture
+def asides() -> Iterator[Asides]:
+    """What computes; it is left with no child."""
+    made = Asides(cpu_s=2.0)
+    yield made
+    for each in list(made._asked_s):
+        made._end(each)
+
+
+def answered(asides: Asides, asked: Question, work: Callable[[], Outcome]) -> Outcome | str:
+    """Ask until there is an answer."""
+    found: list[Outcome | str] = []
+
+    def look() -> bool:
+        outcome = asides.ask(asked, work)
+        found.extend([] if outcome is None else [outcome])
+        return bool(found)
+
+    until(look, "the placement is there", timeout_s=60)
+    return found[0]
+
+
+def blocked() -> Outcome:
+    """A placement that never ends."""
+    time.sleep(600)
+    return answer()
+
+
+def test_the_first_question_does_not_wait(asides: Asides) -> None:
+    """The placement is computed in another process, of the group as it was when it asked first."""
+    ours = os.getpid()
+    assert asides.ask(question("g"), lambda: answer(os.getpid())) is None
+    outcome = answered(asides, question("g"), lambda: answer(0))
+    assert isinstance(outcome, Answer)
+    assert outcome.followup_ms not in (0, ours)
+
+
+def test_how_a_child_ended_is_told(asides: Asides) -> None:
+    """A placement that ends its process, or takes too much CPU time, ends in words."""
+    told = answered(asides, question("g"), lambda: os._exit(3))
+    assert told == "it ended its process with exit code 3"
+
+    def forever() -> Outcome:
+        while True:
+            pass
+
+    told = answered(Asides(cpu_s=0.1), question("g"), forever)
+    assert told == "it took more than 0 s of CPU time"
+
+
+def test_few_run_at_a_time_in_the_order_of_questions(asides: Asides) -> None:
+    """Further groups wait for their turn; a group that asks anew drops what it asked before."""
+    for number in range(RUNNING_MAX):
+        assert asides.ask(question(f"g{number}"), blocked) is None
+    assert asides.ask(question("waits"), answer) is None
+    assert len(asides._running) == RUNNING_MAX
+    assert asides.ask(question("g0", asked_ms=2), blocked) is None
+    assert question("g0") not in asides._running
+    assert isinstance(answered(asides, question("waits"), answer), Answer)
+
+
+def test_a_child_keeps_no_connection_of_the_worker(asides: Asides, tmp_path: Path) -> None:
+    """The JVM must see the end of a worker whose children still compute."""
+    with (tmp_path / "connection").open("w") as held:
+        number = held.fileno()
+
+        def work() -> Outcome:
+            return answer(int(Path(f"/proc/self/fd/{number}").exists()))
+
+        outcome = answered(asides, question("g"), work)
+    assert isinstance(outcome, Answer)
+    assert outcome.followup_ms == 0
+
+
+def test_prefixes_do_not_meet(asides: Asides) -> None:
+    """Groups of one name under two prefixes are two questions."""
+    one, other = asides.of("one"), asides.of("other")
+    assert one(question("g"), lambda: answer(1)) is None
+    assert other(question("g"), lambda: answer(2)) is None
+    assert len(asides._running) == 2
