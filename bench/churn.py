@@ -87,7 +87,10 @@ def sample(stage: Stage, coordinator: Coordinator, meters: Meters) -> Sample:
         "state store, MB": metrics.get("muster_state_bytes", 0.0) / 1e6,
         "job, threads": float(sum(p.num_threads() for p in processes)),
         "job, open files": float(sum(p.num_fds() for p in processes)),
-        "topics, MB": size_of(stage.folder / "kafka" / "logs") / 1e6,
+        "topics, MB": sum(
+            segment.stat().st_size for segment in (stage.folder / "kafka").rglob("*.log")
+        )
+        / 1e6,
     }
 
 
