@@ -287,7 +287,7 @@ class Crowd:
     def add(self, machine: Machine) -> None:
         """A member's process starts."""
         self._machines[machine.key] = machine
-        self.give(machine, Begin())
+        self.give(machine, Begin(apart=True))
 
     def remove(self, machine: Machine) -> None:
         """A member's process has ended."""

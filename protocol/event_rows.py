@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from muster.protocol import rows
+from muster.protocol.covers import cover_from, cover_row
 from muster.protocol.errors import DecodeError
 from muster.protocol.events import (
     Drain,
@@ -24,7 +25,7 @@ from muster.protocol.unit_names import units_from as event_units
 def join_row(event: Join) -> Row:
     """The Avro row of a join."""
     plain = ("member", "instance_id", "rack", "capacity", "config_offset", "rebalance_timeout_ms")
-    return {
+    own = {
         **{name: getattr(event, name) for name in plain},
         "incarnation": rows.u64(event.incarnation),
         "tags": dict(sorted(event.tags)),
@@ -32,8 +33,10 @@ def join_row(event: Join) -> Row:
         "topics": None if event.topics is None else list(event.topics),
         "static": list(event.static),
         "make_before_break": event.make_before_break,
-        **rows.holding_row(event.holding, event.lags),
     }
+    return rows.with_extras(
+        own, rows.holding_row(event.holding, event.lags), rows.apart_row(event.apart)
+    )
 
 
 def join_from(group: GroupId, row: Row, origin: Origin, tasks_max: int = SET_TASKS_MAX) -> Join:
@@ -61,6 +64,7 @@ def join_from(group: GroupId, row: Row, origin: Origin, tasks_max: int = SET_TAS
         make_before_break=row["make_before_break"],
         holding=holding,
         lags=lags,
+        apart=rows.apart_from(row),
         origin=origin,
         **{name: row[name] for name in plain},
     )
@@ -175,9 +179,10 @@ def config_from(group: GroupId, row: Row, origin: Origin) -> GroupConfig:
 
 def tick_row(event: Tick) -> Row:
     """The Avro row of a tick."""
-    return rows.mark_row(event.published)
+    return rows.with_extras(rows.mark_row(event.published), cover_row(event.cover))
 
 
 def tick_from(group: GroupId, row: Row, origin: Origin) -> Tick:
     """A tick from its row, checked."""
-    return Tick(group=group, published=rows.mark_from(row), origin=origin)
+    published, cover = rows.mark_from(row), cover_from(row)
+    return Tick(group=group, published=published, cover=cover, origin=origin)

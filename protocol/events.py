@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields
 from typing import NamedTuple, TypeAlias
 
+from muster.protocol.covers import Cover
 from muster.protocol.digest import Holding
 from muster.protocol.ids import GroupId, MemberId, Task
 from muster.protocol.settings import Settings
@@ -102,6 +103,7 @@ class Join(Profile):
         instance_id: static membership (`group.instance.id`); None = dynamic.
         holding: the tasks it holds now; at the first join usually none.
         lags: how far its copies are behind, state found on its disk included.
+        apart: whether it can write its heartbeats to the topic of their own (`covers`).
     """
 
     group: GroupId
@@ -110,6 +112,7 @@ class Join(Profile):
     instance_id: str | None = None
     holding: Holding = field(default_factory=Holding)
     lags: tuple[Lag, ...] = ()
+    apart: bool = False
     origin: Origin = NOWHERE
 
 
@@ -227,10 +230,12 @@ class Tick:
 
     Attributes:
         published: the mark of the newest wake-up that the clock has read; None = none.
+        cover: what the clock has heard of members that heartbeat apart; None = it does not listen.
     """
 
     group: GroupId
     published: Mark | None = None
+    cover: Cover | None = None
     origin: Origin = NOWHERE
 
 

@@ -39,12 +39,12 @@ _ROLES = ("active", "standby", "learner")
 
 def assignment_row(record: MemberAssignment) -> Row:
     """The Avro row of an assignment."""
-    return {
+    own = {
         "incarnation": rows.u64(record.incarnation),
         **{name: getattr(record, name) for name in (*_ASSIGNMENT_NUMBERS, "report", "message")},
         "fault": "" if record.fault is None else record.fault.value,
-        **_sets_row(record),
     }
+    return rows.with_extras(own, _sets_row(record), rows.apart_row(record.apart))
 
 
 def _sets_row(record: MemberAssignment) -> Row:
@@ -86,6 +86,7 @@ def assignment_from(key: Key, row: Row, dictionaries: Dictionaries) -> MemberAss
         incarnation=rows.u64_from(row["incarnation"]),
         **{name: row[name] for name in (*_ASSIGNMENT_NUMBERS, "report", "message")},
         **sets,
+        apart=rows.apart_from(row),
         fault=_fault(row["fault"]),
     )
 
@@ -112,12 +113,14 @@ def dictionary_from(key: Key, row: Row) -> Dictionary:
 
 def wake_up_row(record: WakeUp) -> Row:
     """The Avro row of a wake-up."""
-    return {"at_ms": record.at_ms, **rows.mark_row(record.published)}
+    own = {"at_ms": record.at_ms}
+    return rows.with_extras(own, rows.mark_row(record.published), rows.apart_row(record.apart))
 
 
 def wake_up_from(key: Key, row: Row) -> WakeUp:
     """A wake-up from its row, checked."""
-    return WakeUp(group=key.group, at_ms=row["at_ms"], published=rows.mark_from(row))
+    published, apart = rows.mark_from(row), rows.apart_from(row)
+    return WakeUp(group=key.group, at_ms=row["at_ms"], published=published, apart=apart)
 
 
 def rejected_row(record: Rejected) -> Row:

@@ -109,6 +109,8 @@ class MemberAssignment:
             first. Learners become active in any case.
         report: whether the member must send a full `Report`.
         session_timeout_ms, heartbeat_interval_ms: in force for the member once it has read this.
+        apart: the member writes its heartbeats to the topic of their own from now on, else to
+            `muster.membership`.
         message: one line for a person: cause of the generation, explanation of the fault, or
             `no_tasks`.
         dictionary: the group's published dictionary, which the record may refer to; None = the
@@ -130,6 +132,7 @@ class MemberAssignment:
     fault: Fault | None = None
     session_timeout_ms: int
     heartbeat_interval_ms: int
+    apart: bool = False
     message: str = ""
     dictionary: Dictionary | None = field(default=None, compare=False, repr=False)
 
@@ -273,6 +276,7 @@ class GroupSnapshot:
         next_ms: earliest of the delay, the follow-up and the scale-down deadlines; None = none.
         memory: what the assignor remembers (JSON text), opaque here.
         recovering: slots of members whose report is awaited after a lost checkpoint.
+        apart: slots of members that heartbeat apart.
         drains: kept drains, by member id: of members that are gone or were expelled. All other
             members have theirs in their entry.
         quarantine: since when and why the job has set the group aside; None = it has not. The rest
@@ -311,6 +315,7 @@ class GroupSnapshot:
     generation_ms: int = 0
     memory: str = ""
     recovering: tuple[int, ...] = ()
+    apart: tuple[int, ...] = ()
     drains: tuple[KeptDrain, ...] = ()
     quarantine: Quarantine | None = None
 
@@ -334,11 +339,13 @@ class WakeUp:
         published: when this was written, Kafka had acknowledged all records that follow from the
             group's inputs up to this mark. The tick repeats the mark, which proves that the tick
             was written later.
+        apart: whether members of the group heartbeat apart, so that its ticks need a cover.
     """
 
     group: GroupId
     at_ms: int | None
     published: Mark | None = None
+    apart: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -88,6 +88,16 @@ def coordinator_from(row: Row) -> int | None:
     return u64_from(data)
 
 
+def apart_row(apart: bool) -> Row:
+    """The extra ``apart`` of a join and of an assignment; it is there, and empty, or not."""
+    return {"extras": {"apart": b""}} if apart else {}
+
+
+def apart_from(row: Row) -> bool:
+    """Read what `apart_row` wrote."""
+    return "apart" in row["extras"]
+
+
 def with_extras(*rows: Row) -> Row:
     """Rows merged into one, their extras too."""
     extras = {name: data for row in rows for name, data in row.get("extras", {}).items()}

@@ -66,6 +66,8 @@ _STANDBY_READY = "standby_ready"
 """Extra: ready pairs that are not learners, with base `standby`; older versions have none."""
 _DRAINS = "drains"
 """Extra: drains that outlive their member, as JSON."""
+_APART = "apart"
+"""Extra: a flag for each member, in their order: whether it heartbeats apart."""
 _QUARANTINE = "quarantine"
 """Extra: since when and why the group is quarantined, as JSON."""
 _COLUMNS = ("slot", "epoch", "previous_epoch", "revision", "revoke_revision", "joined_ms")
@@ -94,6 +96,7 @@ def snapshot_row(snapshot: GroupSnapshot) -> Row:
         _ready_row(snapshot, count),
         _drains_row(snapshot.drains),
         _quarantine_row(snapshot.quarantine),
+        _apart_row(snapshot),
     )
     lags = snapshot.lags
     row["lags"] = encode_pairs(lags[:, :2].astype(np.int32), count)
@@ -111,15 +114,17 @@ def snapshot_row(snapshot: GroupSnapshot) -> Row:
 def snapshot_from(key: Key, row: Row) -> GroupSnapshot:
     """A snapshot from its row, checked."""
     tasks = rows.tasks_from(row)
+    members = _members_from(row["members"], row["profiles"])
     return GroupSnapshot(
         group=key.group,
         state=_group_state(row["state"]),
         settings=rows.settings_from(row["settings"], row["assignor"]),
         tasks=tasks,
-        members=_members_from(row["members"], row["profiles"]),
+        members=members,
         moves=tuple(_move_from(move) for move in row["moves"]),
         through=tuple((t["topic"], t["partition"], t["offset"]) for t in row["through"]),
         recovering=tuple(row["recovering"]),
+        apart=_apart_from(row["extras"], members),
         drains=_drains_from(row["extras"]),
         quarantine=_quarantine_from(row["extras"]),
         **{name: row[name] for name in _PLAIN},
@@ -155,6 +160,20 @@ def _ready_row(snapshot: GroupSnapshot, count: int) -> Row:
         rest = encode_pairs(ready[~learning], count, snapshot.standby)
         row["extras"] = {_STANDBY_READY: rest}
     return row
+
+
+def _apart_row(snapshot: GroupSnapshot) -> Row:
+    if not snapshot.apart:
+        return {}
+    slots = np.fromiter((member.slot for member in snapshot.members), dtype=np.int64)
+    return {"extras": {_APART: encode_flags(np.isin(slots, snapshot.apart))}}
+
+
+def _apart_from(extras: Row, members: tuple[MemberEntry, ...]) -> tuple[int, ...]:
+    if _APART not in extras:
+        return ()
+    flags = _read(_APART, decode_flags, extras, len(members))
+    return tuple(sorted({member.slot for member, flag in zip(members, flags, strict=True) if flag}))
 
 
 def _drains_row(drains: tuple[KeptDrain, ...]) -> Row:

@@ -27,6 +27,7 @@ class TopicKind(StrEnum):
     """What a topic carries. The topic's name is prefix, dot, kind."""
 
     MEMBERSHIP = "membership"
+    HEARTBEATS = "heartbeats"
     CONFIG = "config"
     LAG = "lag"
     ASSIGNMENTS = "assignments"
@@ -46,6 +47,7 @@ class Topic:
         key: layout of its record keys.
         settings: topic settings, by Kafka's names.
         partitions: fixed number of partitions; None = as many as the operator wants.
+        optional: muster works without it; installations of older versions do not have it.
     """
 
     kind: TopicKind
@@ -53,6 +55,7 @@ class Topic:
     key: str
     settings: Mapping[str, str] = field(default_factory=dict[str, str])
     partitions: int | None = None
+    optional: bool = False
 
     def name(self, prefix: str = DEFAULT_PREFIX) -> str:
         """The full topic name."""
@@ -88,6 +91,13 @@ TOPICS: tuple[Topic, ...] = (
         "members say who they are, what they hold and that they are alive; ticks of the clock",
         "group",
         _history(_DAY_MS),
+    ),
+    Topic(
+        TopicKind.HEARTBEATS,
+        "members say that they are alive; clocks read it, the query does not",
+        "group",
+        {**_history(_HOUR_MS), "segment.ms": str(_HOUR_MS // 4)},
+        optional=True,
     ),
     Topic(
         TopicKind.CONFIG,

@@ -31,7 +31,7 @@ from muster.protocol.settings import Settings
 from muster.state import causes, deafness, fencing, membership, recovery
 from muster.state.draft import Draft
 from muster.state.group import UNPROVED, Group, places
-from muster.state.liveness import DEAF, FENCED, MUTE, NEVER, REFUSED, UNREAD
+from muster.state.liveness import AGREED, APART, DEAF, FENCED, MUTE, NEVER, REFUSED, UNREAD
 
 PAUSES = 12
 """Joins have paused when none came for `initial.rebalance.delay.ms` divided by this."""
@@ -40,8 +40,9 @@ LONG_AGO = 0
 
 
 def step_ms(draft: Draft) -> int:
-    """The longest time in ms that one jump of the clock counts for, and the interval of ticks."""
-    return step_of(draft.settings)
+    """The longest time in ms that one jump of the session clock counts for."""
+    step = step_of(draft.settings)
+    return max(step, draft.settings.session_timeout_ms // 2) if draft.sessions.is_apart else step
 
 
 def step_of(settings: Settings) -> int:
@@ -199,15 +200,42 @@ def wake_ms(draft: Draft) -> int | None:
     """The latest time for the group's next tick; None = it needs none."""
     if not draft.roster:
         return None
-    sessions = draft.sessions
-    sessions.reset_earliest()
-    times = [sessions.clock_ms + step_ms(draft)]
-    if sessions.earliest_ms < NEVER:
-        times.append(sessions.clock_ms + sessions.earliest_ms - sessions.session_ms)
+    times = [_session_wake_ms(draft)]
     other = next_ms(draft)
     if other is not None:
-        times.append(max(other, sessions.clock_ms))
+        times.append(max(other, draft.sessions.clock_ms))
     return min(times)
+
+
+def _session_wake_ms(draft: Draft) -> int:
+    """The latest time for the tick that moves the session clock."""
+    sessions = draft.sessions
+    sessions.reset_earliest()
+    at_ms = NEVER
+    if sessions.earliest_ms < NEVER:
+        at_ms = sessions.covered_ms + sessions.earliest_ms - sessions.session_ms
+    if not sessions.is_apart:
+        return min(at_ms, sessions.clock_ms + step_ms(draft))
+    at_ms = min(at_ms, _digests_wake_ms(draft))
+    # Covers may be behind, or no clock may hear the heartbeats: further ticks are not urgent then.
+    return at_ms if at_ms > sessions.clock_ms else sessions.clock_ms + step_of(draft.settings)
+
+
+def _digests_wake_ms(draft: Draft) -> int:
+    """When the heartbeats that members write apart must be looked at again.
+
+    While all is well, after almost half of the session timeout. A member whose expected digest
+    has changed, or whose digest has just become wrong, is looked at after one heartbeat interval;
+    at the second wrong one in a row the coordinator publishes its record again.
+    """
+    sessions, settings = draft.sessions, draft.settings
+    counted = (sessions.flags & (APART | MUTE)) == APART
+    agreed = (sessions.flags & AGREED) != 0
+    if (counted & ~agreed & (sessions.misses < 2)).any():
+        return sessions.clock_ms + settings.heartbeat_interval_ms
+    is_quiet = bool(agreed[counted].all()) and not sessions.response_due.any()
+    longest_ms = step_ms(draft) * 9 // 10
+    return sessions.covered_ms + (longest_ms if is_quiet else min(step_of(settings), longest_ms))
 
 
 def publish(draft: Draft, wanted_ms: int | None) -> list[Record]:
@@ -222,7 +250,8 @@ def publish(draft: Draft, wanted_ms: int | None) -> list[Record]:
     sessions.wake_ms = wanted_ms
     sessions.published_mark = written
     published = None if wanted_ms is None else written
-    return [WakeUp(group=draft.id, at_ms=wanted_ms, published=published)]
+    apart = wanted_ms is not None and sessions.is_apart
+    return [WakeUp(group=draft.id, at_ms=wanted_ms, published=published, apart=apart)]
 
 
 def _would_prove(draft: Draft, written: Mark) -> bool:

@@ -47,7 +47,7 @@ def heard(draft: Draft, slot: int) -> None:
 def let_go(draft: Draft, slot: int) -> None:
     """Free the tasks of a deaf member that was fenced a session ago; it stays a member."""
     draft.release([slot])
-    draft.sessions.flags[slot] &= 0xFF & ~(FENCED | MUTE)
+    draft.sessions.flags[slot] &= 0xFFFF & ~(FENCED | MUTE)
     draft.sessions.cancel_demand(slot)
     draft.sessions.hear(slot)
     draft.recovered(slot)

@@ -22,7 +22,7 @@ def fence(draft: Draft, slot: int, message: str) -> None:
     member = draft.member(slot)
     if draft.sessions.flags[slot] & FENCED:
         return
-    kept = draft.sessions.flags[slot] & (0xFF & ~(ASKED | UNREAD))
+    kept = draft.sessions.flags[slot] & (0xFFFF & ~(ASKED | UNREAD))
     draft.sessions.flags[slot] = kept | FENCED | MUTE
     member = draft.update(slot, revision=member.revision + 1, deadline_ms=None)
     drains.expel(draft, slot)

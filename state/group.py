@@ -21,8 +21,8 @@ from muster.protocol.ids import GroupId, Role
 from muster.protocol.records import GroupSnapshot, GroupState, KeptDrain, MemberEntry, Move
 from muster.protocol.settings import CONNECT_ASSIGNORS, DEFAULT_ASSIGNOR, Settings
 from muster.protocol.tasks import IntArray, TaskTable
-from muster.state import outcome
-from muster.state.liveness import Liveness
+from muster.state import digests, outcome
+from muster.state.liveness import APART, Liveness
 from muster.state.outcome import Outcome
 from muster.state.ownership import (
     COPY_ROLES,
@@ -177,6 +177,7 @@ class Group:
         group.timers.drain_until_ms = dict(rest["drain"])
         group.owned.duplicate = np.array(rest["duplicate"], dtype=np.int64)
         group.owned.orphans = tuple(Orphan(*fields) for fields in rest["orphans"])
+        sessions.digest = digests.expected(group.owned, group.hashes, len(sessions.digest))
         return group
 
     @classmethod
@@ -192,10 +193,13 @@ class Group:
                 record is of this checkpoint, and only the liveness cannot be read.
         """
         sessions = Liveness.new(max((m.slot + 1 for m in record.members), default=0))
-        sessions.clock_ms = sessions.session_ms = record.clock_ms
+        sessions.clock_ms = sessions.session_ms = sessions.covered_ms = record.clock_ms
+        sessions.listened_ms = record.clock_ms if record.apart else 0
         sessions.through = {(t, p): o for t, p, o in record.through}
         for member in record.members:
             sessions.seat(member.slot, member.session_timeout_ms)
+        for slot in record.apart:
+            sessions.offer(slot, offered=True, apart=True)
         recovery = Recovery(
             asked=frozenset(member.slot for member in record.members if not member.away),
             unverified_until_ms=UNPROVED if unverified else None,
@@ -264,6 +268,7 @@ class Group:
             generation_ms=target.placed_ms,
             memory="" if target.memory is None else json.dumps(target.memory, sort_keys=True),
             recovering=tuple(sorted(self.recovery.asked)),
+            apart=tuple(np.flatnonzero(sessions.flags & APART).tolist()),
             drains=self.drains,
         )
 

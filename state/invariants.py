@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from muster.protocol.digest import RELEASING, Holding, mixed, set_hashes
+from muster.protocol.digest import Holding
 from muster.protocol.ids import Role
 from muster.protocol.records import MemberState
 from muster.protocol.tasks import TaskSet
-from muster.state import recovery
+from muster.state import digests, recovery
 from muster.state.errors import InvariantViolation
 from muster.state.group import Group
 from muster.state.liveness import FENCED, UNREAD
@@ -210,31 +210,9 @@ def _demands_are_of_members_that_owe(group: Group) -> None:
 
 
 def _digests_are_those_of_the_holdings(group: Group) -> None:
-    expected = _digests(group)
+    expected = digests.expected(group.owned, group.hashes, len(group.roster.by_slot))
     for member in group.roster:
         same = expected[member.slot] == group.sessions.digest[member.slot]
         fenced = bool(group.sessions.flags[member.slot] & FENCED) or member.away
         law = f"the digest expected of {member.id} is of what it holds"
         _require(bool(same) or fenced, group, law)
-
-
-def _digests(group: Group) -> NDArray[np.uint64]:
-    """uint64[slots]: the digest of `holding_of` for every slot, computed from the vectors."""
-    digests = np.zeros(len(group.roster.by_slot), dtype=np.uint64)
-    held = np.flatnonzero(group.owned.holder != NO_MEMBER).astype(np.int32)
-    active = codes(held, group.owned.holder[held])
-    going = group.owned.revoking[held]
-    parts = [
-        (active[~going], int(Role.ACTIVE)),
-        (active[going], Role.ACTIVE + RELEASING),
-        (group.owned.duplicate, Role.ACTIVE + RELEASING),
-    ]
-    for role, copies in group.owned.copies.items():
-        parts += [(copies.kept, int(role)), (copies.going, role + RELEASING)]
-    with np.errstate(over="ignore"):
-        for pairs, number in parts:
-            np.add.at(digests, slot_of(pairs), mixed(group.hashes[task_of(pairs)], number))
-        for orphan in group.owned.orphans:
-            task = TaskSet.of([orphan.task])
-            digests[orphan.slot] += mixed(set_hashes(task), orphan.role + RELEASING)[0]
-    return digests

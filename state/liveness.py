@@ -7,6 +7,12 @@ The group clock, `clock_ms`, is the newest broker timestamp of the group's membe
 session clock, `session_ms`, follows it, but a jump counts for at most one step
 (`deadlines.step_of`), so a broker outage expires no member. Sessions and demands use session time.
 
+Where a member heartbeats apart (`protocol.covers`), the heartbeats are not among these records, so
+a later record does not prove that a member was silent. The session clock then moves only with the
+covers of ticks: `covered_ms` is the broker time up to which it has counted. A sign of life that is
+read from `muster.membership` in between counts from its own time, and a second more, because the
+two topics may have their leaders on brokers whose clocks differ.
+
 A *demand* is what a member must do in time: release tasks, answer, or leave (if fenced).
 A heartbeat is a *miss* if its digest is not the expected one or a requested report has not come.
 At the 2nd, 4th, 8th … miss in a row the member's record is published again: soon after a loss, and
@@ -15,15 +21,17 @@ rarely while the coordinator works off a backlog.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import zlib
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from struct import Struct
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from muster.protocol.events import Heartbeat, Mark
+from muster.protocol.bits import inflate
+from muster.protocol.errors import DecodeError
+from muster.protocol.events import Mark
 
 NEVER = np.iinfo(np.int64).max
 MUTE = 1
@@ -38,16 +46,30 @@ UNREAD = 16
 """Flag: it repeated its join, and no heartbeat or report has shown since that it reads."""
 DEAF = 32
 """Flag: it goes on joining without reading; it is given no tasks. See `deafness`."""
+APART = 64
+"""Flag: the member heartbeats apart; its heartbeats come with ticks."""
+AGREED = 128
+"""Flag: its newest heartbeat had the digest that is expected now."""
+OFFERED = 256
+"""Flag: the member can heartbeat apart; it does once a clock listens."""
+BROKERS_DIFFER_MS = 1_000
+"""The clocks of two brokers may differ by so much."""
 NO_MARK = Mark(-1, 0)
 """The mark before any wake-up."""
 
-_VERSION = 2
-_HEADER = Struct("<BqqqqqI")
+_VERSION = 3
+_HEADER = Struct("<BqqqqqIqq")
+"""Version, clocks, wake-up and its mark, number of slots, `covered_ms`, `listened_ms`."""
+_OLD_VERSION = 2
+_OLD_HEADER = Struct("<BqqqqqI")
+_SLOT_BYTES = 35
 _FIELDS = (
     *("last_ms", "timeout_ms", "response_due", "digest"),
     *("epoch", "reported", "misses", "flags"),
 )
-_TYPES = (np.int64, np.int64, np.int64, np.uint64, np.int32, np.int32, np.uint8, np.uint8)
+_TYPES = (np.int64, np.int64, np.int64, np.uint64, np.int32, np.int32, np.uint8, np.uint16)
+_OLD_TYPES = (*_TYPES[:-1], np.uint8)
+_STORED = tuple(pair for pair in zip(_FIELDS, _TYPES, strict=True) if pair[0] != "digest")
 _BITS = np.array([n.bit_length() for n in range(256)], dtype=np.uint8)
 
 
@@ -58,6 +80,9 @@ class Liveness:
     Attributes:
         clock_ms: the group clock, epoch milliseconds.
         session_ms: the session clock.
+        covered_ms: broker time up to which the session clock has counted; without members that
+            heartbeat apart, this is the group clock.
+        listened_ms: group clock at the newest tick with a cover; 0 = there was none.
         wake_ms: time of the published wake-up, None = none.
         published_mark: the mark of the published wake-up.
         through: (topic, partition) → newest offset read.
@@ -70,11 +95,14 @@ class Liveness:
         epoch: member epoch.
         reported: newest revision the member reported on.
         misses: misses in a row, up to 255.
-        flags: `MUTE`, `ASKED`, `FENCED`, `REFUSED`, `UNREAD`, `DEAF`.
+        flags: `MUTE`, `ASKED`, `FENCED`, `REFUSED`, `UNREAD`, `DEAF`, `APART`, `AGREED`,
+            `OFFERED`.
     """
 
     clock_ms: int
     session_ms: int
+    covered_ms: int
+    listened_ms: int
     wake_ms: int | None
     published_mark: Mark
     through: Mapping[tuple[str, int], int]
@@ -85,14 +113,14 @@ class Liveness:
     epoch: NDArray[np.int32]
     reported: NDArray[np.int32]
     misses: NDArray[np.uint8]
-    flags: NDArray[np.uint8]
+    flags: NDArray[np.uint16]
     _earliest_ms: int | None = field(default=None)
 
     @classmethod
     def new(cls, slots: int = 0) -> Liveness:
         """A liveness without members and with the clocks at 0."""
         rows = (np.zeros(slots, dtype=kind) for kind in _TYPES)
-        return cls(0, 0, None, NO_MARK, {}, *rows)  # type: ignore[arg-type]  # one array per field, in order
+        return cls(0, 0, 0, 0, None, NO_MARK, {}, *rows)  # type: ignore[arg-type]  # one array per field, in order
 
     def copy(self) -> Liveness:
         """An independent copy."""
@@ -116,7 +144,7 @@ class Liveness:
 
     def seat(self, slot: int, timeout_ms: int) -> None:
         """Start a session for a new member in the slot."""
-        self.last_ms[slot] = self.session_ms
+        self.last_ms[slot] = self.sign_ms
         self.timeout_ms[slot] = timeout_ms
         self.response_due[slot] = 0
         self.digest[slot] = self.epoch[slot] = self.reported[slot] = 0
@@ -130,23 +158,68 @@ class Liveness:
     def hear(self, slot: int) -> None:
         """Note a sign of life that is not a heartbeat."""
         if not self.flags[slot] & MUTE:
-            self.last_ms[slot] = self.session_ms
-            self.flags[slot] &= 0xFF & ~REFUSED
+            self.last_ms[slot] = self.sign_ms
+            self.flags[slot] &= 0xFFFF & ~REFUSED
 
     def set_timeout(self, slot: int, timeout_ms: int) -> None:
         """Set the session timeout in force."""
         self.timeout_ms[slot] = timeout_ms
         self._earliest_ms = None
 
+    @property
+    def is_apart(self) -> bool:
+        """Whether a member heartbeats apart."""
+        return bool((self.flags & APART).any())
+
+    def is_listened_to(self, timeout_ms: int) -> bool:
+        """Whether a clock has listened within two sessions of this length."""
+        return self.listened_ms > max(self.clock_ms - 2 * timeout_ms, 0)
+
+    @property
+    def sign_ms(self) -> int:
+        """Session time of a sign of life that is read from `muster.membership` now."""
+        return self.sign_of(self.clock_ms) if self.is_apart else self.session_ms
+
+    def sign_of(self, at_ms: int) -> int:
+        """Session time of a sign of life of this broker time, while members heartbeat apart."""
+        return self.session_ms + max(at_ms - self.covered_ms, 0) + BROKERS_DIFFER_MS
+
+    def offer(self, slot: int, offered: bool, apart: bool) -> None:
+        """Note whether a member can heartbeat apart, and whether it is told to."""
+        kept = self.flags[slot] & (0xFFFF & ~(APART | OFFERED))
+        self.flags[slot] = kept | (OFFERED if offered else 0) | (APART if apart else 0)
+
     def move_to(self, at_ms: int, step_ms: int) -> None:
         """Move both clocks; the session clock by `step_ms` at most."""
         if at_ms <= self.clock_ms:
             return
         if self.clock_ms == 0:
-            self.clock_ms = self.session_ms = at_ms
+            self.clock_ms = self.session_ms = self.covered_ms = at_ms
             return
-        self.session_ms += min(at_ms - self.clock_ms, step_ms)
+        if not self.is_apart:
+            self.session_ms += min(at_ms - self.covered_ms, step_ms)
+            self.covered_ms = at_ms
         self.clock_ms = at_ms
+
+    def cover(self, from_ms: int, through_ms: int, at_ms: int, step_ms: int) -> None:
+        """Move the session clock by covered time, `step_ms` at most.
+
+        Args:
+            from_ms: start of the span of a cover.
+            through_ms: its end.
+            at_ms: broker time of its tick. No cover vouches for time after its tick, so a forged
+                one ends no session before its time.
+            step_ms: the longest time that one cover counts for.
+        """
+        through_ms = min(through_ms, at_ms)
+        new_ms = through_ms - max(from_ms, self.covered_ms)
+        if through_ms <= self.covered_ms:
+            return
+        self.session_ms += min(max(new_ms, 0), step_ms)
+        self.covered_ms = through_ms
+        # A time that no clock vouches for must not lengthen a session either.
+        np.minimum(self.last_ms, self.sign_of(max(self.clock_ms, at_ms)), out=self.last_ms)
+        self._earliest_ms = None
 
     @property
     def earliest_ms(self) -> int:
@@ -204,7 +277,7 @@ class Liveness:
 
     def set_response_deadline(self, slot: int, patience_ms: int) -> None:
         """Start a member's time: it has `patience_ms` of session time from now."""
-        self.response_due[slot] = self.session_ms + patience_ms
+        self.response_due[slot] = self.sign_ms + patience_ms
         self._earliest_ms = None
 
     def demands_without_deadline(self, taken: int) -> list[int]:
@@ -212,25 +285,28 @@ class Liveness:
         return np.flatnonzero((self.response_due < 0) & (self.response_due >= -taken)).tolist()
 
     def beat(
-        self, slots: NDArray[np.intp], beats: Sequence[Heartbeat], session_ms: NDArray[np.int64]
+        self,
+        slots: NDArray[np.intp],
+        epoch: NDArray[np.int64],
+        digest: NDArray[np.uint64],
+        session_ms: NDArray[np.int64],
     ) -> tuple[list[int], list[int], list[int]]:
         """Absorb heartbeats.
 
         Args:
-            slots: slot of each sender.
-            beats: the heartbeats, oldest first.
+            slots: slot of each sender, oldest heartbeat first.
+            epoch: epoch of each.
+            digest: digest of each.
             session_ms: session time of each.
 
         Returns:
             Slots whose record must be published again, slots that claim an epoch above theirs, and
             `UNREAD` and `DEAF` slots that show that they read; each ascending.
         """
-        count = len(beats)
-        epoch = np.fromiter((b.epoch for b in beats), dtype=np.int64, count=count)
-        digest = np.fromiter((b.digest for b in beats), dtype=np.uint64, count=count)
+        count = len(slots)
         muted = (self.flags[slots] & MUTE) != 0
         self.last_ms[slots[~muted]] = session_ms[~muted]
-        self.flags[slots[~muted]] &= 0xFF & ~REFUSED
+        self.flags[slots[~muted]] &= 0xFFFF & ~REFUSED
         reads = ((self.flags[slots] & (UNREAD | DEAF)) != 0) & ~muted
         disagrees = (digest != self.digest[slots]) | ((self.flags[slots] & ASKED) != 0) | muted
         above = (epoch > self.epoch[slots]) & ~muted
@@ -242,14 +318,21 @@ class Liveness:
         added = np.bincount(slots[disagrees], minlength=len(self.misses))[missed]
         total = np.minimum(self.misses[missed].astype(np.int64) + added, 255)
         self.misses[missed] = total.astype(np.uint8)
-        self.misses[slots[final][~disagrees[final]]] = 0
+        agreed = ~disagrees[final]
+        self.misses[slots[final][agreed]] = 0
+        self.flags[slots[final]] &= 0xFFFF & ~AGREED
+        self.flags[slots[final][agreed]] |= AGREED
         now = self.misses
         again = (now >= 2) & (_BITS[now] > np.maximum(_BITS[before], 1))
         sets = np.flatnonzero(again), np.unique(slots[above]), np.unique(slots[reads])
         return sets[0].tolist(), sets[1].tolist(), sets[2].tolist()
 
     def to_bytes(self) -> bytes:
-        """Version, clocks, wake-up and its mark, offsets, arrays; little endian."""
+        """The header, the read offsets, and the arrays, deflated; little endian.
+
+        The digests follow from what the members hold, so they are left out. All else is equal for
+        most members, so a quiet group's bytes do not grow with its members.
+        """
         parts = [
             _HEADER.pack(
                 _VERSION,
@@ -258,38 +341,64 @@ class Liveness:
                 -1 if self.wake_ms is None else self.wake_ms,
                 *self.published_mark,
                 len(self.last_ms),
+                self.covered_ms,
+                self.listened_ms,
             )
         ]
         lines = [f"{t}\t{p}\t{o}" for (t, p), o in sorted(self.through.items())]
         text = "\n".join(lines).encode()
         parts += [len(text).to_bytes(4, "little"), text]
-        for name, kind in zip(_FIELDS, _TYPES, strict=True):
+        arrays: list[bytes] = []
+        for name, kind in _STORED:
             little = np.dtype(kind).newbyteorder("<")
-            parts.append(getattr(self, name).astype(little, copy=False).tobytes())
-        return b"".join(parts)
+            values = getattr(self, name)
+            values = self.session_ms - values if name == "last_ms" else values
+            arrays.append(values.astype(little, copy=False).tobytes())
+        return b"".join((*parts, zlib.compress(b"".join(arrays), 1)))
 
     @classmethod
     def from_bytes(cls, data: bytes) -> tuple[Liveness, int]:
         """Read what `to_bytes` wrote; returns the value and the offset of its end.
 
         Raises:
-            ValueError: the bytes are not a liveness of this version.
+            ValueError: the bytes are not a liveness of a version that can be read.
         """
-        if len(data) < _HEADER.size + 4 or data[0] != _VERSION:
+        header = {_VERSION: _HEADER, _OLD_VERSION: _OLD_HEADER}.get(data[0] if data else 0)
+        if header is None or len(data) < header.size + 4:
             raise ValueError(f"no liveness of version {_VERSION}: {data[:8].hex()}")
-        _, clock_ms, session_ms, wake_ms, epoch, taken, slots = _HEADER.unpack_from(data)
-        place = _HEADER.size + 4
+        _, clock_ms, session_ms, wake_ms, epoch, taken, slots, *more = header.unpack_from(data)
+        covered_ms, listened_ms = more or (clock_ms, 0)
+        place = header.size + 4
         end = place + int.from_bytes(data[place - 4 : place], "little")
         through = {}
         for line in data[place:end].decode().splitlines():
             topic, partition, offset = line.split("\t")
             through[topic, int(partition)] = int(offset)
-        arrays: list[Any] = []
-        for kind in _TYPES:
-            width = np.dtype(kind).newbyteorder("<")
-            if end + slots * width.itemsize > len(data):
-                raise ValueError(f"liveness of {slots} slots is cut short at byte {len(data)}")
-            arrays.append(np.frombuffer(data, width, slots, end).astype(kind))
-            end += slots * width.itemsize
+        arrays, at, stored = data, end, tuple(zip(_FIELDS, _OLD_TYPES, strict=True))
+        if header is _HEADER:
+            arrays, end = _inflated(data, end, slots)
+            at, stored = 0, _STORED
         wake = None if wake_ms < 0 else wake_ms
-        return cls(clock_ms, session_ms, wake, Mark(epoch, taken), through, *arrays), end
+        found = cls.new(slots)
+        for name, kind in stored:
+            width = np.dtype(kind).newbyteorder("<")
+            if at + slots * width.itemsize > len(arrays):
+                raise ValueError(f"liveness of {slots} slots is cut short at byte {len(arrays)}")
+            read = np.frombuffer(arrays, width, slots, at)
+            setattr(found, name, read.astype(getattr(found, name).dtype))
+            at += slots * width.itemsize
+        if header is _HEADER:
+            found.last_ms = session_ms - found.last_ms
+        clocks = {"clock_ms": clock_ms, "session_ms": session_ms}
+        clocks |= {"covered_ms": covered_ms, "listened_ms": listened_ms}
+        mark = Mark(epoch, taken)
+        found = replace(found, **clocks, wake_ms=wake, published_mark=mark, through=through)
+        return found, end if header is _HEADER else at
+
+
+def _inflated(data: bytes, at: int, slots: int) -> tuple[bytes, int]:
+    """The arrays of version 3, and the offset behind them."""
+    try:
+        return inflate(data, at, slots * _SLOT_BYTES)
+    except DecodeError as error:
+        raise ValueError(f"arrays that cannot be read: {error}") from None

@@ -37,10 +37,10 @@ from muster.state import (
     causes,
     config,
     deadlines,
-    deafness,
     deletion,
     drains,
     fencing,
+    hearing,
     lag,
     member_records,
     membership,
@@ -51,6 +51,7 @@ from muster.state import (
 )
 from muster.state.draft import Draft, Lookup
 from muster.state.group import Group, places
+from muster.state.liveness import BROKERS_DIFFER_MS
 from muster.state.printable import cut
 
 CAUSE_CHARS_MAX = 2_000
@@ -168,6 +169,8 @@ def _absorb(draft: Draft, events: list[Taken]) -> None:
             case Refused():
                 fencing.note_refused(draft, event.member)
             case _:
+                if isinstance(event, Tick):
+                    hearing.take(draft, event)
                 deadlines.move_to(draft, event.origin.at_ms)
                 _absorb_member_event(draft, event)
     _beat(draft, run)
@@ -185,6 +188,7 @@ def _absorb_member_event(draft: Draft, event: Join | Report | Leave | Drain | Ti
             drains.order(draft, event)
         case Tick():
             deadlines.prove(draft, event)
+            hearing.tell(draft, event)
         case _:
             assert_never(event)
 
@@ -194,31 +198,36 @@ def _beat(draft: Draft, run: list[Heartbeat]) -> None:
     while run:
         sessions = draft.sessions
         draft.newest = run[-1].origin
-        step = deadlines.step_ms(draft)
         at_ms = np.fromiter((b.origin.at_ms for b in run), dtype=np.int64, count=len(run))
         clock = np.maximum.accumulate(np.maximum(at_ms, sessions.clock_ms))
-        before = sessions.clock_ms or int(at_ms[0])
-        jumps = np.minimum(np.diff(clock, prepend=before), step)
-        session = (sessions.session_ms or before) + np.cumsum(jumps)
+        is_apart = sessions.is_apart
+        session = _session_times(draft, clock, is_apart)
         sessions.reset_earliest()
-        bound = min(sessions.earliest_ms, _session_of(draft, session, clock))
-        cut = int(np.searchsorted(session, bound))
+        other = deadlines.next_ms(draft)
+        cut = int(np.searchsorted(session, sessions.earliest_ms))
+        cut = cut if other is None else min(cut, int(np.searchsorted(clock, other)))
         if cut == 0:
             deadlines.move_to(draft, int(clock[0]))
             cut = 1
             session = np.array([sessions.session_ms], dtype=np.int64)
-        _beat_slots(draft, run[:cut], session[:cut])
+        ahead = np.maximum(clock - sessions.covered_ms, 0) + BROKERS_DIFFER_MS if is_apart else 0
+        _beat_slots(draft, run[:cut], (session + ahead)[:cut])
         if sessions.clock_ms < clock[cut - 1]:
             sessions.clock_ms, sessions.session_ms = int(clock[cut - 1]), int(session[cut - 1])
+            sessions.covered_ms = sessions.covered_ms if is_apart else sessions.clock_ms
         run = run[cut:]
 
 
-def _session_of(draft: Draft, session: Times, clock: Times) -> int:
-    """Session time of the first heartbeat whose time has passed a deadline of the group clock."""
-    other = deadlines.next_ms(draft)
-    if other is None or other > clock[-1]:
-        return int(session[-1]) + 1
-    return int(session[int(np.searchsorted(clock, other))])
+def _session_times(draft: Draft, clock: Times, is_apart: bool) -> Times:
+    """Session time when each heartbeat is read; where members heartbeat apart, it stands still."""
+    sessions = draft.sessions
+    before = sessions.clock_ms or int(clock[0])
+    now = sessions.session_ms or before
+    if is_apart:
+        return np.full(len(clock), now, dtype=np.int64)
+    jumps = np.diff(clock, prepend=sessions.covered_ms or before)
+    jumps = np.minimum(jumps, deadlines.step_ms(draft))
+    return now + np.cumsum(jumps)
 
 
 def _beat_slots(draft: Draft, run: list[Heartbeat], session: Times) -> None:
@@ -233,14 +242,9 @@ def _beat_slots(draft: Draft, run: list[Heartbeat], session: Times) -> None:
         slots, session = slots[known], session[known]
     if not run:
         return
-    again, above, reading = draft.sessions.beat(slots, run, session)
-    for slot in reading:
-        deafness.heard(draft, slot)
-    for slot in again:
-        draft.ask(slot)
-    for slot in above:
-        if slot not in draft.recovery.asked:
-            fencing.fence(draft, slot, "a heartbeat of an epoch the group never gave")
+    epochs = np.fromiter((b.epoch for b in run), dtype=np.int64, count=len(run))
+    digests = np.fromiter((b.digest for b in run), dtype=np.uint64, count=len(run))
+    hearing.beat(draft, slots, epochs, digests, session)
 
 
 def _settle(draft: Draft) -> None:

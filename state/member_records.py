@@ -13,7 +13,7 @@ from muster.protocol.tasks import EMPTY, IntArray, TaskSet
 from muster.state import fencing, takeovers
 from muster.state.draft import Draft
 from muster.state.group import Member
-from muster.state.liveness import ASKED, FENCED
+from muster.state.liveness import APART, ASKED, FENCED
 from muster.state.ownership import COPY_ROLES, slot_of, task_of
 
 
@@ -73,6 +73,7 @@ def _record(
         report=bool(draft.sessions.flags[member.slot] & ASKED),
         session_timeout_ms=draft.settings.session_timeout_ms,
         heartbeat_interval_ms=draft.settings.heartbeat_interval_ms,
+        apart=bool(draft.sessions.flags[member.slot] & APART),
         message=draft.cause if len(draft.table) or draft.dead else no_tasks(draft.id),
         dictionary=names,
     )

@@ -139,6 +139,8 @@ def _rejoin(draft: Draft, slot: int, event: Join) -> None:
 
 
 def _answer_join(draft: Draft, slot: int, event: Join) -> None:
+    is_apart = event.apart and draft.sessions.is_listened_to(draft.settings.session_timeout_ms)
+    draft.sessions.offer(slot, event.apart, is_apart)
     draft.sessions.hear(slot)
     recovery.ask_newcomer(draft, slot)
     draft.drop_gone()

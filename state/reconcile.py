@@ -37,7 +37,7 @@ from muster.protocol.tasks import IntArray, TaskSet
 from muster.state import lag, recovery, reports, takeovers
 from muster.state.draft import Draft
 from muster.state.group import Member
-from muster.state.liveness import FENCED
+from muster.state.liveness import AGREED, FENCED
 from muster.state.ownership import COPY_ROLES, NO_MEMBER, Codes, codes, slot_of, task_of, union
 
 
@@ -237,6 +237,7 @@ def _expect(draft: Draft, slots: list[int]) -> None:
     if not slots:
         return
     sessions = draft.sessions
+    before = sessions.digest.copy()
     sessions.digest[slots] = 0
     selected = draft.mask(slots)
     held = np.flatnonzero(selected[draft.owned.holder])
@@ -249,6 +250,7 @@ def _expect(draft: Draft, slots: list[int]) -> None:
                 task = TaskSet.of([orphan.task])
                 added = int(mixed(set_hashes(task), orphan.role + RELEASING)[0])
                 sessions.digest[orphan.slot] = (int(sessions.digest[orphan.slot]) + added) & MASK
+    sessions.flags[sessions.digest != before] &= 0xFFFF & ~AGREED
     for slot in slots:
         sessions.epoch[slot] = draft.member(slot).epoch
 

@@ -80,7 +80,7 @@ def report(draft: Draft, event: Report) -> None:
     draft.sessions.reported[slot] = event.revision
     draft.sessions.misses[slot] = 0
     if event.revision >= draft.member(slot).revision:
-        draft.sessions.flags[slot] &= 0xFF & ~ASKED
+        draft.sessions.flags[slot] &= 0xFFFF & ~ASKED
         _adopt_timeout(draft, slot, has_read_it=not was_lost)
     _mark_ready(draft, slot, event.holding.ready)
     lag.absorb(draft, event.member, event.lags, event.origin, event.holding.ready)

@@ -13,11 +13,10 @@ from __future__ import annotations
 
 import heapq
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from queue import SimpleQueue
-from typing import NamedTuple
 
 import structlog
 from confluent_kafka import (
@@ -33,6 +32,7 @@ from confluent_kafka import (
 from muster.kafka.settings import ClientSettings
 from muster.logs import KAFKA
 from muster.protocol import codec
+from muster.protocol.covers import in_parts
 from muster.protocol.errors import DecodeError, EncodeError
 from muster.protocol.events import Mark, Tick
 from muster.protocol.ids import GroupId
@@ -40,6 +40,8 @@ from muster.protocol.records import WakeUp
 from muster.protocol.topics import TopicKind, topic_name
 from muster.signing.keyring import KeyFile, signed
 from muster.streams import canary
+from muster.streams.heartbeats import Heartbeats, Sleeper
+from muster.streams.listening import Listener
 from muster.streams.loop import Loop
 
 _log = structlog.get_logger("muster.streams")
@@ -49,6 +51,8 @@ RETRY_MS = 1_000
 RETRY_MS_MAX = 30_000
 """...and after twice the time at each retry, up to this: the coordinator may be down or behind."""
 POLL_S_MAX = 0.5
+HELD_POLL_S = 0.02
+"""The same while a tick waits for heartbeats."""
 BURST = 8
 """Ticks that a group may get at once..."""
 SPACING_MS = 500
@@ -59,11 +63,14 @@ BEHIND_TICKS = 100
 backlog longer, and a tick has no effect before it is read."""
 
 
-class Sleeper(NamedTuple):
-    """A group that the clock wakes, with its topic prefix."""
-
-    prefix: str
-    group: GroupId
+COMPANY = 128
+"""Ticks that are written early, beside one that is due: the query then has one batch for many."""
+COMPANY_SHARE = 6
+"""They are early by at most the whole wait divided by this."""
+HURRY_MS = 1_000
+"""A wake-up for so soon is not about a session: its tick does not wait for heartbeats."""
+HOLD_S = 1.0
+"""A tick waits for heartbeats for at most so long."""
 
 
 @dataclass(slots=True)
@@ -72,6 +79,13 @@ class _Alarm:
     at_ms: int
     published: Mark | None = None
     retry_ms: int = RETRY_MS
+    apart: bool = False
+    wait_ms: int = 0
+
+    @property
+    def early_ms(self) -> int:
+        """How early the tick may be written."""
+        return self.wait_ms // COMPANY_SHARE if self.apart and self.at_ms == self.wanted_ms else 0
 
 
 @dataclass(slots=True)
@@ -99,13 +113,30 @@ class Schedule:
         self._allowed: dict[Sleeper, _Allowance] = {}
         self._queue: list[tuple[int, Sleeper]] = []
 
-    def note(self, sleeper: Sleeper, at_ms: int | None, published: Mark | None = None) -> None:
-        """Note when a group wants to be woken (None = never), and the mark of its wake-up."""
+    def note(
+        self,
+        sleeper: Sleeper,
+        at_ms: int | None,
+        published: Mark | None = None,
+        *,
+        apart: bool = False,
+        now_ms: int = 0,
+    ) -> None:
+        """Note when a group wants to be woken.
+
+        Args:
+            sleeper: the group.
+            at_ms: the time; None = never.
+            published: the mark of its wake-up.
+            apart: whether its members heartbeat apart.
+            now_ms: the time at which the wake-up was read; used with `apart`.
+        """
         if at_ms is None:
             self._alarms.pop(sleeper, None)
             self._allowed.pop(sleeper, None)
             return
-        self._alarms[sleeper] = _Alarm(at_ms, at_ms, published)
+        wait_ms = max(at_ms - now_ms, 0)
+        self._alarms[sleeper] = _Alarm(at_ms, at_ms, published, apart=apart, wait_ms=wait_ms)
         heapq.heappush(self._queue, (at_ms, sleeper))
 
     def due(self, now_ms: int, most: int | None = None) -> list[tuple[Sleeper, Mark | None]]:
@@ -118,11 +149,16 @@ class Schedule:
             most: return at most so many groups; None = all.
         """
         due: list[tuple[Sleeper, Mark | None]] = []
-        while self._queue and self._queue[0][0] <= now_ms and (most is None or len(due) < most):
-            at_ms, sleeper = heapq.heappop(self._queue)
+        while self._queue and (most is None or len(due) < most):
+            at_ms, sleeper = self._queue[0]
             alarm = self._alarms.get(sleeper)
             if alarm is None or alarm.at_ms != at_ms:
+                heapq.heappop(self._queue)
                 continue  # a newer wake-up has replaced this one
+            has_company = 0 < len(due) <= COMPANY
+            if at_ms - (alarm.early_ms if has_company else 0) > now_ms:
+                break
+            heapq.heappop(self._queue)
             wait_ms = self._allowed.setdefault(sleeper, _Allowance(BURST, now_ms)).take(now_ms)
             if wait_ms:
                 alarm.at_ms = now_ms + wait_ms
@@ -133,6 +169,16 @@ class Schedule:
             alarm.retry_ms = min(2 * alarm.retry_ms, RETRY_MS_MAX)
             heapq.heappush(self._queue, (alarm.at_ms, sleeper))
         return due
+
+    def heartbeats_wanted_ms(self, sleeper: Sleeper) -> int:
+        """Broker time up to which a tick of a group should know the heartbeats; 0 = any."""
+        alarm = self._alarms.get(sleeper)
+        if alarm is None or not alarm.apart or alarm.wait_ms < HURRY_MS:
+            return 0
+        return alarm.wanted_ms
+
+    def __contains__(self, sleeper: object) -> bool:
+        return sleeper in self._alarms
 
     def next_ms(self) -> int | None:
         """The next time at which `due` may return a group; None = not before the next `note`."""
@@ -183,6 +229,8 @@ class Clock(Loop):
         self._schedule = Schedule()
         self._canaries = 0
         self._wanted: SimpleQueue[tuple[Sleeper, Mark]] = SimpleQueue()
+        self._heartbeats = Heartbeats()
+        self._held: dict[Sleeper, tuple[Mark | None, int, float]] = {}
         self.ticks = 0
 
     @property
@@ -229,20 +277,53 @@ class Clock(Loop):
         # A tick that Kafka has not taken for this long is obsolete: the schedule writes another.
         settings = self._clients.producer({"message.timeout.ms": 10_000})
         producer = Producer(settings, logger=KAFKA)
+        listener = Listener(self._clients, self._listened, self._heartbeats, producer)
         try:
             self._assign(consumer)
             while not self._closing.is_set():
                 self._read(consumer)
+                listener.read(self._schedule)
                 while not self._wanted.empty():
                     sleeper, mark = self._wanted.get()
                     self._schedule.note(sleeper, self.now_ms(), mark)
                 for sleeper, published in self._schedule.due(self.now_ms(), self._most()):
-                    self._tick(producer, sleeper, published)
+                    self._wake(producer, listener, sleeper, published)
+                self._release(producer)
                 producer.poll(0)
         finally:
             producer.purge()
             producer.flush(1)
             consumer.close()
+            listener.close()
+
+    @property
+    def _listened(self) -> tuple[str, ...]:
+        """The prefixes whose heartbeats are read: a clock does not check signatures."""
+        return self._prefixes if self._keys is None else ()
+
+    def _wake(
+        self, producer: Producer, listener: Listener, sleeper: Sleeper, published: Mark | None
+    ) -> None:
+        """Tick a group, or hold the tick until the heartbeats before it have been read."""
+        place = self._heartbeats.place(sleeper)
+        until_ms = min(self._schedule.heartbeats_wanted_ms(sleeper), self.now_ms())
+        if place is None or self._heartbeats.through_ms(sleeper) >= until_ms:
+            self._tick(producer, sleeper, published)
+        elif sleeper not in self._held:
+            self._held[sleeper] = published, until_ms, time.monotonic() + HOLD_S
+            listener.mark(sleeper.prefix, place)
+
+    def _release(self, producer: Producer) -> None:
+        """Write the ticks whose heartbeats have been read, and those that have waited too long."""
+        now_s, now_ms = time.monotonic(), self.now_ms()
+        for sleeper, (published, until_ms, late_s) in [*self._held.items()]:
+            if now_s >= late_s or self._heartbeats.through_ms(sleeper) >= until_ms:
+                del self._held[sleeper]
+                self._tick(producer, sleeper, published)
+        for sleeper in self._heartbeats.strangers(now_ms):
+            if sleeper not in self._schedule:
+                self._tick(producer, sleeper, None)
+            self._heartbeats.forget(sleeper)
 
     def _most(self) -> int | None:
         """How many groups may be ticked now; None = all."""
@@ -275,6 +356,8 @@ class Clock(Loop):
         wait_s = POLL_S_MAX if next_ms is None else (next_ms - self.now_ms()) / 1000
         if self._is_behind():
             wait_s = max(wait_s, POLL_S_MAX / 2)  # due ticks can wait
+        if self._held:
+            wait_s = min(wait_s, HELD_POLL_S)
         timeout_s = min(max(wait_s, 0.0), POLL_S_MAX)
         try:
             first = consumer.poll(timeout_s)
@@ -295,7 +378,14 @@ class Clock(Loop):
             prefix = str(message.topic()).rpartition(".")[0]
             if record.group == canary.GROUP and not self._is_answer(prefix, record, message):
                 return
-            self._schedule.note(Sleeper(prefix, record.group), record.at_ms, record.published)
+            sleeper = Sleeper(prefix, record.group)
+            self._schedule.note(
+                *(sleeper, record.at_ms, record.published),
+                apart=record.apart,
+                now_ms=self.now_ms(),
+            )
+            if record.at_ms is None:
+                self._heartbeats.forget(sleeper)
 
     def _is_answer(self, prefix: str, record: WakeUp, message: Message) -> bool:
         """Whether a wake-up of the canary answers this clock's coordinator."""
@@ -303,12 +393,23 @@ class Clock(Loop):
         return self._canary is not None and self._canary.answered(prefix, record, at_ms)
 
     def _tick(self, producer: Producer, sleeper: Sleeper, published: Mark | None) -> None:
-        tick = Tick(group=sleeper.group, published=published)
+        cover = None if sleeper.group == canary.GROUP else self._heartbeats.cover(sleeper)
+        covers = [None] if cover is None else in_parts(cover)
+        ticks = (Tick(group=sleeper.group, published=published, cover=part) for part in covers)
+        self._write(producer, sleeper, ticks)
+
+    def _write(self, producer: Producer, sleeper: Sleeper, ticks: Iterable[Tick]) -> None:
+        """Write ticks of a group, each when Kafka has acknowledged the one before.
+
+        Only the last one vouches for time, so none before it may be missing.
+        """
+        tick, *later = ticks
         topic = topic_name(TopicKind.MEMBERSHIP, sleeper.prefix)
         try:
             encoded = signed(self._keys, codec.encode(tick), tick, topic)
         except EncodeError as error:
             _log.warning("no tick", group=sleeper.group, why=str(error))
+            self._heartbeats.done(sleeper, written=False)
             return  # the schedule tries again
         try:
             producer.produce(
@@ -316,14 +417,25 @@ class Clock(Loop):
                 key=encoded.key,
                 value=encoded.value,
                 headers=list(encoded.headers),
-                on_delivery=partial(self._delivered, _wall_ms(), sleeper),
+                on_delivery=partial(self._delivered, _wall_ms(), sleeper, producer, later),
             )
         except BufferError:
-            return  # the broker is down and the queue is full; the schedule tries again
+            # The broker is down and the queue is full; the schedule tries again.
+            self._heartbeats.done(sleeper, written=False)
 
     def _delivered(
-        self, sent_ms: int, sleeper: Sleeper, error: KafkaError | None, message: Message
+        self,
+        sent_ms: int,
+        sleeper: Sleeper,
+        producer: Producer,
+        later: Sequence[Tick],
+        error: KafkaError | None,
+        message: Message,
     ) -> None:
+        if error is None and later:
+            self._write(producer, sleeper, later)
+        else:
+            self._heartbeats.done(sleeper, written=error is None)
         if error is not None:
             return
         self.ticks += 1

@@ -109,7 +109,8 @@ def topics(
         name = topic.name(prefix)
         metadata = listed.get(name)
         if metadata is None or not metadata.partitions:
-            yield Finding("topic", name, Level.FAIL, f"does not exist: {topic.purpose}", create)
+            level = Level.WARN if topic.optional else Level.FAIL
+            yield Finding("topic", name, level, f"does not exist: {topic.purpose}", create)
             continue
         faults = [*_faults(topic, metadata, brokers, create)]
         entries = _settings(client, ResourceType.TOPIC, name)

@@ -88,6 +88,7 @@ def check(
     """
     prefixes = tuple(prefixes)
     names = [name for prefix in prefixes for name in _topics_of(role, prefix)]
+    optional = {t.name(prefix) for prefix in prefixes for t in TOPICS if t.optional}
     admin = _Admin(clients, timeout_s)
     allowed, partitions, absent = admin.topics(names)
     missing: dict[str, list[Acl]] = {}
@@ -97,12 +98,13 @@ def check(
                 granted = admin.may_describe(f"{acl.name}check")
             else:
                 granted = acl.name not in allowed or _has(allowed[acl.name], acl.operation)
-            if not granted:
+            if not granted and acl.name not in optional:
                 missing.setdefault(prefix, []).append(acl)
     if missing:
         hint = _UNSEEN if any(operations == [] for operations in allowed.values()) else ""
         reasons = [_lacking(clients, role, p, acls, hint) for p, acls in missing.items()]
         raise Refused("; ".join(reasons))
+    absent = [name for name in absent if name not in optional]
     if absent:
         absent_prefixes = dict.fromkeys(name.rpartition(".")[0] for name in absent)
         commands = ", ".join(map(create_command, absent_prefixes))

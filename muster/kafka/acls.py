@@ -89,6 +89,7 @@ ROLES: Mapping[Role, Needs] = {
         "the coordinator (muster run): its Spark executors, its clock and its metrics",
         {
             TopicKind.MEMBERSHIP: ("READ", "WRITE"),
+            TopicKind.HEARTBEATS: ("READ", "WRITE"),
             TopicKind.CONFIG: ("READ",),
             TopicKind.LAG: ("READ",),
             TopicKind.ASSIGNMENTS: ("READ", "WRITE"),
@@ -100,12 +101,17 @@ ROLES: Mapping[Role, Needs] = {
     ),
     Role.CLOCK: Needs(
         "a further clock beside the coordinator's own (muster clock)",
-        {TopicKind.CLOCK: ("READ",), TopicKind.MEMBERSHIP: ("WRITE",)},
+        {
+            TopicKind.CLOCK: ("READ",),
+            TopicKind.MEMBERSHIP: ("WRITE",),
+            TopicKind.HEARTBEATS: ("READ", "WRITE"),
+        },
     ),
     Role.WORKER: Needs(
         "a member of groups (muster worker, the SDK, members in other languages)",
         {
             TopicKind.MEMBERSHIP: ("WRITE",),
+            TopicKind.HEARTBEATS: ("WRITE",),
             TopicKind.LAG: ("WRITE",),
             TopicKind.ASSIGNMENTS: ("READ",),
             TopicKind.GROUPS: ("READ",),

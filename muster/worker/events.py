@@ -49,6 +49,10 @@ class EventBuilder:
 
     # -------------------------------------------------------------------------------------- events
 
+    def offer(self, apart: bool) -> None:
+        """Note whether joins offer to heartbeat apart."""
+        self._join = replace(self._join, apart=apart)
+
     def join(self, incarnation: int) -> Join:
         """A join, with the lags of copies found on the member's disk."""
         lags = tuple(Lag(task, offsets) for task, offsets in sorted(self._lags.items()))

@@ -131,6 +131,7 @@ class Link:
         self._joiner = Joiner()
         self._names: Dictionaries = {}
         self._prefix = prefix
+        self._heartbeats = topic_name(TopicKind.HEARTBEATS, prefix)
         self._assignments = topic_name(TopicKind.ASSIGNMENTS, prefix)
         self._groups = topic_name(TopicKind.GROUPS, prefix)
         self._unread = False  # the member's newest record could not be decoded
@@ -215,7 +216,7 @@ class Link:
             while not self._closing.is_set() and not self._stand_at_end(consumer):
                 self._closing.wait(PAUSE_S)
             if not self._closing.is_set():
-                self._post(Begin())
+                self._post(Begin(self._keys is None and self._can_heartbeat_apart(consumer)))
             self._follow(consumer)
         finally:
             consumer.close()
@@ -236,6 +237,15 @@ class Link:
             return False
         self._waits_for = ""
         return True
+
+    def _can_heartbeat_apart(self, consumer: Consumer) -> bool:
+        """Whether there is a topic for heartbeats; clocks check no signatures of it."""
+        try:
+            topics = consumer.list_topics(self._heartbeats, timeout=PATIENCE_S).topics
+        except KafkaException:
+            return False
+        topic = topics.get(self._heartbeats)
+        return topic is not None and topic.error is None and bool(topic.partitions)
 
     def _wait_for(self, reason: str) -> None:
         """Log why the reader cannot start, unless it was logged just before."""

@@ -21,7 +21,13 @@ from muster.protocol.topics import TopicKind
 
 @dataclass(frozen=True, slots=True)
 class Begin:
-    """The reader is at the end of the member's partition, so the session can join."""
+    """The reader is at the end of the member's partition, so the session can join.
+
+    Attributes:
+        apart: heartbeats can be written to the topic of their own.
+    """
+
+    apart: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,15 +132,19 @@ class Send:
         event: what to write.
         incarnation: the session that sends it; the acknowledgement proves nothing for a newer one.
         sent_ms: when the session decided to send it: the lease counts from here.
+        apart: whether it is a heartbeat for the topic of their own.
     """
 
     event: MemberEvent
     incarnation: int
     sent_ms: int
+    apart: bool = False
 
     @property
     def kind(self) -> TopicKind:
         """The topic to write the event to."""
+        if self.apart:
+            return TopicKind.HEARTBEATS
         return TopicKind.LAG if isinstance(self.event, LagReport) else TopicKind.MEMBERSHIP
 
 

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 from muster.protocol.digest import Holding
@@ -20,6 +21,7 @@ from muster.worker.messages import (
     Assigned,
     Begin,
     CaughtUp,
+    ClockMoved,
     End,
     Failed,
     Input,
@@ -63,6 +65,7 @@ class Steps:
         self._seed = seed
         self._previous: int | None = None  # an older incarnation the coordinator may still count
         self._seen = (-1, -1)  # newest (coordinator epoch, revision)
+        self._is_apart = False  # the newest record read says where heartbeats are written
         self._holdings = Holdings()
         self._owes_report = False  # a release is to be reported
         self._report_failed = False  # a report was not written
@@ -89,7 +92,9 @@ class Steps:
 
     # ------------------------------------------------------------------------------------ joining
 
-    def _join(self, _: Input, now_ms: int) -> list[Action]:
+    def _join(self, given: Input, now_ms: int) -> list[Action]:
+        if isinstance(given, Begin):
+            self._events.offer(given.apart)
         self.state = State.JOINING
         self._attempt = 0
         self._proof = Proof(now_ms)
@@ -147,6 +152,7 @@ class Steps:
         # A coordinator that lost its checkpoint asks for a report in a record with the last
         # revision it knew. Such an assignment is older than the holding: only the request counts.
         self._seen = (record.coordinator_epoch, self._seen[1])
+        self._is_apart = record.apart
         return self._report(now_ms) if record.report else []
 
     def _take_fault(self, record: MemberAssignment, fault: Fault) -> list[Action]:
@@ -167,6 +173,7 @@ class Steps:
 
     def _obey(self, record: MemberAssignment, now_ms: int) -> list[Action]:
         self.record = record
+        self._is_apart = record.apart
         self._seen = (record.coordinator_epoch, record.revision)
         if self._lease_is_over(now_ms):
             return self._lose("the lease ran out before the assignment was read", True)
@@ -222,7 +229,7 @@ class Steps:
         if self._report_failed:
             return self._report(now_ms)
         beat = self._events.heartbeat(self.record, self.holding)
-        self._beat_in_flight = self._send(beat, now_ms)
+        self._beat_in_flight = replace(self._send(beat, now_ms), apart=self._is_apart)
         return [self._beat_in_flight]
 
     def _beat_due_ms(self) -> int:
@@ -292,7 +299,7 @@ class Steps:
         self._seed += 1
         self.incarnation = mixed63(self._seed)
         self._seen = (self._seen[0], -1)
-        return [*actions, *self._join(Begin(), now_ms)]
+        return [*actions, *self._join(ClockMoved(), now_ms)]
 
     # ------------------------------------------------------------------------------------- leaving
 

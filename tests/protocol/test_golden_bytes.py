@@ -12,6 +12,7 @@ import pytest
 from support.protocol import wire
 
 from muster.protocol.codec import Encoded, decode, decode_record, encode
+from muster.protocol.covers import Cover, Heard
 from muster.protocol.digest import Holding
 from muster.protocol.events import (
     Drain,
@@ -130,6 +131,15 @@ def _events() -> dict[str, tuple[TopicKind, object]]:
             member,
             Tick(group="fleet", published=Mark(3, 70_000), origin=wire.ORIGIN),
         ),
+        "Tick.cover": (
+            member,
+            Tick(
+                group="fleet",
+                cover=Cover(70_000, 83_500, (Heard("W1", 3, 300, 2**64 - 2), Heard("W2", 0, 1, 7))),
+                origin=wire.ORIGIN,
+            ),
+        ),
+        "Join.apart": (member, Join(**process, apart=True)),
         "LagReport": (TopicKind.LAG, LagReport(**ids, lags=_LAGS)),
         "GroupConfig": (
             TopicKind.CONFIG,
@@ -164,6 +174,21 @@ def _records() -> dict[str, tuple[TopicKind, object]]:
                 message="W2 joined",
             ),
         ),
+        "MemberAssignment.apart": (
+            TopicKind.ASSIGNMENTS,
+            MemberAssignment(
+                group="fleet",
+                member="W1",
+                incarnation=2**63 + 11,
+                coordinator_epoch=3,
+                generation=7,
+                epoch=6,
+                revision=12,
+                session_timeout_ms=45_000,
+                heartbeat_interval_ms=5_000,
+                apart=True,
+            ),
+        ),
         "Dictionary": (
             TopicKind.GROUPS,
             Dictionary(group="fleet", units=(UnitRef("0_", 9), UnitRef("c1-", 5))),
@@ -173,6 +198,10 @@ def _records() -> dict[str, tuple[TopicKind, object]]:
         "WakeUp.published": (
             TopicKind.CLOCK,
             WakeUp(group="fleet", at_ms=1_700_000_000_000, published=Mark(3, 70_000)),
+        ),
+        "WakeUp.apart": (
+            TopicKind.CLOCK,
+            WakeUp(group="fleet", at_ms=1_700_000_000_000, apart=True),
         ),
         "Rejected": (
             TopicKind.REJECTED,

@@ -133,7 +133,7 @@ def shown(event: Join | Report | Heartbeat | Leave | LagReport) -> dict[str, Any
     readable: dict[str, Any] = {}
     for each in fields(event):
         value = getattr(event, each.name)
-        if each.name in ("group", "origin"):
+        if each.name in ("group", "origin", "apart"):
             continue
         if each.name == "holding":
             readable |= {role: [str(task) for task in getattr(value, role)] for role in SETS}

@@ -7,6 +7,7 @@ from dataclasses import fields
 import numpy as np
 from hypothesis import strategies as st
 
+from muster.protocol.covers import Cover, Heard
 from muster.protocol.digest import Holding
 from muster.protocol.events import (
     Drain,
@@ -141,6 +142,7 @@ joins = st.builds(
     config_offset=optional(st.integers(-1, 2**40)),
     rebalance_timeout_ms=optional(counts),
     make_before_break=st.booleans(),
+    apart=st.booleans(),
 )
 reports = st.builds(Report, **_process, epoch=counts, revision=longs, holding=holdings, lags=lags)
 heartbeats = st.builds(
@@ -149,7 +151,14 @@ heartbeats = st.builds(
 leaves = st.builds(Leave, **_process, temporary=st.booleans())
 drains = st.builds(Drain, **_who, on=st.booleans(), origin=st.just(ORIGIN))
 marks = optional(st.builds(Mark, longs, longs))
-ticks = st.builds(Tick, group=texts, published=marks, origin=st.just(ORIGIN))
+heard = st.builds(Heard, texts, st.integers(0, 255), st.integers(-(2**31), 2**31 - 1), u64s)
+spans = st.tuples(longs, longs).map(sorted)
+covers = st.builds(
+    lambda span, members: Cover(*span, tuple(members)), spans, st.lists(heard, max_size=40)
+)
+ticks = st.builds(
+    Tick, group=texts, published=marks, cover=optional(covers), origin=st.just(ORIGIN)
+)
 membership = st.one_of(joins, reports, heartbeats, leaves, drains, ticks)
 lag_reports = st.builds(LagReport, **_who, lags=lags, origin=st.just(ORIGIN))
 configs = st.builds(
@@ -176,10 +185,11 @@ assignments = st.builds(
     fault=optional(st.sampled_from(Fault)),
     session_timeout_ms=counts,
     heartbeat_interval_ms=counts,
+    apart=st.booleans(),
     message=texts,
 )
 wake_ups = st.one_of(
-    st.builds(WakeUp, group=texts, at_ms=longs, published=marks),
+    st.builds(WakeUp, group=texts, at_ms=longs, published=marks, apart=st.booleans()),
     st.builds(WakeUp, group=texts, at_ms=st.none()),
 )
 rejected = st.builds(
@@ -285,6 +295,7 @@ def snapshots(draw: st.DrawFn) -> GroupSnapshot:
         generation_ms=draw(longs),
         memory=draw(texts),
         recovering=tuple(draw(st.lists(st.integers(0, 5), max_size=3))),
+        apart=tuple(sorted({m.slot for m in members if random.random() < 0.5})),
         quarantine=draw(optional(st.builds(Quarantine, longs, texts))),
     )
 

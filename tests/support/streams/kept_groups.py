@@ -15,6 +15,7 @@ from pathlib import Path
 from support.state.story import GROUP, beat, config, join, leave, report, tick
 
 from muster.protocol import codec
+from muster.protocol.covers import Cover, Heard
 from muster.protocol.digest import Holding
 from muster.protocol.events import Drain, Event, GroupConfig, Mark, Origin, Report, Tick
 from muster.protocol.ids import GroupId, MemberId
@@ -178,6 +179,12 @@ MOMENTS: dict[str, Callable[[], KeptGroup]] = {
     "draining": lambda: _two().take(Drain(group=GROUP, member=MemberId("W2"), on=True), obey=False),
     "recovering": _recovering,
     "a plug-in's answer kept": lambda: _two().take(config(NINE, assignor=PLUGIN), obey=False),
+    "heartbeats apart": lambda: (
+        KeptGroup()
+        .take(config(NINE), join("W1", apart=True), join("W2"))
+        .take(Tick(group=GROUP, cover=Cover(0, 0)))
+        .take(Tick(group=GROUP, cover=Cover(0, 2**40, (Heard("W1", 0, 1, 1),))), obey=False)
+    ),
     "empty": lambda: _two().take(leave("W1"), leave("W2")),
 }
 

@@ -1,0 +1,103 @@
+"""Heartbeats: those that the group reads itself, and those that its ticks carry.
+
+A tick carries the newest heartbeat of each member that heartbeats apart, and vouches for a span of
+broker time (`protocol.covers`). The members in it have been heard, and only then the session clock
+moves: so no member expires that wrote a heartbeat in that span.
+
+A member offers to heartbeat apart when it joins. It is told to once a tick has shown that a clock
+listens, within the last two sessions. So a job without the topic, or without the right to read it,
+works as before. A member is never told to stop: until it had read that, it would not be heard.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from muster.protocol.covers import Cover
+from muster.protocol.events import Tick
+from muster.state import deadlines, deafness, fencing
+from muster.state.draft import Draft
+from muster.state.liveness import APART, FENCED, OFFERED
+
+Numbers = NDArray[np.int64]
+
+
+def take(draft: Draft, tick: Tick) -> None:
+    """Take in what a tick's clock has heard, and move the session clock by the time it covers."""
+    if tick.cover is None:
+        return
+    sessions, cover = draft.sessions, tick.cover
+    sessions.listened_ms = max(sessions.listened_ms, tick.origin.at_ms)
+    before_ms = sessions.session_ms
+    if sessions.is_apart:
+        span = (cover.from_ms, cover.through_ms, tick.origin.at_ms)
+        sessions.cover(*span, deadlines.step_ms(draft))
+    if cover.heard:
+        _hear(draft, cover, before_ms)
+
+
+def tell(draft: Draft, tick: Tick) -> None:
+    """Tell the members that offered it to heartbeat apart from now on."""
+    if tick.cover is None:
+        return
+    flags = draft.sessions.flags
+    slots = np.flatnonzero((flags & (APART | OFFERED | FENCED)) == OFFERED)
+    flags[slots] |= APART
+    draft.answer.update(slots.tolist())
+
+
+def _hear(draft: Draft, cover: Cover, before_ms: int) -> None:
+    members, ages, epochs, digests = zip(*cover.heard, strict=True)
+    slots = _slots_of(draft, members)
+    age_ms = 1_000 * np.array(ages, dtype=np.int64)
+    # An age above the interval is that of a heartbeat before a leave or an expiry.
+    strange = (slots < 0) & (age_ms <= draft.settings.heartbeat_interval_ms)
+    for index in np.flatnonzero(strange).tolist():
+        fencing.answer_unknown(draft, members[index], fencing.ANY_INCARNATION)
+    sessions = draft.sessions
+    known = slots >= 0
+    slots = slots[known]
+    if not len(slots):
+        return
+    heard_ms = np.maximum(sessions.session_ms - age_ms[known], before_ms)
+    beat(
+        draft,
+        slots,
+        np.array(epochs, dtype=np.int64)[known],
+        np.array(digests, dtype=np.uint64)[known],
+        np.maximum(heard_ms, sessions.last_ms[slots]),
+    )
+    sessions.reset_earliest()
+
+
+def _slots_of(draft: Draft, members: tuple[str, ...]) -> NDArray[np.intp]:
+    by_id = draft.roster.by_id
+    found = (by_id.get(member, -1) for member in members)
+    return np.fromiter(found, dtype=np.intp, count=len(members))
+
+
+def beat(
+    draft: Draft,
+    slots: NDArray[np.intp],
+    epochs: Numbers,
+    digests: NDArray[np.uint64],
+    session_ms: Numbers,
+) -> None:
+    """Absorb heartbeats of members, oldest first.
+
+    Args:
+        draft: the group.
+        slots: slot of each sender.
+        epochs: epoch of each heartbeat.
+        digests: digest of each heartbeat.
+        session_ms: session time of each.
+    """
+    again, above, reading = draft.sessions.beat(slots, epochs, digests, session_ms)
+    for slot in reading:
+        deafness.heard(draft, slot)
+    for slot in again:
+        draft.ask(slot)
+    for slot in above:
+        if slot not in draft.recovery.asked:
+            fencing.fence(draft, slot, "a heartbeat of an epoch the group never gave")

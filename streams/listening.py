@@ -1,0 +1,183 @@
+"""Reads the heartbeats of members that heartbeat apart, for a clock (`heartbeats`)."""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Container, Sequence
+
+import structlog
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    OFFSET_END,
+    TIMESTAMP_LOG_APPEND_TIME,
+    Consumer,
+    KafkaException,
+    Message,
+    Producer,
+    TopicPartition,
+)
+
+from muster.kafka import access
+from muster.kafka.settings import ClientSettings
+from muster.logs import KAFKA
+from muster.protocol import codec
+from muster.protocol.events import Tick
+from muster.protocol.topics import TopicKind, topic_name
+from muster.streams import canary
+from muster.streams.heartbeats import Heartbeats, Row, Sleeper
+
+_log = structlog.get_logger("muster.streams")
+
+LOOK_S = 5.0
+"""How often the topics are looked at: they may be created later, or get more partitions."""
+ROWS_MAX = 20_000
+MARK_S = 0.5
+"""A marker that has not been read for so long is written again."""
+_MARKER = codec.encode(Tick(group=canary.GROUP))
+_SETTINGS: dict[str, str | int | bool] = {
+    "enable.auto.commit": False,
+    "auto.offset.reset": "earliest",
+    # Heartbeats come one by one. A broker that answered each at once would work for nothing.
+    "fetch.min.bytes": 64 << 10,
+    "fetch.wait.max.ms": 250,
+}
+
+
+class Listener:
+    """One consumer of the heartbeats topics; the clock's thread calls it.
+
+    Args:
+        clients: how to reach Kafka.
+        prefixes: topic prefixes whose heartbeats are read.
+        heartbeats: takes in what is read.
+        producer: writes the markers.
+    """
+
+    def __init__(
+        self,
+        clients: ClientSettings,
+        prefixes: Sequence[str],
+        heartbeats: Heartbeats,
+        producer: Producer,
+    ) -> None:
+        self._topics = {topic_name(TopicKind.HEARTBEATS, prefix): prefix for prefix in prefixes}
+        self._heartbeats = heartbeats
+        self._producer = producer
+        self._counts: dict[str, int] = {}
+        self._next: dict[tuple[str, int], int] = {}
+        self._marked: dict[tuple[str, int], float] = {}
+        self._unread: set[tuple[str, int]] = set()
+        self._looked_s = float("-inf")
+        self._told: set[str] = set()
+        self._refused: set[str] = set()
+        named = {**_SETTINGS, "group.id": f"{next(iter(prefixes), 'muster')}.clock"}
+        self._consumer = Consumer(clients.librdkafka(named), logger=KAFKA) if prefixes else None
+
+    def read(self, known: Container[Sleeper]) -> None:
+        """Take in what has arrived, without waiting.
+
+        Args:
+            known: the groups that have a wake-up.
+        """
+        if self._consumer is None:
+            return
+        self._look(self._consumer)
+        if not self._counts:
+            return
+        self._mark_unread()
+        try:
+            messages = self._consumer.consume(ROWS_MAX, 0)
+        except KafkaException:
+            return
+        rows: dict[str, list[Row]] = defaultdict(list)
+        for message in messages:
+            row = self._row(message)
+            if row is not None:
+                rows[self._topics[str(message.topic())]].append(row)
+        for prefix, some in rows.items():
+            self._heartbeats.read(prefix, some, known)
+
+    def _row(self, message: Message) -> Row | None:
+        topic, partition, offset = str(message.topic()), message.partition(), message.offset()
+        error = message.error()
+        if error is not None:
+            if access.is_refusal(error) and topic in self._counts:
+                self._stop(topic, str(error.str()))
+            return None
+        kind, at_ms = message.timestamp()
+        if kind != TIMESTAMP_LOG_APPEND_TIME:
+            self._stop(topic, "its records do not carry the broker's time (LogAppendTime)")
+        if partition is None or offset is None or topic not in self._counts:
+            return None
+        place = (topic, partition)
+        if offset != self._next.get(place, offset):
+            self._heartbeats.skip(self._topics[topic], partition)
+        self._next[place] = offset + 1
+        self._marked.pop(place, None)
+        return Row(partition, message.key(), message.value(), at_ms)
+
+    def _look(self, consumer: Consumer) -> None:
+        """Follow topics that exist, with all of their partitions."""
+        now_s = time.monotonic()
+        if now_s < self._looked_s + LOOK_S:
+            return
+        self._looked_s = now_s
+        for topic in self._topics:
+            try:
+                found = consumer.list_topics(topic, timeout=1).topics.get(topic)
+            except KafkaException:
+                return
+            count = 0 if found is None or found.error is not None else len(found.partitions)
+            if count:
+                self._follow(consumer, topic, count)
+            elif topic not in self._told:
+                self._told.add(topic)
+                _log.warning(
+                    "members write their heartbeats to membership",
+                    why=f"no topic {topic}, or no right to read it",
+                    create=access.create_command(self._topics[topic]),
+                )
+
+    def _follow(self, consumer: Consumer, topic: str, count: int) -> None:
+        before = self._counts.get(topic, 0)
+        if count <= before or topic in self._refused:
+            return
+        # What is written to a new partition before it is followed must be read, too.
+        start = OFFSET_BEGINNING if before else OFFSET_END
+        consumer.incremental_assign([TopicPartition(topic, p, start) for p in range(before, count)])
+        self._counts[topic] = count
+        self._heartbeats.listen(self._topics[topic], count)
+        self._unread |= {(topic, partition) for partition in range(before, count)}
+
+    def _mark_unread(self) -> None:
+        """Write markers to partitions of which nothing was read: covers begin with a record."""
+        for topic, partition in [*self._unread]:
+            if (topic, partition) in self._next or topic not in self._counts:
+                self._unread.discard((topic, partition))
+            else:
+                self.mark(self._topics[topic], partition)
+
+    def _stop(self, topic: str, why: str) -> None:
+        if topic in self._counts:
+            self._heartbeats.stop(self._topics[topic])
+            del self._counts[topic]
+        if topic not in self._refused:
+            self._refused.add(topic)
+            _log.warning("heartbeats are not read", topic=topic, why=why)
+
+    def mark(self, prefix: str, partition: int) -> None:
+        """Write a marker to a partition, unless one is on its way."""
+        topic, now_s = topic_name(TopicKind.HEARTBEATS, prefix), time.monotonic()
+        if now_s < self._marked.get((topic, partition), float("-inf")) + MARK_S:
+            return
+        self._marked[topic, partition] = now_s
+        try:
+            self._producer.produce(topic, key=_MARKER.key, value=_MARKER.value, partition=partition)
+        except (BufferError, KafkaException):
+            return  # the tick that waits for it is written without it
+
+    def close(self) -> None:
+        """Close the consumer."""
+        if self._consumer is not None:
+            self._consumer.close()
