@@ -82,11 +82,6 @@ class _Alarm:
     apart: bool = False
     wait_ms: int = 0
 
-    @property
-    def early_ms(self) -> int:
-        """How early the tick may be written."""
-        return self.wait_ms // COMPANY_SHARE if self.apart and self.at_ms == self.wanted_ms else 0
-
 
 @dataclass(slots=True)
 class _Allowance:
@@ -112,6 +107,7 @@ class Schedule:
         self._alarms: dict[Sleeper, _Alarm] = {}
         self._allowed: dict[Sleeper, _Allowance] = {}
         self._queue: list[tuple[int, Sleeper]] = []
+        self._early: list[tuple[int, int, Sleeper]] = []
 
     def note(
         self,
@@ -138,6 +134,8 @@ class Schedule:
         wait_ms = max(at_ms - now_ms, 0)
         self._alarms[sleeper] = _Alarm(at_ms, at_ms, published, apart=apart, wait_ms=wait_ms)
         heapq.heappush(self._queue, (at_ms, sleeper))
+        if apart:
+            heapq.heappush(self._early, (at_ms - wait_ms // COMPANY_SHARE, at_ms, sleeper))
 
     def due(self, now_ms: int, most: int | None = None) -> list[tuple[Sleeper, Mark | None]]:
         """The groups that are due, each with the mark of its wake-up.
@@ -149,26 +147,28 @@ class Schedule:
             most: return at most so many groups; None = all.
         """
         due: list[tuple[Sleeper, Mark | None]] = []
-        while self._queue and (most is None or len(due) < most):
-            at_ms, sleeper = self._queue[0]
-            alarm = self._alarms.get(sleeper)
-            if alarm is None or alarm.at_ms != at_ms:
-                heapq.heappop(self._queue)
-                continue  # a newer wake-up has replaced this one
-            has_company = 0 < len(due) <= COMPANY
-            if at_ms - (alarm.early_ms if has_company else 0) > now_ms:
-                break
-            heapq.heappop(self._queue)
-            wait_ms = self._allowed.setdefault(sleeper, _Allowance(BURST, now_ms)).take(now_ms)
-            if wait_ms:
-                alarm.at_ms = now_ms + wait_ms
-                heapq.heappush(self._queue, (alarm.at_ms, sleeper))
-                continue
-            due.append((sleeper, alarm.published))
-            alarm.at_ms = now_ms + alarm.retry_ms
-            alarm.retry_ms = min(2 * alarm.retry_ms, RETRY_MS_MAX)
-            heapq.heappush(self._queue, (alarm.at_ms, sleeper))
+        most = len(self._alarms) if most is None else most
+        while self._queue and self._queue[0][0] <= now_ms and len(due) < most:
+            due += self._taken(*heapq.heappop(self._queue), now_ms)
+        most = min(most, len(due) + COMPANY) if due else 0
+        while self._early and self._early[0][0] <= now_ms and len(due) < most:
+            due += self._taken(*heapq.heappop(self._early)[1:], now_ms)
         return due
+
+    def _taken(
+        self, at_ms: int, sleeper: Sleeper, now_ms: int
+    ) -> list[tuple[Sleeper, Mark | None]]:
+        """The group of an alarm at this time, unless it has another one by now or must wait."""
+        alarm = self._alarms.get(sleeper)
+        if alarm is None or alarm.at_ms != at_ms:
+            return []  # a newer wake-up has replaced this one, or its tick was early
+        wait_ms = self._allowed.setdefault(sleeper, _Allowance(BURST, now_ms)).take(now_ms)
+        alarm.at_ms = now_ms + (wait_ms or alarm.retry_ms)
+        heapq.heappush(self._queue, (alarm.at_ms, sleeper))
+        if wait_ms:
+            return []
+        alarm.retry_ms = min(2 * alarm.retry_ms, RETRY_MS_MAX)
+        return [(sleeper, alarm.published)]
 
     def heartbeats_wanted_ms(self, sleeper: Sleeper) -> int:
         """Broker time up to which a tick of a group should know the heartbeats; 0 = any."""

@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterable
 from random import Random
 from typing import Protocol
 
-from muster.protocol.events import Event, Tick
+from muster.protocol.events import Event, Heartbeat, Tick
+from muster.simulation.clock import Clock
 from muster.simulation.jobs import Job, Jobs
 from muster.simulation.log import Log, MemberRecord
 from muster.simulation.process import GROUP, delay
@@ -50,7 +51,11 @@ class SimulatedKafka:
         log: the topics.
         jobs: the coordinators; none runs before `jobs.begin`.
         trace: what happened, if it is kept.
+        is_apart: whether a member that begins can heartbeat apart.
+        listens: whether the clock hears such members.
     """
+
+    is_apart = listens = False
 
     def __init__(self, seed: int, *, traced: bool = False, job: type[Job] = Job) -> None:
         self.now = float(BEGINNING_MS)
@@ -61,6 +66,7 @@ class SimulatedKafka:
         self._order = itertools.count()
         self._chance = Random(f"broker/{seed}")  # noqa: S311 — no secret
         self._ticked = 0
+        self._clock = Clock(seed)
         self.jobs = Jobs(self, self.log, self._chance, job)
 
     @property
@@ -90,13 +96,18 @@ class SimulatedKafka:
 
     # ----------------------------------------------------------------------- what members need
 
-    def write(self, sender: Client, event: Event, done: Callable[[], None]) -> None:
+    def write(
+        self, sender: Client, event: Event, done: Callable[[], None], *, apart: bool = False
+    ) -> None:
         """Write an event to the log after a delay, behind earlier events of its sender."""
         arrives = max(self.now + self._delay(4), self.away_until, sender.sent_until)
         sender.sent_until = arrives
 
         def arrive() -> None:
-            self._append(event)
+            if apart and isinstance(event, Heartbeat):
+                self.log.heartbeats.append((int(self.now), event))
+            else:
+                self._append(event)
             self.at(self.now + self._delay(3), done)
 
         self.at(arrives, lambda: self._when_back(arrive))
@@ -138,11 +149,11 @@ class SimulatedKafka:
         if wake is None or wake.at_ms is None or number == self._ticked:
             return
         self._ticked = number
-        tick = Tick(group=GROUP, published=wake.published)
 
         def ring() -> None:
             if self.log.wakes == number:
-                self.send(tick)
+                cover = self._clock.cover(self.log, int(self.now)) if self.listens else None
+                self.send(Tick(group=GROUP, published=wake.published, cover=cover))
                 self.at(self.now + TICK_AGAIN_MS, ring)
 
         self.at(wake.at_ms + self._delay(5), ring)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from muster.protocol.events import Event, GroupConfig, GroupDeleted, LagReport, Origin
+from muster.protocol.events import Event, GroupConfig, GroupDeleted, Heartbeat, LagReport, Origin
 from muster.protocol.records import GroupSnapshot, MemberAssignment, MemberGone, Record, WakeUp
 
 MemberRecord = MemberAssignment | MemberGone
@@ -33,6 +33,7 @@ class Log:
 
     Attributes:
         inputs: topic → its events, each with its origin.
+        heartbeats: those that members write apart, with their times.
         snapshot: state of the group that is read back, None = never published.
         wake: newest wake-up, None = never published.
         wakes: number of wake-ups published so far.
@@ -41,6 +42,7 @@ class Log:
     inputs: dict[str, list[Event]] = field(
         default_factory=lambda: {"membership": [], "config": [], "lag": []}
     )
+    heartbeats: list[tuple[int, Heartbeat]] = field(default_factory=list)
     snapshot: GroupSnapshot | None = None
     wake: WakeUp | None = None
     wakes: int = 0

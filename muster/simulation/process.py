@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from random import Random
 from typing import Protocol
 
@@ -60,12 +61,15 @@ class Around(Protocol):
     """What a process needs from the simulation. Times are true time in milliseconds."""
 
     now: float
+    is_apart: bool
 
     def at(self, when: float, what: Callable[[], None]) -> None:
         """Call `what` at a time."""
 
-    def write(self, sender: Process, event: Event, done: Callable[[], None]) -> None:
-        """Write an event; call `done` when Kafka has acknowledged it."""
+    def write(
+        self, sender: Process, event: Event, done: Callable[[], None], *, apart: bool = False
+    ) -> None:
+        """Write an event, `apart` a heartbeat to its own topic; call `done` at the answer."""
 
     def end_of(self, sender: Process, answer: Callable[[int], None]) -> None:
         """Ask for the end offset of the process' partition."""
@@ -132,7 +136,7 @@ class Process:
         )
         self._tells = rng.choice(TELLS)
         self.session = Session(join, rng.getrandbits(62))
-        around.at(around.now + delay(rng, 5), lambda: self.give(Begin()))
+        around.at(around.now + delay(rng, 5), lambda: self.give(Begin(around.is_apart)))
 
     # ------------------------------------------------------------------------------------- time
 
@@ -225,7 +229,8 @@ class Process:
 
     def _send(self, sent: Send) -> None:
         self.newest = sent.event
-        self._around.write(self, sent.event, lambda: self.give(Acknowledged(sent)))
+        done = partial(self.give, Acknowledged(sent))
+        self._around.write(self, sent.event, done, apart=sent.apart)
         if isinstance(sent.event, Leave | LagReport):
             return
 

@@ -44,16 +44,25 @@ class FaultRun(SimulatedKafka):
         history: what the processes note about their ownership.
     """
 
+    listens = True
+
     def __init__(self, seed: int, *, traced: bool = False, job: type[Job] = CheckedJob) -> None:
         super().__init__(seed, traced=traced, job=job)
         self.processes: list[Process] = []
         self.history = History()
         self._checker = Checker()
         self._seed = seed
+        self._apart_chance = Random(f"apart/{seed}")
+        self._apart_share = self._apart_chance.choice((0.0, 0.5, 1.0))
         self._numbers: dict[str, int] = {}
         self._config = faults.beginning(seed)
         self.configure(self._config)
         self.jobs.begin()
+
+    @property
+    def is_apart(self) -> bool:
+        """Whether the process that begins can heartbeat apart: in each run none, some or all."""
+        return self._apart_chance.random() < self._apart_share
 
     def clients(self) -> list[Process]:
         """The processes."""

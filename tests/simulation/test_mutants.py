@@ -31,6 +31,7 @@ from muster.state import (
     deletion,
     drains,
     fencing,
+    hearing,
     liveness,
     member_records,
     recovery,
@@ -169,6 +170,25 @@ MUTANTS = (
         session.Session._is_news,
         "record.incarnation == self.incarnation and",
         "True and",
+    ),
+    Mutant(
+        "where members heartbeat apart, only covered time counts against a silent one",
+        liveness.Liveness.move_to,
+        "if not self.is_apart:",
+        "if True:",
+        (FallsBehind,),
+    ),
+    Mutant(
+        "a tick's members are heard",
+        hearing._hear,
+        "np.maximum(heard_ms, sessions.last_ms[slots])",
+        "sessions.last_ms[slots]",
+    ),
+    Mutant(
+        "a join counts from its own time, not from the cover before",
+        liveness.Liveness.sign_of,
+        "max(at_ms - self.covered_ms, 0) + BROKERS_DIFFER_MS",
+        "min(0, at_ms) - 1_500",
     ),
     Mutant(
         "a group that was deleted goes on with its generations",
