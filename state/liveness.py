@@ -215,6 +215,10 @@ class Liveness:
         new_ms = through_ms - max(from_ms, self.covered_ms)
         if through_ms <= self.covered_ms:
             return
+        if from_ms > self.covered_ms:
+            # In the time that no clock vouches for, a member may have begun a new lease.
+            alive = (self.flags & (APART | MUTE)) == APART
+            self.last_ms[alive] = np.maximum(self.last_ms[alive], self.session_ms)
         self.session_ms += min(max(new_ms, 0), step_ms)
         self.covered_ms = through_ms
         # A time that no clock vouches for must not lengthen a session either.

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from exploration import plugin
+from exploration.clocks import Clocks
 from exploration.coordinator import Coordinators
 from exploration.member import Members, Process
 from exploration.model import Scenario, World
-from exploration.values import Values
+from exploration.values import AS_OLD_MS, Values
 
 from muster.protocol.ids import MemberId, Role, Task
 from muster.protocol.records import GroupState
@@ -16,15 +17,21 @@ from muster.state import invariants
 from muster.state.group import Group
 from muster.worker.states import State
 
+APART_AS_OLD_MS = 20_000
+"""As `AS_OLD_MS`, where members heartbeat apart."""
+
 
 class Laws:
     """The laws over the states of one scenario."""
 
     def __init__(self, scenario: Scenario, values: Values | None = None) -> None:
         self.scenario = scenario
-        self.values = Values() if values is None else values
+        # Without covers the session clock stands still and gets further behind the group's clock.
+        as_old_ms = APART_AS_OLD_MS if scenario.clocks else AS_OLD_MS
+        self.values = Values(as_old_ms) if values is None else values
         self.members = Members(self.values)
         self.coordinators = Coordinators(self.values, plugin.lookup)
+        self.clocks = Clocks(self.values)
         self._unsettled: dict[Any, str | None] = {}
 
     def group(self, world: World) -> Group:
@@ -44,9 +51,26 @@ class Laws:
                 users[task] = process.name
         if then.running != before.running:
             law = self._ended_lease(then)
+            if law is None:
+                law = self._expired_alive(before, then)
             if law:
                 return what, law
         return what, then
+
+    def _expired_alive(self, before: World, world: World) -> str | None:
+        """No member is removed for its silence whose heartbeats Kafka has acknowledged in time."""
+        was, group = self.group(before), self.group(world)
+        if group is was or len(world.running) > 1 or group.recovery.asked:
+            return None
+        for process in world.processes:
+            session = self.members.session(process)
+            now = process.clock_ms(world.now)
+            if process.ended or session.lease_ms is None or session.lease_ms <= now:
+                continue
+            place = (process.name, session.incarnation)
+            if session.state is State.MEMBER and place in _sessions(was) - _sessions(group):
+                return f"{process.name} has a lease and is removed"
+        return None
 
     def _ended_lease(self, world: World) -> str | None:
         """No member has a lease on a task that the group has given to another."""
@@ -102,6 +126,11 @@ class Laws:
             if invariants.holding_of(group, slot).digest() != session.holding.digest():
                 return f"{process.name} holds something else"
         return _unbalanced(group, live)
+
+
+def _sessions(group: Group) -> set[tuple[str, int]]:
+    """The members, with their incarnations."""
+    return {(str(member.id), member.incarnation) for member in group.roster}
 
 
 def _unbalanced(group: Group, live: list[Process]) -> str | None:

@@ -132,12 +132,14 @@ class Members:
             known = self._relative[place] = digest(process.relative(self.values, now, end))
         return known
 
-    def start(self, name: str, number: int, now: int, instance: str | None = None) -> Outcome:
+    def start(
+        self, name: str, number: int, now: int, instance: str | None = None, *, apart: bool = False
+    ) -> Outcome:
         """A process begins; its reader is at the end of its partition."""
         join = Join(group=GROUP, member=MemberId(name), incarnation=0, instance_id=instance)
         seed = sum(ord(letter) for letter in name) * 1_000 + number * 100
         session = self.values.put(Session(join, seed))
-        return self.give(Process(name, session), Begin(), "begin", now)
+        return self.give(Process(name, session), Begin(apart), "begin", now)
 
     def session(self, process: Process) -> Session:
         """The session of a process; not to be changed."""

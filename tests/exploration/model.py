@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from exploration.clocks import Clock
 from exploration.coordinator import Coordinator
 from exploration.member import Process
 
@@ -40,6 +41,9 @@ class Budget(NamedTuple):
         refuse: an event is stored, and the coordinator refuses its signature.
         drift: a process' clock is 1 % slow or fast for a heartbeat interval.
         behind: a copy reports that it is behind before it reports that it has caught up.
+        hurry: a clock writes a tick before it has read the newest heartbeats.
+        lost: a tick of a clock is not stored. doubt: it is stored, and its clock does not know it.
+        halt: a clock ends; where it was the only one, another starts. more: one more starts.
     """
 
     crash: int = 0
@@ -57,6 +61,11 @@ class Budget(NamedTuple):
     refuse: int = 0
     drift: int = 0
     behind: int = 0
+    hurry: int = 0
+    lost: int = 0
+    doubt: int = 0
+    halt: int = 0
+    more: int = 0
 
     def less(self, kind: str) -> Budget:
         """The budget after one fault of this kind."""
@@ -75,6 +84,8 @@ class Scenario(NamedTuple):
         assignor: its assignor.
         lags: copies report how far they are behind, not that they are ready.
         settled: begin with a group that has settled, not with the joins.
+        clocks: clocks that read heartbeats; 0 = members write them to the group's own log.
+        skew_ms: how much the broker of the heartbeats is ahead of that of the group's log.
     """
 
     members: tuple[str, ...]
@@ -85,6 +96,8 @@ class Scenario(NamedTuple):
     assignor: str = "sticky"
     lags: bool = False
     settled: bool = False
+    clocks: int = 0
+    skew_ms: int = 0
 
 
 class World(NamedTuple):
@@ -102,6 +115,7 @@ class World(NamedTuple):
         repeats: sends that will be stored a second time.
         tokens: for each task (generation, epoch, owner) of its newest grant.
         budget: faults that may still happen.
+        clocks: clocks that read heartbeats, where members heartbeat apart.
     """
 
     now: int
@@ -115,3 +129,4 @@ class World(NamedTuple):
     repeats: tuple[int, ...]
     tokens: tuple[tuple[Task, int, int, str], ...]
     budget: Budget
+    clocks: tuple[Clock, ...] = ()

@@ -66,6 +66,25 @@ SCENARIOS: dict[str, Scenario] = {
     "2 × 2, settled: one dies, and the checkpoint is lost": Scenario(
         TWO, 2, Budget(crash=1, lose=1), settled=True
     ),
+    "1 × 1 apart, two clocks": Scenario(ONE, 1, clocks=2),
+    "1 × 1 apart, ticks are lost, doubted, in a hurry": Scenario(
+        ONE, 1, Budget(lost=1, doubt=1, hurry=1), clocks=1
+    ),
+    "1 × 1 apart, the clock ends, and is away": Scenario(ONE, 1, Budget(halt=1, late=4), clocks=1),
+    "1 × 1 apart, one more clock starts": Scenario(ONE, 1, Budget(more=1, halt=1), clocks=1),
+    "1 × 1 apart, brokers differ, it dies and starts again": Scenario(
+        ONE, 1, Budget(crash=1, start=1), clocks=1, skew_ms=900
+    ),
+    "1 × 1 apart, brokers differ the other way": Scenario(
+        ONE, 1, Budget(crash=1, start=1, late=1), clocks=1, skew_ms=-900
+    ),
+    "1 × 1 apart, the coordinator dies": Scenario(ONE, 1, Budget(stop=1), clocks=1),
+    "1 × 1 apart, the checkpoint is lost": Scenario(ONE, 1, Budget(lose=1), clocks=1),
+    "2 × 1 apart, all goes well": Scenario(TWO, 1, clocks=1),
+    "2 × 1 apart, settled: one dies": Scenario(TWO, 1, Budget(crash=1), clocks=1, settled=True),
+    "2 × 1 apart, settled: one dies, a tick is lost": Scenario(
+        TWO, 1, Budget(crash=1, lost=1), clocks=1, settled=True
+    ),
     "3 × 2, settled: one dies": Scenario(THREE, 2, Budget(crash=1), settled=True),
     "3 × 2, one dies": Scenario(THREE, 2, Budget(crash=1)),
 }

@@ -126,7 +126,8 @@ def _number(value: int, times: list[int], offsets: list[int]) -> Any:
 class Values:
     """The table of interned values of one exploration."""
 
-    def __init__(self) -> None:
+    def __init__(self, as_old_ms: int = AS_OLD_MS) -> None:
+        self._as_old_ms = as_old_ms
         self._values: list[Any] = [None]
         self._shapes: list[Shape] = [Shape(b"", (), ())]
         self._numbers: dict[Shape, int] = {self._shapes[0]: 0}
@@ -156,7 +157,7 @@ class Values:
         place = (number, now, end)
         known = self._relative.get(place)
         if known is None:
-            times = tuple([max(at - now, -AS_OLD_MS) for at in shape.times])
+            times = tuple([max(at - now, -self._as_old_ms) for at in shape.times])
             offsets = tuple([_behind(at, end) for at in shape.offsets])
             known = self._relative[place] = digest((shape.rest, times, offsets))
         return known

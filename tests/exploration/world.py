@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import combinations
 
+from exploration.clocks import MARKER, Clock
 from exploration.coordinator import (
     TOPIC,
     Batch,
@@ -26,7 +27,7 @@ from exploration.model import DRIFT_MS, QUANTUM_MS, SETTINGS, SETTLES_WITHIN, Sc
 from exploration.story import named, said
 from exploration.values import OFFSET, TIME, Values, digest
 
-from muster.protocol.events import Drain, Mark, Origin, Refused, Taken, Tick
+from muster.protocol.events import Drain, Heartbeat, Mark, Origin, Refused, Taken, Tick
 from muster.protocol.ids import MemberId
 from muster.protocol.records import GroupSnapshot
 from muster.state.recovery import NOTICES_MS
@@ -53,13 +54,17 @@ class System(Laws):
         batch = self.coordinators.configured(settings, self.scenario.assignor, self.scenario.tasks)
         now = TIME + QUANTUM_MS
         processes = tuple(
-            self.members.start(name, 0, now, self._instance(name)).process
+            self.members.start(
+                name, 0, now, self._instance(name), apart=bool(self.scenario.clocks)
+            ).process
             for name in self.scenario.members
         )
         coordinator = Coordinator(1, batch.group, OFFSET)
         world = World(
             now, (), OFFSET, (coordinator,), 0, 0, 0, processes, (), (), self.scenario.budget
         )
+        for _ in range(self.scenario.clocks):
+            world = self._clock_started(world)
         world = self._pruned(self._published(world, batch.records))
         for _ in range(SETTLES_WITHIN if self.scenario.settled else 0):
             _, then = self.calm_step(world)
@@ -81,6 +86,7 @@ class System(Laws):
             tuple([values.relative(n, now, end) for n in world.repeats]),
             tuple([(str(task), *token) for task, *token in world.tokens]),
             tuple(world.budget),
+            tuple([c.relative(values, now, end) for c in world.clocks]),
         )
         return digest(parts)
 
@@ -99,6 +105,19 @@ class System(Laws):
         return [
             self._judged(world, what, then) for what, then in [*calm, *self._frozen(world), *faults]
         ]
+
+    def calm_and_faults(self, world: World) -> tuple[list[Step], list[Step]]:
+        """What happens without a fault, and every fault; neither has time that passes."""
+        faults = self._faults(world, may_pass=False)
+        return (
+            [self._judged(world, *step) for step in self._calm(world)],
+            [self._judged(world, *step) for step in faults if not step[0].startswith("time")],
+        )
+
+    def passed(self, world: World) -> Step:
+        """Time passes, whatever is overdue."""
+        later = world._replace(now=world.now + QUANTUM_MS)
+        return self._judged(world, "time passes", later)
 
     def calm_step(self, world: World) -> Step:
         """The first of `steps`."""
@@ -129,11 +148,79 @@ class System(Laws):
             event = self.values[number].event
             rest = world._replace(repeats=world.repeats[:index] + world.repeats[index + 1 :])
             yield f"Kafka stores again {said(event)}", self._appended(rest, event)
+        if self.scenario.clocks:
+            yield from self._clocks(world)
+            return
         wake = self.values[world.wake]
         is_due = wake is not None and wake.at_ms is not None and wake.at_ms <= world.now
         if is_due and not (world.ticked and world.now - world.ticked < QUANTUM_MS):
             tick = Tick(group=GROUP, published=wake.published)
             yield "the clock writes a tick", self._appended(world._replace(ticked=world.now), tick)
+
+    def _clocks(self, world: World) -> Iterator[Step]:
+        """What clocks do: they read heartbeats, and write a tick when the group is to be woken."""
+        wake, now = self.values[world.wake], world.now
+        is_due = wake is not None and wake.at_ms is not None and wake.at_ms <= now
+        for place, clock in enumerate(world.clocks):
+            if clock.unread:
+                read = _clocks_with(world, place, self.clocks.read(clock))
+                yield f"clock {clock.name} reads {len(clock.unread)} heartbeats", read
+            if clock.sent:
+                after = self._tick_stored(world, place, written=True)
+                yield f"Kafka stores a tick of clock {clock.name}", after
+            elif is_due and not (clock.ticked and now - clock.ticked < QUANTUM_MS):
+                if wake.apart and not clock.marked:
+                    marked = _clocks_with(world, place, clock._replace(marked=True))
+                    yield f"clock {clock.name} writes a marker", self._marked(marked)
+                elif not clock.unread:
+                    ticks = self.clocks.ticks(clock, wake.published, now)
+                    yield f"clock {clock.name} writes a tick", _clocks_with(world, place, ticks)
+        if not world.clocks:
+            yield "a clock starts", self._clock_started(world)
+
+    def _clock_faults(self, world: World) -> Iterator[Step]:
+        budget, wake = world.budget, self.values[world.wake]
+        is_due = wake is not None and wake.at_ms is not None and wake.at_ms <= world.now
+        for place, clock in enumerate(world.clocks):
+            name = f"clock {clock.name}"
+            if budget.hurry and is_due and clock.unread and not clock.sent:
+                less = world._replace(budget=budget.less("hurry"))
+                ticks = self.clocks.ticks(clock, wake.published, world.now)
+                yield f"{name} writes a tick in a hurry", _clocks_with(less, place, ticks)
+            if budget.lost and clock.sent:
+                less = world._replace(budget=budget.less("lost"))
+                lost = self.clocks.done(clock, written=False)
+                yield f"a tick of {name} is lost", _clocks_with(less, place, lost)
+            if budget.doubt and clock.sent:
+                less = world._replace(budget=budget.less("doubt"))
+                after = self._tick_stored(less, place, written=False)
+                yield f"Kafka stores a tick of {name}, which does not know it", after
+            if budget.halt:
+                rest = world.clocks[:place] + world.clocks[place + 1 :]
+                yield f"{name} ends", world._replace(clocks=rest, budget=budget.less("halt"))
+        if budget.more:
+            less = world._replace(budget=budget.less("more"))
+            yield "one more clock starts", self._clock_started(less)
+
+    def _clock_started(self, world: World) -> World:
+        """A clock begins to read at the end, and writes a marker to read something at once."""
+        name = max((clock.name for clock in world.clocks), default=0) + 1
+        clocks = (*world.clocks, self.clocks.started(name))
+        return self._marked(world._replace(clocks=clocks))
+
+    def _marked(self, world: World) -> World:
+        return self._heard(world, MARKER)
+
+    def _heard(self, world: World, event: Heartbeat | Tick) -> World:
+        """Kafka has stored a record of the heartbeats topic."""
+        number = self.clocks.stored(event, world.now + self.scenario.skew_ms)
+        clocks = [clock._replace(unread=(*clock.unread, number)) for clock in world.clocks]
+        return world._replace(clocks=tuple(clocks))
+
+    def _tick_stored(self, world: World, place: int, *, written: bool) -> World:
+        clock = world.clocks[place]
+        after = _clocks_with(world, place, self.clocks.done(clock, written=written))
+        return self._appended(after, self.values[clock.sent])
 
     def _of_process_once(self, process: Process, now: int) -> list[tuple[str, Outcome]]:
         """What a process does next by itself; computed once, and other processes differ."""
@@ -200,6 +287,7 @@ class System(Laws):
                 if name not in running:
                     yield f"{name} starts again", self._started(world, name)
         yield from self._coordinator_faults(world)
+        yield from self._clock_faults(world)
         if budget.drain:
             for name in self.scenario.members:
                 order = Drain(group=GROUP, member=MemberId(name))
@@ -314,9 +402,13 @@ class System(Laws):
         process = world.processes[place]
         number, *rest = process.outbox
         process = process._replace(outbox=tuple(rest))
-        event = self.values[number].event
-        stored = Refused(group=GROUP, member=MemberId(process.name)) if refused else event
-        world = self._appended(world, stored)
+        sent = self.values[number]
+        if sent.apart:
+            world = self._heard(world, sent.event)
+        elif refused:
+            world = self._appended(world, Refused(group=GROUP, member=MemberId(process.name)))
+        else:
+            world = self._appended(world, sent.event)
         return self._with(world, place, self.members.stored(process, number, world.now, acked=True))
 
     def _appended(self, world: World, event: Taken) -> World:
@@ -327,7 +419,8 @@ class System(Laws):
     def _started(self, world: World, name: str) -> World | str:
         less = world._replace(budget=world.budget.less("start"))
         number = self.scenario.budget.start - less.budget.start
-        outcome = self.members.start(name, number, world.now, self._instance(name))
+        apart = bool(self.scenario.clocks)
+        outcome = self.members.start(name, number, world.now, self._instance(name), apart=apart)
         processes = sorted([*world.processes, outcome.process], key=lambda p: p.name)
         return less._replace(processes=tuple(processes))
 
@@ -399,6 +492,8 @@ class System(Laws):
                     published = number
             elif is_wake_up(record):
                 wake, ticked = number, 0
+                fresh = [c._replace(ticked=0, marked=False) for c in world.clocks]
+                world = world._replace(clocks=tuple(fresh))
         return world._replace(
             processes=tuple(processes), published=published, wake=wake, ticked=ticked
         )
@@ -422,6 +517,11 @@ def _is_frozen(place: int, coordinator: Coordinator) -> bool:
 def _first_tick(coordinator: Coordinator) -> Tick:
     """What a coordinator writes when it starts."""
     return Tick(group=GROUP, published=Mark(coordinator.epoch, 0))
+
+
+def _clocks_with(world: World, place: int, clock: Clock) -> World:
+    clocks = (*world.clocks[:place], clock, *world.clocks[place + 1 :])
+    return world._replace(clocks=clocks)
 
 
 def _running(world: World, place: int, coordinator: Coordinator) -> World:
